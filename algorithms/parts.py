@@ -1,0 +1,234 @@
+"""Parts of a dimension: symbolic sizes that become numbers at a place.
+
+A dimension (m, k or n) is cut over axes, one inside the other.  The cut is
+written once for all ranks; a `Place`, the coordinates of one rank and the loop
+indices of one moment, turns it into a range.
+
+    cut of 7 over 3            0 1 2 | 3 4 | 5 6
+    cut of 6 over 2, then 2    0 1 | 2 || 3 4 | 5
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from algorithms.errors import InputError
+from algorithms.grid import AXES, Axis, Grid
+
+
+def cut(size: int, parts: int, index: int) -> tuple[int, int]:
+    """Start and stop of part `index`; the first `size mod parts` parts are one longer.
+
+    >>> [cut(7, 3, index) for index in range(3)]
+    [(0, 3), (3, 5), (5, 7)]
+    """
+    short, longer = divmod(size, parts)
+    start = index * short + min(index, longer)
+    return start, start + short + (index < longer)
+
+
+def boundaries(size: int, parts: int) -> list[int]:
+    """Where the parts of a cut begin, and where the last one ends.
+
+    >>> boundaries(7, 3)
+    [0, 3, 5, 7]
+    """
+    return [cut(size, parts, index)[0] for index in range(parts)] + [size]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One rank at one moment: where symbolic sizes become numbers.
+
+    Parameters
+    ----------
+    grid : the grid of ranks
+    sizes : length of each dimension, by its letter
+    coordinates : those of the rank
+    indices : the loop indices of the enclosing Repeats, by name
+    """
+
+    grid: Grid
+    sizes: Mapping[str, int]
+    coordinates: Mapping[Axis, int]
+    indices: Mapping[str, int] = field(default_factory=dict)
+
+    def at(self, axis: Axis, coordinate: int) -> "Place":
+        """The same moment at another member of the group along `axis`."""
+        return replace(self, coordinates={**self.coordinates, axis: coordinate})
+
+    def during(self, loop: str, index: int) -> "Place":
+        """The same rank in iteration `index` of `loop`."""
+        return replace(self, indices={**self.indices, loop: index})
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Consecutive windows over a dimension, the ones that SUMMA broadcasts.
+
+    A panel is `width` long and ends early where a block of any of the cuts
+    over `axes` ends, so that it has one owner along each of them.
+
+    >>> from algorithms.grid import Grid
+    >>> panel = Panel("k", width=4, axes=("x", "z"), loop="p")
+    >>> panel.edges(Grid(z=2, x=3), 10)
+    (0, 4, 5, 7, 10)
+    """
+
+    dimension: str
+    width: int
+    axes: tuple[Axis, ...]
+    loop: str
+    shared_over: Axis | None = None
+    """The axis whose members take turns: each takes a run of the panels."""
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise InputError(f"panel {self.width}: a panel is a whole number of columns from 1")
+
+    def edges(self, grid: Grid, size: int) -> tuple[int, ...]:
+        """Where the panels begin, and where the last one ends."""
+        return _panel_edges(size, self.width, tuple(grid.length(axis) for axis in self.axes))
+
+    def turns(self, place: Place) -> tuple[int, int]:
+        """First panel this rank takes part in, and one past the last."""
+        count = len(self.edges(place.grid, place.sizes[self.dimension])) - 1
+        if self.shared_over is None:
+            return 0, count
+        return cut(count, place.grid.length(self.shared_over), place.coordinates[self.shared_over])
+
+    def bounds(self, place: Place) -> tuple[int, int]:
+        """Range of the dimension covered by the panel of this moment."""
+        edges = self.edges(place.grid, place.sizes[self.dimension])
+        number = self.turns(place)[0] + place.indices[self.loop]
+        return edges[number], edges[number + 1]
+
+
+@lru_cache(maxsize=256)
+def _panel_edges(size: int, width: int, cuts: tuple[int, ...]) -> tuple[int, ...]:
+    blocks = sorted({edge for parts in cuts for edge in boundaries(size, parts)} | {0, size})
+    starts = [start for first, last in pairwise(blocks) for start in range(first, last, width)]
+    return (*starts, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A rank's part of one dimension.
+
+    Parameters
+    ----------
+    dimension : its letter
+    axes : the axes that cut it, the outermost first
+    rotated_by : coordinates and loop indices added to the index of the innermost
+        cut, modulo its length (Cannon's skew)
+    panel : the window of the moment, instead of a cut
+
+    >>> from algorithms.grid import Grid
+    >>> rows = Part("m", ("data", "z"))
+    >>> place = Place(Grid(data=2, z=2), {"m": 6}, {"data": 1, "z": 0, "y": 0, "x": 0})
+    >>> rows.bounds(place)
+    (3, 5)
+    """
+
+    dimension: str
+    axes: tuple[Axis, ...] = ()
+    rotated_by: tuple[str, ...] = ()
+    panel: Panel | None = None
+
+    def bounds(self, place: Place) -> tuple[int, int]:
+        """Start and stop in the whole dimension."""
+        if self.panel is not None:
+            return self.panel.bounds(place)
+        start, stop = 0, place.sizes[self.dimension]
+        for axis in self.axes:
+            first, last = cut(stop - start, place.grid.length(axis), self._index(axis, place))
+            start, stop = start + first, start + last
+        return start, stop
+
+    def _index(self, axis: Axis, place: Place) -> int:
+        index = place.coordinates[axis]
+        if axis == self.axes[-1]:
+            index += sum(_variable(name, place) for name in self.rotated_by)
+        return index % place.grid.length(axis)
+
+    def longest(self, place: Place) -> int:
+        """Length of the longest range that the part takes while its loop runs."""
+        if self.panel is not None:
+            edges = self.panel.edges(place.grid, place.sizes[self.dimension])
+            first, last = self.panel.turns(place)
+            return max((edges[i + 1] - edges[i] for i in range(first, last)), default=0)
+        if not self.rotated_by:
+            start, stop = self.bounds(place)
+            return stop - start
+        turning = replace(self, rotated_by=())
+        members = range(place.grid.length(self.axes[-1]))
+        ranges = (turning.bounds(place.at(self.axes[-1], member)) for member in members)
+        return max(stop - start for start, stop in ranges)
+
+    def without(self, axis: Axis) -> "Part":
+        """The part that the group along `axis` holds together."""
+        return replace(self, axes=tuple(other for other in self.axes if other != axis))
+
+    def __str__(self) -> str:
+        if self.panel is not None:
+            return f"{self.dimension}[{self.panel.loop}]"
+        turned = "+" + "+".join(self.rotated_by) if self.rotated_by else ""
+        return f"{self.dimension}/{'/'.join(self.axes)}{turned}" if self.axes else self.dimension
+
+
+def _variable(name: str, place: Place) -> int:
+    """Value of a coordinate, or of a loop index; outside its loop an index is 0."""
+    for axis in AXES:
+        if name == axis:
+            return place.coordinates[axis]
+    return place.indices.get(name, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The coordinate along `axis` whose block holds the panel of the moment."""
+
+    panel: Panel
+    axis: Axis
+
+    def value(self, place: Place) -> int:
+        size, parts = place.sizes[self.panel.dimension], place.grid.length(self.axis)
+        start, _ = self.panel.bounds(place)
+        short, longer = divmod(size, parts)
+        inside_longer = longer * (short + 1)
+        if start < inside_longer:
+            return start // (short + 1)
+        return longer + (start - inside_longer) // short
+
+    def __str__(self) -> str:
+        return f"owner of {self.panel.dimension}[{self.panel.loop}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Multiple:
+    """`factor` times a coordinate or loop index: the distance of a shift, the peer of a send.
+
+    >>> from algorithms.grid import Grid
+    >>> Multiple("z", -1).value(Place(Grid(z=3), {}, {"z": 2}))
+    -2
+    """
+
+    of: str
+    factor: int = 1
+    plus: int = 0
+
+    def value(self, place: Place) -> int:
+        return self.factor * _variable(self.of, place) + self.plus
+
+    def __str__(self) -> str:
+        return f"{self.factor}·{self.of}" + (f"{self.plus:+d}" if self.plus else "")
+
+
+Number = int | Owner | Multiple
+"""A whole number that may depend on the place."""
+
+
+def number(value: Number, place: Place) -> int:
+    """The number at this place."""
+    return value if isinstance(value, int) else value.value(place)
