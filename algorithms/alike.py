@@ -1,0 +1,141 @@
+"""Which ranks behave alike, read off their coordinates.
+
+A cut gives at most two sizes, and a coordinate's size depends only on which
+side of the boundary it lies.  So the coordinates of each axis fall into a few
+intervals whose members do the same to blocks of the same size, and one
+representative of each stands for all: counts over a hundred thousand ranks
+need a handful of evaluations.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from algorithms.choices import Choices
+from algorithms.grid import AXES, Axis
+from algorithms.ops import AllGather, Communication, Op, ReduceScatter, Send, Receive, kind
+from algorithms.parts import Part, Place
+from algorithms.schedule import Schedule, all_ops, walk
+from algorithms.traffic import traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """One rank that stands for `count` ranks."""
+
+    place: Place
+    count: int
+
+    @property
+    def rank(self) -> int:
+        return self.place.grid.rank_at(self.place.coordinates)
+
+
+def alike(schedule: Schedule, choices: Choices) -> list[Alike]:
+    """Representatives of all ranks: those of one class have blocks of the same sizes and send the same bytes."""
+    intervals = {axis: _intervals(schedule, axis, choices) for axis in AXES}
+    for axis in AXES:
+        if len(intervals[axis]) < schedule.grid.length(axis):
+            starts = {first for first, _ in intervals[axis]}
+            starts |= _piece_boundaries(schedule, axis, intervals, choices)
+            intervals[axis] = _split(starts, schedule.grid.length(axis))
+    return list(_representatives(schedule, intervals))
+
+
+Intervals = list[tuple[int, int]]
+
+
+def _representatives(schedule: Schedule, intervals: dict[Axis, Intervals]) -> Iterator[Alike]:
+    for chosen in product(*(intervals[axis] for axis in AXES)):
+        coordinates = {axis: first for axis, (first, _) in zip(AXES, chosen, strict=True)}
+        count = prod(stop - first for first, stop in chosen)
+        yield Alike(Place(schedule.grid, schedule.sizes, coordinates), count)
+
+
+def _split(starts: set[int], length: int) -> Intervals:
+    edges = sorted({start for start in starts if 0 < start < length} | {0, length})
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def _around(boundary: int, length: int) -> set[int]:
+    """Starts of intervals such that neighbours of a coordinate lie on the same side as those of its class."""
+    return {max(0, boundary - 1), boundary, min(length, boundary + 1)}
+
+
+def _intervals(schedule: Schedule, axis: Axis, choices: Choices) -> Intervals:
+    """Intervals of the axis from the cuts of dimensions; single coordinates where each one plays its own part."""
+    length = schedule.grid.length(axis)
+    if _every_coordinate_differs(schedule, axis, choices):
+        return _split(set(range(length)), length)
+    starts = {1, length - 1}
+    for tensor in schedule.tensors.values():
+        for part in (tensor.rows, tensor.columns):
+            if axis in part.axes:
+                for size in _sizes_before(schedule, part, axis):
+                    starts |= _around(size % length, length)
+        if tensor.held_at is not None and tensor.held_at[0] == axis:
+            starts |= _around(tensor.held_at[1], length)
+    for role in schedule.roles:
+        if role.axis == axis:
+            starts |= _around(role.start, length) | (set() if role.stop is None else _around(role.stop, length))
+    return _split(starts, length)
+
+
+def _every_coordinate_differs(schedule: Schedule, axis: Axis, choices: Choices) -> bool:
+    """Panels, turning blocks, roots and peers that depend on coordinates, and steps that are not a ring's."""
+    for tensor in schedule.tensors.values():
+        for part in (tensor.rows, tensor.columns):
+            if part.panel is not None and axis in (*part.panel.axes, part.panel.shared_over):
+                return True
+            if part.rotated_by and (axis in part.rotated_by or axis in part.axes):
+                return True
+    ringed = {"ring", "pairwise"}
+    for op in all_ops(schedule):
+        if isinstance(op, Communication) and op.axis == axis:
+            name = kind(op)
+            if isinstance(op, Send | Receive) or name == "shift":
+                return True
+            if choices.algorithm(name) not in ringed:  # type: ignore[arg-type]
+                return True
+    return False
+
+
+def _sizes_before(schedule: Schedule, part: Part, axis: Axis) -> set[int]:
+    """The one or two lengths of the range that the cut over `axis` divides."""
+    sizes = {schedule.sizes[part.dimension]}
+    for outer in part.axes[: part.axes.index(axis)]:
+        length = schedule.grid.length(outer)
+        sizes = {size // length + extra for size in sizes for extra in ((0, 1) if size % length else (0,))}
+    return sizes
+
+
+def _piece_boundaries(
+    schedule: Schedule, axis: Axis, intervals: dict[Axis, Intervals], choices: Choices
+) -> set[int]:
+    """Where, along the axis, the pieces of its collectives change their size."""
+    length = schedule.grid.length(axis)
+    starts: set[int] = set()
+    for one in _representatives(schedule, {**intervals, axis: [(0, length)]}):
+        for op, moment in walk(schedule.program(one.place), one.place):
+            if isinstance(op, Communication) and op.axis == axis:
+                starts |= _size_changes(op, schedule, moment, choices, length)
+    for tensor in schedule.tensors.values():
+        if tensor.sharded_over == axis:
+            for one in _representatives(schedule, {**intervals, axis: [(0, length)]}):
+                rows, columns = tensor.block(one.place).rectangle_shape
+                starts |= _around(rows * columns % length, length)
+    return starts
+
+
+def _size_changes(op: Op, schedule: Schedule, moment: Place, choices: Choices, length: int) -> set[int]:
+    moved = traffic(op, schedule, moment, choices) if isinstance(op, Communication) else None
+    if moved is None or isinstance(op, AllGather | ReduceScatter) and len(set(_sizes(moved.edges))) == 1:
+        return set()
+    sizes = _sizes(moved.edges)
+    changes = {i for i in range(1, len(sizes)) if sizes[i] != sizes[i - 1]}
+    return {start for change in changes for start in _around(change, length)}
+
+
+def _sizes(edges: tuple[int, ...]) -> list[int]:
+    return [edges[i + 1] - edges[i] for i in range(len(edges) - 1)]

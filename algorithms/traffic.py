@@ -1,0 +1,264 @@
+"""What a communication op moves: from layouts to elements on the wire.
+
+The layouts of the tensors say which contiguous piece of a buffer belongs to
+which member of the group; the lowered collective says which pieces go where in
+which step.  Together they give every byte, for one rank at a time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from algorithms.choices import Choices, lower
+from algorithms.collectives import Lowered, Run, Step
+from algorithms.errors import InputError
+from algorithms.ops import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Barrier,
+    Broadcast,
+    Collective,
+    Communication,
+    Op,
+    Receive,
+    Reduce,
+    ReduceScatter,
+    Send,
+    Shift,
+    kind,
+)
+from algorithms.parts import Place, boundaries, number
+from algorithms.schedule import Schedule
+from algorithms.tensors import Block, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One transfer that a rank takes part in: `peer` is a coordinate along the op's axis."""
+
+    send_to: int | None
+    send: tuple[tuple[int, int], ...]
+    receive_from: int | None
+    receive: tuple[tuple[int, int], ...]
+    reduce: bool
+
+    @property
+    def sent(self) -> int:
+        """Elements sent."""
+        return sum(stop - start for start, stop in self.send)
+
+    @property
+    def received(self) -> int:
+        """Elements received."""
+        return sum(stop - start for start, stop in self.receive)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What one rank sends and receives in one instance of an op.
+
+    Parameters
+    ----------
+    member : the rank's coordinate along the op's axis
+    lowered : the steps
+    edges : where the pieces of the buffer begin and the last one ends [elements]
+    receive_edges : the same for what is received, where that is another buffer (all-to-all)
+    item_bytes : bytes of an element
+    root : the member from which, or to which, a broadcast or reduce goes
+    """
+
+    member: int
+    lowered: Lowered
+    edges: tuple[int, ...]
+    receive_edges: tuple[int, ...]
+    item_bytes: int
+    root: int = 0
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """Step by step, with ranges of elements in place of pieces."""
+        for step in self.lowered.program(self.member):
+            yield Exchange(
+                step.send_to,
+                ranges(step.send, self.edges),
+                step.receive_from,
+                ranges(step.receive, self.receive_edges),
+                step.reduce,
+            )
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(exchange.sent for exchange in self.exchanges()) * self.item_bytes
+
+    @property
+    def largest_receive(self) -> int:
+        """Elements of the largest reduction step: the room a reduction needs beside its buffer."""
+        return max((exchange.received for exchange in self.exchanges() if exchange.reduce), default=0)
+
+
+def ranges(run: Run | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Ranges of elements of a run of pieces: one, or two where it goes around the end; empty ones left out.
+
+    >>> ranges(Run(2, 2), (0, 4, 8, 9))
+    ((8, 9), (0, 4))
+    """
+    if run is None:
+        return ()
+    pieces = len(edges) - 1
+    end = run.first + run.count
+    spans = [(edges[run.first], edges[min(end, pieces)])]
+    if end > pieces:
+        spans.append((edges[0], edges[end - pieces]))
+    return tuple((start, stop) for start, stop in spans if stop > start)
+
+
+def traffic(op: Communication, schedule: Schedule, place: Place, choices: Choices) -> Traffic | None:
+    """What the rank at `place` sends and receives; None where nothing goes over a wire.
+
+    Raises
+    ------
+    InputError : the layouts do not fit the op; the message names it
+    """
+    members = place.grid.length(op.axis)
+    member = place.coordinates[op.axis]
+    match op:
+        case Send() | Receive() | Shift():
+            return _point_to_point(op, schedule, place)
+        case AllGather() | ReduceScatter() | AllReduce() | Broadcast() | Reduce() | AllToAll() | Barrier():
+            if members == 1:
+                return None
+            edges, receive_edges = _edges(op, schedule, place)
+            item = _item_bytes(op, schedule)
+            root = number(op.root, place) if isinstance(op, Broadcast | Reduce) else 0
+            lowered = _lowered(op, choices, members, root, edges[-1] * item)
+            if isinstance(op, AllReduce | Broadcast | Reduce):
+                edges = receive_edges = tuple(boundaries(edges[-1], lowered.pieces))
+            return Traffic(member, lowered, edges, receive_edges, item, root)
+    raise AssertionError(op)
+
+
+def _lowered(op: Collective, choices: Choices, members: int, root: int, size_bytes: int) -> Lowered:
+    name = kind(op)
+    assert name not in ("gemm", "pointwise", "host_copy", "send", "receive", "shift")
+    return lower(name, choices.algorithm(name), members, root=root, size_bytes=size_bytes)
+
+
+def _item_bytes(op: Communication, schedule: Schedule) -> int:
+    match op:
+        case AllReduce():
+            return schedule.item_bytes(op.buffer)
+        case Receive():
+            return schedule.item_bytes(op.into)
+        case AllGather() | ReduceScatter() | Broadcast() | Reduce() | AllToAll() | Send() | Shift():
+            return schedule.item_bytes(op.source)
+    return 1
+
+
+def _edges(op: Collective, schedule: Schedule, place: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Edges of the pieces of what is sent and of what is received [elements]."""
+    tensors = schedule.tensors
+    match op:
+        case AllGather():
+            edges = _member_edges(op, tensors[op.source], tensors[op.into], place)
+        case ReduceScatter():
+            edges = _member_edges(op, tensors[op.into], tensors[op.source], place)
+        case AllReduce():
+            edges = (0, tensors[op.buffer].block(place).elements)
+        case Broadcast():
+            edges = (0, tensors[op.into].block(place).elements)
+        case Reduce():
+            edges = (0, tensors[op.source].block(place).elements)
+        case AllToAll():
+            return _exchange_edges(tensors[op.source], tensors[op.into], op, place)
+        case Barrier():
+            edges = (0, 0)
+    return edges, edges
+
+
+def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, place: Place) -> tuple[int, ...]:
+    """Where each member's part lies in the flattened whole."""
+    block = whole.block(place)
+    edges = [0]
+    for member in range(place.grid.length(op.axis)):
+        start, stop = piece_of(block, part.block(place.at(op.axis, member)))
+        if start != edges[-1]:
+            raise InputError(_misfit(op, part, whole))
+        edges.append(stop)
+    if edges[-1] != block.elements:
+        raise InputError(_misfit(op, part, whole))
+    return tuple(edges)
+
+
+def piece_of(whole: Block, part: Block) -> tuple[int, int]:
+    """Range of the flattened `whole` that `part` covers, which must be full rows of it or a piece.
+
+    >>> piece_of(Block((2, 6), (0, 3)), Block((4, 6), (0, 3)))
+    (6, 12)
+    """
+    width = whole.columns[1] - whole.columns[0]
+    if part.piece is not None and (part.rows, part.columns) == (whole.rows, whole.columns):
+        return part.piece
+    if part.piece is None and part.columns == whole.columns:
+        return (part.rows[0] - whole.rows[0]) * width, (part.rows[1] - whole.rows[0]) * width
+    return -1, -1
+
+
+def _misfit(op: Op, part: Tensor, whole: Tensor) -> str:
+    axis = op.axis if isinstance(op, Communication) else ""
+    return (
+        f"op {op.name!r}: {part} is not {whole} cut over {axis} in whole rows or contiguous pieces, "
+        f"one after the other in the order of the members"
+    )
+
+
+def _exchange_edges(source: Tensor, into: Tensor, op: AllToAll, place: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes of what goes to and comes from each member, packed one after the other."""
+    sent, received = [0], [0]
+    for member in range(place.grid.length(op.axis)):
+        there = place.at(op.axis, member)
+        sent.append(sent[-1] + overlap(source.block(place), into.block(there)).elements)
+        received.append(received[-1] + overlap(source.block(there), into.block(place)).elements)
+    if sent[-1] != source.block(place).elements or received[-1] != into.block(place).elements:
+        raise InputError(f"op {op.name!r}: {into} along {op.axis} does not hold just what {source} holds")
+    return tuple(sent), tuple(received)
+
+
+def overlap(one: Block, other: Block) -> Block:
+    """The rectangle that two rectangles share."""
+    rows = max(one.rows[0], other.rows[0]), min(one.rows[1], other.rows[1])
+    columns = max(one.columns[0], other.columns[0]), min(one.columns[1], other.columns[1])
+    return Block((rows[0], max(rows)), (columns[0], max(columns)))
+
+
+def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, place: Place) -> Traffic | None:
+    members, member = place.grid.length(op.axis), place.coordinates[op.axis]
+    item = _item_bytes(op, schedule)
+    match op:
+        case Send():
+            step = Step(send_to=_peer(op, number(op.to, place), members), send=Run(0, 1))
+            sent, received = schedule.tensors[op.source].block(place).elements, 0
+        case Receive():
+            step = Step(receive_from=_peer(op, number(op.sender, place), members), receive=Run(0, 1))
+            sent, received = 0, schedule.tensors[op.into].block(place).elements
+        case Shift():
+            distance = number(op.distance, place)
+            if distance % members == 0:
+                return None
+            step = Step((member + distance) % members, Run(0, 1), (member - distance) % members, Run(0, 1))
+            sent = schedule.tensors[op.source].block(place).elements
+            received = schedule.tensors[op.into].block(later(op, schedule, place)).elements
+    lowered = Lowered("pairwise", members, 1, 1, lambda _member, _step: step)
+    return Traffic(member, lowered, (0, sent), (0, received), item)
+
+
+def later(op: Shift, schedule: Schedule, place: Place) -> Place:
+    """The moment to which the copy that a shift writes belongs."""
+    loop = schedule.tensors[op.into].loop
+    if loop is None or not op.ahead:
+        return place
+    return place.during(loop, place.indices.get(loop, 0) + op.ahead)
+
+
+def _peer(op: Op, coordinate: int, members: int) -> int:
+    if not 0 <= coordinate < members:
+        raise InputError(f"op {op.name!r}: member {coordinate} is not among the {members} of its group")
+    return coordinate

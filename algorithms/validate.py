@@ -1,0 +1,163 @@
+"""Checks of a schedule before anything runs; every message names the faulty op.
+
+Besides names and shapes it follows the sums that are still to be made: a
+product over a dimension that an axis cuts is a partial sum over that axis
+until a reduction along it; a sum that is made twice, or never, is an error.
+"""
+
+from dataclasses import dataclass, field
+
+from algorithms.errors import InputError
+from algorithms.grid import Axis
+from algorithms.ops import (
+    AllReduce,
+    Communication,
+    Gemm,
+    Op,
+    Pointwise,
+    Reduce,
+    ReduceScatter,
+    Shift,
+    kind,
+    reads,
+    writes,
+)
+from algorithms.parts import Part, Place
+from algorithms.schedule import Repeat, Role, Schedule, ops, walk
+from algorithms.tensors import Tensor
+
+
+def validate(schedule: Schedule) -> Schedule:
+    """The schedule itself, if nothing is wrong with it.
+
+    Raises
+    ------
+    InputError : naming the op and what is wrong
+    """
+    for role in schedule.roles:
+        _check_names(schedule, role)
+        _check_shapes(schedule, role)
+        _Sums(schedule).follow(role)
+    return schedule
+
+
+def _check_names(schedule: Schedule, role: Role) -> None:
+    written = set(schedule.inputs)
+    seen: set[str] = set()
+    loops = _loop_written(role)
+    for op in ops(role.program):
+        for name in (*reads(op), *writes(op)):
+            if name not in schedule.tensors:
+                raise InputError(f"op {op.name!r}: tensor {name!r} is not declared")
+        for name in reads(op):
+            if name not in written and name not in loops:
+                raise InputError(f"op {op.name!r} reads {name!r}, which nothing has written before")
+        for name in writes(op):
+            if name in schedule.inputs:
+                raise InputError(f"op {op.name!r} would write or use up {name!r}, which is an input")
+        written |= set(writes(op))
+        seen.add(op.name)
+    for op in ops(role.program):
+        for name in op.after:
+            if name not in seen:
+                raise InputError(f"op {op.name!r} is after {name!r}, which is no op of its program")
+
+
+def _loop_written(role: Role) -> set[str]:
+    """Tensors that an earlier iteration may have written."""
+    found: set[str] = set()
+    for entry in role.program:
+        if isinstance(entry, Repeat):
+            found |= {name for op in ops(entry.body) if isinstance(op, Shift) for name in writes(op)}
+    return found
+
+
+def _check_shapes(schedule: Schedule, role: Role) -> None:
+    for rank in (0, schedule.grid.size - 1):
+        place = schedule.place(rank)
+        if not role.includes(place):
+            continue
+        seen: set[str] = set()
+        for op, moment in walk(role.program, place):
+            if isinstance(op, Gemm) and op.name not in seen:
+                seen.add(op.name)
+                _check_product(op, schedule, moment)
+
+
+def _check_product(op: Gemm, schedule: Schedule, place: Place) -> None:
+    a, b, c = (schedule.tensors[name].block(place) for name in (op.a, op.b, op.c))
+    rows, inner = (a.columns, a.rows) if op.layout == "TN" else (a.rows, a.columns)
+    inner_b, columns = (b.columns, b.rows) if op.layout == "NT" else (b.rows, b.columns)
+    if (rows, columns) != (c.rows, c.columns) or inner != inner_b:
+        raise InputError(
+            f"op {op.name!r}: {op.layout} of {schedule.tensors[op.a]} and {schedule.tensors[op.b]} "
+            f"does not give {schedule.tensors[op.c]} at {dict(place.coordinates)}"
+        )
+
+
+@dataclass(slots=True)
+class _Sums:
+    """The axes over which each tensor is still a partial sum."""
+
+    schedule: Schedule
+    pending: dict[str, frozenset[Axis]] = field(default_factory=dict)
+
+    def follow(self, role: Role) -> None:
+        for op in ops(role.program):
+            self._enter(op)
+        written = {name for op in ops(role.program) for name in writes(op)}
+        for name in self.schedule.outputs:
+            left = self._long(self.pending.get(name, frozenset()))
+            if name in written and left:
+                raise InputError(f"schedule {self.schedule.name}: {name} is never summed over {', '.join(sorted(left))}")
+
+    def _enter(self, op: Op) -> None:
+        match op:
+            case Gemm():
+                added = self._contraction(op) | self._of(op.a) | self._of(op.b)
+                self.pending[op.c] = added | (self._of(op.c) if op.accumulate else frozenset())
+            case Pointwise():
+                sources = frozenset[Axis]().union(*(self._of(name) for name in op.sources))
+                self.pending[op.into] = sources
+            case AllReduce():
+                self._sum(op, op.buffer, op.buffer)
+            case ReduceScatter() | Reduce():
+                self._sum(op, op.source, op.into)
+                shared = self._shared(self.schedule.tensors[op.source])
+                self.pending[op.into] |= shared
+            case Communication():
+                for source in reads(op):
+                    for into in writes(op):
+                        self.pending[into] = self._of(source)
+
+    def _sum(self, op: Communication, source: str, into: str) -> None:
+        pending = self._of(source)
+        if self.schedule.grid.length(op.axis) > 1 and op.axis not in pending:
+            raise InputError(
+                f"op {op.name!r}: {kind(op)} of {source!r} over {op.axis}, over which it is no partial sum: "
+                "the same values would be added several times"
+            )
+        self.pending[into] = pending - {op.axis}
+
+    def _contraction(self, op: Gemm) -> frozenset[Axis]:
+        tensor = self.schedule.tensors[op.a]
+        inner = tensor.rows if op.layout == "TN" else tensor.columns
+        return _cut_axes(inner)
+
+    def _shared(self, tensor: Tensor) -> frozenset[Axis]:
+        """Axes whose members each hold only their own panels of it."""
+        axes = {part.panel.shared_over for part in (tensor.rows, tensor.columns) if part.panel is not None}
+        return frozenset(axis for axis in axes if axis is not None)
+
+    def _of(self, name: str) -> frozenset[Axis]:
+        return self.pending.get(name, frozenset())
+
+    def _long(self, axes: frozenset[Axis]) -> frozenset[Axis]:
+        return frozenset(axis for axis in axes if self.schedule.grid.length(axis) > 1)
+
+
+def _cut_axes(part: Part) -> frozenset[Axis]:
+    """Axes that cut a contracted dimension; a loop over all its panels or turns leaves no sum to make."""
+    if part.panel is not None:
+        return frozenset() if part.panel.shared_over is None else frozenset({part.panel.shared_over})
+    return frozenset() if part.rotated_by else frozenset(part.axes)
