@@ -1,0 +1,104 @@
+"""The protocol that every carrier of messages follows.
+
+    carrier                 who its ranks are                       module
+    in-process              all ranks in one Python process         in_process
+    MPI                     one process each, NumPy or staged       mpi
+    NCCL                    one GPU each                            nccl
+
+The executor starts sends, receives and library collectives and yields the
+requests it waits for; the carrier decides how to wait.  Buffers are flat,
+contiguous arrays, lent to the carrier until the request is done.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from algorithms.grid import Axis, Grid
+
+Array = Any
+"""A NumPy or CuPy array: the boundary at which types end."""
+
+Edges = tuple[int, ...]
+"""Where the pieces of a buffer begin, and where the last one ends [elements]."""
+
+
+class Request(Protocol):
+    """A communication under way."""
+
+    def done(self) -> bool:
+        """Whether it has ended; asking also makes it advance."""
+
+
+class Communicator(Protocol):
+    """One group of ranks on one lane; members are numbered by their coordinate."""
+
+    member: int
+    size: int
+
+    def send(self, buffer: Array, to: int) -> Request: ...
+
+    def receive(self, buffer: Array, sender: int) -> Request: ...
+
+    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
+        """In place: member i's piece is in the whole at the start."""
+
+    def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
+        """The member's piece of the sum goes into `piece`; the whole is used up."""
+
+    def all_reduce(self, buffer: Array, *, blocking: bool) -> Request: ...
+
+    def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request: ...
+
+    def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
+        """In place at the root; the others' buffers are used up."""
+
+    def all_to_all(
+        self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
+    ) -> Request: ...
+
+    def barrier(self, *, blocking: bool) -> Request: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a rank waits for: one of the requests, or every one; and the ops under way, to name them."""
+
+    requests: Sequence[Request]
+    ops: tuple[str, ...]
+    every: bool = False
+
+
+Result = TypeVar("Result")
+Course = Generator[Wait, None, Result]
+"""A rank's work: it yields what it waits for, and is resumed when that may have come."""
+
+
+class Carrier(Protocol):
+    """All ranks of a run, those here and those elsewhere."""
+
+    size: int
+    ranks: tuple[int, ...]
+    """The ranks that live in this process."""
+
+    def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Communicator:
+        """The group of `rank` along `axis`; every rank asks for the same ones in the same order."""
+
+    def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
+        """Run the course of every rank that lives here to its end, all starting together."""
+
+    def gather(self, values: dict[int, Any]) -> dict[int, Any] | None:
+        """Every rank's value at the process of rank 0, None elsewhere."""
+
+    def now(self) -> float:
+        """Seconds on a clock that all ranks share as well as the carrier can align them."""
+
+
+class Done:
+    """A request that has ended."""
+
+    def done(self) -> bool:
+        return True
+
+
+DONE = Done()

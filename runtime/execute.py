@@ -1,0 +1,273 @@
+"""The wall-clock interpreter: one schedule, really executed by every rank.
+
+Each rank follows its program.  Compute ops run at once, in program order;
+communication ops are queued on their lane and started when all they depend on
+has ended.  While a rank waits, whatever is under way on its lanes advances.
+An op's start is when its lane takes it, its end when the data are there.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from algorithms.choices import Choices
+from algorithms.dependencies import Dependencies
+from algorithms.ops import Communication, Gemm, HostCopy, Op, Pointwise, lane
+from algorithms.parts import Place
+from algorithms.schedule import Schedule, all_ops, walk
+from algorithms.tensors import Block
+from algorithms.timeline import Span, Timeline
+from runtime.arrays import Library
+from runtime.buffers import Buffers
+from runtime.communicators import Array, Carrier, Communicator, Course, Request, Wait
+from runtime.transfers import Transfers
+
+
+class Source(Protocol):
+    """Where the inputs come from."""
+
+    def stored(self, matrix: Any, block: Block) -> Any:
+        """A host array with the elements of a rank's block."""
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """One instance of an op on one rank."""
+
+    op: Op
+    place: Place
+    index: int
+    needs: list["Task"] = field(default_factory=list)
+    ready: float = 0.0
+    start: float = 0.0
+    end: float = 0.0
+    ended: bool = False
+    work: Generator[list[Request], None, None] | None = None
+    pending: list[Request] = field(default_factory=list)
+
+    def is_ready(self) -> bool:
+        return all(task.ended for task in self.needs)
+
+
+@dataclass(frozen=True, slots=True)
+class RankResult:
+    """What one rank has at the end: its output blocks, one list of spans a repeat, and bytes sent in one repeat."""
+
+    outputs: dict[str, Array]
+    spans: list[list[Span]]
+    bytes_sent: int
+    allocated_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What came of a schedule.
+
+    Parameters
+    ----------
+    outputs : blocks of the ranks that live here, by rank and tensor
+    timelines : measured, one a repeat; empty except at rank 0
+    bytes_sent : counted, of every rank; empty except at rank 0
+    allocated_bytes : counted, of every rank; empty except at rank 0
+    """
+
+    outputs: dict[int, dict[str, Array]]
+    timelines: list[Timeline]
+    bytes_sent: dict[int, int]
+    allocated_bytes: dict[int, int]
+
+
+def execute(
+    schedule: Schedule,
+    tensors: Source | Mapping[str, Any],
+    communicators: Carrier,
+    *,
+    repeats: int = 1,
+    warmups: int = 0,
+    choices: Choices | None = None,
+    library: Library | None = None,
+    between: Callable[[int], None] | None = None,
+) -> Execution:
+    """Run the schedule on every rank of a carrier, `warmups` times unrecorded and `repeats` times recorded.
+
+    Parameters
+    ----------
+    tensors : whole matrices by name, or a source that gives each rank its blocks
+    communicators : the carrier of the ranks
+    choices : who carries out the collectives, by default our own rings
+    between : called with the rank before every run, outside the time measured
+    """
+    from runtime.arrays import NumpyLibrary
+
+    chosen, arrays = choices or Choices(), library or NumpyLibrary()
+    source = WholeMatrices(tensors) if isinstance(tensors, Mapping) else tensors
+
+    def course(rank: int) -> Course[RankResult]:
+        return RankExecutor(schedule, rank, communicators, chosen, arrays).run(source, repeats, warmups, between)
+
+    results = communicators.run(course)
+    gathered = communicators.gather({rank: _report(result) for rank, result in results.items()})
+    outputs = {rank: result.outputs for rank, result in results.items()}
+    if gathered is None:
+        return Execution(outputs, [], {}, {})
+    timelines = [
+        Timeline.of_spans(
+            [span for spans, _, _ in gathered.values() for span in spans[repeat]], "measured", schedule.grid
+        )
+        for repeat in range(repeats)
+    ]
+    sent = {rank: counted for rank, (_, counted, _) in gathered.items()}
+    return Execution(outputs, timelines, sent, {rank: size for rank, (_, _, size) in gathered.items()})
+
+
+def _report(result: RankResult) -> tuple[list[list[Span]], int, int]:
+    return result.spans, result.bytes_sent, result.allocated_bytes
+
+
+class WholeMatrices:
+    """Inputs given as whole host matrices, of which each rank takes its blocks."""
+
+    def __init__(self, matrices: Mapping[str, Any]) -> None:
+        self._matrices = matrices
+
+    def stored(self, matrix: str, block: Block) -> Any:
+        rectangle = self._matrices[matrix][slice(*block.rows), slice(*block.columns)]
+        return rectangle if block.piece is None else rectangle.reshape(-1)[slice(*block.piece)]
+
+
+class RankExecutor:
+    """One rank on its way through the program."""
+
+    def __init__(
+        self, schedule: Schedule, rank: int, carrier: Carrier, choices: Choices, library: Library
+    ) -> None:
+        self._schedule = schedule
+        self._rank = rank
+        self._place = schedule.place(rank)
+        self._carrier = carrier
+        self._library = library
+        self._groups = self._communicators()
+        self._buffers = Buffers(schedule, self._place, choices, library)
+        self._transfers = Transfers(schedule, choices, library, self._buffers)
+        self._lanes: dict[str, deque[Task]] = {name: deque() for name in self._groups}
+
+    def _communicators(self) -> dict[str, Communicator]:
+        """One for each lane of the schedule, in the same order on every rank."""
+        groups: dict[str, Communicator] = {}
+        grid = self._schedule.grid
+        for axis in grid.order:
+            groups[axis] = self._carrier.communicator(grid, self._rank, axis, 0)
+        for op in all_ops(self._schedule):
+            if isinstance(op, Communication) and lane(op) not in groups:
+                groups[lane(op)] = self._carrier.communicator(grid, self._rank, op.axis, op.lane)
+        return groups
+
+    def run(
+        self, source: Source, repeats: int, warmups: int, between: Callable[[int], None] | None
+    ) -> Course[RankResult]:
+        """Load the inputs, run all repeats, and give the results of the last."""
+        for name in self._schedule.inputs:
+            self._buffers.load(name, source.stored(name, self._schedule.tensors[name].block(self._place)))
+        spans: list[list[Span]] = []
+        for repeat in range(-warmups, repeats):
+            if between is not None:
+                between(self._rank)
+            yield from self._meet()
+            tasks = yield from self._once()
+            if repeat >= 0:
+                spans.append([self._span(task) for task in tasks])
+        outputs = {name: self._buffers.stored(name, self._place) for name in self._schedule.outputs}
+        runs = repeats + warmups
+        return RankResult(outputs, spans, self._transfers.bytes_sent // max(1, runs), self._buffers.allocated_bytes)
+
+    def _meet(self) -> Course[None]:
+        """A barrier of all ranks, axis by axis."""
+        for axis in self._schedule.grid.order:
+            request = self._groups[axis].barrier(blocking=True)
+            while not request.done():
+                yield Wait((request,), ("barrier before the run",))
+
+    def _once(self) -> Course[list[Task]]:
+        dependencies: Dependencies[Task] = Dependencies(self._schedule)
+        counts: dict[str, int] = {}
+        tasks: list[Task] = []
+        begin = self._carrier.now()
+        for op, moment in walk(self._schedule.program(self._place), self._place):
+            task = Task(op, moment, counts.get(op.name, 0), ready=begin)
+            counts[op.name] = task.index + 1
+            task.needs = dependencies.enter(op, moment, task)
+            tasks.append(task)
+            if isinstance(op, Communication):
+                self._lanes[lane(op)].append(task)
+                self._advance()
+            else:
+                yield from self._until(task.needs)
+                yield from self._compute(op, task)
+        yield from self._until(tasks)
+        return tasks
+
+    def _compute(self, op: Gemm | Pointwise | HostCopy, task: Task) -> Course[None]:
+        self._begin(task)
+        self._transfers.compute(op, task.place)
+        marker = self._library.mark()
+        while marker is not None and not marker.done():
+            self._advance()
+        self._finish(task)
+        return
+        yield  # a course, though this one never waits for others
+
+    def _until(self, tasks: Sequence[Task]) -> Course[None]:
+        """Go on with the lanes until these tasks have ended."""
+        open_tasks = [task for task in tasks if not task.ended]
+        while open_tasks:
+            if not self._advance():
+                yield self._wait()
+            open_tasks = [task for task in open_tasks if not task.ended]
+
+    def _wait(self) -> Wait:
+        heads = [queue[0] for queue in self._lanes.values() if queue]
+        requests = [request for task in heads for request in task.pending]
+        return Wait(requests, tuple(task.op.name for task in heads), every=len(heads) == 1)
+
+    def _advance(self) -> bool:
+        """Let every lane go as far as it can; whether any of them moved."""
+        moved = False
+        for name, queue in self._lanes.items():
+            while queue and self._step(queue[0], self._groups[name]):
+                moved = True
+                if queue[0].ended:
+                    queue.popleft()
+        return moved
+
+    def _step(self, task: Task, communicator: Communicator) -> bool:
+        """One step of a communication op, if it can be taken now."""
+        assert isinstance(task.op, Communication)
+        if task.work is None:
+            if not task.is_ready():
+                return False
+            self._begin(task)
+            task.work = self._transfers.communicate(task.op, task.place, communicator)
+        task.pending = [request for request in task.pending if not request.done()]
+        if task.pending:
+            return False
+        try:
+            task.pending = next(task.work)
+        except StopIteration:
+            self._finish(task)
+        return True
+
+    def _begin(self, task: Task) -> None:
+        task.ready = max([task.ready, *(other.end for other in task.needs)])
+        task.start = self._carrier.now()
+
+    def _finish(self, task: Task) -> None:
+        task.end = self._carrier.now()
+        task.ended = True
+        task.needs = []
+        task.work = None
+
+    def _span(self, task: Task) -> Span:
+        axis = task.op.axis if isinstance(task.op, Communication) else None
+        return Span.of(self._rank, task.op, lane(task.op), task.index, axis, task.ready, task.start, task.end)
+

@@ -1,0 +1,236 @@
+"""All ranks in one Python process: for tests by the thousand, for teaching, and to find deadlocks at once.
+
+Each rank's course is a generator.  They are resumed in turn; a round in which
+no rank moves on is a deadlock, and every rank's op is named.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from algorithms.errors import Deadlock
+from algorithms.grid import Axis, Grid
+from runtime.communicators import DONE, Array, Course, Edges, Request, Result, Wait
+
+Key = tuple[Axis, int, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class _Letter:
+    """A send that waits for its receive."""
+
+    buffer: Array
+    taken: bool = False
+
+    def done(self) -> bool:
+        return self.taken
+
+
+@dataclass(slots=True)
+class _Expected:
+    """A receive that looks for its send."""
+
+    buffer: Array
+    box: deque[_Letter]
+    after: deque["_Expected"]
+    taken: bool = False
+
+    def done(self) -> bool:
+        while not self.taken and self.box and self.after and self.after[0]._take():
+            pass
+        return self.taken
+
+    def _take(self) -> bool:
+        if not self.box:
+            return False
+        letter = self.box.popleft()
+        assert letter.buffer.size == self.buffer.size, f"{letter.buffer.size} elements for room of {self.buffer.size}"
+        self.buffer[...] = letter.buffer
+        letter.taken = self.taken = True
+        self.after.popleft()
+        return True
+
+
+@dataclass(slots=True)
+class _Meeting:
+    """A library collective that happens when its last member has come."""
+
+    members: int
+    act: Callable[[dict[int, Any]], None]
+    came: dict[int, Any] = field(default_factory=dict)
+    over: bool = False
+
+    def join(self, member: int, value: Any) -> None:
+        self.came[member] = value
+        if len(self.came) == self.members:
+            self.act(self.came)
+            self.over = True
+
+    def done(self) -> bool:
+        return self.over
+
+
+@dataclass(slots=True)
+class _Group:
+    """What the members of one group share: letters on their way, and meetings."""
+
+    size: int
+    boxes: dict[tuple[int, int], deque[_Letter]] = field(default_factory=dict)
+    receives: dict[tuple[int, int], deque[_Expected]] = field(default_factory=dict)
+    meetings: list[_Meeting] = field(default_factory=list)
+    attended: dict[int, int] = field(default_factory=dict)
+
+
+class InProcessCommunicator:
+    """One member's end of a group."""
+
+    def __init__(self, group: _Group, member: int) -> None:
+        self._group = group
+        self.member = member
+        self.size = group.size
+
+    def send(self, buffer: Array, to: int) -> Request:
+        letter = _Letter(buffer)
+        self._group.boxes.setdefault((self.member, to), deque()).append(letter)
+        return letter
+
+    def receive(self, buffer: Array, sender: int) -> Request:
+        pair = (sender, self.member)
+        box = self._group.boxes.setdefault(pair, deque())
+        waiting = self._group.receives.setdefault(pair, deque())
+        expected = _Expected(buffer, box, waiting)
+        waiting.append(expected)
+        return expected
+
+    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
+        def act(came: dict[int, Any]) -> None:
+            for member, source in came.items():
+                for into in came.values():
+                    into[edges[member] : edges[member + 1]] = source[edges[member] : edges[member + 1]]
+
+        return self._meet(act, whole)
+
+    def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
+        def act(came: dict[int, Any]) -> None:
+            total = _sum({member: summand for member, (summand, _) in came.items()})
+            for member, (_, into) in came.items():
+                into[...] = total[edges[member] : edges[member + 1]]
+
+        return self._meet(act, (whole, piece))
+
+    def all_reduce(self, buffer: Array, *, blocking: bool) -> Request:
+        def act(came: dict[int, Any]) -> None:
+            total = _sum(came)
+            for into in came.values():
+                into[...] = total
+
+        return self._meet(act, buffer)
+
+    def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
+        def act(came: dict[int, Any]) -> None:
+            for into in came.values():
+                into[...] = came[root]
+
+        return self._meet(act, buffer)
+
+    def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
+        def act(came: dict[int, Any]) -> None:
+            came[root][...] = _sum(came)
+
+        return self._meet(act, buffer)
+
+    def all_to_all(
+        self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
+    ) -> Request:
+        def act(came: dict[int, Any]) -> None:
+            for sender, (source, its_edges, _, _) in came.items():
+                for member, (_, _, into, edges) in came.items():
+                    piece = source[its_edges[member] : its_edges[member + 1]]
+                    into[edges[sender] : edges[sender + 1]] = piece
+
+        return self._meet(act, (sent, sent_edges, received, received_edges))
+
+    def barrier(self, *, blocking: bool) -> Request:
+        return self._meet(lambda _: None, None)
+
+    def _meet(self, act: Callable[[dict[int, Any]], None], value: Any) -> Request:
+        if self.size == 1:
+            return DONE
+        number = self._group.attended.get(self.member, 0)
+        self._group.attended[self.member] = number + 1
+        if number == len(self._group.meetings):
+            self._group.meetings.append(_Meeting(self.size, act))
+        meeting = self._group.meetings[number]
+        meeting.join(self.member, value)
+        return meeting
+
+
+def _sum(came: dict[int, Any]) -> Array:
+    total = np.array(came[0], copy=True)
+    for member in sorted(came)[1:]:
+        total += came[member]
+    return total
+
+
+class InProcess:
+    """A carrier whose ranks all live here.
+
+    >>> InProcess(4).ranks
+    (0, 1, 2, 3)
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.ranks = tuple(range(size))
+        self._groups: dict[Key, _Group] = {}
+
+    def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> InProcessCommunicator:
+        members = grid.group(rank, axis)
+        group = self._groups.setdefault((axis, lane, members), _Group(len(members)))
+        return InProcessCommunicator(group, members.index(rank))
+
+    def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
+        """Resume the ranks in turn until all have ended.
+
+        Raises
+        ------
+        Deadlock : no rank can move on
+        """
+        self._groups.clear()
+        courses = {rank: course(rank) for rank in self.ranks}
+        waiting = dict.fromkeys(self.ranks, Wait((DONE,), ()))
+        results: dict[int, Result] = {}
+        while courses:
+            moved = False
+            for rank in list(courses):
+                if not _ready(waiting[rank]):
+                    continue
+                moved = True
+                try:
+                    waiting[rank] = next(courses[rank])
+                except StopIteration as end:
+                    results[rank] = end.value
+                    del courses[rank]
+            if courses and not moved:
+                raise Deadlock(_stuck({rank: waiting[rank] for rank in courses}))
+        return results
+
+    def gather(self, values: dict[int, Any]) -> dict[int, Any]:
+        return values
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+
+def _ready(wait: Wait) -> bool:
+    ended = [request.done() for request in wait.requests]
+    return all(ended) if wait.every else any(ended)
+
+
+def _stuck(waiting: dict[int, Wait]) -> str:
+    who = ", ".join(f"rank {rank} in {' and '.join(map(repr, wait.ops))}" for rank, wait in sorted(waiting.items()))
+    return f"deadlock: {who}; each waits for another"

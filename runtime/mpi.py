@@ -1,0 +1,267 @@
+"""The carrier over MPI: one process a rank, host arrays as they are, device arrays through `staging`.
+
+One message holds at most `most_bytes`: MPI libraries with 32-bit counts (the
+Open MPI wheel among them) cannot be asked for more at once.  What is longer
+goes as several messages; a library collective that is longer is made of
+broadcasts or reductions of slices.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from mpi4py import MPI
+
+from algorithms.grid import Axis, Grid
+from runtime.clocks import clock_offset
+from runtime.communicators import DONE, Array, Course, Edges, Request, Result, Wait
+
+MOST_BYTES = 1 << 30
+
+
+class Flight:
+    """MPI requests under way, and what is to be done when they have ended."""
+
+    __slots__ = ("_finish", "requests")
+
+    def __init__(self, requests: list[MPI.Request], finish: Callable[[], None] | None = None) -> None:
+        self.requests = requests
+        self._finish = finish
+
+    def done(self) -> bool:
+        if self.requests and not MPI.Request.Testall(self.requests):
+            return False
+        self.requests = []
+        if self._finish is not None:
+            finish, self._finish = self._finish, None
+            finish()
+        return True
+
+
+class Staging:
+    """How buffers meet MPI: host arrays directly.  `runtime.staging` has the one for device arrays."""
+
+    def outgoing(self, buffer: Array) -> tuple[Array, Callable[[], None] | None]:
+        """What MPI may read, and what to do when it has."""
+        return buffer, None
+
+    def incoming(self, buffer: Array) -> tuple[Array, Callable[[], None] | None]:
+        """What MPI may write, and what to do when it has."""
+        return buffer, None
+
+    def both_ways(self, buffer: Array) -> tuple[Array, Callable[[], None] | None]:
+        """What MPI may read and write, and what to do when it has."""
+        return buffer, None
+
+
+class MpiCommunicator:
+    """One group of ranks on one lane."""
+
+    def __init__(self, communicator: MPI.Intracomm, staging: Staging, most_bytes: int = MOST_BYTES) -> None:
+        self._communicator = communicator
+        self._staging = staging
+        self._most_bytes = most_bytes
+        self.member: int = communicator.Get_rank()
+        self.size: int = communicator.Get_size()
+
+    def send(self, buffer: Array, to: int) -> Request:
+        host, finish = self._staging.outgoing(buffer)
+        return Flight([self._communicator.Isend([part, MPI.BYTE], to) for part in self._messages(host)], finish)
+
+    def receive(self, buffer: Array, sender: int) -> Request:
+        host, finish = self._staging.incoming(buffer)
+        return Flight([self._communicator.Irecv([part, MPI.BYTE], sender) for part in self._messages(host)], finish)
+
+    def _messages(self, host: Array) -> list[Array]:
+        """The buffer as bytes, in messages that MPI can count; an empty buffer is one empty message."""
+        raw = host.view("u1")
+        return [raw[i : i + self._most_bytes] for i in range(0, max(1, raw.size), self._most_bytes)]
+
+    def _slices(self, host: Array) -> Iterator[Array]:
+        """The buffer in slices of elements that MPI can count."""
+        step = max(1, self._most_bytes // host.itemsize)
+        return (host[i : i + step] for i in range(0, host.size, step))
+
+    def _is_long(self, host: Array) -> bool:
+        return bool(host.nbytes > self._most_bytes)
+
+    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
+        host, finish = self._staging.both_ways(whole)
+        if self._is_long(host):
+            roots = [(host[edges[i] : edges[i + 1]], i) for i in range(self.size)]
+            return Flight([self._communicator.Ibcast(part, i) for piece, i in roots for part in self._slices(piece)], finish)
+        into = [host, (_counts(edges), edges[:-1])]
+        return self._begin(
+            blocking, self._communicator.Allgatherv, self._communicator.Iallgatherv, (MPI.IN_PLACE, into), finish
+        )
+
+    def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
+        source, _ = self._staging.both_ways(whole)
+        into, finish = self._staging.incoming(piece)
+        if self._is_long(source):
+            return self._reduce_scatter_in_slices(source, edges, into, finish)
+        arguments = (source, into, _counts(edges))
+        return self._begin(
+            blocking, self._communicator.Reduce_scatter, self._communicator.Ireduce_scatter, arguments, finish
+        )
+
+    def _reduce_scatter_in_slices(
+        self, source: Array, edges: Edges, into: Array, finish: Callable[[], None] | None
+    ) -> Request:
+        requests: list[MPI.Request] = []
+        for root in range(self.size):
+            parts = self._slices(source[edges[root] : edges[root + 1]])
+            rooms = self._slices(into) if root == self.member else iter(())
+            for part in parts:
+                requests.append(self._communicator.Ireduce(part, next(rooms, None), root=root))
+        return Flight(requests, finish)
+
+    def all_reduce(self, buffer: Array, *, blocking: bool) -> Request:
+        host, finish = self._staging.both_ways(buffer)
+        if self._is_long(host):
+            parts = self._slices(host)
+            return Flight([self._communicator.Iallreduce(MPI.IN_PLACE, part) for part in parts], finish)
+        return self._begin(
+            blocking, self._communicator.Allreduce, self._communicator.Iallreduce, (MPI.IN_PLACE, host), finish
+        )
+
+    def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
+        host, finish = self._staging.both_ways(buffer)
+        if self._is_long(host):
+            return Flight([self._communicator.Ibcast(part, root) for part in self._slices(host)], finish)
+        return self._begin(blocking, self._communicator.Bcast, self._communicator.Ibcast, (host, root), finish)
+
+    def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
+        host, finish = self._staging.both_ways(buffer)
+        parts = list(self._slices(host)) if self._is_long(host) else [host]
+        if len(parts) > 1 or not blocking:
+            return Flight([self._communicator.Ireduce(*self._at_root(part, root), root=root) for part in parts], finish)
+        self._communicator.Reduce(*self._at_root(host, root), root=root)
+        return Flight([], finish)
+
+    def _at_root(self, part: Array, root: int) -> tuple[Any, Any]:
+        return (MPI.IN_PLACE, part) if self.member == root else (part, None)
+
+    def all_to_all(
+        self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
+    ) -> Request:
+        source, _ = self._staging.outgoing(sent)
+        into, finish = self._staging.incoming(received)
+        if self._is_long(source) or self._is_long(into):
+            return self._exchange_all(source, sent_edges, into, received_edges, finish)
+        arguments = ([source, (_counts(sent_edges), sent_edges[:-1])], [into, (_counts(received_edges), received_edges[:-1])])
+        return self._begin(blocking, self._communicator.Alltoallv, self._communicator.Ialltoallv, arguments, finish)
+
+    def _exchange_all(
+        self, source: Array, sent: Edges, into: Array, received: Edges, finish: Callable[[], None] | None
+    ) -> Request:
+        requests: list[MPI.Request] = []
+        for peer in range(self.size):
+            room, piece = into[received[peer] : received[peer + 1]], source[sent[peer] : sent[peer + 1]]
+            requests += [self._communicator.Irecv([part, MPI.BYTE], peer) for part in self._messages(room)]
+            requests += [self._communicator.Isend([part, MPI.BYTE], peer) for part in self._messages(piece)]
+        return Flight(requests, finish)
+
+    def barrier(self, *, blocking: bool) -> Request:
+        return self._begin(blocking, self._communicator.Barrier, self._communicator.Ibarrier, (), None)
+
+    def _begin(
+        self,
+        blocking: bool,
+        now: Callable[..., None],
+        soon: Callable[..., MPI.Request],
+        arguments: tuple[Any, ...],
+        finish: Callable[[], None] | None,
+    ) -> Request:
+        """The collective as a blocking call, or as one that ends later: MPI libraries tune the two apart."""
+        if not blocking:
+            return Flight([soon(*arguments)], finish)
+        now(*arguments)
+        return Flight([], finish)
+
+
+def _counts(edges: Edges) -> tuple[int, ...]:
+    return tuple(edges[i + 1] - edges[i] for i in range(len(edges) - 1))
+
+
+class Alone:
+    """A group of one: nothing to say to anybody."""
+
+    member, size = 0, 1
+
+    def barrier(self, *, blocking: bool) -> Request:
+        return DONE
+
+    def __getattr__(self, verb: str) -> Any:
+        raise AssertionError(f"{verb} in a group of one")
+
+
+class MpiCarrier:
+    """The ranks of an MPI communicator, one of which lives here."""
+
+    def __init__(
+        self,
+        communicator: MPI.Intracomm | None = None,
+        *,
+        staging: Staging | None = None,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._world = communicator or MPI.COMM_WORLD
+        self._staging = staging or Staging()
+        self._most_bytes = most_bytes
+        self._groups: dict[tuple[Grid, Axis, int], Any] = {}
+        self._split: list[MPI.Intracomm] = []
+        self.size: int = self._world.Get_size()
+        self.rank: int = self._world.Get_rank()
+        self.ranks = (self.rank,)
+        self._offset = clock_offset(self._world)
+
+    def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Any:
+        key = (grid, axis, lane)
+        if key not in self._groups:
+            self._groups[key] = self._make(grid, rank, axis)
+        return self._groups[key]
+
+    def _make(self, grid: Grid, rank: int, axis: Axis) -> Any:
+        if grid.length(axis) == 1:
+            return Alone()
+        members = grid.group(rank, axis)
+        group = self._world.Split(color=members[0], key=members.index(rank))
+        self._split.append(group)
+        return MpiCommunicator(group, self._staging, self._most_bytes)
+
+    def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
+        running = course(self.rank)
+        while True:
+            try:
+                wait = next(running)
+            except StopIteration as end:
+                return {self.rank: end.value}
+            _await(wait)
+
+    def gather(self, values: dict[int, Any]) -> dict[int, Any] | None:
+        gathered = self._world.gather(values, root=0)
+        if gathered is None:
+            return None
+        return {rank: value for part in gathered for rank, value in part.items()}
+
+    def now(self) -> float:
+        return time.perf_counter() + self._offset
+
+    def close(self) -> None:
+        """Free the groups' communicators."""
+        for group in self._split:
+            group.Free()
+        self._split.clear()
+        self._groups.clear()
+
+
+def _await(wait: Wait) -> None:
+    flights: Sequence[Flight] = [request for request in wait.requests if isinstance(request, Flight)]
+    pending = [request for flight in flights for request in flight.requests]
+    if len(flights) < len(wait.requests) or not pending:
+        return
+    if wait.every:
+        MPI.Request.Waitall(pending)
+    else:
+        MPI.Request.Waitany(pending)

@@ -1,0 +1,200 @@
+"""Where the operands A, B and dC of a multiplication come from, and how a rank names its part of one.
+
+    C_mn = A_mk B_kn        dA_mk = dC_mn B_nk^T        dB_kn = A_km^T dC_mn
+
+A rank asks for a `Rectangle` of a whole matrix and gets an array.  What it
+stores may be a contiguous piece of a flattened block, which covers at most
+three rectangles: the end of a row, whole rows, the beginning of a row.
+
+    . . # #
+    # # # #
+    # # # #
+    # . . .
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.tensors import Block, DType
+from runtime import generator
+from runtime.generator import Kind
+
+Matrix = Literal["A", "B", "dC"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """A part of a whole matrix: rows and columns from start up to, not including, stop.
+
+    >>> Rectangle(2, 5, 0, 7).shape
+    (3, 7)
+    """
+
+    row_start: int
+    row_stop: int
+    column_start: int
+    column_stop: int
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.row_start <= self.row_stop and 0 <= self.column_start <= self.column_stop, self
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.row_stop - self.row_start, self.column_stop - self.column_start
+
+    @property
+    def elements(self) -> int:
+        rows, columns = self.shape
+        return rows * columns
+
+    def part(self, rows: tuple[int, int], columns: tuple[int, int]) -> "Rectangle":
+        """The rectangle at these rows and columns of this one.
+
+        >>> Rectangle(2, 5, 10, 17).part((1, 3), (0, 2))
+        Rectangle(row_start=3, row_stop=5, column_start=10, column_stop=12)
+        """
+        top, left = self.row_start, self.column_start
+        return Rectangle(top + rows[0], top + rows[1], left + columns[0], left + columns[1])
+
+
+def whole(shape: tuple[int, int]) -> Rectangle:
+    """The rectangle that is all of a matrix."""
+    return Rectangle(0, shape[0], 0, shape[1])
+
+
+def rectangles_of_piece(rectangle: Rectangle, start: int, stop: int) -> list[Rectangle]:
+    """Elements `start` to `stop` of the flattened rectangle, as at most three rectangles in flat order.
+
+    >>> for part in rectangles_of_piece(Rectangle(0, 4, 0, 4), 2, 13):
+    ...     print(part)
+    Rectangle(row_start=0, row_stop=1, column_start=2, column_stop=4)
+    Rectangle(row_start=1, row_stop=3, column_start=0, column_stop=4)
+    Rectangle(row_start=3, row_stop=4, column_start=0, column_stop=1)
+    """
+    assert 0 <= start <= stop <= rectangle.elements, (rectangle, start, stop)
+    if start == stop:
+        return []
+    width = rectangle.shape[1]
+    (first, left), (last, right) = divmod(start, width), divmod(stop, width)
+    if first == last:
+        return [rectangle.part((first, first + 1), (left, right))]
+    parts = [rectangle.part((first, first + 1), (left, width))] if left else []
+    middle = first + (left > 0)
+    parts += [rectangle.part((middle, last), (0, width))] if middle < last else []
+    parts += [rectangle.part((last, last + 1), (0, right))] if right else []
+    return parts
+
+
+def split_piece(
+    rectangle: Rectangle, start: int, stop: int, flat: NDArray[Any]
+) -> list[tuple[Rectangle, NDArray[Any]]]:
+    """The rectangles of a piece, each with the part of `flat` that holds it (views, not copies)."""
+    assert flat.shape == (stop - start,), (flat.shape, start, stop)
+    parts, position = [], 0
+    for part in rectangles_of_piece(rectangle, start, stop):
+        parts.append((part, flat[position : position + part.elements].reshape(part.shape)))
+        position += part.elements
+    return parts
+
+
+def split_block(block: Block, stored: NDArray[Any]) -> list[tuple[Rectangle, NDArray[Any]]]:
+    """The rectangles of a rank's block, each with the part of the `stored` array that holds it (views)."""
+    assert stored.shape == block.shape, (stored.shape, block)
+    rectangle = Rectangle(*block.rows, *block.columns)
+    if block.piece is not None:
+        return split_piece(rectangle, *block.piece, stored)
+    return [(rectangle, stored)] if rectangle.elements else []
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The matrices A (m x k), B (k x n) and dC (m x n) that go into a multiplication.
+
+    >>> operands = Operands(3, 5, 4, "float32", seed=7, kind="integers")
+    >>> operands.shape("B"), operands.block("B", Rectangle(0, 5, 1, 3)).shape
+    ((5, 4), (5, 2))
+
+    Parameters
+    ----------
+    dtype : that of the multiplication; float16 and bfloat16 elements are
+        given as float32 arrays that hold exactly those values
+    seed, kind : of the generator, for every matrix that has no file
+    files : opened matrices (`matrix_files.open_matrix`) by name
+    """
+
+    m: int
+    k: int
+    n: int
+    dtype: DType
+    seed: int = 0
+    kind: Kind = "uniform"
+    files: Mapping[Matrix, NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for matrix, array in self.files.items():
+            assert array.shape == self.shape(matrix), (matrix, array.shape, self.shape(matrix))
+
+    @property
+    def array_dtype(self) -> np.dtype[Any]:
+        """Dtype of the arrays that are given: float64 or float32."""
+        return np.dtype(np.float64 if self.dtype == "float64" else np.float32)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the products sum exactly in any order: generated integers throughout."""
+        return self.kind == "integers" and not self.files
+
+    def shape(self, matrix: Matrix) -> tuple[int, int]:
+        """Rows and columns of a whole matrix."""
+        return {"A": (self.m, self.k), "B": (self.k, self.n), "dC": (self.m, self.n)}[matrix]
+
+    def block(self, matrix: Matrix, rectangle: Rectangle, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The elements of one rectangle, C-contiguous unless `out` is given and is not."""
+        filled = np.empty(rectangle.shape, self.array_dtype) if out is None else out
+        assert filled.shape == rectangle.shape and filled.dtype == self.array_dtype, (filled.shape, filled.dtype)
+        if matrix in self.files:
+            rows = slice(rectangle.row_start, rectangle.row_stop)
+            columns = slice(rectangle.column_start, rectangle.column_stop)
+            np.copyto(filled, self.files[matrix][rows, columns])
+        else:
+            shape = self.shape(matrix)
+            generator.block(self.seed, matrix, *shape, rectangle, self.array_dtype, self.kind, out=filled)
+        round_to(self.dtype, filled)
+        return filled
+
+    def stored(self, matrix: Matrix, block: Block, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The elements of a rank's block as it is stored: a rectangle, or a flat piece of one."""
+        filled = np.empty(block.shape, self.array_dtype) if out is None else out
+        for rectangle, part in split_block(block, filled):
+            self.block(matrix, rectangle, out=part)
+        return filled
+
+
+def round_to(dtype: DType, values: NDArray[Any]) -> None:
+    """Round float32 values in place to the nearest that float16 or bfloat16 holds, ties to even.
+
+    Nothing is to be done for float32 and float64.
+
+    >>> values = np.array([1 + 2**-9, 3.0e38, 1 / 3], np.float32)
+    >>> round_to("bfloat16", values)
+    >>> values.tolist()[::2]
+    [1.0, 0.333984375]
+    """
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            np.copyto(values, values.astype(np.float16))
+    elif dtype == "bfloat16":
+        _round_to_bfloat16(values)
+
+
+def _round_to_bfloat16(values: NDArray[Any]) -> None:
+    """Keep the upper half of each float32, rounded; infinities and NaN stay what they are."""
+    finite = np.isfinite(values)
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded = (bits + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000)
+    np.copyto(values, rounded.view(np.float32), where=finite)
