@@ -1,0 +1,84 @@
+"""Where a file comes from: the command, the date, the host, and the versions that made it."""
+
+import shlex
+import socket
+import sys
+import tomllib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = (
+    "numpy",
+    "mpi4py",
+    "networkx",
+    "simpy",
+    "scipy",
+    "numba",
+    "msgspec",
+    "threadpoolctl",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+)
+
+
+class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Command line, date with its zone (ISO 8601), host name, and versions by name."""
+
+    command: str
+    date: str
+    host: str
+    versions: dict[str, str] = {}
+
+
+def provenance(command: Sequence[str]) -> Provenance:
+    """The provenance of a file that `command` writes now, on this host.
+
+    >>> made = provenance(["quadrille", "run", "--a", "my file.npy"])
+    >>> made.command, "numpy" in made.versions
+    ("quadrille run --a 'my file.npy'", True)
+    """
+    text = shlex.join(command).encode("utf-8", "replace").decode()
+    return Provenance(text, datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname(), versions())
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, Quadrille and the installed packages it builds on; none of them is imported."""
+    from importlib import metadata  # costs 20 ms, and only files need it
+
+    found = {"python": ".".join(map(str, sys.version_info[:3])), **_own_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _own_version() -> dict[str, str]:
+    """Version and, in a git checkout, commit of Quadrille, as far as they are known."""
+    found = {}
+    settings = ROOT / "pyproject.toml"
+    if settings.is_file():
+        version = tomllib.loads(settings.read_text(encoding="utf-8")).get("project", {}).get("version")
+        found = {"quadrille": str(version)} if version else {}
+    commit = _commit(ROOT / ".git")
+    return {**found, "commit": commit} if commit else found
+
+
+def _commit(git: Path) -> str:
+    """The commit that is checked out, read without git; empty if there is none."""
+    try:
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
+        if not head.startswith("ref: "):
+            return head
+        branch = head.removeprefix("ref: ")
+        if (git / branch).is_file():
+            return (git / branch).read_text(encoding="utf-8").strip()
+        packed = (git / "packed-refs").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return next((line.split()[0] for line in packed if line.endswith(f" {branch}")), "")

@@ -1,0 +1,152 @@
+"""The record of one run, predicted or measured: what ran, how long it took, op by op, and what was sent.
+
+The classes mirror the file, field by field; units stand in the names.
+`seconds` is the median makespan over the repeats.  Per op, `seconds`,
+`waiting_seconds` and `exposed_seconds` are means over ranks of medians over
+repeats, as `algorithms.timeline` defines them.
+"""
+
+from math import prod
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from algorithms import files
+from algorithms.grid import AXES, Axis
+from algorithms.provenance import Provenance, provenance
+
+__all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
+
+SCHEMA = "quadrille/record/1"
+
+Count = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(gt=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+PositiveSeconds = Annotated[float, Meta(gt=0)]
+Dtype = Literal["float64", "float32", "float16", "bfloat16"]
+Kind = Literal["predicted", "measured"]
+Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
+
+
+class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sizes of C_mn = A_mk @ B_kn."""
+
+    m: Size
+    k: Size
+    n: Size
+
+
+class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What was computed: exactly one kind of work is named."""
+
+    matmul: Matmul | None = None
+
+    def __post_init__(self) -> None:
+        if sum(getattr(self, kind) is not None for kind in self.__struct_fields__) != 1:
+            raise ValueError(f"a workload names one of {', '.join(self.__struct_fields__)}")
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Choices that change how the same product is computed."""
+
+    overlap: tuple[Literal["oar", "ors", "oag"], ...] = ()
+    gathered: Literal["keep", "again"] = "again"
+    collectives: str = "own:ring"
+    threads: Size = 1
+    panel: Size | None = None
+
+
+class MachineName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which machine: its name and the hash of its content, where there is a machine file."""
+
+    name: str
+    sha256: str | None = None
+
+
+class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One op of the schedule, over all its instances in a run."""
+
+    name: str
+    kind: str
+    axis: str | None = None
+    algorithm: str | None = None
+    count: Count = 1
+    bytes_sent_per_rank_max: Count = 0
+    bytes_sent_total: Count = 0
+    seconds: Seconds
+    waiting_seconds: Seconds = 0.0
+    exposed_seconds: Seconds = 0.0
+    extrapolated: bool = False
+    seconds_by_part: dict[Cause, float] = {}
+
+
+class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds of the small reference kernels beside each repeat: they show the drift of the machine."""
+
+    gemm_seconds: tuple[PositiveSeconds, ...] = ()
+    copy_seconds: tuple[PositiveSeconds, ...] = ()
+    add_seconds: tuple[PositiveSeconds, ...] = ()
+
+
+class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the result was checked; `max_error` is null where it is not a number."""
+
+    method: Literal["serial", "freivalds"]
+    max_error: float | None
+    bound: Seconds
+    ok: bool
+    vectors: Size | None = None
+    smallest_error_seen: float | None = None
+    reason: str | None = None
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One run of a workload, predicted by the simulator or measured by the runtime."""
+
+    kind: Kind
+    workload: Workload
+    dtype: Dtype
+    passes: Literal["forward", "training"]
+    algorithm: str
+    grid: dict[Axis, Size]
+    order: tuple[Axis, ...]
+    ranks: Size
+    options: Options
+    backend: str
+    machine: MachineName | None = None
+    seconds: Seconds
+    seconds_low: Seconds
+    seconds_high: Seconds
+    repeats: Size = 1
+    warmups: Count = 0
+    seconds_of_repeats: tuple[Seconds, ...] = ()
+    flops_per_rank_max: Count
+    bytes_sent_per_rank_max: Count
+    bytes_sent_total: Count
+    bytes_lower_bound_per_rank: Annotated[float, Meta(ge=0)] | None = None
+    peak_bytes_per_rank_max: Count
+    ops: tuple[OpRecord, ...] = ()
+    reference: Reference | None = None
+    verified: Verified | None = None
+    provenance: Provenance | None = None
+
+    def __post_init__(self) -> None:
+        if prod(self.grid.values()) != self.ranks:
+            lengths = ",".join(f"{axis}={length}" for axis, length in self.grid.items())
+            raise ValueError(f"ranks = {self.ranks}: the grid {lengths} has {prod(self.grid.values())}")
+        if sorted(self.order) != sorted(AXES):
+            raise ValueError(f"order = {','.join(self.order)}: each of {','.join(AXES)} is needed once")
+        if self.seconds_of_repeats and len(self.seconds_of_repeats) != self.repeats:
+            raise ValueError(f"repeats = {self.repeats}: seconds_of_repeats has {len(self.seconds_of_repeats)}")
+
+
+def load_record(path: str | Path) -> Record:
+    """The record in the file at `path`; InputError names the first fault of a file that holds none."""
+    return files.read(path, Record, SCHEMA)
+
+
+def save_record(record: Record, path: str | Path) -> None:
+    """Writes `record` as JSON, complete or not at all; `-` is stdout."""
+    files.write_json(path, record, SCHEMA)

@@ -1,0 +1,122 @@
+"""Units, written out once: inside Quadrille everything is seconds, bytes, bytes/s, flop and flop/s.
+
+Two families of prefixes and two letters are easily taken for one another:
+
+    kB, MB, GB, TB       powers of 1000 of a byte (B)
+    KiB, MiB, GiB, TiB   powers of 1024 of a byte
+    kb, Mb, Gb, Tb       powers of 1000 of a *bit* (b, bit): an eighth of the above
+
+so 200 Gb/s = 25 GB/s = 23.28 GiB/s.  Text is converted on the way in by
+`parse_…`, numbers on the way out by `format_…`; nothing else knows a prefix.
+"""
+
+import math
+import re
+from fractions import Fraction
+
+from algorithms.errors import InputError
+
+BITS_PER_BYTE = 8
+KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+
+_BIT = Fraction(1, BITS_PER_BYTE)
+BYTES_OF_UNIT: dict[str, Fraction] = {"": Fraction(1), "B": Fraction(1), "b": _BIT, "bit": _BIT, "KB": Fraction(KB)}
+for _letter, _thousands, _binary in (("k", KB, KIB), ("M", MB, MIB), ("G", GB, GIB), ("T", TB, TIB)):
+    BYTES_OF_UNIT[f"{_letter}B"] = Fraction(_thousands)
+    BYTES_OF_UNIT[f"{_letter.upper()}iB"] = Fraction(_binary)
+    BYTES_OF_UNIT[f"{_letter}b"] = BYTES_OF_UNIT[f"{_letter}bit"] = _thousands * _BIT
+
+_QUANTITY = re.compile(r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+_TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_DECIMAL_STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_BINARY_STEPS = ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B"))
+
+
+def parse_bytes(text: str) -> int:
+    """The whole number of bytes that `text` names.
+
+    >>> parse_bytes("64MiB"), parse_bytes("1.5 GB"), parse_bytes("4096"), parse_bytes("8Gb")
+    (67108864, 1500000000, 4096, 1000000000)
+
+    Raises
+    ------
+    InputError : no number, an unknown unit, zero, or a fraction of a byte
+    """
+    size = _number_of_bytes(text, "size")
+    if size < 1 or size.denominator != 1:
+        raise InputError(f"size {text!r} is {float(size):g} bytes: a size is a whole number of bytes from 1")
+    return int(size)
+
+
+def parse_rate(text: str) -> float:
+    """Bytes per second that `text` names; "/s" or "ps" may be left out.
+
+    >>> parse_rate("200Gb/s"), parse_rate("25 GB/s"), parse_rate("50e9")
+    (25000000000.0, 25000000000.0, 50000000000.0)
+    """
+    rate = float(_number_of_bytes(re.sub(r"(/s|(?<=[Bbt])ps)\s*$", "", text), "rate"))
+    if rate <= 0:
+        raise InputError(f"rate {text!r} is not above zero: write for example 25GB/s or 200Gb/s")
+    return rate
+
+
+def format_seconds(seconds: float) -> str:
+    """A time in the unit that keeps it readable.
+
+    >>> format_seconds(0.0123), format_seconds(1.5e-6), format_seconds(75), format_seconds(0)
+    ('12.3 ms', '1.5 us', '75 s', '0 s')
+    """
+    return _format_step(seconds, _TIME_STEPS)
+
+
+def format_bytes(size: float) -> str:
+    """A size in binary units.
+
+    >>> format_bytes(67108864), format_bytes(1000), format_bytes(1536)
+    ('64 MiB', '1000 B', '1.5 KiB')
+    """
+    return _format_step(size, _BINARY_STEPS)
+
+
+def format_bytes_per_second(rate: float) -> str:
+    """A data rate in powers of 1000 of a byte per second.
+
+    >>> format_bytes_per_second(25e9), format_bytes_per_second(6.25e6)
+    ('25 GB/s', '6.25 MB/s')
+    """
+    return f"{_format_step(rate, _DECIMAL_STEPS, gap=True)}B/s"
+
+
+def format_flops_per_second(rate: float) -> str:
+    """A speed of computing in powers of 1000 of a flop per second.
+
+    >>> format_flops_per_second(7.7e10), format_flops_per_second(1.381e18)
+    ('77 Gflop/s', '1.38 Eflop/s')
+    """
+    return f"{_format_step(rate, _DECIMAL_STEPS, gap=True)}flop/s"
+
+
+def _number_of_bytes(text: str, quantity: str) -> Fraction:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InputError(f"{quantity} {text!r} is not a number with a unit, such as 64MiB, 1.5GB or 4096")
+    number, unit = match.groups()
+    factor = BYTES_OF_UNIT.get(unit)
+    if factor is None:
+        accepted = ", ".join(name for name in BYTES_OF_UNIT if name)
+        raise InputError(f"{quantity} {text!r} has the unknown unit {unit!r}; accepted: {accepted}")
+    if not math.isfinite(float(number) * float(factor)):
+        raise InputError(f"{quantity} {text!r} is too large: a finite number of bytes is needed")
+    return Fraction(number) * factor
+
+
+def _format_step(value: float, steps: tuple[tuple[float, str], ...], *, gap: bool = False) -> str:
+    """`value` with three digits in the largest unit not above it; `gap` when the unit is only a prefix."""
+    if value == 0 or not math.isfinite(value):
+        unit = next(unit for factor, unit in steps if factor == 1)
+        return f"{value:g} {unit}" if unit or gap else f"{value:g}"
+    factor, unit = next((step for step in steps if abs(value) >= step[0] * (1 - 5e-4)), steps[-1])
+    scaled = value / factor
+    digits = f"{scaled:.0f}" if abs(scaled) >= 999.5 else f"{scaled:.3g}"
+    return f"{digits} {unit}"

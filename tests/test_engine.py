@@ -1,0 +1,340 @@
+"""The flow engine against formulas and against an event loop that solves everything anew."""
+
+from math import inf, isnan
+
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithms.errors import InputError
+from simulator import engine as engine_module
+from simulator.engine import FlowEngine
+from simulator.max_min import Demands, solve
+from topologies.cluster import gpu_cluster
+from topologies.links import links
+from topologies.routes import Routes
+
+SWITCHES = [{"memory": memory, "local": local} for memory in (True, False) for local in (True, False)]
+
+
+@pytest.fixture
+def env():
+    return simpy.Environment()
+
+
+@pytest.fixture
+def engine(env):
+    return FlowEngine(env)
+
+
+def start(engine, work, demands, **options):
+    """An activity, and the list that its end time is put into."""
+    ends = []
+    return engine.start(work, demands, then=lambda: ends.append(engine.env.now), **options), ends
+
+
+def naive_ends(capacities, arrivals):
+    """End of each (at, work, demands, weight, cap, latency): step to the next start or end, solve all, repeat."""
+    waiting = sorted((at + latency, i) for i, (at, *_, latency) in enumerate(arrivals))
+    left, ends, now = {}, {}, 0.0
+    while waiting or left:
+        active = sorted(left)
+        rates = solve(
+            capacities,
+            Demands.of([arrivals[i][2] for i in active]),
+            [arrivals[i][3] for i in active],
+            [arrivals[i][4] for i in active],
+        )
+        step = min((left[i] / rate for i, rate in zip(active, rates, strict=True)), default=inf)
+        upcoming = waiting[0][0] if waiting else inf
+        step = min(step, upcoming - now)
+        now = upcoming if step == upcoming - now else now + step
+        for i, rate in zip(active, rates, strict=True):
+            left[i] -= rate * step
+            if left[i] <= 1e-12 * arrivals[i][1]:
+                ends[i] = now
+                del left[i]
+        while waiting and waiting[0][0] <= now:
+            i = waiting.pop(0)[1]
+            left[i] = arrivals[i][1]
+    return [ends[i] for i in range(len(arrivals))]
+
+
+def engine_ends(capacities, arrivals, **switches):
+    """The same end times by the engine; arrivals are processes of SimPy."""
+    env = simpy.Environment()
+    engine = FlowEngine(env, **switches)
+    for capacity in capacities:
+        engine.add_resource(capacity)
+    ends = {}
+
+    def arrive(i, at, work, demands, weight, cap, latency):
+        yield env.timeout(at)
+        yield engine.event(work, demands, weight=weight, cap=cap, latency=latency)
+        ends[i] = env.now
+
+    for i, arrival in enumerate(arrivals):
+        env.process(arrive(i, *arrival))
+    env.run()
+    return [ends[i] for i in range(len(arrivals))]
+
+
+ROUND = st.sampled_from([1.0, 2.0, 3.0, 5.0])
+ANY = st.floats(0.125, 128.0, width=16)
+
+
+@st.composite
+def traffic(draw):
+    """Capacities and arrivals: at round times with many ties, or at any times."""
+    numbers = draw(st.sampled_from([ROUND, ANY]))
+    resources = draw(st.integers(1, 5))
+    demands = st.dictionaries(st.integers(0, resources - 1), numbers, min_size=1, max_size=3)
+    arrival = st.tuples(
+        st.one_of(st.just(0.0), numbers),
+        numbers,
+        demands,
+        numbers,
+        st.one_of(st.just(inf), numbers),
+        st.one_of(st.just(0.0), numbers),
+    )
+    capacities = draw(st.lists(numbers, min_size=resources, max_size=resources))
+    return capacities, draw(st.lists(arrival, min_size=1, max_size=11))
+
+
+@settings(max_examples=400, deadline=None)
+@given(traffic=traffic())
+def test_ends_are_those_of_a_loop_that_solves_everything_anew(traffic):
+    expected = pytest.approx(naive_ends(*traffic), rel=1e-9)
+    for switches in SWITCHES:
+        assert engine_ends(*traffic, **switches) == expected
+
+
+def test_a_component_that_holds_most_of_what_is_active_is_solved_whole(monkeypatch):
+    monkeypatch.setattr(engine_module, "COUPLED", 2)
+    arrivals = [(0.0, 1.0 + i, {i: 1.0, (i + 1) % 7: 2.0}, 1.0, inf, 0.0) for i in range(7)]
+    assert engine_ends([3.0] * 7, arrivals) == pytest.approx(naive_ends([3.0] * 7, arrivals), rel=1e-9)
+
+
+def test_forgetting_states_changes_no_end(monkeypatch):
+    monkeypatch.setattr(engine_module, "REMEMBERED", 3)
+    arrivals = [(i % 3, 1.0 + i, {0: 1.0, 1 + i % 2: 1.0}, 1.0, inf, 0.0) for i in range(11)]
+    assert engine_ends([3.0, 2.0, 1.5], arrivals) == pytest.approx(naive_ends([3.0, 2.0, 1.5], arrivals), rel=1e-9)
+
+
+def test_two_flows_on_one_link_take_twice_as_long(env, engine):
+    link = engine.add_resource(25e9)
+    _, first = start(engine, 1e9, {link: 1.0})
+    _, second = start(engine, 1e9, {link: 1.0})
+    env.run()
+    assert first == second == [pytest.approx(2e9 / 25e9)]
+
+
+def test_latency_is_paid_once_and_holds_no_resource(env, engine):
+    link = engine.add_resource(10.0)
+    _, late = start(engine, 10.0, {link: 1.0}, latency=1.0)
+    _, early = start(engine, 10.0, {link: 1.0})
+    env.run()
+    assert (early, late) == ([1.0], [2.0])
+
+
+def test_an_activity_without_work_ends_when_its_latency_is_over(env, engine):
+    activity, ends = start(engine, 0.0, {}, cap=1.0, latency=3.0)
+    env.run()
+    assert ends == [3.0]
+    assert (activity.requested, activity.started, activity.ended) == (0.0, 3.0, 3.0)
+
+
+def test_an_activity_without_work_and_latency_ends_at_once_but_not_inside_start(env, engine):
+    _, ends = start(engine, 0.0, {}, cap=1.0)
+    assert ends == []
+    env.run()
+    assert ends == [0.0]
+
+
+def test_activities_that_end_together_are_one_change_in_the_order_of_their_start(env, engine):
+    ends = []
+    for i in range(5):  # equal but for rounding
+        link = engine.add_resource(0.1 * (i + 1))
+        engine.start(0.3 * (i + 1), {link: 1.0}, then=lambda i=i: ends.append(i))
+    env.run()
+    assert ends == [0, 1, 2, 3, 4]
+    assert engine.tally.changes == 2
+
+
+def test_all_that_starts_at_one_instant_is_shared_once(env, engine):
+    link = engine.add_resource(7.0)
+    other = engine.add_resource(5.0)
+
+    def rank():
+        yield env.timeout(1.0)
+        yield engine.event(1.0, {link: 1.0, other: 0.5})
+        yield engine.event(1.0, {link: 2.0})
+
+    for _ in range(6):
+        env.process(rank())
+    env.run()
+    assert engine.tally.changes == 3
+
+
+def test_then_may_start_the_next_at_the_same_instant(env, engine):
+    link = engine.add_resource(2.0)
+    ends = []
+
+    def step(left):
+        if left:
+            engine.start(4.0, {link: 1.0}, latency=0.5, then=lambda: (ends.append(env.now), step(left - 1)))
+
+    step(3)
+    env.run()
+    assert ends == [2.5, 5.0, 7.5]
+
+
+def test_an_event_succeeds_with_its_activity(env, engine):
+    link = engine.add_resource(2.0)
+    activity = env.run(engine.event(4.0, {link: 1.0}, latency=1.0))
+    assert (activity.work, activity.started, activity.ended) == (4.0, 1.0, 3.0)
+
+
+def test_the_rate_of_an_activity_can_be_asked_for(env, engine):
+    link = engine.add_resource(6.0)
+    one, _ = start(engine, 60.0, {link: 1.0})
+    other, _ = start(engine, 30.0, {link: 1.0}, weight=2.0, latency=1.0)
+    env.run(until=0.5)
+    assert (engine.rate(one), engine.rate(other)) == (6.0, 0.0)
+    assert isnan(other.started)
+    env.run(until=1.5)
+    assert (engine.rate(one), engine.rate(other)) == (2.0, 4.0)
+    env.run()
+    assert (engine.rate(one), engine.rate(other)) == (0.0, 0.0)
+
+
+def test_a_resource_has_served_what_was_asked_of_it(env, engine):
+    link = engine.add_resource(6.0, "leaf:0>spine:0")
+    start(engine, 60.0, {link: 1.0})
+    start(engine, 30.0, {link: 0.5}, latency=1.0)
+    env.run(until=0.5)
+    assert engine.resource_load(link) == pytest.approx(3.0)
+    env.run()
+    assert engine.resource_load(link) == pytest.approx(75.0)
+    assert (engine.resource_name(link), engine.resource_capacity(link)) == ("leaf:0>spine:0", 6.0)
+
+
+def test_two_engines_on_one_clock_do_not_wait_for_each_other(env):
+    ends = []
+    for capacity in (2.0, 4.0):
+        engine = FlowEngine(env)
+        link = engine.add_resource(capacity)
+        engine.start(8.0, {link: 1.0}, then=lambda: ends.append(env.now))
+    env.run()
+    assert ends == [2.0, 4.0]
+
+
+def test_a_state_seen_before_is_not_solved_again(env, engine):
+    links_of = [engine.add_resource(1.0) for _ in range(3)]
+
+    def rank(i):
+        for _ in range(20):
+            yield engine.event(1.0, {links_of[i]: 1.0, links_of[(i + 1) % 3]: 1.0})
+
+    for i in range(3):
+        env.process(rank(i))
+    env.run()
+    assert env.now == pytest.approx(40.0)
+    assert (engine.tally.solved, engine.tally.remembered) == (1, 19)
+
+
+def test_a_flow_that_shares_with_nobody_needs_no_solver(env, engine):
+    for capacity in (1.0, 2.0, 3.0):
+        start(engine, 6.0, {engine.add_resource(capacity): 1.0})
+    env.run()
+    assert env.now == 6.0
+    assert engine.tally.solved == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"work": -1.0}, "work -1.0: .* finite number from 0"),
+        ({"work": inf}, "work inf"),
+        ({"latency": -1e-6}, "latency -1e-06 s"),
+        ({"weight": 0.0}, "weight 0.0: .* above 0"),
+        ({"cap": 0.0}, "cap 0.0: .* above 0"),
+        ({"demands": {5: 1.0}}, "resource 5: there are 1"),
+        ({"demands": {0: -1.0}}, "demand -1.0 on 'link'"),
+        ({"demands": {}}, "needs a finite cap"),
+    ],
+)
+def test_an_activity_that_cannot_be_is_refused(engine, options, message):
+    engine.add_resource(1.0, "link")
+    with pytest.raises(InputError, match=message):
+        engine.start(**{"work": 1.0, "demands": {0: 1.0}, "then": lambda: None} | options)
+
+
+@pytest.mark.parametrize("capacity", [0.0, -1.0, float("nan")])
+def test_a_resource_without_capacity_is_refused(engine, capacity):
+    with pytest.raises(InputError, match="a capacity is a number above 0"):
+        engine.add_resource(capacity, "link")
+
+
+def ring_seconds(net, ranks, steps, size, **switches):
+    """Time of a ring in rank order; step s + 1 of a rank starts when its own send and receive of step s are done."""
+    env = simpy.Environment()
+    engine = FlowEngine(env, **switches)
+    resources = {link.name: engine.add_resource(link.bandwidth, link.name) for link in links(net)}
+    latencies = {link.name: link.latency for link in links(net)}
+    routes = [Routes(net).between(rank, (rank + 1) % ranks) for rank in range(ranks)]
+    done = {}  # transfers that ended, by (sender, step)
+
+    def send(rank, step):
+        demands = {resources[name]: 1.0 for name in routes[rank]}
+        latency = sum(latencies[name] for name in routes[rank])
+        engine.start(size, demands, latency=latency, then=lambda: arrived(rank, step))
+
+    def arrived(rank, step):
+        done[rank, step] = True
+        for member in (rank, (rank + 1) % ranks):
+            if step + 1 < steps and {(member, step), ((member - 1) % ranks, step)} <= done.keys():
+                started = (member, step + 1) in begun
+                begun.add((member, step + 1))
+                if not started:
+                    send(member, step + 1)
+
+    begun = set()
+    for rank in range(ranks):
+        send(rank, 0)
+    env.run()
+    return env.now
+
+
+@pytest.mark.parametrize("switches", SWITCHES)
+def test_a_ring_all_reduce_in_one_leaf_takes_its_closed_form(switches):
+    # W1 of the pinned workloads at N = 32: 2(N-1)(S/N/B + α), B a NIC, α two links.
+    net = gpu_cluster(
+        4,
+        gpus_per_node=8,
+        nics_per_node=8,
+        gpu_bandwidth=450e9,
+        gpu_latency=1e-6,
+        nic_bandwidth=50e9,
+        nic_latency=1e-6,
+    )
+    seconds = ring_seconds(net, 32, 2 * 31, 2**30 / 32, **switches)
+    assert seconds == pytest.approx(2 * 31 * (2**30 / 32 / 50e9 + 2e-6), rel=1e-12)
+
+
+def test_a_ring_across_leaves_pays_for_the_spine():
+    # W1 at N = 64, made smaller: the leaves hold 2 nodes of 3; 4 links between leaves.
+    net = gpu_cluster(
+        4,
+        gpus_per_node=3,
+        nics_per_node=3,
+        gpu_bandwidth=450e9,
+        gpu_latency=1e-6,
+        nic_bandwidth=50e9,
+        nic_latency=1e-6,
+        nodes_per_leaf=2,
+        uplink_bandwidth=300e9,
+    )
+    seconds = ring_seconds(net, 12, 22, 2**30 / 12)
+    assert seconds == pytest.approx(22 * (2**30 / 12 / 50e9 + 4e-6), rel=1e-12)

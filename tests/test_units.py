@@ -1,0 +1,68 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithms import units
+from algorithms.errors import InputError
+
+
+def test_a_bit_is_an_eighth_of_a_byte():
+    assert units.parse_rate("200Gb/s") == units.parse_rate("25GB/s") == 25e9
+    assert units.parse_rate("200Gbit/s") == units.parse_rate("200 Gbps") == 25e9
+
+
+def test_binary_prefixes_are_powers_of_1024_and_decimal_ones_of_1000():
+    assert [units.parse_bytes(f"1{unit}") for unit in ("KiB", "MiB", "GiB", "TiB")] == [2**10, 2**20, 2**30, 2**40]
+    assert [units.parse_bytes(f"1{unit}") for unit in ("kB", "MB", "GB", "TB")] == [10**3, 10**6, 10**9, 10**12]
+
+
+@given(st.integers(1, 10**6))
+def test_decimal_fractions_are_exact(thousandths):
+    assert units.parse_bytes(f"{thousandths / 1000:.3f}kB") == thousandths
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "1.5", "1 elephant", "MB", "nan", "inf", "1e400", "1b", "0x10", "1e", "1 MB MB"]
+)
+def test_a_size_that_cannot_be_is_refused_by_name(text):
+    with pytest.raises(InputError, match="size"):
+        units.parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-2GB/s", "fast", "1/s/s"])
+def test_a_rate_that_cannot_be_is_refused_by_name(text):
+    with pytest.raises(InputError, match="rate"):
+        units.parse_rate(text)
+
+
+def test_an_unknown_unit_is_answered_with_the_known_ones():
+    with pytest.raises(InputError, match=r"'GiBB'.*accepted: .*GiB"):
+        units.parse_bytes("3GiBB")
+
+
+@given(st.floats(1e-9, 1e6))
+def test_a_printed_time_keeps_three_digits(seconds):
+    number, unit = units.format_seconds(seconds).split()
+    scale = {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
+    assert float(number) * scale == pytest.approx(seconds, rel=5.1e-3)
+    assert unit == "s" or float(number) < 1000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.9999, "1 s"), (0.0009999, "1 ms"), (1e-12, "0.001 ns"), (-0.002, "-2 ms")]
+)
+def test_times_at_the_edge_of_a_unit_move_to_the_next(seconds, text):
+    assert units.format_seconds(seconds) == text
+
+
+@given(st.integers(1, 2**60))
+def test_a_printed_size_keeps_three_digits(size):
+    number, unit = units.format_bytes(size).split()
+    assert units.parse_bytes(str(size)) == size
+    assert float(number) * float(units.BYTES_OF_UNIT[unit]) == pytest.approx(size, rel=5.1e-3)
+
+
+def test_rates_of_data_and_of_computing_are_printed_in_powers_of_1000():
+    assert units.format_bytes_per_second(1024) == "1.02 kB/s"
+    assert units.format_bytes_per_second(3) == "3 B/s"
+    assert units.format_flops_per_second(312e12) == "312 Tflop/s"

@@ -1,0 +1,131 @@
+import msgspec
+import pytest
+
+from algorithms.errors import InputError
+from algorithms.machine import Device, GemmRow, Host, Machine, MemoryRow, TransferRow
+from algorithms.what_if import apply
+
+
+def gemm(dtype, rate):
+    return GemmRow(m=7, k=5, n=3, dtype=dtype, layout="NT", flops_per_second=rate)
+
+
+@pytest.fixture
+def machine():
+    return Machine(
+        name="toy",
+        topology={"family": "star", "hosts": 6, "bandwidth_bytes_per_second": 25e6, "full": True, "ways": [2, 3]},
+        device=Device(
+            peak_flops_per_second={"float64": 8e10, "float32": 1.6e11},
+            memory_bytes_per_second=1e10,
+            memory_bytes=8e9,
+            overhead_seconds=5e-6,
+            gemm=(gemm("float64", 7e10), gemm("float32", 1.2e11)),
+            memory=(MemoryRow(operation="copy", bytes=64, bytes_per_second=3e9),),
+        ),
+        host=Host(cores=2, transfer=(TransferRow(pattern="shift", ranks=2, bytes=8, seconds=1e-6),)),
+    )
+
+
+def test_no_settings_change_nothing(machine):
+    assert apply(machine, []) == machine
+
+
+def test_the_machine_given_is_left_as_it_was(machine):
+    before = msgspec.json.encode(machine)
+    apply(machine, ["device.gemm.flops_per_second=x3", "topology.hosts=1"])
+    assert msgspec.json.encode(machine) == before
+
+
+def test_a_factor_applies_to_every_entry_of_a_table_and_the_rows_that_refine_it(machine):
+    device = apply(machine, ["device.peak_flops_per_second=x2"]).device
+    assert device.peak_flops_per_second == {"float64": 1.6e11, "float32": 3.2e11}
+    assert [row.flops_per_second for row in device.gemm] == [1.4e11, 2.4e11]
+
+
+def test_one_entry_of_a_table_takes_its_own_rows_along(machine):
+    device = apply(machine, ["device.peak_flops_per_second.float32=3.2e11"]).device
+    assert device.peak_flops_per_second == {"float64": 8e10, "float32": 3.2e11}
+    assert [row.flops_per_second for row in device.gemm] == [7e10, 2.4e11]
+
+
+def test_memory_rows_follow_the_memory_rate(machine):
+    device = apply(machine, ["device.memory_bytes_per_second=x0.5"]).device
+    assert (device.memory_bytes_per_second, device.memory[0].bytes_per_second) == (5e9, 1.5e9)
+
+
+def test_rows_are_changed_together(machine):
+    assert [row.flops_per_second for row in apply(machine, ["device.gemm.flops_per_second=x2"]).device.gemm] == [
+        1.4e11,
+        2.4e11,
+    ]
+    assert apply(machine, ["host.transfer.seconds=x4"]).host.transfer[0].seconds == 4e-6
+
+
+def test_settings_follow_each_other(machine):
+    assert apply(machine, ["topology.hosts=x2", "topology.hosts=x2"]).topology["hosts"] == 24
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "value"),
+    [
+        ("topology.hosts=x0.5", "hosts", 3),
+        ("topology.hosts=12", "hosts", 12),
+        ("topology.hosts=1e1", "hosts", 10),
+        ("topology.bandwidth_bytes_per_second=50e9", "bandwidth_bytes_per_second", 50e9),
+        ("topology.bandwidth_bytes_per_second=5", "bandwidth_bytes_per_second", 5.0),
+        ("topology.family=fat-tree", "family", "fat-tree"),
+        ("topology.family=x25", "family", None),
+        ("topology.full=false", "full", False),
+        ("topology.ways=x2", "ways", [4, 6]),
+    ],
+)
+def test_types_are_kept(machine, setting, key, value):
+    if value is None:
+        with pytest.raises(InputError, match="cannot be multiplied"):
+            apply(machine, [setting])
+        return
+    changed = apply(machine, [setting]).topology[key]
+    assert changed == value
+    assert type(changed) is type(machine.topology[key])
+
+
+def test_an_optional_number_can_be_given(machine):
+    assert apply(machine, ["host.memory_bytes_per_second=2e10"]).host.memory_bytes_per_second == 2e10
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("device.peak=x2", ["device has no 'peak'", "peak_flops_per_second", "memory_bytes"]),
+        ("devise.peak=x2", ["the machine has no 'devise'", "device", "topology"]),
+        ("device.peak_flops_per_second.float16=x2", ["'float16'", "float64, float32"]),
+        ("device.gemm.rate=x2", ["device.gemm has no 'rate'", "flops_per_second"]),
+        ("device.memory_bytes.unit=2", ["no 'unit'", "nothing lies below"]),
+        ("device.gemm=x2", ["device.gemm is not a number", "flops_per_second"]),
+        ("device=x2", ["device is not a number", "gemm"]),
+        ("network.transfer.seconds=x2", ["this machine has no network"]),
+        ("host.memory_bytes_per_second=x2", ["None is not a number"]),
+        ("device.memory_bytes=0", ["device.memory_bytes = 0.0", "> 0"]),
+        ("device.memory_bytes=-1", ["device.memory_bytes = -1.0", "> 0"]),
+        ("device.memory_bytes=x0", ["factor 0", "above 0"]),
+        ("device.memory_bytes=x-2", ["factor -2", "above 0"]),
+        ("device.memory_bytes=x1e308", ["inf", "finite"]),
+        ("device.memory_bytes=nan", ["'nan' is not a finite number"]),
+        ("device.memory_bytes=lots", ["'lots' is not a finite number"]),
+        ("topology.hosts=x0.3", ["whole number"]),
+        ("topology.hosts=2.5", ["'2.5' is not a whole number"]),
+        ("topology.hosts=0", ["topology.hosts = 0", "above 0"]),
+        ("topology.full=maybe", ["true or false"]),
+        ("device.gemm.dtype=float8", ["device.gemm[0].dtype = 'float8'", "float64"]),
+        ("device.memory_bytes", ["PATH=VALUE"]),
+        ("=x2", ["PATH=VALUE"]),
+        ("device.memory_bytes=", ["PATH=VALUE"]),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_in_one_line(machine, setting, words):
+    with pytest.raises(InputError) as refused:
+        apply(machine, [setting])
+    message = str(refused.value)
+    assert "\n" not in message
+    assert all(word in message for word in [f"--set {setting}", *words]), message
