@@ -1,0 +1,75 @@
+# `make` lists the targets; all of them work in a fresh clone with Python 3.11 or newer and no MPI.
+#
+# Everything is installed into .venv from requirements.lock (exact versions, hashes, wheels only).  The project itself
+# is not built: a .pth file with a relative path puts this folder on .venv's path, and .venv/bin/quadrille starts it, so
+# that no build backend is fetched and the folder may be moved.  Programs of .venv are called as `python -m`, since the
+# first line of a script cannot hold a path with a space.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+VENV_PYTHON := $(VENV)/bin/python
+QUADRILLE := $(VENV)/bin/quadrille
+PIP_OPTIONS := --quiet --disable-pip-version-check --no-input --only-binary :all:
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check bench test-gpu studies clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(INSTALLED) ## install what is needed into .venv (the other targets do this by themselves)
+
+$(INSTALLED): requirements.lock Makefile
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "make: $(PYTHON) is missing or older than Python 3.11: install Debian's package python3, or name another: make PYTHON=python3.11" >&2; exit 2; }
+	@echo "installing into $(VENV) from requirements.lock (about half a minute)" >&2
+	@rm -rf "$(VENV)"
+	@if "$(PYTHON)" -c 'import ensurepip' 2>/dev/null; then "$(PYTHON)" -m venv "$(VENV)"; \
+	elif "$(PYTHON)" -m pip --version >/dev/null 2>&1; then "$(PYTHON)" -m venv --without-pip "$(VENV)"; \
+	else echo "make: $(PYTHON) has neither ensurepip nor pip: install Debian's package python3-venv" >&2; exit 2; fi
+	@if [ -e "$(VENV)/bin/pip" ]; then set -- "$(VENV_PYTHON)" -m pip; else set -- "$(PYTHON)" -m pip --python "$(VENV_PYTHON)"; fi; \
+	"$$@" install $(PIP_OPTIONS) --no-deps --require-hashes -r requirements.lock
+	@site=$$("$(VENV_PYTHON)" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	"$(VENV_PYTHON)" -c 'import os, sys; print(os.path.relpath(os.getcwd(), sys.argv[1]))' "$$site" > "$$site/quadrille.pth"
+	@printf '%s\n' '#!/bin/sh' \
+	  'exec "$$(dirname "$$(readlink -f "$$0")")/python" -P -m studies.command_line "$$@"' > "$(QUADRILLE)"
+	@chmod +x "$(QUADRILLE)"
+	@touch "$@"
+
+run: $(INSTALLED) ## the main job: calibrate, predict, run, verify, compare (under 3 minutes)
+	@"$(QUADRILLE)" study main-job $(ARGS)
+
+test: $(INSTALLED) ## all tests and doctests, real MPI ranks included
+	@"$(VENV_PYTHON)" -m pytest $(ARGS)
+
+check: $(INSTALLED) ## formatting, lint, types
+	@"$(VENV_PYTHON)" -m ruff format --check .
+	@"$(VENV_PYTHON)" -m ruff check .
+	@"$(VENV_PYTHON)" -m mypy
+
+bench: $(INSTALLED) ## the figures that the project must reach, in one table
+	@"$(QUADRILLE)" bench $(ARGS)
+
+test-gpu: $(INSTALLED) ## the tests on a CUDA device; skipped with a reason where there is none
+	@cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1); \
+	if [ -z "$$cuda" ]; then echo "make test-gpu: skipped, nvidia-smi finds no CUDA driver"; exit 0; fi; \
+	if [ "$$cuda" -ge 13 ]; then cupy=cupy-cuda13x; else cupy=cupy-cuda12x; fi; \
+	if ! "$(VENV_PYTHON)" -c 'import cupy' 2>/dev/null; then \
+	  if [ -e "$(VENV)/bin/pip" ]; then set -- "$(VENV_PYTHON)" -m pip; else set -- "$(PYTHON)" -m pip --python "$(VENV_PYTHON)"; fi; \
+	  "$$@" install $(PIP_OPTIONS) -c requirements.lock "$$cupy" \
+	    || { echo "make test-gpu: $$cupy, which fits CUDA $$cuda, could not be installed" >&2; exit 1; }; \
+	fi; \
+	"$(VENV_PYTHON)" -m pytest -m gpu $(ARGS)
+
+studies: $(INSTALLED) ## run every study again and rewrite its results
+	@for study in studies/*/study.py; do \
+	  [ -e "$$study" ] || { echo "make studies: there is no studies/*/study.py"; continue; }; \
+	  echo "$$study"; "$(VENV_PYTHON)" "$$study" $(ARGS) || exit 1; \
+	done
+
+clean: ## remove .venv and all caches
+	rm -rf "$(VENV)" .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,153 @@
+"""What an MPI launcher says on stderr, told apart from what our ranks say.
+
+Open MPI frames its remarks in rules of dashes, MPICH in rules of equals signs,
+Slurm begins its lines with its own name.  `Chatter` takes stderr line by line,
+gives back the lines of our ranks at once, keeps the launcher's remarks and
+reads off them which rank failed first, and how.
+"""
+
+import re
+import signal
+from dataclasses import dataclass
+
+RULE = re.compile(r"^[-=]{50,}\s*$")
+FRAMED = re.compile(
+    r"prte|PRRTE|orte|mpirun|mpiexec|MPI_ABORT|MPI_INIT|PMI|Open MPI|BAD TERMINATION|slots available|\bdaemons?\b",
+    re.IGNORECASE,
+)
+REMARK = re.compile(
+    r"^(\[[\w.:-]+:\d+\]|srun: |slurmstepd: |\[(mpiexec|proxy)\S*\]|Abort is in progress|YOUR APPLICATION TERMINATED"
+    r"|This typically refers to a problem|application called MPI_Abort|Please see the FAQ page|Abort\(-?\d+\) on node )"
+)
+SIGNAL_WORDS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The first rank that failed: how it ended.
+
+    >>> Failure(rank=1, signal=9).line()
+    'rank 1 was killed by signal 9 (SIGKILL); all ranks were ended'
+    >>> Failure(rank=3, status=4).line()
+    'rank 3 ended with exit status 4; all ranks were ended'
+    >>> Failure(signal=11).line()
+    'a rank was killed by signal 11 (SIGSEGV); all ranks were ended'
+    """
+
+    rank: int | None = None
+    status: int | None = None
+    signal: int | None = None
+
+    def line(self) -> str:
+        """One line for the user."""
+        who = "a rank" if self.rank is None else f"rank {self.rank}"
+        if self.signal is None:
+            return f"{who} ended with exit status {self.status}; all ranks were ended"
+        return f"{who} was killed by signal {self.signal} ({signal_name(self.signal)}); all ranks were ended"
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal.
+
+    >>> signal_name(9), signal_name(200)
+    ('SIGKILL', 'unknown')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def failure_in(remark: str) -> Failure | None:
+    r"""The failure that a remark of the launcher reports, if it reports one.
+
+    >>> failure_in("prterun noticed that process rank 1 with PID 47 on node vm exited on\nsignal 9 (Killed).")
+    Failure(rank=1, status=None, signal=9)
+    >>> failure_in("srun: error: nid001: task 5: Exited with exit code 2")
+    Failure(rank=5, status=2, signal=None)
+    >>> failure_in("No protocol specified") is None
+    True
+    """
+    text = " ".join(remark.split())
+    if found := re.search(r"process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)", text):
+        return Failure(rank=int(found[1]), signal=int(found[2]))
+    if found := re.search(r"MPI_ABORT was invoked on rank (\d+) .*?Errorcode: (-?\d+)", text, re.IGNORECASE):
+        return Failure(rank=int(found[1]), status=int(found[2]))
+    if found := re.search(r"Process name: \[\[?[^,\]]+[\],]+(\d+)\] Exit code: (\d+)", text):
+        return Failure(rank=int(found[1]), status=int(found[2]))
+    if found := re.search(r"application called MPI_Abort\(.*?(-?\d+)\) - process (\d+)", text):
+        return Failure(rank=int(found[2]), status=int(found[1]))
+    if found := re.search(r"EXIT STRING: .*?\(signal (\d+)\)", text):
+        return Failure(signal=int(found[1]))
+    return failure_of_task(text)
+
+
+def failure_of_task(text: str) -> Failure | None:
+    """The failure of a task in a line of Slurm's `srun`.
+
+    >>> failure_of_task("srun: error: nid001: task 0: Killed")
+    Failure(rank=0, status=None, signal=9)
+    """
+    if found := re.search(r"srun: error: \S+: tasks? (\d+)\S*: Exited with exit code (\d+)", text):
+        return Failure(rank=int(found[1]), status=int(found[2]))
+    if found := re.search(rf"srun: error: \S+: tasks? (\d+)\S*: ({'|'.join(SIGNAL_WORDS)})", text):
+        return Failure(rank=int(found[1]), signal=SIGNAL_WORDS[found[2]])
+    return None
+
+
+class Chatter:
+    r"""A filter for the stderr of a launcher.
+
+    >>> chatter = Chatter()
+    >>> chatter.feed("calibrating\n")
+    ['calibrating\n']
+    >>> [chatter.feed(line) for line in ("-" * 74, "prterun noticed that process", "-" * 74)]
+    [[], [], []]
+    >>> chatter.remarks
+    ['prterun noticed that process']
+    """
+
+    def __init__(self) -> None:
+        self.failure: Failure | None = None
+        self.remarks: list[str] = []
+        self.passed: list[str] = []
+        self._framed: list[str] | None = None
+        self._after_remark = False
+
+    def feed(self, line: str) -> list[str]:
+        """The lines to pass on now that `line` was heard."""
+        if not (line := line.replace("\0", "")):  # Open MPI ends the text of an abort with NUL
+            return []
+        if self._framed is not None:
+            self._framed.append(line)
+            return self._close() if RULE.match(line) else []
+        if RULE.match(line):
+            self._framed = [line]
+            return []
+        if REMARK.match(line) or (self._after_remark and not line.strip()):
+            self._keep(line)
+            return []
+        return self._pass([line])
+
+    def finish(self) -> list[str]:
+        """The lines of a frame that was never closed, unless they are the launcher's."""
+        return self._close() if self._framed is not None else []
+
+    def _close(self) -> list[str]:
+        framed, self._framed = self._framed or [], None
+        text = "".join(line if line.endswith("\n") else line + "\n" for line in framed if not RULE.match(line))
+        if not FRAMED.search(text):
+            return self._pass(framed)
+        self._keep(text)
+        return []
+
+    def _keep(self, remark: str) -> None:
+        self._after_remark = True
+        if remark.strip():
+            self.remarks.append(remark.strip())
+            self.failure = self.failure or failure_in(remark)
+
+    def _pass(self, lines: list[str]) -> list[str]:
+        self._after_remark = False
+        self.passed += lines
+        return lines
