@@ -1,0 +1,489 @@
+"""The flow engine: everything that shares something, in one place, as one SimPy event.
+
+Theory of operation
+-------------------
+An *activity* (a transfer, a GEMM, a reduction) is an amount of work that runs at
+a rate; it takes `demands[j]` units of resource j per unit of its own work.  The
+rates are weighted max-min (`max_min.py`) and change only when an activity
+starts or ends, so the engine goes from change to change and is exact.
+
+*Classes.*  Activities with the same demands, weight and cap run at the same rate
+and are one class.  A class keeps the work that one member has been served since
+the class was last empty; a member that joins at service s with work w ends when
+the service reaches s + w.  So a change of rate costs one update per class,
+however many members it has, and the next end of a class is the top of a heap.
+
+*One instant, one batch.*  SimPy sees a single event, the next change; an earlier
+change makes the pending event stale, and a version number tells.  Whatever ends
+within `TIE` of that instant ends now, in the order in which it was started.
+Then the processes of SimPy that wait for these ends run, and only when nothing
+else happens at this instant (an event of the lowest priority says so) are the
+resources shared anew, once.
+
+*Which rates to solve again.*  A start or an end can change only the rates of the
+connected component it lies in (classes joined by resources); with `local=False`
+everything is solved.  When a component holds more than a quarter of what is
+active, finding it costs more than it saves, and everything is solved.
+
+*Remembered states.*  A component is known by its classes and their numbers of
+members; its rates are kept, within `REMEMBERED` entries, unless `memory=False`.
+
+An activity starts when the caller says so: for a message, when both ends are
+ready (rendezvous).  Latency is paid once, before, and holds no resource.
+
+`Environment.run()` without `until` may move the clock on to a stale event after
+the last end; run until the event that ends the simulation.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import accumulate, chain
+from math import inf, isfinite, isnan
+
+import simpy
+from simpy.events import NORMAL, EventPriority
+
+from algorithms.errors import InputError
+from simulator.max_min import TIE, Demands, solve
+
+State = tuple[tuple[int, ...], tuple[int, ...]]  # numbers of classes, and their numbers of members
+
+LATE = EventPriority(2)  # after everything else that happens at an instant
+REMEMBERED = 1 << 20  # classes in all remembered states together, about 100 MB
+COUPLED = 64  # classes in a component up to which it is solved by itself in any case
+
+
+@dataclass(slots=True, eq=False)
+class FlowClass:
+    """Activities with the same demands, weight and cap.
+
+    A unit of work takes coefficients[i] units of resources[i].
+    `service` is the work served to each member since the class was last empty,
+    `served` the work of all members together since the beginning, both as of
+    the instant `updated`.  `stamp` names the class's valid entry in the heap of ends.
+    """
+
+    number: int
+    resources: tuple[int, ...]
+    coefficients: tuple[float, ...]
+    weight: float
+    cap: float
+    members: list[tuple[float, int, "Activity"]] = field(default_factory=list)
+    rate: float = 0.0
+    service: float = 0.0
+    served: float = 0.0
+    updated: float = 0.0
+    stamp: int = 0
+
+    def advance(self, now: float) -> None:
+        """Serves the members up to the instant `now` [s]."""
+        step = self.rate * (now - self.updated)
+        self.service += step
+        self.served += step * len(self.members)
+        self.updated = now
+
+
+@dataclass(slots=True, eq=False)
+class Activity:
+    """A piece of work under way: when it was requested, when its latency was paid, when it ended [s].
+
+    `started` and `ended` are NaN until then.
+    """
+
+    number: int
+    flow_class: FlowClass
+    work: float
+    then: Callable[[], object]
+    requested: float
+    started: float = float("nan")
+    ended: float = float("nan")
+
+
+@dataclass(slots=True)
+class Tally:
+    """How often the engine did what: changes of state, components solved, components remembered."""
+
+    changes: int = 0
+    solved: int = 0
+    remembered: int = 0
+
+
+class Alarm(simpy.Event):
+    """An event of SimPy that calls `action` after `delay` seconds."""
+
+    def __init__(self, env: simpy.Environment, action: Callable[[], None], priority: EventPriority, delay: float):
+        super().__init__(env)
+        self._ok = True
+        self._value = None
+        assert self.callbacks is not None
+        self.callbacks.append(lambda _: action())
+        env.schedule(self, priority, delay)
+
+
+class FlowEngine:
+    """Resources, and the activities that share them, on the clock of `env`.
+
+    >>> env = simpy.Environment()
+    >>> engine = FlowEngine(env)
+    >>> link = engine.add_resource(10.0, "leaf:0>spine:0")
+    >>> ends = []
+    >>> for size in (10.0, 30.0):
+    ...     _ = engine.start(size, {link: 1.0}, latency=1.0, then=lambda: ends.append(env.now))
+    >>> env.run()
+    >>> ends
+    [3.0, 5.0]
+    >>> engine.resource_load(link)
+    40.0
+
+    Parameters
+    ----------
+    memory : remember the rates of states seen before
+    local : solve only the connected component that changed
+    """
+
+    def __init__(self, env: simpy.Environment, *, memory: bool = True, local: bool = True) -> None:
+        self.env = env
+        self.tally = Tally()
+        self._memory = memory
+        self._local = local
+        self._capacities: list[float] = []
+        self._names: list[str] = []
+        self._users: list[dict[FlowClass, None]] = []  # active classes by resource
+        self._classes_of: list[list[FlowClass]] = []  # all classes by resource
+        self._classes: dict[tuple[tuple[tuple[int, float], ...], float, float], FlowClass] = {}
+        self._active: dict[FlowClass, None] = {}
+        self._changed: dict[FlowClass, None] = {}  # members came or went since the last sharing
+        self._starting: list[tuple[float, int, Activity]] = []
+        self._ending: list[tuple[float, int, FlowClass]] = []
+        self._states: dict[State, list[float]] = {}
+        self._remembered = 0
+        self._numbers = 0
+        self._stamps = 0
+        self._version = 0
+        self._next_change = inf
+        self._in_batch = False
+        self._change_requested = False
+
+    # Resources
+
+    def add_resource(self, capacity: float, name: str = "") -> int:
+        """Number of a new resource that serves `capacity` units per second (may be infinite).
+
+        Raises
+        ------
+        InputError : a capacity that is not above zero
+        """
+        if not capacity > 0:
+            raise InputError(f"capacity {capacity!r} of resource {name!r}: a capacity is a number above 0")
+        self._capacities.append(float(capacity))
+        self._names.append(name)
+        self._users.append({})
+        self._classes_of.append([])
+        return len(self._capacities) - 1
+
+    def resource_name(self, resource: int) -> str:
+        return self._names[resource]
+
+    def resource_capacity(self, resource: int) -> float:
+        """Units per second."""
+        return self._capacities[resource]
+
+    def resource_load(self, resource: int) -> float:
+        """Units that the resource has served so far; over capacity and time, its mean use."""
+        return sum(c.coefficients[c.resources.index(resource)] * self._served(c) for c in self._classes_of[resource])
+
+    def _served(self, c: FlowClass) -> float:
+        return c.served + c.rate * len(c.members) * (float(self.env.now) - c.updated)
+
+    # Activities
+
+    def start(
+        self,
+        work: float,
+        demands: Mapping[int, float],
+        *,
+        weight: float = 1.0,
+        cap: float = inf,
+        latency: float = 0.0,
+        then: Callable[[], object],
+    ) -> Activity:
+        """A new activity; `then` is called when it ends, and may start others at that instant.
+
+        Parameters
+        ----------
+        work : size in the activity's own units (bytes, flop, seconds); 0 ends right after the latency
+        demands : units of each resource that one unit of work takes
+        weight : share relative to the others
+        cap : largest rate [units of work per second]
+        latency : paid once, before the work starts [s]
+
+        Raises
+        ------
+        InputError : a number out of range, an unknown resource, nothing that limits the rate
+        """
+        if not (isfinite(work) and work >= 0):
+            raise InputError(f"work {work!r}: the size of an activity is a finite number from 0")
+        if not (isfinite(latency) and latency >= 0):
+            raise InputError(f"latency {latency!r} s: a latency is a finite number from 0")
+        self._numbers += 1
+        flow_class = self._class(demands, weight, cap)
+        activity = Activity(self._numbers, flow_class, float(work), then, requested=float(self.env.now))
+        heappush(self._starting, (activity.requested + latency, activity.number, activity))
+        self._request_change()
+        return activity
+
+    def event(
+        self,
+        work: float,
+        demands: Mapping[int, float],
+        *,
+        weight: float = 1.0,
+        cap: float = inf,
+        latency: float = 0.0,
+    ) -> simpy.Event:
+        """An event of SimPy that succeeds, with the activity as its value, when the activity ends."""
+        done = self.env.event()
+        activity = self.start(
+            work, demands, weight=weight, cap=cap, latency=latency, then=lambda: done.succeed(activity)
+        )
+        return done
+
+    def rate(self, activity: Activity) -> float:
+        """Present rate of an activity; 0 while its latency lasts and after its end."""
+        running = not isnan(activity.started) and isnan(activity.ended)
+        return activity.flow_class.rate if running else 0.0
+
+    def _class(self, demands: Mapping[int, float], weight: float, cap: float) -> FlowClass:
+        """The class of these activities, made when it is new."""
+        key = (tuple(sorted(demands.items())), weight, cap)
+        found = self._classes.get(key)
+        if found is None:
+            self._check(demands, weight, cap)
+            resources = tuple(resource for resource, d in key[0] if d > 0)
+            coefficients = tuple(float(d) for _, d in key[0] if d > 0)
+            found = FlowClass(len(self._classes), resources, coefficients, weight, cap)
+            self._classes[key] = found
+            for resource in resources:
+                self._classes_of[resource].append(found)
+        return found
+
+    def _check(self, demands: Mapping[int, float], weight: float, cap: float) -> None:
+        for resource, demand in demands.items():
+            if not 0 <= resource < len(self._capacities):
+                raise InputError(f"resource {resource}: there are {len(self._capacities)}, numbered from 0")
+            if not (isfinite(demand) and demand >= 0):
+                raise InputError(f"demand {demand!r} on {self._names[resource]!r}: a demand is a finite number from 0")
+        if not (isfinite(weight) and weight > 0):
+            raise InputError(f"weight {weight!r}: a weight is a finite number above 0")
+        if not cap > 0:
+            raise InputError(f"cap {cap!r}: a cap is a rate above 0")
+        if cap == inf and not any(demand > 0 and self._capacities[j] < inf for j, demand in demands.items()):
+            raise InputError("an activity needs a finite cap, or a demand on a resource of finite capacity")
+
+    # From change to change
+
+    def _request_change(self) -> None:
+        """Has the engine look again once everything else at this instant has happened."""
+        if not (self._in_batch or self._change_requested):
+            self._change_requested = True
+            Alarm(self.env, self._requested_change, LATE, 0.0)
+
+    def _requested_change(self) -> None:
+        self._change_requested = False
+        self._change()
+
+    def _change(self) -> None:
+        """Ends and starts what is due; then shares anew, or waits for those who answer at this instant."""
+        answers = False
+        self._in_batch = True
+        while ended := self._due():
+            answers = True
+            for activity in sorted(ended, key=lambda one: one.number):
+                activity.then()
+        self._in_batch = False
+        if answers and self.env.peek() <= self.env.now:
+            self._request_change()
+        else:
+            self._share()
+            self._arm()
+
+    def _due(self) -> list[Activity]:
+        """Activities that end now; those whose latency is over have joined their class."""
+        now = float(self.env.now)
+        limit = now * (1 + TIE)
+        ended: list[Activity] = []
+        while self._starting and self._starting[0][0] <= limit:
+            activity = heappop(self._starting)[2]
+            activity.started = now
+            if activity.work > 0:
+                self._join(activity, now)
+            else:
+                ended.append(activity)
+        while self._ending and self._ending[0][0] <= limit:
+            _, stamp, flow_class = heappop(self._ending)
+            if stamp == flow_class.stamp:
+                ended += self._leave(flow_class, now)
+        for activity in ended:
+            activity.ended = now
+        return ended
+
+    def _join(self, activity: Activity, now: float) -> None:
+        c = activity.flow_class
+        if not c.members:
+            c.rate, c.service = 0.0, 0.0
+            self._active[c] = None
+            for resource in c.resources:
+                self._users[resource][c] = None
+        c.advance(now)
+        heappush(c.members, (c.service + activity.work, activity.number, activity))
+        self._changed[c] = None
+
+    def _leave(self, c: FlowClass, now: float) -> list[Activity]:
+        """The members of a class whose first end is due: that one, and all within `TIE` of it."""
+        c.advance(now)
+        limit = max(c.members[0][0], c.service + c.rate * now * TIE)
+        ended = []
+        while c.members and c.members[0][0] <= limit:
+            ended.append(heappop(c.members)[2])
+        c.stamp = 0
+        self._changed[c] = None
+        if not c.members:
+            c.rate = 0.0
+            del self._active[c]
+            for resource in c.resources:
+                del self._users[resource][c]
+        return ended
+
+    def _arm(self) -> None:
+        """Leaves exactly one valid alarm, at the next change."""
+        while self._ending and self._ending[0][1] != self._ending[0][2].stamp:
+            heappop(self._ending)
+        following = min(self._starting[0][0] if self._starting else inf, self._ending[0][0] if self._ending else inf)
+        if following == self._next_change:
+            return
+        self._next_change = following
+        self._version += 1
+        if following < inf:
+            version = self._version
+            delay = max(0.0, following - float(self.env.now))
+            Alarm(self.env, lambda: self._ring(version), NORMAL, delay)
+
+    def _ring(self, version: int) -> None:
+        if version == self._version:
+            self._next_change = inf
+            self._change()
+
+    # Sharing
+
+    def _share(self) -> None:
+        """New rates and ends wherever members came or went."""
+        if not self._changed:
+            return
+        self.tally.changes += 1
+        now = float(self.env.now)
+        for component in self._components() if self._local else [list(self._active)]:
+            for c, rate in zip(component, self._rates(component), strict=True):
+                if rate != c.rate or c in self._changed:
+                    c.advance(now)
+                    c.rate = rate
+                    self._await(c, now)
+        self._changed.clear()
+        self._drop_stale()
+
+    def _await(self, c: FlowClass, now: float) -> None:
+        """Enters the first end of a class, in place of the one entered before."""
+        self._stamps += 1
+        c.stamp = self._stamps
+        heappush(self._ending, (now + max(0.0, c.members[0][0] - c.service) / c.rate, c.stamp, c))
+
+    def _drop_stale(self) -> None:
+        """Rebuilds the heap of ends when most of its entries are stale."""
+        if len(self._ending) > 4 * len(self._active) + 64:
+            self._ending = [entry for entry in self._ending if entry[1] == entry[2].stamp]
+            heapify(self._ending)
+
+    def _components(self) -> list[list[FlowClass]]:
+        """The connected components that changed, or everything when one of them is much of it."""
+        limit = max(COUPLED, len(self._active) // 4)
+        components: list[list[FlowClass]] = []
+        visited: set[FlowClass] = set()
+        for seed in self._seeds():
+            if seed in visited:
+                continue
+            component = self._component(seed, visited, limit)
+            if len(component) > limit:
+                return [list(self._active)]
+            components.append(component)
+        return components
+
+    def _seeds(self) -> Iterable[FlowClass]:
+        """Classes that changed, and the neighbours of those that are now empty."""
+        for c in self._changed:
+            if c.members:
+                yield c
+            else:
+                for resource in c.resources:
+                    yield from self._users[resource]
+
+    def _component(self, seed: FlowClass, visited: set[FlowClass], limit: int) -> list[FlowClass]:
+        """Classes joined to `seed` by resources of finite capacity, itself included; breaks off above `limit`."""
+        component = [seed]
+        visited.add(seed)
+        crossed: set[int] = set()
+        for c in component:  # grows while it is walked
+            if len(component) > limit:
+                break
+            for resource in c.resources:
+                if resource in crossed or self._capacities[resource] == inf:
+                    continue
+                crossed.add(resource)
+                for neighbour in self._users[resource]:
+                    if neighbour not in visited:
+                        visited.add(neighbour)
+                        component.append(neighbour)
+        return component
+
+    def _rates(self, component: list[FlowClass]) -> Sequence[float]:
+        """Rate of a member of each class; the component is put in order of class number."""
+        if len(component) == 1:
+            return (self._alone(component[0]),)
+        component.sort(key=lambda c: c.number)
+        if not self._memory:
+            return self._solved(component)
+        key = tuple([c.number for c in component]), tuple([len(c.members) for c in component])
+        rates = self._states.get(key)
+        if rates is None:
+            rates = self._solved(component)
+            self._remember(key, rates)
+        else:
+            self.tally.remembered += 1
+        return rates
+
+    def _remember(self, key: State, rates: list[float]) -> None:
+        """Keeps a solved state, in place of the oldest ones when there are too many."""
+        self._states[key] = rates
+        self._remembered += len(rates)
+        while self._remembered > REMEMBERED:
+            oldest = next(iter(self._states))
+            self._remembered -= len(self._states.pop(oldest))
+
+    def _alone(self, c: FlowClass) -> float:
+        """Rate of a member of a class that shares with no other."""
+        members = len(c.members)
+        return min(
+            c.cap, *(self._capacities[j] / (d * members) for j, d in zip(c.resources, c.coefficients, strict=True)), inf
+        )
+
+    def _solved(self, component: Sequence[FlowClass]) -> list[float]:
+        """Max-min rates of a component; a class of n members demands n times as much."""
+        self.tally.solved += 1
+        offsets = [0, *accumulate(len(c.resources) for c in component)]
+        resources = list(chain.from_iterable(c.resources for c in component))
+        coefficients = [d * len(c.members) for c in component for d in c.coefficients]
+        return solve(
+            self._capacities,
+            Demands(offsets, resources, coefficients),
+            [c.weight for c in component],
+            [c.cap for c in component],
+        )
