@@ -15,8 +15,8 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _UNKNOWN_KEY = "..."
 
 
-def explain(error: msgspec.ValidationError, raw: object, type: Any) -> str:
-    """The fault that `error` reports on converting `raw` to `type`.
+def explain(error: msgspec.ValidationError, raw: object, form: Any) -> str:
+    """The fault that `error` reports on converting `raw` to `form`.
 
     >>> class Device(msgspec.Struct, forbid_unknown_fields=True):
     ...     memory_bytes: float
@@ -27,15 +27,15 @@ def explain(error: msgspec.ValidationError, raw: object, type: Any) -> str:
     'memory is unknown; accepted: memory_bytes'
     """
     fault, _, place = str(error).partition(" - at ")
-    steps = _name_keys(_steps(place), raw, type, str(error))
-    value, info = _value_at(raw, steps), _type_at(inspect.type_info(type), steps)
+    steps = _name_keys(_steps(place), raw, form, str(error))
+    value, info = _value_at(raw, steps), _type_at(inspect.type_info(form), steps)
     path = _text(steps)
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", fault, re.DOTALL)
     if unknown:
         return f"{_join(path, unknown[1])} is unknown; accepted: {', '.join(_fields(info))}"
     missing = re.fullmatch(r"Object missing required field `(.*)`", fault)
     if missing:
-        return f"{_join(path, missing[1])} is missing"
+        return f"{_join(path, missing[1])} is missing; needed: {', '.join(_fields(info, required=True))}"
     if place.startswith("`key`"):
         bad = fault.removeprefix("Invalid enum value ").strip("'\"")
         return f"{_join(path, bad)} is unknown; accepted: {', '.join(_names(info, keys=True))}"
@@ -52,7 +52,7 @@ def _steps(place: str) -> list[Step]:
     return [int(index) if index.isdigit() else name or index for name, index in _STEP.findall(place)]
 
 
-def _name_keys(steps: list[Step], raw: object, type: Any, fault: str) -> list[Step]:
+def _name_keys(steps: list[Step], raw: object, form: Any, fault: str) -> list[Step]:
     """`steps` with each `...` replaced by the key whose entry alone gives the same fault."""
     for position, step in enumerate(steps):
         table = _value_at(raw, steps[:position])
@@ -60,15 +60,15 @@ def _name_keys(steps: list[Step], raw: object, type: Any, fault: str) -> list[St
             continue
         for key in table:
             alone = _with_value(raw, steps[:position], {key: table[key]})
-            if fault == _fault(alone, type):
+            if fault == _fault(alone, form):
                 steps = [*steps[:position], key, *steps[position + 1 :]]
                 break
     return steps
 
 
-def _fault(raw: object, type: Any) -> str:
+def _fault(raw: object, form: Any) -> str:
     try:
-        msgspec.convert(raw, type)
+        msgspec.convert(raw, form)
     except msgspec.ValidationError as error:
         return str(error)
     return ""

@@ -30,8 +30,8 @@ T = TypeVar("T")
 STDOUT = "-"
 
 
-def read(path: str | Path, type: type[T], schema: str) -> T:
-    """The value of `type` that the file at `path` holds under `schema`.
+def read(path: str | Path, form: type[T], schema: str) -> T:
+    """The value of the type `form` that the file at `path` holds under `schema`.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def read(path: str | Path, type: type[T], schema: str) -> T:
     where = f"{schema.split('/')[1]} file {path}"
     raw = _parse(_content(Path(path), where), where, json=Path(path).suffix == ".json")
     _check_schema(raw.pop("schema", None), schema, where)
-    return _convert(raw, type, where)
+    return _convert(raw, form, where)
 
 
 def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2) -> None:
@@ -101,7 +101,7 @@ def _replace(target: Path, text: str) -> None:
             os.fsync(file.fileno())
         if target.exists():
             beside.chmod(stat.S_IMODE(target.stat().st_mode))
-        os.replace(beside, target)
+        beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -144,12 +144,12 @@ def _check_schema(found: object, schema: str, where: str) -> None:
     raise InputError(f"{where} has the schema {found!r:.60}: {schema} is accepted")
 
 
-def _convert(raw: dict[str, Any], type: type[T], where: str) -> T:
+def _convert(raw: dict[str, Any], form: type[T], where: str) -> T:
     check_finite(raw, where)
     try:
-        return msgspec.convert(raw, type)
+        return msgspec.convert(raw, form)
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {explain(error, raw, type)}") from None
+        raise InputError(f"{where}: {explain(error, raw, form)}") from None
 
 
 def _checked(path: str | Path, value: object, schema: str) -> dict[str, Any]:

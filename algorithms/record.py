@@ -66,7 +66,11 @@ class MachineName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One op of the schedule, over all its instances in a run."""
+    """One op of the schedule, over all its instances in a run.
+
+    `seconds_of_repeats` are the means over ranks of each repeat, where measured:
+    they show the spread.
+    """
 
     name: str
     kind: str
@@ -80,6 +84,7 @@ class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     exposed_seconds: Seconds = 0.0
     extrapolated: bool = False
     seconds_by_part: dict[Cause, float] = {}
+    seconds_of_repeats: tuple[Seconds, ...] = ()
 
 
 class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

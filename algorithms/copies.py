@@ -1,0 +1,61 @@
+"""Local copies that a communication op makes on one rank, beside what goes over the wire.
+
+The runtime makes them and the simulator charges for them: a gather first puts
+the member's own part in its place, the root of a broadcast cuts out the
+region, the root of a reduce puts it in, an all-to-all packs and unpacks.
+"""
+
+from dataclasses import dataclass
+
+from algorithms.ops import AllGather, AllToAll, Broadcast, Communication, Reduce, ReduceScatter, Shift
+from algorithms.parts import Place, number
+from algorithms.schedule import Program, Schedule, ops
+from algorithms.storage import is_view
+from algorithms.traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Bytes copied before the first step and after the last."""
+
+    before: int = 0
+    after: int = 0
+
+
+NONE = Copies()
+
+
+def copies(op: Communication, schedule: Schedule, place: Place, moved: Traffic | None) -> Copies:
+    """Bytes that the rank at `place` copies locally; `moved` is the op's traffic there."""
+    if moved is None:
+        return _alone(op, schedule, place, schedule.program(place))
+    own = moved.edges[moved.member + 1] - moved.edges[moved.member] if isinstance(op, AllGather) else 0
+    match op:
+        case AllGather():
+            return Copies(before=own * moved.item_bytes)
+        case Broadcast():
+            size = moved.edges[-1] * moved.item_bytes
+            return Copies(before=size) if moved.member == moved.root else NONE
+        case Reduce():
+            size = moved.edges[-1] * moved.item_bytes
+            return Copies(after=size) if moved.member == moved.root else NONE
+        case AllToAll():
+            return Copies(moved.edges[-1] * moved.item_bytes, moved.receive_edges[-1] * moved.item_bytes)
+    return NONE
+
+
+def _alone(op: Communication, schedule: Schedule, place: Place, program: Program) -> Copies:
+    """In a group of one the result is a view where it can be, else a copy."""
+    match op:
+        case AllGather() | ReduceScatter() | Broadcast():
+            if is_view(schedule, op.into, tuple(ops(program))):
+                return NONE
+            held = not isinstance(op, Broadcast) or number(op.root, place) == place.coordinates[op.axis]
+            return Copies(before=_bytes(schedule, op.into, place)) if held else NONE
+        case Reduce() | AllToAll() | Shift():
+            return Copies(before=_bytes(schedule, op.source, place))
+    return NONE
+
+
+def _bytes(schedule: Schedule, name: str, place: Place) -> int:
+    return schedule.tensors[name].block(place).elements * schedule.item_bytes(name)

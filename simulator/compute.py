@@ -1,0 +1,162 @@
+"""How long local work takes on a device: fitted to measured rows, or from a data sheet.
+
+A product of m x k by k x n is given the form
+
+    t = c0 + c1 mkn + c2 kn + c3 mn + c4 mk
+
+for each dtype, layout, number of threads and number of busy neighbours, by a
+fit of relative errors in which outliers count little.  Work bound by memory
+is read off the measured curve of its kind.  Without measured rows a product
+takes the longer of flop / peak and bytes / memory bandwidth, and is flagged
+as extrapolated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+
+import numpy as np
+
+from algorithms.machine import GemmRow, Machine, MemoryRow
+from algorithms.ops import GemmLayout
+from algorithms.tensors import ITEM_BYTES, DType
+from simulator.interpolation import SecondsBySize
+
+LEAST_ROWS = 6
+REWEIGHTINGS = 12
+MARGIN = 2.0
+"""A dimension within this factor of the measured ones is interpolated, beyond it extrapolated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds, and whether they lie outside what was measured."""
+
+    seconds: float
+    extrapolated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GemmFit:
+    """Coefficients of the form above, and the box of dimensions they were fitted in."""
+
+    coefficients: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    least_seconds_per_flop: float
+    residual: float
+
+    def estimate(self, m: int, k: int, n: int) -> Estimate:
+        terms = _terms(m, k, n)
+        fitted = sum(c * term for c, term in zip(self.coefficients, terms, strict=True))
+        inside = all(
+            low / MARGIN <= size <= high * MARGIN for size, low, high in zip((m, k, n), self.low, self.high, strict=True)
+        )
+        return Estimate(max(fitted, 2.0 * m * k * n * self.least_seconds_per_flop), not inside)
+
+
+def fit_gemm(rows: Sequence[GemmRow]) -> GemmFit:
+    """The fit of the form to measured rows of one kind."""
+    seconds = np.array([2.0 * row.m * row.k * row.n / row.flops_per_second for row in rows])
+    terms = np.array([_terms(row.m, row.k, row.n) for row in rows]) / seconds[:, None]
+    scale = np.abs(terms).max(axis=0)
+    weights = np.ones(len(rows))
+    solution = np.zeros(len(scale))
+    residuals = np.zeros(len(rows))
+    for _ in range(REWEIGHTINGS):
+        solution, *_ = np.linalg.lstsq(terms / scale * weights[:, None], weights, rcond=None)
+        residuals = terms / scale @ solution - 1
+        width = 1.48 * float(np.median(np.abs(residuals))) + 1e-9
+        weights = 1 / np.sqrt(np.maximum(1.0, np.abs(residuals) / (2 * width)))
+    sizes = np.array([(row.m, row.k, row.n) for row in rows], float)
+    return GemmFit(
+        tuple(float(c) for c in solution / scale),
+        tuple(float(low) for low in sizes.min(axis=0)),
+        tuple(float(high) for high in sizes.max(axis=0)),
+        0.8 / max(row.flops_per_second for row in rows),
+        float(np.median(np.abs(residuals))),
+    )
+
+
+def _terms(m: float, k: float, n: float) -> tuple[float, ...]:
+    return 1.0, m * k * n, k * n, m * n, m * k
+
+
+class ComputeModel:
+    """Times of local work of one rank.
+
+    Parameters
+    ----------
+    machine : its device's rows and data-sheet numbers
+    dtype : of the matrices
+    threads : BLAS threads of the rank
+    busy_ranks : ranks that compute on the same host at once
+    """
+
+    def __init__(self, machine: Machine, dtype: DType, threads: int, busy_ranks: int) -> None:
+        self._device = machine.device
+        self._dtype = dtype
+        self._threads = threads
+        self._busy = busy_ranks
+        self._fits: dict[GemmLayout, tuple[GemmFit, bool] | None] = {}
+        self._curves: dict[str, SecondsBySize | None] = {}
+        self.gemm = lru_cache(4096)(self._gemm)
+
+    def _gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
+        """Seconds of a product; none for an empty one."""
+        if not m * k * n:
+            return Estimate(self._device.overhead_seconds, False)
+        if layout not in self._fits:
+            self._fits[layout] = self._fit(layout)
+        fit = self._fits[layout]
+        if fit is None:
+            return Estimate(self._from_data_sheet(m, k, n), True)
+        found = fit[0].estimate(m, k, n)
+        return Estimate(found.seconds + self._device.overhead_seconds, found.extrapolated or fit[1])
+
+    def _fit(self, layout: GemmLayout) -> tuple[GemmFit, bool] | None:
+        """The fit of the rows nearest to this rank's circumstances, and whether these are not its own."""
+        rows = [row for row in self._device.gemm if row.dtype == self._dtype]
+        own_layout = [row for row in rows if row.layout == layout]
+        rows = own_layout if len(own_layout) >= LEAST_ROWS else rows
+        if not rows:
+            return None
+
+        def distance(row: GemmRow) -> tuple[int, int]:
+            return abs(row.threads - self._threads), abs(row.busy_ranks - self._busy)
+
+        nearest = min(distance(row) for row in rows)
+        rows = [row for row in rows if distance(row) == nearest]
+        if len(rows) < LEAST_ROWS:
+            return None
+        return fit_gemm(rows), nearest != (0, 0)
+
+    def _from_data_sheet(self, m: int, k: int, n: int) -> float:
+        peak = self._device.peak_flops_per_second.get(self._dtype)
+        arithmetic = 2.0 * m * k * n / peak if peak else inf
+        if not peak:
+            known = max(self._device.peak_flops_per_second.values())
+            arithmetic = 2.0 * m * k * n / known
+        traffic = (m * k + k * n + m * n) * ITEM_BYTES[self._dtype] / self._device.memory_bytes_per_second
+        return max(arithmetic, traffic) + self._device.overhead_seconds
+
+    def memory(self, operation: str, size: int) -> Estimate:
+        """Seconds of `copy`, `add` or `zero` that writes `size` bytes."""
+        if not size:
+            return Estimate(0.0, False)
+        if operation not in self._curves:
+            self._curves[operation] = self._curve(operation)
+        curve = self._curves[operation]
+        if curve is None:
+            touched = {"copy": 2, "add": 3, "zero": 1}[operation] * size
+            return Estimate(touched / self._device.memory_bytes_per_second, True)
+        return Estimate(curve.seconds(size), not curve.covers(size))
+
+    def _curve(self, operation: str) -> SecondsBySize | None:
+        rows = [row for row in self._device.memory if row.operation == operation]
+        if not rows:
+            return None
+        nearest = min(abs(row.busy_ranks - self._busy) for row in rows)
+        chosen: list[MemoryRow] = [row for row in rows if abs(row.busy_ranks - self._busy) == nearest]
+        return SecondsBySize.of((row.bytes, row.bytes / row.bytes_per_second) for row in chosen)

@@ -1,0 +1,136 @@
+"""The steps of one rank in one communication op, carried by the engine.
+
+A member starts step s + 1 when its own send and receive of step s have ended;
+a transfer starts when its sender and its receiver have both reached it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from algorithms.copies import Copies
+from algorithms.traffic import Exchange, Traffic
+from simulator.compute import ComputeModel
+from simulator.engine import FlowEngine
+from simulator.wiring import Wiring
+
+Channel = tuple[str, int, int]
+"""A lane, the sending rank and the receiving rank: messages on it keep their order."""
+
+
+@dataclass(slots=True)
+class Board:
+    """Sends and receives that wait for their other end."""
+
+    sends: dict[Channel, deque["Member"]] = field(default_factory=dict)
+    receives: dict[Channel, deque["Member"]] = field(default_factory=dict)
+
+    def post(self, channel: Channel, member: "Member", *, is_send: bool) -> "Member | None":
+        """The other end, if it is there; else the member waits for it."""
+        mine, theirs = (self.sends, self.receives) if is_send else (self.receives, self.sends)
+        waiting = theirs.get(channel)
+        if waiting:
+            return waiting.popleft()
+        mine.setdefault(channel, deque()).append(member)
+        return None
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds of one member's op that are not transfer: latencies of its steps, and local work."""
+
+    latency: float = 0.0
+    compute: float = 0.0
+
+
+class Member:
+    """One rank in one instance of a communication op."""
+
+    def __init__(
+        self,
+        rank: int,
+        lane: str,
+        group: tuple[int, ...],
+        moved: Traffic | None,
+        copied: Copies,
+        *,
+        engine: FlowEngine,
+        wiring: Wiring,
+        compute: ComputeModel,
+        board: Board,
+        ended: Callable[["Member"], None],
+    ) -> None:
+        self.rank = rank
+        self.spent = Spent()
+        self._lane = lane
+        self._group = group
+        self._moved = moved
+        self._copied = copied
+        self._engine = engine
+        self._wiring = wiring
+        self._compute = compute
+        self._board = board
+        self._ended = ended
+        self._exchanges: Iterator[Exchange] = moved.exchanges() if moved is not None else iter(())
+        self._under_way = 0
+        self._exchange: Exchange | None = None
+
+    def begin(self) -> None:
+        """Local copies, then the first step."""
+        self._work("copy", self._copied.before, self._next)
+
+    def _next(self) -> None:
+        exchange = next(self._exchanges, None)
+        self._exchange = exchange
+        if exchange is None:
+            self._work("copy", self._copied.after, lambda: self._ended(self))
+            return
+        self._under_way = (exchange.send_to is not None) + (exchange.receive_from is not None)
+        if exchange.send_to is not None:
+            peer = self._group[exchange.send_to]
+            self._post((self._lane, self.rank, peer), is_send=True)
+        if exchange.receive_from is not None:
+            peer = self._group[exchange.receive_from]
+            self._post((self._lane, peer, self.rank), is_send=False)
+
+    def _post(self, channel: Channel, *, is_send: bool) -> None:
+        other = self._board.post(channel, self, is_send=is_send)
+        if other is None:
+            return
+        sender, receiver = (self, other) if is_send else (other, self)
+        assert sender._exchange is not None and sender._moved is not None
+        size = sender._exchange.sent * sender._moved.item_bytes
+        cost = self._wiring.transfer(sender.rank, receiver.rank, size, _pattern(sender._exchange))
+        for end in (sender, receiver):
+            end._note(cost.latency)
+        self._wiring.start(cost, lambda: (sender._arrived(), receiver._arrived()))
+
+    def _note(self, latency: float) -> None:
+        """A step's two transfers run at once: its latency counts once."""
+        assert self._exchange is not None
+        both = self._exchange.send_to is not None and self._exchange.receive_from is not None
+        self.spent.latency += latency / (2 if both else 1)
+
+    def _arrived(self) -> None:
+        self._under_way -= 1
+        if self._under_way:
+            return
+        exchange, moved = self._exchange, self._moved
+        assert exchange is not None and moved is not None
+        reduced = exchange.received * moved.item_bytes if exchange.reduce else 0
+        self._work("add", reduced, self._next)
+
+    def _work(self, operation: str, size: int, then: Callable[[], None]) -> None:
+        """Local work bound by memory, on the cores where the rank lives."""
+        if not size:
+            then()
+            return
+        seconds = self._compute.memory(operation, size).seconds
+        self.spent.compute += seconds
+        self._engine.start(seconds, {self._wiring.cores(self.rank): 1.0}, cap=1.0, then=then)
+
+
+def _pattern(exchange: Exchange) -> str:
+    if exchange.send_to is None or exchange.receive_from is None:
+        return "one_way"
+    return "exchange" if exchange.send_to == exchange.receive_from else "shift"
