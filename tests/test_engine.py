@@ -277,31 +277,44 @@ def test_a_resource_without_capacity_is_refused(engine, capacity):
         engine.add_resource(capacity, "link")
 
 
-def ring_seconds(net, ranks, steps, size, **switches):
-    """Time of a ring in rank order; step s + 1 of a rank starts when its own send and receive of step s are done."""
+def pinned_cluster(gpus, uplink_bandwidth):
+    """The cluster of the pinned workloads: 8 GPUs and 8 NICs a node, 4 nodes a leaf, 1 us a network link."""
+    return gpu_cluster(
+        gpus // 8,
+        gpus_per_node=8,
+        nics_per_node=8,
+        gpu_bandwidth=450e9,
+        gpu_latency=1e-6,
+        nic_bandwidth=50e9,
+        nic_latency=1e-6,
+        nodes_per_leaf=4,
+        uplink_bandwidth=uplink_bandwidth,
+    )
+
+
+def rings_seconds(net, rings, steps, size, **switches):
+    """Time of rings; step s + 1 of a rank starts when its own send and receive of step s are done."""
     env = simpy.Environment()
     engine = FlowEngine(env, **switches)
     resources = {link.name: engine.add_resource(link.bandwidth, link.name) for link in links(net)}
     latencies = {link.name: link.latency for link in links(net)}
-    routes = [Routes(net).between(rank, (rank + 1) % ranks) for rank in range(ranks)]
-    done = {}  # transfers that ended, by (sender, step)
+    routes = Routes(net)
+    right = {rank: ring[(i + 1) % len(ring)] for ring in rings for i, rank in enumerate(ring)}
+    finished = dict.fromkeys(((rank, step) for rank in right for step in range(steps)), 0)
 
     def send(rank, step):
-        demands = {resources[name]: 1.0 for name in routes[rank]}
-        latency = sum(latencies[name] for name in routes[rank])
+        route = routes.between(rank, right[rank])
+        demands = {resources[name]: 1.0 for name in route}
+        latency = sum(latencies[name] for name in route)
         engine.start(size, demands, latency=latency, then=lambda: arrived(rank, step))
 
     def arrived(rank, step):
-        done[rank, step] = True
-        for member in (rank, (rank + 1) % ranks):
-            if step + 1 < steps and {(member, step), ((member - 1) % ranks, step)} <= done.keys():
-                started = (member, step + 1) in begun
-                begun.add((member, step + 1))
-                if not started:
-                    send(member, step + 1)
+        for member in (rank, right[rank]):
+            finished[member, step] += 1
+            if finished[member, step] == 2 and step + 1 < steps:
+                send(member, step + 1)
 
-    begun = set()
-    for rank in range(ranks):
+    for rank in right:
         send(rank, 0)
     env.run()
     return env.now
@@ -309,32 +322,21 @@ def ring_seconds(net, ranks, steps, size, **switches):
 
 @pytest.mark.parametrize("switches", SWITCHES)
 def test_a_ring_all_reduce_in_one_leaf_takes_its_closed_form(switches):
-    # W1 of the pinned workloads at N = 32: 2(N-1)(S/N/B + α), B a NIC, α two links.
-    net = gpu_cluster(
-        4,
-        gpus_per_node=8,
-        nics_per_node=8,
-        gpu_bandwidth=450e9,
-        gpu_latency=1e-6,
-        nic_bandwidth=50e9,
-        nic_latency=1e-6,
-    )
-    seconds = ring_seconds(net, 32, 2 * 31, 2**30 / 32, **switches)
-    assert seconds == pytest.approx(2 * 31 * (2**30 / 32 / 50e9 + 2e-6), rel=1e-12)
+    # 2(N-1)(S/N/B + α), B a NIC, α two links of a leaf.
+    seconds = rings_seconds(pinned_cluster(32, 1600e9), [range(32)], 62, 2**30 / 32, **switches)
+    assert seconds == pytest.approx(62 * (2**30 / 32 / 50e9 + 2e-6), rel=1e-12)
 
 
-def test_a_ring_across_leaves_pays_for_the_spine():
-    # W1 at N = 64, made smaller: the leaves hold 2 nodes of 3; 4 links between leaves.
-    net = gpu_cluster(
-        4,
-        gpus_per_node=3,
-        nics_per_node=3,
-        gpu_bandwidth=450e9,
-        gpu_latency=1e-6,
-        nic_bandwidth=50e9,
-        nic_latency=1e-6,
-        nodes_per_leaf=2,
-        uplink_bandwidth=300e9,
-    )
-    seconds = ring_seconds(net, 12, 22, 2**30 / 12)
-    assert seconds == pytest.approx(22 * (2**30 / 12 / 50e9 + 4e-6), rel=1e-12)
+def test_a_ring_all_reduce_across_leaves_pays_four_links():
+    seconds = rings_seconds(pinned_cluster(64, 1600e9), [range(64)], 126, 2**30 / 64)
+    assert seconds == pytest.approx(126 * (2**30 / 64 / 50e9 + 4e-6), rel=1e-12)
+    assert round(seconds * 1e3, 3) == 42.783  # SimGrid's figure too
+
+
+@pytest.mark.parametrize(("gpus", "milliseconds"), [(64, 20.193), (512, 40.325)])
+def test_rings_that_share_oversubscribed_uplinks_share_their_bandwidth(gpus, milliseconds):
+    # Rings of 16 at once, 2:1 uplinks: at 512 every member sits under its own leaf, 32 flows on each uplink.
+    stride = gpus // 16
+    rings = [range(first, gpus, stride) for first in range(stride)]
+    seconds = rings_seconds(pinned_cluster(gpus, 800e9), rings, 15, 2**26)
+    assert round(seconds * 1e3, 3) == milliseconds
