@@ -9,12 +9,12 @@ need a handful of evaluations.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 
 from algorithms.choices import Choices
 from algorithms.grid import AXES, Axis
-from algorithms.ops import AllGather, Communication, Op, ReduceScatter, Send, Receive, kind
+from algorithms.ops import Collective, Communication, Op, collective_kind
 from algorithms.parts import Part, Place
 from algorithms.schedule import Schedule, all_ops, walk
 from algorithms.traffic import traffic
@@ -55,7 +55,7 @@ def _representatives(schedule: Schedule, intervals: dict[Axis, Intervals]) -> It
 
 def _split(starts: set[int], length: int) -> Intervals:
     edges = sorted({start for start in starts if 0 < start < length} | {0, length})
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 def _around(boundary: int, length: int) -> set[int]:
@@ -92,12 +92,10 @@ def _every_coordinate_differs(schedule: Schedule, axis: Axis, choices: Choices) 
                 return True
     ringed = {"ring", "pairwise"}
     for op in all_ops(schedule):
-        if isinstance(op, Communication) and op.axis == axis:
-            name = kind(op)
-            if isinstance(op, Send | Receive) or name == "shift":
-                return True
-            if choices.algorithm(name) not in ringed:  # type: ignore[arg-type]
-                return True
+        if not isinstance(op, Communication) or op.axis != axis:
+            continue
+        if not isinstance(op, Collective) or choices.algorithm(collective_kind(op)) not in ringed:
+            return True
     return False
 
 
@@ -110,9 +108,7 @@ def _sizes_before(schedule: Schedule, part: Part, axis: Axis) -> set[int]:
     return sizes
 
 
-def _piece_boundaries(
-    schedule: Schedule, axis: Axis, intervals: dict[Axis, Intervals], choices: Choices
-) -> set[int]:
+def _piece_boundaries(schedule: Schedule, axis: Axis, intervals: dict[Axis, Intervals], choices: Choices) -> set[int]:
     """Where, along the axis, the pieces of its collectives change their size."""
     length = schedule.grid.length(axis)
     starts: set[int] = set()
@@ -130,7 +126,7 @@ def _piece_boundaries(
 
 def _size_changes(op: Op, schedule: Schedule, moment: Place, choices: Choices, length: int) -> set[int]:
     moved = traffic(op, schedule, moment, choices) if isinstance(op, Communication) else None
-    if moved is None or isinstance(op, AllGather | ReduceScatter) and len(set(_sizes(moved.edges))) == 1:
+    if moved is None:
         return set()
     sizes = _sizes(moved.edges)
     changes = {i for i in range(1, len(sizes)) if sizes[i] != sizes[i - 1]}

@@ -19,11 +19,9 @@ from algorithms.collectives import (
     reduce_scatter,
 )
 from algorithms.errors import InputError
+from algorithms.ops import CollectiveKind
 
 Carriage = Literal["own", "library"]
-CollectiveKind = Literal[
-    "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier"
-]
 
 SETS: dict[str, dict[CollectiveKind, Name]] = {
     "ring": {
@@ -105,7 +103,9 @@ def parse_choices(text: str) -> Choices:
         return Choices("library")
     if word == "own" and name in SETS:
         return Choices("own", name)
-    raise InputError(f"collectives {text!r}: accepted are own, library, auto, {', '.join(f'own:{key}' for key in SETS)}")
+    raise InputError(
+        f"collectives {text!r}: accepted are own, library, auto, {', '.join(f'own:{key}' for key in SETS)}"
+    )
 
 
 def lower(kind: CollectiveKind, algorithm: Name, members: int, *, root: int = 0, size_bytes: int = 0) -> Lowered:

@@ -75,7 +75,8 @@ def all_gather(members: int, algorithm: Name) -> Lowered:
             return Lowered("ring", members, members, members - 1, lambda i, s: _ring_gather(members, i, s))
         case "doubling":
             return Lowered("doubling", members, members, _log2(members), lambda i, s: _doubling(members, i, s))
-    raise _unknown("all_gather", algorithm)
+        case _:
+            raise _unknown("all_gather", algorithm)
 
 
 def reduce_scatter(members: int, algorithm: Name) -> Lowered:
@@ -85,8 +86,11 @@ def reduce_scatter(members: int, algorithm: Name) -> Lowered:
             return Lowered("ring", members, members, members - 1, lambda i, s: _ring_reduce(members, i, s))
         case "halving":
             steps = _log2(members)
-            return Lowered("halving", members, members, steps, lambda i, s: _backwards(_doubling(members, i, steps - 1 - s)))
-    raise _unknown("reduce_scatter", algorithm)
+            return Lowered(
+                "halving", members, members, steps, lambda i, s: _backwards(_doubling(members, i, steps - 1 - s))
+            )
+        case _:
+            raise _unknown("reduce_scatter", algorithm)
 
 
 def all_reduce(members: int, algorithm: Name) -> Lowered:
@@ -98,7 +102,8 @@ def all_reduce(members: int, algorithm: Name) -> Lowered:
             return _in_turn("halving_doubling", reduce_scatter(members, "halving"), all_gather(members, "doubling"))
         case "doubling":
             return _exchange_all(members)
-    raise _unknown("all_reduce", algorithm)
+        case _:
+            raise _unknown("all_reduce", algorithm)
 
 
 def broadcast(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:
@@ -109,7 +114,8 @@ def broadcast(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowe
         case "pipelined":
             steps = pieces + members - 2
             return Lowered("pipelined", members, pieces, steps, lambda i, s: _chain(members, root, pieces, i, s))
-    raise _unknown("broadcast", algorithm)
+        case _:
+            raise _unknown("broadcast", algorithm)
 
 
 def reduce(members: int, algorithm: Name, root: int, pieces: int = 1) -> Lowered:

@@ -7,7 +7,19 @@ region, the root of a reduce puts it in, an all-to-all packs and unpacks.
 
 from dataclasses import dataclass
 
-from algorithms.ops import AllGather, AllToAll, Broadcast, Communication, Reduce, ReduceScatter, Shift
+from algorithms.ops import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Barrier,
+    Broadcast,
+    CommunicationOp,
+    Receive,
+    Reduce,
+    ReduceScatter,
+    Send,
+    Shift,
+)
 from algorithms.parts import Place, number
 from algorithms.schedule import Program, Schedule, ops
 from algorithms.storage import is_view
@@ -25,7 +37,7 @@ class Copies:
 NONE = Copies()
 
 
-def copies(op: Communication, schedule: Schedule, place: Place, moved: Traffic | None) -> Copies:
+def copies(op: CommunicationOp, schedule: Schedule, place: Place, moved: Traffic | None) -> Copies:
     """Bytes that the rank at `place` copies locally; `moved` is the op's traffic there."""
     if moved is None:
         return _alone(op, schedule, place, schedule.program(place))
@@ -41,10 +53,11 @@ def copies(op: Communication, schedule: Schedule, place: Place, moved: Traffic |
             return Copies(after=size) if moved.member == moved.root else NONE
         case AllToAll():
             return Copies(moved.edges[-1] * moved.item_bytes, moved.receive_edges[-1] * moved.item_bytes)
-    return NONE
+        case _:
+            return NONE
 
 
-def _alone(op: Communication, schedule: Schedule, place: Place, program: Program) -> Copies:
+def _alone(op: CommunicationOp, schedule: Schedule, place: Place, program: Program) -> Copies:
     """In a group of one the result is a view where it can be, else a copy."""
     match op:
         case AllGather() | ReduceScatter() | Broadcast():
@@ -54,7 +67,8 @@ def _alone(op: Communication, schedule: Schedule, place: Place, program: Program
             return Copies(before=_bytes(schedule, op.into, place)) if held else NONE
         case Reduce() | AllToAll() | Shift():
             return Copies(before=_bytes(schedule, op.source, place))
-    return NONE
+        case AllReduce() | Barrier() | Send() | Receive():
+            return NONE
 
 
 def _bytes(schedule: Schedule, name: str, place: Place) -> int:

@@ -23,5 +23,5 @@ class RunError(QuadrilleError):
     """A run that failed, or whose result did not verify."""
 
 
-class Deadlock(RunError):
+class Deadlock(RunError):  # noqa: N818 - the field's word
     """Ranks and ops that wait on each other."""

@@ -137,6 +137,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     host: Host | None = None
     network: Network | None = None
     reference: ReferenceKernels | None = None
+    reference_alone: ReferenceKernels | None = None
     fit: Fit | None = None
     sources: tuple[Source, ...] = ()
     provenance: Provenance | None = None

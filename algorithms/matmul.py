@@ -88,14 +88,10 @@ def parse_sizes(text: str) -> tuple[int, int, int]:
     return m, k, n
 
 
-def make_schedule(
-    problem: Matmul, grid: Grid, name: str, tensors: dict[str, Tensor], program: Program
-) -> Schedule:
+def make_schedule(problem: Matmul, grid: Grid, name: str, tensors: dict[str, Tensor], program: Program) -> Schedule:
     """The schedule of a matmul, one op after the other: overlap is a pass over it."""
     roles = (Role(in_sequence(program)),)
-    return Schedule(
-        name, problem.sizes, grid, problem.dtype, tensors, problem.inputs, problem.outputs, roles
-    )
+    return Schedule(name, problem.sizes, grid, problem.dtype, tensors, problem.inputs, problem.outputs, roles)
 
 
 @dataclass(frozen=True, slots=True)

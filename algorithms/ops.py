@@ -15,21 +15,8 @@ from algorithms.parts import Number
 GemmLayout = Literal["NN", "NT", "TN"]
 Function = Literal["zero", "copy", "add"]
 OverlapName = Literal["oar", "ors", "oag"]
-Kind = Literal[
-    "gemm",
-    "pointwise",
-    "host_copy",
-    "all_gather",
-    "reduce_scatter",
-    "all_reduce",
-    "broadcast",
-    "reduce",
-    "all_to_all",
-    "barrier",
-    "send",
-    "receive",
-    "shift",
-]
+CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier"]
+Kind = Literal["gemm", "pointwise", "host_copy", "send", "receive", "shift"] | CollectiveKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,12 +156,10 @@ class Shift(Communication):
 Compute = Gemm | Pointwise | HostCopy
 Collective = AllGather | ReduceScatter | AllReduce | Broadcast | Reduce | AllToAll | Barrier
 PointToPoint = Send | Receive | Shift
-Op = Compute | Collective | PointToPoint
+CommunicationOp = Collective | PointToPoint
+Op = Compute | CommunicationOp
 
-KINDS: dict[type[Op], Kind] = {
-    Gemm: "gemm",
-    Pointwise: "pointwise",
-    HostCopy: "host_copy",
+COLLECTIVE_KINDS: dict[type[Collective], CollectiveKind] = {
     AllGather: "all_gather",
     ReduceScatter: "reduce_scatter",
     AllReduce: "all_reduce",
@@ -182,15 +167,26 @@ KINDS: dict[type[Op], Kind] = {
     Reduce: "reduce",
     AllToAll: "all_to_all",
     Barrier: "barrier",
+}
+KINDS: dict[type[Op], Kind] = {
+    Gemm: "gemm",
+    Pointwise: "pointwise",
+    HostCopy: "host_copy",
     Send: "send",
     Receive: "receive",
     Shift: "shift",
+    **COLLECTIVE_KINDS,
 }
 
 
 def kind(op: Op) -> Kind:
     """The kind of an op, as records and reports name it."""
     return KINDS[type(op)]
+
+
+def collective_kind(op: Collective) -> CollectiveKind:
+    """The kind of a collective."""
+    return COLLECTIVE_KINDS[type(op)]
 
 
 def reads(op: Op) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def _sums_alone(schedule: Schedule, program: Program) -> bool:
 
 
 def _weights_first(program: Program) -> Program:
-    """dB and its scatter before dA and its sum."""
+    """The program with dB and its scatter before dA and its sum."""
     first_sum = next(i for i, entry in enumerate(program) if _marked(entry, "oar"))
     scatter = next(i for i, entry in enumerate(program) if _marked(entry, "ors"))
     multiply = max(i for i in range(first_sum) if isinstance(program[i], Gemm))
@@ -107,9 +107,7 @@ def _reading(entry: Op | Repeat, old: str, new: str) -> Op | Repeat:
 
 def _release(program: Program, chosen: frozenset[OverlapName]) -> Program:
     """Nothing waits any more for the chosen ops except what uses their results."""
-    freed = {
-        op.name: op.after for op in ops(program) if isinstance(op, Communication) and op.overlap in chosen
-    }
+    freed = {op.name: op.after for op in ops(program) if isinstance(op, Communication) and op.overlap in chosen}
 
     def before(names: tuple[str, ...]) -> tuple[str, ...]:
         result: list[str] = []

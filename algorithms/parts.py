@@ -222,7 +222,8 @@ class Multiple:
         return self.factor * _variable(self.of, place) + self.plus
 
     def __str__(self) -> str:
-        return f"{self.factor}·{self.of}" + (f"{self.plus:+d}" if self.plus else "")
+        times = {1: "", -1: "-"}.get(self.factor, f"{self.factor}·")
+        return f"{times}{self.of}" + (f"{self.plus:+d}" if self.plus else "")
 
 
 Number = int | Owner | Multiple

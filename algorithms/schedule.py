@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from algorithms.errors import InputError
 from algorithms.grid import Axis, Grid
-from algorithms.ops import Op, kind, lane, reads, writes
+from algorithms.ops import Communication, Op, Receive, Send, kind, lane, reads, writes
 from algorithms.parts import Panel, Place
 from algorithms.tensors import ITEM_BYTES, DType, Tensor
 
@@ -39,7 +39,7 @@ Program = tuple[Op | Repeat, ...]
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The program of the ranks whose coordinate along `axis` lies in start .. stop - 1; of all ranks without an axis."""
+    """The program of the ranks with start <= coordinate along `axis` < stop; of all ranks if no axis is named."""
 
     program: Program
     axis: Axis | None = None
@@ -188,7 +188,9 @@ def _lane_table(program: Program) -> list[str]:
     rows = [(name, *cells) for name, *cells in _rows(program, lanes, "")]
     heads = ("", *lanes)
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in [heads, *rows]]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]
+    ]
 
 
 def _rows(program: Program, lanes: Iterable[str], indent: str) -> Iterator[tuple[str, ...]]:
@@ -198,7 +200,16 @@ def _rows(program: Program, lanes: Iterable[str], indent: str) -> Iterator[tuple
             yield (f"{indent}repeat {entry.loop}, {count}", *("" for _ in lanes))
             yield from _rows(entry.body, lanes, indent + "  ")
         else:
-            arrow = f"{'+'.join(reads(entry))} → {'+'.join(writes(entry)[:1])}"
-            mark = " ∥" if getattr(entry, "concurrent", False) else ""
-            cell = f"{kind(entry)}{mark}: {arrow}"
+            cell = _cell(entry)
             yield (indent + entry.name, *(cell if name == lane(entry) else "" for name in lanes))
+
+
+def _cell(op: Op) -> str:
+    """What the op does, from what to what; the other end of a send or receive is a coordinate."""
+    source, into = "+".join(reads(op)), "+".join(writes(op)[:1])
+    if isinstance(op, Send):
+        into = f"{op.axis}={op.to}"
+    if isinstance(op, Receive):
+        source = f"{op.axis}={op.sender}"
+    mark = " ∥" if isinstance(op, Communication) and op.concurrent else ""
+    return f"{kind(op)}{mark}: {source} → {into}" if source or into else f"{kind(op)}{mark}"

@@ -4,7 +4,20 @@ from dataclasses import dataclass
 
 from algorithms.choices import Choices
 from algorithms.grid import Axis
-from algorithms.ops import AllGather, AllToAll, Broadcast, Communication, Gemm, Op, Reduce, ReduceScatter, lane, reads, writes
+from algorithms.ops import (
+    AllGather,
+    AllToAll,
+    Broadcast,
+    Gemm,
+    HostCopy,
+    Op,
+    Pointwise,
+    Reduce,
+    ReduceScatter,
+    lane,
+    reads,
+    writes,
+)
 from algorithms.parts import Place, number
 from algorithms.schedule import Schedule, ops, walk
 from algorithms.tensors import ITEM_BYTES
@@ -56,7 +69,9 @@ def storage(schedule: Schedule, place: Place, choices: Choices) -> Storage:
         match op:
             case Gemm() if op.accumulate:
                 products = max(products, schedule.tensors[op.c].capacity(moment))
-            case Communication():
+            case Gemm() | Pointwise() | HostCopy():
+                pass
+            case _:
                 moved = traffic(op, schedule, moment, choices)
                 if moved is not None:
                     reductions[lane(op)] = max(reductions.get(lane(op), 0), moved.largest_receive)
@@ -96,9 +111,7 @@ def is_view(schedule: Schedule, name: str, program: tuple[Op, ...]) -> bool:
     made_by_groups_of_one = [
         op
         for op in writers
-        if isinstance(op, AllGather | Broadcast | ReduceScatter)
-        and op.into == name
-        and alone(schedule, op.axis)
+        if isinstance(op, AllGather | Broadcast | ReduceScatter) and op.into == name and alone(schedule, op.axis)
     ]
     return bool(writers) and len(made_by_groups_of_one) == len(writers)
 
@@ -106,4 +119,3 @@ def is_view(schedule: Schedule, name: str, program: tuple[Op, ...]) -> bool:
 def alone(schedule: Schedule, axis: Axis) -> bool:
     """Whether the groups along the axis have one member."""
     return schedule.grid.length(axis) == 1
-

@@ -38,7 +38,7 @@ def mesh_inputs(problem: Matmul, held_at: tuple[Axis, int] | None = None) -> lis
 
 
 def mesh_gradients() -> list[Tensor]:
-    """dA laid out as A, dB as B."""
+    """The gradients: dA laid out as A, dB as B."""
     return [
         Tensor("dA", Part("m", ("z",)), Part("k", ("x",))),
         Tensor("dB", Part("k", ("z",)), Part("n", ("x",))),
@@ -76,7 +76,7 @@ def multiply_panels(panel: Panel, a: str = "A", b: str = "B", c: str = "C") -> P
 def gradient_panels(
     panel: Panel, a: str = "A", b: str = "B", dc: str = "dC", da: str = "dA", db: str = "dB"
 ) -> Program:
-    """dA = dC B^T and dB = A^T dC: panels of B and A are broadcast, those of dA and dB reduced to their owners."""
+    """Both gradients, dA = dC B^T and dB = A^T dC: panels of B and A are broadcast, those of dA and dB reduced to their owners."""
     towards_da: Program = (
         Broadcast(name="send B panel again", axis="z", root=Owner(panel, "z"), source=b, into="B panel"),
         Gemm(name="multiply dA", a=dc, b="B panel", c="dA panel", layout="NT"),

@@ -19,13 +19,14 @@ from algorithms.ops import (
     Broadcast,
     Collective,
     Communication,
+    CommunicationOp,
     Op,
     Receive,
     Reduce,
     ReduceScatter,
     Send,
     Shift,
-    kind,
+    collective_kind,
 )
 from algorithms.parts import Place, boundaries, number
 from algorithms.schedule import Schedule
@@ -111,7 +112,7 @@ def ranges(run: Run | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ..
     return tuple((start, stop) for start, stop in spans if stop > start)
 
 
-def traffic(op: Communication, schedule: Schedule, place: Place, choices: Choices) -> Traffic | None:
+def traffic(op: CommunicationOp, schedule: Schedule, place: Place, choices: Choices) -> Traffic | None:
     """What the rank at `place` sends and receives; None where nothing goes over a wire.
 
     Raises
@@ -133,16 +134,14 @@ def traffic(op: Communication, schedule: Schedule, place: Place, choices: Choice
             if isinstance(op, AllReduce | Broadcast | Reduce):
                 edges = receive_edges = tuple(boundaries(edges[-1], lowered.pieces))
             return Traffic(member, lowered, edges, receive_edges, item, root)
-    raise AssertionError(op)
 
 
 def _lowered(op: Collective, choices: Choices, members: int, root: int, size_bytes: int) -> Lowered:
-    name = kind(op)
-    assert name not in ("gemm", "pointwise", "host_copy", "send", "receive", "shift")
+    name = collective_kind(op)
     return lower(name, choices.algorithm(name), members, root=root, size_bytes=size_bytes)
 
 
-def _item_bytes(op: Communication, schedule: Schedule) -> int:
+def _item_bytes(op: CommunicationOp, schedule: Schedule) -> int:
     match op:
         case AllReduce():
             return schedule.item_bytes(op.buffer)
@@ -150,7 +149,8 @@ def _item_bytes(op: Communication, schedule: Schedule) -> int:
             return schedule.item_bytes(op.into)
         case AllGather() | ReduceScatter() | Broadcast() | Reduce() | AllToAll() | Send() | Shift():
             return schedule.item_bytes(op.source)
-    return 1
+        case Barrier():
+            return 1
 
 
 def _edges(op: Collective, schedule: Schedule, place: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -210,7 +210,9 @@ def _misfit(op: Op, part: Tensor, whole: Tensor) -> str:
     )
 
 
-def _exchange_edges(source: Tensor, into: Tensor, op: AllToAll, place: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _exchange_edges(
+    source: Tensor, into: Tensor, op: AllToAll, place: Place
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sizes of what goes to and comes from each member, packed one after the other."""
     sent, received = [0], [0]
     for member in range(place.grid.length(op.axis)):

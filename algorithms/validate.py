@@ -11,7 +11,6 @@ from algorithms.errors import InputError
 from algorithms.grid import Axis
 from algorithms.ops import (
     AllReduce,
-    Communication,
     Gemm,
     Op,
     Pointwise,
@@ -42,13 +41,10 @@ def validate(schedule: Schedule) -> Schedule:
 
 
 def _check_names(schedule: Schedule, role: Role) -> None:
+    _check_declared(schedule, role)
     written = set(schedule.inputs)
-    seen: set[str] = set()
     loops = _loop_written(role)
     for op in ops(role.program):
-        for name in (*reads(op), *writes(op)):
-            if name not in schedule.tensors:
-                raise InputError(f"op {op.name!r}: tensor {name!r} is not declared")
         for name in reads(op):
             if name not in written and name not in loops:
                 raise InputError(f"op {op.name!r} reads {name!r}, which nothing has written before")
@@ -56,10 +52,17 @@ def _check_names(schedule: Schedule, role: Role) -> None:
             if name in schedule.inputs:
                 raise InputError(f"op {op.name!r} would write or use up {name!r}, which is an input")
         written |= set(writes(op))
-        seen.add(op.name)
+
+
+def _check_declared(schedule: Schedule, role: Role) -> None:
+    """Every tensor that an op names is declared, and every op that it is after is there."""
+    names = {op.name for op in ops(role.program)}
     for op in ops(role.program):
+        for name in (*reads(op), *writes(op)):
+            if name not in schedule.tensors:
+                raise InputError(f"op {op.name!r}: tensor {name!r} is not declared")
         for name in op.after:
-            if name not in seen:
+            if name not in names:
                 raise InputError(f"op {op.name!r} is after {name!r}, which is no op of its program")
 
 
@@ -73,15 +76,22 @@ def _loop_written(role: Role) -> set[str]:
 
 
 def _check_shapes(schedule: Schedule, role: Role) -> None:
-    for rank in (0, schedule.grid.size - 1):
-        place = schedule.place(rank)
-        if not role.includes(place):
-            continue
+    for place in _ends(schedule, role):
         seen: set[str] = set()
         for op, moment in walk(role.program, place):
             if isinstance(op, Gemm) and op.name not in seen:
                 seen.add(op.name)
                 _check_product(op, schedule, moment)
+
+
+def _ends(schedule: Schedule, role: Role) -> list[Place]:
+    """The first and the last rank that play the role, if any do."""
+    ends = [schedule.place(0), schedule.place(schedule.grid.size - 1)]
+    if role.axis is not None:
+        length = schedule.grid.length(role.axis)
+        stop = length if role.stop is None else min(role.stop, length)
+        ends = [ends[0].at(role.axis, role.start), ends[1].at(role.axis, stop - 1)] if role.start < stop else []
+    return [place for place in ends if role.includes(place)]
 
 
 def _check_product(op: Gemm, schedule: Schedule, place: Place) -> None:
@@ -109,7 +119,9 @@ class _Sums:
         for name in self.schedule.outputs:
             left = self._long(self.pending.get(name, frozenset()))
             if name in written and left:
-                raise InputError(f"schedule {self.schedule.name}: {name} is never summed over {', '.join(sorted(left))}")
+                raise InputError(
+                    f"schedule {self.schedule.name}: {name} is never summed over {', '.join(sorted(left))}"
+                )
 
     def _enter(self, op: Op) -> None:
         match op:
@@ -125,12 +137,12 @@ class _Sums:
                 self._sum(op, op.source, op.into)
                 shared = self._shared(self.schedule.tensors[op.source])
                 self.pending[op.into] |= shared
-            case Communication():
+            case _:
                 for source in reads(op):
                     for into in writes(op):
                         self.pending[into] = self._of(source)
 
-    def _sum(self, op: Communication, source: str, into: str) -> None:
+    def _sum(self, op: ReduceScatter | AllReduce | Reduce, source: str, into: str) -> None:
         pending = self._of(source)
         if self.schedule.grid.length(op.axis) > 1 and op.axis not in pending:
             raise InputError(

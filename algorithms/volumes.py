@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from algorithms.alike import Alike, alike
 from algorithms.choices import Choices
-from algorithms.ops import Communication, Gemm, kind
+from algorithms.ops import Communication, Gemm
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, walk
 from algorithms.storage import storage

@@ -5,8 +5,7 @@ is asked for.  Every verb works on arrays that exist: nothing is allocated
 while a schedule runs.
 """
 
-from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -15,6 +14,13 @@ from algorithms.tensors import DType
 from runtime.communicators import Array
 
 Backend = Literal["numpy", "cupy"]
+ACCUMULATION: dict[DType, DType] = {
+    "float64": "float64",
+    "float32": "float32",
+    "float16": "float32",
+    "bfloat16": "float32",
+}
+"""Dtype in which a product is summed, by dtype of the matrices."""
 
 
 class Marker(Protocol):
@@ -52,6 +58,9 @@ class Library(Protocol):
     def synchronise(self) -> None:
         """Wait until everything handed over has ended."""
 
+    def beside(self) -> "Library":
+        """The same verbs on the same arrays for work beside the compute lane, which does not hold it up."""
+
 
 class NumpyLibrary:
     """NumPy on the host: every verb has ended when it returns."""
@@ -86,17 +95,27 @@ class NumpyLibrary:
     def synchronise(self) -> None:
         return None
 
+    def beside(self) -> Library:
+        return self
 
-def find_library(backend: str, dtype: DType) -> Library:
+
+def find_library(backend: str, dtype: DType, *, rank_on_host: int = 0) -> Library:
     """The array library of that name, if it can multiply matrices of the dtype.
+
+    Parameters
+    ----------
+    rank_on_host : chooses the GPU (`runtime.devices.rank_on_host`)
 
     Raises
     ------
-    InputError : an unknown backend, one that is not installed, or a dtype it does not have
+    InputError : an unknown backend, one that is not installed or finds no device, or a dtype it does not have
     """
-    libraries: dict[str, Callable[[], Library]] = {"numpy": NumpyLibrary}
-    if backend not in libraries:
-        raise InputError(f"backend {backend!r}: accepted are {', '.join(libraries)}")
-    if backend == "numpy" and dtype not in ("float64", "float32"):
+    if backend == "cupy":
+        from runtime.cupy_library import open_cupy
+
+        return open_cupy(dtype, rank_on_host)
+    if backend != "numpy":
+        raise InputError(f"backend {backend!r}: accepted are {', '.join(get_args(Backend))}")
+    if dtype not in ("float64", "float32"):
         raise InputError(f"dtype {dtype!r}: numpy multiplies float64 and float32; float16 and bfloat16 need cupy")
-    return libraries[backend]()
+    return NumpyLibrary()

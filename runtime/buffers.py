@@ -33,14 +33,18 @@ class Buffers:
         plan = storage(schedule, place, choices)
         self.allocated_bytes = 0
         self._copies = {
-            name: [self._allocate(size, schedule.tensors[name].dtype or schedule.dtype) for _ in range(plan.copies[name])]
+            name: [
+                self._allocate(size, schedule.tensors[name].dtype or schedule.dtype) for _ in range(plan.copies[name])
+            ]
             for name, size in plan.tensors.items()
         }
         self.scratch = Scratch(
             self._allocate(plan.products, schedule.dtype),
             self._allocate(0, schedule.dtype),
-            *({lane: self._allocate(size, schedule.dtype) for lane, size in sizes.items()}
-              for sizes in (plan.reductions, plan.packed, plan.packed)),
+            *(
+                {lane: self._allocate(size, schedule.dtype) for lane, size in sizes.items()}
+                for sizes in (plan.reductions, plan.packed, plan.packed)
+            ),
         )
 
     def _allocate(self, elements: int, dtype: DType) -> Array:
@@ -91,4 +95,3 @@ class Buffers:
 def _within(outer: tuple[int, int], inner: tuple[int, int]) -> slice:
     assert outer[0] <= inner[0] and inner[1] <= outer[1], f"{inner} is not inside {outer}"
     return slice(inner[0] - outer[0], inner[1] - outer[0])
-

@@ -38,7 +38,7 @@ def clock_offset(communicator: "Intracomm") -> float:
         elif rank == leader:
             offset = _ask(communicator)
         offsets[name] = communicator.bcast(offset, root=leader)
-    return offsets[names[rank]]
+    return float(offsets[names[rank]])
 
 
 def _answer(communicator: "Intracomm", leader: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from algorithms.choices import Choices
 from algorithms.dependencies import Dependencies
-from algorithms.ops import Communication, Gemm, HostCopy, Op, Pointwise, lane
+from algorithms.ops import Communication, CommunicationOp, Compute, Op, lane
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops, walk
 from algorithms.tensors import Block
@@ -139,9 +139,7 @@ class WholeMatrices:
 class RankExecutor:
     """One rank on its way through the program."""
 
-    def __init__(
-        self, schedule: Schedule, rank: int, carrier: Carrier, choices: Choices, library: Library
-    ) -> None:
+    def __init__(self, schedule: Schedule, rank: int, carrier: Carrier, choices: Choices, library: Library) -> None:
         self._schedule = schedule
         self._rank = rank
         self._place = schedule.place(rank)
@@ -203,19 +201,17 @@ class RankExecutor:
                 self._advance()
             else:
                 yield from self._until(task.needs)
-                yield from self._compute(op, task)
+                self._compute(op, task)
         yield from self._until(tasks)
         return tasks
 
-    def _compute(self, op: Gemm | Pointwise | HostCopy, task: Task) -> Course[None]:
+    def _compute(self, op: Compute, task: Task) -> None:
         self._begin(task)
         self._transfers.compute(op, task.place)
         marker = self._library.mark()
         while marker is not None and not marker.done():
             self._advance()
         self._finish(task)
-        return
-        yield  # a course, though this one never waits for others
 
     def _until(self, tasks: Sequence[Task]) -> Course[None]:
         """Go on with the lanes until these tasks have ended."""
@@ -242,7 +238,7 @@ class RankExecutor:
 
     def _step(self, task: Task, communicator: Communicator) -> bool:
         """One step of a communication op, if it can be taken now."""
-        assert isinstance(task.op, Communication)
+        assert isinstance(task.op, CommunicationOp)
         if task.work is None:
             if not task.is_ready():
                 return False
@@ -270,4 +266,3 @@ class RankExecutor:
     def _span(self, task: Task) -> Span:
         axis = task.op.axis if isinstance(task.op, Communication) else None
         return Span.of(self._rank, task.op, lane(task.op), task.index, axis, task.ready, task.start, task.end)
-

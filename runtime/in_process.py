@@ -44,11 +44,16 @@ class _Expected:
             pass
         return self.taken
 
+    def misfit(self) -> str:
+        """What keeps the letter at hand from being taken, if there is one."""
+        if self.taken or not self.box or self.box[0].buffer.size == self.buffer.size:
+            return ""
+        return f" (sent {self.box[0].buffer.size} elements, room for {self.buffer.size})"
+
     def _take(self) -> bool:
-        if not self.box:
+        if not self.box or self.misfit():
             return False
         letter = self.box.popleft()
-        assert letter.buffer.size == self.buffer.size, f"{letter.buffer.size} elements for room of {self.buffer.size}"
         self.buffer[...] = letter.buffer
         letter.taken = self.taken = True
         self.after.popleft()
@@ -59,6 +64,7 @@ class _Expected:
 class _Meeting:
     """A library collective that happens when its last member has come."""
 
+    verb: str
     members: int
     act: Callable[[dict[int, Any]], None]
     came: dict[int, Any] = field(default_factory=dict)
@@ -112,7 +118,7 @@ class InProcessCommunicator:
                 for into in came.values():
                     into[edges[member] : edges[member + 1]] = source[edges[member] : edges[member + 1]]
 
-        return self._meet(act, whole)
+        return self._meet("all_gather", act, whole)
 
     def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
         def act(came: dict[int, Any]) -> None:
@@ -120,7 +126,7 @@ class InProcessCommunicator:
             for member, (_, into) in came.items():
                 into[...] = total[edges[member] : edges[member + 1]]
 
-        return self._meet(act, (whole, piece))
+        return self._meet("reduce_scatter", act, (whole, piece))
 
     def all_reduce(self, buffer: Array, *, blocking: bool) -> Request:
         def act(came: dict[int, Any]) -> None:
@@ -128,20 +134,20 @@ class InProcessCommunicator:
             for into in came.values():
                 into[...] = total
 
-        return self._meet(act, buffer)
+        return self._meet("all_reduce", act, buffer)
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
         def act(came: dict[int, Any]) -> None:
             for into in came.values():
                 into[...] = came[root]
 
-        return self._meet(act, buffer)
+        return self._meet("broadcast", act, buffer)
 
     def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
         def act(came: dict[int, Any]) -> None:
             came[root][...] = _sum(came)
 
-        return self._meet(act, buffer)
+        return self._meet("reduce", act, buffer)
 
     def all_to_all(
         self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
@@ -152,19 +158,22 @@ class InProcessCommunicator:
                     piece = source[its_edges[member] : its_edges[member + 1]]
                     into[edges[sender] : edges[sender + 1]] = piece
 
-        return self._meet(act, (sent, sent_edges, received, received_edges))
+        return self._meet("all_to_all", act, (sent, sent_edges, received, received_edges))
 
     def barrier(self, *, blocking: bool) -> Request:
-        return self._meet(lambda _: None, None)
+        return self._meet("barrier", lambda _: None, None)
 
-    def _meet(self, act: Callable[[dict[int, Any]], None], value: Any) -> Request:
+    def _meet(self, verb: str, act: Callable[[dict[int, Any]], None], value: Any) -> Request:
+        """The next meeting of the group; who comes for another collective than the first waits for ever."""
         if self.size == 1:
             return DONE
         number = self._group.attended.get(self.member, 0)
         self._group.attended[self.member] = number + 1
         if number == len(self._group.meetings):
-            self._group.meetings.append(_Meeting(self.size, act))
+            self._group.meetings.append(_Meeting(verb, self.size, act))
         meeting = self._group.meetings[number]
+        if meeting.verb != verb:
+            return _Meeting(verb, self.size, act)
         meeting.join(self.member, value)
         return meeting
 
@@ -232,5 +241,9 @@ def _ready(wait: Wait) -> bool:
 
 
 def _stuck(waiting: dict[int, Wait]) -> str:
-    who = ", ".join(f"rank {rank} in {' and '.join(map(repr, wait.ops))}" for rank, wait in sorted(waiting.items()))
-    return f"deadlock: {who}; each waits for another"
+    return f"deadlock: {', '.join(_who(*entry) for entry in sorted(waiting.items()))}; each waits for another"
+
+
+def _who(rank: int, wait: Wait) -> str:
+    misfits = "".join(request.misfit() for request in wait.requests if isinstance(request, _Expected))
+    return f"rank {rank} in {' and '.join(map(repr, wait.ops))}{misfits}"

@@ -8,7 +8,7 @@ broadcasts or reductions of slices.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from mpi4py import MPI
 
@@ -89,7 +89,9 @@ class MpiCommunicator:
         host, finish = self._staging.both_ways(whole)
         if self._is_long(host):
             roots = [(host[edges[i] : edges[i + 1]], i) for i in range(self.size)]
-            return Flight([self._communicator.Ibcast(part, i) for piece, i in roots for part in self._slices(piece)], finish)
+            return Flight(
+                [self._communicator.Ibcast(part, i) for piece, i in roots for part in self._slices(piece)], finish
+            )
         into = [host, (_counts(edges), edges[:-1])]
         return self._begin(
             blocking, self._communicator.Allgatherv, self._communicator.Iallgatherv, (MPI.IN_PLACE, into), finish
@@ -112,8 +114,7 @@ class MpiCommunicator:
         for root in range(self.size):
             parts = self._slices(source[edges[root] : edges[root + 1]])
             rooms = self._slices(into) if root == self.member else iter(())
-            for part in parts:
-                requests.append(self._communicator.Ireduce(part, next(rooms, None), root=root))
+            requests += [self._communicator.Ireduce(part, next(rooms, None), root=root) for part in parts]
         return Flight(requests, finish)
 
     def all_reduce(self, buffer: Array, *, blocking: bool) -> Request:
@@ -147,20 +148,34 @@ class MpiCommunicator:
     ) -> Request:
         source, _ = self._staging.outgoing(sent)
         into, finish = self._staging.incoming(received)
-        if self._is_long(source) or self._is_long(into):
-            return self._exchange_all(source, sent_edges, into, received_edges, finish)
-        arguments = ([source, (_counts(sent_edges), sent_edges[:-1])], [into, (_counts(received_edges), received_edges[:-1])])
-        return self._begin(blocking, self._communicator.Alltoallv, self._communicator.Ialltoallv, arguments, finish)
+        sending, receiving = self._short(source, sent_edges), self._short(into, received_edges)
+        messages = self._long_pieces(source, sent_edges, into, received_edges)
+        arguments = ([source, (sending, sent_edges[:-1])], [into, (receiving, received_edges[:-1])])
+        if not blocking:
+            return Flight([self._communicator.Ialltoallv(*arguments), *messages], finish)
+        self._communicator.Alltoallv(*arguments)
+        return Flight(messages, finish)
 
-    def _exchange_all(
-        self, source: Array, sent: Edges, into: Array, received: Edges, finish: Callable[[], None] | None
-    ) -> Request:
+    def _short(self, host: Array, edges: Edges) -> tuple[int, ...]:
+        """Elements of each piece that goes by the collective: none of a long one.
+
+        Only its two ends know that a piece is long, so every member calls the collective all the same.
+        """
+        longest = self._most_bytes // self.size
+        return tuple(count if count * host.itemsize <= longest else 0 for count in _counts(edges))
+
+    def _long_pieces(self, source: Array, sent: Edges, into: Array, received: Edges) -> list[MPI.Request]:
+        """Receives and sends of the pieces that the collective leaves out."""
         requests: list[MPI.Request] = []
-        for peer in range(self.size):
-            room, piece = into[received[peer] : received[peer + 1]], source[sent[peer] : sent[peer + 1]]
-            requests += [self._communicator.Irecv([part, MPI.BYTE], peer) for part in self._messages(room)]
-            requests += [self._communicator.Isend([part, MPI.BYTE], peer) for part in self._messages(piece)]
-        return Flight(requests, finish)
+        for peer, short in enumerate(self._short(into, received)):
+            room = into[received[peer] : received[peer + 1]]
+            if short < room.size:
+                requests += [self._communicator.Irecv([part, MPI.BYTE], peer) for part in self._messages(room)]
+        for peer, short in enumerate(self._short(source, sent)):
+            piece = source[sent[peer] : sent[peer + 1]]
+            if short < piece.size:
+                requests += [self._communicator.Isend([part, MPI.BYTE], peer) for part in self._messages(piece)]
+        return requests
 
     def barrier(self, *, blocking: bool) -> Request:
         return self._begin(blocking, self._communicator.Barrier, self._communicator.Ibarrier, (), None)
@@ -213,7 +228,7 @@ class MpiCarrier:
         self._split: list[MPI.Intracomm] = []
         self.size: int = self._world.Get_size()
         self.rank: int = self._world.Get_rank()
-        self.ranks = (self.rank,)
+        self.ranks: tuple[int, ...] = (self.rank,)
         self._offset = clock_offset(self._world)
 
     def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Any:
@@ -226,7 +241,7 @@ class MpiCarrier:
         if grid.length(axis) == 1:
             return Alone()
         members = grid.group(rank, axis)
-        group = self._world.Split(color=members[0], key=members.index(rank))
+        group = cast(MPI.Intracomm, self._world.Split(color=members[0], key=members.index(rank)))
         self._split.append(group)
         return MpiCommunicator(group, self._staging, self._most_bytes)
 

@@ -51,7 +51,8 @@ class GemmFit:
         terms = _terms(m, k, n)
         fitted = sum(c * term for c, term in zip(self.coefficients, terms, strict=True))
         inside = all(
-            low / MARGIN <= size <= high * MARGIN for size, low, high in zip((m, k, n), self.low, self.high, strict=True)
+            low / MARGIN <= size <= high * MARGIN
+            for size, low, high in zip((m, k, n), self.low, self.high, strict=True)
         )
         return Estimate(max(fitted, 2.0 * m * k * n * self.least_seconds_per_flop), not inside)
 

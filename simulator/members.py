@@ -6,7 +6,7 @@ a transfer starts when its sender and its receiver have both reached it.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from algorithms.copies import Copies
 from algorithms.traffic import Exchange, Traffic
@@ -71,7 +71,7 @@ class Member:
         self._compute = compute
         self._board = board
         self._ended = ended
-        self._exchanges: Iterator[Exchange] = moved.exchanges() if moved is not None else iter(())
+        self._exchanges: Iterator[Exchange] = _messages(moved) if moved is not None else iter(())
         self._under_way = 0
         self._exchange: Exchange | None = None
 
@@ -80,18 +80,16 @@ class Member:
         self._work("copy", self._copied.before, self._next)
 
     def _next(self) -> None:
-        exchange = next(self._exchanges, None)
-        self._exchange = exchange
-        if exchange is None:
-            self._work("copy", self._copied.after, lambda: self._ended(self))
-            return
-        self._under_way = (exchange.send_to is not None) + (exchange.receive_from is not None)
-        if exchange.send_to is not None:
-            peer = self._group[exchange.send_to]
-            self._post((self._lane, self.rank, peer), is_send=True)
-        if exchange.receive_from is not None:
-            peer = self._group[exchange.receive_from]
-            self._post((self._lane, peer, self.rank), is_send=False)
+        for exchange in self._exchanges:
+            sends, receives = exchange.send_to is not None, exchange.receive_from is not None
+            self._exchange, self._under_way = exchange, sends + receives
+            if exchange.send_to is not None:
+                self._post((self._lane, self.rank, self._group[exchange.send_to]), is_send=True)
+            if exchange.receive_from is not None:
+                self._post((self._lane, self._group[exchange.receive_from], self.rank), is_send=False)
+            if sends or receives:
+                return
+        self._work("copy", self._copied.after, lambda: self._ended(self))
 
     def _post(self, channel: Channel, *, is_send: bool) -> None:
         other = self._board.post(channel, self, is_send=is_send)
@@ -103,7 +101,12 @@ class Member:
         cost = self._wiring.transfer(sender.rank, receiver.rank, size, _pattern(sender._exchange))
         for end in (sender, receiver):
             end._note(cost.latency)
-        self._wiring.start(cost, lambda: (sender._arrived(), receiver._arrived()))
+
+        def arrived() -> None:
+            sender._arrived()
+            receiver._arrived()
+
+        self._wiring.start(cost, arrived)
 
     def _note(self, latency: float) -> None:
         """A step's two transfers run at once: its latency counts once."""
@@ -128,6 +131,17 @@ class Member:
         seconds = self._compute.memory(operation, size).seconds
         self.spent.compute += seconds
         self._engine.start(seconds, {self._wiring.cores(self.rank): 1.0}, cap=1.0, then=then)
+
+
+def _messages(moved: Traffic) -> Iterator[Exchange]:
+    """The exchanges of one member; where a piece is empty nothing goes over the wire, except in a barrier."""
+    for exchange in moved.exchanges():
+        if moved.lowered.algorithm == "dissemination":
+            yield exchange
+        else:
+            send_to = exchange.send_to if exchange.send else None
+            receive_from = exchange.receive_from if exchange.receive else None
+            yield replace(exchange, send_to=send_to, receive_from=receive_from)
 
 
 def _pattern(exchange: Exchange) -> str:

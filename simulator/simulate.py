@@ -18,7 +18,7 @@ from algorithms.copies import copies
 from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock
 from algorithms.machine import Machine
-from algorithms.ops import Communication, Gemm, HostCopy, Op, Pointwise, lane
+from algorithms.ops import Communication, CommunicationOp, Gemm, HostCopy, Op, Pointwise, lane
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops, walk
 from algorithms.timeline import Span, Timeline
@@ -119,7 +119,9 @@ class Simulation:
                 raise
             raise Deadlock(self._stuck()) from None
         timeline = Timeline.of_spans(self._spans, "predicted", self._schedule.grid, name=self._schedule.name)
-        return Prediction(timeline, self._mean_parts(timeline), frozenset(self._extrapolated), self._uncertainty(timeline))
+        return Prediction(
+            timeline, self._mean_parts(timeline), frozenset(self._extrapolated), self._uncertainty(timeline)
+        )
 
     def _stuck(self) -> str:
         who = ", ".join(f"rank {rank} in {task.op.name!r}" for (rank, _), task in sorted(self._open.items()))
@@ -149,8 +151,7 @@ class Simulation:
             yield queues[lane(op)].put(task)
         for queue in queues.values():
             yield queue.put(None)
-        for process in lanes:
-            yield process
+        yield from lanes
 
     def _lane(self, rank: int, name: str, queue: simpy.Store) -> Process:
         """Take ops in program order; each starts when all it depends on has ended."""
@@ -198,7 +199,7 @@ class Simulation:
         size = self._schedule.tensors[op.into].block(place).elements * self._schedule.item_bytes(op.into)
         yield model.memory(op.function if isinstance(op, Pointwise) else "copy", size)
 
-    def _communicate(self, rank: int, op: Communication, place: Place) -> simpy.Event:
+    def _communicate(self, rank: int, op: CommunicationOp, place: Place) -> simpy.Event:
         """Begin a communication op; the event is its end on this rank."""
         moved = traffic(op, self._schedule, place, self._choices)
         done = self._env.event()

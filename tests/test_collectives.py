@@ -88,7 +88,8 @@ def test_a_pairwise_exchange_meets_every_pair_once(members):
             assert lowered.step(step.send_to, s).receive_from == member
             assert (step.send.first, step.receive.first) == (step.send_to, step.receive_from)
     assert all(
-        sorted(lowered.step(member, s).send_to for s in range(lowered.steps)) == [i for i in range(members) if i != member]
+        sorted(lowered.step(member, s).send_to for s in range(lowered.steps))
+        == [i for i in range(members) if i != member]
         for member in range(members)
     )
 

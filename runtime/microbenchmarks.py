@@ -1,0 +1,283 @@
+"""Microbenchmarks of what algorithms are made of, as plain rows: products, memory-bound work, transfers, overhead.
+
+All ranks of a communicator measure at the same moment, which is what the ranks
+of a run do; `alone` lets one rank measure while the others sleep.  Operands
+rotate through a pool larger than the cache, and what is sent was just written,
+because a run finds its operands so.  A reference product beside each point
+tells whether something else ran: such a point is measured again.
+
+Nothing here knows of an algorithm, and nothing is fitted.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import mean, median
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from threadpoolctl import threadpool_limits
+
+from algorithms.choices import Choices
+from algorithms.grid import Grid
+from algorithms.ops import GemmLayout, Pointwise
+from algorithms.parts import Part
+from algorithms.schedule import Repeat, Role, Schedule, in_sequence
+from algorithms.tensors import DType, Tensor
+from runtime.execute import execute
+from runtime.in_process import InProcess
+from runtime.mpi import MpiCommunicator, Staging
+from runtime.reference_kernels import ReferenceKernels, Times, seconds
+
+POOL_BYTES = 96 << 20
+DISTURBED = 1.08
+"""A reference product slower than this many times its median was disturbed, and so was the point beside it."""
+SECOND_TRIES = 2
+NAP_SECONDS = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class GemmPoint:
+    """A product m x k by k x n, and its median seconds (0: not yet measured)."""
+
+    m: int
+    k: int
+    n: int
+    dtype: DType
+    layout: GemmLayout
+    threads: int
+    busy_ranks: int
+    seconds: float = 0.0
+    spread: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPoint:
+    """Memory-bound work that writes `bytes`."""
+
+    operation: str
+    bytes: int
+    busy_ranks: int
+    seconds: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class TransferPoint:
+    """One step of a pattern of `ranks` ranks, each sending `bytes`."""
+
+    pattern: str
+    ranks: int
+    bytes: int
+    seconds: float
+    spread: float
+
+
+@dataclass(slots=True)
+class Bench:
+    """The microbenchmarks of one communicator: all its ranks call each of them together."""
+
+    communicator: MPI.Intracomm
+    kernels: ReferenceKernels = field(default_factory=ReferenceKernels)
+    operands: Any = field(default_factory=lambda: np.ones(POOL_BYTES // 8))
+    results: Any = field(default_factory=lambda: np.ones(POOL_BYTES // 8))
+    disturbed: int = 0
+    _usual: dict[int, list[float]] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        return self.communicator.Get_size()
+
+    def reference(self, rounds: int = 5) -> list[Times]:
+        """The reference kernels of all ranks at once, mean over ranks, several times."""
+        found = []
+        for _ in range(rounds):
+            self.communicator.Barrier()
+            every = self.communicator.allgather(self.kernels.measure())
+            found.append((mean(t[0] for t in every), mean(t[1] for t in every), mean(t[2] for t in every)))
+        return found
+
+    def gemm(self, point: GemmPoint, repeats: int = 3) -> GemmPoint:
+        """The point measured on all ranks at once; again if something else ran meanwhile."""
+        kernel = self._product(point)
+        best: tuple[float, list[float]] | None = None
+        with threadpool_limits(point.threads, user_api="blas"):
+            for _ in range(1 + SECOND_TRIES):
+                times, calm = self._sample(kernel, repeats, point.threads)
+                if best is None or median(times) < median(best[1]):
+                    best = (calm, times)
+                if calm <= DISTURBED:
+                    best = (calm, times)
+                    break
+                self.disturbed += 1
+        assert best is not None
+        return _timed(point, best[1])
+
+    def _sample(self, kernel: Callable[[int], object], repeats: int, threads: int) -> tuple[list[float], float]:
+        """Mean over ranks of each repeat [s], and how slow the reference product beside it was."""
+        self.communicator.Barrier()
+        before = self.kernels.product()
+        kernel(0)
+        own = [seconds(partial(kernel, repeat)) for repeat in range(1, repeats + 1)]
+        after = self.kernels.product()
+        gathered = self.communicator.allgather((own, (before + after) / 2))
+        times = [mean(times[i] for times, _ in gathered) for i in range(repeats)]
+        reference = mean(reference for _, reference in gathered)
+        usual = self._usual.setdefault(threads * 100 + self.ranks, [])
+        usual.append(reference)
+        return times, reference / median(usual)
+
+    def _product(self, point: GemmPoint) -> Callable[[int], object]:
+        shape_a = (point.k, point.m) if point.layout == "TN" else (point.m, point.k)
+        shape_b = (point.n, point.k) if point.layout == "NT" else (point.k, point.n)
+        rooms, ends = _Rotation(self.operands.view(point.dtype)), _Rotation(self.results.view(point.dtype))
+        sets = [(rooms.take(shape_a), rooms.take(shape_b), ends.take((point.m, point.n))) for _ in range(4)]
+
+        def kernel(repeat: int) -> object:
+            a, b, c = sets[repeat % len(sets)]
+            return np.matmul(a.T if point.layout == "TN" else a, b.T if point.layout == "NT" else b, out=c)
+
+        return kernel
+
+    def stream(self, operation: str, size: int, repeats: int = 7) -> StreamPoint:
+        """Memory-bound work on all ranks at once."""
+        self.results.fill(1.0)
+        rooms, ends = _Rotation(self.operands), _Rotation(self.results)
+        shape = (max(1, size // 8),)
+        sets = [(ends.take(shape), rooms.take(shape)) for _ in range(4)]
+        verbs: dict[str, Callable[[Any, Any], object]] = {
+            "copy": np.copyto,
+            "add": lambda into, source: np.add(into, source, out=into),
+            "zero": lambda into, _: into.fill(0),
+        }
+        verb = verbs[operation]
+        verb(*sets[0])
+        self.communicator.Barrier()
+        own = [seconds(partial(verb, *sets[repeat % len(sets)])) for repeat in range(repeats)]
+        times = [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
+        return StreamPoint(operation, size, self.ranks, median(times), _spread(times))
+
+    def transfer(self, pattern: str, size: int, repeats: int = 9) -> TransferPoint:
+        """One step of the pattern, in a chain: each rank writes what it sends, then takes the step.
+
+        The step lasts from the last rank's start to the mean of the ranks' ends.
+        """
+        group = MpiCommunicator(self.communicator, Staging())
+        raw = self.results.view("u1")
+        half = raw.size // 2
+        slots = max(1, min(4, half // max(1, size)))
+        stamps = []
+        for repeat in range(repeats + 1):
+            at = repeat % slots * size
+            sent, room = raw[at : at + size], raw[half + at : half + at + size]
+            sent.fill(repeat % 100)
+            start = time.perf_counter()
+            self._step(group, pattern, sent, room)
+            stamps.append((start, time.perf_counter()))
+        times = [
+            mean(end for _, end in moment) - max(start for start, _ in moment)
+            for moment in zip(*self.communicator.allgather(stamps[1:]), strict=True)
+        ]
+        return TransferPoint(pattern, self.ranks, size, max(1e-7, median(times)), _spread(times))
+
+    def _step(self, group: MpiCommunicator, pattern: str, sent: Any, room: Any) -> None:
+        to, sender = _peers(pattern, group.member, group.size)
+        requests = [group.receive(room, sender)] if sender is not None else []
+        requests += [group.send(sent, to)] if to is not None else []
+        MPI.Request.Waitall([request for flight in requests for request in flight.requests])  # type: ignore[attr-defined]
+        for flight in requests:
+            flight.done()
+
+
+def _peers(pattern: str, member: int, size: int) -> tuple[int | None, int | None]:
+    """To whom a member sends and from whom it receives: around the ring, with its neighbour, or one way."""
+    if pattern == "shift":
+        return (member + 1) % size, (member - 1) % size
+    partner = member ^ 1
+    if partner >= size:
+        return None, None
+    if pattern == "exchange":
+        return partner, partner
+    return (partner, None) if member % 2 == 0 else (None, partner)
+
+
+@dataclass(slots=True)
+class _Rotation:
+    """Rooms taken from a pool one after the other, around its end."""
+
+    pool: Any
+    position: int = 0
+
+    def take(self, shape: tuple[int, ...]) -> Any:
+        size = int(np.prod(shape))
+        if size > self.pool.size:
+            return np.ones(shape, self.pool.dtype)
+        if self.position + size > self.pool.size:
+            self.position = 0
+        room = self.pool[self.position : self.position + size].reshape(shape)
+        self.position += size
+        return room
+
+
+def _timed(point: GemmPoint, times: Sequence[float]) -> GemmPoint:
+    return GemmPoint(
+        point.m,
+        point.k,
+        point.n,
+        point.dtype,
+        point.layout,
+        point.threads,
+        point.busy_ranks,
+        median(times),
+        _spread(times),
+    )
+
+
+def _spread(times: Sequence[float]) -> float:
+    """Half the distance from the 5th to the 95th percentile, over the median."""
+    low, high = np.percentile(times, [5, 95])
+    return float((high - low) / 2 / max(median(times), 1e-12))
+
+
+def alone(world: MPI.Intracomm, measure: Callable[[Bench], Any]) -> Any:
+    """What rank 0 measures while all others sleep; every rank gets it."""
+    result = None
+    if world.Get_rank() == 0:
+        result = measure(Bench(MPI.COMM_SELF))
+    request = world.Ibarrier()
+    while not request.Test():
+        time.sleep(NAP_SECONDS)
+    return world.bcast(result, root=0)
+
+
+def overhead_seconds(ops: int = 2000) -> float:
+    """Seconds that the executor takes for an op that does nothing."""
+    part = Part("m")
+    tensor = Tensor("one", part, part)
+    op = Pointwise(name="zero", function="zero", into="one")
+    program = in_sequence((Repeat("i", ops, (op,)),))
+    schedule = Schedule("overhead", {"m": 1}, Grid(), "float64", {"one": tensor}, (), ("one",), (Role(program),))
+    spans = execute(schedule, {}, InProcess(1), repeats=3, choices=Choices()).timelines
+    return median(timeline.makespan for timeline in spans) / ops
+
+
+def shapes(count: int, *, smallest: int, largest: int, most_flops: float) -> Iterator[tuple[int, int, int]]:
+    """Products spread evenly over the logarithms of their dimensions, none above `most_flops`.
+
+    The same ones each time: the additive recurrence of the plastic number's cubic
+    cousin, whose points leave no large gaps.
+
+    Source: Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018.
+    """
+    root = 1.2207440846057596  # of x^4 = x + 1
+    found = index = 0
+    while found < count:
+        index += 1
+        m, k, n = (
+            round(smallest * (largest / smallest) ** ((0.5 + index * root ** -(axis + 1)) % 1)) for axis in range(3)
+        )
+        if 2.0 * m * k * n <= most_flops:
+            found += 1
+            yield m, k, n

@@ -1,0 +1,59 @@
+"""Small fixed kernels that show the state of the machine: one product that fits the cache, one copy and one sum.
+
+The clock of a shared machine drifts by a quarter within a minute.  These
+kernels are measured in the same way, on one thread, beside calibration and
+beside every repeat of a run, so that a comparison can take the drift out by
+them alone.  They are warmed first: a cold kernel would show a drift that is not there.
+"""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+PRODUCT_SIZE = 384
+"""Rows and columns of the product: 384^3 in float64, 1.2 MB an operand, 113 Mflop."""
+STREAM_BYTES = 16 << 20
+"""Bytes that the copy and the sum write."""
+SAMPLES = 5
+
+Times = tuple[float, float, float]
+"""Seconds of the product, the copy and the sum."""
+
+
+class ReferenceKernels:
+    """The kernels with their operands, allocated once."""
+
+    def __init__(self) -> None:
+        random = np.random.default_rng(0)
+        self._a = random.random((PRODUCT_SIZE, PRODUCT_SIZE))
+        self._b = random.random((PRODUCT_SIZE, PRODUCT_SIZE))
+        self._c = np.empty_like(self._a)
+        self._one = np.ones(STREAM_BYTES // 8)
+        self._other = np.ones(STREAM_BYTES // 8)
+
+    def measure(self) -> Times:
+        """Median seconds of the product, the copy and the sum."""
+        with threadpool_limits(1, user_api="blas"):
+            product = self.product()
+        copy = _median_seconds(lambda: np.copyto(self._other, self._one))
+        add = _median_seconds(lambda: np.add(self._other, self._one, out=self._other))
+        return product, copy, add
+
+    def product(self) -> float:
+        """Median seconds of the product alone, on as many threads as are set."""
+        return _median_seconds(lambda: np.matmul(self._a, self._b, out=self._c))
+
+
+def _median_seconds(kernel: Callable[[], object]) -> float:
+    kernel()
+    return median(seconds(kernel) for _ in range(SAMPLES))
+
+
+def seconds(kernel: Callable[[], object]) -> float:
+    """Seconds that one call takes."""
+    start = time.perf_counter()
+    kernel()
+    return time.perf_counter() - start

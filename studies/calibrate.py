@@ -1,0 +1,309 @@
+"""`quadrille calibrate`: microbenchmarks on the ranks of a launch, fitted into a machine file.
+
+Question: how fast are products, memory-bound work and messages here, alone and
+all at once?  It sees microbenchmarks only, never a whole algorithm.
+
+Ranks are grouped by host.  On each host all ranks measure together, then one
+alone; between hosts, one rank of each takes part, in pairs and all at once.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, cast, get_args
+
+import numpy as np
+
+from algorithms import files
+from algorithms.machine import (
+    Device,
+    Fit,
+    GemmRow,
+    Host,
+    Machine,
+    MemoryRow,
+    Network,
+    ReferenceKernels,
+    TransferRow,
+    save_machine,
+)
+from algorithms.ops import GemmLayout
+from algorithms.provenance import provenance
+from algorithms.tensors import DType
+from runtime import memory_available, world
+from runtime.microbenchmarks import (
+    Bench,
+    GemmPoint,
+    StreamPoint,
+    TransferPoint,
+    alone,
+    overhead_seconds,
+    shapes,
+)
+from runtime.reference_kernels import Times
+from simulator.compute import fit_gemm
+from topologies.build import parse_topology
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+DTYPES: tuple[DType, ...] = ("float64", "float32")
+LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
+PRODUCTS = 24
+"""Products measured for each dtype, layout and setting."""
+MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
+SMALLEST, LARGEST = 128, 4096
+STREAM_BYTES = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
+TRANSFER_BYTES = (8, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 3 << 24)
+PATTERNS = ("exchange", "shift", "one_way")
+LARGE_RESIDUAL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All rows of one calibration."""
+
+    gemm: list[GemmPoint]
+    streams: list[StreamPoint]
+    host_transfers: list[TransferPoint]
+    network_transfers: list[TransferPoint]
+    reference: list[Times]
+    reference_alone: list[Times]
+    overhead: float
+    disturbed: int
+
+
+def calibrate(out: str, *, topology: str | None = None, quick: bool = False, command: Sequence[str] = ()) -> None:
+    """Measure on every rank of the world and write the machine file at rank 0.
+
+    Parameters
+    ----------
+    out : path of the machine file, or `-`
+    topology : the wiring of several hosts, as `family:key=value,…`; its link speeds may be left out
+    quick : a third of the products, for a first look
+    """
+    communicator = world.world()
+    speaks = communicator.Get_rank() == 0
+    if speaks and out != "-":
+        files.check_writable(out)
+    parse = parse_topology(topology) if topology is not None else None
+    hosts = world.hosts(communicator)
+    measured = measure(communicator, hosts, PRODUCTS // 3 if quick else PRODUCTS)
+    if not speaks:
+        return
+    machine = make_machine(_name(out), measured, hosts, parse, list(command))
+    save_machine(machine, out)
+    _report(machine, out)
+
+
+def measure(communicator: "Intracomm", hosts: Sequence[world.Host], products: int) -> Measured:
+    """All microbenchmarks, in the same order on every rank."""
+    rank = communicator.Get_rank()
+    number = next(i for i, host in enumerate(hosts) if rank in host.ranks)
+    local = cast("Intracomm", communicator.Split(color=number, key=rank))
+    bench = Bench(local)
+    cores = hosts[number].cores
+    together = max(1, cores // local.Get_size())
+    reference = bench.reference()
+    gemm = _products(bench, products, threads=together, say=rank == 0)
+    streams = _streams(bench)
+    transfers = _transfers(bench) if local.Get_size() > 1 else []
+    reference += bench.reference()
+    disturbed = bench.disturbed
+
+    def one(single: Bench) -> tuple[list[GemmPoint], list[StreamPoint], list[Times]]:
+        before = single.reference()
+        points = _products(single, products, threads=cores, say=rank == 0)
+        return points, _streams(single), before + single.reference()
+
+    reference_alone = reference
+    if local.Get_size() > 1:
+        more, more_streams, reference_alone = alone(communicator, one)
+        gemm, streams = gemm + more, streams + more_streams
+    between = _between_hosts(communicator, hosts) if len(hosts) > 1 else []
+    return Measured(gemm, streams, transfers, between, reference, reference_alone, overhead_seconds(), disturbed)
+
+
+def _products(bench: Bench, count: int, *, threads: int, say: bool) -> list[GemmPoint]:
+    found = []
+    for dtype in DTYPES:
+        if say:
+            print(f"calibrate: {dtype} products, {bench.ranks} ranks x {threads} threads", file=sys.stderr, flush=True)
+        for layout in LAYOUTS:
+            most = MOST_FLOPS[dtype] * threads
+            for m, k, n in shapes(count, smallest=SMALLEST, largest=LARGEST, most_flops=most):
+                found.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
+    return found
+
+
+def _streams(bench: Bench) -> list[StreamPoint]:
+    return [bench.stream(operation, size) for operation in ("copy", "add", "zero") for size in STREAM_BYTES]
+
+
+def _transfers(bench: Bench) -> list[TransferPoint]:
+    return [bench.transfer(pattern, size) for pattern in PATTERNS for size in TRANSFER_BYTES]
+
+
+def _between_hosts(communicator: "Intracomm", hosts: Sequence[world.Host]) -> list[TransferPoint]:
+    """Steps between hosts: the first two, then all at once, one rank of each."""
+    found: list[TransferPoint] = []
+    for taking_part in dict.fromkeys([2, len(hosts)]):
+        firsts = [host.ranks[0] for host in hosts[:taking_part]]
+        inside = communicator.Get_rank() in firsts
+        group = cast("Intracomm", communicator.Split(color=0 if inside else 1, key=communicator.Get_rank()))
+        points = _transfers(Bench(group)) if inside else None
+        found += communicator.bcast(points, root=firsts[0])
+    return found
+
+
+def make_machine(
+    name: str,
+    measured: Measured,
+    hosts: Sequence[world.Host],
+    topology: tuple[str, dict[str, int | float | str]] | None,
+    command: list[str],
+) -> Machine:
+    """The machine file's content: rows, what follows from them, and how well the fit explains them."""
+    rows = tuple(_gemm_row(point) for point in measured.gemm)
+    memory = tuple(_memory_row(point) for point in measured.streams)
+    available = memory_available.bytes_available()
+    fit = _fit(rows, measured.disturbed, len(measured.gemm))
+    peak = {dtype: max(row.flops_per_second / row.threads for row in rows if row.dtype == dtype) for dtype in DTYPES}
+    stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == STREAM_BYTES[-1])
+    host = hosts[0]
+    return Machine(
+        name=name,
+        topology=_topology(measured, hosts, topology),
+        device=Device(
+            peak_flops_per_second={dtype: peak[dtype] for dtype in DTYPES},
+            memory_bytes_per_second=2 * stream,
+            memory_bytes=float(available or 1 << 30),
+            overhead_seconds=measured.overhead,
+            gemm=rows,
+            memory=memory,
+        ),
+        host=Host(
+            cores=host.cores,
+            memory_bytes_per_second=2 * stream,
+            transfer=tuple(_transfer_row(point) for point in measured.host_transfers),
+        ),
+        network=Network(transfer=tuple(_transfer_row(point) for point in measured.network_transfers))
+        if measured.network_transfers
+        else None,
+        reference=_reference(measured.reference),
+        reference_alone=_reference(measured.reference_alone),
+        fit=fit,
+        provenance=provenance(command),
+    )
+
+
+def _topology(
+    measured: Measured, hosts: Sequence[world.Host], given: tuple[str, dict[str, int | float | str]] | None
+) -> dict[str, str | bool | int | float | list[str | int | float]]:
+    """One host, or the wiring given (a star if none is) with the link speed that one step between hosts showed."""
+    if len(hosts) == 1 and given is None:
+        return {"family": "host", "cores": hosts[0].cores}
+    family, arguments = given if given is not None else ("star", {"hosts": len(hosts)})
+    one_way = [point for point in measured.network_transfers if point.pattern == "one_way"]
+    speeds: dict[str, str | bool | int | float | list[str | int | float]] = {}
+    if one_way:
+        largest = max(one_way, key=lambda point: point.bytes)
+        speeds["bandwidth_bytes_per_second"] = largest.bytes / largest.seconds
+        speeds["latency_seconds"] = min(point.seconds for point in one_way) / 2
+    named = {word for word in arguments if word in ("bandwidth", "latency")}
+    speeds = {key: value for key, value in speeds.items() if not any(key.startswith(word) for word in named)}
+    return {"family": family, **arguments, **{key: value for key, value in speeds.items() if key not in arguments}}
+
+
+def _fit(rows: Sequence[GemmRow], disturbed: int, points: int) -> Fit:
+    residuals: dict[str, float] = {}
+    for dtype in DTYPES:
+        for layout in LAYOUTS:
+            for setting in sorted({(row.threads, row.busy_ranks) for row in rows}):
+                chosen = [
+                    row
+                    for row in rows
+                    if (row.dtype, row.layout, row.threads, row.busy_ranks) == (dtype, layout, *setting)
+                ]
+                if len(chosen) >= 6:
+                    name = f"gemm {dtype} {layout} {setting[0]} threads {setting[1]} ranks"
+                    residuals[name] = fit_gemm(chosen).residual
+    warnings = [
+        f"{name}: half of the products are off the fit by {residual:.1%} or more"
+        for name, residual in residuals.items()
+        if residual > LARGE_RESIDUAL
+    ]
+    if disturbed > points / 10:
+        warnings.append(f"something else ran: {disturbed} of {points} products were measured again")
+    return Fit(residuals=residuals, warnings=tuple(warnings))
+
+
+def _gemm_row(point: GemmPoint) -> GemmRow:
+    return GemmRow(
+        m=point.m,
+        k=point.k,
+        n=point.n,
+        dtype=point.dtype,
+        layout=point.layout,
+        busy_ranks=point.busy_ranks,
+        threads=point.threads,
+        flops_per_second=2.0 * point.m * point.k * point.n / point.seconds,
+        spread=point.spread,
+    )
+
+
+def _memory_row(point: StreamPoint) -> MemoryRow:
+    return MemoryRow(
+        operation=point.operation,  # type: ignore[arg-type]
+        bytes=point.bytes,
+        busy_ranks=point.busy_ranks,
+        bytes_per_second=point.bytes / point.seconds,
+        spread=point.spread,
+    )
+
+
+def _transfer_row(point: TransferPoint) -> TransferRow:
+    return TransferRow(
+        pattern=point.pattern,  # type: ignore[arg-type]
+        ranks=point.ranks,
+        bytes=point.bytes,
+        seconds=point.seconds,
+        spread=point.spread,
+    )
+
+
+def _reference(rounds: Iterable[Times]) -> ReferenceKernels:
+    gemm, copy, add = (list(times) for times in zip(*rounds, strict=True))
+    return ReferenceKernels(
+        gemm_seconds=median(gemm),
+        copy_seconds=median(copy),
+        add_seconds=median(add),
+        gemm_spread=_spread(gemm),
+        copy_spread=_spread(copy),
+        add_spread=_spread(add),
+    )
+
+
+def _spread(times: Sequence[float]) -> float:
+    low, high = np.percentile(times, [5, 95])
+    return float((high - low) / 2 / median(times))
+
+
+def _name(out: str) -> str:
+    return "host" if out == "-" else out.rpartition("/")[2].removesuffix(".toml")
+
+
+def _report(machine: Machine, out: str) -> None:
+    assert machine.fit is not None
+    for warning in machine.fit.warnings:
+        print(f"calibrate: {warning}", file=sys.stderr)
+    worst = max(machine.fit.residuals.values(), default=0.0)
+    rates = ", ".join(
+        f"{dtype} {rate / 1e9:.1f} Gflop/s" for dtype, rate in machine.device.peak_flops_per_second.items()
+    )
+    where = "stdout" if out == "-" else out
+    print(
+        f"calibrate: best product a core {rates}; median residual of the fit up to {worst:.1%}; wrote {where}",
+        file=sys.stderr,
+    )

@@ -1,0 +1,153 @@
+"""`quadrille compare PREDICTED MEASURED`: two records, or two folders of records paired by problem."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from algorithms import files
+from algorithms.errors import InputError
+from algorithms.provenance import Provenance, provenance
+from algorithms.record import Kind, load_record
+from algorithms.timeline import Timeline
+from algorithms.timeline_files import load_timeline
+from studies import figures
+from studies.cases import CASES_SCHEMA, TIMELINE_ENDING, Cases, compare_folders, summarise
+from studies.comparison import SCHEMA, Comparison, FileNames, compare_records, label
+from studies.comparison_tables import cases_tables, comparison_tables
+from studies.tables import print_tables
+
+__all__ = ["Cases", "Comparison", "compare", "compare_files", "compare_folders", "compare_records", "summarise"]
+
+
+def compare(
+    predicted: str,
+    measured: str,
+    *,
+    json: str | None = None,
+    figure: str | None = None,
+    timelines: tuple[str, str] | None = None,
+) -> None:
+    """Prints the comparison of two records, or of two folders of records, and writes what else is asked for.
+
+    Parameters
+    ----------
+    json : a file for the comparison, or `-`: then nothing else goes to stdout
+    figure : a file for the picture (png, svg, pdf)
+    timelines : files of both timelines, predicted first; by default NAME.timeline.json beside the records NAME.json
+
+    Raises
+    ------
+    InputError : records that cannot be read or compared, a path that cannot be written
+    """
+    _check_outputs(json, figure)
+    if timelines and figure is None:
+        raise InputError("--timelines is given without --figure: a figure to draw them in is needed")
+    folders = [Path(path).is_dir() for path in (predicted, measured)]
+    made = provenance(_command(predicted, measured, json, figure, timelines))
+    if any(folders):
+        if not all(folders):
+            raise InputError(f"{predicted} and {measured}: two records or two folders of records are needed")
+        if timelines:
+            raise InputError("--timelines goes with two records, not with two folders")
+        _report_folders(Path(predicted), Path(measured), json, figure, made)
+    else:
+        _report_files(predicted, measured, json, figure, timelines, made)
+
+
+def compare_files(predicted: str | Path, measured: str | Path) -> Comparison:
+    """The comparison of two record files."""
+    one, other = load_record(predicted), load_record(measured)
+    compared = compare_records(one, other)
+    return msgspec.structs.replace(compared, files=FileNames(str(predicted), str(measured)))
+
+
+def _check_outputs(json: str | None, figure: str | None) -> None:
+    if json is not None:
+        files.check_writable(json)
+    if figure is not None:
+        figures.check_figure_path(figure)
+
+
+def _command(
+    predicted: str, measured: str, json: str | None, figure: str | None, timelines: tuple[str, str] | None
+) -> list[str]:
+    command = ["quadrille", "compare", predicted, measured]
+    command += ["--json", json] if json else []
+    command += ["--figure", figure] if figure else []
+    return [*command, "--timelines", *timelines] if timelines else command
+
+
+def _report_files(
+    predicted: str,
+    measured: str,
+    json: str | None,
+    figure: str | None,
+    timelines: tuple[str, str] | None,
+    made: Provenance,
+) -> None:
+    compared = msgspec.structs.replace(compare_files(predicted, measured), provenance=made)
+    if figure is not None:
+        _draw(compared, figure, _timelines(predicted, measured, timelines, compared.problem.ranks))
+    if json is not None:
+        files.write_json(json, compared, SCHEMA)
+    if json != files.STDOUT:
+        print_tables(*comparison_tables(compared))
+    _remark(compared.remarks)
+
+
+def _report_folders(predicted: Path, measured: Path, json: str | None, figure: str | None, made: Provenance) -> None:
+    compared = msgspec.structs.replace(compare_folders(predicted, measured), provenance=made)
+    if figure is not None:
+        figures.draw_cases(compared.comparisons, figure, title="makespans, predicted against measured")
+    if json is not None:
+        files.write_json(json, compared, CASES_SCHEMA)
+    if json != files.STDOUT:
+        print_tables(*cases_tables(compared))
+    _remark(compared.remarks)
+    for one in compared.comparisons:
+        _remark(f"{label(one.problem)}: {remark}" for remark in one.remarks)
+
+
+def _remark(remarks: Iterable[str]) -> None:
+    for remark in remarks:
+        print(f"quadrille: {remark}", file=sys.stderr)
+
+
+def _draw(compared: Comparison, figure: str, timelines: tuple[Timeline, Timeline] | None) -> None:
+    title = label(compared.problem)
+    if timelines is None:
+        figures.draw_ops(compared, figure, title=title)
+    else:
+        figures.draw_timelines(*timelines, figure, title=title)
+
+
+def _timelines(
+    predicted: str, measured: str, named: tuple[str, str] | None, ranks: int
+) -> tuple[Timeline, Timeline] | None:
+    """Both timelines, from the files named or from those beside the records; none unless both are there."""
+    beside = (_timeline_beside(predicted), _timeline_beside(measured))
+    if named is None and not all(Path(path).is_file() for path in beside):
+        _remark(["no timelines beside both records: the figure shows bars by op"])
+        return None
+    one, other = named or beside
+    return _load_timeline(one, "predicted", ranks), _load_timeline(other, "measured", ranks)
+
+
+def _timeline_beside(record: str) -> str:
+    """The name of the timeline of a record.
+
+    >>> _timeline_beside("runs/one.json")
+    'runs/one.timeline.json'
+    """
+    return str(Path(record).with_suffix(TIMELINE_ENDING))
+
+
+def _load_timeline(path: str, kind: Kind, ranks: int) -> Timeline:
+    timeline = load_timeline(path)
+    if timeline.kind != kind or timeline.ranks != ranks:
+        raise InputError(
+            f"timeline file {path} is {timeline.kind} on {timeline.ranks} ranks: {kind} on {ranks} ranks is needed"
+        )
+    return timeline

@@ -1,0 +1,213 @@
+"""What `run` and `simulate` have in common: their flags, parsed in this one place, and the experiment they name."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log2, prod
+from typing import cast, get_args
+
+from algorithms.choices import Choices, parse_choices
+from algorithms.errors import InputError
+from algorithms.grid import Axis, Grid, parse_grid, parse_order
+from algorithms.matmul import Algorithm, Gathered, Matmul, Passes, find_algorithm, matmul_schedule, parse_sizes
+from algorithms.ops import Communication, OverlapName
+from algorithms.overlap import OVERLAPS, overlap, parse_overlap
+from algorithms.schedule import Schedule, all_ops
+from algorithms.tensors import DType
+from algorithms.validate import validate
+
+GRIDS_SHOWN = 6
+PANELLED = ("summa", "2.5d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """The shared flags as they were typed; the defaults are those of the command line."""
+
+    matmul: str = ""
+    algorithm: str = "4d"
+    grid: str = "x=1"
+    order: str = "x,y,z,data"
+    dtype: str = "float32"
+    passes: str = "forward"
+    gathered: str = "again"
+    panel: str = "256"
+    overlap: str = "none"
+    collectives: str = "own"
+    threads: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One sharded multiplication: the problem, the algorithm on its grid, and how it is carried out.
+
+    Parameters
+    ----------
+    overlaps : communication that runs beside the compute lane
+    choices : who carries out the collectives
+    threads : BLAS threads of each rank; None for its share of the host's cores
+    """
+
+    problem: Matmul
+    algorithm: Algorithm
+    grid: Grid
+    overlaps: frozenset[OverlapName]
+    choices: Choices
+    threads: int | None = None
+
+    @property
+    def panel(self) -> int | None:
+        """Width of the panels, for the algorithms that have them."""
+        return self.problem.panel if self.algorithm.name in PANELLED else None
+
+    def schedule(self) -> Schedule:
+        """The checked schedule, with its overlaps."""
+        return validate(overlap(matmul_schedule(self.problem, self.algorithm.name, self.grid), self.overlaps))
+
+
+def parse_experiment(flags: Flags) -> Experiment:
+    """The experiment that the flags name, checked as far as one can without ranks or a machine.
+
+    >>> parse_experiment(Flags(matmul="13,7,5", algorithm="summa", grid="z=2,x=3")).grid.size
+    6
+
+    Raises
+    ------
+    InputError : naming the flag, its value and what would be accepted
+    """
+    experiment = Experiment(
+        parse_problem(flags),
+        find_algorithm(flags.algorithm),
+        parse_grid(flags.grid, parse_order(flags.order)),
+        parse_overlap(flags.overlap),
+        parse_choices(flags.collectives),
+        whole_number(flags.threads, "--threads") if flags.threads else None,
+    )
+    experiment.algorithm.check(experiment.grid)
+    return experiment
+
+
+def parse_problem(flags: Flags) -> Matmul:
+    """The multiplication that the flags name."""
+    if not flags.matmul:
+        raise InputError("matmul is missing: --matmul M,K,N is needed, three whole numbers from 1, such as 512,512,512")
+    m, k, n = parse_sizes(flags.matmul)
+    return Matmul(
+        m,
+        k,
+        n,
+        cast(DType, one_of(flags.dtype, "dtype", get_args(DType))),
+        cast(Passes, one_of(flags.passes, "passes", get_args(Passes))),
+        cast(Gathered, one_of(flags.gathered, "gathered", get_args(Gathered))),
+        whole_number(flags.panel, "--panel"),
+    )
+
+
+def one_of(word: str, quantity: str, accepted: tuple[str, ...]) -> str:
+    """`word`, if it is one of those accepted.
+
+    Raises
+    ------
+    InputError : another word
+    """
+    if word not in accepted:
+        raise InputError(f"{quantity} {word!r}: accepted are {', '.join(accepted)}")
+    return word
+
+
+def whole_number(text: str, flag: str, *, least: int = 1) -> int:
+    """The whole number in `text`.
+
+    >>> whole_number("12", "--repeats")
+    12
+
+    Raises
+    ------
+    InputError : none, or one below `least`
+    """
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise InputError(f"{flag} {text!r}: a whole number from {least} is accepted")
+    return int(text)
+
+
+def seconds(text: str, flag: str) -> float:
+    """The time in `text`.
+
+    >>> seconds("2.5", "--seconds")
+    2.5
+
+    Raises
+    ------
+    InputError : no number above 0
+    """
+    try:
+        time = float(text)
+    except ValueError:
+        time = 0.0
+    if not 0 < time < float("inf"):
+        raise InputError(f"{flag} {text!r}: a number of seconds above 0 is accepted")
+    return time
+
+
+def check_ranks(experiment: Experiment, ranks: int) -> None:
+    """Refuse a number of ranks that is not that of the grid, and say which grids would fit.
+
+    Raises
+    ------
+    InputError : another number
+    """
+    if ranks == experiment.grid.size:
+        return
+    size = experiment.grid.size
+    raise InputError(
+        f"ranks={ranks}, but the grid {experiment.grid} has {size}: start {size} ranks (quadrille launch -n {size} …) "
+        f"or give {fitting(experiment.algorithm, ranks)}"
+    )
+
+
+def fitting(algorithm: Algorithm, ranks: int) -> str:
+    """In words, the grids of so many ranks that an algorithm runs on, the most even ones first.
+
+    >>> fitting(find_algorithm("3d"), 4)
+    'a --grid of 4 for 3d: y=2,x=2; z=2,x=2; z=2,y=2; x=4; y=4; z=4'
+    >>> fitting(find_algorithm("cannon"), 6)
+    'another number of ranks: cannon has no grid of 6, it takes z=q,x=q'
+    """
+    grids = sorted(fitting_grids(algorithm, ranks), key=_unevenness)
+    if not grids:
+        return f"another number of ranks: {algorithm.name} has no grid of {ranks}, it takes z=q,x=q"
+    shown = "; ".join(map(str, grids[:GRIDS_SHOWN])) + ("; …" if len(grids) > GRIDS_SHOWN else "")
+    return f"a --grid of {ranks} for {algorithm.name}: {shown}"
+
+
+def fitting_grids(algorithm: Algorithm, ranks: int) -> list[Grid]:
+    """All grids of so many ranks that an algorithm runs on."""
+    grids = [Grid(**lengths) for lengths in _lengths(algorithm.axes, ranks)]
+    return [grid for grid in grids if not algorithm.square or grid.z == grid.x]
+
+
+def _lengths(axes: tuple[Axis, ...], ranks: int) -> Iterator[dict[Axis, int]]:
+    """Every way to write a number of ranks as a product over the axes."""
+    if len(axes) == 1:
+        yield {axes[0]: ranks}
+        return
+    for length in range(1, ranks + 1):
+        if ranks % length == 0:
+            for rest in _lengths(axes[1:], ranks // length):
+                yield {axes[0]: length, **rest}
+
+
+def _unevenness(grid: Grid) -> tuple[float, str]:
+    """Smaller for grids whose longer axes are alike."""
+    lengths = [length for length in grid.lengths.values() if length > 1]
+    assert prod(lengths) == grid.size
+    return sum(log2(length) ** 2 for length in lengths), str(grid)
+
+
+def remarks(experiment: Experiment, schedule: Schedule) -> list[str]:
+    """What to say of overlaps that change nothing, since the schedule has no op of theirs."""
+    marked = {op.overlap for op in all_ops(schedule) if isinstance(op, Communication)}
+    idle = [name for name in OVERLAPS if name in experiment.overlaps and name not in marked]
+    if not idle:
+        return []
+    what = f"{experiment.algorithm.name}, {experiment.problem.passes},"
+    return [f"--overlap {','.join(idle)} changes nothing: {what} has no such communication"]

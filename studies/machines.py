@@ -1,0 +1,81 @@
+"""Machines as the command line names them: a file, or one of those known by name; and what-if changes to either."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from algorithms.errors import InputError
+from algorithms.machine import Device, Machine, Source, load_machine
+from algorithms.what_if import apply
+from topologies.named import MACHINES, NamedMachine, machine
+
+
+def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
+    """The machine that `text` names, after the what-if settings.
+
+    >>> find_machine("perlmutter", ["device.overhead_seconds=x2"], gpus=8).device.overhead_seconds
+    1e-05
+
+    Parameters
+    ----------
+    text : a file if it ends in `.toml` or holds a `/`, else a name
+    settings : each `path=value` or `path=xFACTOR`
+    gpus : how many of a named machine's GPUs are modelled, by default all that it has
+
+    Raises
+    ------
+    InputError : an unknown name, a file that holds no machine, a setting that does not fit
+    """
+    if not text:
+        raise InputError(f"machine is missing: --machine takes a .toml file or one of {', '.join(MACHINES)}")
+    found = _from_file(text) if is_file_name(text) else of_name(machine(text), gpus)
+    return apply(found, settings)
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a machine is given as a file.
+
+    >>> [is_file_name(text) for text in ("host.toml", "./host", "perlmutter")]
+    [True, True, False]
+    """
+    return text.endswith(".toml") or "/" in text
+
+
+def _from_file(path: str) -> Machine:
+    """The machine in a file; a topology file is looked for in the machine file's folder."""
+    found = load_machine(path)
+    wiring = found.topology.get("file")
+    if not isinstance(wiring, str) or Path(wiring).is_absolute():
+        return found
+    return msgspec.structs.replace(found, topology={**found.topology, "file": str(Path(path).parent / wiring)})
+
+
+def of_name(named: NamedMachine, gpus: int | None = None) -> Machine:
+    """A named machine with its wiring for `gpus` GPUs, and a source for every number."""
+    device = Device(
+        peak_flops_per_second=dict(named.peak_flops_per_second),  # type: ignore[arg-type]
+        memory_bytes_per_second=named.memory_bytes_per_second,
+        memory_bytes=named.memory_bytes,
+        overhead_seconds=named.overhead_seconds,
+    )
+    sources = tuple(Source(number.quantity, number.value, number.source) for number in named.quantities)
+    topology: dict[str, str | bool | int | float | list[str | int | float]]
+    topology = {"family": named.name, "gpus": named.gpus if gpus is None else gpus}
+    return Machine(name=named.name, topology=topology, device=device, sources=sources)
+
+
+def list_machines(name: str = "") -> None:
+    """Prints the named machines, or one of them, with the source of every number."""
+    chosen = [machine(name)] if name else list(MACHINES.values())
+    print("\n".join(line for one in chosen for line in _described(one)))
+
+
+def _described(named: NamedMachine) -> Iterator[str]:
+    yield f"{named.name}: {named.summary}"
+    width = max(len(number.quantity) for number in named.quantities)
+    values = [f"{number.value:g}" if not isinstance(number.value, str) else number.value for number in named.quantities]
+    longest = max(map(len, values))
+    for number, value in zip(named.quantities, values, strict=True):
+        yield f"  {number.quantity:{width}}  {value:>{longest}}  {number.source}"
+    yield ""

@@ -1,0 +1,67 @@
+"""`quadrille operands`: the generated matrices as files, the same elements that ranks would generate."""
+
+import os
+import secrets
+from collections.abc import Mapping
+from typing import cast, get_args
+
+from algorithms.errors import InputError
+from runtime.generator import Kind
+from runtime.matrix_files import (
+    WRITE_BYTES,
+    MatrixWriter,
+    check_writable,
+    commit_all,
+    discard_all,
+    file_dtype,
+    open_operands,
+)
+from runtime.operands import Matrix, Operands, Rectangle
+from studies.experiment import Flags, one_of, parse_problem
+
+
+def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Matrix, str]) -> None:
+    """Writes the operands that have a path to .npy files, all of them or none.
+
+    Parameters
+    ----------
+    flags : those that name the sizes and the dtype
+    kind : `uniform` or `integers`
+    paths : by matrix; an empty path asks for nothing
+
+    Raises
+    ------
+    InputError : no path, one that cannot be written, or sizes that cannot be
+    """
+    problem = parse_problem(flags)
+    chosen = cast(Kind, one_of(kind, "operands", get_args(Kind)))
+    wanted = {matrix: path for matrix, path in paths.items() if path}
+    if not wanted:
+        raise InputError("operands: no file is named; --a, --b or --dc FILE.npy is needed")
+    training = "dC" in wanted
+    operands = open_operands(problem.m, problem.k, problem.n, problem.dtype, seed=seed, kind=chosen, training=training)
+    token = f"{os.getpid()}-{secrets.token_hex(4)}"
+    writers = {
+        matrix: MatrixWriter(
+            path, operands.shape(matrix), file_dtype(problem.dtype), flag=f"--{matrix.lower()}", token=token
+        )
+        for matrix, path in wanted.items()
+    }
+    check_writable(list(writers.values()))
+    try:
+        for matrix, writer in writers.items():
+            _write(writer, matrix, operands)
+        commit_all(list(writers.values()))
+    finally:
+        discard_all(list(writers.values()))
+
+
+def _write(writer: MatrixWriter, matrix: Matrix, operands: Operands) -> None:
+    """Generates one matrix and writes it, some rows at a time."""
+    rows, columns = operands.shape(matrix)
+    step = max(1, WRITE_BYTES // (columns * operands.array_dtype.itemsize))
+    writer.create()
+    for top in range(0, rows, step):
+        part = Rectangle(top, min(top + step, rows), 0, columns)
+        writer.write(part, operands.block(matrix, part))
+    writer.close()

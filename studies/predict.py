@@ -1,0 +1,70 @@
+"""`quadrille simulate`: from flags to a predicted record."""
+
+import sys
+from collections.abc import Sequence
+
+from algorithms.machine import Machine
+from algorithms.provenance import provenance
+from algorithms.units import format_bytes
+from studies.experiment import Experiment, Flags, parse_experiment, remarks
+from studies.machines import find_machine
+from studies.records import predicted_record
+from studies.results import Destinations, write_results
+
+
+def predict(
+    flags: Flags,
+    machine: str,
+    settings: Sequence[str] = (),
+    *,
+    destinations: Destinations,
+    command: Sequence[str] = (),
+) -> None:
+    """Predicts the experiment on the machine and writes its record, or prints it.
+
+    Parameters
+    ----------
+    machine, settings : as `--machine` and `--set` name them
+    command : the words of the command line, for provenance
+
+    Raises
+    ------
+    InputError : an experiment or a machine that cannot be
+    """
+    from simulator.simulate import simulate
+
+    experiment = parse_experiment(flags)
+    destinations.check()
+    chosen = find_machine(machine, settings, gpus=experiment.grid.size)
+    schedule = experiment.schedule()
+    threads = experiment.threads or share_of_cores(chosen, experiment.grid.size)
+    prediction = simulate(schedule, chosen, choices=experiment.choices, threads=threads)
+    made = predicted_record(experiment, schedule, chosen, prediction, threads=threads, provenance=provenance(command))
+    for remark in (*remarks(experiment, schedule), *_remarks(chosen, made.peak_bytes_per_rank_max, experiment)):
+        print(f"quadrille: {remark}", file=sys.stderr)
+    write_results(destinations, made, prediction.timeline)
+
+
+def share_of_cores(machine: Machine, ranks: int) -> int:
+    """BLAS threads of a rank when the ranks of a host share its cores, as `run` does it."""
+    import simpy
+
+    from simulator.engine import FlowEngine
+    from simulator.wiring import Wiring
+
+    return Wiring(machine, ranks, FlowEngine(simpy.Environment())).threads(0)
+
+
+def _remarks(machine: Machine, peak_bytes: int, experiment: Experiment) -> list[str]:
+    """What a user should know of a prediction that the record does not say."""
+    found = []
+    if peak_bytes > machine.device.memory_bytes:
+        held = format_bytes(machine.device.memory_bytes)
+        found.append(
+            f"a rank needs {format_bytes(peak_bytes)}, and a device of {machine.name} has {held}: it would not fit"
+        )
+    if experiment.problem.dtype not in machine.device.peak_flops_per_second:
+        known = ", ".join(machine.device.peak_flops_per_second)
+        found.append(f"{machine.name} gives no speed for {experiment.problem.dtype}, only for {known}")
+    found += [f"{machine.name}: {warning}" for warning in (machine.fit.warnings if machine.fit is not None else ())]
+    return found

@@ -1,0 +1,336 @@
+"""Closed-form seconds of a matmul schedule on a machine: what all grids are ranked by before a few are simulated.
+
+The ops of one rank, one after the other: products and other local work by the
+simulator's compute model, collectives by the alpha-beta formulas of
+`algorithms.costs`.  What one step along an axis costs is read off the machine's
+links.  All groups of the axis take the step at once, and
+
+    t = α + max over the links of the route of (bytes that cross the link / its bandwidth)
+
+of the slowest of their hops.  The bandwidth β of an axis is thus that of the
+link between two GPUs where its groups stay inside a node.  Where they leave it,
+P neighbouring rings share the node's injection bandwidth: with the NICs of a
+node joined in one link, β = B_inter / min(G_node, P), the rule of AxoNN's
+authors, which here follows and is not put in.
+
+Where the closed form and the simulator agree, and where they do not:
+
+- A 4D or 3D schedule whose blocks are all equal, on a network whose hops along
+  an axis are alike, takes the same time in both.
+- Hops that differ (a ring that is partly inside a node): the closed form lets
+  every step be as slow as the slowest hop.  In the simulator the ranks drift
+  apart, fast hops get ahead and leave the shared links free: it is mostly
+  faster, and a member that ends early may start its next op while its
+  neighbours still send, and slow them down.
+- Uneven blocks: the closed form follows rank 0, whose blocks are the largest,
+  and takes the largest piece in every step; the largest pieces of the others
+  need not meet in one step.
+- SUMMA, 2.5D and Cannon: a pipelined broadcast is charged in full, chain by
+  chain.  In the simulator the next panel starts down the chain while the last
+  one is still under way.
+- Overlap: the closed form hides nothing.  A schedule with overlaps is simulated
+  faster, but never faster than the compute part alone.
+- Both send one ring along each axis, through one NIC.  NCCL cuts a ring in
+  channels, one for each NIC, so that a lone ring (P = 1) gets all of the node's
+  NICs: AxoNN's measured B_inter is above what both give here.
+
+Source of the rule for nodes: Singh et al., "A 4D hybrid algorithm to scale
+parallel training to thousands of GPUs", arXiv 2305.13525, section on the
+communication model.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import simpy
+
+from algorithms import costs
+from algorithms.choices import Choices
+from algorithms.copies import copies
+from algorithms.costs import Link
+from algorithms.grid import AXES, DEFAULT_ORDER, Axis, Grid
+from algorithms.machine import Machine
+from algorithms.matmul import Algorithm, Matmul, matmul_schedule
+from algorithms.ops import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Barrier,
+    Broadcast,
+    Collective,
+    Communication,
+    Compute,
+    Gemm,
+    Pointwise,
+    Receive,
+    Reduce,
+    ReduceScatter,
+    Send,
+    Shift,
+)
+from algorithms.parts import Place, number
+from algorithms.schedule import Schedule, walk
+from algorithms.storage import storage
+from algorithms.traffic import Traffic, traffic
+from algorithms.volumes import gemm_sizes
+from simulator.compute import ComputeModel
+from simulator.engine import FlowEngine
+from simulator.wiring import Cost, Wiring
+from studies.grids import grids
+
+Hop = tuple[int, int]
+"""A sending and a receiving rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedForm:
+    """Seconds of a schedule: local work on the compute lane, and communication with its reductions and copies."""
+
+    compute_seconds: float
+    communication_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return self.compute_seconds + self.communication_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class RankedGrid:
+    """A grid with its closed form, and the memory of the rank that needs most [B]."""
+
+    algorithm: str
+    grid: Grid
+    closed_form: ClosedForm
+    peak_bytes: int
+
+
+def rank_grids(
+    problem: Matmul,
+    algorithms: Sequence[Algorithm],
+    ranks: int,
+    machine: Machine,
+    *,
+    choices: Choices | None = None,
+    order: tuple[Axis, ...] = DEFAULT_ORDER,
+    threads: int | None = None,
+) -> list[RankedGrid]:
+    """Every grid of `ranks` ranks for each of the algorithms, the fastest by the closed form first.
+
+    Grids that differ by less than one part in a billion stay in the order of
+    their algorithms and of `grids`.
+    """
+    chosen = choices or Choices()
+    yardstick = Yardstick(machine, problem, ranks, chosen, threads)
+    ranked = []
+    for algorithm in algorithms:
+        for grid in grids(ranks, algorithm, order):
+            schedule = matmul_schedule(problem, algorithm.name, grid)
+            peak_bytes = storage(schedule, schedule.place(0), chosen).bytes
+            ranked.append(RankedGrid(algorithm.name, grid, yardstick.closed_form(schedule), peak_bytes))
+    return sorted(ranked, key=lambda one: float(f"{one.closed_form.seconds:.9e}"))
+
+
+class Yardstick:
+    """Closed forms of schedules of one problem on `ranks` ranks of a machine; it remembers what hops cost.
+
+    Parameters
+    ----------
+    threads : BLAS threads of each rank, by default its share of the host's cores
+    """
+
+    def __init__(
+        self, machine: Machine, problem: Matmul, ranks: int, choices: Choices, threads: int | None = None
+    ) -> None:
+        self._machine = machine
+        self._ranks = ranks
+        self._choices = choices
+        self._engine = FlowEngine(simpy.Environment())
+        self._wiring = Wiring(machine, ranks, self._engine)
+        cores = self._wiring.cores_of(self._wiring.home(0))
+        neighbours = self._wiring.neighbours(0)
+        wanted = threads or self._wiring.threads(0)
+        self._compute = ComputeModel(machine, problem.dtype, wanted, min(neighbours, cores))
+        self._crowd = max(1.0, neighbours * min(wanted, cores) / cores)
+        self._memory_crowd = max(1.0, neighbours / cores)
+        parts = (machine.host, machine.network)
+        self._linear = not any(part.transfer for part in parts if part is not None)
+        self._links: dict[tuple[int, ...], Link] = {}
+
+    def closed_form(self, schedule: Schedule) -> ClosedForm:
+        """Seconds of rank 0, whose blocks are the largest, through its program."""
+        compute = communication = 0.0
+        start = schedule.place(0)
+        for op, place in walk(schedule.program(start), start):
+            if isinstance(op, Communication):
+                communication += self._communication(op, schedule, place)
+            else:
+                compute += self._crowd * self._local(op, schedule, place)
+        return ClosedForm(compute, communication)
+
+    def axis_link(self, grid: Grid, axis: Axis, distance: int = 1, size: int = 1) -> Link:
+        """One step of `size` bytes from every rank to the one `distance` on along the axis, all at once.
+
+        Raises
+        ------
+        InputError : more ranks than the machine has GPUs
+        """
+        length, stride = grid.length(axis), grid.stride(axis)
+        size = 1 if self._linear else max(1, size)
+        key = (length, stride, distance % length, size)
+        if key not in self._links:
+            hops = [(rank, _along(rank, distance, length, stride)) for rank in range(self._ranks)]
+            self._links[key] = self._slowest(hops, size, "exchange" if 2 * distance % length == 0 else "shift")
+        return self._links[key]
+
+    def _slowest(self, hops: Sequence[Hop], size: int, pattern: str) -> Link:
+        """The slowest of these hops while all of them send `size` bytes at once."""
+        transfers = [self._wiring.transfer(one, other, size, pattern) for one, other in hops if one != other]
+        loads: dict[int, float] = defaultdict(float)
+        for cost in transfers:
+            for resource, demand in cost.demands.items():
+                loads[resource] += demand * cost.work
+
+        def moving(cost: Cost) -> float:
+            busiest = max(loads[one] / self._engine.resource_capacity(one) for one in cost.demands)
+            return max(busiest, cost.work / cost.cap)
+
+        if not transfers:
+            return Link(latency=0.0, bandwidth=inf)
+        latency, seconds = max(((cost.latency, moving(cost)) for cost in transfers), key=sum)
+        return Link(latency, size / seconds if seconds else inf)
+
+    def _local(self, op: Compute, schedule: Schedule, place: Place) -> float:
+        if isinstance(op, Gemm):
+            m, k, n = gemm_sizes(op, schedule, place)
+            seconds = self._compute.gemm(m, k, n, op.layout).seconds
+            added = m * n * schedule.item_bytes(op.c) if op.accumulate else 0
+            return seconds + self._compute.memory("add", added).seconds
+        size = schedule.tensors[op.into].block(place).elements * schedule.item_bytes(op.into)
+        return self._compute.memory(op.function if isinstance(op, Pointwise) else "copy", size).seconds
+
+    def _memory(self, operation: str, size: int) -> float:
+        return self._memory_crowd * self._compute.memory(operation, size).seconds
+
+    def _communication(self, op: Communication, schedule: Schedule, place: Place) -> float:
+        if isinstance(op, Shift):
+            return self._shift(op, schedule, place)
+        moved = traffic(op, schedule, place, self._choices)
+        at_root = moved if moved is None else replace(moved, member=moved.root)
+        copied = copies(op, schedule, place, at_root if isinstance(op, Broadcast | Reduce) else moved)
+        seconds = self._memory("copy", copied.before) + self._memory("copy", copied.after)
+        if moved is None:
+            return seconds
+        return seconds + self._machine.device.overhead_seconds + self._steps(op, moved, schedule.grid)
+
+    def _steps(self, op: Communication, moved: Traffic, grid: Grid) -> float:
+        members = grid.length(op.axis)
+        piece = moved.item_bytes * max((stop - start for start, stop in _pieces(moved)), default=0)
+
+        def link(size: int, distance: int = 1) -> Link:
+            return self.axis_link(grid, op.axis, distance, size)
+
+        match op:
+            case Send():
+                return costs.point_to_point(piece, link(piece, int(moved.lowered.step(moved.member, 0).send_to or 0)))
+            case Receive():
+                return costs.point_to_point(piece, link(piece))
+            case AllGather() | ReduceScatter() | AllReduce() | Broadcast() | Reduce() | AllToAll() | Barrier():
+                return self._collective(op, moved, members, piece, link)
+        raise AssertionError(op)
+
+    def _collective(
+        self, op: Collective, moved: Traffic, members: int, piece: int, link: Callable[[int, int], Link]
+    ) -> float:
+        """Seconds of the steps of a collective whose largest piece has `piece` bytes."""
+        algorithm, chunks = moved.lowered.algorithm, moved.lowered.pieces
+
+        def plain(distance: int = 1) -> Link:
+            return link(piece, distance)
+
+        def reducing(distance: int = 1) -> Link:
+            return self._reducing(plain(distance), piece)
+
+        match op:
+            case AllGather():
+                return _gather(algorithm, members, piece, plain)
+            case ReduceScatter():
+                return _gather(algorithm, members, piece, reducing)
+            case AllReduce() if algorithm == "doubling":
+                return costs.recursive_doubling_all_reduce(members, piece, reducing(_farthest(members)))
+            case AllReduce():
+                return _gather(algorithm, members, piece, reducing) + _gather(algorithm, members, piece, plain)
+            case Broadcast() if algorithm == "binomial":
+                return costs.binomial_broadcast(members, piece, plain(_farthest(members)))
+            case Broadcast():
+                return costs.pipelined_broadcast(members, chunks * piece, plain(), chunks=chunks)
+            case Reduce() if algorithm == "binomial":
+                return costs.binomial_reduce(members, piece, reducing(_farthest(members)))
+            case Reduce():
+                return costs.pipelined_reduce(members, chunks * piece, reducing(), chunks=chunks)
+            case AllToAll():
+                return costs.pairwise_all_to_all(members, piece, plain(_farthest(members)))
+            case Barrier():
+                return (members - 1).bit_length() * plain(_farthest(members)).latency
+
+    def _reducing(self, link: Link, size: int) -> Link:
+        """The link with the addition of what has arrived as a part of every step."""
+        if not size:
+            return link
+        return Link(link.latency, 1 / (1 / link.bandwidth + self._memory("add", size) / size))
+
+    def _shift(self, op: Shift, schedule: Schedule, place: Place) -> float:
+        """Seconds of the slowest rank's shift, whose distance may depend on the rank."""
+        size = schedule.tensors[op.source].block(place).elements * schedule.item_bytes(op.source)
+        length, stride = schedule.grid.length(op.axis), schedule.grid.stride(op.axis)
+        hops = []
+        for rank in range(self._ranks):
+            there = replace(place, coordinates=schedule.grid.coordinates(rank))
+            hops.append((rank, _along(rank, number(op.distance, there), length, stride)))
+        if all(one == other for one, other in hops):
+            return self._memory("copy", size)
+        return self._machine.device.overhead_seconds + self._slowest(hops, max(1, size), "shift").seconds(size)
+
+
+def _along(rank: int, distance: int, length: int, stride: int) -> int:
+    """The rank `distance` on around the group of `length` ranks, `stride` apart.
+
+    >>> [_along(rank, 1, 2, 3) for rank in range(6)]
+    [3, 4, 5, 0, 1, 2]
+    """
+    coordinate = rank // stride % length
+    return rank + ((coordinate + distance) % length - coordinate) * stride
+
+
+def _pieces(moved: Traffic) -> Iterator[tuple[int, int]]:
+    for edges in (moved.edges, moved.receive_edges):
+        yield from zip(edges[:-1], edges[1:], strict=True)
+
+
+def _farthest(members: int) -> int:
+    """The farthest that a doubling or a tree sends.
+
+    >>> [_farthest(members) for members in (2, 5, 8)]
+    [1, 4, 4]
+    """
+    return 1 << max(0, (members - 1).bit_length() - 1)
+
+
+def _gather(algorithm: str, members: int, piece: int, link: Callable[[int], Link]) -> float:
+    """Seconds of an all-gather, or of a reduce-scatter over reducing links, by rings or by doubling.
+
+    By doubling, of any number of members (Bruck): what is sent at distance d is d pieces,
+
+        t = sum over d = 1, 2, 4, … < p of α_d + min(d, p - d) n / β_d
+
+    >>> _gather("doubling", 8, 1, lambda distance: Link(latency=1, bandwidth=1))
+    10.0
+    """
+    if algorithm == "ring":
+        return costs.ring_all_gather(members, piece, link(1))
+    distances = [1 << step for step in range((members - 1).bit_length())]
+    return sum(link(one).seconds(min(one, members - one) * piece) for one in distances)
+
+
+assert set(AXES) == set(DEFAULT_ORDER)

@@ -1,0 +1,215 @@
+"""Records from timelines: what a schedule does in numbers, joined with how long it took, predicted or measured."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import mean, median
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import numpy as np
+
+from algorithms import bounds, record
+from algorithms.machine import Machine
+from algorithms.ops import CollectiveKind
+from algorithms.overlap import OVERLAPS
+from algorithms.record import MachineName, OpRecord, Options, Provenance, Record, Reference, Verified, Workload
+from algorithms.schedule import Schedule
+from algorithms.tensors import ITEM_BYTES
+from algorithms.timeline import OpTimes, Timeline, op_times
+from algorithms.volumes import OpVolume, Volumes, volumes
+from studies.experiment import Experiment
+
+if TYPE_CHECKING:  # a rank imports no simulator, a prediction no runtime
+    from runtime.verify import Verification
+    from simulator.simulate import Prediction
+
+KernelSeconds = tuple[float, float, float]
+"""Seconds of the reference kernels: gemm, copy, add."""
+NOTHING_SENT = OpVolume(0, 0, 0)
+LOW, HIGH = 5, 95
+"""Percentiles of the repeats that a measured record gives as low and high."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of a run, at rank 0.
+
+    Parameters
+    ----------
+    timelines : one a repeat
+    bytes_sent : counted, of every rank
+    reference : seconds of the reference kernels (gemm, copy, add) beside each repeat, means over ranks
+    """
+
+    timelines: Sequence[Timeline]
+    bytes_sent: Mapping[int, int]
+    reference: Sequence[KernelSeconds]
+    verification: "Verification | None"
+    warmups: int
+    threads: int
+    backend: str
+
+
+def measured_record(experiment: Experiment, schedule: Schedule, run: Measured, provenance: Provenance) -> Record:
+    """The record of a run; its bytes are those that were counted."""
+    makespans = [timeline.makespan for timeline in run.timelines]
+    amounts = volumes(schedule, experiment.choices)
+    return Record(
+        kind="measured",
+        **_what(experiment, run.threads),
+        **_amounts(experiment, amounts) | _counted(run.bytes_sent),
+        backend=run.backend,
+        seconds=median(makespans),
+        seconds_low=float(np.percentile(makespans, LOW)),
+        seconds_high=float(np.percentile(makespans, HIGH)),
+        repeats=len(makespans),
+        warmups=run.warmups,
+        seconds_of_repeats=tuple(makespans),
+        ops=tuple(_op(times, experiment, amounts) for times in op_times(*run.timelines).values()),
+        reference=_reference(run.reference),
+        verified=None if run.verification is None else _verified(run.verification),
+        provenance=provenance,
+    )
+
+
+def predicted_record(
+    experiment: Experiment,
+    schedule: Schedule,
+    machine: Machine,
+    prediction: "Prediction",
+    *,
+    threads: int,
+    provenance: Provenance,
+) -> Record:
+    """The record of a prediction; low and high are its 90 % interval."""
+    makespan = prediction.timeline.makespan
+    half_width = makespan * prediction.relative_uncertainty
+    amounts = volumes(schedule, experiment.choices)
+    return Record(
+        kind="predicted",
+        **_what(experiment, threads),
+        **_amounts(experiment, amounts),
+        backend="numpy",
+        machine=MachineName(machine.name, machine.sha256),
+        seconds=makespan,
+        seconds_low=max(0.0, makespan - half_width),
+        seconds_high=makespan + half_width,
+        ops=tuple(_op(times, experiment, amounts, prediction) for times in op_times(prediction.timeline).values()),
+        reference=_calibrated(machine),
+        provenance=provenance,
+    )
+
+
+def typical(timelines: Sequence[Timeline]) -> Timeline:
+    """The timeline whose makespan is nearest to the median of all."""
+    middle = median(timeline.makespan for timeline in timelines)
+    return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
+
+
+def _what(experiment: Experiment, threads: int) -> dict[str, Any]:
+    """What was computed and how: the same keys for both kinds."""
+    problem, grid = experiment.problem, experiment.grid
+    return {
+        "workload": Workload(record.Matmul(problem.m, problem.k, problem.n)),
+        "dtype": problem.dtype,
+        "passes": problem.passes,
+        "algorithm": experiment.algorithm.name,
+        "grid": grid.lengths,
+        "order": grid.order,
+        "ranks": grid.size,
+        "options": Options(
+            overlap=tuple(name for name in OVERLAPS if name in experiment.overlaps),
+            gathered=problem.gathered,
+            collectives=str(experiment.choices),
+            threads=threads,
+            panel=experiment.panel,
+        ),
+    }
+
+
+def _amounts(experiment: Experiment, amounts: Volumes) -> dict[str, Any]:
+    return {
+        "flops_per_rank_max": amounts.flops_per_rank_max,
+        "bytes_sent_per_rank_max": amounts.sent_per_rank_max,
+        "bytes_sent_total": amounts.sent_total,
+        "bytes_lower_bound_per_rank": _lower_bound(experiment),
+        "peak_bytes_per_rank_max": amounts.peak_bytes_per_rank_max,
+    }
+
+
+def _counted(bytes_sent: Mapping[int, int]) -> dict[str, int]:
+    return {"bytes_sent_per_rank_max": max(bytes_sent.values()), "bytes_sent_total": sum(bytes_sent.values())}
+
+
+def _lower_bound(experiment: Experiment) -> float | None:
+    """Bytes that some rank must send; None where operands are held repeatedly, which may need fewer."""
+    problem = experiment.problem
+    if problem.training or not experiment.algorithm.one_copy:
+        return None
+    words = bounds.lower_bound_words(problem.m, problem.k, problem.n, experiment.grid.size)
+    return max(0.0, words) * ITEM_BYTES[problem.dtype]
+
+
+def _op(times: OpTimes, experiment: Experiment, amounts: Volumes, prediction: "Prediction | None" = None) -> OpRecord:
+    moved = amounts.by_op.get(times.name, NOTHING_SENT)
+    parts = prediction.parts.get(times.name, {}) if prediction is not None else {}
+    return OpRecord(
+        name=times.name,
+        kind=times.kind,
+        axis=times.axis,
+        algorithm=_label(times, experiment),
+        count=times.count,
+        bytes_sent_per_rank_max=moved.sent_per_rank_max,
+        bytes_sent_total=moved.sent_total,
+        seconds=times.seconds,
+        waiting_seconds=times.waiting_seconds,
+        exposed_seconds=times.exposed_seconds,
+        extrapolated=prediction is not None and times.name in prediction.extrapolated,
+        seconds_by_part=cast(dict[record.Cause, float], dict(parts)),
+    )
+
+
+def _label(times: OpTimes, experiment: Experiment) -> str | None:
+    """The algorithm that carried out a collective; None for other ops and for groups of one, which move nothing."""
+    if times.kind not in get_args(CollectiveKind) or times.axis is None or experiment.grid.length(times.axis) == 1:
+        return None
+    return experiment.choices.label(cast(CollectiveKind, times.kind))
+
+
+def _reference(beside: Sequence[KernelSeconds]) -> Reference | None:
+    if not beside:
+        return None
+    gemm, copy, add = zip(*beside, strict=True)
+    return Reference(gemm, copy, add)
+
+
+def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSeconds]:
+    """Seconds of the reference kernels beside each repeat, from those of every rank.
+
+    >>> mean_over_ranks([[(1.0, 2.0, 3.0)], [(3.0, 2.0, 1.0)]])
+    [(2.0, 2.0, 2.0)]
+    """
+    return [
+        (mean(gemm), mean(copy), mean(add))
+        for gemm, copy, add in (zip(*of_ranks, strict=True) for of_ranks in zip(*by_rank, strict=True))
+    ]
+
+
+def _calibrated(machine: Machine) -> Reference | None:
+    """The reference kernels as they were beside the machine's calibration."""
+    kernels = machine.reference
+    if kernels is None:
+        return None
+    return Reference((kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,))
+
+
+def _verified(verdict: "Verification") -> Verified:
+    return Verified(
+        method=verdict.method,
+        max_error=verdict.max_error if isfinite(verdict.max_error) else None,
+        bound=verdict.bound,
+        ok=verdict.ok,
+        vectors=verdict.vectors or None,
+        smallest_error_seen=verdict.smallest_error_seen,
+        reason=verdict.reason or None,
+    )

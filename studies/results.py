@@ -1,0 +1,119 @@
+"""Where results go: files that were asked for, and a table for a person on stdout."""
+
+from dataclasses import dataclass, replace
+
+from algorithms import files
+from algorithms.errors import InputError
+from algorithms.record import Record, save_record
+from algorithms.timeline import Timeline
+from algorithms.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """The files that results go to, each empty if not asked for; `-` is stdout.
+
+    Parameters
+    ----------
+    json : the record
+    trace : the timeline as a Chrome trace
+    timeline : the timeline as a file of Quadrille, for figures
+    """
+
+    json: str = ""
+    trace: str = ""
+    timeline: str = ""
+
+    @property
+    def to_stdout(self) -> bool:
+        """Whether stdout is taken by a file."""
+        return files.STDOUT in (self.json, self.trace, self.timeline)
+
+    def check(self) -> None:
+        """Refuse, before anything runs, what could not be written.
+
+        Raises
+        ------
+        InputError : a path that cannot be written, or is named twice
+        """
+        flags = {"--json": self.json, "--trace": self.trace, "--timeline": self.timeline}
+        given = {flag: path for flag, path in flags.items() if path}
+        for flag, path in given.items():
+            same = [other for other, its_path in given.items() if its_path == path]
+            if len(same) > 1:
+                raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
+            try:
+                files.check_writable(path)
+            except InputError as error:
+                raise InputError(f"{flag} {error}") from None
+
+
+def write_results(destinations: Destinations, made: Record, timeline: Timeline) -> None:
+    """Writes the record and the timeline to where they were asked for, or else prints a table of the record."""
+    from algorithms.chrome_trace import write_chrome_trace
+    from algorithms.timeline_files import save_timeline
+
+    named = replace(timeline, name=f"{made.kind} {made.algorithm}", provenance=made.provenance)
+    if destinations.trace:
+        write_chrome_trace(destinations.trace, [named], made.provenance)
+    if destinations.timeline:
+        save_timeline(named, destinations.timeline)
+    if destinations.json:
+        save_record(made, destinations.json)
+    if not destinations.to_stdout:
+        print_record(made)
+
+
+def print_record(made: Record) -> None:
+    """Prints a record for a person: the total, then every op."""
+    from studies.tables import milliseconds, print_tables, table
+
+    columns = ("op", "kind", "axis", "algorithm", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
+    rows = [
+        (
+            op.name,
+            op.kind,
+            op.axis or "",
+            op.algorithm or "",
+            str(op.count),
+            milliseconds(op.seconds),
+            milliseconds(op.waiting_seconds),
+            milliseconds(op.exposed_seconds),
+            format_bytes(op.bytes_sent_per_rank_max),
+            "extrapolated" if op.extrapolated else "",
+        )
+        for op in made.ops
+    ]
+    print_tables(table(_title(made), columns, rows, names=4))
+    print("\n".join(_closing_lines(made)))
+
+
+def _title(made: Record) -> str:
+    sizes = made.workload.matmul
+    assert sizes is not None
+    grid = ",".join(f"{axis}={length}" for axis, length in made.grid.items() if length > 1) or "x=1"
+    threads = f"{made.options.threads} thread{'s' if made.options.threads > 1 else ''} each"
+    return (
+        f"{made.kind}: {made.algorithm}, {made.passes}, m={sizes.m} k={sizes.k} n={sizes.n} {made.dtype}, "
+        f"grid {grid}, {made.ranks} rank{'s' if made.ranks > 1 else ''}, {threads}"
+    )
+
+
+def _closing_lines(made: Record) -> list[str]:
+    from studies.tables import milliseconds
+
+    low, high = milliseconds(made.seconds_low), milliseconds(made.seconds_high)
+    spread = f"5th to 95th percentile of {made.repeats} repeats" if made.kind == "measured" else "90 % interval"
+    lines = [
+        f"total: {milliseconds(made.seconds)} ({spread}: {low} to {high})",
+        f"sent: at most {format_bytes(made.bytes_sent_per_rank_max)} by a rank, {format_bytes(made.bytes_sent_total)} "
+        f"by all; kept: at most {format_bytes(made.peak_bytes_per_rank_max)} on a rank",
+    ]
+    if made.bytes_lower_bound_per_rank is not None:
+        lines.append(f"some rank must send at least {format_bytes(made.bytes_lower_bound_per_rank)}")
+    if made.verified is not None:
+        verdict = "verified" if made.verified.ok else f"NOT VERIFIED: {made.verified.reason}"
+        lines.append(
+            f"{verdict} ({made.verified.method}, error {made.verified.max_error}, bound {made.verified.bound:.3g})"
+        )
+    return lines

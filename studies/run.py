@@ -1,0 +1,263 @@
+"""`quadrille run`: from flags to a measured record, on every rank of an MPI world or alone as one rank.
+
+Whatever can be refused is refused before a matrix is allocated: sizes and
+names by every rank alike, then the number of ranks, files, and memory.
+"""
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+from algorithms.errors import InputError, RunError
+from algorithms.matmul import Matmul
+from algorithms.provenance import provenance
+from algorithms.schedule import Schedule
+from runtime.arrays import Backend
+from runtime.execute import Execution, execute
+from runtime.generator import Kind
+from runtime.matrix_files import MatrixWriter, check_writable, commit_all, discard_all, file_dtype, open_operands
+from runtime.operands import Matrix, Operands
+from runtime.verify import Method, Product, Verification, choose_method, combine, output_of_block, verify
+from studies.experiment import Experiment, Flags, check_ranks, one_of, parse_experiment, remarks, whole_number
+from studies.records import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
+from studies.results import Destinations, write_results
+from studies.site import CarrierName, Site, check_memory, find_site, open_carrier, start_world
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+    from runtime.reference_kernels import ReferenceKernels
+
+Checked = Literal["auto", "serial", "freivalds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFlags:
+    """The flags that only `run` heeds, as they were typed; the defaults are those of the command line.
+
+    `inputs` and `outputs` are paths by matrix, empty where there is no file.
+    """
+
+    backend: str = "numpy"
+    carrier: str = "auto"
+    seed: str = "0"
+    operands: str = "uniform"
+    inputs: Mapping[Matrix, str] = field(default_factory=dict)
+    outputs: Mapping[Product, str] = field(default_factory=dict)
+    warmups: str = "1"
+    repeats: str = "5"
+    verify: bool = False
+    verify_method: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an experiment is run: on what arrays, from and to which files, how often, and whether it is verified."""
+
+    backend: Backend
+    carrier: CarrierName
+    seed: int
+    kind: Kind
+    inputs: Mapping[Matrix, str]
+    outputs: Mapping[Product, str]
+    warmups: int
+    repeats: int
+    checked: Checked | None
+
+
+def run(flags: Flags, run_flags: RunFlags, *, destinations: Destinations, command: Sequence[str] = ()) -> None:
+    """Runs the experiment on all ranks; rank 0 writes its record, or prints it.
+
+    Parameters
+    ----------
+    command : the words of the command line, for provenance
+
+    Raises
+    ------
+    InputError : an experiment that cannot be
+    RunError : a result that did not verify, or could not be written
+    """
+    experiment = parse_experiment(flags)
+    plan = parse_plan(run_flags, experiment)
+    communicator = start_world()
+    check_ranks(experiment, communicator.size)
+    schedule = experiment.schedule()
+    if communicator.rank == 0:
+        destinations.check()
+    operands = _operands(experiment.problem, plan)
+    writers = _writers(experiment.problem, plan, communicator)
+    check_writable(list(writers.values()))
+    site = find_site(communicator, plan.backend, experiment.problem.dtype, experiment.threads)
+    check_memory(schedule, experiment.choices, site, verifies=plan.checked is not None)
+    for remark in remarks(experiment, schedule) if site.speaks else ():
+        print(f"quadrille: {remark}", file=sys.stderr)
+    measured, execution = _measure(experiment, schedule, plan, operands, site)
+    verification = measured.verification
+    if verification is None or verification.ok:
+        _write_outputs(schedule, execution, writers, site)
+    if site.speaks:
+        made = measured_record(experiment, schedule, measured, provenance(command))
+        write_results(destinations, made, typical(measured.timelines))
+        if verification is not None and not verification.ok:
+            raise RunError(f"{verification}" + ("; no matrix was written" if writers else ""))
+
+
+# What is asked for
+
+
+def parse_plan(flags: RunFlags, experiment: Experiment) -> Plan:
+    """The plan that the flags name.
+
+    Raises
+    ------
+    InputError : naming the flag, its value and what would be accepted
+    """
+    checked = cast(Checked, one_of(flags.verify_method, "verify-method", get_args(Checked)))
+    if not experiment.problem.training:
+        given = {"dC": flags.inputs.get("dC"), "dA": flags.outputs.get("dA"), "dB": flags.outputs.get("dB")}
+        for matrix, path in given.items():
+            if path:
+                raise InputError(f"--{matrix.lower()} {path}: a forward pass has no {matrix}; give --passes training")
+    return Plan(
+        cast(Backend, one_of(flags.backend, "backend", get_args(Backend))),
+        cast(CarrierName, one_of(flags.carrier, "carrier", get_args(CarrierName))),
+        whole_number(flags.seed, "--seed", least=0),
+        cast(Kind, one_of(flags.operands, "operands", get_args(Kind))),
+        {matrix: path for matrix, path in flags.inputs.items() if path},
+        {product: path for product, path in flags.outputs.items() if path},
+        whole_number(flags.warmups, "--warmups", least=0),
+        whole_number(flags.repeats, "--repeats"),
+        checked if flags.verify else None,
+    )
+
+
+def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Method:
+    """How the result is checked: by the serial product where each rank's share of it is small enough."""
+    if checked != "auto":
+        return checked
+    problem, grid = experiment.problem, experiment.grid
+    copies = prod(grid.length(axis) for axis in schedule.tensors["C"].repeated_over)
+    return choose_method(problem.m, problem.k, problem.n, grid.size, copies=copies)
+
+
+def _operands(problem: Matmul, plan: Plan) -> Operands:
+    return open_operands(
+        problem.m,
+        problem.k,
+        problem.n,
+        problem.dtype,
+        seed=plan.seed,
+        kind=plan.kind,
+        paths=plan.inputs,
+        training=problem.training,
+    )
+
+
+def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
+    """One for each product that goes to a file, the same on every rank."""
+    shapes = {"C": (problem.m, problem.n), "dA": (problem.m, problem.k), "dB": (problem.k, problem.n)}
+    token: str = communicator.bcast(f"{os.getpid()}-{secrets.token_hex(4)}")
+    dtype = file_dtype(problem.dtype)
+    return {
+        product: MatrixWriter(path, shapes[product], dtype, flag=f"--{product.lower()}", token=token)
+        for product, path in plan.outputs.items()
+    }
+
+
+# The run
+
+
+def _measure(
+    experiment: Experiment, schedule: Schedule, plan: Plan, operands: Operands, site: Site
+) -> tuple[Measured, Execution]:
+    """What was measured, complete at rank 0 only, and the rank's results."""
+    from threadpoolctl import threadpool_limits
+
+    from runtime.reference_kernels import ReferenceKernels
+
+    beside = Beside(ReferenceKernels())
+    with threadpool_limits(site.threads, user_api="blas"):
+        execution = execute(
+            schedule,
+            operands,
+            open_carrier(plan.carrier, site, experiment.choices, experiment.problem.dtype),
+            repeats=plan.repeats,
+            warmups=plan.warmups,
+            choices=experiment.choices,
+            library=site.library,
+            between=beside.measure,
+        )
+        verification = None
+        if plan.checked is not None:
+            method = choose(plan.checked, experiment, schedule)
+            verification = _verified(schedule, execution, operands, method, site)
+    by_rank = site.communicator.gather(beside.seconds[plan.warmups :])
+    reference = mean_over_ranks(by_rank) if by_rank is not None else []
+    measured = Measured(
+        execution.timelines,
+        execution.bytes_sent,
+        reference,
+        verification,
+        plan.warmups,
+        site.threads,
+        plan.backend,
+    )
+    return measured, execution
+
+
+class Beside:
+    """The reference kernels as they were beside each run, warm-ups included."""
+
+    def __init__(self, kernels: "ReferenceKernels") -> None:
+        self._kernels = kernels
+        self.seconds: list[KernelSeconds] = []
+
+    def measure(self, _rank: int) -> None:
+        self.seconds.append(self._kernels.measure())
+
+
+# What came of it
+
+
+def _verified(schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: Site) -> Verification:
+    """The verdict of all ranks, the same on each."""
+    rank = site.communicator.rank
+    outputs = [
+        output_of_block(_product(name), schedule.tensors[name].block(schedule.place(rank)), site.library.fetch(array))
+        for name, array in execution.outputs[rank].items()
+    ]
+    mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
+    return combine(site.communicator.allgather(mine))
+
+
+def _product(name: str) -> Product:
+    return cast(Product, name)
+
+
+def _write_outputs(
+    schedule: Schedule, execution: Execution, writers: Mapping[Product, MatrixWriter], site: Site
+) -> None:
+    """Writes the products that go to files, all of them or none; of repeated blocks the first rank writes its own."""
+    if not writers:
+        return
+    rank = site.communicator.rank
+    place = schedule.place(rank)
+    try:
+        for writer in writers.values() if site.speaks else ():
+            writer.create()
+        site.communicator.Barrier()
+        for product, writer in writers.items():
+            tensor = schedule.tensors[product]
+            if all(place.coordinates[axis] == 0 for axis in tensor.repeated_over):
+                writer.write_block(tensor.block(place), site.library.fetch(execution.outputs[rank][product]))
+            writer.close()
+        site.communicator.Barrier()
+        if site.speaks:
+            commit_all(list(writers.values()))
+    except BaseException:
+        discard_all(list(writers.values()))
+        raise

