@@ -56,7 +56,7 @@ bench: $(INSTALLED) ## the figures that the project must reach, in one table
 test-gpu: $(INSTALLED) ## the tests on a CUDA device; skipped with a reason where there is none
 	@cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1); \
 	if [ -z "$$cuda" ]; then echo "make test-gpu: skipped, nvidia-smi finds no CUDA driver"; exit 0; fi; \
-	if [ "$$cuda" -ge 13 ]; then cupy=cupy-cuda13x; else cupy=cupy-cuda12x; fi; \
+	if [ "$$cuda" -ge 13 ]; then cupy='cupy-cuda13x[ctk]'; else cupy='cupy-cuda12x[ctk]'; fi; \
 	if ! "$(VENV_PYTHON)" -c 'import cupy' 2>/dev/null; then \
 	  if [ -e "$(VENV)/bin/pip" ]; then set -- "$(VENV_PYTHON)" -m pip; else set -- "$(PYTHON)" -m pip --python "$(VENV_PYTHON)"; fi; \
 	  "$$@" install $(PIP_OPTIONS) -c requirements.lock "$$cupy" \

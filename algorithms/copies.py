@@ -2,7 +2,8 @@
 
 The runtime makes them and the simulator charges for them: a gather first puts
 the member's own part in its place, the root of a broadcast cuts out the
-region, the root of a reduce puts it in, an all-to-all packs and unpacks.
+region, the root of a reduce puts it in, an all-to-all packs, keeps its own
+piece and unpacks.
 """
 
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ def copies(op: CommunicationOp, schedule: Schedule, place: Place, moved: Traffic
     """Bytes that the rank at `place` copies locally; `moved` is the op's traffic there."""
     if moved is None:
         return _alone(op, schedule, place, schedule.program(place))
-    own = moved.edges[moved.member + 1] - moved.edges[moved.member] if isinstance(op, AllGather) else 0
+    of_members = isinstance(op, AllGather | AllToAll)
+    own = moved.edges[moved.member + 1] - moved.edges[moved.member] if of_members else 0
     match op:
         case AllGather():
             return Copies(before=own * moved.item_bytes)
@@ -52,7 +54,8 @@ def copies(op: CommunicationOp, schedule: Schedule, place: Place, moved: Traffic
             size = moved.edges[-1] * moved.item_bytes
             return Copies(after=size) if moved.member == moved.root else NONE
         case AllToAll():
-            return Copies(moved.edges[-1] * moved.item_bytes, moved.receive_edges[-1] * moved.item_bytes)
+            packed = moved.edges[-1] + own
+            return Copies(packed * moved.item_bytes, moved.receive_edges[-1] * moved.item_bytes)
         case _:
             return NONE
 

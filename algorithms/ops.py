@@ -168,20 +168,19 @@ COLLECTIVE_KINDS: dict[type[Collective], CollectiveKind] = {
     AllToAll: "all_to_all",
     Barrier: "barrier",
 }
-KINDS: dict[type[Op], Kind] = {
+OTHER_KINDS: dict[type[Compute | PointToPoint], Kind] = {
     Gemm: "gemm",
     Pointwise: "pointwise",
     HostCopy: "host_copy",
     Send: "send",
     Receive: "receive",
     Shift: "shift",
-    **COLLECTIVE_KINDS,
 }
 
 
 def kind(op: Op) -> Kind:
     """The kind of an op, as records and reports name it."""
-    return KINDS[type(op)]
+    return collective_kind(op) if isinstance(op, Collective) else OTHER_KINDS[type(op)]
 
 
 def collective_kind(op: Collective) -> CollectiveKind:

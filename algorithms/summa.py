@@ -76,7 +76,7 @@ def multiply_panels(panel: Panel, a: str = "A", b: str = "B", c: str = "C") -> P
 def gradient_panels(
     panel: Panel, a: str = "A", b: str = "B", dc: str = "dC", da: str = "dA", db: str = "dB"
 ) -> Program:
-    """Both gradients, dA = dC B^T and dB = A^T dC: panels of B and A are broadcast, those of dA and dB reduced to their owners."""
+    """Both gradients, dA = dC B^T and dB = A^T dC: one operand's panels are broadcast, the result's reduced."""
     towards_da: Program = (
         Broadcast(name="send B panel again", axis="z", root=Owner(panel, "z"), source=b, into="B panel"),
         Gemm(name="multiply dA", a=dc, b="B panel", c="dA panel", layout="NT"),

@@ -37,6 +37,10 @@ def validate(schedule: Schedule) -> Schedule:
         _check_names(schedule, role)
         _check_shapes(schedule, role)
         _Sums(schedule).follow(role)
+    written = {name for role in schedule.roles for op in ops(role.program) for name in writes(op)}
+    for name in schedule.outputs:
+        if name not in written:
+            raise InputError(f"schedule {schedule.name}: output {name!r} is written by no op")
     return schedule
 
 

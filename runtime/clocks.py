@@ -38,7 +38,8 @@ def clock_offset(communicator: "Intracomm") -> float:
         elif rank == leader:
             offset = _ask(communicator)
         offsets[name] = communicator.bcast(offset, root=leader)
-    return float(offsets[names[rank]])
+    mine: float = offsets[names[rank]]
+    return mine
 
 
 def _answer(communicator: "Intracomm", leader: int) -> None:

@@ -222,9 +222,9 @@ class RankExecutor:
             open_tasks = [task for task in open_tasks if not task.ended]
 
     def _wait(self) -> Wait:
-        heads = [queue[0] for queue in self._lanes.values() if queue]
-        requests = [request for task in heads for request in task.pending]
-        return Wait(requests, tuple(task.op.name for task in heads), every=len(heads) == 1)
+        started = [queue[0] for queue in self._lanes.values() if queue and queue[0].pending]
+        requests = [request for task in started for request in task.pending]
+        return Wait(requests, tuple(task.op.name for task in started), every=len(started) == 1)
 
     def _advance(self) -> bool:
         """Let every lane go as far as it can; whether any of them moved."""

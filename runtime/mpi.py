@@ -98,8 +98,9 @@ class MpiCommunicator:
         )
 
     def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
-        source, _ = self._staging.both_ways(whole)
-        into, finish = self._staging.incoming(piece)
+        source, read = self._staging.outgoing(whole)
+        into, written = self._staging.incoming(piece)
+        finish = _both(read, written)
         if self._is_long(source):
             return self._reduce_scatter_in_slices(source, edges, into, finish)
         arguments = (source, into, _counts(edges))
@@ -146,8 +147,9 @@ class MpiCommunicator:
     def all_to_all(
         self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
     ) -> Request:
-        source, _ = self._staging.outgoing(sent)
-        into, finish = self._staging.incoming(received)
+        source, read = self._staging.outgoing(sent)
+        into, written = self._staging.incoming(received)
+        finish = _both(read, written)
         sending, receiving = self._short(source, sent_edges), self._short(into, received_edges)
         messages = self._long_pieces(source, sent_edges, into, received_edges)
         arguments = ([source, (sending, sent_edges[:-1])], [into, (receiving, received_edges[:-1])])
@@ -197,6 +199,20 @@ class MpiCommunicator:
 
 def _counts(edges: Edges) -> tuple[int, ...]:
     return tuple(edges[i + 1] - edges[i] for i in range(len(edges) - 1))
+
+
+def _both(read: Callable[[], None] | None, written: Callable[[], None] | None) -> Callable[[], None] | None:
+    """What is to be done when MPI has read one buffer and written another."""
+    if read is None or written is None:
+        return read or written
+
+    first, then = read, written
+
+    def finish() -> None:
+        first()
+        then()
+
+    return finish
 
 
 class Alone:

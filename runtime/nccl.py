@@ -13,8 +13,9 @@ NCCL knows no pieces of unequal size: such gathers and sums are a broadcast or a
 reduction for each piece, in one group call.  Empty messages, which barriers of our own are
 made of, carry one element, and a barrier of the library sums one.
 
-Kernels of several communicators run side by side only while the device has room
-for all; lanes keep the program's order, which is the same on every rank.
+Each lane keeps the program's order, which is the same on every rank, but two lanes may
+start in one order here and in the other there.  NCCL allows that while the device has
+room for the kernels of both, which a handful of lanes leaves.
 
 Source: NVIDIA, "NCCL user guide", sections "Group calls", "Using multiple NCCL
 communicators concurrently", "Point-to-point communication", "In-place operations".

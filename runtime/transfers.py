@@ -39,6 +39,7 @@ class Transfers:
         self._schedule = schedule
         self._choices = choices
         self._library = library
+        self._beside = library.beside()  # a GEMM under way does not hold up the lanes
         self._buffers = buffers
         self.bytes_sent = 0
 
@@ -106,6 +107,7 @@ class Transfers:
                 yield from self._own(op, moved, communicator, None, buffers.flat(op.into, place))
             case Shift():
                 yield from self._shift(op, place, communicator, moved)
+        self._beside.synchronise()  # the op has ended when its data are there
 
     def _all_gather(self, op: AllGather, place: Place, group: Communicator, moved: Traffic | None) -> Steps:
         source = self._buffers.flat(op.source, place)
@@ -114,7 +116,7 @@ class Transfers:
             return
         whole = self._buffers.flat(op.into, place)
         start, stop = moved.edges[group.member], moved.edges[group.member + 1]
-        self._library.copy(whole[start:stop], source)
+        self._beside.copy(whole[start:stop], source)
         yield from self._carry(op, whole, group, moved)
 
     def _reduce_scatter(self, op: ReduceScatter, place: Place, group: Communicator, moved: Traffic | None) -> Steps:
@@ -131,7 +133,7 @@ class Transfers:
         if self._buffers.is_view(into):
             self._buffers.bind(into, flat.reshape(shape))
         else:
-            self._library.copy(self._buffers.flat(into, place), flat)
+            self._beside.copy(self._buffers.flat(into, place), flat)
 
     def _broadcast(self, op: Broadcast, place: Place, group: Communicator, moved: Traffic | None) -> Steps:
         window_of = self._buffers.block(op.into, place)
@@ -140,18 +142,18 @@ class Transfers:
             return
         if group.member == number(op.root, place):
             window = self._buffers.window(op.source, place, window_of)
-            self._library.copy(self._buffers.matrix(op.into, place), window)
+            self._beside.copy(self._buffers.matrix(op.into, place), window)
         yield from self._carry(op, self._buffers.flat(op.into, place), group, moved)
 
     def _reduce(self, op: Reduce, place: Place, group: Communicator, moved: Traffic | None) -> Steps:
         yield from self._carry(op, self._buffers.flat(op.source, place), group, moved)
         if group.member == number(op.root, place):
             window = self._buffers.window(op.into, place, self._buffers.block(op.source, place))
-            self._library.copy(window, self._buffers.matrix(op.source, place))
+            self._beside.copy(window, self._buffers.matrix(op.source, place))
 
     def _all_to_all(self, op: AllToAll, place: Place, group: Communicator, moved: Traffic | None) -> Steps:
         if moved is None:
-            self._library.copy(self._buffers.flat(op.into, place), self._buffers.flat(op.source, place))
+            self._beside.copy(self._buffers.flat(op.into, place), self._buffers.flat(op.source, place))
             return
         scratch = self._buffers.scratch
         sent, received = (
@@ -163,14 +165,14 @@ class Transfers:
         for member in range(group.size):
             shared = overlap(here_source, tensors[op.into].block(place.at(op.axis, member)))
             piece = sent[moved.edges[member] : moved.edges[member + 1]].reshape(shared.shape)
-            self._library.copy(piece, self._buffers.window(op.source, place, shared))
+            self._beside.copy(piece, self._buffers.window(op.source, place, shared))
         own = slice(moved.receive_edges[group.member], moved.receive_edges[group.member + 1])
-        self._library.copy(received[own], sent[moved.edges[group.member] : moved.edges[group.member + 1]])
+        self._beside.copy(received[own], sent[moved.edges[group.member] : moved.edges[group.member + 1]])
         yield from self._carry(op, sent, group, moved, received)
         for member in range(group.size):
             shared = overlap(tensors[op.source].block(place.at(op.axis, member)), here_into)
             piece = received[moved.receive_edges[member] : moved.receive_edges[member + 1]].reshape(shared.shape)
-            self._library.copy(self._buffers.window(op.into, place, shared), piece)
+            self._beside.copy(self._buffers.window(op.into, place, shared), piece)
 
     def _barrier(self, op: Barrier, group: Communicator, moved: Traffic | None) -> Steps:
         if moved is None:
@@ -188,7 +190,7 @@ class Transfers:
         then = later(op, self._schedule, place)
         into = self._buffers.flat(op.into, then)
         if moved is None:
-            self._library.copy(into, source)
+            self._beside.copy(into, source)
             return
         yield from self._own(op, moved, group, source, into)
 
@@ -207,7 +209,7 @@ class Transfers:
         if moved is None:
             return
         if self._choices.carriage == "library":
-            self._library.synchronise()
+            self._beside.synchronise()
             self.bytes_sent += moved.bytes_sent
             yield [_library_collective(op, buffer, group, moved, result)]
         elif isinstance(op, AllToAll):
@@ -227,7 +229,7 @@ class Transfers:
         """Our own steps; the last of a reduce-scatter adds into `last_sum`."""
         if moved is None:
             return
-        self._library.synchronise()
+        self._beside.synchronise()
         steps = list(moved.exchanges())
         for number_of_step, exchange in enumerate(steps):
             rooms = self._rooms(op, exchange, received)
@@ -246,8 +248,8 @@ class Transfers:
     def _add(self, exchange: Exchange, rooms: list[Array], received: Array, into: Array | None) -> None:
         for room, (start, stop) in zip(rooms, exchange.receive, strict=True):
             held = received[start:stop]
-            self._library.add(held, room, held if into is None else into)
-        self._library.synchronise()
+            self._beside.add(held, room, held if into is None else into)
+        self._beside.synchronise()
 
     def _rooms(self, op: CommunicationOp, exchange: Exchange, received: Array | None) -> list[Array]:
         """Where what a step receives goes: in place, or beside it to be added."""

@@ -24,7 +24,7 @@ from algorithms.tensors import ITEM_BYTES, DType
 from simulator.interpolation import SecondsBySize
 
 LEAST_ROWS = 6
-REWEIGHTINGS = 12
+REWEIGHTINGS = 40
 MARGIN = 2.0
 """A dimension within this factor of the measured ones is interpolated, beyond it extrapolated."""
 
@@ -117,21 +117,23 @@ class ComputeModel:
         return Estimate(found.seconds + self._device.overhead_seconds, found.extrapolated or fit[1])
 
     def _fit(self, layout: GemmLayout) -> tuple[GemmFit, bool] | None:
-        """The fit of the rows nearest to this rank's circumstances, and whether these are not its own."""
-        rows = [row for row in self._device.gemm if row.dtype == self._dtype]
-        own_layout = [row for row in rows if row.layout == layout]
-        rows = own_layout if len(own_layout) >= LEAST_ROWS else rows
-        if not rows:
-            return None
+        """The fit of the rows nearest to this rank's circumstances, and whether these are not its own.
 
-        def distance(row: GemmRow) -> tuple[int, int]:
-            return abs(row.threads - self._threads), abs(row.busy_ranks - self._busy)
-
-        nearest = min(distance(row) for row in rows)
-        rows = [row for row in rows if distance(row) == nearest]
-        if len(rows) < LEAST_ROWS:
-            return None
-        return fit_gemm(rows), nearest != (0, 0)
+        Threads count more than busy neighbours, and these more than the
+        layout; circumstances with too few rows are passed over.
+        """
+        groups: dict[tuple[int, int], list[GemmRow]] = {}
+        for row in self._device.gemm:
+            if row.dtype == self._dtype:
+                distance = abs(row.threads - self._threads), abs(row.busy_ranks - self._busy)
+                groups.setdefault(distance, []).append(row)
+        for distance, rows in sorted(groups.items(), key=lambda group: group[0]):
+            own_layout = [row for row in rows if row.layout == layout]
+            if len(own_layout) >= LEAST_ROWS:
+                return fit_gemm(own_layout), distance != (0, 0)
+            if len(rows) >= LEAST_ROWS:
+                return fit_gemm(rows), True
+        return None
 
     def _from_data_sheet(self, m: int, k: int, n: int) -> float:
         peak = self._device.peak_flops_per_second.get(self._dtype)

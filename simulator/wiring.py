@@ -74,6 +74,8 @@ class Wiring:
 
     def cores_of(self, place: int) -> int:
         """Cores of a host; a GPU counts as one."""
+        if self._net.graph["places"][0] == "gpu":
+            return 1
         given = self._net.nodes[self._places[place]].get("cores", 1)
         return self._machine.host.cores if self._machine.host is not None else int(given)
 

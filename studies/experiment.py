@@ -1,19 +1,19 @@
 """What `run` and `simulate` have in common: their flags, parsed in this one place, and the experiment they name."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log2, prod
 from typing import cast, get_args
 
 from algorithms.choices import Choices, parse_choices
 from algorithms.errors import InputError
-from algorithms.grid import Axis, Grid, parse_grid, parse_order
+from algorithms.grid import Grid, parse_grid, parse_order
 from algorithms.matmul import Algorithm, Gathered, Matmul, Passes, find_algorithm, matmul_schedule, parse_sizes
 from algorithms.ops import Communication, OverlapName
 from algorithms.overlap import OVERLAPS, overlap, parse_overlap
 from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import DType
 from algorithms.validate import validate
+from studies.grids import grids
 
 GRIDS_SHOWN = 6
 PANELLED = ("summa", "2.5d")
@@ -172,28 +172,16 @@ def fitting(algorithm: Algorithm, ranks: int) -> str:
     >>> fitting(find_algorithm("cannon"), 6)
     'another number of ranks: cannon has no grid of 6, it takes z=q,x=q'
     """
-    grids = sorted(fitting_grids(algorithm, ranks), key=_unevenness)
-    if not grids:
+    found = fitting_grids(algorithm, ranks)
+    if not found:
         return f"another number of ranks: {algorithm.name} has no grid of {ranks}, it takes z=q,x=q"
-    shown = "; ".join(map(str, grids[:GRIDS_SHOWN])) + ("; …" if len(grids) > GRIDS_SHOWN else "")
+    shown = "; ".join(map(str, found[:GRIDS_SHOWN])) + ("; …" if len(found) > GRIDS_SHOWN else "")
     return f"a --grid of {ranks} for {algorithm.name}: {shown}"
 
 
 def fitting_grids(algorithm: Algorithm, ranks: int) -> list[Grid]:
-    """All grids of so many ranks that an algorithm runs on."""
-    grids = [Grid(**lengths) for lengths in _lengths(algorithm.axes, ranks)]
-    return [grid for grid in grids if not algorithm.square or grid.z == grid.x]
-
-
-def _lengths(axes: tuple[Axis, ...], ranks: int) -> Iterator[dict[Axis, int]]:
-    """Every way to write a number of ranks as a product over the axes."""
-    if len(axes) == 1:
-        yield {axes[0]: ranks}
-        return
-    for length in range(1, ranks + 1):
-        if ranks % length == 0:
-            for rest in _lengths(axes[1:], ranks // length):
-                yield {axes[0]: length, **rest}
+    """All grids of so many ranks that an algorithm runs on, the most even ones first."""
+    return sorted(grids(ranks, algorithm), key=_unevenness)
 
 
 def _unevenness(grid: Grid) -> tuple[float, str]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from algorithms.machine import Machine
 from algorithms.provenance import provenance
+from algorithms.record import Record
+from algorithms.timeline import Timeline
 from algorithms.units import format_bytes
 from studies.experiment import Experiment, Flags, parse_experiment, remarks
 from studies.machines import find_machine
@@ -31,18 +33,27 @@ def predict(
     ------
     InputError : an experiment or a machine that cannot be
     """
-    from simulator.simulate import simulate
-
     experiment = parse_experiment(flags)
     destinations.check()
     chosen = find_machine(machine, settings, gpus=experiment.grid.size)
-    schedule = experiment.schedule()
-    threads = experiment.threads or share_of_cores(chosen, experiment.grid.size)
-    prediction = simulate(schedule, chosen, choices=experiment.choices, threads=threads)
-    made = predicted_record(experiment, schedule, chosen, prediction, threads=threads, provenance=provenance(command))
-    for remark in (*remarks(experiment, schedule), *_remarks(chosen, made.peak_bytes_per_rank_max, experiment)):
+    made, timeline = prediction_of(experiment, chosen, command)
+    for remark in (
+        *remarks(experiment, experiment.schedule()),
+        *_remarks(chosen, made.peak_bytes_per_rank_max, experiment),
+    ):
         print(f"quadrille: {remark}", file=sys.stderr)
-    write_results(destinations, made, prediction.timeline)
+    write_results(destinations, made, timeline)
+
+
+def prediction_of(experiment: Experiment, machine: Machine, command: Sequence[str] = ()) -> tuple[Record, Timeline]:
+    """The predicted record of an experiment on a machine, and its timeline."""
+    from simulator.simulate import simulate
+
+    schedule = experiment.schedule()
+    threads = experiment.threads or share_of_cores(machine, experiment.grid.size)
+    prediction = simulate(schedule, machine, choices=experiment.choices, threads=threads)
+    made = predicted_record(experiment, schedule, machine, prediction, threads=threads, provenance=provenance(command))
+    return made, prediction.timeline
 
 
 def share_of_cores(machine: Machine, ranks: int) -> int:

@@ -25,9 +25,11 @@ Where the closed form and the simulator agree, and where they do not:
 - Uneven blocks: the closed form follows rank 0, whose blocks are the largest,
   and takes the largest piece in every step; the largest pieces of the others
   need not meet in one step.
-- SUMMA, 2.5D and Cannon: a pipelined broadcast is charged in full, chain by
-  chain.  In the simulator the next panel starts down the chain while the last
-  one is still under way.
+- SUMMA, 2.5D, and the gradients of Cannon: panel after panel goes down a
+  pipelined chain.  The closed form fills the chain of a broadcast once, that of
+  a reduction once for each root, and lets nothing of one panel run beside the
+  next; in the simulator chains of both axes interlock.  The two differ by up to
+  a fifth either way, by more where panels are few.
 - Overlap: the closed form hides nothing.  A schedule with overlaps is simulated
   faster, but never faster than the compute part alone.
 - Both send one ring along each axis, through one NIC.  NCCL cuts a ring in
@@ -40,8 +42,9 @@ communication model.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
 
 import simpy
@@ -50,7 +53,7 @@ from algorithms import costs
 from algorithms.choices import Choices
 from algorithms.copies import copies
 from algorithms.costs import Link
-from algorithms.grid import AXES, DEFAULT_ORDER, Axis, Grid
+from algorithms.grid import DEFAULT_ORDER, Axis, Grid
 from algorithms.machine import Machine
 from algorithms.matmul import Algorithm, Matmul, matmul_schedule
 from algorithms.ops import (
@@ -59,10 +62,11 @@ from algorithms.ops import (
     AllToAll,
     Barrier,
     Broadcast,
-    Collective,
     Communication,
+    CommunicationOp,
     Compute,
     Gemm,
+    OverlapName,
     Pointwise,
     Receive,
     Reduce,
@@ -70,10 +74,11 @@ from algorithms.ops import (
     Send,
     Shift,
 )
+from algorithms.overlap import overlap
 from algorithms.parts import Place, number
 from algorithms.schedule import Schedule, walk
 from algorithms.storage import storage
-from algorithms.traffic import Traffic, traffic
+from algorithms.traffic import Traffic, ranges, traffic
 from algorithms.volumes import gemm_sizes
 from simulator.compute import ComputeModel
 from simulator.engine import FlowEngine
@@ -113,20 +118,21 @@ def rank_grids(
     machine: Machine,
     *,
     choices: Choices | None = None,
+    overlaps: frozenset[OverlapName] = frozenset(),
     order: tuple[Axis, ...] = DEFAULT_ORDER,
     threads: int | None = None,
 ) -> list[RankedGrid]:
     """Every grid of `ranks` ranks for each of the algorithms, the fastest by the closed form first.
 
     Grids that differ by less than one part in a billion stay in the order of
-    their algorithms and of `grids`.
+    their algorithms and of `grids`.  Overlaps change the memory, not the closed form.
     """
     chosen = choices or Choices()
     yardstick = Yardstick(machine, problem, ranks, chosen, threads)
     ranked = []
     for algorithm in algorithms:
         for grid in grids(ranks, algorithm, order):
-            schedule = matmul_schedule(problem, algorithm.name, grid)
+            schedule = overlap(matmul_schedule(problem, algorithm.name, grid), overlaps)
             peak_bytes = storage(schedule, schedule.place(0), chosen).bytes
             ranked.append(RankedGrid(algorithm.name, grid, yardstick.closed_form(schedule), peak_bytes))
     return sorted(ranked, key=lambda one: float(f"{one.closed_form.seconds:.9e}"))
@@ -156,15 +162,16 @@ class Yardstick:
         self._memory_crowd = max(1.0, neighbours / cores)
         parts = (machine.host, machine.network)
         self._linear = not any(part.transfer for part in parts if part is not None)
-        self._links: dict[tuple[int, ...], Link] = {}
+        self._links: dict[tuple[tuple[int, ...], int, int], Link] = {}
 
     def closed_form(self, schedule: Schedule) -> ClosedForm:
         """Seconds of rank 0, whose blocks are the largest, through its program."""
         compute = communication = 0.0
         start = schedule.place(0)
+        roots: dict[str, int] = {}
         for op, place in walk(schedule.program(start), start):
             if isinstance(op, Communication):
-                communication += self._communication(op, schedule, place)
+                communication += self._communication(op, schedule, place, roots)
             else:
                 compute += self._crowd * self._local(op, schedule, place)
         return ClosedForm(compute, communication)
@@ -176,12 +183,19 @@ class Yardstick:
         ------
         InputError : more ranks than the machine has GPUs
         """
+        length = grid.length(axis)
+        return self._step_link(grid, axis, tuple((one + distance) % length for one in range(length)), size)
+
+    def _step_link(self, grid: Grid, axis: Axis, peers: tuple[int, ...], size: int) -> Link:
+        """One step of `size` bytes in every group of the axis, in which member i sends to member `peers[i]`."""
         length, stride = grid.length(axis), grid.stride(axis)
         size = 1 if self._linear else max(1, size)
-        key = (length, stride, distance % length, size)
+        key = (peers, stride, size)
         if key not in self._links:
-            hops = [(rank, _along(rank, distance, length, stride)) for rank in range(self._ranks)]
-            self._links[key] = self._slowest(hops, size, "exchange" if 2 * distance % length == 0 else "shift")
+            coordinates = [rank // stride % length for rank in range(self._ranks)]
+            hops = [(rank, rank + (peers[one] - one) * stride) for rank, one in enumerate(coordinates)]
+            exchange = all(peers[peer] == one for one, peer in enumerate(peers))
+            self._links[key] = self._slowest(hops, size, "exchange" if exchange else "shift")
         return self._links[key]
 
     def _slowest(self, hops: Sequence[Hop], size: int, pattern: str) -> Link:
@@ -193,7 +207,7 @@ class Yardstick:
                 loads[resource] += demand * cost.work
 
         def moving(cost: Cost) -> float:
-            busiest = max(loads[one] / self._engine.resource_capacity(one) for one in cost.demands)
+            busiest = max((loads[one] / self._engine.resource_capacity(one) for one in cost.demands), default=0.0)
             return max(busiest, cost.work / cost.cap)
 
         if not transfers:
@@ -213,7 +227,8 @@ class Yardstick:
     def _memory(self, operation: str, size: int) -> float:
         return self._memory_crowd * self._compute.memory(operation, size).seconds
 
-    def _communication(self, op: Communication, schedule: Schedule, place: Place) -> float:
+    def _communication(self, op: CommunicationOp, schedule: Schedule, place: Place, roots: dict[str, int]) -> float:
+        """Seconds of one instance of an op; `roots` are those of the instances before, by name."""
         if isinstance(op, Shift):
             return self._shift(op, schedule, place)
         moved = traffic(op, schedule, place, self._choices)
@@ -222,57 +237,50 @@ class Yardstick:
         seconds = self._memory("copy", copied.before) + self._memory("copy", copied.after)
         if moved is None:
             return seconds
-        return seconds + self._machine.device.overhead_seconds + self._steps(op, moved, schedule.grid)
+        full = op.name in roots and (isinstance(op, Broadcast) or roots[op.name] == moved.root)
+        roots[op.name] = moved.root
+        return seconds + self._machine.device.overhead_seconds + self._steps(op, moved, schedule.grid, full=full)
 
-    def _steps(self, op: Communication, moved: Traffic, grid: Grid) -> float:
-        members = grid.length(op.axis)
+    def _steps(self, op: CommunicationOp, moved: Traffic, grid: Grid, *, full: bool) -> float:
+        """Seconds of the steps of a communication op: by its formula, or where it has none step by step.
+
+        `full` says that the chain of a pipelined op is still full from the instance before.
+        """
+        members, algorithm = grid.length(op.axis), moved.lowered.algorithm
         piece = moved.item_bytes * max((stop - start for start, stop in _pieces(moved)), default=0)
-
-        def link(size: int, distance: int = 1) -> Link:
-            return self.axis_link(grid, op.axis, distance, size)
-
-        match op:
-            case Send():
-                return costs.point_to_point(piece, link(piece, int(moved.lowered.step(moved.member, 0).send_to or 0)))
-            case Receive():
-                return costs.point_to_point(piece, link(piece))
-            case AllGather() | ReduceScatter() | AllReduce() | Broadcast() | Reduce() | AllToAll() | Barrier():
-                return self._collective(op, moved, members, piece, link)
-        raise AssertionError(op)
-
-    def _collective(
-        self, op: Collective, moved: Traffic, members: int, piece: int, link: Callable[[int, int], Link]
-    ) -> float:
-        """Seconds of the steps of a collective whose largest piece has `piece` bytes."""
-        algorithm, chunks = moved.lowered.algorithm, moved.lowered.pieces
-
-        def plain(distance: int = 1) -> Link:
-            return link(piece, distance)
-
-        def reducing(distance: int = 1) -> Link:
-            return self._reducing(plain(distance), piece)
-
+        if algorithm not in ("ring", "pipelined"):
+            return self._by_steps(op, moved, grid)
+        link = self.axis_link(grid, op.axis, 1, piece)
+        chunks = moved.lowered.pieces
         match op:
             case AllGather():
-                return _gather(algorithm, members, piece, plain)
+                return costs.ring_all_gather(members, piece, link)
             case ReduceScatter():
-                return _gather(algorithm, members, piece, reducing)
-            case AllReduce() if algorithm == "doubling":
-                return costs.recursive_doubling_all_reduce(members, piece, reducing(_farthest(members)))
+                return costs.ring_reduce_scatter(members, piece, self._reducing(link, piece))
             case AllReduce():
-                return _gather(algorithm, members, piece, reducing) + _gather(algorithm, members, piece, plain)
-            case Broadcast() if algorithm == "binomial":
-                return costs.binomial_broadcast(members, piece, plain(_farthest(members)))
+                summed = costs.ring_reduce_scatter(members, piece, self._reducing(link, piece))
+                return summed + costs.ring_all_gather(members, piece, link)
             case Broadcast():
-                return costs.pipelined_broadcast(members, chunks * piece, plain(), chunks=chunks)
-            case Reduce() if algorithm == "binomial":
-                return costs.binomial_reduce(members, piece, reducing(_farthest(members)))
+                length = 2 if full else members
+                return costs.pipelined_broadcast(length, chunks * piece, link, chunks=chunks)
             case Reduce():
-                return costs.pipelined_reduce(members, chunks * piece, reducing(), chunks=chunks)
-            case AllToAll():
-                return costs.pairwise_all_to_all(members, piece, plain(_farthest(members)))
-            case Barrier():
-                return (members - 1).bit_length() * plain(_farthest(members)).latency
+                length = 2 if full else members
+                return costs.pipelined_reduce(length, chunks * piece, self._reducing(link, piece), chunks=chunks)
+            case AllToAll() | Barrier() | Send() | Receive() | Shift():
+                return self._by_steps(op, moved, grid)
+
+    def _by_steps(self, op: CommunicationOp, moved: Traffic, grid: Grid) -> float:
+        """The sum over the steps of what the slowest member takes: α + n / β of its hop and its size."""
+        total = 0.0
+        for index in range(moved.lowered.steps):
+            steps = [moved.lowered.step(member, index) for member in range(grid.length(op.axis))]
+            peers = tuple(own if step.send_to is None else step.send_to for own, step in enumerate(steps))
+            sent = (ranges(step.send, moved.edges) for step in steps)
+            size = moved.item_bytes * max(sum(stop - start for start, stop in run) for run in sent)
+            link = self._step_link(grid, op.axis, peers, size)
+            reduces = any(step.reduce for step in steps)
+            total += (self._reducing(link, size) if reduces else link).seconds(size)
+        return total
 
     def _reducing(self, link: Link, size: int) -> Link:
         """The link with the addition of what has arrived as a part of every step."""
@@ -283,14 +291,21 @@ class Yardstick:
     def _shift(self, op: Shift, schedule: Schedule, place: Place) -> float:
         """Seconds of the slowest rank's shift, whose distance may depend on the rank."""
         size = schedule.tensors[op.source].block(place).elements * schedule.item_bytes(op.source)
-        length, stride = schedule.grid.length(op.axis), schedule.grid.stride(op.axis)
+        link = self._shift_link(op, schedule.grid, place, max(1, size))
+        if link.bandwidth == inf:
+            return self._memory("copy", size)
+        return self._machine.device.overhead_seconds + link.seconds(size)
+
+    def _shift_link(self, op: Shift, grid: Grid, place: Place, size: int) -> Link:
+        """The slowest hop of a shift; of infinite bandwidth where no rank sends to another."""
+        if isinstance(op.distance, int):
+            return self.axis_link(grid, op.axis, op.distance, size)
+        length, stride = grid.length(op.axis), grid.stride(op.axis)
         hops = []
         for rank in range(self._ranks):
-            there = replace(place, coordinates=schedule.grid.coordinates(rank))
-            hops.append((rank, _along(rank, number(op.distance, there), length, stride)))
-        if all(one == other for one, other in hops):
-            return self._memory("copy", size)
-        return self._machine.device.overhead_seconds + self._slowest(hops, max(1, size), "shift").seconds(size)
+            distance = number(op.distance, replace(place, coordinates=grid.coordinates(rank)))
+            hops.append((rank, _along(rank, distance, length, stride)))
+        return self._slowest(hops, size, "shift")
 
 
 def _along(rank: int, distance: int, length: int, stride: int) -> int:
@@ -305,32 +320,4 @@ def _along(rank: int, distance: int, length: int, stride: int) -> int:
 
 def _pieces(moved: Traffic) -> Iterator[tuple[int, int]]:
     for edges in (moved.edges, moved.receive_edges):
-        yield from zip(edges[:-1], edges[1:], strict=True)
-
-
-def _farthest(members: int) -> int:
-    """The farthest that a doubling or a tree sends.
-
-    >>> [_farthest(members) for members in (2, 5, 8)]
-    [1, 4, 4]
-    """
-    return 1 << max(0, (members - 1).bit_length() - 1)
-
-
-def _gather(algorithm: str, members: int, piece: int, link: Callable[[int], Link]) -> float:
-    """Seconds of an all-gather, or of a reduce-scatter over reducing links, by rings or by doubling.
-
-    By doubling, of any number of members (Bruck): what is sent at distance d is d pieces,
-
-        t = sum over d = 1, 2, 4, … < p of α_d + min(d, p - d) n / β_d
-
-    >>> _gather("doubling", 8, 1, lambda distance: Link(latency=1, bandwidth=1))
-    10.0
-    """
-    if algorithm == "ring":
-        return costs.ring_all_gather(members, piece, link(1))
-    distances = [1 << step for step in range((members - 1).bit_length())]
-    return sum(link(one).seconds(min(one, members - one) * piece) for one in distances)
-
-
-assert set(AXES) == set(DEFAULT_ORDER)
+        yield from pairwise(edges)

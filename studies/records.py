@@ -6,6 +6,7 @@ from math import isfinite
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+import msgspec
 import numpy as np
 
 from algorithms import bounds, record
@@ -65,7 +66,7 @@ def measured_record(experiment: Experiment, schedule: Schedule, run: Measured, p
         repeats=len(makespans),
         warmups=run.warmups,
         seconds_of_repeats=tuple(makespans),
-        ops=tuple(_op(times, experiment, amounts) for times in op_times(*run.timelines).values()),
+        ops=_measured_ops(experiment, amounts, run.timelines),
         reference=_reference(run.reference),
         verified=None if run.verification is None else _verified(run.verification),
         provenance=provenance,
@@ -95,7 +96,7 @@ def predicted_record(
         seconds_low=max(0.0, makespan - half_width),
         seconds_high=makespan + half_width,
         ops=tuple(_op(times, experiment, amounts, prediction) for times in op_times(prediction.timeline).values()),
-        reference=_calibrated(machine),
+        reference=_calibrated(machine, experiment.grid.size),
         provenance=provenance,
     )
 
@@ -150,6 +151,18 @@ def _lower_bound(experiment: Experiment) -> float | None:
     return max(0.0, words) * ITEM_BYTES[problem.dtype]
 
 
+def _measured_ops(experiment: Experiment, amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
+    """Every op over all repeats, and its seconds in each."""
+    each = [op_times(timeline) for timeline in timelines]
+    return tuple(
+        msgspec.structs.replace(
+            _op(times, experiment, amounts),
+            seconds_of_repeats=tuple(of_repeat[name].seconds if name in of_repeat else 0.0 for of_repeat in each),
+        )
+        for name, times in op_times(*timelines).items()
+    )
+
+
 def _op(times: OpTimes, experiment: Experiment, amounts: Volumes, prediction: "Prediction | None" = None) -> OpRecord:
     moved = amounts.by_op.get(times.name, NOTHING_SENT)
     parts = prediction.parts.get(times.name, {}) if prediction is not None else {}
@@ -195,9 +208,9 @@ def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSe
     ]
 
 
-def _calibrated(machine: Machine) -> Reference | None:
+def _calibrated(machine: Machine, ranks: int) -> Reference | None:
     """The reference kernels as they were beside the machine's calibration."""
-    kernels = machine.reference
+    kernels = machine.reference if ranks > 1 else machine.reference_alone or machine.reference
     if kernels is None:
         return None
     return Reference((kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,))

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 from algorithms import files
 from algorithms.errors import InputError
-from algorithms.record import Record, save_record
+from algorithms.record import OpRecord, Record, Verified, save_record
 from algorithms.timeline import Timeline
-from algorithms.units import format_bytes
+from algorithms.units import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +66,43 @@ def write_results(destinations: Destinations, made: Record, timeline: Timeline) 
 
 def print_record(made: Record) -> None:
     """Prints a record for a person: the total, then every op."""
-    from studies.tables import milliseconds, print_tables, table
-
-    columns = ("op", "kind", "axis", "algorithm", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
+    heads = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
     rows = [
         (
             op.name,
-            op.kind,
-            op.axis or "",
-            op.algorithm or "",
+            _what(op),
             str(op.count),
-            milliseconds(op.seconds),
-            milliseconds(op.waiting_seconds),
-            milliseconds(op.exposed_seconds),
+            format_seconds(op.seconds),
+            format_seconds(op.waiting_seconds),
+            format_seconds(op.exposed_seconds),
             format_bytes(op.bytes_sent_per_rank_max),
             "extrapolated" if op.extrapolated else "",
         )
         for op in made.ops
     ]
-    print_tables(table(_title(made), columns, rows, names=4))
-    print("\n".join(_closing_lines(made)))
+    print("\n".join([_title(made), "", *_aligned([heads, *rows]), "", *_closing_lines(made)]))
+
+
+def _what(op: OpRecord) -> str:
+    """Kind, axis and algorithm of an op.
+
+    >>> _what(OpRecord(name="gather B", kind="all_gather", axis="z", algorithm="ring", seconds=0.0))
+    'all_gather over z, ring'
+    """
+    return op.kind + (f" over {op.axis}" if op.axis else "") + (f", {op.algorithm}" if op.algorithm else "")
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of columns: two of names, then numbers, a note last."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    return [
+        "  ".join(
+            cell.ljust(width) if place < 2 or place == last else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _title(made: Record) -> str:
@@ -100,20 +117,21 @@ def _title(made: Record) -> str:
 
 
 def _closing_lines(made: Record) -> list[str]:
-    from studies.tables import milliseconds
-
-    low, high = milliseconds(made.seconds_low), milliseconds(made.seconds_high)
+    low, high = format_seconds(made.seconds_low), format_seconds(made.seconds_high)
     spread = f"5th to 95th percentile of {made.repeats} repeats" if made.kind == "measured" else "90 % interval"
     lines = [
-        f"total: {milliseconds(made.seconds)} ({spread}: {low} to {high})",
+        f"total: {format_seconds(made.seconds)} ({spread}: {low} to {high})",
         f"sent: at most {format_bytes(made.bytes_sent_per_rank_max)} by a rank, {format_bytes(made.bytes_sent_total)} "
         f"by all; kept: at most {format_bytes(made.peak_bytes_per_rank_max)} on a rank",
     ]
     if made.bytes_lower_bound_per_rank is not None:
         lines.append(f"some rank must send at least {format_bytes(made.bytes_lower_bound_per_rank)}")
     if made.verified is not None:
-        verdict = "verified" if made.verified.ok else f"NOT VERIFIED: {made.verified.reason}"
-        lines.append(
-            f"{verdict} ({made.verified.method}, error {made.verified.max_error}, bound {made.verified.bound:.3g})"
-        )
+        lines.append(_verdict(made.verified))
     return lines
+
+
+def _verdict(verified: Verified) -> str:
+    error = "not a number" if verified.max_error is None else f"{verified.max_error:.2g}"
+    text = f"relative error {error}, bound {verified.bound:.2g}, by the {verified.method} check"
+    return f"verified: {text}" if verified.ok else f"NOT VERIFIED: {text}: {verified.reason}"

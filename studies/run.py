@@ -180,11 +180,14 @@ def _measure(
     from runtime.reference_kernels import ReferenceKernels
 
     beside = Beside(ReferenceKernels())
-    with threadpool_limits(site.threads, user_api="blas"):
+    with (
+        threadpool_limits(site.threads, user_api="blas"),
+        open_carrier(plan.carrier, site, experiment.choices, experiment.problem.dtype) as carrier,
+    ):
         execution = execute(
             schedule,
             operands,
-            open_carrier(plan.carrier, site, experiment.choices, experiment.problem.dtype),
+            carrier,
             repeats=plan.repeats,
             warmups=plan.warmups,
             choices=experiment.choices,

@@ -1,7 +1,8 @@
 """Where a rank runs: its world, its host, its arrays, the memory that is left there, and who carries its messages."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from runtime.communicators import Carrier
     from runtime.cupy_library import CupyLibrary
+    from runtime.mpi import MpiCarrier
+    from runtime.nccl import NcclCarrier
 
 CarrierName = Literal["auto", "mpi", "nccl"]
 VERIFY_BYTES = 6 * TILE * TILE * 8
@@ -130,13 +133,20 @@ def check_rooms(rooms: Sequence[Room]) -> None:
             )
 
 
-def open_carrier(name: CarrierName, site: Site, choices: Choices, dtype: DType) -> "Carrier":
+@contextmanager
+def open_carrier(name: CarrierName, site: Site, choices: Choices, dtype: DType) -> Iterator["Carrier"]:
     """Who carries the messages: MPI, or, by `auto`, NCCL where each of several ranks has a GPU of its own.
 
     Raises
     ------
     InputError : NCCL without GPUs, or with a GPU that ranks share
     """
+    carrier = _carrier(name, site, choices, dtype)
+    yield cast("Carrier", carrier)
+    carrier.close()  # all ranks together: not where one has failed, which would wait for the others
+
+
+def _carrier(name: CarrierName, site: Site, choices: Choices, dtype: DType) -> "MpiCarrier | NcclCarrier":
     from runtime.mpi import MpiCarrier
 
     if site.library.name != "cupy":

@@ -397,4 +397,3 @@ def install(monkeypatch, cupy=None):
     monkeypatch.setitem(sys.modules, "cupy.cuda", fake.cuda)
     monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", fake.cuda.nccl)
     return fake
-

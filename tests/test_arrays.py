@@ -49,7 +49,9 @@ def test_put_and_fetch_give_the_values_back(library):
     np.testing.assert_array_equal(library.fetch(on_device(library, values)), values)
 
 
-@pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 1, 1), (2, 3, 5), (7, 1, 3), (1, 5, 2), (3, 4, 1), (3, 0, 2)])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns"), [(1, 1, 1), (2, 3, 5), (7, 1, 3), (1, 5, 2), (3, 4, 1), (3, 0, 2)]
+)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
 def test_products_in_every_layout_are_numpy_s(library, rows, inner, columns, layout):
     a, b = integers((rows, inner)), integers((inner, columns), seed=1)
@@ -77,7 +79,9 @@ def test_sums_copies_and_zeros_are_numpy_s(library):
     library.zero(held[3:8])
     library.synchronise()
     np.testing.assert_array_equal(library.fetch(into), one + other)
-    np.testing.assert_array_equal(library.fetch(held), np.where((np.arange(11) < 3) | (np.arange(11) > 7), one + other, 0))
+    np.testing.assert_array_equal(
+        library.fetch(held), np.where((np.arange(11) < 3) | (np.arange(11) > 7), one + other, 0)
+    )
 
 
 def test_work_beside_the_compute_lane_has_its_own_stream_and_the_same_arrays(cupy):
@@ -179,7 +183,9 @@ def test_a_pinned_buffer_is_nobody_else_s_until_it_is_given_back():
 
 def test_the_array_module_loads_without_cupy_or_mpi():
     code = "import sys, runtime.arrays; sys.exit('cupy' in sys.modules or 'mpi4py' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=module.__file__.rsplit("/", 2)[0], check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=module.__file__.rsplit("/", 2)[0], check=False).returncode == 0
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -1,7 +1,5 @@
 """Local copies as predicted against the copies that the executor makes."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -109,22 +107,11 @@ def test_sums_in_place_and_barriers_copy_nothing(kind):
 
 
 def test_an_all_to_all_packs_its_source_keeps_its_own_piece_and_unpacks():
-    part, piece = 8 * 12 // 3, 8 * 12 // 9
-    assert copies_of("all_to_all", 3, 0, 8 * 12 * 3) == Copies(before=3 * (part + piece), after=3 * part)
+    part, piece = 4 * 3 * 8, 4 * 1 * 8
+    assert copies_of("all_to_all", 3, 0, 12 * 3 * 8) == Copies(before=part + piece, after=part)
 
 
 def test_a_group_of_one_renames_what_it_would_gather():
     assert copies_of("all_gather", 1, 0, 80) == NONE
     assert copies_of("broadcast", 1, 0, 80) == NONE
     assert copies_of("all_to_all", 1, 0, 80) == Copies(before=80)
-
-
-def test_copies_add_up_op_by_op():
-    schedule = matmul_schedule(Matmul(6, 6, 6, "float64"), "3d", Grid(z=2, y=1, x=3))
-    choices, counted = parse_choices("own"), Counter()
-    for rank in range(schedule.grid.size):
-        place = schedule.place(rank)
-        for op in all_ops(schedule):
-            if isinstance(op, Communication):
-                counted[op.name] += copies(op, schedule, place, traffic(op, schedule, place, choices)).before
-    assert counted == {"gather A": 6 * 6 * 8, "gather B": 3 * 6 * 6 * 8 // 3 * 1, "scatter C": 0}

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +39,7 @@ def test_members_of_a_group_differ_along_its_axis_only_and_stand_in_its_order(gr
 def test_the_stride_is_the_distance_to_the_next_member(grid):
     for axis in AXES:
         for group in grid.groups(axis):
-            assert {after - before for before, after in zip(group, group[1:], strict=False)} <= {grid.stride(axis)}
+            assert {after - before for before, after in pairwise(group)} <= {grid.stride(axis)}
 
 
 def test_by_default_x_is_fastest_then_y_then_z_then_data():

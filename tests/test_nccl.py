@@ -36,7 +36,7 @@ class Patient:
     def done(self):
         if self._request.done():
             return True
-        while any([stream.step() for stream in list(self._cupy.streams.values())]):
+        while any(stream.step() for stream in list(self._cupy.streams.values())):
             pass
         return self._request.done()
 
@@ -76,7 +76,8 @@ def on_device(library, values, dtype="float32"):
 
 def finish(requests):
     for _ in range(1000):
-        if all([request.done() for request in requests]):
+        asked = [request.done() for request in requests]  # each of them, since asking starts a batch
+        if all(asked):
             return
     raise AssertionError("they wait for each other")
 
@@ -92,7 +93,9 @@ def test_a_ring_step_is_one_group_call_of_both_directions(cupy, library, size):
     assert cupy.cuda.nccl.groups == [], "nothing starts before somebody asks"
     finish(requests)
     assert cupy.cuda.nccl.groups == [["receive", "send"]] * size
-    assert [library.fetch(array).tolist() for array in received] == [[(i - 1) % size, 10 * ((i - 1) % size)] for i in range(size)]
+    assert [library.fetch(array).tolist() for array in received] == [
+        [(i - 1) % size, 10 * ((i - 1) % size)] for i in range(size)
+    ]
 
 
 def test_an_empty_message_still_waits_for_the_other_side(library):
@@ -115,8 +118,9 @@ def test_gathers_and_sums_of_equal_and_unequal_pieces_are_right(library, edges, 
         np.testing.assert_array_equal(library.fetch(whole), expected)
 
     pieces = [library.empty(stop - start, dtype) for start, stop in pairwise(edges)]
-    finish([rank.reduce_scatter(whole, edges, piece, blocking=True)
-            for rank, whole, piece in zip(ranks, [on_device(library, range(total), dtype) for _ in ranks], pieces, strict=True)])  # fmt: skip
+    summands = [on_device(library, range(total), dtype) for _ in ranks]
+    calls = zip(ranks, summands, pieces, strict=True)
+    finish([rank.reduce_scatter(summand, edges, piece, blocking=True) for rank, summand, piece in calls])
     sums = np.concatenate([library.fetch(piece) for piece in pieces])
     np.testing.assert_array_equal(sums, 3 * np.arange(total))
 
@@ -126,7 +130,9 @@ def test_the_other_collectives_are_right(library):
 
     def everyone(verb, *arguments):
         arrays = [on_device(library, [i, 2 * i + 1]) for i in range(3)]
-        finish([getattr(rank, verb)(array, *arguments, blocking=False) for rank, array in zip(ranks, arrays, strict=True)])
+        finish(
+            [getattr(rank, verb)(array, *arguments, blocking=False) for rank, array in zip(ranks, arrays, strict=True)]
+        )
         return [library.fetch(array).tolist() for array in arrays]
 
     assert everyone("all_reduce") == [[3, 9]] * 3

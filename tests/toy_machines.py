@@ -30,7 +30,8 @@ def device(*, peak=PEAK, memory=FREE, overhead=0.0, gemm=(), memory_rows=()):
 
 def star(hosts, *, bandwidth=BANDWIDTH, latency=LATENCY, cores=1, network=(), **given):
     """Hosts on one switch; a message between two of them takes two latencies and its bytes."""
-    topology = {"family": "star", "hosts": hosts, "bandwidth": bandwidth, "latency": latency, "cores": cores}
+    cables = {"bandwidth_bytes_per_second": bandwidth, "latency_seconds": latency}
+    topology = {"family": "star", "hosts": hosts, "cores": cores, **cables}
     measured = Network(transfer=tuple(network)) if network else None
     return Machine(name="star", topology=topology, device=device(**given), network=measured)
 
@@ -42,8 +43,8 @@ def leaf_spine(leaves, hosts_per_leaf, *, spines=1, bandwidth=BANDWIDTH, latency
         "leaves": leaves,
         "spines": spines,
         "hosts_per_leaf": hosts_per_leaf,
-        "bandwidth": bandwidth,
-        "latency": latency,
+        "bandwidth_bytes_per_second": bandwidth,
+        "latency_seconds": latency,
     }
     return Machine(name="leaf-spine", topology=topology, device=device(**given))
 

@@ -1,0 +1,99 @@
+"""Many runs in one launch: the ranks are started once and measure case after case.
+
+    python -m studies.batch CASES.json      (on every rank, started by `launch`)
+
+CASES.json lists, for each case, the shared flags, the flags of `run`, and the
+file that its record goes to.
+"""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from algorithms.errors import RunError
+from studies.experiment import Flags
+from studies.launch import launch
+from studies.results import Destinations
+from studies.run import RunFlags, run
+
+PROGRAM = ("-m", "studies.batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run: its flags, and where its record goes."""
+
+    flags: Flags
+    record: str
+    run_flags: RunFlags = field(default_factory=RunFlags)
+
+    def words(self) -> list[str]:
+        """The flags that are not the defaults, as words of a command line.
+
+        >>> Case(Flags(matmul="4,4,4", algorithm="3d", grid="z=2"), "", RunFlags(verify=True)).words()
+        ['--matmul', '4,4,4', '--algorithm', '3d', '--grid', 'z=2', '--verify']
+        """
+        given = {**asdict(self.flags), **asdict(self.run_flags)}
+        usual = {**asdict(Flags()), **asdict(RunFlags())}
+        files = {**given.pop("inputs"), **given.pop("outputs")}
+        words = [
+            word
+            for name, value in given.items()
+            if value != usual[name]
+            for word in ([_flag(name)] if value is True else [_flag(name), value])
+        ]
+        return words + [word for matrix, path in files.items() if path for word in (f"--{matrix.lower()}", path)]
+
+
+def measure(ranks: int, cases: Sequence[Case]) -> None:
+    """Run the cases on so many ranks, in order, each leaving its record.
+
+    Raises
+    ------
+    RunError : a case failed; its line is on stderr
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cases.json"
+        path.write_text(json.dumps([asdict(case) for case in cases]))
+        status = launch(ranks, [str(path)], program=PROGRAM)
+    if status:
+        raise RunError(f"{len(cases)} runs on {ranks} ranks ended with status {status}; the line above says why")
+
+
+def main(path: str) -> None:
+    """Run every case of the file on this rank."""
+    for number, fields in enumerate(json.loads(Path(path).read_text())):
+        case = Case(Flags(**fields["flags"]), fields["record"], RunFlags(**fields["run_flags"]))
+        with contextlib.redirect_stdout(io.StringIO()):
+            run(
+                case.flags,
+                case.run_flags,
+                destinations=Destinations(json=case.record),
+                command=["quadrille", "run", *case.words(), "--json", case.record],
+            )
+        _progress(number + 1)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _progress(done: int) -> None:
+    from runtime import world
+
+    if world.world().Get_rank() == 0 and done % 10 == 0:
+        print(f"{done} runs measured", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    from runtime.world import fail_all
+
+    try:
+        main(sys.argv[1])
+    except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks
+        fail_all(error)

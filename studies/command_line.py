@@ -1,0 +1,450 @@
+"""`quadrille`: the commands, and how they end.
+
+Every mistake of a user is one line on stderr and exit status 2, every failed run
+one line and 1, an interruption 130; a traceback is shown with --debug only.  On
+ranks the line and the end of all others come from `runtime.world`.  What a
+command needs is imported when it runs, so that `quadrille --help` answers at once.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from algorithms.errors import InputError, QuadrilleError
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+DEBUG = "QUADRILLE_DEBUG"
+LAUNCHABLE = ("run", "calibrate")
+"""The commands that ranks take part in."""
+INTERRUPTED = 130
+ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+
+app = typer.Typer(
+    name="quadrille",
+    help="Sharded matrix multiplication, written once: predicted by a simulator, measured on MPI ranks.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+study = typer.Typer(help="Questions asked of the simulator and of this machine.", rich_markup_mode=None)
+app.add_typer(study, name="study")
+
+
+# Flags that several commands take
+
+
+def flag(name: str, metavar: str, text: str) -> typer.models.OptionInfo:
+    """An option whose value is read as it was typed; the command parses it and says what is accepted."""
+    option: typer.models.OptionInfo = typer.Option(name, metavar=metavar, help=text)
+    return option
+
+
+def switch(name: str, text: str) -> typer.models.OptionInfo:
+    """An option that is given or not."""
+    option: typer.models.OptionInfo = typer.Option(name, help=text, show_default=False)
+    return option
+
+
+Sizes = Annotated[str, flag("--matmul", "M,K,N", "C (M x N) = A (M x K) B (K x N); needed.")]
+Algorithm = Annotated[str, flag("--algorithm", "NAME", "1d-column, 1d-row, cannon, summa, 2.5d, 3d or 4d.")]
+GridLengths = Annotated[str, flag("--grid", "AXIS=N,…", "Lengths of the axes data, z, y, x; others are 1.")]
+Order = Annotated[str, flag("--order", "AXIS,…", "Axes from the fastest to the slowest in the order of ranks.")]
+Dtype = Annotated[str, flag("--dtype", "NAME", "float64, float32; with cupy float16 and bfloat16.")]
+Passes = Annotated[str, flag("--passes", "NAME", "forward (C) or training (C, dA, dB).")]
+Gathered = Annotated[str, flag("--gathered", "NAME", "keep, or gather again, what a forward pass gathered.")]
+Panel = Annotated[str, flag("--panel", "W", "Columns that summa broadcasts at once.")]
+Overlap = Annotated[str, flag("--overlap", "LIST", "none, or a list of oar, ors, oag.")]
+Collectives = Annotated[str, flag("--collectives", "WHO", "own, own:NAME, library or auto.")]
+Threads = Annotated[str, flag("--threads", "T", "BLAS threads of a rank; by default its share of the cores.")]
+Machine = Annotated[str, flag("--machine", "NAME|FILE", "A machine file (.toml, or with a /) or a name.")]
+Settings = Annotated[list[str], flag("--set", "PATH=VALUE|xFACTOR", "What if; may be given several times.")]
+Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is stdout.")]
+Trace = Annotated[str, flag("--trace", "FILE", "Write a Chrome trace, for ui.perfetto.dev.")]
+TimelineFile = Annotated[str, flag("--timeline", "FILE", "Write the timeline, for the figure of compare.")]
+Backend = Annotated[str, flag("--backend", "NAME", "numpy or cupy.")]
+Carrier = Annotated[str, flag("--carrier", "NAME", "Of cupy's messages: auto, mpi or nccl.")]
+Seed = Annotated[str, flag("--seed", "S", "Of the generated operands.")]
+Operands = Annotated[str, flag("--operands", "KIND", "uniform or integers (whose sums are exact).")]
+FileA = Annotated[str, flag("--a", "FILE.npy", "Operand A.")]
+FileB = Annotated[str, flag("--b", "FILE.npy", "Operand B.")]
+FileDC = Annotated[str, flag("--dc", "FILE.npy", "Operand dC, in training.")]
+FileC = Annotated[str, flag("--c", "FILE.npy", "Where C is written.")]
+FileDA = Annotated[str, flag("--da", "FILE.npy", "Where dA is written.")]
+FileDB = Annotated[str, flag("--db", "FILE.npy", "Where dB is written.")]
+Warmups = Annotated[str, flag("--warmups", "N", "Runs before those that are measured.")]
+Repeats = Annotated[str, flag("--repeats", "N", "Runs that are measured.")]
+Verify = Annotated[bool, switch("--verify", "Check the result; exit status 1 if it is wrong.")]
+VerifyMethod = Annotated[str, flag("--verify-method", "NAME", "auto, serial or freivalds.")]
+
+ORDER = "x,y,z,data"
+
+
+# Commands
+
+
+@app.callback()
+def options(debug: Annotated[bool, switch("--debug", "Show where an error comes from.")] = False) -> None:
+    """Sharded matrix multiplication, written once: predicted by a simulator, measured on MPI ranks."""
+    if debug:
+        os.environ[DEBUG] = "1"
+
+
+@app.command(context_settings=ANYTHING, options_metavar="-n RANKS [LAUNCHER OPTIONS] COMMAND …")
+def launch(context: typer.Context) -> int:
+    """Start RANKS ranks of a command (run, calibrate) under the mpirun of the MPI that mpi4py loads."""
+    from studies import launch as launching
+
+    before, command = launching.split_launcher_options(context.args, LAUNCHABLE)
+    if "--help" in command:
+        return main(command)
+    ranks, launcher_options = take_ranks(before)
+    return launching.launch(ranks, command, launcher_options)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    matmul: Sizes = "",
+    algorithm: Algorithm = "4d",
+    grid: GridLengths = "x=1",
+    order: Order = ORDER,
+    dtype: Dtype = "float32",
+    passes: Passes = "forward",
+    gathered: Gathered = "again",
+    panel: Panel = "256",
+    overlap: Overlap = "none",
+    collectives: Collectives = "own",
+    backend: Backend = "numpy",
+    carrier: Carrier = "auto",
+    seed: Seed = "0",
+    operands: Operands = "uniform",
+    a: FileA = "",
+    b: FileB = "",
+    dc: FileDC = "",
+    c: FileC = "",
+    da: FileDA = "",
+    db: FileDB = "",
+    threads: Threads = "",
+    warmups: Warmups = "1",
+    repeats: Repeats = "5",
+    verify: Verify = False,
+    verify_method: VerifyMethod = "auto",
+    json: Json = "",
+    trace: Trace = "",
+    timeline: TimelineFile = "",
+) -> None:
+    """Measure a multiplication: as one rank, or as many under launch, mpirun or srun."""
+    from studies.experiment import Flags
+    from studies.results import Destinations
+    from studies.run import RunFlags
+    from studies.run import run as run_experiment
+
+    flags = Flags(
+        matmul=matmul,
+        algorithm=algorithm,
+        grid=grid,
+        order=order,
+        dtype=dtype,
+        passes=passes,
+        gathered=gathered,
+        panel=panel,
+        overlap=overlap,
+        collectives=collectives,
+        threads=threads,
+    )
+    run_flags = RunFlags(
+        backend=backend,
+        carrier=carrier,
+        seed=seed,
+        operands=operands,
+        inputs={"A": a, "B": b, "dC": dc},
+        outputs={"C": c, "dA": da, "dB": db},
+        warmups=warmups,
+        repeats=repeats,
+        verify=verify,
+        verify_method=verify_method,
+    )
+    run_experiment(flags, run_flags, destinations=Destinations(json, trace, timeline), command=context.obj)
+
+
+@app.command()
+def simulate(
+    context: typer.Context,
+    matmul: Sizes = "",
+    algorithm: Algorithm = "4d",
+    grid: GridLengths = "x=1",
+    order: Order = ORDER,
+    dtype: Dtype = "float32",
+    passes: Passes = "forward",
+    gathered: Gathered = "again",
+    panel: Panel = "256",
+    overlap: Overlap = "none",
+    collectives: Collectives = "own",
+    threads: Threads = "",
+    machine: Machine = "",
+    settings: Settings = [],  # noqa: B006 - typer copies it
+    json: Json = "",
+    trace: Trace = "",
+    timeline: TimelineFile = "",
+) -> None:
+    """Predict a multiplication on a machine."""
+    from studies.experiment import Flags
+    from studies.predict import predict
+    from studies.results import Destinations
+
+    flags = Flags(
+        matmul=matmul,
+        algorithm=algorithm,
+        grid=grid,
+        order=order,
+        dtype=dtype,
+        passes=passes,
+        gathered=gathered,
+        panel=panel,
+        overlap=overlap,
+        collectives=collectives,
+        threads=threads,
+    )
+    predict(flags, machine, settings, destinations=Destinations(json, trace, timeline), command=context.obj)
+
+
+@app.command()
+def schedule(
+    matmul: Sizes = "",
+    algorithm: Algorithm = "4d",
+    grid: GridLengths = "x=1",
+    order: Order = ORDER,
+    dtype: Dtype = "float32",
+    passes: Passes = "forward",
+    gathered: Gathered = "again",
+    panel: Panel = "256",
+    overlap: Overlap = "none",
+) -> None:
+    """Print a schedule: its tensors, then its lanes and ops."""
+    from studies.experiment import Flags, parse_experiment
+
+    flags = Flags(
+        matmul=matmul,
+        algorithm=algorithm,
+        grid=grid,
+        order=order,
+        dtype=dtype,
+        passes=passes,
+        gathered=gathered,
+        panel=panel,
+        overlap=overlap,
+    )
+    print(parse_experiment(flags).schedule())
+
+
+@app.command()
+def compare(
+    predicted: Annotated[str, typer.Argument(metavar="PREDICTED", help="A record, or a folder of records.")],
+    measured: Annotated[str, typer.Argument(metavar="MEASURED", help="A record, or a folder of records.")],
+    json: Json = "",
+    figure: Annotated[str, flag("--figure", "FILE", "Write a figure (.png, .svg, .pdf).")] = "",
+    timelines: Annotated[
+        tuple[str, str], flag("--timelines", "PREDICTED MEASURED", "Their timelines, for the figure.")
+    ] = ("", ""),
+) -> None:
+    """Compare predicted with measured, op by op."""
+    from studies.compare import compare as compare_records
+
+    given = timelines if any(timelines) else None
+    compare_records(predicted, measured, json=json or None, figure=figure or None, timelines=given)
+
+
+@app.command()
+def calibrate(
+    context: typer.Context,
+    out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
+    topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "How several hosts are wired.")] = "",
+    quick: Annotated[bool, switch("--quick", "Fewer points, for a first look.")] = False,
+) -> None:
+    """Measure this machine by microbenchmarks, on all ranks of launch, and write its machine file."""
+    if not out:
+        raise InputError("out is missing: --out FILE.toml is needed, or --out - for stdout")
+    from studies.calibrate import calibrate as calibrate_machine
+    from studies.site import start_world
+
+    start_world()
+    calibrate_machine(out, topology=topology or None, quick=quick, command=context.obj)
+
+
+@app.command()
+def machines(name: Annotated[str, typer.Argument(metavar="[NAME]", help="One of them only.")] = "") -> None:
+    """List the machines known by name, and the source of every number."""
+    from studies.machines import list_machines
+
+    list_machines(name)
+
+
+@app.command()
+def operands(
+    matmul: Sizes = "",
+    dtype: Dtype = "float32",
+    seed: Seed = "0",
+    operands: Operands = "uniform",
+    a: FileA = "",
+    b: FileB = "",
+    dc: FileDC = "",
+) -> None:
+    """Write to files the operands that run generates from the same seed."""
+    from studies.experiment import Flags, whole_number
+    from studies.operand_files import write_operands
+
+    chosen = whole_number(seed, "--seed", least=0)
+    write_operands(Flags(matmul=matmul, dtype=dtype), seed=chosen, kind=operands, paths={"A": a, "B": b, "dC": dc})
+
+
+@app.command()
+def bench(json: Json = "") -> None:
+    """Print the figures that the project must reach, measured here."""
+    from studies.bench import bench as print_figures
+
+    print_figures(json=json or None)
+
+
+# Studies
+
+
+@study.command("main-job")
+def main_job() -> None:
+    """Calibrate this machine, predict and run several multiplications, verify and compare them."""
+    from studies.main_job import main_job as do_main_job
+
+    do_main_job()
+
+
+@study.command("host-fidelity")
+def host_fidelity(
+    context: typer.Context,
+    seed: Seed = "0",
+    cases: Annotated[str, flag("--cases", "N", "How many multiplications are drawn.")] = "24",
+    machine: Annotated[str, flag("--machine", "FILE.toml", "Of this host; by default it is calibrated first.")] = "",
+    oversubscribed: Annotated[bool, typer.Option(help="Report 4 and 8 ranks too.")] = True,
+    json: Json = "",
+) -> None:
+    """How far off are predictions of this host, over cases drawn by the seed?"""
+    from studies.experiment import whole_number
+    from studies.host_fidelity import host_fidelity as measure_fidelity
+
+    measure_fidelity(
+        seed=whole_number(seed, "--seed", least=0),
+        cases=whole_number(cases, "--cases"),
+        json=json,
+        machine=machine,
+        oversubscribed=oversubscribed,
+        command=context.obj,
+    )
+
+
+# How it ends
+
+
+def take_ranks(words: Sequence[str]) -> tuple[int, list[str]]:
+    """The number of ranks among the words before a command, and the launcher's own options.
+
+    >>> take_ranks(["--map-by", "core", "-n", "8"])
+    (8, ['--map-by', 'core'])
+
+    Raises
+    ------
+    InputError : no `-n`, or no whole number after it
+    """
+    from studies.experiment import whole_number
+
+    for position, word in enumerate(words):
+        if word in ("-n", "-np", "--np"):
+            number = words[position + 1] if position + 1 < len(words) else ""
+            return whole_number(number, "-n"), [*words[:position], *words[position + 2 :]]
+    raise InputError("launch: the number of ranks is missing: quadrille launch -n RANKS [launcher options] COMMAND …")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status of the command line, this process's if not given."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if "--debug" in words:
+        words.remove("--debug")
+        os.environ[DEBUG] = "1"
+    try:
+        return invoke(words)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last place that can turn it into a line
+        return fail(error)
+
+
+def invoke(words: Sequence[str]) -> int:
+    """Exit status of a command that did not fail.
+
+    Raises
+    ------
+    InputError : a word that is no command or flag, a value that is missing
+    """
+    usage_error = typer.BadParameter.__mro__[1]  # of the click inside typer, or beside older ones
+    try:
+        status = app(list(words), prog_name="quadrille", standalone_mode=False, obj=["quadrille", *words])
+    except Exception as error:
+        if isinstance(error, usage_error):
+            raise InputError(usage_line(error)) from error
+        raise
+    return status if isinstance(status, int) else 0
+
+
+def usage_line(error: BaseException) -> str:
+    """What typer says of a wrong word, with the command that explains the right ones."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "quadrille"
+    text = error.format_message() if hasattr(error, "format_message") else str(error)
+    command = path.removeprefix("quadrille").strip()
+    return f"{command}: {text}".removeprefix(": ").rstrip(".") + f" (see {path} --help)"
+
+
+def fail(error: Exception) -> int:
+    """Says what went wrong, in one line, and gives the exit status; of several ranks, ends all."""
+    from runtime import world
+
+    debug = bool(os.environ.get(DEBUG))
+    communicator = world_of_several() if world.announced_size(os.environ) > 1 or "mpi4py.MPI" in sys.modules else None
+    if communicator is not None:
+        world.fail_all(error, communicator=communicator, debug=debug)
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    if is_first(os.environ):
+        hint = "" if isinstance(error, QuadrilleError) or debug else " (--debug shows where)"
+        print(world.failure_line(error, 0, 1) + hint, file=sys.stderr)
+    return error.exit_status if isinstance(error, QuadrilleError) else 1
+
+
+def world_of_several() -> "Intracomm | None":
+    """All ranks, if MPI shows that there are several."""
+    from runtime import world
+
+    try:
+        communicator = world.world()
+    except (ImportError, RuntimeError):  # no MPI library: each process is alone
+        return None
+    return communicator if communicator.size > 1 else None
+
+
+def is_first(environment: Mapping[str, str]) -> bool:
+    """Whether the launcher calls this process rank 0, or did not start it: of several alone, one speaks.
+
+    >>> is_first({}), is_first({"PMI_RANK": "0"}), is_first({"PMI_RANK": "3"})
+    (True, True, False)
+    """
+    from runtime.world import RANK_VARIABLES
+
+    return all(environment.get(name, "0") == "0" for name in RANK_VARIABLES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

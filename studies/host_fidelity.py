@@ -1,0 +1,272 @@
+"""`quadrille study host-fidelity`: how well calibration alone predicts whole multiplications on this host.
+
+Question: cases are drawn by a seed; each is predicted from the machine file,
+which saw microbenchmarks only, and measured.  How far off are the predictions?
+
+Cases with 1 and 2 ranks are judged (with 2 ranks those of 20 ms and more);
+shorter ones, and 4 and 8 ranks on fewer cores, are reported.  The error is
+shown raw and with the drift of the machine taken out by the reference kernels.
+"""
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import get_args
+
+import msgspec
+import numpy as np
+
+from algorithms import files
+from algorithms.machine import Machine, load_machine
+from algorithms.matmul import AlgorithmName, find_algorithm
+from algorithms.provenance import Provenance, provenance
+from algorithms.record import Record, load_record
+from algorithms.units import format_seconds
+from studies.batch import Case, measure
+from studies.comparison import Comparison, compare_records
+from studies.experiment import Flags, parse_experiment
+from studies.grids import grids
+from studies.launch import launch
+from studies.predict import prediction_of
+from studies.run import RunFlags
+
+SCHEMA = "quadrille/host-fidelity/1"
+LEAST, MOST = 256, 4096
+JUDGED_RANKS = (1, 2)
+REPORTED_RANKS = (4, 8)
+LEAST_JUDGED_SECONDS = {1: 0.0, 2: 0.020}
+LONG_SECONDS = 1.0
+"""A run predicted to take longer is repeated less often."""
+
+
+class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One case: what it was, and how far off its prediction."""
+
+    command: str
+    ranks: int
+    algorithm: str
+    passes: str
+    dtype: str
+    predicted: float
+    measured: float
+    spread: float | None
+    relative_error: float | None
+    relative_error_drift_removed: float | None
+    interval_holds_measurement: bool
+    judged: bool
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes of relative errors."""
+
+    cases: int
+    median: float
+    percentile_90: float
+    worst: float
+
+
+class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The judged cases of one number of ranks."""
+
+    raw: Summary
+    drift_removed: Summary | None
+    intervals_hold: float
+
+
+class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
+    """The study's result, as it is written."""
+
+    seed: int
+    machine: str
+    machine_sha256: str
+    cases: tuple[CaseResult, ...]
+    judged: dict[str, GroupSummary]
+    reported: dict[str, GroupSummary]
+    provenance: Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A case drawn by the seed."""
+
+    ranks: int
+    flags: Flags
+
+
+def host_fidelity(
+    *,
+    seed: int,
+    cases: int,
+    json: str = "",
+    machine: str = "",
+    oversubscribed: bool = True,
+    command: Sequence[str] = (),
+) -> Fidelity:
+    """Calibrate (unless a machine file is given), predict and measure the cases, and print the table.
+
+    Parameters
+    ----------
+    seed, cases : of the draw; as many again, divided by 4, are drawn for 4 and 8 ranks
+    json : where the result goes as well; `-` is stdout, and then no table is printed
+    machine : a machine file made by `calibrate` on this host
+    oversubscribed : whether 4 and 8 ranks are run too
+    """
+    if json:
+        files.check_writable(json)
+    drawn = draw(seed, cases, JUDGED_RANKS)
+    if oversubscribed:
+        drawn += draw(seed + 1, max(2, cases // 4), REPORTED_RANKS)
+    with tempfile.TemporaryDirectory() as folder:
+        found = machine or calibrated(folder)
+        results = run_cases(drawn, load_machine(found), Path(folder))
+        fidelity = _summed_up(seed, load_machine(found), results, provenance(list(command)))
+    if json:
+        files.write_json(json, fidelity, SCHEMA)
+    if json != files.STDOUT:
+        print(table(fidelity))
+    return fidelity
+
+
+def calibrated(folder: str, ranks: int = 2) -> str:
+    """A fresh machine file of this host, in `folder`."""
+    path = str(Path(folder) / "host.toml")
+    status = launch(ranks, ["calibrate", "--out", path])
+    if status:
+        sys.exit(status)
+    return path
+
+
+def draw(seed: int, cases: int, ranks: Sequence[int]) -> list[Drawn]:
+    """Cases spread over algorithms, passes, dtypes, sizes and numbers of ranks, the same for the same seed.
+
+    >>> draw(1, 3, (1, 2)) == draw(1, 3, (1, 2))
+    True
+    """
+    random = np.random.default_rng(seed)
+    return [_drawn(random, ranks[number % len(ranks)]) for number in range(cases)]
+
+
+def _drawn(random: np.random.Generator, ranks: int) -> Drawn:
+    names = [name for name in get_args(AlgorithmName) if grids(ranks, find_algorithm(name))]
+    algorithm = str(random.choice(names))
+    fitting = grids(ranks, find_algorithm(algorithm))
+    sizes = [round(LEAST * (MOST / LEAST) ** random.random()) for _ in "mkn"]
+    flags = Flags(
+        matmul=",".join(map(str, sizes)),
+        algorithm=algorithm,
+        grid=str(fitting[int(random.integers(len(fitting)))]),
+        dtype=str(random.choice(["float32", "float64"])),
+        passes=str(random.choice(["forward", "training"])),
+    )
+    return Drawn(ranks, flags)
+
+
+def run_cases(drawn: Sequence[Drawn], machine: Machine, folder: Path) -> list[CaseResult]:
+    """Predict all cases, then measure them, one launch for each number of ranks."""
+    predictions = [prediction_of(parse_experiment(case.flags), machine)[0] for case in drawn]
+    paths = [str(folder / f"measured-{number}.json") for number in range(len(drawn))]
+    for ranks in dict.fromkeys(case.ranks for case in drawn):
+        print(f"host-fidelity: measuring the cases of {ranks} ranks", file=sys.stderr, flush=True)
+        here = [number for number, case in enumerate(drawn) if case.ranks == ranks]
+        measure(ranks, [Case(drawn[i].flags, paths[i], _run_flags(predictions[i])) for i in here])
+    return [
+        _result(case, prediction, compare_records(prediction, load_record(path)))
+        for case, prediction, path in zip(drawn, predictions, paths, strict=True)
+    ]
+
+
+def _run_flags(prediction: Record) -> RunFlags:
+    repeats = 3 if prediction.seconds > LONG_SECONDS else 7 if prediction.seconds > LONG_SECONDS / 10 else 15
+    return RunFlags(warmups="1", repeats=str(repeats))
+
+
+def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResult:
+    times = comparison.seconds
+    least = LEAST_JUDGED_SECONDS.get(case.ranks)
+    return CaseResult(
+        command=" ".join(["quadrille", "launch", "-n", str(case.ranks), "run", *Case(case.flags, "").words()]),
+        ranks=case.ranks,
+        algorithm=prediction.algorithm,
+        passes=prediction.passes,
+        dtype=prediction.dtype,
+        predicted=times.predicted,
+        measured=times.measured,
+        spread=comparison.noise.spread,
+        relative_error=times.relative_error,
+        relative_error_drift_removed=times.relative_error_drift_removed,
+        interval_holds_measurement=comparison.noise.interval_holds_measurement,
+        judged=least is not None and times.measured >= least,
+    )
+
+
+def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], made: Provenance) -> Fidelity:
+    def groups(judged: bool) -> dict[str, GroupSummary]:
+        chosen = [result for result in results if result.judged == judged]
+        return {
+            str(ranks): _group([result for result in chosen if result.ranks == ranks])
+            for ranks in dict.fromkeys(result.ranks for result in chosen)
+        }
+
+    return Fidelity(
+        seed=seed,
+        machine=machine.name,
+        machine_sha256=machine.sha256,
+        cases=tuple(results),
+        judged=groups(True),
+        reported=groups(False),
+        provenance=made,
+    )
+
+
+def _group(results: Sequence[CaseResult]) -> GroupSummary:
+    raw = [abs(result.relative_error) for result in results if result.relative_error is not None]
+    without_drift = [
+        abs(result.relative_error_drift_removed)
+        for result in results
+        if result.relative_error_drift_removed is not None
+    ]
+    holding = sum(result.interval_holds_measurement for result in results) / len(results)
+    removed = summary(without_drift) if without_drift else None
+    return GroupSummary(raw=summary(raw), drift_removed=removed, intervals_hold=holding)
+
+
+def summary(errors: Sequence[float]) -> Summary:
+    """Median, 90th percentile and largest of sizes of errors."""
+    return Summary(
+        cases=len(errors),
+        median=median(errors),
+        percentile_90=float(np.percentile(errors, 90)),
+        worst=max(errors),
+    )
+
+
+def table(fidelity: Fidelity) -> str:
+    """The cases, then the summary, as text."""
+    lines = [f"{'predicted':>10} {'measured':>10} {'error':>7} {'no drift':>8} {'spread':>7}  case"]
+    for case in sorted(fidelity.cases, key=lambda case: (case.ranks, not case.judged)):
+        mark = "" if case.judged else "  (reported)"
+        lines.append(
+            f"{format_seconds(case.predicted):>10} {format_seconds(case.measured):>10} "
+            f"{_percent(case.relative_error):>7} {_percent(case.relative_error_drift_removed):>8} "
+            f"{_percent(case.spread, sign=False):>7}  {case.command.partition(' -n ')[2]}{mark}"
+        )
+    for name, groups in (("judged", fidelity.judged), ("reported", fidelity.reported)):
+        for ranks, group in groups.items():
+            lines.append(f"P={ranks} {name}: raw {_words(group.raw)}")
+            if group.drift_removed is not None:
+                lines.append(f"P={ranks} {name}: drift removed {_words(group.drift_removed)}")
+    return "\n".join(lines)
+
+
+def _words(found: Summary) -> str:
+    return (
+        f"median {found.median:.1%}, 90th percentile {found.percentile_90:.1%}, worst {found.worst:.1%} "
+        f"of {found.cases} cases"
+    )
+
+
+def _percent(value: float | None, *, sign: bool = True) -> str:
+    return "" if value is None else f"{value:+.1%}" if sign else f"{value:.1%}"

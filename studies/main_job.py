@@ -1,0 +1,173 @@
+"""`quadrille study main-job`, which is `make run`: from microbenchmarks to predicted beside measured.
+
+Question: does calibration alone predict what real ranks then take?
+
+It calibrates this machine, writes operands to files, predicts several sharded
+multiplications, runs each on real MPI ranks, verifies every result, and prints
+predicted beside measured time, in total and by kind of op.  All files stay in
+`out/main-job`, and every step prints the command that does it alone.
+"""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from algorithms.errors import RunError
+from algorithms.machine import Machine, load_machine
+from algorithms.record import load_record, save_record
+from algorithms.timeline_files import save_timeline
+from algorithms.units import format_seconds
+from runtime.operands import Matrix
+from studies.batch import Case, measure
+from studies.comparison import Comparison, compare_records
+from studies.experiment import Flags, parse_experiment
+from studies.launch import launch
+from studies.operand_files import write_operands
+from studies.predict import prediction_of
+from studies.run import RunFlags
+from studies.tables import percent, print_tables, table
+
+FOLDER = Path("out") / "main-job"
+CALIBRATION_RANKS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One multiplication of the main job; `files` says that its operands and its result are files."""
+
+    name: str
+    ranks: int
+    flags: Flags
+    files: bool = False
+
+
+JOBS = (
+    Job("4d-files", 2, Flags(matmul="2048,2048,2048", grid="z=2", dtype="float64"), files=True),
+    Job("4d-rows", 2, Flags(matmul="3000,1500,2000", grid="y=2", passes="training")),
+    Job("1d-column", 2, Flags(matmul="2048,2048,2048", algorithm="1d-column", grid="x=2", passes="training")),
+    Job("3d", 2, Flags(matmul="1999,1777,1555", algorithm="3d", grid="y=2", dtype="float64", passes="training")),
+    Job("summa", 2, Flags(matmul="2048,1024,2048", algorithm="summa", grid="x=2", dtype="float64")),
+    Job("4d-eight", 8, Flags(matmul="1536,1536,1536", grid="z=2,y=2,x=2", dtype="float64", passes="training")),
+    Job("cannon", 4, Flags(matmul="1500,1500,1500", algorithm="cannon", grid="z=2,x=2", dtype="float64")),
+)
+
+
+def main_job(folder: Path = FOLDER, jobs: Sequence[Job] = JOBS) -> list[Comparison]:
+    """Calibrate, predict, run, verify and compare; print the table.
+
+    Raises
+    ------
+    RunError : a rank failed, or a result did not verify
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = _calibrated(folder / "host.toml")
+    cases = [_case(folder, job) for job in jobs]
+    _write_operands(folder, jobs)
+    for job, case in zip(jobs, cases, strict=True):
+        _predict(folder, job, machine, case)
+    for ranks in dict.fromkeys(job.ranks for job in jobs):
+        chosen = [case for job, case in zip(jobs, cases, strict=True) if job.ranks == ranks]
+        for case in chosen:
+            _say("quadrille", "launch", "-n", str(ranks), "run", *case.words(), "--json", case.record)
+        measure(ranks, chosen)
+    comparisons = [_compare(folder, job, case) for job, case in zip(jobs, cases, strict=True)]
+    _print(jobs, comparisons, machine)
+    return comparisons
+
+
+def _say(*words: str) -> None:
+    print(shlex.join(words), file=sys.stderr, flush=True)
+
+
+def _calibrated(path: Path) -> Machine:
+    words = ["calibrate", "--out", str(path)]
+    _say("quadrille", "launch", "-n", str(CALIBRATION_RANKS), *words)
+    if status := launch(CALIBRATION_RANKS, words):
+        raise RunError(f"calibration ended with status {status}; the line above says why")
+    return load_machine(path)
+
+
+def _case(folder: Path, job: Job) -> Case:
+    """The run of a job, verified; results of file jobs are written beside their operands."""
+    inputs = {matrix: str(folder / f"{matrix}.npy") for matrix in ("A", "B")} if job.files else {}
+    outputs = {"C": str(folder / "C.npy")} if job.files else {}
+    run_flags = RunFlags(inputs=inputs, outputs=outputs, verify=True)  # type: ignore[arg-type]
+    return Case(job.flags, str(folder / f"{job.name}.measured.json"), run_flags)
+
+
+def _write_operands(folder: Path, jobs: Sequence[Job]) -> None:
+    """The operands of jobs that read files: real input, not made by the ranks."""
+    for job in jobs:
+        if job.files:
+            paths: dict[Matrix, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy"), "dC": ""}
+            flags = ("--matmul", job.flags.matmul, "--dtype", job.flags.dtype, "--a", paths["A"], "--b", paths["B"])
+            _say("quadrille", "operands", *flags, "--seed", "1")
+            write_operands(Flags(matmul=job.flags.matmul, dtype=job.flags.dtype), seed=1, kind="uniform", paths=paths)
+
+
+def _predict(folder: Path, job: Job, machine: Machine, case: Case) -> None:
+    words = Case(job.flags, "").words()
+    path = folder / f"{job.name}.predicted.json"
+    command = ["quadrille", "simulate", *words, "--machine", str(folder / "host.toml"), "--json", str(path)]
+    _say(*command)
+    made, timeline = prediction_of(parse_experiment(case.flags), machine, command)
+    save_record(made, path)
+    save_timeline(timeline, folder / f"{job.name}.predicted.timeline.json")
+
+
+def _compare(folder: Path, job: Job, case: Case) -> Comparison:
+    predicted, measured = load_record(folder / f"{job.name}.predicted.json"), load_record(case.record)
+    if measured.verified is None or not measured.verified.ok:
+        raise RunError(f"{case.record}: the result did not verify")
+    return compare_records(predicted, measured)
+
+
+def _print(jobs: Sequence[Job], comparisons: Sequence[Comparison], machine: Machine) -> None:
+    columns = ("multiplication", "P", "op", "predicted", "measured", "error", "drift removed", "spread")
+    sections = [list(_rows(job, comparison)) for job, comparison in zip(jobs, comparisons, strict=True)]
+    print_tables(table("Predicted from microbenchmarks, measured on MPI ranks, verified", columns, *sections, names=3))
+    errors = [
+        abs(comparison.seconds.relative_error)
+        for job, comparison in zip(jobs, comparisons, strict=True)
+        if job.ranks <= 2 and comparison.seconds.relative_error is not None
+    ]
+    print(f"median error of the {len(errors)} multiplications on 2 ranks: {percent(median(errors), signed=False)}")
+    print(f"files: {FOLDER}; machine file: {FOLDER / 'host.toml'}")
+    for warning in machine.fit.warnings if machine.fit is not None else ():
+        print(f"calibration: {warning}")
+
+
+def _rows(job: Job, comparison: Comparison) -> list[tuple[str, ...]]:
+    times = comparison.seconds
+    title = f"{job.flags.algorithm} {job.flags.matmul.replace(',', 'x')} {job.flags.dtype} {job.flags.passes}"
+    rows: list[tuple[str, ...]] = [
+        (
+            title,
+            str(job.ranks),
+            "total",
+            format_seconds(times.predicted),
+            format_seconds(times.measured),
+            percent(times.relative_error),
+            percent(times.relative_error_drift_removed),
+            percent(comparison.noise.spread, signed=False),
+        )
+    ]
+    for kind in comparison.kinds:
+        if max(kind.seconds.predicted, kind.seconds.measured) < times.measured / 1000:
+            continue
+        rows.append(
+            (
+                "",
+                "",
+                kind.kind,
+                format_seconds(kind.seconds.predicted),
+                format_seconds(kind.seconds.measured),
+                percent(kind.seconds.relative_error),
+                percent(kind.seconds.relative_error_drift_removed),
+                percent(kind.seconds.spread, signed=False),
+            )
+        )
+    return rows

@@ -1,0 +1,232 @@
+"""What a scaling study found, and how it is shown: table, CSV, figure, JSON."""
+
+import csv as comma_separated
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from algorithms import files
+from algorithms.errors import InputError
+from algorithms.grid import DEFAULT_ORDER, Axis, Grid
+from algorithms.matmul import Gathered
+from algorithms.ops import OverlapName
+from algorithms.provenance import Provenance
+from algorithms.record import MachineName, Matmul
+from algorithms.units import format_bytes
+from studies import figures
+from studies.tables import milliseconds, percent, print_tables, table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from rich.console import Group
+
+SCHEMA = "quadrille/scaling/1"
+CSV_COLUMNS = (
+    "gpus",
+    "algorithm",
+    "grid",
+    "m",
+    "k",
+    "n",
+    "closed_form_place",
+    "closed_form_seconds",
+    "closed_form_compute_seconds",
+    "seconds",
+    "flops_per_second_per_gpu",
+    "efficiency",
+    "exposed_seconds",
+    "fraction_of_peak",
+    "peak_bytes_per_rank_max",
+    "bytes_sent_per_rank_max",
+    "extrapolated",
+)
+COLOUR, CLOSED_FORM_COLOUR, IDEAL_COLOUR = "#0072b2", "#e69f00", "#777777"
+
+Count = Annotated[int, Meta(gt=0)]
+Amount = Annotated[float, Meta(ge=0)]
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One grid on so many GPUs, simulated.
+
+    `closed_form_place` is 1 for the grid that the closed form takes for the
+    fastest; `exposed_seconds` is a mean over ranks; `fraction_of_peak` is null
+    where the machine gives no peak for the dtype.
+    """
+
+    gpus: Count
+    algorithm: str
+    grid: dict[Axis, Count]
+    m: Count
+    k: Count
+    n: Count
+    closed_form_place: Count
+    closed_form_seconds: Amount
+    closed_form_compute_seconds: Amount
+    seconds: Amount
+    flops_per_second_per_gpu: Amount
+    efficiency: Amount
+    exposed_seconds: Amount
+    fraction_of_peak: Amount | None = None
+    peak_bytes_per_rank_max: Annotated[int, Meta(ge=0)]
+    bytes_sent_per_rank_max: Annotated[int, Meta(ge=0)]
+    extrapolated: bool
+
+
+class Ranked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One grid on so many GPUs by the closed form, and whether it fits in memory."""
+
+    gpus: Count
+    algorithm: str
+    grid: dict[Axis, Count]
+    closed_form_seconds: Amount
+    peak_bytes_per_rank_max: Annotated[int, Meta(ge=0)]
+    fits: bool
+
+
+class Scaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The answer: `runs` fastest first for each number of GPUs, `ranked` in the order of the closed form.
+
+    `threads` is null where each rank has its share of its host's cores.
+    """
+
+    kind: Literal["weak", "strong"]
+    machine: MachineName
+    matmul: Matmul
+    dtype: str
+    passes: str
+    algorithms: tuple[str, ...]
+    order: tuple[Axis, ...]
+    overlap: tuple[OverlapName, ...]
+    gathered: Gathered
+    collectives: str
+    panel: Count
+    threads: Count | None = None
+    runs: tuple[Run, ...]
+    ranked: tuple[Ranked, ...]
+    remarks: tuple[str, ...] = ()
+    provenance: Provenance | None = None
+
+    @property
+    def best(self) -> tuple[Run, ...]:
+        """The fastest run on each number of GPUs."""
+        return tuple(next(runs) for _, runs in groupby(self.runs, key=lambda run: run.gpus))
+
+
+def check_outputs(json: str | None, csv: str | None, plot: str | None) -> None:
+    """Raises InputError if one of these files could not be written; to be asked before the work."""
+    if json == csv == files.STDOUT:
+        raise InputError("--json - and --csv -: only one of them can go to stdout")
+    for path in (json, csv):
+        if path is not None:
+            files.check_writable(path)
+    if plot is not None:
+        figures.check_figure_path(plot)
+
+
+def write_outputs(found: Scaling, json: str | None, csv: str | None, plot: str | None) -> None:
+    """Writes the files asked for and, unless one of them goes to stdout, prints the table."""
+    if plot is not None:
+        draw(found, plot)
+    if csv is not None:
+        files.write_text(csv, csv_text(found))
+    if json is not None:
+        files.write_json(json, found, SCHEMA)
+    if files.STDOUT not in (json, csv):
+        print_tables(scaling_table(found))
+
+
+def scaling_table(found: Scaling) -> "Group":
+    """Runs by number of GPUs, the fastest first."""
+    several = len(found.algorithms) > 1
+    columns = ["gpus", *(["algorithm"] if several else []), "grid", "closed form", "simulated", "efficiency"]
+    columns += ["exposed", "of peak", "memory"]
+    sections = [[_cells(run, several) for run in runs] for _, runs in groupby(found.runs, key=lambda run: run.gpus)]
+    return table(_title(found), columns, *sections, names=3 if several else 2)
+
+
+def _title(found: Scaling) -> str:
+    m, k, n = found.matmul.m, found.matmul.k, found.matmul.n
+    rows = f"{m} for each GPU" if found.kind == "weak" else f"{m}"
+    what = f"m={rows}, k={k}, n={n}, {found.dtype}, {found.passes}"
+    return f"{found.kind} scaling of {', '.join(found.algorithms)} on {found.machine.name}, predicted: {what}"
+
+
+def _cells(run: Run, several: bool) -> Sequence[str]:
+    return (
+        str(run.gpus),
+        *((run.algorithm,) if several else ()),
+        _grid(run),
+        milliseconds(run.closed_form_seconds),
+        milliseconds(run.seconds),
+        percent(run.efficiency, signed=False),
+        milliseconds(run.exposed_seconds),
+        percent(run.fraction_of_peak, signed=False),
+        format_bytes(run.peak_bytes_per_rank_max),
+    )
+
+
+def csv_text(found: Scaling) -> str:
+    """Every run as a line, under the names of the columns; times in seconds."""
+    text = StringIO()
+    writer = comma_separated.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    writer.writerows(list(_values(run)) for run in found.runs)
+    return text.getvalue()
+
+
+def _values(run: Run) -> Iterator[object]:
+    for column in CSV_COLUMNS:
+        value = getattr(run, column)
+        if column == "grid":
+            yield _grid(run)
+        elif isinstance(value, bool):
+            yield str(value).lower()
+        else:
+            yield "" if value is None else value
+
+
+def _grid(run: Run) -> str:
+    return str(Grid(**run.grid, order=DEFAULT_ORDER))
+
+
+def draw(found: Scaling, path: str) -> None:
+    """Writes the figure: seconds and efficiency of the fastest run by number of GPUs."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    best = found.best
+    gpus = [run.gpus for run in best]
+    ideal = [_ideal_seconds(found, best[0], run) for run in best]
+    left.plot(gpus, ideal, color=IDEAL_COLOUR, linestyle=":", label="ideal")
+    closed = [run.closed_form_seconds for run in best]
+    left.plot(gpus, closed, color=CLOSED_FORM_COLOUR, marker="x", linestyle="--", label="closed form")
+    left.plot(gpus, [run.seconds for run in best], color=COLOUR, marker="o", label="simulated")
+    left.set_yscale("log")
+    left.set_ylabel("time [s]")
+    left.legend(fontsize=8)
+    right.plot(gpus, [100 * run.efficiency for run in best], color=COLOUR, marker="o")
+    right.set_ylim(0, 105 * max(1.0, *(run.efficiency for run in best)))
+    right.set_ylabel("efficiency [%]")
+    for axis in (left, right):
+        _number_gpus(axis, gpus)
+    figure.suptitle(_title(found), fontsize=9)
+    figures.write_figure(figure, path)
+
+
+def _number_gpus(axis: "Axes", gpus: list[int]) -> None:
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(gpus, [str(one) for one in gpus])
+    axis.minorticks_off()
+    axis.set_xlabel("GPUs")
+    axis.grid(alpha=0.3)
+
+
+def _ideal_seconds(found: Scaling, first: Run, run: Run) -> float:
+    """Seconds at the efficiency of the first run."""
+    return first.seconds if found.kind == "weak" else first.seconds * first.gpus / run.gpus

@@ -1,0 +1,144 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from algorithms.record import load_record
+from algorithms.timeline_files import load_timeline
+from studies.experiment import Flags, parse_experiment
+from studies.machines import find_machine
+from studies.predict import prediction_of, share_of_cores
+from tests.quadrille import HOST, called
+
+WORDS = ["simulate", "--matmul", "307,211,101", "--algorithm", "4d", "--grid", "z=2,x=2", "--passes", "training"]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    path = tmp_path / "toy.toml"
+    path.write_text(HOST)
+    return path
+
+
+def without_provenance(path):
+    return {key: value for key, value in json.loads(path.read_text()).items() if key != "provenance"}
+
+
+def test_a_prediction_is_a_record_of_what_was_asked(capsys, tmp_path, machine):
+    path = tmp_path / "predicted.json"
+    ended = called(capsys, *WORDS, "--machine", machine, "--overlap", "ors,oar", "--order", "z,x", "--json", path)
+    assert ended.status == 0, ended.err
+    record = load_record(path)
+    assert (record.kind, record.ranks, record.grid["z"], record.backend) == ("predicted", 4, 2, "numpy")
+    assert record.options.overlap == ("oar", "ors")
+    assert record.order == ("z", "x", "y", "data")
+    assert record.machine.name == "toy" and record.machine.sha256 == find_machine(str(machine)).sha256
+    assert record.provenance.command.startswith("quadrille simulate --matmul 307,211,101")
+    assert record.reference.gemm_seconds == (1e-3,)
+    assert record.verified is None
+    assert 0 < record.seconds_low <= record.seconds <= record.seconds_high
+    assert record.seconds >= record.flops_per_rank_max / 1.6e11
+
+
+def test_the_same_command_gives_the_same_files_but_for_provenance(capsys, tmp_path, machine):
+    paths = [[tmp_path / f"{name}{time}.json" for name in ("record", "trace", "timeline")] for time in (1, 2)]
+    for record, trace, timeline in paths:
+        words = ["--machine", machine, "--json", record, "--trace", trace, "--timeline", timeline]
+        assert called(capsys, *WORDS, *words).status == 0
+    for one, other in zip(*paths, strict=True):
+        first, second = without_provenance(one), without_provenance(other)
+        for content in (first, second):
+            content.get("otherData", {}).pop("provenance", None)
+        assert first == second
+
+
+def test_a_prediction_and_its_timeline_have_one_makespan(capsys, tmp_path, machine):
+    record, timeline = tmp_path / "record.json", tmp_path / "timeline.json"
+    called(capsys, *WORDS, "--machine", machine, "--json", record, "--timeline", timeline)
+    assert load_timeline(timeline).makespan == pytest.approx(load_record(record).seconds)
+    assert load_timeline(timeline).kind == "predicted"
+
+
+def test_json_to_stdout_is_nothing_but_the_record(capsys, machine):
+    ended = called(capsys, *WORDS, "--machine", machine, "--json", "-")
+    assert json.loads(ended.out)["schema"] == "quadrille/record/1"
+
+
+def test_the_table_shows_every_op_and_the_total(capsys, tmp_path, machine):
+    ended = called(capsys, *WORDS, "--machine", machine, "--json", tmp_path / "record.json")
+    record = load_record(tmp_path / "record.json")
+    assert all(f"\n{op.name} " in ended.out for op in record.ops)
+    assert "\ntotal: " in ended.out and "90 % interval" in ended.out
+
+
+def test_parts_of_an_op_add_up_to_its_seconds_and_waiting(capsys, tmp_path, machine):
+    called(capsys, *WORDS, "--machine", machine, "--json", tmp_path / "record.json")
+    for op in load_record(tmp_path / "record.json").ops:
+        assert sum(op.seconds_by_part.values()) == pytest.approx(op.seconds + op.waiting_seconds)
+
+
+def test_a_machine_by_name_is_as_large_as_the_grid_and_what_if_changes_it(capsys, tmp_path):
+    seconds = []
+    for settings in ([], ["--set", "device.peak_flops_per_second=x4", "--set", "device.overhead_seconds=x0.25"]):
+        path = tmp_path / "record.json"
+        words = ["simulate", "--matmul", "8192,8192,8192", "--dtype", "bfloat16", "--grid", "x=4", "--json", path]
+        ended = called(capsys, *words, "--machine", "perlmutter", *settings)
+        assert ended.status == 0, ended.err
+        seconds.append(load_record(path).seconds)
+    assert seconds[0] / seconds[1] == pytest.approx(4, rel=0.05)
+    assert find_machine("perlmutter", gpus=4).topology["gpus"] == 4
+
+
+def test_ops_outside_what_was_measured_are_marked(capsys, machine):
+    assert "extrapolated" in called(capsys, *WORDS, "--machine", machine).out
+
+
+def test_remarks_go_to_stderr_and_do_not_fail(capsys, machine):
+    words = ["simulate", "--matmul", "60000,60000,60000", "--algorithm", "cannon", "--overlap", "oar"]
+    ended = called(capsys, *words, "--machine", machine)
+    assert ended.status == 0
+    first, second = ended.err.splitlines()
+    assert "--overlap oar changes nothing: cannon, forward, has no such communication" in first
+    assert "and a device of toy has 7.45 GiB: it would not fit" in second
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "grid", "passes", "expected"),
+    [("3d", "z=2,x=2", "forward", True), ("summa", "z=2,x=2", "forward", True), ("cannon", "z=2,x=2", "forward", True)]
+    + [("3d", "z=2,x=2", "training", False), ("4d", "z=2,x=2", "forward", False), ("2.5d", "y=2", "forward", False)],
+)
+def test_the_lower_bound_is_given_where_it_holds(machine, algorithm, grid, passes, expected):
+    flags = Flags(matmul="64,64,64", algorithm=algorithm, grid=grid, passes=passes)
+    record, _ = prediction_of(parse_experiment(flags), find_machine(str(machine)))
+    assert (record.bytes_lower_bound_per_rank is not None) == expected
+    if expected:
+        assert record.bytes_sent_per_rank_max >= record.bytes_lower_bound_per_rank
+
+
+def test_collectives_are_named_and_groups_of_one_have_no_algorithm(machine):
+    flags = Flags(matmul="64,64,64", algorithm="4d", grid="z=2", collectives="library")
+    record, _ = prediction_of(parse_experiment(flags), find_machine(str(machine)))
+    by_name = {op.name: op.algorithm for op in record.ops}
+    assert by_name == {"gather B": "library (as ring)", "multiply C": None, "sum C": None}
+
+
+def test_threads_default_to_the_share_of_the_host_s_cores(machine):
+    toy = find_machine(str(machine))
+    assert [share_of_cores(toy, ranks) for ranks in (1, 2, 3, 8)] == [2, 1, 1, 1]
+    flags = Flags(matmul="64,64,64")
+    assert prediction_of(parse_experiment(flags), toy)[0].options.threads == 2
+    assert prediction_of(parse_experiment(replace(flags, threads="1")), toy)[0].options.threads == 1
+
+
+def test_a_topology_file_is_found_beside_the_machine_file(capsys, tmp_path):
+    import networkx as nx
+
+    from topologies.star import star
+
+    net = nx.node_link_data(star(4, bandwidth=1e9, latency=1e-6), edges="edges")
+    (tmp_path / "net.json").write_text(json.dumps(net, default=lambda number: np.asarray(number).tolist()))
+    text = HOST.replace('family = "host"\ncores = 2\n', 'file = "net.json"\n').partition("[host]")[0]
+    (tmp_path / "wired.toml").write_text(text)
+    ended = called(capsys, *WORDS, "--machine", tmp_path / "wired.toml")
+    assert ended.status == 0, ended.err

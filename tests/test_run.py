@@ -1,0 +1,214 @@
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from algorithms.choices import Choices
+from algorithms.errors import InputError
+from algorithms.grid import Grid
+from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.record import load_record
+from algorithms.storage import storage
+from algorithms.timeline_files import load_timeline
+from algorithms.volumes import volumes
+from runtime.arrays import NumpyLibrary
+from runtime.world import Host
+from studies import site
+from studies.experiment import Flags, check_ranks, fitting_grids, parse_experiment
+from studies.records import mean_over_ranks
+from studies.run import RunFlags, choose, parse_plan
+from studies.site import Room, Site, check_memory, check_rooms
+from tests.quadrille import ROOT, quadrille
+
+SIZES = "61,47,53"
+mpi = pytest.mark.mpi
+
+
+@pytest.fixture(scope="module")
+def operands(tmp_path_factory):
+    """Whole-number operands in files, written by `quadrille operands`."""
+    folder = tmp_path_factory.mktemp("operands")
+    names = [word for flag in ("a", "b", "dc") for word in (f"--{flag}", folder / f"{flag}.npy")]
+    words = ["operands", "--matmul", SIZES, "--dtype", "float64", "--operands", "integers", "--seed", "5", *names]
+    ended = quadrille(*words)
+    assert (ended.status, ended.err) == (0, "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(operands):
+    """A forward pass on one rank, from files to files."""
+    files = ["--a", operands / "a.npy", "--b", operands / "b.npy", "--c", operands / "alone.npy"]
+    outputs = ["--json", operands / "alone.json", "--trace", operands / "trace.json", "--timeline", operands / "t.json"]
+    words = ["run", "--matmul", SIZES, "--dtype", "float64", "--algorithm", "summa", "--panel", "20", "--repeats", "3"]
+    return quadrille(*words, "--threads", "1", "--verify", *files, *outputs)
+
+
+@pytest.fixture(scope="module")
+def together(operands):
+    """A training step on four ranks, from files to files."""
+    names = [word for flag in ("a", "b", "dc") for word in (f"--{flag}", operands / f"{flag}.npy")]
+    names += [word for flag in ("c", "da", "db") for word in (f"--{flag}", operands / f"together-{flag}.npy")]
+    words = ["run", "--matmul", SIZES, "--dtype", "float64", "--passes", "training", "--grid", "z=2,y=2", "--verify"]
+    words += ["--warmups", "0", "--repeats", "2", "--json", operands / "together.json", *names]
+    return quadrille("launch", "-n", "4", *words)
+
+
+def test_generated_operands_are_the_same_in_files_of_any_run(operands, tmp_path):
+    words = ["operands", "--matmul", SIZES, "--dtype", "float64", "--operands", "integers", "--a", tmp_path / "a.npy"]
+    assert quadrille(*words, "--seed", "5").status == 0
+    again = np.load(tmp_path / "a.npy")
+    np.testing.assert_array_equal(again, np.load(operands / "a.npy"))
+    assert again.shape == (61, 47) and again.dtype == np.float64
+    assert quadrille(*words, "--seed", "6").status == 0
+    assert (np.load(tmp_path / "a.npy") != again).any()
+
+
+def test_one_rank_alone_multiplies_files(operands, alone):
+    assert alone.status == 0, alone.err
+    expected = np.load(operands / "a.npy") @ np.load(operands / "b.npy")
+    np.testing.assert_array_equal(np.load(operands / "alone.npy"), expected)
+
+
+def test_a_measured_record_says_what_ran_and_how_long_it_took(operands, alone):
+    record = load_record(operands / "alone.json")
+    assert (record.kind, record.algorithm, record.ranks, record.repeats, record.warmups) == ("measured", "summa", 1, 3, 1)
+    assert record.options.threads == 1 and record.options.panel == 20
+    assert record.seconds == sorted(record.seconds_of_repeats)[1]
+    assert record.seconds_low <= record.seconds <= record.seconds_high
+    assert len(record.reference.gemm_seconds) == len(record.reference.copy_seconds) == 3
+    assert record.verified.ok and record.verified.method == "serial"
+    assert record.verified.max_error <= record.verified.bound
+    assert record.provenance.command.startswith("quadrille run --matmul 61,47,53")
+    assert {op.name: op.count for op in record.ops} == {
+        "zero C": 1,
+        "send A panel": 3,
+        "send B panel": 3,
+        "multiply C": 3,
+    }
+    assert all(len(op.seconds_of_repeats) == 3 for op in record.ops)
+
+
+def test_the_timeline_kept_is_that_of_the_median_repeat(operands, alone):
+    record, timeline = load_record(operands / "alone.json"), load_timeline(operands / "t.json")
+    assert timeline.makespan == pytest.approx(record.seconds)
+    assert (timeline.kind, timeline.ranks) == ("measured", 1)
+    names = {event["name"] for event in json.loads((operands / "trace.json").read_text())["traceEvents"]}
+    assert {"multiply C", "process_name"} <= names
+
+
+def test_the_table_of_a_run_shows_ops_total_and_verdict(alone):
+    for text in ("measured: summa, forward, m=61 k=47 n=53 float64", "\nmultiply C ", "\ntotal: ", "\nverified: "):
+        assert text in alone.out
+
+
+@mpi
+def test_ranks_write_all_three_products_bit_for_bit(operands, together):
+    assert together.status == 0, together.err
+    a, b, dc = (np.load(operands / f"{name}.npy") for name in ("a", "b", "dc"))
+    for name, expected in {"c": a @ b, "da": dc @ b.T, "db": a.T @ dc}.items():
+        np.testing.assert_array_equal(np.load(operands / f"together-{name}.npy"), expected)
+
+
+@mpi
+def test_counted_bytes_are_those_of_the_schedule(operands, together):
+    record = load_record(operands / "together.json")
+    schedule = matmul_schedule(Matmul(61, 47, 53, "float64", "training"), "4d", Grid(z=2, y=2))
+    expected = volumes(schedule, Choices())
+    assert record.bytes_sent_per_rank_max == expected.sent_per_rank_max
+    assert record.bytes_sent_total == expected.sent_total == sum(op.bytes_sent_total for op in record.ops)
+    assert record.bytes_lower_bound_per_rank is None
+
+
+@mpi
+def test_rank_0_alone_speaks_and_nothing_hidden_is_left(operands, together):
+    assert together.out.count("measured: 4d") == 1
+    assert together.err == ""
+    assert not [path for path in operands.iterdir() if path.name.startswith(".")]
+
+
+@mpi
+def test_a_wrong_number_of_ranks_is_told_which_grids_would_fit():
+    ended = quadrille("launch", "-n", "2", "run", "--matmul", SIZES, "--algorithm", "3d", "--grid", "x=3")
+    assert ended.status == 2
+    assert "ranks=2, but the grid x=3 has 3: start 3 ranks (quadrille launch -n 3 …)" in ended.line
+    assert "or give a --grid of 2 for 3d: x=2; y=2; z=2" in ended.line
+
+
+@mpi
+def test_nan_in_the_data_fails_with_status_1_and_writes_no_matrix(tmp_path):
+    a = np.ones((61, 47), np.float32)
+    a[50, 3] = np.nan
+    np.save(tmp_path / "a.npy", a)
+    files = ["--a", tmp_path / "a.npy", "--c", tmp_path / "c.npy", "--json", tmp_path / "record.json"]
+    ended = quadrille("launch", "-n", "2", "run", "--matmul", SIZES, "--grid", "z=2", "--verify", *files)
+    assert ended.status == 1
+    assert "A holds nan at row 50, column 3" in ended.line and "no matrix was written" in ended.line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "record.json"]
+    verified = load_record(tmp_path / "record.json").verified
+    assert not verified.ok and verified.max_error is None and "nan" in verified.reason
+
+
+@pytest.mark.parametrize(("algorithm", "ranks"), [("cannon", 6), ("cannon", 9), ("1d-row", 5), ("4d", 12), ("2.5d", 8)])
+def test_every_grid_that_is_said_to_fit_is_accepted(algorithm, ranks):
+    grids = fitting_grids(parse_experiment(Flags(matmul=SIZES, algorithm=algorithm)).algorithm, ranks)
+    for grid in grids:
+        experiment = parse_experiment(Flags(matmul=SIZES, algorithm=algorithm, grid=str(grid)))
+        check_ranks(experiment, ranks)
+    assert bool(grids) == ((algorithm, ranks) != ("cannon", 6))
+
+
+def test_ranks_of_one_host_share_its_memory():
+    rooms = [Room("host a", 6, 10), Room("host b", 6, 10), Room("host a", 5, 11)]
+    with pytest.raises(InputError, match=r"2 ranks on host a need 11 B \(11 bytes\) and 10 B \(10 bytes\)"):
+        check_rooms(rooms)
+    check_rooms([Room("host a", 6, 12), Room("host a", 5, 11), Room("host a", 5, None)][:2])
+
+
+def test_what_does_not_fit_is_refused_before_it_is_allocated(monkeypatch):
+    monkeypatch.setattr(site, "bytes_available", lambda: 10**9)
+    schedule = matmul_schedule(Matmul(10**6, 10**6, 10**6), "3d", Grid())
+    communicator = SimpleNamespace(rank=0, allgather=lambda value: [value])
+    here = Site(communicator, Host("here", (0,), 2), NumpyLibrary(), 1)
+    kept = storage(schedule, schedule.place(0), Choices()).bytes
+    assert kept >= 3 * 4 * 10**12
+    with pytest.raises(InputError, match="memory: the 1 ranks on host here need .* and 954 MiB .* are available"):
+        check_memory(schedule, Choices(), here)
+
+
+def test_verification_is_serial_while_each_rank_s_share_is_small():
+    def method(size, grid, checked="auto"):
+        experiment = parse_experiment(Flags(matmul=f"{size},{size},{size}", algorithm="4d", grid=grid))
+        return choose(checked, experiment, experiment.schedule())
+
+    assert method(4096, "x=1") == "serial"
+    assert method(8192, "x=1") == "freivalds"
+    assert method(8192, "x=8") == "serial"
+    assert method(8192, "y=8") == "freivalds"  # each of the eight checks the same C
+    assert method(8192, "x=1", "serial") == "serial"
+
+
+def test_a_plan_takes_files_of_gradients_in_training_only():
+    forward = parse_experiment(Flags(matmul=SIZES))
+    training = parse_experiment(Flags(matmul=SIZES, passes="training"))
+    for flags in (RunFlags(inputs={"dC": "dc.npy"}), RunFlags(outputs={"dA": "da.npy"})):
+        with pytest.raises(InputError, match="a forward pass has no d[AC]; give --passes training"):
+            parse_plan(flags, forward)
+        parse_plan(flags, training)
+
+
+def test_reference_kernels_are_means_over_ranks_for_each_repeat():
+    ranks = [[(1.0, 2.0, 3.0), (5.0, 5.0, 5.0)], [(3.0, 2.0, 1.0), (7.0, 5.0, 3.0)]]
+    assert mean_over_ranks(ranks) == [(2.0, 2.0, 2.0), (6.0, 5.0, 4.0)]
+
+
+def test_a_rank_imports_neither_the_simulator_nor_topologies():
+    program = (
+        "import sys, studies.run; names = {name.partition('.')[0] for name in sys.modules};"
+        "print(sorted(names & {'simulator', 'topologies', 'simpy', 'networkx', 'scipy', 'numba', 'matplotlib', 'cupy'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
