@@ -49,7 +49,7 @@ def _answer(communicator: "Intracomm", leader: int) -> None:
 
 
 def _ask(communicator: "Intracomm") -> float:
-    trips = []
+    trips: list[tuple[float, float]] = []
     for _ in range(ROUND_TRIPS):
         asked = time.perf_counter()
         communicator.send(None, dest=0, tag=TAG)

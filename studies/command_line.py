@@ -8,7 +8,7 @@ command needs is imported when it runs, so that `quadrille --help` answers at on
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -139,12 +139,9 @@ def run(
     timeline: TimelineFile = "",
 ) -> None:
     """Measure a multiplication: as one rank, or as many under launch, mpirun or srun."""
-    from studies.experiment import Flags
-    from studies.results import Destinations
-    from studies.run import RunFlags
-    from studies.run import run as run_experiment
+    from studies import run as running
 
-    flags = Flags(
+    flags = running.Flags(
         matmul=matmul,
         algorithm=algorithm,
         grid=grid,
@@ -157,7 +154,7 @@ def run(
         collectives=collectives,
         threads=threads,
     )
-    run_flags = RunFlags(
+    run_flags = running.RunFlags(
         backend=backend,
         carrier=carrier,
         seed=seed,
@@ -169,7 +166,7 @@ def run(
         verify=verify,
         verify_method=verify_method,
     )
-    run_experiment(flags, run_flags, destinations=Destinations(json, trace, timeline), command=context.obj)
+    running.run(flags, run_flags, destinations=running.Destinations(json, trace, timeline), command=context.obj)
 
 
 @app.command()
@@ -314,11 +311,14 @@ def bench(json: Json = "") -> None:
 
 
 @study.command("main-job")
-def main_job() -> None:
+def main_job(folder: Annotated[str, flag("--folder", "DIR", "Where its files go.")] = "") -> None:
     """Calibrate this machine, predict and run several multiplications, verify and compare them."""
+    from pathlib import Path
+
+    from studies.main_job import FOLDER
     from studies.main_job import main_job as do_main_job
 
-    do_main_job()
+    do_main_job(Path(folder) if folder else FOLDER)
 
 
 @study.command("host-fidelity")
@@ -342,6 +342,62 @@ def host_fidelity(
         oversubscribed=oversubscribed,
         command=context.obj,
     )
+
+
+def scaling_command(kind: str) -> Callable[..., None]:
+    """The command of one kind of scaling study: both take the same flags."""
+
+    def command(
+        context: typer.Context,
+        machine: Machine = "perlmutter",
+        settings: Settings = [],  # noqa: B006 - typer copies it
+        matmul: Annotated[str, flag("--matmul", "M,K,N", "Of each GPU (weak) or of all together (strong).")] = "",
+        gpus: Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")] = "1,2,4,8,16,32,64",
+        algorithm: Annotated[str, flag("--algorithm", "NAME,…", "One, several, or all.")] = "4d",
+        order: Order = ORDER,
+        dtype: Dtype = "bfloat16",
+        passes: Passes = "training",
+        gathered: Gathered = "again",
+        panel: Panel = "256",
+        overlap: Overlap = "none",
+        collectives: Collectives = "own",
+        threads: Threads = "",
+        top: Annotated[str, flag("--top", "N", "Grids simulated for each number of GPUs.")] = "3",
+        json: Json = "",
+        csv: Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV.")] = "",
+        plot: Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).")] = "",
+    ) -> None:
+        from algorithms.matmul import parse_sizes
+        from studies.experiment import whole_number
+        from studies.scaling import scaling
+
+        scaling(
+            kind,
+            machine,
+            matmul=parse_sizes(matmul) if matmul else None,
+            gpus=[whole_number(word.strip(), "--gpus") for word in gpus.split(",")],
+            algorithm=algorithm,
+            passes=passes,
+            dtype=dtype,
+            top=whole_number(top, "--top"),
+            order=order,
+            overlaps=overlap,
+            gathered=gathered,
+            collectives=collectives,
+            panel=whole_number(panel, "--panel"),
+            threads=whole_number(threads, "--threads") if threads else None,
+            settings=settings,
+            json=json or None,
+            csv=csv or None,
+            plot=plot or None,
+            command=context.obj,
+        )
+
+    return command
+
+
+study.command("weak-scaling", help="How a multiplication that grows goes on more GPUs.")(scaling_command("weak"))
+study.command("strong-scaling", help="How the same multiplication goes on more GPUs.")(scaling_command("strong"))
 
 
 # How it ends

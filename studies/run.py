@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from runtime.reference_kernels import ReferenceKernels
 
+__all__ = ["Destinations", "Flags", "RunFlags", "run"]
+
 Checked = Literal["auto", "serial", "freivalds"]
 
 

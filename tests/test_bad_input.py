@@ -244,7 +244,10 @@ def test_an_output_of_a_prediction_that_cannot_be_written_is_refused(capsys, tmp
         (["--grid", "x=3"], "ranks=1, but the grid x=3 has 3: start 3 ranks (quadrille launch -n 3 …)"),
         (["--dtype", "float16"], "dtype 'float16': numpy multiplies float64 and float32"),
         (["--carrier", "nccl"], "carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi"),
-        (["--matmul", "1,2000000,1", "--operands", "integers"], "k=2000000 is too long for integer operands in float32"),
+        (
+            ["--matmul", "1,2000000,1", "--operands", "integers"],
+            "k=2000000 is too long for integer operands in float32",
+        ),
         (["--matmul", "9000000,9000000,9000000"], "memory: the 1 ranks on host"),
     ],
 )

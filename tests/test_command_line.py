@@ -10,6 +10,7 @@ from studies.command_line import main, take_ranks
 from tests.quadrille import ROOT, called, quadrille
 
 COMMANDS = ["launch", "run", "simulate", "schedule", "compare", "calibrate", "machines", "operands", "bench", "study"]
+STUDIES = ["main-job", "host-fidelity", "weak-scaling", "strong-scaling"]
 
 
 def test_help_names_every_command(capsys):
@@ -22,7 +23,7 @@ def test_no_words_at_all_are_answered_with_the_help(capsys):
     assert called(capsys).out == called(capsys, "--help").out
 
 
-@pytest.mark.parametrize("command", [*([name] for name in COMMANDS), ["study", "host-fidelity"], ["study", "main-job"]])
+@pytest.mark.parametrize("command", [*([name] for name in COMMANDS), *(["study", name] for name in STUDIES)])
 def test_every_command_explains_itself_before_anything_is_done(capsys, command):
     ended = called(capsys, *command, "--help")
     assert ended.status == 0

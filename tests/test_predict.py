@@ -105,8 +105,14 @@ def test_remarks_go_to_stderr_and_do_not_fail(capsys, machine):
 
 @pytest.mark.parametrize(
     ("algorithm", "grid", "passes", "expected"),
-    [("3d", "z=2,x=2", "forward", True), ("summa", "z=2,x=2", "forward", True), ("cannon", "z=2,x=2", "forward", True)]
-    + [("3d", "z=2,x=2", "training", False), ("4d", "z=2,x=2", "forward", False), ("2.5d", "y=2", "forward", False)],
+    [
+        ("3d", "z=2,x=2", "forward", True),
+        ("summa", "z=2,x=2", "forward", True),
+        ("cannon", "z=2,x=2", "forward", True),
+        ("3d", "z=2,x=2", "training", False),
+        ("4d", "z=2,x=2", "forward", False),
+        ("2.5d", "y=2", "forward", False),
+    ],
 )
 def test_the_lower_bound_is_given_where_it_holds(machine, algorithm, grid, passes, expected):
     flags = Flags(matmul="64,64,64", algorithm=algorithm, grid=grid, passes=passes)

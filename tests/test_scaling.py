@@ -3,7 +3,7 @@ import io
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms import files
@@ -43,6 +43,7 @@ def test_a_simulated_run_is_what_simulate_gives():
     assert run.seconds == simulate(schedule, find_machine("perlmutter", gpus=6)).timeline.makespan
 
 
+@settings(max_examples=30)
 @given(
     sizes=st.tuples(*[st.integers(1, 97)] * 3),
     gpus=st.lists(st.integers(1, 8), min_size=1, max_size=3, unique=True).map(sorted),

@@ -111,6 +111,19 @@ def executed(schedule):
     return timeline
 
 
+def moments_ready(schedule, timeline):
+    """When all that each instance of an op depends on had ended, by rank, op and index."""
+    ends = {(span.rank, span.op, span.index): span.end for span in timeline.spans}
+    found = {}
+    for rank in range(schedule.grid.size):
+        dependencies, place, counts = Dependencies(schedule), schedule.place(rank), defaultdict(int)
+        for op, moment in walk(schedule.program(place), place):
+            key = rank, op.name, counts[op.name]
+            counts[op.name] += 1
+            found[key] = max((ends[need] for need in dependencies.enter(op, moment, key)), default=0.0)
+    return found
+
+
 def longest_chain(schedule, timeline):
     """Seconds of the longest chain of ops that one rank must do one after the other, waiting left out."""
     seconds = {(span.rank, span.op, span.index): span.seconds for span in timeline.spans}
@@ -185,6 +198,11 @@ def test_reductions_and_copies_take_the_time_of_memory():
     assert slow - free == pytest.approx(3 * 3 * (1 << 20) / 1e9, rel=1e-9)
     free, slow = (makespan(collective("all_gather", 4, 4 << 20), star(4, memory=rate)) for rate in (FREE, 1e9))
     assert slow - free == pytest.approx(2 * (1 << 20) / 1e9, rel=1e-9)
+
+
+def test_the_root_of_a_reduce_adds_and_then_puts_the_sum_in_its_place():
+    free, slow = (makespan(collective("reduce", 2, 1 << 20), star(2, memory=rate)) for rate in (FREE, 1e9))
+    assert slow - free == pytest.approx((3 + 2) * (1 << 20) / 1e9, rel=1e-9)
 
 
 def test_an_op_of_a_group_costs_the_overhead_once_and_alone_nothing():
@@ -282,6 +300,19 @@ def test_the_parts_of_a_ring_are_its_latencies_its_sums_and_its_transfer():
         "waiting": 0.0,
     }
     assert found.parts["reduce_scatter"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("overlaps", ["none", "oar", "oar,ors,oag"])
+@pytest.mark.parametrize(("algorithm", "grid"), OVERLAP_CASES, ids=str)
+def test_an_op_is_ready_when_all_it_depends_on_has_ended_and_then_waits_for_its_lane_only(algorithm, grid, overlaps):
+    schedule = scheduled(algorithm, grid, overlaps, sizes=(130, 170, 110))
+    timeline = simulate(schedule, star(grid.size, memory=1e10)).timeline
+    ready = moments_ready(schedule, timeline)
+    lane_free = defaultdict(float)
+    for span in timeline.spans:
+        assert span.ready == ready[span.rank, span.op, span.index]
+        assert span.start == max(span.ready, lane_free[span.rank, span.lane])
+        lane_free[span.rank, span.lane] = span.end
 
 
 # A host and its cores

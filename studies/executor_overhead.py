@@ -1,0 +1,132 @@
+"""What the executor costs over the same NumPy and MPI calls written by hand.
+
+    python -m studies.executor_overhead RECORD.json      (on two ranks, started by `launch`)
+
+Both do the 4D product on z=2: the shards of B are exchanged, then each rank
+multiplies.  Before every repeat of the executor the hand-written one runs, so
+the two are measured in turn on the same state of the machine.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from algorithms.errors import RunError
+from algorithms.grid import Grid
+from algorithms.matmul import Matmul, matmul_schedule
+from studies.launch import launch
+
+PROGRAM = ("-m", "studies.executor_overhead")
+SIZE = 2048
+PAIRS = 30
+RESAMPLES = 4000
+
+
+class Overhead(msgspec.Struct, frozen=True):
+    """Seconds of each pair, and the ratio executor / by hand with its 95 % interval."""
+
+    executor: tuple[float, ...]
+    by_hand: tuple[float, ...]
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+
+
+def executor_overhead(ranks: int = 2) -> Overhead:
+    """Measure the pairs on real ranks.
+
+    Raises
+    ------
+    RunError : a rank failed
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pairs.json"
+        if status := launch(ranks, [str(path)], program=PROGRAM):
+            raise RunError(f"the pairs ended with status {status}; the line above says why")
+        pairs = json.loads(path.read_text())
+    executor, by_hand = pairs["executor"], pairs["by_hand"]
+    low, high = interval(np.array(executor) / np.array(by_hand))
+    ratio = float(np.median(np.array(executor) / np.array(by_hand)))
+    return Overhead(tuple(executor), tuple(by_hand), ratio, low, high)
+
+
+def interval(ratios: "np.ndarray[Any, Any]") -> tuple[float, float]:
+    """The 95 % bootstrap interval of the median of the ratios of pairs."""
+    random = np.random.default_rng(0)
+    medians = np.median(random.choice(ratios, (RESAMPLES, len(ratios))), axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return float(low), float(high)
+
+
+@dataclass(slots=True)
+class ByHand:
+    """The product as one would write it: exchange the halves of B, multiply."""
+
+    communicator: Any
+    a: Any
+    shard: Any
+    whole: Any
+    c: Any
+
+    def run(self) -> tuple[float, float]:
+        """Start and end [s]."""
+        rank, half = self.communicator.Get_rank(), self.shard.size
+        flat = self.whole.reshape(-1)
+        self.communicator.Barrier()
+        start = time.perf_counter()
+        flat[rank * half : (rank + 1) * half] = self.shard
+        other = 1 - rank
+        room = flat[other * half : (other + 1) * half]
+        self.communicator.Sendrecv(self.shard, dest=other, recvbuf=room, source=other)
+        np.matmul(self.a, self.whole, out=self.c)
+        return start, time.perf_counter()
+
+
+def main(path: str) -> None:
+    """Measure the pairs on this rank; rank 0 writes them."""
+    from runtime.execute import execute
+    from runtime.mpi import MpiCarrier
+    from runtime.operands import Operands
+    from runtime.world import world
+
+    communicator = world()
+    random = np.random.default_rng(communicator.Get_rank())
+    half = SIZE // 2
+    hand = ByHand(
+        communicator,
+        random.random((half, SIZE)),
+        random.random(half * SIZE),
+        np.empty((SIZE, SIZE)),
+        np.empty((half, SIZE)),
+    )
+    stamps: list[tuple[float, float]] = []
+    schedule = matmul_schedule(Matmul(SIZE, SIZE, SIZE, "float64"), "4d", Grid(z=2))
+    execution = execute(
+        schedule,
+        Operands(SIZE, SIZE, SIZE, "float64"),
+        MpiCarrier(communicator),
+        repeats=PAIRS,
+        warmups=2,
+        between=lambda _rank: stamps.append(hand.run()),
+    )
+    every = communicator.gather(stamps[2:])
+    if every is not None:
+        by_hand = [max(end for _, end in pair) - min(start for start, _ in pair) for pair in zip(*every, strict=True)]
+        executor = [timeline.makespan for timeline in execution.timelines]
+        Path(path).write_text(json.dumps({"executor": executor, "by_hand": by_hand}))
+
+
+if __name__ == "__main__":
+    from runtime.world import fail_all
+
+    try:
+        main(sys.argv[1])
+    except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks
+        fail_all(error)
