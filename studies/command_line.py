@@ -300,11 +300,11 @@ def operands(
 
 
 @app.command()
-def bench(json: Json = "") -> None:
+def bench(context: typer.Context, json: Json = "") -> None:
     """Print the figures that the project must reach, measured here."""
     from studies.bench import bench as print_figures
 
-    print_figures(json=json or None)
+    print_figures(json=json or None, command=context.obj)
 
 
 # Studies
