@@ -7,8 +7,9 @@ An op's start is when its lane takes it, its end when the data are there.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 from algorithms.choices import Choices
@@ -22,6 +23,9 @@ from runtime.arrays import Library
 from runtime.buffers import Buffers
 from runtime.communicators import Array, Carrier, Communicator, Course, Request, Wait
 from runtime.transfers import Transfers
+
+SCRIPT_KEPT = 20_000
+"""Ops of a program that are kept unrolled from one repeat to the next; a longer program is walked each time."""
 
 
 class Source(Protocol):
@@ -48,6 +52,17 @@ class Task:
 
     def is_ready(self) -> bool:
         return all(task.ended for task in self.needs)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One instance of an op as it stands in the unrolled program; `needs` are positions of earlier entries."""
+
+    op: Op
+    place: Place
+    index: int
+    lane: str
+    needs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +164,7 @@ class RankExecutor:
         self._buffers = Buffers(schedule, self._place, choices, library)
         self._transfers = Transfers(schedule, choices, library, self._buffers)
         self._lanes: dict[str, deque[Task]] = {name: deque() for name in self._groups}
+        self._script: list[Entry] | None = None
 
     def _communicators(self) -> dict[str, Communicator]:
         """One for each lane of the schedule, in the same order on every rank."""
@@ -187,23 +203,38 @@ class RankExecutor:
                 yield Wait((request,), ("barrier before the run",))
 
     def _once(self) -> Course[list[Task]]:
-        dependencies: Dependencies[Task] = Dependencies(self._schedule)
-        counts: dict[str, int] = {}
+        """One run of the program."""
         tasks: list[Task] = []
         begin = self._carrier.now()
-        for op, moment in walk(self._schedule.program(self._place), self._place):
-            task = Task(op, moment, counts.get(op.name, 0), ready=begin)
-            counts[op.name] = task.index + 1
-            task.needs = dependencies.enter(op, moment, task)
+        for entry in self._entries():
+            needs = [tasks[position] for position in entry.needs]
+            task = Task(entry.op, entry.place, entry.index, needs, ready=begin)
             tasks.append(task)
-            if isinstance(op, Communication):
-                self._lanes[lane(op)].append(task)
+            if isinstance(task.op, Communication):
+                self._lanes[entry.lane].append(task)
                 self._advance()
             else:
-                yield from self._until(task.needs)
-                self._compute(op, task)
+                yield from self._until(needs)
+                self._compute(task.op, task)
         yield from self._until(tasks)
         return tasks
+
+    def _entries(self) -> Iterable["Entry"]:
+        """The program, unrolled; kept for the next repeat unless it is long."""
+        if self._script is None:
+            beginning = list(islice(self._follow(), SCRIPT_KEPT + 1))
+            self._script = beginning if len(beginning) <= SCRIPT_KEPT else []
+        return self._script or self._follow()
+
+    def _follow(self) -> Iterator["Entry"]:
+        """The program op by op, each with the positions of those it waits for."""
+        dependencies: Dependencies[int] = Dependencies(self._schedule)
+        counts: dict[str, int] = {}
+        for position, (op, moment) in enumerate(walk(self._schedule.program(self._place), self._place)):
+            index = counts.get(op.name, 0)
+            counts[op.name] = index + 1
+            needs = tuple(dict.fromkeys(dependencies.enter(op, moment, position)))
+            yield Entry(op, moment, index, lane(op), needs)
 
     def _compute(self, op: Compute, task: Task) -> None:
         self._begin(task)

@@ -1,0 +1,317 @@
+"""What an op does to the arrays of one rank, worked out once and carried out in every repeat.
+
+A plan holds views of the rank's buffers: local copies before and after, and for
+each step of a collective what is received where, what is sent, and what is
+added to what.  Carrying it out takes no layout arithmetic any more.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import assert_never
+
+from algorithms.choices import Choices
+from algorithms.ops import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Barrier,
+    Broadcast,
+    CommunicationOp,
+    Compute,
+    Gemm,
+    HostCopy,
+    Pointwise,
+    Receive,
+    Reduce,
+    ReduceScatter,
+    Send,
+    Shift,
+    lane,
+)
+from algorithms.parts import Place, number
+from algorithms.schedule import Schedule
+from algorithms.traffic import Exchange, Traffic, later, overlap, traffic
+from runtime.arrays import Library
+from runtime.buffers import Buffers
+from runtime.communicators import Array, Communicator, Request
+
+Copy = tuple[Array, Array]
+"""Into, and from where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One step: what is received from whom, what is sent to whom, then `into = held + received`."""
+
+    receives: tuple[tuple[Array, int], ...]
+    sends: tuple[tuple[Array, int], ...]
+    sums: tuple[tuple[Array, Array, Array], ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """A communication op on one rank.
+
+    Parameters
+    ----------
+    before, after : local copies, where nothing is left out
+    rounds : our own steps
+    library : begins the library's collective instead
+    library_bytes : what a prediction says that this sends
+    """
+
+    before: list[Copy] = field(default_factory=list)
+    after: list[Copy] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    library: Callable[[], Request] | None = None
+    library_bytes: int = 0
+
+
+class Planner:
+    """Makes the plans of one rank."""
+
+    def __init__(self, schedule: Schedule, choices: Choices, library: Library, buffers: Buffers) -> None:
+        self._schedule = schedule
+        self._choices = choices
+        self._library = library
+        self._buffers = buffers
+
+    def compute(self, op: Compute, place: Place) -> Callable[[], None]:
+        """Local work, ready to be done."""
+        flat, library = self._buffers.flat, self._library
+        match op:
+            case Gemm():
+                return self._gemm(op, place)
+            case HostCopy():
+                return partial(library.copy, flat(op.into, place), flat(op.source, place))
+            case Pointwise():
+                return self._pointwise(op, place)
+            case _:
+                assert_never(op)
+
+    def _pointwise(self, op: Pointwise, place: Place) -> Callable[[], None]:
+        into = self._buffers.flat(op.into, place)
+        sources = [self._buffers.flat(source, place) for source in op.sources]
+        match op.function:
+            case "zero":
+                return partial(self._library.zero, into)
+            case "copy":
+                return partial(self._library.copy, into, *sources)
+            case "add":
+                one, other = sources
+                return partial(self._library.add, one, other, into)
+            case _:
+                assert_never(op.function)
+
+    def _gemm(self, op: Gemm, place: Place) -> Callable[[], None]:
+        a, b = self._buffers.matrix(op.a, place), self._buffers.matrix(op.b, place)
+        left = a.T if op.layout == "TN" else a
+        right = b.T if op.layout == "NT" else b
+        c = self._buffers.matrix(op.c, place)
+        if not op.accumulate:
+            return partial(self._library.matmul, left, right, c)
+        product = self._buffers.scratch.product[: c.size].reshape(c.shape)
+
+        def accumulate() -> None:
+            self._library.matmul(left, right, product)
+            self._library.add(c, product, c)
+
+        return accumulate
+
+    def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:  # noqa: C901 - a line a kind
+        """A communication op; nothing goes over a wire where the group has one member."""
+        moved = traffic(op, self._schedule, place, self._choices)
+        flat = self._buffers.flat
+        match op:
+            case AllGather():
+                return self._all_gather(op, place, group, moved)
+            case ReduceScatter():
+                return self._reduce_scatter(op, place, group, moved)
+            case AllReduce():
+                return self._carried(Plan(), op, group, moved, flat(op.buffer, place))
+            case Broadcast():
+                return self._broadcast(op, place, group, moved)
+            case Reduce():
+                return self._reduce(op, place, group, moved)
+            case AllToAll():
+                return self._all_to_all(op, place, group, moved)
+            case Barrier():
+                return self._barrier(op, group, moved)
+            case Send():
+                return self._steps(Plan(), op, moved, flat(op.source, place), None)
+            case Receive():
+                return self._steps(Plan(), op, moved, None, flat(op.into, place))
+            case Shift():
+                return self._shift(op, place, moved)
+            case _:
+                assert_never(op)
+
+    def _all_gather(self, op: AllGather, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+        source = self._buffers.flat(op.source, place)
+        if moved is None:
+            return self._renamed(op.source, op.into, place)
+        whole = self._buffers.flat(op.into, place)
+        start, stop = moved.edges[group.member], moved.edges[group.member + 1]
+        return self._carried(Plan(before=[(whole[start:stop], source)]), op, group, moved, whole)
+
+    def _reduce_scatter(self, op: ReduceScatter, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+        if moved is None:
+            return self._renamed(op.source, op.into, place)
+        whole, into = self._buffers.flat(op.source, place), self._buffers.flat(op.into, place)
+        return self._carried(Plan(), op, group, moved, whole, into)
+
+    def _renamed(self, source: str, into: str, place: Place) -> Plan:
+        """In a group of one the result is the source under another name."""
+        flat = self._buffers.flat(source, place)
+        if self._buffers.is_view(into):
+            self._buffers.bind(into, flat.reshape(self._buffers.block(into, place).shape))
+            return Plan()
+        return Plan(before=[(self._buffers.flat(into, place), flat)])
+
+    def _broadcast(self, op: Broadcast, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+        region = self._buffers.block(op.into, place)
+        if moved is None and self._buffers.is_view(op.into):
+            self._buffers.bind(op.into, self._buffers.window(op.source, place, region))
+            return Plan()
+        plan = Plan()
+        if group.member == number(op.root, place):
+            window = self._buffers.window(op.source, place, region)
+            plan.before.append((self._buffers.matrix(op.into, place), window))
+        return self._carried(plan, op, group, moved, self._buffers.flat(op.into, place))
+
+    def _reduce(self, op: Reduce, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+        plan = Plan()
+        if group.member == number(op.root, place):
+            window = self._buffers.window(op.into, place, self._buffers.block(op.source, place))
+            plan.after.append((window, self._buffers.matrix(op.source, place)))
+        return self._carried(plan, op, group, moved, self._buffers.flat(op.source, place))
+
+    def _all_to_all(self, op: AllToAll, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+        if moved is None:
+            return Plan(before=[(self._buffers.flat(op.into, place), self._buffers.flat(op.source, place))])
+        scratch, tensors = self._buffers.scratch, self._schedule.tensors
+        sent = scratch.packed[lane(op)][: moved.edges[-1]]
+        received = scratch.unpacked[lane(op)][: moved.receive_edges[-1]]
+        here_source, here_into = self._buffers.block(op.source, place), self._buffers.block(op.into, place)
+        plan = Plan()
+        for member in range(group.size):
+            there = place.at(op.axis, member)
+            out = overlap(here_source, tensors[op.into].block(there))
+            piece = sent[moved.edges[member] : moved.edges[member + 1]].reshape(out.shape)
+            plan.before.append((piece, self._buffers.window(op.source, place, out)))
+            back = overlap(tensors[op.source].block(there), here_into)
+            piece = received[moved.receive_edges[member] : moved.receive_edges[member + 1]].reshape(back.shape)
+            plan.after.append((self._buffers.window(op.into, place, back), piece))
+        own = slice(moved.receive_edges[group.member], moved.receive_edges[group.member + 1])
+        plan.before.append((received[own], sent[moved.edges[group.member] : moved.edges[group.member + 1]]))
+        return self._carried(plan, op, group, moved, sent, received)
+
+    def _barrier(self, op: Barrier, group: Communicator, moved: Traffic | None) -> Plan:
+        if moved is None:
+            return Plan()
+        if self._choices.carriage == "library":
+            return Plan(library=partial(group.barrier, blocking=not op.concurrent))
+        nothing = self._buffers.scratch.nothing
+        return Plan(
+            rounds=[
+                Round(((nothing, exchange.receive_from),), ((nothing, exchange.send_to),), ())
+                for exchange in moved.exchanges()
+                if exchange.receive_from is not None and exchange.send_to is not None
+            ]
+        )
+
+    def _shift(self, op: Shift, place: Place, moved: Traffic | None) -> Plan:
+        source = self._buffers.flat(op.source, place)
+        into = self._buffers.flat(op.into, later(op, self._schedule, place))
+        if moved is None:
+            return Plan(before=[(into, source)])
+        return self._steps(Plan(), op, moved, source, into)
+
+    def _carried(
+        self,
+        plan: Plan,
+        op: CommunicationOp,
+        group: Communicator,
+        moved: Traffic | None,
+        buffer: Array,
+        result: Array | None = None,
+    ) -> Plan:
+        """The plan with the collective on a flat buffer, by our own steps or by the library's.
+
+        `result` is where an all-to-all receives, and where a reduce-scatter leaves the member's sum.
+        """
+        if moved is None:
+            return plan
+        if self._choices.carriage == "library":
+            plan.library = partial(_library_collective, op, buffer, group, moved, result)
+            plan.library_bytes = moved.bytes_sent
+            return plan
+        if isinstance(op, AllToAll):
+            return self._steps(plan, op, moved, buffer, result)
+        return self._steps(plan, op, moved, buffer, buffer, result)
+
+    def _steps(
+        self,
+        plan: Plan,
+        op: CommunicationOp,
+        moved: Traffic | None,
+        sent: Array | None,
+        received: Array | None,
+        last_sum: Array | None = None,
+    ) -> Plan:
+        """The plan with our own steps; the last of a reduce-scatter adds into `last_sum`."""
+        exchanges = list(moved.exchanges()) if moved is not None else []
+        for position, exchange in enumerate(exchanges):
+            ends_here = last_sum is not None and position == len(exchanges) - 1
+            plan.rounds.append(self._round(op, exchange, sent, received, last_sum if ends_here else None))
+        return plan
+
+    def _round(
+        self,
+        op: CommunicationOp,
+        exchange: Exchange,
+        sent: Array | None,
+        received: Array | None,
+        into: Array | None,
+    ) -> Round:
+        receives: list[tuple[Array, int]] = []
+        sums: list[tuple[Array, Array, Array]] = []
+        sends: list[tuple[Array, int]] = []
+        position = 0
+        for start, stop in exchange.receive:
+            assert received is not None and exchange.receive_from is not None
+            held = received[start:stop]
+            room = held
+            if exchange.reduce:
+                room = self._buffers.scratch.reductions[lane(op)][position : position + stop - start]
+                sums.append((held, room, held if into is None else into))
+                position += stop - start
+            receives.append((room, exchange.receive_from))
+        for start, stop in exchange.send:
+            assert sent is not None and exchange.send_to is not None
+            sends.append((sent[start:stop], exchange.send_to))
+        return Round(tuple(receives), tuple(sends), tuple(sums))
+
+
+def _library_collective(
+    op: CommunicationOp, buffer: Array, group: Communicator, moved: Traffic, received: Array | None
+) -> Request:
+    blocking = not op.concurrent
+    match op:
+        case AllGather():
+            return group.all_gather(buffer, moved.edges, blocking=blocking)
+        case ReduceScatter():
+            return group.reduce_scatter(buffer, moved.edges, received, blocking=blocking)
+        case AllReduce():
+            return group.all_reduce(buffer, blocking=blocking)
+        case Broadcast():
+            return group.broadcast(buffer, moved.root, blocking=blocking)
+        case Reduce():
+            return group.reduce(buffer, moved.root, blocking=blocking)
+        case AllToAll():
+            return group.all_to_all(buffer, moved.edges, received, moved.receive_edges, blocking=blocking)
+        case Barrier():
+            return group.barrier(blocking=blocking)
+        case Send() | Receive() | Shift():
+            raise AssertionError(f"{op.name} is no collective")
