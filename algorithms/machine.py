@@ -74,11 +74,17 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the ranks of one host share, and what a step between two of them costs."""
+    """What the ranks of one host share, what a step between two of them costs, and what an op costs beyond its work.
+
+    `issue_seconds` pass between two ops of a rank; `alone_seconds` is a
+    communication op in a group of one rank.
+    """
 
     cores: Count
     memory_bytes_per_second: Rate | None = None
     threads_default: Count = 1
+    issue_seconds: Overhead = 0.0
+    alone_seconds: Overhead = 0.0
     transfer: tuple[TransferRow, ...] = ()
 
 

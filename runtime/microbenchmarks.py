@@ -2,8 +2,8 @@
 
 All ranks of a communicator measure at the same moment, which is what the ranks
 of a run do; `alone` lets one rank measure while the others sleep.  Operands
-rotate through a pool larger than the cache, and what is sent was just written,
-because a run finds its operands so.  A reference product beside each point
+rotate through a pool larger than the cache, because a run finds its operands so;
+steps of communication are measured in chains (`chains.py`).  A reference product beside each point
 tells whether something else ran: such a point is measured again.
 
 Nothing here knows of an algorithm, and nothing is fitted.
@@ -20,15 +20,9 @@ import numpy as np
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
-from algorithms.choices import Choices
-from algorithms.grid import Grid
-from algorithms.ops import GemmLayout, Pointwise
-from algorithms.parts import Part
-from algorithms.schedule import Repeat, Role, Schedule, in_sequence
-from algorithms.tensors import DType, Tensor
-from runtime.execute import execute
-from runtime.in_process import InProcess
-from runtime.mpi import MpiCommunicator, Staging
+from algorithms.ops import GemmLayout
+from algorithms.tensors import DType
+from runtime.chains import Overheads, measure_chain
 from runtime.reference_kernels import ReferenceKernels, Times, seconds
 
 POOL_BYTES = 96 << 20
@@ -36,6 +30,7 @@ DISTURBED = 1.08
 """A reference product slower than this many times its median was disturbed, and so was the point beside it."""
 SECOND_TRIES = 2
 NAP_SECONDS = 1e-3
+LEAST_SECONDS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,48 +154,12 @@ class Bench:
         times = [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
         return StreamPoint(operation, size, self.ranks, median(times), _spread(times))
 
-    def transfer(self, pattern: str, size: int, repeats: int = 9) -> TransferPoint:
-        """One step of the pattern, in a chain: each rank writes what it sends, then takes the step.
-
-        The step lasts from the last rank's start to the mean of the ranks' ends.
-        """
-        group = MpiCommunicator(self.communicator, Staging())
-        raw = self.results.view("u1")
-        half = raw.size // 2
-        slots = max(1, min(4, half // max(1, size)))
-        stamps = []
-        for repeat in range(repeats + 1):
-            at = repeat % slots * size
-            sent, room = raw[at : at + size], raw[half + at : half + at + size]
-            sent.fill(repeat % 100)
-            start = time.perf_counter()
-            self._step(group, pattern, sent, room)
-            stamps.append((start, time.perf_counter()))
-        times = [
-            mean(end for _, end in moment) - max(start for start, _ in moment)
-            for moment in zip(*self.communicator.allgather(stamps[1:]), strict=True)
-        ]
-        return TransferPoint(pattern, self.ranks, size, max(1e-7, median(times)), _spread(times))
-
-    def _step(self, group: MpiCommunicator, pattern: str, sent: Any, room: Any) -> None:
-        to, sender = _peers(pattern, group.member, group.size)
-        requests = [group.receive(room, sender)] if sender is not None else []
-        requests += [group.send(sent, to)] if to is not None else []
-        MPI.Request.Waitall([request for flight in requests for request in flight.requests])  # type: ignore[attr-defined]
-        for flight in requests:
-            flight.done()
-
-
-def _peers(pattern: str, member: int, size: int) -> tuple[int | None, int | None]:
-    """To whom a member sends and from whom it receives: around the ring, with its neighbour, or one way."""
-    if pattern == "shift":
-        return (member + 1) % size, (member - 1) % size
-    partner = member ^ 1
-    if partner >= size:
-        return None, None
-    if pattern == "exchange":
-        return partner, partner
-    return (partner, None) if member % 2 == 0 else (None, partner)
+    def transfer(self, pattern: str, size: int) -> tuple[TransferPoint, Overheads]:
+        """One step of the pattern in a chain, and what ops cost beside it."""
+        times, overheads = measure_chain(self.communicator, pattern, size)
+        # The sender of a small message may end before its receiver starts.
+        times = [max(LEAST_SECONDS, time) for time in times]
+        return TransferPoint(pattern, self.ranks, size, median(times), _spread(times)), overheads
 
 
 @dataclass(slots=True)
@@ -250,17 +209,6 @@ def alone(world: MPI.Intracomm, measure: Callable[[Bench], Any]) -> Any:
     while not request.Test():
         time.sleep(NAP_SECONDS)
     return world.bcast(result, root=0)
-
-
-def overhead_seconds(ops: int = 2000) -> float:
-    """Seconds that the executor takes for an op that does nothing."""
-    part = Part("m")
-    tensor = Tensor("one", part, part)
-    op = Pointwise(name="zero", function="zero", into="one")
-    program = in_sequence((Repeat("i", ops, (op,)),))
-    schedule = Schedule("overhead", {"m": 1}, Grid(), "float64", {"one": tensor}, (), ("one",), (Role(program),))
-    spans = execute(schedule, {}, InProcess(1), repeats=3, choices=Choices()).timelines
-    return median(timeline.makespan for timeline in spans) / ops
 
 
 def shapes(count: int, *, smallest: int, largest: int, most_flops: float) -> Iterator[tuple[int, int, int]]:

@@ -154,7 +154,9 @@ class Simulation:
         yield from lanes
 
     def _lane(self, rank: int, name: str, queue: simpy.Store) -> Process:
-        """Take ops in program order; each starts when all it depends on has ended."""
+        """Take ops in program order; each starts when all it depends on has ended and it has been issued."""
+        host = self._machine.host
+        issue = host.issue_seconds if host is not None else 0.0
         while True:
             task = yield queue.get()
             if task is None:
@@ -166,6 +168,8 @@ class Simulation:
                     yield need.done
             task.ready = max((need.end for need in task.needs), default=0.0)
             task.needs = []
+            if issue:
+                yield self._env.timeout(issue)
             task.start = self._env.now
             yield from self._perform(rank, task)
             task.end = self._env.now
@@ -198,6 +202,7 @@ class Simulation:
             return
         size = self._schedule.tensors[op.into].block(place).elements * self._schedule.item_bytes(op.into)
         yield model.memory(op.function if isinstance(op, Pointwise) else "copy", size)
+        yield Estimate(self._machine.device.overhead_seconds, False)
 
     def _communicate(self, rank: int, op: CommunicationOp, place: Place) -> simpy.Event:
         """Begin a communication op; the event is its end on this rank."""
@@ -222,8 +227,15 @@ class Simulation:
             board=self._board,
             ended=ended,
         ).begin
-        self._after(self._machine.device.overhead_seconds if moved is not None else 0.0, begin)
+        self._after(self._communication_overhead(moved is None), begin)
         return done
+
+    def _communication_overhead(self, alone: bool) -> float:
+        """Seconds beside the steps of a communication op; measured steps between ranks of a host include theirs."""
+        host, device = self._machine.host, self._machine.device
+        if host is not None:
+            return host.alone_seconds if alone else 0.0
+        return 0.0 if alone else device.overhead_seconds
 
     def _after(self, seconds: float, action: Callable[[], None]) -> None:
         if seconds:

@@ -32,13 +32,13 @@ from algorithms.ops import GemmLayout
 from algorithms.provenance import provenance
 from algorithms.tensors import DType
 from runtime import memory_available, world
+from runtime.chains import Overheads, measure_chain
 from runtime.microbenchmarks import (
     Bench,
     GemmPoint,
     StreamPoint,
     TransferPoint,
     alone,
-    overhead_seconds,
     shapes,
 )
 from runtime.reference_kernels import Times
@@ -56,7 +56,8 @@ MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
 SMALLEST, LARGEST = 128, 4096
 STREAM_BYTES = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
 TRANSFER_BYTES = (8, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 3 << 24)
-PATTERNS = ("exchange", "shift", "one_way")
+PATTERNS = ("shift", "one_way")
+"""Of steps; where two ranks exchange, each sends and receives at once as in a shift."""
 LARGE_RESIDUAL = 0.05
 
 
@@ -70,7 +71,7 @@ class Measured:
     network_transfers: list[TransferPoint]
     reference: list[Times]
     reference_alone: list[Times]
-    overhead: float
+    overheads: Overheads
     disturbed: int
 
 
@@ -108,7 +109,7 @@ def measure(communicator: "Intracomm", hosts: Sequence[world.Host], products: in
     reference = bench.reference()
     gemm = _products(bench, products, threads=together, say=rank == 0)
     streams = _streams(bench)
-    transfers = _transfers(bench) if local.Get_size() > 1 else []
+    transfers, overheads = _transfers(bench) if local.Get_size() > 1 else ([], [measure_chain(local, "shift", 8)[1]])
     reference += bench.reference()
     disturbed = bench.disturbed
 
@@ -122,7 +123,7 @@ def measure(communicator: "Intracomm", hosts: Sequence[world.Host], products: in
         more, more_streams, reference_alone = alone(communicator, one)
         gemm, streams = gemm + more, streams + more_streams
     between = _between_hosts(communicator, hosts) if len(hosts) > 1 else []
-    return Measured(gemm, streams, transfers, between, reference, reference_alone, overhead_seconds(), disturbed)
+    return Measured(gemm, streams, transfers, between, reference, reference_alone, _typical(overheads), disturbed)
 
 
 def _products(bench: Bench, count: int, *, threads: int, say: bool) -> list[GemmPoint]:
@@ -141,8 +142,18 @@ def _streams(bench: Bench) -> list[StreamPoint]:
     return [bench.stream(operation, size) for operation in ("copy", "add", "zero") for size in STREAM_BYTES]
 
 
-def _transfers(bench: Bench) -> list[TransferPoint]:
-    return [bench.transfer(pattern, size) for pattern in PATTERNS for size in TRANSFER_BYTES]
+def _transfers(bench: Bench) -> tuple[list[TransferPoint], list[Overheads]]:
+    """Steps of every pattern and size, and the overheads beside each."""
+    both = [bench.transfer(pattern, size) for pattern in PATTERNS for size in TRANSFER_BYTES]
+    return [point for point, _ in both], [overheads for _, overheads in both]
+
+
+def _typical(found: Sequence[Overheads]) -> Overheads:
+    return Overheads(
+        median(one.issue_seconds for one in found),
+        median(one.compute_seconds for one in found),
+        median(one.alone_seconds for one in found),
+    )
 
 
 def _between_hosts(communicator: "Intracomm", hosts: Sequence[world.Host]) -> list[TransferPoint]:
@@ -152,7 +163,7 @@ def _between_hosts(communicator: "Intracomm", hosts: Sequence[world.Host]) -> li
         firsts = [host.ranks[0] for host in hosts[:taking_part]]
         inside = communicator.Get_rank() in firsts
         group = cast("Intracomm", communicator.Split(color=0 if inside else 1, key=communicator.Get_rank()))
-        points = _transfers(Bench(group)) if inside else None
+        points = _transfers(Bench(group))[0] if inside else None
         found += communicator.bcast(points, root=firsts[0])
     return found
 
@@ -179,13 +190,15 @@ def make_machine(
             peak_flops_per_second={dtype: peak[dtype] for dtype in DTYPES},
             memory_bytes_per_second=2 * stream,
             memory_bytes=float(available or 1 << 30),
-            overhead_seconds=measured.overhead,
+            overhead_seconds=measured.overheads.compute_seconds,
             gemm=rows,
             memory=memory,
         ),
         host=Host(
             cores=host.cores,
             memory_bytes_per_second=2 * stream,
+            issue_seconds=measured.overheads.issue_seconds,
+            alone_seconds=measured.overheads.alone_seconds,
             transfer=tuple(_transfer_row(point) for point in measured.host_transfers),
         ),
         network=Network(transfer=tuple(_transfer_row(point) for point in measured.network_transfers))

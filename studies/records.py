@@ -209,9 +209,12 @@ def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSe
 
 
 def _calibrated(machine: Machine, ranks: int) -> Reference | None:
-    """The reference kernels as they were beside the machine's calibration."""
+    """The reference kernels as they were beside the machine's calibration.
+
+    None where ranks outnumber cores: kernels that take turns show no drift.
+    """
     kernels = machine.reference if ranks > 1 else machine.reference_alone or machine.reference
-    if kernels is None:
+    if kernels is None or (machine.host is not None and "hosts" not in machine.topology and ranks > machine.host.cores):
         return None
     return Reference((kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,))
 
