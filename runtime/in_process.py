@@ -74,6 +74,7 @@ class _Meeting:
         self.came[member] = value
         if len(self.came) == self.members:
             self.act(self.came)
+            self.came = {}  # the buffers are the members' own
             self.over = True
 
     def done(self) -> bool:
@@ -82,12 +83,12 @@ class _Meeting:
 
 @dataclass(slots=True)
 class _Group:
-    """What the members of one group share: letters on their way, and meetings."""
+    """What the members of one group share: letters on their way, and the meetings that are not over, by number."""
 
     size: int
     boxes: dict[tuple[int, int], deque[_Letter]] = field(default_factory=dict)
     receives: dict[tuple[int, int], deque[_Expected]] = field(default_factory=dict)
-    meetings: list[_Meeting] = field(default_factory=list)
+    meetings: dict[int, _Meeting] = field(default_factory=dict)
     attended: dict[int, int] = field(default_factory=dict)
 
 
@@ -169,12 +170,12 @@ class InProcessCommunicator:
             return DONE
         number = self._group.attended.get(self.member, 0)
         self._group.attended[self.member] = number + 1
-        if number == len(self._group.meetings):
-            self._group.meetings.append(_Meeting(verb, self.size, act))
-        meeting = self._group.meetings[number]
+        meeting = self._group.meetings.setdefault(number, _Meeting(verb, self.size, act))
         if meeting.verb != verb:
             return _Meeting(verb, self.size, act)
         meeting.join(self.member, value)
+        if meeting.over:
+            del self._group.meetings[number]
         return meeting
 
 

@@ -9,7 +9,7 @@ command needs is imported when it runs, so that `quadrille --help` answers at on
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -106,108 +106,101 @@ def launch(context: typer.Context) -> int:
     return launching.launch(ranks, command, launcher_options)
 
 
-@app.command()
-def run(
-    context: typer.Context,
-    matmul: Sizes = "",
-    algorithm: Algorithm = "4d",
-    grid: GridLengths = "x=1",
-    order: Order = ORDER,
-    dtype: Dtype = "float32",
-    passes: Passes = "forward",
-    gathered: Gathered = "again",
-    panel: Panel = "256",
-    overlap: Overlap = "none",
-    collectives: Collectives = "own",
-    backend: Backend = "numpy",
-    carrier: Carrier = "auto",
-    seed: Seed = "0",
-    operands: Operands = "uniform",
-    a: FileA = "",
-    b: FileB = "",
-    dc: FileDC = "",
-    c: FileC = "",
-    da: FileDA = "",
-    db: FileDB = "",
-    threads: Threads = "",
-    warmups: Warmups = "1",
-    repeats: Repeats = "5",
-    verify: Verify = False,
-    verify_method: VerifyMethod = "auto",
-    json: Json = "",
-    trace: Trace = "",
-    timeline: TimelineFile = "",
-) -> None:
-    """Measure a multiplication: as one rank, or as many under launch, mpirun or srun."""
-    from studies import run as running
+def experiment_command(carry_out: Callable[..., None]) -> Callable[..., None]:
+    """A command that runs or predicts a multiplication: the same words and flags, so that only the first word changes.
 
-    flags = running.Flags(
-        matmul=matmul,
-        algorithm=algorithm,
-        grid=grid,
-        order=order,
-        dtype=dtype,
-        passes=passes,
-        gathered=gathered,
-        panel=panel,
-        overlap=overlap,
-        collectives=collectives,
-        threads=threads,
-    )
-    run_flags = running.RunFlags(
-        backend=backend,
-        carrier=carrier,
-        seed=seed,
-        operands=operands,
-        inputs={"A": a, "B": b, "dC": dc},
-        outputs={"C": c, "dA": da, "dB": db},
-        warmups=warmups,
-        repeats=repeats,
-        verify=verify,
-        verify_method=verify_method,
-    )
-    running.run(flags, run_flags, destinations=running.Destinations(json, trace, timeline), command=context.obj)
+    Parameters
+    ----------
+    carry_out : takes the flags that name an experiment, those that say how it is run, the machine and its settings
+    """
+
+    def command(
+        context: typer.Context,
+        matmul: Sizes = "",
+        algorithm: Algorithm = "4d",
+        grid: GridLengths = "x=1",
+        order: Order = ORDER,
+        dtype: Dtype = "float32",
+        passes: Passes = "forward",
+        gathered: Gathered = "again",
+        panel: Panel = "256",
+        overlap: Overlap = "none",
+        collectives: Collectives = "own",
+        backend: Backend = "numpy",
+        carrier: Carrier = "auto",
+        seed: Seed = "0",
+        operands: Operands = "uniform",
+        a: FileA = "",
+        b: FileB = "",
+        dc: FileDC = "",
+        c: FileC = "",
+        da: FileDA = "",
+        db: FileDB = "",
+        threads: Threads = "",
+        warmups: Warmups = "1",
+        repeats: Repeats = "5",
+        verify: Verify = False,
+        verify_method: VerifyMethod = "auto",
+        machine: Machine = "",
+        settings: Settings = [],  # noqa: B006 - typer copies it
+        json: Json = "",
+        trace: Trace = "",
+        timeline: TimelineFile = "",
+    ) -> None:
+        from studies.experiment import Flags, RunFlags
+        from studies.results import Destinations
+
+        flags = Flags(
+            matmul=matmul,
+            algorithm=algorithm,
+            grid=grid,
+            order=order,
+            dtype=dtype,
+            passes=passes,
+            gathered=gathered,
+            panel=panel,
+            overlap=overlap,
+            collectives=collectives,
+            threads=threads,
+        )
+        run_flags = RunFlags(
+            backend=backend,
+            carrier=carrier,
+            seed=seed,
+            operands=operands,
+            inputs={"A": a, "B": b, "dC": dc},
+            outputs={"C": c, "dA": da, "dB": db},
+            warmups=warmups,
+            repeats=repeats,
+            verify=verify,
+            verify_method=verify_method,
+        )
+        destinations = Destinations(json, trace, timeline)
+        carry_out(flags, run_flags, machine, settings, destinations=destinations, command=context.obj)
+
+    return command
 
 
-@app.command()
-def simulate(
-    context: typer.Context,
-    matmul: Sizes = "",
-    algorithm: Algorithm = "4d",
-    grid: GridLengths = "x=1",
-    order: Order = ORDER,
-    dtype: Dtype = "float32",
-    passes: Passes = "forward",
-    gathered: Gathered = "again",
-    panel: Panel = "256",
-    overlap: Overlap = "none",
-    collectives: Collectives = "own",
-    threads: Threads = "",
-    machine: Machine = "",
-    settings: Settings = [],  # noqa: B006 - typer copies it
-    json: Json = "",
-    trace: Trace = "",
-    timeline: TimelineFile = "",
-) -> None:
-    """Predict a multiplication on a machine."""
-    from studies.experiment import Flags
+def measured(*what: Any, **how: Any) -> None:
+    """Measured on this process's ranks, by `studies.run`, which is imported now."""
+    from studies.run import run
+
+    run(*what, **how)
+
+
+def predicted(*what: Any, **how: Any) -> None:
+    """Predicted on a machine, by `studies.predict`, which is imported now."""
     from studies.predict import predict
-    from studies.results import Destinations
 
-    flags = Flags(
-        matmul=matmul,
-        algorithm=algorithm,
-        grid=grid,
-        order=order,
-        dtype=dtype,
-        passes=passes,
-        gathered=gathered,
-        panel=panel,
-        overlap=overlap,
-        collectives=collectives,
-        threads=threads,
-    )
-    predict(flags, machine, settings, destinations=Destinations(json, trace, timeline), command=context.obj)
+    predict(*what, **how)
+
+
+app.command("run", help="Measure a multiplication: as one rank, or as many under launch, mpirun or srun.")(
+    experiment_command(measured)
+)
+app.command("simulate", help="Predict a multiplication on a machine; flags of run that change no time are checked.")(
+    experiment_command(predicted)
+)
 
 
 @app.command()

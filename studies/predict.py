@@ -8,7 +8,8 @@ from algorithms.provenance import provenance
 from algorithms.record import Record
 from algorithms.timeline import Timeline
 from algorithms.units import format_bytes
-from studies.experiment import Experiment, Flags, parse_experiment, remarks
+from runtime.matrix_files import open_operands
+from studies.experiment import Experiment, Flags, Plan, RunFlags, parse_experiment, parse_plan, remarks
 from studies.machines import find_machine
 from studies.records import predicted_record
 from studies.results import Destinations, write_results
@@ -16,6 +17,7 @@ from studies.results import Destinations, write_results
 
 def predict(
     flags: Flags,
+    run_flags: RunFlags,
     machine: str,
     settings: Sequence[str] = (),
     *,
@@ -26,6 +28,7 @@ def predict(
 
     Parameters
     ----------
+    run_flags : how it would be run: checked, but no file of theirs is opened; the backend is named in the record
     machine, settings : as `--machine` and `--set` name them
     command : the words of the command line, for provenance
 
@@ -34,9 +37,12 @@ def predict(
     InputError : an experiment or a machine that cannot be
     """
     experiment = parse_experiment(flags)
-    destinations.check()
-    chosen = find_machine(machine, settings, gpus=experiment.grid.size)
-    made, timeline = prediction_of(experiment, chosen, command)
+    plan = parse_plan(run_flags, experiment)
+    if not plan.inputs:
+        _check_generated(experiment, plan)
+    destinations.check(plan.files)
+    chosen = fitting_machine(machine, settings, experiment)
+    made, timeline = prediction_of(experiment, chosen, command, backend=plan.backend)
     for remark in (
         *remarks(experiment, experiment.schedule()),
         *_remarks(chosen, made.peak_bytes_per_rank_max, experiment),
@@ -45,14 +51,36 @@ def predict(
     write_results(destinations, made, timeline)
 
 
-def prediction_of(experiment: Experiment, machine: Machine, command: Sequence[str] = ()) -> tuple[Record, Timeline]:
+def _check_generated(experiment: Experiment, plan: Plan) -> None:
+    """Refuse operands that `run` would refuse to generate."""
+    problem = experiment.problem
+    open_operands(problem.m, problem.k, problem.n, problem.dtype, kind=plan.kind, training=problem.training)
+
+
+def fitting_machine(text: str, settings: Sequence[str], experiment: Experiment) -> Machine:
+    """The machine that `text` and the settings name, known to have room for the ranks of the experiment.
+
+    Raises
+    ------
+    InputError : a machine that cannot be, or has too few GPUs
+    """
+    machine = find_machine(text, settings, gpus=experiment.grid.size)
+    share_of_cores(machine, experiment.grid.size)
+    return machine
+
+
+def prediction_of(
+    experiment: Experiment, machine: Machine, command: Sequence[str] = (), *, backend: str = "numpy"
+) -> tuple[Record, Timeline]:
     """The predicted record of an experiment on a machine, and its timeline."""
     from simulator.simulate import simulate
 
     schedule = experiment.schedule()
     threads = experiment.threads or share_of_cores(machine, experiment.grid.size)
     prediction = simulate(schedule, machine, choices=experiment.choices, threads=threads)
-    made = predicted_record(experiment, schedule, machine, prediction, threads=threads, provenance=provenance(command))
+    made = predicted_record(
+        experiment, schedule, machine, prediction, threads=threads, provenance=provenance(command), backend=backend
+    )
     return made, prediction.timeline
 
 

@@ -51,8 +51,19 @@ class Measured:
     backend: str
 
 
-def measured_record(experiment: Experiment, schedule: Schedule, run: Measured, provenance: Provenance) -> Record:
-    """The record of a run; its bytes are those that were counted."""
+def measured_record(
+    experiment: Experiment,
+    schedule: Schedule,
+    run: Measured,
+    provenance: Provenance,
+    machine: Machine | None = None,
+) -> Record:
+    """The record of a run; its bytes are those that were counted.
+
+    Parameters
+    ----------
+    machine : the one that the user named beside the run, if any
+    """
     makespans = [timeline.makespan for timeline in run.timelines]
     amounts = volumes(schedule, experiment.choices)
     return Record(
@@ -60,6 +71,7 @@ def measured_record(experiment: Experiment, schedule: Schedule, run: Measured, p
         **_what(experiment, run.threads),
         **_amounts(experiment, amounts) | _counted(run.bytes_sent),
         backend=run.backend,
+        machine=None if machine is None else MachineName(machine.name, machine.sha256),
         seconds=median(makespans),
         seconds_low=float(np.percentile(makespans, LOW)),
         seconds_high=float(np.percentile(makespans, HIGH)),
@@ -81,8 +93,14 @@ def predicted_record(
     *,
     threads: int,
     provenance: Provenance,
+    backend: str = "numpy",
 ) -> Record:
-    """The record of a prediction; low and high are its 90 % interval."""
+    """The record of a prediction; low and high are its 90 % interval.
+
+    Parameters
+    ----------
+    backend : of the runs it is to be compared with; a prediction has no arrays
+    """
     makespan = prediction.timeline.makespan
     half_width = makespan * prediction.relative_uncertainty
     amounts = volumes(schedule, experiment.choices)
@@ -90,7 +108,7 @@ def predicted_record(
         kind="predicted",
         **_what(experiment, threads),
         **_amounts(experiment, amounts),
-        backend="numpy",
+        backend=backend,
         machine=MachineName(machine.name, machine.sha256),
         seconds=makespan,
         seconds_low=max(0.0, makespan - half_width),

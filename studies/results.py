@@ -1,5 +1,6 @@
 """Where results go: files that were asked for, and a table for a person on stdout."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from algorithms import files
@@ -7,6 +8,7 @@ from algorithms.errors import InputError
 from algorithms.record import OpRecord, Record, Verified, save_record
 from algorithms.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
+from studies.experiment import same_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,12 @@ class Destinations:
         """Whether stdout is taken by a file."""
         return files.STDOUT in (self.json, self.trace, self.timeline)
 
-    def check(self) -> None:
+    def check(self, others: Mapping[str, str] | None = None) -> None:
         """Refuse, before anything runs, what could not be written.
+
+        Parameters
+        ----------
+        others : the other files of the command, by flag
 
         Raises
         ------
@@ -39,7 +45,8 @@ class Destinations:
         flags = {"--json": self.json, "--trace": self.trace, "--timeline": self.timeline}
         given = {flag: path for flag, path in flags.items() if path}
         for flag, path in given.items():
-            same = [other for other, its_path in given.items() if its_path == path]
+            every = (given | dict(others or {})).items()
+            same = [other for other, its_path in every if same_file(its_path, path)]
             if len(same) > 1:
                 raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
             try:

@@ -8,74 +8,54 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 from algorithms.errors import InputError, RunError
 from algorithms.matmul import Matmul
 from algorithms.provenance import provenance
 from algorithms.schedule import Schedule
-from runtime.arrays import Backend
 from runtime.execute import Execution, execute
-from runtime.generator import Kind
 from runtime.matrix_files import MatrixWriter, check_writable, commit_all, discard_all, file_dtype, open_operands
-from runtime.operands import Matrix, Operands
+from runtime.operands import Operands
 from runtime.verify import Method, Product, Verification, choose_method, combine, output_of_block, verify
-from studies.experiment import Experiment, Flags, check_ranks, one_of, parse_experiment, remarks, whole_number
+from studies.experiment import (
+    Checked,
+    Experiment,
+    Flags,
+    Plan,
+    RunFlags,
+    check_ranks,
+    parse_experiment,
+    parse_plan,
+    remarks,
+)
 from studies.records import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
 from studies.results import Destinations, write_results
-from studies.site import CarrierName, Site, check_memory, find_site, open_carrier, start_world
+from studies.site import Site, check_memory, find_site, open_carrier, start_world
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
+    from algorithms.machine import Machine
     from runtime.reference_kernels import ReferenceKernels
 
-__all__ = ["Destinations", "Flags", "RunFlags", "run"]
+__all__ = ["Destinations", "Flags", "RunFlags", "parse_plan", "run"]
 
-Checked = Literal["auto", "serial", "freivalds"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFlags:
-    """The flags that only `run` heeds, as they were typed; the defaults are those of the command line.
-
-    `inputs` and `outputs` are paths by matrix, empty where there is no file.
-    """
-
-    backend: str = "numpy"
-    carrier: str = "auto"
-    seed: str = "0"
-    operands: str = "uniform"
-    inputs: Mapping[Matrix, str] = field(default_factory=dict)
-    outputs: Mapping[Product, str] = field(default_factory=dict)
-    warmups: str = "1"
-    repeats: str = "5"
-    verify: bool = False
-    verify_method: str = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How an experiment is run: on what arrays, from and to which files, how often, and whether it is verified."""
-
-    backend: Backend
-    carrier: CarrierName
-    seed: int
-    kind: Kind
-    inputs: Mapping[Matrix, str]
-    outputs: Mapping[Product, str]
-    warmups: int
-    repeats: int
-    checked: Checked | None
-
-
-def run(flags: Flags, run_flags: RunFlags, *, destinations: Destinations, command: Sequence[str] = ()) -> None:
+def run(
+    flags: Flags,
+    run_flags: RunFlags,
+    machine: str = "",
+    settings: Sequence[str] = (),
+    *,
+    destinations: Destinations,
+    command: Sequence[str] = (),
+) -> None:
     """Runs the experiment on all ranks; rank 0 writes its record, or prints it.
 
     Parameters
     ----------
+    machine, settings : as `--machine` and `--set` name them: checked and named in the record, which they do not change
     command : the words of the command line, for provenance
 
     Raises
@@ -88,8 +68,10 @@ def run(flags: Flags, run_flags: RunFlags, *, destinations: Destinations, comman
     communicator = start_world()
     check_ranks(experiment, communicator.size)
     schedule = experiment.schedule()
+    named = None
     if communicator.rank == 0:
-        destinations.check()
+        destinations.check(plan.files)
+        named = _machine(machine, settings, experiment)
     operands = _operands(experiment.problem, plan)
     writers = _writers(experiment.problem, plan, communicator)
     check_writable(list(writers.values()))
@@ -102,39 +84,13 @@ def run(flags: Flags, run_flags: RunFlags, *, destinations: Destinations, comman
     if verification is None or verification.ok:
         _write_outputs(schedule, execution, writers, site)
     if site.speaks:
-        made = measured_record(experiment, schedule, measured, provenance(command))
+        made = measured_record(experiment, schedule, measured, provenance(command), named)
         write_results(destinations, made, typical(measured.timelines))
         if verification is not None and not verification.ok:
             raise RunError(f"{verification}" + ("; no matrix was written" if writers else ""))
 
 
 # What is asked for
-
-
-def parse_plan(flags: RunFlags, experiment: Experiment) -> Plan:
-    """The plan that the flags name.
-
-    Raises
-    ------
-    InputError : naming the flag, its value and what would be accepted
-    """
-    checked = cast(Checked, one_of(flags.verify_method, "verify-method", get_args(Checked)))
-    if not experiment.problem.training:
-        given = {"dC": flags.inputs.get("dC"), "dA": flags.outputs.get("dA"), "dB": flags.outputs.get("dB")}
-        for matrix, path in given.items():
-            if path:
-                raise InputError(f"--{matrix.lower()} {path}: a forward pass has no {matrix}; give --passes training")
-    return Plan(
-        cast(Backend, one_of(flags.backend, "backend", get_args(Backend))),
-        cast(CarrierName, one_of(flags.carrier, "carrier", get_args(CarrierName))),
-        whole_number(flags.seed, "--seed", least=0),
-        cast(Kind, one_of(flags.operands, "operands", get_args(Kind))),
-        {matrix: path for matrix, path in flags.inputs.items() if path},
-        {product: path for product, path in flags.outputs.items() if path},
-        whole_number(flags.warmups, "--warmups", least=0),
-        whole_number(flags.repeats, "--repeats"),
-        checked if flags.verify else None,
-    )
 
 
 def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Method:
@@ -144,6 +100,15 @@ def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Meth
     problem, grid = experiment.problem, experiment.grid
     copies = prod(grid.length(axis) for axis in schedule.tensors["C"].repeated_over)
     return choose_method(problem.m, problem.k, problem.n, grid.size, copies=copies)
+
+
+def _machine(text: str, settings: Sequence[str], experiment: Experiment) -> "Machine | None":
+    """The machine that the flags name, if they do; checked as for a prediction."""
+    if not text and not settings:
+        return None
+    from studies.predict import fitting_machine  # a rank has no use for the simulator otherwise
+
+    return fitting_machine(text, settings, experiment)
 
 
 def _operands(problem: Matmul, plan: Plan) -> Operands:
