@@ -38,10 +38,18 @@ def parse_overlap(text: str) -> frozenset[OverlapName]:
 
 
 def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
-    """The schedule with the communication that these overlaps name running beside the compute lane."""
+    """The schedule with the communication that these overlaps name running beside the compute lane.
+
+    Raises
+    ------
+    InputError : the schedule has overlaps already
+    """
     chosen = frozenset(names)
     if not chosen:
         return schedule
+    if schedule.overlap:
+        done = ",".join(sorted(schedule.overlap))
+        raise InputError(f"schedule {schedule.name} already overlaps {done}: name all overlaps in one pass")
     tensors = dict(schedule.tensors)
 
     def change(program: Program) -> Program:

@@ -236,10 +236,10 @@ def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, place: Place
     item = _item_bytes(op, schedule)
     match op:
         case Send():
-            step = Step(send_to=_peer(op, number(op.to, place), members), send=Run(0, 1))
+            step = Step(send_to=_peer(op, number(op.to, place), members, member), send=Run(0, 1))
             sent, received = schedule.tensors[op.source].block(place).elements, 0
         case Receive():
-            step = Step(receive_from=_peer(op, number(op.sender, place), members), receive=Run(0, 1))
+            step = Step(receive_from=_peer(op, number(op.sender, place), members, member), receive=Run(0, 1))
             sent, received = 0, schedule.tensors[op.into].block(place).elements
         case Shift():
             distance = number(op.distance, place)
@@ -260,7 +260,9 @@ def later(op: Shift, schedule: Schedule, place: Place) -> Place:
     return place.during(loop, place.indices.get(loop, 0) + op.ahead)
 
 
-def _peer(op: Op, coordinate: int, members: int) -> int:
-    if not 0 <= coordinate < members:
-        raise InputError(f"op {op.name!r}: member {coordinate} is not among the {members} of its group")
+def _peer(op: Op, coordinate: int, members: int, own: int) -> int:
+    if not 0 <= coordinate < members or coordinate == own:
+        raise InputError(
+            f"op {op.name!r} of member {own}: member {coordinate} is no other one of the {members} in its group"
+        )
     return coordinate

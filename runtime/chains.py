@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, median
+from typing import Literal
 
 from mpi4py import MPI
 
@@ -23,6 +24,7 @@ from runtime.execute import execute
 from runtime.mpi import MpiCarrier
 from runtime.operands import Operands
 
+Pattern = Literal["shift", "exchange", "one_way"]
 PRODUCT_SIZE = 384
 WARM, STEPS = 3, 15
 ITEM_BYTES = 8
@@ -37,8 +39,12 @@ class Overheads:
     alone_seconds: float
 
 
-def chain(pattern: str, ranks: int, size: int) -> Schedule:
-    """Write, multiply, and send `size` bytes around the ring (`shift`) or from rank 0 to rank 1 (`one_way`)."""
+def chain(pattern: Pattern, ranks: int, size: int) -> Schedule:
+    """Write, multiply, and send `size` bytes.
+
+    `shift` sends around the ring of all ranks, `exchange` within pairs (an even
+    number of ranks), `one_way` from rank 0 to rank 1 while the others multiply.
+    """
     elements = max(1, size // ITEM_BYTES)
     m, payload = Part("m"), (Part("p"), Part("one"))
     tensors = declare(
@@ -52,11 +58,12 @@ def chain(pattern: str, ranks: int, size: int) -> Schedule:
     )
     sizes = {"m": PRODUCT_SIZE, "k": PRODUCT_SIZE, "n": PRODUCT_SIZE, "p": elements, "one": 1}
     roles = tuple(_roles(pattern))
-    return Schedule("chain", sizes, Grid(x=ranks), "float64", tensors, ("A", "B"), ("C",), roles)
+    grid = Grid(x=2, y=ranks // 2) if pattern == "exchange" else Grid(x=ranks)
+    return Schedule("chain", sizes, grid, "float64", tensors, ("A", "B"), ("C",), roles)
 
 
-def _roles(pattern: str) -> Iterator[Role]:
-    if pattern == "shift":
+def _roles(pattern: Pattern) -> Iterator[Role]:
+    if pattern != "one_way":
         yield _role(Shift(name="step", axis="x", distance=1, source="sent", into="room"))
         return
     yield _role(Send(name="step", axis="x", to=1, source="sent"), 0, 1)
@@ -69,13 +76,13 @@ def _role(step: Op, start: int = 0, stop: int | None = None) -> Role:
         Pointwise(name="write", function="zero", into="sent"),
         Gemm(name="multiply", a="A", b="B", c="C"),
         Pointwise(name="tiny", function="zero", into="tiny"),
-        AllGather(name="alone", axis="y", source="B", into="B again"),
+        AllGather(name="alone", axis="z", source="B", into="B again"),
         step,
     )
     return Role(in_sequence((Repeat("i", WARM + STEPS, body),)), "x", start, stop)
 
 
-def measure_chain(communicator: MPI.Intracomm, pattern: str, size: int) -> tuple[list[float], Overheads]:
+def measure_chain(communicator: MPI.Intracomm, pattern: Pattern, size: int) -> tuple[list[float], Overheads]:
     """Seconds of each step, from its last rank's start to the mean of its ends, and the overheads beside it.
 
     Every rank of the communicator calls it and gets the same.

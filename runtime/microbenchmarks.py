@@ -1,7 +1,7 @@
 """Microbenchmarks of what algorithms are made of, as plain rows: products, memory-bound work, transfers, overhead.
 
 All ranks of a communicator measure at the same moment, which is what the ranks
-of a run do; `alone` lets one rank measure while the others sleep.  Operands
+of a run do; `apart` lets some measure while the others sleep.  Operands
 rotate through a pool larger than the cache, because a run finds its operands so;
 steps of communication are measured in chains (`chains.py`).  A reference product beside each point
 tells whether something else ran: such a point is measured again.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import mean, median
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -22,9 +22,10 @@ from threadpoolctl import threadpool_limits
 
 from algorithms.ops import GemmLayout
 from algorithms.tensors import DType
-from runtime.chains import Overheads, measure_chain
+from runtime.chains import Overheads, Pattern, measure_chain
 from runtime.reference_kernels import ReferenceKernels, Times, seconds
 
+Result = TypeVar("Result")
 POOL_BYTES = 96 << 20
 DISTURBED = 1.08
 """A reference product slower than this many times its median was disturbed, and so was the point beside it."""
@@ -63,7 +64,7 @@ class StreamPoint:
 class TransferPoint:
     """One step of a pattern of `ranks` ranks, each sending `bytes`."""
 
-    pattern: str
+    pattern: Pattern
     ranks: int
     bytes: int
     seconds: float
@@ -95,34 +96,38 @@ class Bench:
         return found
 
     def gemm(self, point: GemmPoint, repeats: int = 3) -> GemmPoint:
-        """The point measured on all ranks at once; again if something else ran meanwhile."""
+        """The point measured on all ranks at once, each on `point.threads` BLAS threads."""
         kernel = self._product(point)
-        best: tuple[float, list[float]] | None = None
-        with threadpool_limits(point.threads, user_api="blas"):
-            for _ in range(1 + SECOND_TRIES):
-                times, calm = self._sample(kernel, repeats, point.threads)
-                if best is None or median(times) < median(best[1]):
-                    best = (calm, times)
-                if calm <= DISTURBED:
-                    best = (calm, times)
-                    break
-                self.disturbed += 1
-        assert best is not None
-        return _timed(point, best[1])
 
-    def _sample(self, kernel: Callable[[int], object], repeats: int, threads: int) -> tuple[list[float], float]:
-        """Mean over ranks of each repeat [s], and how slow the reference product beside it was."""
-        self.communicator.Barrier()
-        before = self.kernels.product()
-        kernel(0)
-        own = [seconds(partial(kernel, repeat)) for repeat in range(1, repeats + 1)]
-        after = self.kernels.product()
-        gathered = self.communicator.allgather((own, (before + after) / 2))
-        times = [mean(times[i] for times, _ in gathered) for i in range(repeats)]
-        reference = mean(reference for _, reference in gathered)
-        usual = self._usual.setdefault(threads * 100 + self.ranks, [])
-        usual.append(reference)
-        return times, reference / median(usual)
+        def measure() -> list[float]:
+            kernel(0)
+            own = [seconds(partial(kernel, repeat)) for repeat in range(1, repeats + 1)]
+            return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
+
+        with threadpool_limits(point.threads, user_api="blas"):
+            return _timed(point, self.calmly(measure, point.threads))
+
+    def calmly(self, measure: Callable[[], list[float]], threads: int = 1) -> list[float]:
+        """What `measure` gives [s]; again where the reference product beside it says that something else ran.
+
+        Of tries that were all disturbed, the fastest counts.
+        """
+        tries: list[list[float]] = []
+        for _ in range(1 + SECOND_TRIES):
+            self.communicator.Barrier()
+            before = self.kernels.product()
+            tries.append(measure())
+            if self._is_calm((before + self.kernels.product()) / 2, threads):
+                return tries[-1]
+            self.disturbed += 1
+        return min(tries, key=median)
+
+    def _is_calm(self, reference: float, threads: int) -> bool:
+        """Whether the reference products of all ranks were as fast as usual; the same answer on each."""
+        now = mean(self.communicator.allgather(reference))
+        usual = self._usual.setdefault(threads, [])
+        usual.append(now)
+        return bool(now <= DISTURBED * median(usual))
 
     def _product(self, point: GemmPoint) -> Callable[[int], object]:
         shape_a = (point.k, point.m) if point.layout == "TN" else (point.m, point.k)
@@ -148,18 +153,26 @@ class Bench:
             "zero": lambda into, _: into.fill(0),
         }
         verb = verbs[operation]
-        verb(*sets[0])
-        self.communicator.Barrier()
-        own = [seconds(partial(verb, *sets[repeat % len(sets)])) for repeat in range(repeats)]
-        times = [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
+
+        def measure() -> list[float]:
+            verb(*sets[0])
+            own = [seconds(partial(verb, *sets[repeat % len(sets)])) for repeat in range(repeats)]
+            return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
+
+        times = self.calmly(measure)
         return StreamPoint(operation, size, self.ranks, median(times), _spread(times))
 
-    def transfer(self, pattern: str, size: int) -> tuple[TransferPoint, Overheads]:
+    def transfer(self, pattern: Pattern, size: int) -> tuple[TransferPoint, Overheads]:
         """One step of the pattern in a chain, and what ops cost beside it."""
-        times, overheads = measure_chain(self.communicator, pattern, size)
-        # The sender of a small message may end before its receiver starts.
-        times = [max(LEAST_SECONDS, time) for time in times]
-        return TransferPoint(pattern, self.ranks, size, median(times), _spread(times)), overheads
+        beside: list[Overheads] = []
+
+        def measure() -> list[float]:
+            steps, overheads = measure_chain(self.communicator, pattern, size)
+            beside.append(overheads)
+            return [max(LEAST_SECONDS, step) for step in steps]  # a small message may end before its receiver starts
+
+        times = self.calmly(measure)
+        return TransferPoint(pattern, self.ranks, size, median(times), _spread(times)), beside[-1]
 
 
 @dataclass(slots=True)
@@ -200,15 +213,16 @@ def _spread(times: Sequence[float]) -> float:
     return float((high - low) / 2 / max(median(times), 1e-12))
 
 
-def alone(world: MPI.Intracomm, measure: Callable[[Bench], Any]) -> Any:
-    """What rank 0 measures while all others sleep; every rank gets it."""
-    result = None
-    if world.Get_rank() == 0:
-        result = measure(Bench(MPI.COMM_SELF))
-    request = world.Ibarrier()
+def apart(communicator: MPI.Intracomm, ranks: int, measure: Callable[[Bench], Result]) -> Result:
+    """What the first `ranks` ranks measure together while all others sleep; every rank gets it."""
+    inside = communicator.Get_rank() < ranks
+    group = cast(MPI.Intracomm, communicator.Split(color=0 if inside else 1, key=communicator.Get_rank()))
+    result = measure(Bench(group)) if inside else None
+    group.Free()
+    request = communicator.Ibarrier()
     while not request.Test():
         time.sleep(NAP_SECONDS)
-    return world.bcast(result, root=0)
+    return cast(Result, communicator.bcast(result, root=0))
 
 
 def shapes(count: int, *, smallest: int, largest: int, most_flops: float) -> Iterator[tuple[int, int, int]]:

@@ -32,13 +32,13 @@ from algorithms.ops import GemmLayout
 from algorithms.provenance import provenance
 from algorithms.tensors import DType
 from runtime import memory_available, world
-from runtime.chains import Overheads, measure_chain
+from runtime.chains import Overheads, Pattern, measure_chain
 from runtime.microbenchmarks import (
     Bench,
     GemmPoint,
     StreamPoint,
     TransferPoint,
-    alone,
+    apart,
     shapes,
 )
 from runtime.reference_kernels import Times
@@ -56,8 +56,6 @@ MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
 SMALLEST, LARGEST = 128, 4096
 STREAM_BYTES = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
 TRANSFER_BYTES = (8, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 3 << 24)
-PATTERNS = ("shift", "one_way")
-"""Of steps; where two ranks exchange, each sends and receives at once as in a shift."""
 LARGE_RESIDUAL = 0.05
 
 
@@ -98,32 +96,48 @@ def calibrate(out: str, *, topology: str | None = None, quick: bool = False, com
     _report(machine, out)
 
 
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What some ranks of one host measured together."""
+
+    gemm: list[GemmPoint]
+    streams: list[StreamPoint]
+    reference: list[Times]
+    disturbed: int
+
+
 def measure(communicator: "Intracomm", hosts: Sequence[world.Host], products: int) -> Measured:
-    """All microbenchmarks, in the same order on every rank."""
+    """All microbenchmarks, in the same order on every rank.
+
+    Local work is measured on as many ranks as a host has cores and on one
+    alone, steps between all ranks of a host and between two, then between hosts.
+    """
     rank = communicator.Get_rank()
     number = next(i for i, host in enumerate(hosts) if rank in host.ranks)
     local = cast("Intracomm", communicator.Split(color=number, key=rank))
-    bench = Bench(local)
-    cores = hosts[number].cores
-    together = max(1, cores // local.Get_size())
-    reference = bench.reference()
-    gemm = _products(bench, products, threads=together, say=rank == 0)
-    streams = _streams(bench)
-    transfers, overheads = _transfers(bench) if local.Get_size() > 1 else ([], [measure_chain(local, "shift", 8)[1]])
-    reference += bench.reference()
-    disturbed = bench.disturbed
+    cores, computing = hosts[number].cores, min(local.Get_size(), hosts[number].cores)
 
-    def one(single: Bench) -> tuple[list[GemmPoint], list[StreamPoint], list[Times]]:
-        before = single.reference()
-        points = _products(single, products, threads=cores, say=rank == 0)
-        return points, _streams(single), before + single.reference()
+    def work(bench: Bench) -> Local:
+        before = bench.reference()
+        points = _products(bench, products, threads=max(1, cores // bench.ranks), say=rank == 0)
+        streams = _streams(bench)
+        return Local(points, streams, before + bench.reference(), bench.disturbed)
 
-    reference_alone = reference
-    if local.Get_size() > 1:
-        more, more_streams, reference_alone = alone(communicator, one)
-        gemm, streams = gemm + more, streams + more_streams
-    between = _between_hosts(communicator, hosts) if len(hosts) > 1 else []
-    return Measured(gemm, streams, transfers, between, reference, reference_alone, _typical(overheads), disturbed)
+    together = apart(local, computing, work)
+    single = apart(communicator, 1, work) if computing > 1 else None
+    transfers, overheads = _transfers(Bench(local)) if local.Get_size() > 1 else ([], [])
+    if local.Get_size() > 2:
+        transfers = apart(local, 2, lambda bench: _transfers(bench)[0]) + transfers
+    return Measured(
+        together.gemm + (single.gemm if single is not None else []),
+        together.streams + (single.streams if single is not None else []),
+        transfers,
+        _between_hosts(communicator, hosts) if len(hosts) > 1 else [],
+        together.reference,
+        single.reference if single is not None else together.reference,
+        _typical(overheads or [measure_chain(local, "shift", 8)[1]]),
+        together.disturbed + (single.disturbed if single is not None else 0),
+    )
 
 
 def _products(bench: Bench, count: int, *, threads: int, say: bool) -> list[GemmPoint]:
@@ -143,8 +157,13 @@ def _streams(bench: Bench) -> list[StreamPoint]:
 
 
 def _transfers(bench: Bench) -> tuple[list[TransferPoint], list[Overheads]]:
-    """Steps of every pattern and size, and the overheads beside each."""
-    both = [bench.transfer(pattern, size) for pattern in PATTERNS for size in TRANSFER_BYTES]
+    """Steps of every pattern and size that so many ranks can take, and the overheads beside each.
+
+    Where two ranks exchange, each sends and receives at once as in a shift.
+    """
+    exchanging = bench.ranks > 2 and bench.ranks % 2 == 0
+    patterns = [pattern for pattern in get_args(Pattern) if pattern != "exchange" or exchanging]
+    both = [bench.transfer(pattern, size) for pattern in patterns for size in TRANSFER_BYTES]
     return [point for point, _ in both], [overheads for _, overheads in both]
 
 
@@ -158,14 +177,12 @@ def _typical(found: Sequence[Overheads]) -> Overheads:
 
 def _between_hosts(communicator: "Intracomm", hosts: Sequence[world.Host]) -> list[TransferPoint]:
     """Steps between hosts: the first two, then all at once, one rank of each."""
-    found: list[TransferPoint] = []
-    for taking_part in dict.fromkeys([2, len(hosts)]):
-        firsts = [host.ranks[0] for host in hosts[:taking_part]]
-        inside = communicator.Get_rank() in firsts
-        group = cast("Intracomm", communicator.Split(color=0 if inside else 1, key=communicator.Get_rank()))
-        points = _transfers(Bench(group))[0] if inside else None
-        found += communicator.bcast(points, root=firsts[0])
-    return found
+    firsts = [host.ranks[0] for host in hosts]
+    rank = communicator.Get_rank()
+    key = firsts.index(rank) if rank in firsts else len(firsts) + rank
+    by_host = cast("Intracomm", communicator.Split(color=0, key=key))
+    counts = dict.fromkeys([2, len(hosts)])
+    return [point for count in counts for point in apart(by_host, count, lambda bench: _transfers(bench)[0])]
 
 
 def make_machine(
@@ -179,7 +196,7 @@ def make_machine(
     rows = tuple(_gemm_row(point) for point in measured.gemm)
     memory = tuple(_memory_row(point) for point in measured.streams)
     available = memory_available.bytes_available()
-    fit = _fit(rows, measured.disturbed, len(measured.gemm))
+    fit = _fit(rows, measured.disturbed, len(measured.gemm) + len(measured.streams))
     peak = {dtype: max(row.flops_per_second / row.threads for row in rows if row.dtype == dtype) for dtype in DTYPES}
     stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == STREAM_BYTES[-1])
     host = hosts[0]
@@ -248,7 +265,7 @@ def _fit(rows: Sequence[GemmRow], disturbed: int, points: int) -> Fit:
         if residual > LARGE_RESIDUAL
     ]
     if disturbed > points / 10:
-        warnings.append(f"something else ran: {disturbed} of {points} products were measured again")
+        warnings.append(f"something else ran: {disturbed} tries beside {points} points were thrown away")
     return Fit(residuals=residuals, warnings=tuple(warnings))
 
 
@@ -278,7 +295,7 @@ def _memory_row(point: StreamPoint) -> MemoryRow:
 
 def _transfer_row(point: TransferPoint) -> TransferRow:
     return TransferRow(
-        pattern=point.pattern,  # type: ignore[arg-type]
+        pattern=point.pattern,
         ranks=point.ranks,
         bytes=point.bytes,
         seconds=point.seconds,

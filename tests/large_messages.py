@@ -12,8 +12,9 @@ ELEMENTS = 2**31 + 11
 
 
 def wait(*requests):
-    while not all([request.done() for request in requests]):
-        pass
+    for request in requests:
+        while not request.done():
+            pass
 
 
 def main():
