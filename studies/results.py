@@ -123,11 +123,17 @@ def _title(made: Record) -> str:
     )
 
 
+def _spread(made: Record) -> str:
+    """Low and high of a record, and what they are; a prediction from data sheets alone has none."""
+    if made.kind == "predicted" and made.seconds_low == made.seconds_high:
+        return "from data sheets: no interval is known"
+    what = f"5th to 95th percentile of {made.repeats} repeats" if made.kind == "measured" else "90 % interval"
+    return f"{what}: {format_seconds(made.seconds_low)} to {format_seconds(made.seconds_high)}"
+
+
 def _closing_lines(made: Record) -> list[str]:
-    low, high = format_seconds(made.seconds_low), format_seconds(made.seconds_high)
-    spread = f"5th to 95th percentile of {made.repeats} repeats" if made.kind == "measured" else "90 % interval"
     lines = [
-        f"total: {format_seconds(made.seconds)} ({spread}: {low} to {high})",
+        f"total: {format_seconds(made.seconds)} ({_spread(made)})",
         f"sent: at most {format_bytes(made.bytes_sent_per_rank_max)} by a rank, {format_bytes(made.bytes_sent_total)} "
         f"by all; kept: at most {format_bytes(made.peak_bytes_per_rank_max)} on a rank",
     ]
@@ -141,4 +147,6 @@ def _closing_lines(made: Record) -> list[str]:
 def _verdict(verified: Verified) -> str:
     error = "not a number" if verified.max_error is None else f"{verified.max_error:.2g}"
     text = f"relative error {error}, bound {verified.bound:.2g}, by the {verified.method} check"
+    if verified.vectors is not None and verified.smallest_error_seen is not None:
+        text += f" with {verified.vectors} vectors, which sees errors from {verified.smallest_error_seen:.2g}"
     return f"verified: {text}" if verified.ok else f"NOT VERIFIED: {text}: {verified.reason}"

@@ -1,6 +1,7 @@
 """Where a rank runs: its world, its host, its arrays, the memory that is left there, and who carries its messages."""
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -162,6 +163,9 @@ def _carrier(name: CarrierName, site: Site, choices: Choices, dtype: DType) -> "
         return NcclCarrier(library, site.communicator)
     check_sums(dtype, choices.carriage)
     awareness = gpu_awareness(site.communicator, library.device)
+    if site.speaks:
+        said = "MPI is given device arrays" if awareness.aware else "device arrays are staged through the host"
+        print(f"quadrille: {said}: {awareness.reason}", file=sys.stderr)
     return MpiCarrier(site.communicator, staging=find_staging(library, awareness, choices.carriage))
 
 
