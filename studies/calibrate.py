@@ -124,7 +124,7 @@ def measure(communicator: "Intracomm", hosts: Sequence[world.Host], products: in
         return Local(points, streams, before + bench.reference(), bench.disturbed)
 
     together = apart(local, computing, work)
-    single = apart(communicator, 1, work) if computing > 1 else None
+    single = apart(communicator, 1, work) if min(len(hosts[0].ranks), hosts[0].cores) > 1 else None  # the same on all
     transfers, overheads = _transfers(Bench(local)) if local.Get_size() > 1 else ([], [])
     if local.Get_size() > 2:
         transfers = apart(local, 2, lambda bench: _transfers(bench)[0]) + transfers
@@ -213,6 +213,7 @@ def make_machine(
         ),
         host=Host(
             cores=host.cores,
+            ranks=max(len(one.ranks) for one in hosts) if len(hosts) > 1 else None,
             memory_bytes_per_second=2 * stream,
             issue_seconds=measured.overheads.issue_seconds,
             alone_seconds=measured.overheads.alone_seconds,

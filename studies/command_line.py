@@ -9,7 +9,7 @@ command needs is imported when it runs, so that `quadrille --help` answers at on
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -106,12 +106,15 @@ def launch(context: typer.Context) -> int:
     return launching.launch(ranks, command, launcher_options)
 
 
-def experiment_command(carry_out: Callable[..., None]) -> Callable[..., None]:
-    """A command that runs or predicts a multiplication: the same words and flags, so that only the first word changes.
+def experiment_command(verb: Callable[[], Callable[..., None]]) -> Callable[..., None]:
+    """A command that measures or predicts a multiplication: all words but the first are the same.
+
+    `simulate` checks what only a run heeds (files, repeats, verification) and is
+    not changed by it; `run` checks the machine and names it in its record.
 
     Parameters
     ----------
-    carry_out : takes the flags that name an experiment, those that say how it is run, the machine and its settings
+    verb : gives what the command does with its flags
     """
 
     def command(
@@ -176,31 +179,29 @@ def experiment_command(carry_out: Callable[..., None]) -> Callable[..., None]:
             verify_method=verify_method,
         )
         destinations = Destinations(json, trace, timeline)
-        carry_out(flags, run_flags, machine, settings, destinations=destinations, command=context.obj)
+        verb()(flags, run_flags, machine, settings, destinations=destinations, command=context.obj)
 
     return command
 
 
-def measured(*what: Any, **how: Any) -> None:
-    """Measured on this process's ranks, by `studies.run`, which is imported now."""
+def measuring() -> Callable[..., None]:
+    """What `run` does; imported when it is asked for."""
     from studies.run import run
 
-    run(*what, **how)
+    return run
 
 
-def predicted(*what: Any, **how: Any) -> None:
-    """Predicted on a machine, by `studies.predict`, which is imported now."""
+def predicting() -> Callable[..., None]:
+    """What `simulate` does; imported when it is asked for."""
     from studies.predict import predict
 
-    predict(*what, **how)
+    return predict
 
 
 app.command("run", help="Measure a multiplication: as one rank, or as many under launch, mpirun or srun.")(
-    experiment_command(measured)
+    experiment_command(measuring)
 )
-app.command("simulate", help="Predict a multiplication on a machine; flags of run that change no time are checked.")(
-    experiment_command(predicted)
-)
+app.command("simulate", help="Predict a multiplication on a machine.")(experiment_command(predicting))
 
 
 @app.command()

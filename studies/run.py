@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, cast
 
-from algorithms.errors import InputError, RunError
+from algorithms.errors import RunError
 from algorithms.matmul import Matmul
 from algorithms.provenance import provenance
 from algorithms.schedule import Schedule
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from runtime.reference_kernels import ReferenceKernels
 
 __all__ = ["Destinations", "Flags", "RunFlags", "parse_plan", "run"]
+
 
 def run(
     flags: Flags,

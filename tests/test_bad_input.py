@@ -88,6 +88,7 @@ def test_what_both_commands_refuse_they_refuse_alike(capsys, command, words, sai
     refused(called(capsys, command, *SIZES, *words), said)
 
 
+@pytest.mark.parametrize("command", ["run", "simulate"])
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -101,10 +102,12 @@ def test_what_both_commands_refuse_they_refuse_alike(capsys, command, words, sai
         (["--verify-method", "hope"], "verify-method 'hope': accepted are auto, serial, freivalds"),
         (["--dc", "dc.npy"], "--dc dc.npy: a forward pass has no dC; give --passes training"),
         (["--db", "db.npy"], "--db db.npy: a forward pass has no dB; give --passes training"),
+        (["--a", "a.npy", "--c", "./a.npy"], "--a and --c both name ./a.npy: give each its own file"),
+        (["--carrier", "nccl"], "carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi"),
     ],
 )
-def test_what_only_run_takes_is_refused_before_mpi_starts(capsys, words, said):
-    refused(called(capsys, "run", *SIZES, *words), said)
+def test_how_a_run_cannot_be_is_refused_before_mpi_starts_and_by_a_prediction_too(capsys, command, words, said):
+    refused(called(capsys, command, *SIZES, *words), said)
 
 
 # Machines
@@ -223,6 +226,7 @@ def test_operands_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path, p
         (["--json", "{folder}/none/record.json"], "--json {folder}/none/record.json cannot be written"),
         (["--trace", "{folder}"], "--trace {folder} cannot be written: it is a folder"),
         (["--json", "{folder}/one", "--timeline", "{folder}/one"], "--json and --timeline both name {folder}/one"),
+        (["--json", "{folder}/c.npy", "--c", "{folder}/c.npy"], "--json and --c both name {folder}/c.npy"),
         (["--c", "{folder}/none/c.npy"], "--c {folder}/none/c.npy cannot be written"),
     ],
 )
@@ -230,6 +234,11 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_run(tmp_path, wo
     ended = quadrille("run", *SIZES, *(word.format(folder=tmp_path) for word in words))
     refused(ended, said.format(folder=tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_prediction_refuses_integers_whose_sums_would_not_be_exact(capsys, machine):
+    words = ["--matmul", "1,2000000,1", "--operands", "integers", "--machine", machine]
+    refused(called(capsys, "simulate", *words), "k=2000000 is too long for integer operands in float32")
 
 
 def test_an_output_of_a_prediction_that_cannot_be_written_is_refused(capsys, tmp_path, machine):
@@ -243,7 +252,9 @@ def test_an_output_of_a_prediction_that_cannot_be_written_is_refused(capsys, tmp
     [
         (["--grid", "x=3"], "ranks=1, but the grid x=3 has 3: start 3 ranks (quadrille launch -n 3 …)"),
         (["--dtype", "float16"], "dtype 'float16': numpy multiplies float64 and float32"),
-        (["--carrier", "nccl"], "carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi"),
+        (["--machine", "summit"], "machine 'summit' is unknown; there are perlmutter, frontier"),
+        (["--machine", "perlmutter", "--set", "device.speed=x2"], "device has no 'speed'"),
+        (["--set", "device.memory_bytes=x2"], "machine is missing"),
         (
             ["--matmul", "1,2000000,1", "--operands", "integers"],
             "k=2000000 is too long for integer operands in float32",

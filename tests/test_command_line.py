@@ -1,12 +1,15 @@
+import dataclasses
 import subprocess
 import sys
 import time
 
 import pytest
+import typer
 
 from algorithms.errors import RunError
 from studies import command_line, launch
-from studies.command_line import main, take_ranks
+from studies.command_line import app, main, take_ranks
+from studies.experiment import Flags, RunFlags
 from tests.quadrille import ROOT, called, quadrille
 
 COMMANDS = ["launch", "run", "simulate", "schedule", "compare", "calibrate", "machines", "operands", "bench", "study"]
@@ -28,6 +31,26 @@ def test_every_command_explains_itself_before_anything_is_done(capsys, command):
     ended = called(capsys, *command, "--help")
     assert ended.status == 0
     assert ended.out.startswith(f"Usage: quadrille {' '.join(command)}")
+
+
+def parameters(command):
+    """What a command takes: names, flags, defaults and help."""
+    found = typer.main.get_command(app).commands[command].params
+    return [(one.name, one.opts, one.default, one.metavar, one.help) for one in found]
+
+
+def test_run_and_simulate_take_the_same_words():
+    assert parameters("run") == parameters("simulate")
+    assert {"--matmul", "--machine", "--backend", "--json"} <= {
+        flag for _, flags, *_ in parameters("run") for flag in flags
+    }
+
+
+def test_the_flags_of_both_have_the_defaults_of_the_command_line():
+    defaults = {name: default for name, _, default, *_ in parameters("run")}
+    for field in (*dataclasses.fields(Flags), *dataclasses.fields(RunFlags)):
+        if field.name not in ("inputs", "outputs"):
+            assert field.default == defaults[field.name], field.name
 
 
 def test_help_answers_in_under_half_a_second():

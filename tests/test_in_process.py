@@ -1,4 +1,5 @@
 import time
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -330,3 +331,17 @@ def test_a_reduce_to_a_root_that_depends_on_the_place_goes_there():
             place = schedule.place(rank).coordinates
             expected = 2 * a @ a if place["x"] == place["z"] else 0 * a
             np.testing.assert_array_equal(outputs[rank]["C"], expected)
+
+
+@pytest.mark.parametrize("members", [2, 3])
+def test_a_library_collective_that_is_over_keeps_no_buffer(members):
+    carrier = InProcess(members)
+    ends = [carrier.communicator(Grid(x=members), rank, "x", 0) for rank in range(members)]
+    for _ in range(2):
+        buffers = [np.full(3, rank + 1.0) for rank in range(members)]
+        requests = [end.all_reduce(buffer, blocking=True) for end, buffer in zip(ends, buffers, strict=True)]
+        assert all(request.done() for request in requests)
+        assert {float(buffer[0]) for buffer in buffers} == {members * (members + 1) / 2}
+        kept = [weakref.ref(buffer) for buffer in buffers]
+        del buffers
+        assert [reference() for reference in kept] == [None] * members

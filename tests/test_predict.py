@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -9,6 +10,7 @@ from algorithms.timeline_files import load_timeline
 from studies.experiment import Flags, parse_experiment
 from studies.machines import find_machine
 from studies.predict import prediction_of, share_of_cores
+from studies.results import print_record
 from tests.quadrille import HOST, called
 
 WORDS = ["simulate", "--matmul", "307,211,101", "--algorithm", "4d", "--grid", "z=2,x=2", "--passes", "training"]
@@ -35,10 +37,52 @@ def test_a_prediction_is_a_record_of_what_was_asked(capsys, tmp_path, machine):
     assert record.order == ("z", "x", "y", "data")
     assert record.machine.name == "toy" and record.machine.sha256 == find_machine(str(machine)).sha256
     assert record.provenance.command.startswith("quadrille simulate --matmul 307,211,101")
-    assert record.reference.gemm_seconds == (1e-3,)
     assert record.verified is None
     assert 0 < record.seconds_low <= record.seconds <= record.seconds_high
     assert record.seconds >= record.flops_per_rank_max / 1.6e11
+
+
+def test_a_prediction_holds_the_reference_kernels_of_calibration_unless_ranks_outnumber_cores(machine):
+    toy = find_machine(str(machine))
+    for grid, expected in (("x=1", (1e-3,)), ("x=2", (1e-3,)), ("x=4", None)):
+        reference = prediction_of(parse_experiment(Flags(matmul="64,64,64", grid=grid)), toy)[0].reference
+        assert (reference and reference.gemm_seconds) == expected
+
+
+RUN_WORDS = [
+    ["--seed", "7", "--operands", "integers"],
+    ["--warmups", "0", "--repeats", "31"],
+    ["--verify", "--verify-method", "freivalds"],
+    ["--a", "no/a.npy", "--b", "no/b.npy", "--dc", "no/dc.npy"],
+    ["--c", "no/c.npy", "--da", "no/da.npy", "--db", "no/db.npy"],
+    ["--carrier", "mpi"],
+]
+
+
+@pytest.mark.parametrize("words", RUN_WORDS)
+def test_the_flags_of_a_run_change_no_prediction_and_touch_no_file(capsys, tmp_path, machine, words):
+    plain, with_flags = tmp_path / "plain.json", tmp_path / "flags.json"
+    assert called(capsys, *WORDS, "--machine", machine, "--json", plain).status == 0
+    ended = called(capsys, *WORDS, *words, "--machine", machine, "--json", with_flags)
+    assert (ended.status, ended.err) == (0, "")
+    assert without_provenance(plain) == without_provenance(with_flags)
+    assert sorted(tmp_path.iterdir()) == [with_flags, plain, machine]
+
+
+def test_the_backend_named_is_that_of_the_runs_to_be_compared_with(capsys, tmp_path, machine):
+    plain, named = tmp_path / "plain.json", tmp_path / "named.json"
+    assert called(capsys, *WORDS, "--machine", machine, "--json", plain).status == 0
+    words = ["--backend", "cupy", "--carrier", "nccl", "--json", named]
+    assert called(capsys, *WORDS, *words, "--machine", machine).status == 0
+    assert without_provenance(named) == without_provenance(plain) | {"backend": "cupy"}
+
+
+def test_auto_is_recorded_as_what_it_stands_for(capsys, tmp_path, machine):
+    path = tmp_path / "record.json"
+    called(capsys, *WORDS, "--collectives", "auto", "--machine", machine, "--json", path)
+    record = load_record(path)
+    assert record.options.collectives == "own:ring"
+    assert {op.algorithm for op in record.ops if op.axis == "z"} == {"ring"}
 
 
 def test_the_same_command_gives_the_same_files_but_for_provenance(capsys, tmp_path, machine):
@@ -69,7 +113,13 @@ def test_the_table_shows_every_op_and_the_total(capsys, tmp_path, machine):
     ended = called(capsys, *WORDS, "--machine", machine, "--json", tmp_path / "record.json")
     record = load_record(tmp_path / "record.json")
     assert all(f"\n{op.name} " in ended.out for op in record.ops)
-    assert "\ntotal: " in ended.out and "90 % interval" in ended.out
+    assert "\ntotal: " in ended.out and "(from data sheets: no interval is known)" in ended.out
+
+
+def test_the_table_shows_the_interval_of_a_prediction_that_has_one(capsys, machine):
+    made, _ = prediction_of(parse_experiment(Flags(matmul="64,64,64")), find_machine(str(machine)))
+    print_record(msgspec.structs.replace(made, seconds=0.02, seconds_low=0.01, seconds_high=0.03))
+    assert "\ntotal: 20 ms (90 % interval: 10 ms to 30 ms)\n" in capsys.readouterr().out
 
 
 def test_parts_of_an_op_add_up_to_its_seconds_and_waiting(capsys, tmp_path, machine):

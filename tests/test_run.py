@@ -18,10 +18,11 @@ from runtime.arrays import NumpyLibrary
 from runtime.world import Host
 from studies import site
 from studies.experiment import Flags, check_ranks, fitting_grids, parse_experiment
+from studies.predict import fitting_machine
 from studies.records import mean_over_ranks
 from studies.run import RunFlags, choose, parse_plan
 from studies.site import Room, Site, check_memory, check_rooms
-from tests.quadrille import ROOT, quadrille
+from tests.quadrille import HOST, ROOT, quadrille
 
 SIZES = "61,47,53"
 mpi = pytest.mark.mpi
@@ -137,6 +138,25 @@ def test_rank_0_alone_speaks_and_nothing_hidden_is_left(operands, together):
 
 
 @mpi
+def test_a_run_names_the_machine_of_its_prediction_and_the_two_are_compared(tmp_path):
+    (tmp_path / "toy.toml").write_text(HOST)
+    machine = ["--machine", tmp_path / "toy.toml", "--set", "device.peak_flops_per_second=x2"]
+    words = ["--matmul", SIZES, "--grid", "y=2", "--repeats", "2", "--threads", "1", *machine, "--json"]
+    ended = quadrille("launch", "-n", "2", "run", *words, tmp_path / "measured.json")
+    assert (ended.status, ended.err) == (0, "")
+    assert quadrille("simulate", *words, tmp_path / "predicted.json").status == 0
+    measured, predicted = load_record(tmp_path / "measured.json"), load_record(tmp_path / "predicted.json")
+    assert measured.machine == predicted.machine and measured.machine.name == "toy"
+    assert quadrille("compare", tmp_path / "predicted.json", tmp_path / "measured.json").status == 0
+
+
+def test_a_machine_too_small_for_the_ranks_is_refused_by_a_run_too():
+    few = ["--machine", "perlmutter", "--set", "topology.gpus=2"]
+    with pytest.raises(InputError, match="4 ranks: perlmutter has 2 GPUs"):
+        fitting_machine(few[1], few[3:], parse_experiment(Flags(matmul=SIZES, grid="x=4")))
+
+
+@mpi
 def test_a_wrong_number_of_ranks_is_told_which_grids_would_fit():
     ended = quadrille("launch", "-n", "2", "run", "--matmul", SIZES, "--algorithm", "3d", "--grid", "x=3")
     assert ended.status == 2
@@ -204,6 +224,12 @@ def test_a_plan_takes_files_of_gradients_in_training_only():
         with pytest.raises(InputError, match=r"a forward pass has no d[AC]; give --passes training"):
             parse_plan(flags, forward)
         parse_plan(flags, training)
+
+
+def test_a_plan_lists_the_files_of_all_its_matrices():
+    flags = RunFlags(inputs={"A": "a.npy", "B": "", "dC": "dc.npy"}, outputs={"C": "", "dA": "da.npy"})
+    plan = parse_plan(flags, parse_experiment(Flags(matmul=SIZES, passes="training")))
+    assert plan.files == {"--a": "a.npy", "--dc": "dc.npy", "--da": "da.npy"}
 
 
 def test_reference_kernels_are_means_over_ranks_for_each_repeat():

@@ -1,0 +1,267 @@
+"""Calibration with few and small points, on real ranks: what is measured, where it goes, and that it predicts."""
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import simpy
+
+from algorithms.machine import load_machine
+from algorithms.record import load_record
+from runtime.chains import Overheads
+from runtime.microbenchmarks import GemmPoint, StreamPoint, TransferPoint
+from runtime.world import Host
+from simulator.engine import FlowEngine
+from simulator.wiring import Wiring
+from studies.calibrate import DTYPES, LARGE_RESIDUAL, LAYOUTS, STREAM_BYTES, Measured, make_machine
+from studies.experiment import Flags, parse_experiment
+from studies.machines import find_machine
+from studies.predict import prediction_of
+from tests.launched import launched
+from tests.quadrille import called
+
+mpi = pytest.mark.mpi
+POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
+SMALL = f"""
+import sys
+from runtime import chains, microbenchmarks, reference_kernels, world
+from studies import calibrate
+calibrate.PRODUCTS, calibrate.SMALLEST, calibrate.LARGEST = {POINTS}, 8, 32
+calibrate.STREAM_BYTES, calibrate.TRANSFER_BYTES = {STREAMS}, {TRANSFERS}
+chains.PRODUCT_SIZE = 16
+microbenchmarks.POOL_BYTES = 1 << 16
+reference_kernels.PRODUCT_SIZE, reference_kernels.STREAM_BYTES = 32, 1 << 12
+"""
+COMMAND = (
+    SMALL
+    + """
+from studies.command_line import main
+sys.exit(main(["calibrate", "--out", sys.argv[1]]))
+"""
+)
+TWO_HOSTS = (
+    SMALL
+    + """
+from algorithms.machine import save_machine
+from topologies.build import parse_topology
+hosts = (world.Host("one", (0,), 1), world.Host("other", (1,), 1))
+measured = calibrate.measure(world.world(), hosts, calibrate.PRODUCTS)
+if world.world().rank == 0:
+    for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
+        save_machine(calibrate.make_machine("two", measured, hosts, parse_topology(text) if text else None, []), path)
+"""
+)
+UNEQUAL_HOSTS = (
+    SMALL
+    + """
+import ast, json
+hosts = [world.Host(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
+measured = calibrate.measure(world.world(), hosts, calibrate.PRODUCTS)
+if world.world().rank == 0:
+    print(json.dumps({"together": max(point.busy_ranks for point in measured.gemm),
+                      "network": len(measured.network_transfers)}))
+"""
+)
+TRAINING = Flags(matmul="61,47,53", dtype="float64", passes="training")
+
+
+def calibrated(folder, ranks):
+    """A machine file made by so many ranks."""
+    path = folder / f"host-{ranks}.toml"
+    ended = launched(ranks, "-c", COMMAND, str(path))
+    assert ended.status == 0, ended.err
+    assert (ended.out, ended.err.count("; wrote ")) == ("", 1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return calibrated(tmp_path_factory.mktemp("calibrated"), 2)
+
+
+@pytest.fixture(scope="module")
+def wired(tmp_path_factory):
+    """Machine files of two hosts: as a star by default, by a wiring with and without its speeds."""
+    folder = tmp_path_factory.mktemp("wired")
+    wiring = "leaf-spine:leaves=2,spines=1,hosts_per_leaf=1"
+    given = {"star": "", "leaf-spine": wiring, "speeds": f"{wiring},bandwidth=25e6,latency_seconds=1e-4"}
+    paths = {name: folder / f"{name}.toml" for name in given}
+    ended = launched(2, "-c", TWO_HOSTS, *(str(word) for name in given for word in (paths[name], given[name])))
+    assert ended.status == 0, ended.err
+    return paths
+
+
+# One host
+
+
+def settings(machine):
+    """Threads and busy ranks of the products."""
+    return {(row.threads, row.busy_ranks) for row in machine.device.gemm}
+
+
+def busy(machine, ranks):
+    """How many ranks computed at once: one, and as many as there are cores."""
+    return {1, min(ranks, machine.host.cores)}
+
+
+@mpi
+def test_every_dtype_layout_and_setting_has_all_its_products(two):
+    machine = load_machine(two)
+    assert {ranks for _, ranks in settings(machine)} == busy(machine, 2)
+    found = [(row.dtype, row.layout, row.threads, row.busy_ranks) for row in machine.device.gemm]
+    expected = [(*names, *setting) for *names, setting in product(DTYPES, LAYOUTS, settings(machine))]
+    assert sorted(found) == sorted(expected * POINTS)
+
+
+@mpi
+def test_memory_is_measured_alone_and_together(two):
+    machine = load_machine(two)
+    found = [(row.operation, row.bytes, row.busy_ranks) for row in machine.device.memory]
+    assert sorted(found) == sorted(product(("copy", "add", "zero"), STREAMS, busy(machine, 2)))
+
+
+@mpi
+def test_steps_of_every_pattern_and_size_are_measured_within_the_host(two):
+    machine = load_machine(two)
+    found = [(row.pattern, row.ranks, row.bytes) for row in machine.host.transfer]
+    assert sorted(found) == sorted(product(("shift", "one_way"), (2,), TRANSFERS))
+    assert all(row.seconds > 0 for row in machine.host.transfer)
+    assert machine.network is None
+
+
+@mpi
+def test_a_machine_file_says_how_the_kernels_did_how_well_the_fit_does_and_who_made_it(two):
+    machine = load_machine(two)
+    for kernels in (machine.reference, machine.reference_alone):
+        assert min(kernels.gemm_seconds, kernels.copy_seconds, kernels.add_seconds) > 0
+    assert len(machine.fit.residuals) == len(DTYPES) * len(LAYOUTS) * len(settings(machine))
+    assert machine.provenance.command.startswith("quadrille calibrate --out ")
+    assert machine.topology == {"family": "host", "cores": machine.host.cores}
+
+
+@mpi
+@pytest.mark.parametrize(("algorithm", "grid"), [("4d", "x=1"), ("4d", "z=2"), ("cannon", "z=2,x=2"), ("summa", "x=3")])
+def test_from_the_machine_file_alone_multiplications_are_predicted(capsys, tmp_path, two, algorithm, grid):
+    path = tmp_path / "predicted.json"
+    words = ["--matmul", TRAINING.matmul, "--algorithm", algorithm, "--grid", grid, "--passes", "training"]
+    ended = called(capsys, "simulate", *words, "--machine", two, "--json", path)
+    assert ended.status == 0, ended.err
+    record = load_record(path)
+    assert record.seconds > 0 and record.machine.name == "host-2"
+    assert record.machine.sha256 == load_machine(two).sha256
+
+
+@mpi
+def test_one_rank_alone_calibrates_without_messages(tmp_path):
+    machine = load_machine(calibrated(tmp_path, 1))
+    assert {ranks for _, ranks in settings(machine)} == {1}
+    assert machine.host.transfer == () and machine.reference == machine.reference_alone
+    assert machine.host.alone_seconds >= 0
+    assert prediction_of(parse_experiment(TRAINING), machine)[0].seconds > 0
+    assert prediction_of(parse_experiment(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
+
+
+@mpi
+def test_three_ranks_take_steps_together_and_two_by_two_and_compute_on_the_cores_there_are(tmp_path):
+    machine = load_machine(calibrated(tmp_path, 3))
+    assert {ranks for _, ranks in settings(machine)} == busy(machine, 3)
+    assert {row.ranks for row in machine.host.transfer if row.pattern == "shift"} == {2, 3}
+    assert prediction_of(parse_experiment(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
+
+
+# Several hosts
+
+
+@mpi
+def test_one_rank_of_each_host_measures_the_network(wired):
+    machine = load_machine(wired["star"])
+    found = [(row.pattern, row.ranks, row.bytes) for row in machine.network.transfer]
+    assert sorted(found) == sorted(product(("shift", "one_way"), (2,), TRANSFERS))
+    assert machine.host.transfer == ()
+
+
+@mpi
+def test_the_wiring_is_a_star_unless_it_is_given_and_its_speeds_are_measured_unless_given(wired):
+    star, leaf_spine, speeds = (load_machine(wired[name]).topology for name in ("star", "leaf-spine", "speeds"))
+    assert (star["family"], star["hosts"]) == ("star", 2)
+    assert (leaf_spine["family"], leaf_spine["leaves"]) == ("leaf-spine", 2)
+    for topology in (star, leaf_spine):
+        assert topology["bandwidth_bytes_per_second"] > 0 and topology["latency_seconds"] > 0
+    assert (speeds["bandwidth"], speeds["latency_seconds"]) == (25e6, 1e-4)
+    assert "bandwidth_bytes_per_second" not in speeds
+
+
+@mpi
+@pytest.mark.parametrize("name", ["star", "leaf-spine", "speeds"])
+def test_multiplications_between_two_hosts_are_predicted(wired, name):
+    machine = find_machine(str(wired[name]))
+    wiring = Wiring(machine, 2, FlowEngine(simpy.Environment()))
+    assert (wiring.home(0), wiring.home(1)) == (0, 1)
+    for grid in ("z=2", "x=2", "y=2"):
+        record, _ = prediction_of(parse_experiment(replace(TRAINING, grid=grid)), machine)
+        assert record.seconds > 0
+        assert any(op.seconds > 0 for op in record.ops if op.bytes_sent_total)
+
+
+@mpi
+@pytest.mark.parametrize(("hosts", "together"), [("((0, 1), 2), ((2,), 1)", 2), ("((0,), 1), ((1, 2), 2)", 1)])
+def test_hosts_with_unequal_numbers_of_ranks_calibrate_and_the_first_counts(hosts, together):
+    ended = launched(3, "-c", UNEQUAL_HOSTS, hosts, seconds=60)
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out) == {"together": together, "network": 2 * len(TRANSFERS)}
+
+
+# From points to a machine
+
+
+def measured(*, off=0.0, disturbed=0):
+    """Points as they could be: products at 1 Gflop/s, every other one off by so much."""
+    sizes = [(m, k, n) for m, k, n in product((16, 61, 200), repeat=3)]
+    times = [2e-9 * m * k * n * (1 + off * (-1) ** i) for i, (m, k, n) in enumerate(sizes)]
+    points = [
+        GemmPoint(*size, dtype, layout, 1, 1, seconds)
+        for dtype, layout in product(DTYPES, LAYOUTS)
+        for size, seconds in zip(sizes, times, strict=True)
+    ]
+    streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in STREAM_BYTES]
+    steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
+    return Measured(points, streams, [], steps, [(1.0, 2.0, 3.0)] * 3, [(1.0, 2.0, 3.0)], Overheads(0, 0, 0), disturbed)
+
+
+HOSTS = (Host("one", (0,), 2), Host("other", (1,), 2))
+
+
+def test_points_that_a_fit_explains_raise_no_warning():
+    fit = make_machine("calm", measured(), HOSTS[:1], None, []).fit
+    assert fit.warnings == () and max(fit.residuals.values()) < 0.01
+
+
+def test_large_residuals_are_warned_of_by_name():
+    fit = make_machine("noisy", measured(off=0.4), HOSTS[:1], None, []).fit
+    large = [name for name, residual in fit.residuals.items() if residual > LARGE_RESIDUAL]
+    assert len(large) == len(fit.warnings) == len(DTYPES) * len(LAYOUTS)
+    for name, warning in zip(large, fit.warnings, strict=True):
+        assert warning.startswith(f"{name}: half of the products are off the fit by ")
+
+
+@pytest.mark.parametrize(("disturbed", "warned"), [(0, 0), (16, 0), (17, 1)])
+def test_many_disturbed_points_are_warned_of(disturbed, warned):
+    found = measured(disturbed=disturbed)
+    assert len(found.gemm) == 162
+    assert len(make_machine("host", found, HOSTS[:1], None, []).fit.warnings) == warned
+
+
+def test_the_link_speed_of_hosts_is_that_of_the_largest_step_one_way():
+    topology = make_machine("two", measured(), HOSTS, None, []).topology
+    largest = max(TRANSFERS)
+    assert topology["bandwidth_bytes_per_second"] == pytest.approx(largest / (1e-5 + largest / 1e8))
+    assert topology["latency_seconds"] == pytest.approx((1e-5 + min(TRANSFERS) / 1e8) / 2)
+
+
+def test_a_machine_is_what_its_points_say():
+    machine = make_machine("host", measured(), HOSTS[:1], None, ["quadrille", "calibrate"])
+    assert machine.device.peak_flops_per_second == {dtype: pytest.approx(1e9) for dtype in DTYPES}
+    assert machine.device.memory_bytes_per_second == pytest.approx(2e9)
+    assert (machine.reference.gemm_seconds, machine.reference.copy_seconds, machine.reference.add_seconds) == (1, 2, 3)
+    assert json.loads(json.dumps(machine.topology)) == {"family": "host", "cores": 2}
