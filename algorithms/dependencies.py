@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 
 from algorithms.ops import Op, Shift, lane, reads, writes
 from algorithms.parts import Place
-from algorithms.schedule import Schedule
+from algorithms.schedule import Schedule, all_ops
+from algorithms.storage import view_sources
 
 Token = TypeVar("Token")
 Storage = tuple[str, int]
@@ -23,11 +24,13 @@ class Dependencies(Generic[Token]):
     A read waits for the latest write, a write for the latest write and the
     reads since; `after` waits for the latest instance of each op named.  A lane
     runs its ops in order, so the last reader of each lane stands for all, and
-    what is kept does not grow with the number of iterations.
+    what is kept does not grow with the number of iterations.  A view stands for
+    the tensor that it is a view of.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self._tensors = schedule.tensors
+        self._sources = view_sources(schedule, tuple(all_ops(schedule)))
         self._writer: dict[Storage, Token] = {}
         self._readers: dict[Storage, dict[str, Token]] = {}
         self._latest: dict[str, Token] = {}
@@ -58,7 +61,8 @@ class Dependencies(Generic[Token]):
 
     def _storages(self, names: tuple[str, ...], place: Place, further: int = 0) -> Iterator[Storage]:
         for name in names:
-            yield name, self._tensors[name].instance(place, further)
+            kept = self._sources.get(name, name)
+            yield kept, self._tensors[kept].instance(place, further)
 
 
 def ahead(op: Op) -> int:

@@ -76,11 +76,13 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the ranks of one host share, what a step between two of them costs, and what an op costs beyond its work.
 
-    `issue_seconds` pass between two ops of a rank; `alone_seconds` is a
-    communication op in a group of one rank.
+    `ranks` are placed on each host before the next one is used, by default one
+    for each core; `issue_seconds` pass between two ops of a rank;
+    `alone_seconds` is a communication op in a group of one rank.
     """
 
     cores: Count
+    ranks: Count | None = None
     memory_bytes_per_second: Rate | None = None
     threads_default: Count = 1
     issue_seconds: Overhead = 0.0

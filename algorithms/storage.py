@@ -116,6 +116,20 @@ def is_view(schedule: Schedule, name: str, program: tuple[Op, ...]) -> bool:
     return bool(writers) and len(made_by_groups_of_one) == len(writers)
 
 
+def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
+    """The tensor with a buffer of its own behind each view."""
+    direct = {
+        op.into: op.source
+        for op in written
+        if isinstance(op, AllGather | Broadcast | ReduceScatter) and is_view(schedule, op.into, written)
+    }
+
+    def behind(name: str) -> str:
+        return behind(direct[name]) if name in direct else name
+
+    return {name: behind(name) for name in direct}
+
+
 def alone(schedule: Schedule, axis: Axis) -> bool:
     """Whether the groups along the axis have one member."""
     return schedule.grid.length(axis) == 1

@@ -5,9 +5,13 @@ product over a dimension that an axis cuts is a partial sum over that axis
 until a reduction along it; a sum that is made twice, or never, is an error.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from algorithms.alike import alike
+from algorithms.choices import Choices
 from algorithms.errors import InputError
+from algorithms.fitting import check_op
 from algorithms.grid import Axis
 from algorithms.ops import (
     AllReduce,
@@ -22,8 +26,11 @@ from algorithms.ops import (
     writes,
 )
 from algorithms.parts import Part, Place
-from algorithms.schedule import Repeat, Role, Schedule, ops, walk
+from algorithms.schedule import Program, Repeat, Role, Schedule, ops
 from algorithms.tensors import Tensor
+
+MOST_PLACES = 256
+"""Ranks on which shapes are checked, where more than so many differ."""
 
 
 def validate(schedule: Schedule) -> Schedule:
@@ -80,33 +87,23 @@ def _loop_written(role: Role) -> set[str]:
 
 
 def _check_shapes(schedule: Schedule, role: Role) -> None:
-    for place in _ends(schedule, role):
-        seen: set[str] = set()
-        for op, moment in walk(role.program, place):
-            if isinstance(op, Gemm) and op.name not in seen:
-                seen.add(op.name)
-                _check_product(op, schedule, moment)
+    """Each op at the ends of its loops, on one rank of each class that plays the role."""
+    places = [one.place for one in alike(schedule, Choices()) if role.includes(one.place)]
+    step = max(1, len(places) // MOST_PLACES)
+    for place in dict.fromkeys([*range(0, len(places), step), len(places) - 1]) if places else ():
+        for op, moment in _ends(role.program, places[place]):
+            check_op(op, schedule, moment)
 
 
-def _ends(schedule: Schedule, role: Role) -> list[Place]:
-    """The first and the last rank that play the role, if any do."""
-    ends = [schedule.place(0), schedule.place(schedule.grid.size - 1)]
-    if role.axis is not None:
-        length = schedule.grid.length(role.axis)
-        stop = length if role.stop is None else min(role.stop, length)
-        ends = [ends[0].at(role.axis, role.start), ends[1].at(role.axis, stop - 1)] if role.start < stop else []
-    return [place for place in ends if role.includes(place)]
-
-
-def _check_product(op: Gemm, schedule: Schedule, place: Place) -> None:
-    a, b, c = (schedule.tensors[name].block(place) for name in (op.a, op.b, op.c))
-    rows, inner = (a.columns, a.rows) if op.layout == "TN" else (a.rows, a.columns)
-    inner_b, columns = (b.columns, b.rows) if op.layout == "NT" else (b.rows, b.columns)
-    if (rows, columns) != (c.rows, c.columns) or inner != inner_b:
-        raise InputError(
-            f"op {op.name!r}: {op.layout} of {schedule.tensors[op.a]} and {schedule.tensors[op.b]} "
-            f"does not give {schedule.tensors[op.c]} at {dict(place.coordinates)}"
-        )
+def _ends(program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
+    """Ops in the first and the last iteration of every loop."""
+    for entry in program:
+        if isinstance(entry, Repeat):
+            indices = entry.indices(place)
+            for index in dict.fromkeys([indices[0], indices[-1]]) if indices else ():
+                yield from _ends(entry.body, place.during(entry.loop, index))
+        else:
+            yield entry, place
 
 
 @dataclass(slots=True)

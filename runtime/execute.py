@@ -228,9 +228,10 @@ class RankExecutor:
 
     def _follow(self) -> Iterator["Entry"]:
         """The program op by op, each with the positions of those it waits for."""
+        program = self._schedule.program(self._place)
         dependencies: Dependencies[int] = Dependencies(self._schedule)
         counts: dict[str, int] = {}
-        for position, (op, moment) in enumerate(walk(self._schedule.program(self._place), self._place)):
+        for position, (op, moment) in enumerate(walk(program, self._place)):
             index = counts.get(op.name, 0)
             counts[op.name] = index + 1
             needs = tuple(dict.fromkeys(dependencies.enter(op, moment, position)))

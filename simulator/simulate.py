@@ -142,9 +142,10 @@ class Simulation:
         names = dict.fromkeys(["compute", *(lane(op) for op in all_ops(self._schedule))])
         queues = {name: simpy.Store(self._env, LOOKAHEAD) for name in names}
         lanes = [self._env.process(self._lane(rank, name, queue)) for name, queue in queues.items()]
+        program = self._schedule.program(place)
         dependencies: Dependencies[Task] = Dependencies(self._schedule)
         counts: dict[str, int] = defaultdict(int)
-        for op, moment in walk(self._schedule.program(place), place):
+        for op, moment in walk(program, place):
             task = Task(op, moment, counts[op.name], self._env.event())
             counts[op.name] += 1
             task.needs = dependencies.enter(op, moment, task)

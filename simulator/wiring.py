@@ -48,8 +48,8 @@ def build_topology(machine: Machine) -> nx.MultiDiGraph:
 class Wiring:
     """The ranks of a run on a machine, as resources of an engine.
 
-    Ranks are placed in order: one on each GPU, or as many on each host as it
-    has cores, more where there are more ranks than cores.
+    Ranks are placed in order: one on each GPU, or as many on each host as its
+    file says or it has cores, more where there are too many ranks for that.
     """
 
     def __init__(self, machine: Machine, ranks: int, engine: FlowEngine) -> None:
@@ -69,7 +69,9 @@ class Wiring:
             if ranks > count:
                 raise InputError(f"{ranks} ranks: {self._machine.name} has {count} GPUs; at most one rank a GPU")
             return list(range(ranks))
-        per_host = max(self.cores_of(0), -(-ranks // count))
+        host = self._machine.host
+        usual = host.ranks if host is not None and host.ranks is not None else self.cores_of(0)
+        per_host = max(usual, -(-ranks // count))
         return [rank // per_host for rank in range(ranks)]
 
     def cores_of(self, place: int) -> int:

@@ -5,9 +5,10 @@ import pytest
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.matmul import Matmul, matmul_schedule
-from algorithms.ops import AllReduce, Gemm, Pointwise, Receive, ReduceScatter
+from algorithms.ops import AllReduce, Broadcast, Gemm, Pointwise, Receive, ReduceScatter, Shift
 from algorithms.parts import Part
-from algorithms.schedule import Repeat, Role, ops
+from algorithms.schedule import Repeat, Role, Schedule, declare, ops
+from algorithms.tensors import Tensor
 from algorithms.validate import validate
 from tests.mpi_cases import CUSTOM, chosen_grids, custom, pipeline
 
@@ -101,8 +102,7 @@ def test_a_product_that_is_wrong_on_the_last_rank_only_is_found():
     tensors = dict(schedule.tensors)
     tensors["A whole"] = replace(tensors["A whole"], rows=Part("m", ("x",)))
     said = refusal(replace(schedule, tensors=tensors))
-    assert said.startswith("op 'multiply C': NN of A whole (m/x × k/y)")
-    assert "'z': 2" in said
+    assert said.startswith("op 'gather A': A (m/z/x × k/y) is not A whole (m/x × k/y)")
 
 
 def test_a_sum_made_twice_is_refused():
@@ -134,7 +134,13 @@ def test_the_sum_over_the_layers_of_2_5d_is_asked_for():
     copied = Pointwise(name="copy C", function="copy", into="C", sources=("C layer",))
     wrong = changed(schedule, "sum C", then=(copied,), axis="data")
     assert "op 'sum C'" in refusal(replace(wrong, grid=Grid(data=2, z=2, y=2, x=2)))
-    assert refusal(wrong) == "schedule 2.5d: C is never summed over y"
+    assert refusal(wrong).startswith("op 'sum C': C layer (m/z × n/x)")
+    copied = Pointwise(name="copy C", function="copy", into="C", sources=("C layer",))
+    without = changed(plain("forward", "2.5d", Grid(z=2, y=2, x=2)), "sum C", gone=True)
+    whole = replace(without.tensors["C"], held_at=None)
+    program = (*without.roles[0].program, copied)
+    unsummed = replace(without, tensors={**without.tensors, "C": whole}, roles=(Role(program),))
+    assert refusal(unsummed) == "schedule 2.5d: C is never summed over y"
 
 
 def test_an_output_that_nobody_writes_is_named():
@@ -166,3 +172,34 @@ def test_the_gemm_of_a_panel_is_looked_at_inside_its_loop():
     said = refusal(changed(plain("forward", "summa", Grid(z=2, x=3)), "multiply C", layout="NT"))
     assert said.startswith("op 'multiply C': NT of A panel (m/z × k[p])")
     assert isinstance(next(op for op in ops(plain().roles[0].program) if op.name == "multiply C"), Gemm)
+
+
+def one_op(op, *tensors, grid=GRID, inputs=("A",), outputs=(), **sizes):
+    """A schedule of a single op."""
+    return Schedule("one", sizes, grid, "float64", declare(*tensors), inputs, outputs, (Role((op,)),))
+
+
+GRID_4 = Grid(z=2, x=2)
+M, K, N = Part("m"), Part("k"), Part("n")
+
+
+def test_an_axis_swapped_on_a_square_grid_is_found_on_the_ranks_in_between():
+    tensors = Tensor("A", M, Part("k", ("x",))), Tensor("B", Part("k", ("z",)), N), Tensor("C", M, N)
+    op = Gemm(name="multiply", a="A", b="B", c="C")
+    wrong = one_op(op, *tensors, grid=GRID_4, inputs=("A", "B"), outputs=("C",), m=4, k=6, n=4)
+    assert refusal(wrong).startswith("op 'multiply': NN of A (m × k/x) and B (k/z × n) does not give C")
+
+
+@pytest.mark.parametrize(
+    ("op", "into", "said"),
+    [
+        (Pointwise(name="copy", function="copy", into="C", sources=("A",)), (K, M), "differ in size"),
+        (Pointwise(name="add", function="add", into="C", sources=("A",)), (M, K), "add takes 2 sources, not 1"),
+        (Broadcast(name="send", axis="x", root=5, source="A", into="C"), (M, K), "root 5 is not among the 2"),
+        (Broadcast(name="send", axis="x", root=1, source="A", into="C"), (M, N), "is no region of"),
+        (Shift(name="turn", axis="x", distance=1, source="A", into="C"), (M, N), "does not fill"),
+    ],
+)
+def test_tensors_that_do_not_fit_their_op_are_named(op, into, said):
+    wrong = one_op(op, Tensor("A", M, K), Tensor("C", *into), grid=GRID_4, outputs=("C",), m=3, k=5, n=7)
+    assert refusal(wrong).startswith(f"op {op.name!r}") and said in refusal(wrong)

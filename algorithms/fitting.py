@@ -1,0 +1,122 @@
+"""Whether the tensors of an op fit together at one place: shapes, regions, roots and peers."""
+
+from algorithms.choices import Choices
+from algorithms.errors import InputError
+from algorithms.ops import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Barrier,
+    Broadcast,
+    CommunicationOp,
+    Gemm,
+    HostCopy,
+    Op,
+    Pointwise,
+    Receive,
+    Reduce,
+    ReduceScatter,
+    Send,
+    Shift,
+)
+from algorithms.parts import Place, number
+from algorithms.schedule import Schedule
+from algorithms.tensors import Block
+from algorithms.traffic import later, traffic
+
+OPERANDS = {"zero": 0, "copy": 1, "add": 2}
+
+
+def check_op(op: Op, schedule: Schedule, place: Place) -> None:
+    """Refuse an op whose tensors do not fit.
+
+    Raises
+    ------
+    InputError : naming the op, its tensors and the place
+    """
+    match op:
+        case Gemm():
+            _check_product(op, schedule, place)
+        case Pointwise():
+            takes = OPERANDS[op.function]
+            if len(op.sources) != takes:
+                raise InputError(f"op {op.name!r}: {op.function} takes {takes} sources, not {len(op.sources)}")
+            for source in op.sources:
+                _check_same(op, source, op.into, schedule, place)
+        case HostCopy():
+            _check_same(op, op.source, op.into, schedule, place)
+        case _:
+            _check_communication(op, schedule, place)
+
+
+def _check_communication(op: CommunicationOp, schedule: Schedule, place: Place) -> None:
+    match op:
+        case AllGather() | ReduceScatter() | AllToAll():
+            traffic(op, schedule, place, Choices())
+            if place.grid.length(op.axis) == 1:
+                _check_same(op, op.source, op.into, schedule, place, flat=True)
+        case Broadcast():
+            _check_region(op, op.into, op.source, number(op.root, place), schedule, place)
+        case Reduce():
+            _check_region(op, op.source, op.into, number(op.root, place), schedule, place)
+        case Send() | Receive():
+            traffic(op, schedule, place, Choices())
+        case Shift():
+            _check_shift(op, schedule, place)
+        case AllReduce() | Barrier():
+            pass
+
+
+def _check_product(op: Gemm, schedule: Schedule, place: Place) -> None:
+    a, b, c = (schedule.tensors[name].block(place) for name in (op.a, op.b, op.c))
+    rows, inner = (a.columns, a.rows) if op.layout == "TN" else (a.rows, a.columns)
+    inner_b, columns = (b.columns, b.rows) if op.layout == "NT" else (b.rows, b.columns)
+    if (rows, columns) != (c.rows, c.columns) or inner != inner_b:
+        raise InputError(
+            f"op {op.name!r}: {op.layout} of {schedule.tensors[op.a]} and {schedule.tensors[op.b]} "
+            f"does not give {schedule.tensors[op.c]} at {_where(place)}"
+        )
+
+
+def _check_same(op: Op, one: str, other: str, schedule: Schedule, place: Place, *, flat: bool = False) -> None:
+    blocks = [schedule.tensors[name].block(place) for name in (one, other)]
+    if (blocks[0].elements != blocks[1].elements) if flat else (blocks[0].shape != blocks[1].shape):
+        raise InputError(
+            f"op {op.name!r}: {schedule.tensors[one]} and {schedule.tensors[other]} differ in size at {_where(place)}"
+        )
+
+
+def _check_region(op: Broadcast | Reduce, region: str, whole: str, root: int, schedule: Schedule, place: Place) -> None:
+    """The region must be the same on all members, and inside the root's block of the whole."""
+    members = place.grid.length(op.axis)
+    if not 0 <= root < members:
+        raise InputError(f"op {op.name!r}: root {root} is not among the {members} members of its group")
+    there = place.at(op.axis, root)
+    part, block = schedule.tensors[region].block(place), schedule.tensors[whole].block(there)
+    same = part == schedule.tensors[region].block(there)
+    if part.elements and not (same and _inside(part.rows, block.rows) and _inside(part.columns, block.columns)):
+        raise InputError(
+            f"op {op.name!r}: {schedule.tensors[region]} at {_where(place)} is no region of "
+            f"{schedule.tensors[whole]} at {op.axis}={root}"
+        )
+
+
+def _inside(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _check_shift(op: Shift, schedule: Schedule, place: Place) -> None:
+    """What comes must be what the member behind sends."""
+    members, member = place.grid.length(op.axis), place.coordinates[op.axis]
+    behind = place.at(op.axis, (member - number(op.distance, place)) % members)
+    sent: Block = schedule.tensors[op.source].block(behind)
+    if sent.elements != schedule.tensors[op.into].block(later(op, schedule, place)).elements:
+        raise InputError(
+            f"op {op.name!r}: {schedule.tensors[op.source]} at {_where(behind)} does not fill "
+            f"{schedule.tensors[op.into]} at {_where(place)}"
+        )
+
+
+def _where(place: Place) -> str:
+    coordinates = ", ".join(f"{axis}={coordinate}" for axis, coordinate in place.coordinates.items())
+    return coordinates + "".join(f", {loop}={index}" for loop, index in place.indices.items())
