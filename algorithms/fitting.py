@@ -18,6 +18,8 @@ from algorithms.ops import (
     ReduceScatter,
     Send,
     Shift,
+    reads,
+    writes,
 )
 from algorithms.parts import Place, number
 from algorithms.schedule import Schedule
@@ -34,6 +36,7 @@ def check_op(op: Op, schedule: Schedule, place: Place) -> None:
     ------
     InputError : naming the op, its tensors and the place
     """
+    _check_memory(op, schedule)
     match op:
         case Gemm():
             _check_product(op, schedule, place)
@@ -47,6 +50,18 @@ def check_op(op: Op, schedule: Schedule, place: Place) -> None:
             _check_same(op, op.source, op.into, schedule, place)
         case _:
             _check_communication(op, schedule, place)
+
+
+def _check_memory(op: Op, schedule: Schedule) -> None:
+    """A host copy joins the two memories; every other op stays in the device's."""
+    on_host = [name for name in (*reads(op), *writes(op)) if schedule.tensors[name].on_host]
+    if isinstance(op, HostCopy):
+        if len(on_host) != 1:
+            raise InputError(
+                f"op {op.name!r}: one of {op.source!r} and {op.into!r} must be on the host, not {len(on_host)}"
+            )
+    elif on_host:
+        raise InputError(f"op {op.name!r}: {on_host[0]!r} is on the host, where only a host copy reaches it")
 
 
 def _check_communication(op: CommunicationOp, schedule: Schedule, place: Place) -> None:

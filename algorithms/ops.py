@@ -45,12 +45,11 @@ class Pointwise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCopy:
-    """into = source, from the device to the host or back."""
+    """into = source, from the device to the host or back: one of the two tensors is `on_host`."""
 
     name: str
     source: str
     into: str
-    direction: Literal["to_host", "to_device"]
     after: tuple[str, ...] = ()
 
 

@@ -53,6 +53,7 @@ class Tensor:
     held_at : the only coordinate of an axis whose ranks hold it (layer 0 of 2.5d)
     copies : how many instances are alive at once, one per iteration of `loop`, in turn
     dtype : if it differs from the schedule's
+    on_host : kept in the host's memory, where only a HostCopy reaches it
 
     >>> str(Tensor("B", Part("k", ("y",)), Part("n", ("x",)), sharded_over="z"))
     'B (k/y × n/x) sharded over z'
@@ -66,6 +67,7 @@ class Tensor:
     copies: int = 1
     loop: str | None = None
     dtype: DType | None = None
+    on_host: bool = False
 
     @property
     def cut_over(self) -> frozenset[Axis]:

@@ -47,6 +47,7 @@ def apply(machine: Machine, settings: Iterable[str]) -> Machine:
         before = files.plain(raw)
         _change(raw, path.strip().split("."), _change_to(text.strip(), setting), setting, [])
         _take_rows_along(before["device"], raw["device"], path.strip())
+        _take_network_along(before, raw, path.strip())
         raw = files.plain(_checked(raw, setting))
     return _checked(raw, "")
 
@@ -150,3 +151,23 @@ def _take_rows_along(before: dict[str, Any], after: dict[str, Any], path: str) -
     if path == "device.memory_bytes_per_second":
         for row in after["memory"]:
             row["bytes_per_second"] *= after["memory_bytes_per_second"] / before["memory_bytes_per_second"]
+
+
+def _take_network_along(before: dict[str, Any], after: dict[str, Any], path: str) -> None:
+    """Changes the measured steps between hosts as the links' bandwidth or latency was changed."""
+    table, _, key = path.partition(".")
+    rows = (after.get("network") or {}).get("transfer") or []
+    if table != "topology" or not rows or not isinstance(after["topology"].get(key), int | float):
+        return
+    factor = after["topology"][key] / before["topology"][key] if before["topology"][key] else 1.0
+    least: dict[tuple[str, int], float] = {}
+    for row in rows:
+        kind = row["pattern"], row["ranks"]
+        least[kind] = min(row["seconds"], least.get(kind, row["seconds"]))
+    for row in rows:
+        first = least[row["pattern"], row["ranks"]]
+        beyond = row["seconds"] - first
+        if key.endswith("bandwidth_bytes_per_second"):
+            row["seconds"] = first + beyond / factor
+        elif key.endswith("latency_seconds"):
+            row["seconds"] = first * factor + beyond

@@ -38,6 +38,9 @@ class Library(Protocol):
     def empty(self, elements: int, dtype: DType) -> Array:
         """A flat array, uninitialised."""
 
+    def empty_on_host(self, elements: int, dtype: DType) -> Array:
+        """A flat host array, uninitialised; the host's values of 16-bit types are float32."""
+
     def put(self, into: Array, host_values: np.ndarray[Any, Any]) -> None:
         """Copy host values into an array of the library."""
 
@@ -69,6 +72,9 @@ class NumpyLibrary:
 
     def empty(self, elements: int, dtype: DType) -> Array:
         return np.empty(elements, dtype)
+
+    def empty_on_host(self, elements: int, dtype: DType) -> Array:
+        return self.empty(elements, dtype)
 
     def put(self, into: Array, host_values: np.ndarray[Any, Any]) -> None:
         into[...] = host_values

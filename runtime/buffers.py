@@ -34,7 +34,8 @@ class Buffers:
         self.allocated_bytes = 0
         self._copies = {
             name: [
-                self._allocate(size, schedule.tensors[name].dtype or schedule.dtype) for _ in range(plan.copies[name])
+                self._allocate(size, schedule.tensors[name].dtype or schedule.dtype, schedule.tensors[name].on_host)
+                for _ in range(plan.copies[name])
             ]
             for name, size in plan.tensors.items()
         }
@@ -47,8 +48,8 @@ class Buffers:
             ),
         )
 
-    def _allocate(self, elements: int, dtype: DType) -> Array:
-        array = self._library.empty(elements, dtype)
+    def _allocate(self, elements: int, dtype: DType, on_host: bool = False) -> Array:
+        array = self._library.empty_on_host(elements, dtype) if on_host else self._library.empty(elements, dtype)
         self.allocated_bytes += int(array.nbytes)
         return array
 

@@ -10,7 +10,6 @@ kept, and the clock of rank 0 is taken to have been read in its middle:
 Source: Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989.
 """
 
-import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ TAG = 77
 def clock_offset(communicator: "Intracomm") -> float:
     """Seconds to add to this rank's monotonic clock to get that of rank 0.  All ranks call it."""
     rank = communicator.Get_rank()
-    names = communicator.allgather(socket.gethostname())
+    names = communicator.allgather(host_name())
     if len(set(names)) == 1:
         return 0.0
     leaders = {name: names.index(name) for name in names}
@@ -40,6 +39,13 @@ def clock_offset(communicator: "Intracomm") -> float:
         offsets[name] = communicator.bcast(offset, root=leader)
     mine: float = offsets[names[rank]]
     return mine
+
+
+def host_name() -> str:
+    """The name by which MPI tells hosts apart."""
+    from mpi4py import MPI
+
+    return MPI.Get_processor_name()
 
 
 def _answer(communicator: "Intracomm", leader: int) -> None:

@@ -103,6 +103,10 @@ class CupyLibrary:
         self.allocated_bytes += int(array.nbytes)
         return array
 
+    def empty_on_host(self, elements: int, dtype: DType) -> Array:
+        """A flat host array, uninitialised; the host's values of 16-bit types are float32."""
+        return np.empty(elements, np.float64 if dtype == "float64" else np.float32)
+
     def put(self, into: Array, host_values: np.ndarray[Any, Any]) -> None:
         """Copy host values into a contiguous array, rounded to its dtype."""
         values = from_host(host_values, str(into.dtype)).reshape(-1)

@@ -21,6 +21,7 @@ from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
 from algorithms.ops import GemmLayout
+from algorithms.percentiles import spread
 from algorithms.tensors import DType
 from runtime.chains import Overheads, Pattern, measure_chain
 from runtime.reference_kernels import ReferenceKernels, Times, seconds
@@ -77,10 +78,24 @@ class Bench:
 
     communicator: MPI.Intracomm
     kernels: ReferenceKernels = field(default_factory=ReferenceKernels)
-    operands: Any = field(default_factory=lambda: np.ones(POOL_BYTES // 8))
-    results: Any = field(default_factory=lambda: np.ones(POOL_BYTES // 8))
     disturbed: int = 0
     _usual: dict[int, list[float]] = field(default_factory=dict)
+    _pools: list[Any] = field(default_factory=list)
+
+    @property
+    def operands(self) -> Any:
+        """The pool of what is read, made when it is first asked for."""
+        return self._pool(0)
+
+    @property
+    def results(self) -> Any:
+        """The pool of what is written."""
+        return self._pool(1)
+
+    def _pool(self, which: int) -> Any:
+        if not self._pools:
+            self._pools = [np.ones(POOL_BYTES // 8) for _ in range(2)]
+        return self._pools[which]
 
     @property
     def ranks(self) -> int:
@@ -160,7 +175,7 @@ class Bench:
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
         times = self.calmly(measure)
-        return StreamPoint(operation, size, self.ranks, median(times), _spread(times))
+        return StreamPoint(operation, size, self.ranks, median(times), spread(times))
 
     def transfer(self, pattern: Pattern, size: int) -> tuple[TransferPoint, Overheads]:
         """One step of the pattern in a chain, and what ops cost beside it."""
@@ -172,7 +187,7 @@ class Bench:
             return [max(LEAST_SECONDS, step) for step in steps]  # a small message may end before its receiver starts
 
         times = self.calmly(measure)
-        return TransferPoint(pattern, self.ranks, size, median(times), _spread(times)), beside[-1]
+        return TransferPoint(pattern, self.ranks, size, median(times), spread(times)), beside[-1]
 
 
 @dataclass(slots=True)
@@ -203,14 +218,8 @@ def _timed(point: GemmPoint, times: Sequence[float]) -> GemmPoint:
         point.threads,
         point.busy_ranks,
         median(times),
-        _spread(times),
+        spread(times),
     )
-
-
-def _spread(times: Sequence[float]) -> float:
-    """Half the distance from the 5th to the 95th percentile, over the median."""
-    low, high = np.percentile(times, [5, 95])
-    return float((high - low) / 2 / max(median(times), 1e-12))
 
 
 def apart(communicator: MPI.Intracomm, ranks: int, measure: Callable[[Bench], Result]) -> Result:

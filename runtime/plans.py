@@ -84,11 +84,16 @@ class Planner:
             case Gemm():
                 return self._gemm(op, place)
             case HostCopy():
-                return partial(library.copy, flat(op.into, place), flat(op.source, place))
+                source, into = flat(op.source, place), flat(op.into, place)
+                to_host = self._schedule.tensors[op.into].on_host
+                return partial(self._fetch, into, source) if to_host else partial(library.put, into, source)
             case Pointwise():
                 return self._pointwise(op, place)
             case _:
                 assert_never(op)
+
+    def _fetch(self, into: Array, source: Array) -> None:
+        into[...] = self._library.fetch(source)
 
     def _pointwise(self, op: Pointwise, place: Place) -> Callable[[], None]:
         into = self._buffers.flat(op.into, place)

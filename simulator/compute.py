@@ -25,6 +25,7 @@ from simulator.interpolation import SecondsBySize
 
 LEAST_ROWS = 6
 REWEIGHTINGS = 40
+TOUCHES = {"copy": 2, "add": 3, "zero": 1}
 MARGIN = 2.0
 """A dimension within this factor of the measured ones is interpolated, beyond it extrapolated."""
 
@@ -82,6 +83,11 @@ def fit_gemm(rows: Sequence[GemmRow]) -> GemmFit:
 
 def _terms(m: float, k: float, n: float) -> tuple[float, ...]:
     return 1.0, m * k * n, k * n, m * n, m * k
+
+
+def touched(operation: str, size: int) -> int:
+    """Bytes of memory read and written by an operation that writes `size` bytes."""
+    return TOUCHES[operation] * size
 
 
 class ComputeModel:
@@ -152,9 +158,12 @@ class ComputeModel:
             self._curves[operation] = self._curve(operation)
         curve = self._curves[operation]
         if curve is None:
-            touched = {"copy": 2, "add": 3, "zero": 1}[operation] * size
-            return Estimate(touched / self._device.memory_bytes_per_second, True)
+            return Estimate(touched(operation, size) / self._device.memory_bytes_per_second, True)
         return Estimate(curve.seconds(size), not curve.covers(size))
+
+    def measured(self, operation: str) -> bool:
+        """Whether the machine file has rows of this memory-bound work."""
+        return any(row.operation == operation for row in self._device.memory)
 
     def _curve(self, operation: str) -> SecondsBySize | None:
         rows = [row for row in self._device.memory if row.operation == operation]

@@ -44,5 +44,5 @@ class SecondsBySize:
         return self.times[above - 1] + share * (self.times[above] - self.times[above - 1])
 
     def covers(self, size: float) -> bool:
-        """Whether the size lies within a factor of two of what was measured."""
-        return self.sizes[0] / 2 <= size <= 2 * self.sizes[-1]
+        """Whether the size is at most twice the largest measured; smaller ones cost what the smallest does."""
+        return size <= 2 * self.sizes[-1]

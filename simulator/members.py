@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from algorithms.copies import Copies
 from algorithms.traffic import Exchange, Traffic
-from simulator.compute import ComputeModel
+from simulator.compute import ComputeModel, touched
 from simulator.engine import FlowEngine
-from simulator.wiring import Wiring
+from simulator.wiring import Cost, Wiring
 
 Channel = tuple[str, int, int]
 """A lane, the sending rank and the receiving rank: messages on it keep their order."""
@@ -41,6 +41,7 @@ class Spent:
 
     latency: float = 0.0
     compute: float = 0.0
+    extrapolated: bool = False
 
 
 class Member:
@@ -100,7 +101,7 @@ class Member:
         size = sender._exchange.sent * sender._moved.item_bytes
         cost = self._wiring.transfer(sender.rank, receiver.rank, size, _pattern(sender._exchange))
         for end in (sender, receiver):
-            end._note(cost.latency)
+            end._note(cost)
 
         def arrived() -> None:
             sender._arrived()
@@ -108,11 +109,12 @@ class Member:
 
         self._wiring.start(cost, arrived)
 
-    def _note(self, latency: float) -> None:
+    def _note(self, cost: Cost) -> None:
         """A step's two transfers run at once: its latency counts once."""
         assert self._exchange is not None
         both = self._exchange.send_to is not None and self._exchange.receive_from is not None
-        self.spent.latency += latency / (2 if both else 1)
+        self.spent.latency += cost.latency / (2 if both else 1)
+        self.spent.extrapolated |= cost.extrapolated
 
     def _arrived(self) -> None:
         self._under_way -= 1
@@ -128,9 +130,11 @@ class Member:
         if not size:
             then()
             return
-        seconds = self._compute.memory(operation, size).seconds
-        self.spent.compute += seconds
-        self._engine.start(seconds, {self._wiring.cores(self.rank): 1.0}, cap=1.0, then=then)
+        estimate = self._compute.memory(operation, size)
+        self.spent.compute += estimate.seconds
+        self.spent.extrapolated |= estimate.extrapolated and self._compute.measured(operation)
+        demands = self._wiring.local(self.rank, 1.0, touched(operation, size) / estimate.seconds)
+        self._engine.start(estimate.seconds, demands, cap=1.0, then=then)
 
 
 def _messages(moved: Traffic) -> Iterator[Exchange]:

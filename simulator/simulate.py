@@ -18,7 +18,7 @@ from algorithms.copies import copies
 from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock
 from algorithms.machine import Machine
-from algorithms.ops import Communication, CommunicationOp, Gemm, HostCopy, Op, Pointwise, lane
+from algorithms.ops import Communication, CommunicationOp, Compute, Gemm, HostCopy, Op, Pointwise, lane, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops, walk
 from algorithms.timeline import Span, Timeline
@@ -191,7 +191,13 @@ class Simulation:
             self._extrapolated.add(task.op.name)
         seconds = sum(estimate.seconds for estimate in estimates)
         threads = min(self._threads or self._wiring.threads(rank), self._wiring.cores_of(self._wiring.home(rank)))
-        yield self._engine.event(seconds, {self._wiring.cores(rank): float(threads)}, cap=1.0)
+        touches = self._touched(task.op, task.place) / seconds if seconds else 0.0
+        yield self._engine.event(seconds, self._wiring.local(rank, float(threads), touches), cap=1.0)
+
+    def _touched(self, op: Compute, place: Place) -> int:
+        """Bytes of memory that local work reads and writes at least."""
+        blocks = {name: self._schedule.tensors[name].block(place).elements for name in {*reads(op), *writes(op)}}
+        return sum(size * self._schedule.item_bytes(name) for name, size in blocks.items())
 
     def _estimates(self, rank: int, op: Gemm | Pointwise | HostCopy, place: Place) -> Generator[Estimate, None, None]:
         model = self.model(rank)
@@ -214,6 +220,8 @@ class Simulation:
             parts = self._parts[op.name]
             parts["latency"] += member.spent.latency
             parts["compute"] += member.spent.compute
+            if member.spent.extrapolated:
+                self._extrapolated.add(op.name)
             done.succeed()
 
         begin = Member(

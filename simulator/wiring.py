@@ -4,7 +4,7 @@ A host is a network too: its cores (or its one GPU) and the bandwidth of its
 memory are resources of the engine, like links, shared by the ranks on it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
@@ -28,13 +28,15 @@ class Cost:
     """A transfer as an activity.
 
     `work` is in bytes where it goes over links and in seconds where it is
-    between ranks of a host; `cap` in units of work per second.
+    between ranks of a host; `cap` in units of work per second; `extrapolated`
+    says that it is larger than what was measured.
     """
 
     latency: float
     work: float
     cap: float
     demands: dict[int, float]
+    extrapolated: bool = False
 
 
 def build_topology(machine: Machine) -> nx.MultiDiGraph:
@@ -48,8 +50,9 @@ def build_topology(machine: Machine) -> nx.MultiDiGraph:
 class Wiring:
     """The ranks of a run on a machine, as resources of an engine.
 
-    Ranks are placed in order: one on each GPU, or as many on each host as its
-    file says or it has cores, more where there are too many ranks for that.
+    Ranks are placed in order: as many on each GPU or host as the machine file
+    says, by default one a GPU and one a core, and on hosts more where there are
+    too many ranks for that.
     """
 
     def __init__(self, machine: Machine, ranks: int, engine: FlowEngine) -> None:
@@ -60,17 +63,20 @@ class Wiring:
         self._places = places(self._net)
         self._home = self._placed(ranks)
         self._links: dict[str, int] = {}
-        self._cores: dict[int, int] = {}
-        self._curves: dict[tuple[str, str], SecondsBySize | None] = {}
+        self._shared: dict[tuple[str, int], int] = {}
+        self._curves: dict[tuple[str, str, int], tuple[SecondsBySize, int] | None] = {}
 
     def _placed(self, ranks: int) -> list[int]:
         count = len(self._places)
-        if self._net.graph["places"][0] == "gpu":
-            if ranks > count:
-                raise InputError(f"{ranks} ranks: {self._machine.name} has {count} GPUs; at most one rank a GPU")
-            return list(range(ranks))
         host = self._machine.host
-        usual = host.ranks if host is not None and host.ranks is not None else self.cores_of(0)
+        said = host.ranks if host is not None else None
+        if self._net.graph["places"][0] == "gpu":
+            on_each = said or 1
+            if ranks > count * on_each:
+                rule = "one rank" if on_each == 1 else f"{on_each} ranks"
+                raise InputError(f"{ranks} ranks: {self._machine.name} has {count} GPUs; at most {rule} a GPU")
+            return [rank // on_each for rank in range(ranks)]
+        usual = said or self.cores_of(0)
         per_host = max(usual, -(-ranks // count))
         return [rank // per_host for rank in range(ranks)]
 
@@ -93,13 +99,25 @@ class Wiring:
         """BLAS threads of a rank unless told otherwise: its share of the cores."""
         return max(1, self.cores_of(self.home(rank)) // self.neighbours(rank))
 
-    def cores(self, rank: int) -> int:
-        """The resource of the cores where a rank lives."""
-        place = self.home(rank)
-        if place not in self._cores:
-            name = f"cores of {self._places[place]}"
-            self._cores[place] = self._engine.add_resource(float(self.cores_of(place)), name)
-        return self._cores[place]
+    def local(self, rank: int, threads: float, bytes_per_second: float = 0.0) -> dict[int, float]:
+        """What a second of local work takes of the host: cores, and the bandwidth of its memory.
+
+        Work that touches memory faster than the host's memory can be touched
+        is served by caches, and takes none of it.
+        """
+        demands = {self._resource("cores", rank, float(self.cores_of(self.home(rank)))): threads}
+        host = self._machine.host
+        shared = host.memory_bytes_per_second if host is not None else None
+        if shared is not None and 0 < bytes_per_second <= shared:
+            demands[self._resource("memory", rank, shared)] = bytes_per_second
+        return demands
+
+    def _resource(self, kind: str, rank: int, capacity: float) -> int:
+        """The resource of that kind where a rank lives."""
+        key = (kind, self.home(rank))
+        if key not in self._shared:
+            self._shared[key] = self._engine.add_resource(capacity, f"{kind} of {self._places[self.home(rank)]}")
+        return self._shared[key]
 
     def transfer(self, sender: int, receiver: int, size: int, pattern: str) -> Cost:
         """What it takes to bring `size` bytes from a rank to another, as one step of a pattern."""
@@ -108,35 +126,48 @@ class Wiring:
         return self._across(sender, receiver, size, pattern)
 
     def _within(self, sender: int, size: int, pattern: str) -> Cost:
-        curve = self._curve("host", pattern)
-        demands = {self.cores(sender): 1.0}
-        if curve is None:
+        """Between ranks of one host.  Rows of more ranks than cores have these shared already."""
+        found = self._curve("host", pattern, sender)
+        if found is None:
             bandwidth = self._machine.device.memory_bytes_per_second / SAME_PLACE_TOUCHES
+            demands = self.local(sender, 1.0, SAME_PLACE_TOUCHES * bandwidth)
             return Cost(self._machine.device.overhead_seconds, size / bandwidth, 1.0, demands)
-        return Cost(curve.least, max(0.0, curve.seconds(size) - curve.least), 1.0, demands)
+        curve, ranks = found
+        seconds = max(0.0, curve.seconds(size) - curve.least)
+        rate = SAME_PLACE_TOUCHES * size / seconds if seconds else 0.0
+        demands = self.local(sender, 1.0, rate) if ranks <= self.cores_of(self.home(sender)) else {}
+        return Cost(curve.least, seconds, 1.0, demands, not curve.covers(size))
 
     def _across(self, sender: int, receiver: int, size: int, pattern: str) -> Cost:
         names = self._routes.between(self.home(sender), self.home(receiver))
         demands = {self._link(name): 1.0 for name in names}
-        curve = self._curve("network", pattern)
-        if curve is None:
+        found = self._curve("network", pattern, sender)
+        if found is None:
             latency = sum(find_link(self._net, name).latency for name in names)
             return Cost(latency, size, float("inf"), demands)
+        curve, _ = found
         beyond = curve.seconds(size) - curve.least
-        return Cost(curve.least, size, size / beyond if beyond > 0 else float("inf"), demands)
+        cap = size / beyond if beyond > 0 else float("inf")
+        return Cost(curve.least, size, cap, demands, not curve.covers(size))
 
     def _link(self, name: str) -> int:
         if name not in self._links:
             self._links[name] = self._engine.add_resource(find_link(self._net, name).bandwidth, name)
         return self._links[name]
 
-    def _curve(self, where: str, pattern: str) -> SecondsBySize | None:
-        """Measured seconds by size of a pattern; of another pattern where this one was not measured."""
-        key = (where, pattern)
+    def _curve(self, where: str, pattern: str, rank: int) -> tuple[SecondsBySize, int] | None:
+        """Measured seconds by size of a pattern, and on how many ranks at once they were measured.
+
+        Of the ranks of a host no more take part at once than it has cores; of
+        the hosts, those that have ranks.
+        """
+        within = where == "host"
+        most = self.cores_of(self.home(rank)) if within else len(self._places)
+        taking_part = min(self.neighbours(rank), most) if within else len(set(self._home))
+        key = (where, pattern, taking_part)
         if key not in self._curves:
-            part = self._machine.host if where == "host" else self._machine.network
-            rows = part.transfer if part is not None else ()
-            self._curves[key] = _curve_of(rows, pattern)
+            part = self._machine.host if within else self._machine.network
+            self._curves[key] = _curve_of(part.transfer if part is not None else (), pattern, taking_part, most)
         return self._curves[key]
 
     def start(self, cost: Cost, then: Callable[[], object]) -> None:
@@ -144,11 +175,18 @@ class Wiring:
         self._engine.start(cost.work, cost.demands, cap=cost.cap, latency=cost.latency, then=then)
 
 
-def _curve_of(rows: tuple[TransferRow, ...], pattern: str) -> SecondsBySize | None:
+def _curve_of(
+    rows: Sequence[TransferRow], pattern: str, taking_part: int, most: int
+) -> tuple[SecondsBySize, int] | None:
+    """The rows of this pattern, or of the one most like it, on the number of ranks nearest to those taking part.
+
+    Rows of more ranks than `most` are used only where there are no others.
+    """
     if not rows:
         return None
     measured = {row.pattern for row in rows}
     nearest = next(p for p in (pattern, "shift", "exchange", "one_way") if p in measured)
-    chosen = [row for row in rows if row.pattern == nearest]
-    most = max(row.ranks for row in chosen)
-    return SecondsBySize.of((row.bytes, row.seconds) for row in chosen if row.ranks == most)
+    counts = {row.ranks for row in rows if row.pattern == nearest}
+    ranks = min(counts, key=lambda count: (count > most, abs(count - taking_part)))
+    points = ((row.bytes, row.seconds) for row in rows if row.pattern == nearest and row.ranks == ranks)
+    return SecondsBySize.of(points), ranks

@@ -131,15 +131,16 @@ def shifts(ranks):
 
 def lanes(ranks):
     """A + B, both gathered at once on two lanes of one axis, moved to the host and back, and copied."""
-    whole = {name: Tensor(name, Part("m"), Part("k")) for name in ("A whole", "B whole", "sum", "there", "here", "D")}
+    names = ("A whole", "B whole", "sum", "there", "here", "D")
+    whole = {name: Tensor(name, Part("m"), Part("k"), on_host=name == "there") for name in names}
     part = {name: Tensor(name, Part("m", ("y",)), Part("k")) for name in ("A", "B")}
     program = (
         AllGather(name="gather A", axis="y", source="A", into="A whole", concurrent=True),
         AllGather(name="gather B", axis="y", lane=1, source="B", into="B whole", concurrent=True),
         Pointwise(name="add", function="add", into="sum", sources=("A whole", "B whole")),
         Barrier(name="meet", axis="y", after=("add",)),
-        HostCopy(name="down", source="sum", into="there", direction="to_host", after=("meet",)),
-        HostCopy(name="up", source="there", into="here", direction="to_device"),
+        HostCopy(name="down", source="sum", into="there", after=("meet",)),
+        HostCopy(name="up", source="there", into="here"),
         Pointwise(name="copy", function="copy", into="D", sources=("here",)),
     )
     return Schedule("lanes", SIZES, Grid(y=ranks), "float64", part | whole, ("A", "B"), ("D",), (Role(program),))

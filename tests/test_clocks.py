@@ -32,11 +32,11 @@ class Hosts:
         self.here.rank = rank
         self.offsets[rank] = clock_offset(self)
 
-    def gethostname(self):
+    def host_name(self):
         return self.names[self.here.rank]
 
     def perf_counter(self):
-        return time.perf_counter() + self.ahead[self.gethostname()]
+        return time.perf_counter() + self.ahead[self.host_name()]
 
     def Get_rank(self):
         return self.here.rank
@@ -64,7 +64,7 @@ def hosts(monkeypatch):
     def make(names, ahead):
         world = Hosts(names, ahead)
         monkeypatch.setattr(clocks, "time", world)
-        monkeypatch.setattr(clocks, "socket", world)
+        monkeypatch.setattr(clocks, "host_name", world.host_name)
         return world
 
     return make

@@ -58,5 +58,5 @@ def test_one_point_gives_a_constant_below_and_a_rate_above():
     assert (curve.seconds(1), curve.seconds(100), curve.seconds(400)) == (2.0, 2.0, 8.0)
 
 
-def test_it_covers_sizes_within_a_factor_of_two():
-    assert [CURVE.covers(size) for size in (49, 50, 300, 2200, 2201)] == [False, True, True, True, False]
+def test_it_covers_sizes_up_to_twice_the_largest():
+    assert [CURVE.covers(size) for size in (0, 50, 300, 2200, 2201)] == [True, True, True, True, False]

@@ -28,7 +28,7 @@ def bench_of(*reference_seconds):
     alone = SimpleNamespace(Get_size=lambda: 1, Barrier=lambda: None, allgather=lambda value: [value])
     twice = [seconds for seconds in reference_seconds for _ in range(2)]
     pool = [np.ones(4096) for _ in range(2)]
-    return Bench(alone, Kernels(*twice), *pool)
+    return Bench(alone, Kernels(*twice), _pools=pool)
 
 
 # Shapes of products

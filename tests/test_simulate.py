@@ -14,9 +14,9 @@ from algorithms import costs
 from algorithms.choices import Choices, chunks, parse_choices
 from algorithms.costs_4d import layer_cost
 from algorithms.dependencies import Dependencies
-from algorithms.errors import Deadlock
+from algorithms.errors import Deadlock, InputError
 from algorithms.grid import AXES, Grid
-from algorithms.machine import Fit, ReferenceKernels
+from algorithms.machine import Fit, Host, Machine, ReferenceKernels
 from algorithms.matmul import Matmul, matmul_schedule
 from algorithms.ops import Receive, Send, lane
 from algorithms.overlap import OVERLAPS, overlap, parse_overlap
@@ -34,6 +34,7 @@ from tests.toy_machines import (
     LATENCY,
     PEAK,
     collective,
+    device,
     leaf_spine,
     memory_row,
     one_host,
@@ -339,7 +340,35 @@ def test_messages_between_ranks_of_a_host_take_cores_but_their_latency_does_not(
     rows = [transfer_row(8, 1e-6, pattern="exchange"), transfer_row(8 << 20, 5e-3, pattern="exchange")]
     schedule = collective("all_gather", 2, 2 * (8 << 20))
     assert makespan(schedule, one_host(2, transfer=rows)) == pytest.approx(5e-3, rel=1e-9)
-    assert makespan(schedule, one_host(1, transfer=rows)) == pytest.approx(1e-6 + 2 * (5e-3 - 1e-6), rel=1e-9)
+    crowded = collective("all_gather", 4, 4 * (8 << 20))
+    assert makespan(crowded, one_host(2, transfer=rows)) == pytest.approx(3 * (1e-6 + 2 * (5e-3 - 1e-6)), rel=1e-9)
+
+
+def test_steps_measured_on_more_ranks_than_cores_have_shared_them_already():
+    rows = [transfer_row(8, 1e-6), transfer_row(8 << 20, 5e-3)]
+    schedule = collective("all_gather", 2, 2 * (8 << 20))
+    assert makespan(schedule, one_host(1, transfer=rows)) == pytest.approx(5e-3, rel=1e-9)
+
+
+def test_memory_is_shared_by_the_ranks_of_a_host_and_caches_are_not():
+    rows = [memory_row("copy", 8 << 20, 1e-3), memory_row("copy", 1 << 10, 1e-9)]
+    for size, times in ((8 << 20, 2.0), (1 << 10, 1.0)):
+        schedule = collective("all_to_all", 1, size, grid=Grid(y=4))
+        machine = one_host(4, memory_rows=rows)
+        bandwidth = 2 * 2 * (8 << 20) / 1e-3  # of two ranks that copy
+        shared = msgspec.structs.replace(
+            machine, host=msgspec.structs.replace(machine.host, memory_bytes_per_second=bandwidth)
+        )
+        assert makespan(schedule, shared) == pytest.approx(times * makespan(schedule, machine), rel=1e-9)
+
+
+def test_ranks_share_a_gpu_when_the_machine_says_so():
+    machine = Machine(name="one-gpu", topology={"family": "perlmutter", "gpus": 1}, device=device())
+    shared = msgspec.structs.replace(machine, host=Host(cores=1, ranks=2))
+    alone = makespan(products(1, 60, 70, 80), machine)
+    assert makespan(products(2, 60, 70, 80), shared) == pytest.approx(2 * alone)
+    with pytest.raises(InputError, match="3 ranks: one-gpu has 1 GPUs; at most 2 ranks a GPU"):
+        makespan(products(3, 60, 70, 80), shared)
 
 
 def test_local_work_bound_by_memory_shares_the_cores_too():

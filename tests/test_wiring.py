@@ -56,7 +56,7 @@ def test_ranks_fill_the_cores_of_hosts_in_order_and_more_where_there_are_more(co
 def test_all_ranks_of_one_host_are_neighbours():
     found = wiring(one_host(2), 5)
     assert [found.neighbours(rank) for rank in range(5)] == [5] * 5
-    assert len({found.cores(rank) for rank in range(5)}) == 1
+    assert len({tuple(found.local(rank, 1.0)) for rank in range(5)}) == 1
 
 
 @pytest.mark.parametrize(("ranks", "threads"), [(1, 7), (2, 3), (3, 2), (7, 1), (9, 1)])
@@ -119,9 +119,33 @@ def test_a_pattern_that_was_not_measured_takes_the_shift_s_numbers():
     assert found.transfer(0, 1, 1000, "one_way").latency == 7e-6
 
 
-def test_of_several_numbers_of_ranks_the_largest_counts():
-    found = wiring(star(2, network=[*CURVE, transfer_row(1000, 9e-6, ranks=4)]), 2)
-    assert found.transfer(0, 1, 1000, "shift").latency == 9e-6
+@pytest.mark.parametrize(("hosts", "latency"), [(2, 2e-6), (3, 2e-6), (4, 9e-6), (6, 9e-6)])
+def test_of_several_numbers_of_hosts_the_one_nearest_to_those_taking_part_counts(hosts, latency):
+    found = wiring(star(6, network=[*CURVE, transfer_row(1000, 9e-6, ranks=4)]), hosts)
+    assert found.transfer(0, 1, 1000, "shift").latency == latency
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "latency", "shares"), [(2, 2, 2e-6, True), (2, 4, 2e-6, True), (4, 4, 9e-6, True)]
+)
+def test_rows_of_more_ranks_than_cores_are_passed_over(cores, ranks, latency, shares):
+    found = wiring(one_host(cores, transfer=[*CURVE, transfer_row(1000, 9e-6, ranks=4)]), ranks)
+    cost = found.transfer(0, 1, 1000, "shift")
+    assert cost.latency == latency and cost.demands
+
+
+def test_rows_of_more_ranks_than_cores_have_shared_them_already():
+    found = wiring(one_host(2, transfer=[transfer_row(1000, 9e-6, ranks=4)]), 4)
+    assert found.transfer(0, 1, 1000, "shift").demands == {}
+
+
+def test_a_transfer_beyond_what_was_measured_is_flagged():
+    found = wiring(star(2, network=CURVE), 2)
+    assert [found.transfer(0, 1, size, "shift").extrapolated for size in (1, 2_000_000, 2_000_001)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 # Transfers within a host
