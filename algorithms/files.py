@@ -65,13 +65,23 @@ def write_text(path: str | Path, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Writes `content` to the file, or leaves what was there.
+
+    Raises
+    ------
+    InputError : a path that cannot be written
+    """
     check_writable(path)
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(content)
         else:
-            _replace(target, text)
+            _replace(target, content)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}; nothing was changed") from error
 
@@ -91,12 +101,12 @@ def check_writable(path: str | Path) -> None:
         raise InputError(f"{path} cannot be written: the folder {target.parent} is read-only")
 
 
-def _replace(target: Path, text: str) -> None:
+def _replace(target: Path, content: bytes) -> None:
     """Writes beside `target`, then renames: the one step that is all or nothing."""
     beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.tmp")
     try:
-        with beside.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with beside.open("xb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         if target.exists():

@@ -16,8 +16,6 @@ PACKAGES = (
     "mpi4py",
     "networkx",
     "simpy",
-    "scipy",
-    "numba",
     "msgspec",
     "threadpoolctl",
     "cupy-cuda12x",

@@ -217,14 +217,14 @@ def _exchange_edges(
     sent, received = [0], [0]
     for member in range(place.grid.length(op.axis)):
         there = place.at(op.axis, member)
-        sent.append(sent[-1] + overlap(source.block(place), into.block(there)).elements)
-        received.append(received[-1] + overlap(source.block(there), into.block(place)).elements)
+        sent.append(sent[-1] + shared_rectangle(source.block(place), into.block(there)).elements)
+        received.append(received[-1] + shared_rectangle(source.block(there), into.block(place)).elements)
     if sent[-1] != source.block(place).elements or received[-1] != into.block(place).elements:
         raise InputError(f"op {op.name!r}: {into} along {op.axis} does not hold just what {source} holds")
     return tuple(sent), tuple(received)
 
 
-def overlap(one: Block, other: Block) -> Block:
+def shared_rectangle(one: Block, other: Block) -> Block:
     """The rectangle that two rectangles share."""
     rows = max(one.rows[0], other.rows[0]), min(one.rows[1], other.rows[1])
     columns = max(one.columns[0], other.columns[0]), min(one.columns[1], other.columns[1])

@@ -14,8 +14,12 @@ network file systems two hosts may share a page.  The caller puts the barriers:
 """
 
 import os
+import re
+import secrets
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from tokenize import TokenError
@@ -128,17 +132,17 @@ class MatrixWriter:
     ----------
     path : the file that will be replaced, or appear, at the end
     flag : what the user called it, for messages
-    token : the same on all ranks and different in every run, say the process id
-        of rank 0: two runs that write the same target do not meet
+    token : the same on all ranks and different in every run (`writing_token` of
+        rank 0): two runs that write the same target do not meet
     """
 
     def __init__(
-        self, path: str | Path, shape: tuple[int, int], dtype: DTypeLike, *, flag: str = "--c", token: str = ""
+        self, path: str | Path, shape: tuple[int, int], dtype: DTypeLike, *, flag: str = "--c", token: str = "quadrille"
     ) -> None:
         self.flag, self.given = flag, path
         self.shape, self.dtype = shape, np.dtype(dtype)
         self.target = Path(os.path.realpath(path))  # a link stays a link, its target is replaced
-        self.partial = self.target.with_name(f".{self.target.name[:200]}.{token or 'quadrille'}.partial")
+        self.partial = self.target.with_name(f".{self.target.name[:200]}.{token}.partial")
         self._header = _header(shape, self.dtype)
         self._descriptor: int | None = None
 
@@ -180,12 +184,22 @@ class MatrixWriter:
         return ""
 
     def create(self) -> None:
-        """Make the hidden file at its full size (rank 0, before the others write)."""
+        """Make the hidden file at its full size (rank 0, before the others write); remove those of killed runs."""
+        self._sweep()
         try:
             self._reserve(self.file_bytes)
         except OSError as error:
             self.discard()
             raise self._failure(error) from None
+
+    def _sweep(self) -> None:
+        """Remove hidden files of this target whose writer, a process of this host, is no more."""
+        before = f".{self.target.name[:200]}."
+        with suppress(OSError):  # what cannot be removed is only in the way
+            for path in self.target.parent.iterdir():
+                token = path.name.removeprefix(before).removesuffix(".partial")
+                if path.name == f"{before}{token}.partial" and _is_abandoned(token):
+                    path.unlink(missing_ok=True)
 
     def _reserve(self, file_bytes: int) -> None:
         descriptor = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -264,6 +278,30 @@ class MatrixWriter:
 
     def _failure(self, error: OSError) -> RunError:
         return RunError(f"{self.flag} {self.given} could not be written: {error.strerror}; nothing was left there")
+
+
+def writing_token() -> str:
+    """A token for the files that this process is about to write: its host, its id, and a word drawn by chance."""
+    return f"{_host_word()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _is_abandoned(token: str) -> bool:
+    """Whether a token is of a process of this host that has ended."""
+    found = re.fullmatch(r"([0-9a-f]{8})-(\d+)-[0-9a-f]{8}", token)
+    if found is None or found[1] != _host_word():
+        return False
+    try:
+        os.kill(int(found[2]), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
+
+
+def _host_word() -> str:
+    """A short word for this host: names of files have little room."""
+    return sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def check_writable(writers: Sequence[MatrixWriter]) -> None:

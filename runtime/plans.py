@@ -31,7 +31,7 @@ from algorithms.ops import (
 )
 from algorithms.parts import Place, number
 from algorithms.schedule import Schedule
-from algorithms.traffic import Exchange, Traffic, later, overlap, traffic
+from algorithms.traffic import Exchange, Traffic, later, shared_rectangle, traffic
 from runtime.arrays import Library
 from runtime.buffers import Buffers
 from runtime.communicators import Array, Communicator, Request
@@ -202,10 +202,10 @@ class Planner:
         plan = Plan()
         for member in range(group.size):
             there = place.at(op.axis, member)
-            out = overlap(here_source, tensors[op.into].block(there))
+            out = shared_rectangle(here_source, tensors[op.into].block(there))
             piece = sent[moved.edges[member] : moved.edges[member + 1]].reshape(out.shape)
             plan.before.append((piece, self._buffers.window(op.source, place, out)))
-            back = overlap(tensors[op.source].block(there), here_into)
+            back = shared_rectangle(tensors[op.source].block(there), here_into)
             piece = received[moved.receive_edges[member] : moved.receive_edges[member + 1]].reshape(back.shape)
             plan.after.append((self._buffers.window(op.into, place, back), piece))
         own = slice(moved.receive_edges[group.member], moved.receive_edges[group.member + 1])

@@ -62,7 +62,13 @@ VECTORS = 8
 SPREAD = 9.2
 """Standard deviations that a sum of random signs is allowed: the s of the module's formula."""
 TILE = 1024
-"""Side of the tiles of a block and of the panels: some six float64 arrays of 8 MiB live at once."""
+"""Side of the tiles of a block and of the panels."""
+TILES_AT_ONCE = 8
+"""Float64 tiles that live at once, all that is smaller put together."""
+VERIFY_BYTES = TILES_AT_ONCE * TILE * TILE * 8
+"""Most memory that verification takes beside the products and the files, which are there already [B]."""
+BAND_TILES = 64
+"""Tiles of rows whose sums Freivalds' check keeps: its few columns for them are half a tile."""
 SERIAL_PRODUCTS = 2**36
 """Most multiplications per rank for which the serial product is computed: a few seconds of one core."""
 
@@ -158,17 +164,17 @@ def error_bound(ranks: int, eps: float) -> float:
     return (8 + 2 * log2(ranks)) * eps
 
 
-def choose_method(m: int, k: int, n: int, ranks: int, *, copies: int = 1) -> Method:
-    """The serial product as long as a rank's share of it takes seconds.
+def choose_method(multiplications: int) -> Method:
+    """The serial product as long as it takes the rank that has most of it to repeat seconds.
 
-    >>> choose_method(4096, 4096, 4096, 1), choose_method(8192, 8192, 8192, 4)
+    >>> choose_method(4096**3), choose_method(8192**3)
     ('serial', 'freivalds')
 
     Parameters
     ----------
-    copies : ranks that hold the same block of the product, and each check it
+    multiplications : behind the largest block of any product
     """
-    return "serial" if m * k * n * copies <= SERIAL_PRODUCTS * ranks else "freivalds"
+    return "serial" if multiplications <= SERIAL_PRODUCTS else "freivalds"
 
 
 def verify(
@@ -276,11 +282,12 @@ def _first_fraction(outputs: Sequence[Output]) -> str:
     """An entry that is no whole number, where all should be; next to large ones a sum could lose it."""
     for output in outputs:
         for rectangle, values in output.parts:
-            fractions = values != np.rint(values)
-            if fractions.any():
-                row, column = np.unravel_index(int(np.argmax(fractions)), values.shape)
-                place = f"at row {rectangle.row_start + row}, column {rectangle.column_start + column}"
-                return f"{output.product} holds {values[row, column]} {place}, though its operands are whole numbers"
+            for rows, columns in _tiles(rectangle.shape):
+                tile, found = rectangle.part(rows, columns), values[slice(*rows), slice(*columns)]
+                if place := _first(found != np.rint(found), tile):
+                    value = found[place[0] - tile.row_start, place[1] - tile.column_start]
+                    where = f"at row {place[0]}, column {place[1]}"
+                    return f"{output.product} holds {value} {where}, though its operands are whole numbers"
     return ""
 
 
@@ -304,13 +311,21 @@ def _operand_fault(matrix: Matrix, rectangle: Rectangle, operands: Operands) -> 
 
 
 def _fault(name: str, rectangle: Rectangle, values: NDArray[Any]) -> str:
-    """The first NaN or infinity among `values`, which fill `rectangle` of the matrix `name`."""
-    finite = np.isfinite(values)
-    if finite.all():
-        return ""
-    row, column = np.unravel_index(int(np.argmin(finite)), values.shape)
-    value = float(values[row, column])
-    return f"{name} holds {value} at row {rectangle.row_start + row}, column {rectangle.column_start + column}"
+    """A NaN or infinity among `values`, which fill `rectangle` of the matrix `name`."""
+    for rows, columns in _tiles(rectangle.shape):
+        tile, found = rectangle.part(rows, columns), values[slice(*rows), slice(*columns)]
+        if place := _first(~np.isfinite(found), tile):
+            value = float(found[place[0] - tile.row_start, place[1] - tile.column_start])
+            return f"{name} holds {value} at row {place[0]}, column {place[1]}"
+    return ""
+
+
+def _first(found: NDArray[np.bool_], tile: Rectangle) -> tuple[int, int] | None:
+    """Row and column in the whole matrix of the first entry of a tile that is true; None if none is."""
+    if not found.any():
+        return None
+    row, column = np.unravel_index(int(np.argmax(found)), found.shape)
+    return tile.row_start + int(row), tile.column_start + int(column)
 
 
 # The serial product
@@ -338,8 +353,9 @@ def _tile_errors(product: Product, tile: Rectangle, values: NDArray[Any], operan
             left = _panel(operands, *_left(product, rows, inner), turned=FACTORS[product].left_turned)
             right = _panel(operands, *_right(product, inner, columns), turned=FACTORS[product].right_turned)
             reference += left @ right
-            magnitude += np.abs(left) @ np.abs(right)
-        return _relative(np.abs(np.subtract(values, reference, dtype=np.float64)), magnitude)
+            magnitude += np.abs(left, out=left) @ np.abs(right, out=right)
+        np.subtract(values, reference, out=reference, dtype=np.float64)
+        return _relative(np.abs(reference, out=reference), magnitude)
 
 
 def _relative(differences: Array, magnitudes: Array) -> Array:
@@ -357,6 +373,24 @@ def _freivalds(
     product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands, vectors: int, seed: int
 ) -> Finding:
     """The largest error of a row of a rectangle times a vector, relative to its tolerance / bound."""
+    worst, tolerance = Finding(), 0.0
+    for top in range(0, rectangle.shape[0], BAND_TILES * TILE):
+        rows = (top, min(top + BAND_TILES * TILE, rectangle.shape[0]))
+        band = rectangle.part(rows, (0, rectangle.shape[1]))
+        found = _freivalds_of_band(product, band, values[slice(*rows)], operands, vectors, seed)
+        worst, tolerance = max(worst, found, key=_size), max(tolerance, found.tolerance)
+    return replace(worst, tolerance=tolerance)
+
+
+def _size(found: Finding) -> float:
+    """Its error, one that is no number above all others."""
+    return found.error if isfinite(found.error) else inf
+
+
+def _freivalds_of_band(
+    product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands, vectors: int, seed: int
+) -> Finding:
+    """The same of some rows."""
     height = rectangle.shape[0]
     expected, scale = np.zeros((height, vectors)), np.zeros((height, 2))
     with np.errstate(all="ignore"):
@@ -366,7 +400,7 @@ def _freivalds(
                 above = (rectangle.row_start + rows[0], rectangle.row_start + rows[1])
                 left = _panel(operands, *_left(product, above, inner), turned=FACTORS[product].left_turned)
                 expected[slice(*rows)] += left @ sums
-                scale[slice(*rows)] += np.abs(left) @ sizes
+                scale[slice(*rows)] += np.abs(left, out=left) @ sizes
         tolerances = np.fmin(scale[:, 0], SPREAD * scale[:, 1])
         differences = np.abs(_values_times_signs(rectangle, values, vectors, seed) - expected)
         errors = _relative(differences, np.broadcast_to(tolerances[:, np.newaxis], differences.shape))
@@ -385,8 +419,8 @@ def _right_times_signs(
         across = (rectangle.column_start + columns[0], rectangle.column_start + columns[1])
         right = _panel(operands, *_right(product, inner, across), turned=FACTORS[product].right_turned)
         sums += right @ signs(seed, "freivalds", *across, vectors)
-        sizes[:, 0] += np.abs(right).sum(axis=1)
         sizes[:, 1] += np.einsum("ij,ij->i", right, right)
+        sizes[:, 0] += np.abs(right, out=right).sum(axis=1)
     # The norm is at least sum / sqrt(length): this holds it up where squares underflow.
     sizes[:, 1] = np.maximum(np.sqrt(sizes[:, 1]), sizes[:, 0] / np.sqrt(max(1, rectangle.shape[1])))
     return sums, sizes
@@ -423,7 +457,7 @@ def _right(product: Product, inner: Range, columns: Range) -> tuple[Matrix, Rect
 
 
 def _panel(operands: Operands, matrix: Matrix, rectangle: Rectangle, *, turned: bool) -> Array:
-    """A part of a factor in float64."""
+    """A part of a factor in float64, the caller's own."""
     values = np.asarray(operands.block(matrix, rectangle), np.float64)
     return values.T if turned else values
 

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from algorithms.errors import RunError
 from studies.experiment import Flags
-from studies.launch import launch
+from studies.launch import launch_all
 from studies.results import Destinations
 from studies.run import RunFlags, run
 
@@ -55,14 +54,12 @@ def measure(ranks: int, cases: Sequence[Case]) -> None:
 
     Raises
     ------
-    RunError : a case failed; its line is on stderr
+    InputError, RunError : a case that cannot be, or failed; its line is on stderr
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cases.json"
         path.write_text(json.dumps([asdict(case) for case in cases]))
-        status = launch(ranks, [str(path)], program=PROGRAM)
-    if status:
-        raise RunError(f"{len(cases)} runs on {ranks} ranks ended with status {status}; the line above says why")
+        launch_all(f"{len(cases)} runs on {ranks} ranks", ranks, [str(path)], program=PROGRAM)
 
 
 def main(path: str) -> None:

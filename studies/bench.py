@@ -1,15 +1,20 @@
 """`quadrille bench`, which is `make bench`: the figures that the project must reach, measured here in one run.
 
 what                       how
-error of products          every algorithm, pass and dtype on 2 ranks, against a serial product
+error of products          every algorithm, pass and dtype on 2, 4 and 12 ranks, against a serial product
 bytes                      predicted from the schedule against counted, in the same runs
 order                      the fastest by prediction against the fastest by measurement
 fidelity                   the cases of `study host-fidelity`
 executor overhead          pairs of the executor and the same calls by hand
+main job                   wall time of `study main-job` in a temporary folder, nothing installed
+tests                      wall time of the test suite, unless it is left out
 """
 
+import os
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,22 +22,24 @@ from pathlib import Path
 import msgspec
 
 from algorithms import files
+from algorithms.catalogue import algorithms
 from algorithms.machine import Machine, load_machine
-from algorithms.matmul import algorithms
-from algorithms.provenance import Provenance, provenance
+from algorithms.provenance import ROOT, Provenance, provenance
 from algorithms.record import Record, load_record
 from studies.batch import Case, measure
 from studies.executor_overhead import Overhead, executor_overhead
-from studies.experiment import Flags, parse_experiment
+from studies.experiment import Flags, fitting_grids, parse_experiment
 from studies.grids import grids
-from studies.host_fidelity import Fidelity, calibrated, host_fidelity
+from studies.host_fidelity.study import Fidelity, calibrated, host_fidelity
 from studies.predict import prediction_of
 from studies.run import RunFlags
-from studies.tables import percent, print_tables, table
+from studies.tables import Row, percent, print_tables, table
 
 SCHEMA = "quadrille/bench/1"
 RANKS = 2
 SMALL = "401,307,503"
+MORE_RANKS = (4, 12)
+SMALLER = "101,67,83"
 ORDERED = Flags(matmul="2048,2048,2048", dtype="float64")
 SEED, CASES = 1, 24
 
@@ -45,8 +52,15 @@ class Order(msgspec.Struct, frozen=True):
     loss: float
 
 
+class WallTime(msgspec.Struct, frozen=True):
+    """How long a program took from its start to its end, and whether it ended well."""
+
+    seconds: float
+    ok: bool
+
+
 class Figures(msgspec.Struct, frozen=True):
-    """Everything that the table shows, in full."""
+    """Everything that the table shows, in full; `tests` is null where they were left out."""
 
     runs: int
     largest_error_over_bound: float
@@ -55,6 +69,8 @@ class Figures(msgspec.Struct, frozen=True):
     order: Order
     overhead: Overhead
     fidelity: Fidelity
+    main_job: WallTime
+    tests: WallTime | None
     provenance: Provenance
 
 
@@ -66,29 +82,39 @@ class Pair:
     measured: Record
 
 
-def bench(*, json: str | None = None, command: Sequence[str] = ()) -> None:
-    """Measure all figures and print them in one table; `json` is where they go in full."""
+def bench(*, json: str | None = None, tests: bool = True, command: Sequence[str] = ()) -> None:
+    """Measure all figures and print them in one table.
+
+    Parameters
+    ----------
+    json : where they go in full
+    tests : whether the test suite is run and timed too
+    """
     if json is not None:
         files.check_writable(json)
     with tempfile.TemporaryDirectory() as folder:
         path = calibrated(folder)
-        figures = _figures(path, load_machine(path), Path(folder), provenance(list(command)))
+        figures = _figures(path, load_machine(path), Path(folder), provenance(list(command)), tests=tests)
     if json is not None:
         files.write_json(json, figures, SCHEMA)
     if json != files.STDOUT:
         print_table(figures)
 
 
-def _figures(path: str, machine: Machine, folder: Path, made: Provenance) -> Figures:
+def _figures(path: str, machine: Machine, folder: Path, made: Provenance, *, tests: bool) -> Figures:
     _say("executor overhead")
     overhead = executor_overhead(RANKS)
     _say("fidelity")
     fidelity = host_fidelity(seed=SEED, cases=CASES, machine=path)
     _say("every algorithm, pass and dtype")
-    verified = _pairs(_variants(SMALL), machine, folder / "small", RunFlags(verify=True, repeats="1"))
-    exact = _pairs(_variants(SMALL), machine, folder / "exact", RunFlags(verify=True, repeats="1", operands="integers"))
+    verified = _products(machine, folder / "small", "uniform")
+    exact = _products(machine, folder / "exact", "integers")
     _say("order")
-    ordered = _pairs(_forward(ORDERED), machine, folder / "order", RunFlags(repeats="7"))
+    ordered = _pairs(RANKS, _forward(ORDERED), machine, folder / "order", RunFlags(repeats="7"))
+    _say("main job")
+    main_job = _timed(["-P", "-m", "studies.command_line", "study", "main-job", "--folder", str(folder / "main-job")])
+    if tests:
+        _say("tests")
     return Figures(
         runs=len(verified) + len(exact),
         largest_error_over_bound=max(_error_over_bound(pair.measured) for pair in verified),
@@ -97,21 +123,52 @@ def _figures(path: str, machine: Machine, folder: Path, made: Provenance) -> Fig
         order=_order(ordered),
         overhead=overhead,
         fidelity=fidelity,
+        main_job=main_job,
+        tests=_timed(["-m", "pytest", "-q"]) if tests else None,
         provenance=made,
     )
 
 
-def _variants(sizes: str) -> list[Flags]:
-    """Every algorithm on every grid of two ranks, both passes and dtypes."""
+def _timed(words: Sequence[str]) -> WallTime:
+    """Wall time of a Python program run in the project's root; what it says goes to stderr."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    start = time.monotonic()
+    ended = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, stdout=sys.stderr, check=False)
+    return WallTime(time.monotonic() - start, ended.returncode == 0)
+
+
+def _products(machine: Machine, folder: Path, operands: str) -> list[Pair]:
+    """Verified runs of every variant: on two ranks on every grid, on more ranks on one grid each."""
+    folder.mkdir()
+    once = RunFlags(verify=True, warmups="0", repeats="1", operands=operands)
+    pairs = _pairs(RANKS, _variants(_forward(Flags(matmul=SMALL, panel="64"))), machine, folder / "2", once)
+    for ranks in MORE_RANKS:
+        flags = _on_even_grids(Flags(matmul=SMALLER, panel="16"), ranks)
+        pairs += _pairs(ranks, _variants(flags), machine, folder / str(ranks), once)
+    return pairs
+
+
+def _variants(every: Sequence[Flags]) -> list[Flags]:
+    """Each of the experiments in both passes and dtypes."""
     return [
         replace(flags, passes=passes, dtype=dtype)
-        for flags in _forward(Flags(matmul=sizes, panel="64"))
+        for flags in every
         for passes in ("forward", "training")
         for dtype in ("float32", "float64")
     ]
 
 
+def _on_even_grids(flags: Flags, ranks: int) -> list[Flags]:
+    """Every algorithm that runs on so many ranks, on its most even grid."""
+    return [
+        replace(flags, algorithm=algorithm.name, grid=str(found[0]))
+        for algorithm in algorithms()
+        if (found := fitting_grids(algorithm, ranks))
+    ]
+
+
 def _forward(flags: Flags) -> list[Flags]:
+    """Every algorithm on every grid of two ranks."""
     return [
         replace(flags, algorithm=algorithm.name, grid=str(grid))
         for algorithm in algorithms()
@@ -119,10 +176,10 @@ def _forward(flags: Flags) -> list[Flags]:
     ]
 
 
-def _pairs(flags: Sequence[Flags], machine: Machine, folder: Path, run_flags: RunFlags) -> list[Pair]:
+def _pairs(ranks: int, flags: Sequence[Flags], machine: Machine, folder: Path, run_flags: RunFlags) -> list[Pair]:
     folder.mkdir()
     cases = [Case(one, str(folder / f"{number}.json"), run_flags) for number, one in enumerate(flags)]
-    measure(RANKS, cases)
+    measure(ranks, cases)
     return [Pair(prediction_of(parse_experiment(case.flags), machine)[0], load_record(case.record)) for case in cases]
 
 
@@ -155,8 +212,21 @@ def _name(made: Record) -> str:
 
 def print_table(figures: Figures) -> None:
     """Each figure beside the floor that it must reach."""
+    rows = [*_rows(figures), *_fidelity_rows(figures.fidelity)]
+    rows.append(_time_row("main job", figures.main_job, "180 s", "without installing"))
+    if figures.tests is not None:
+        rows.append(_time_row("tests", figures.tests, "600 s", "all of them, one after the other"))
+    print_tables(table("Figures of this run", ("what", "found", "floor", "how"), rows, names=4))
+
+
+def _time_row(what: str, found: WallTime, floor: str, how: str) -> Row:
+    failed = "" if found.ok else ", FAILED"
+    return (what, f"{found.seconds:.0f} s{failed}", floor, how)
+
+
+def _rows(figures: Figures) -> list[Row]:
     low, high = figures.overhead.ratio_low, figures.overhead.ratio_high
-    rows = [
+    return [
         ("error of products / bound", f"{figures.largest_error_over_bound:.3f}", "at most 1", f"{figures.runs} runs"),
         ("whole numbers bit for bit", "yes" if figures.integers_bit_for_bit else "no", "yes", ""),
         ("runs whose counted bytes differ", str(figures.runs_with_other_bytes), "0", f"of {figures.runs}"),
@@ -164,7 +234,7 @@ def print_table(figures: Figures) -> None:
             "executor over calls by hand",
             f"{figures.overhead.ratio:.3f}",
             "interval ends at 1.05",
-            f"95 % interval {low:.3f} to {high:.3f}, {len(figures.overhead.executor)} pairs",
+            f"95 % interval {low:.3f} to {high:.3f}, {len(figures.overhead.executor_seconds)} pairs",
         ),
         (
             "predicted fastest over fastest",
@@ -173,8 +243,12 @@ def print_table(figures: Figures) -> None:
             f"{figures.order.predicted_fastest}; fastest {figures.order.measured_fastest}",
         ),
     ]
+
+
+def _fidelity_rows(fidelity: Fidelity) -> list[Row]:
+    rows: list[Row] = []
     floors = {"1": ("4 %", "10 %"), "2": ("6 %", "15 %")}
-    for ranks, group in figures.fidelity.judged.items():
+    for ranks, group in fidelity.judged.items():
         half, most = floors[ranks]
         for label, found in (("raw", group.raw), ("drift removed", group.drift_removed)):
             if found is not None:
@@ -183,7 +257,7 @@ def print_table(figures: Figures) -> None:
                 )
                 floor = f"{half}, 90th {most}"
                 rows.append((f"fidelity, P={ranks}, {label}", text, floor, f"{found.cases} cases, seed {SEED}"))
-    print_tables(table("Figures of this run", ("what", "found", "floor", "how"), rows, names=4))
+    return rows
 
 
 def _say(what: str) -> None:

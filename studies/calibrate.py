@@ -10,12 +10,12 @@ alone; between hosts, one rank of each takes part, in pairs and all at once.
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from statistics import median
 from typing import TYPE_CHECKING, cast, get_args
 
-import numpy as np
-
 from algorithms import files
+from algorithms.errors import InputError
 from algorithms.machine import (
     Device,
     Fit,
@@ -29,6 +29,7 @@ from algorithms.machine import (
     save_machine,
 )
 from algorithms.ops import GemmLayout
+from algorithms.percentiles import spread
 from algorithms.provenance import provenance
 from algorithms.tensors import DType
 from runtime import memory_available, world
@@ -42,8 +43,8 @@ from runtime.microbenchmarks import (
     shapes,
 )
 from runtime.reference_kernels import Times
-from simulator.compute import fit_gemm
-from topologies.build import parse_topology
+from simulator.compute import fit_gemm, touched
+from topologies.build import FAMILIES, build, parse_topology
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -57,6 +58,8 @@ SMALLEST, LARGEST = 128, 4096
 STREAM_BYTES = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
 TRANSFER_BYTES = (8, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 3 << 24)
 LARGE_RESIDUAL = 0.05
+GivenTopology = tuple[str, dict[str, int | float | str]]
+"""Family and arguments of the topology of several hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +84,54 @@ def calibrate(out: str, *, topology: str | None = None, quick: bool = False, com
     out : path of the machine file, or `-`
     topology : the wiring of several hosts, as `family:key=value,…`; its link speeds may be left out
     quick : a third of the products, for a first look
+
+    Raises
+    ------
+    InputError : a path that cannot be written, or a wiring that is not of these hosts, before anything is measured
     """
     communicator = world.world()
     speaks = communicator.Get_rank() == 0
     if speaks and out != "-":
         files.check_writable(out)
-    parse = parse_topology(topology) if topology is not None else None
     hosts = world.hosts(communicator)
+    wiring = parse_wiring(topology, len(hosts)) if topology is not None else None
     measured = measure(communicator, hosts, PRODUCTS // 3 if quick else PRODUCTS)
     if not speaks:
         return
-    machine = make_machine(_name(out), measured, hosts, parse, list(command))
+    machine = make_machine(_name(out), measured, hosts, wiring, list(command))
     save_machine(machine, out)
     _report(machine, out)
+
+
+def parse_wiring(text: str, hosts: int) -> GivenTopology:
+    """Family and arguments of the wiring of so many hosts, known to be one.
+
+    Link speeds that are left out are measured, where there are several hosts.
+
+    >>> parse_wiring("leaf-spine:leaves=2,spines=1,hosts_per_leaf=3", 6)
+    ('leaf-spine', {'leaves': 2, 'spines': 1, 'hosts_per_leaf': 3})
+
+    Raises
+    ------
+    InputError : a wiring that cannot be built, or of another number of hosts
+    """
+    family, arguments = parse_topology(text)
+    accepted = signature(FAMILIES[family]).parameters
+    speeds = {"bandwidth": 1.0, "latency": 0.0} if hosts > 1 else {}
+    left_out = {word: speed for word, speed in speeds.items() if word in accepted and not _named(word, arguments)}
+    net = build(family, left_out | arguments)
+    kind, count = net.graph["places"]
+    if (kind, count) != ("host", hosts):
+        found = f"{hosts} host{'s' if hosts > 1 else ''}"
+        raise InputError(
+            f"topology {text!r} has {count} {kind}s and the ranks are on {found}: a wiring of {found} is needed"
+        )
+    return family, arguments
+
+
+def _named(speed: str, arguments: Iterable[str]) -> bool:
+    """Whether the arguments give this speed, with or without its unit."""
+    return speed.partition("_")[0] in {name.partition("_")[0] for name in arguments}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +227,7 @@ def make_machine(
     name: str,
     measured: Measured,
     hosts: Sequence[world.Host],
-    topology: tuple[str, dict[str, int | float | str]] | None,
+    topology: GivenTopology | None,
     command: list[str],
 ) -> Machine:
     """The machine file's content: rows, what follows from them, and how well the fit explains them."""
@@ -214,7 +252,7 @@ def make_machine(
         host=Host(
             cores=host.cores,
             ranks=max(len(one.ranks) for one in hosts) if len(hosts) > 1 else None,
-            memory_bytes_per_second=2 * stream,
+            memory_bytes_per_second=_shared_bandwidth(memory),
             issue_seconds=measured.overheads.issue_seconds,
             alone_seconds=measured.overheads.alone_seconds,
             transfer=tuple(_transfer_row(point) for point in measured.host_transfers),
@@ -229,8 +267,14 @@ def make_machine(
     )
 
 
+def _shared_bandwidth(rows: Sequence[MemoryRow]) -> float:
+    """The most bytes a second that all ranks together were seen to touch in memory beyond the caches."""
+    largest = [row for row in rows if row.bytes == STREAM_BYTES[-1]]
+    return max(row.busy_ranks * touched(row.operation, 1) * row.bytes_per_second for row in largest)
+
+
 def _topology(
-    measured: Measured, hosts: Sequence[world.Host], given: tuple[str, dict[str, int | float | str]] | None
+    measured: Measured, hosts: Sequence[world.Host], given: GivenTopology | None
 ) -> dict[str, str | bool | int | float | list[str | int | float]]:
     """One host, or the wiring given (a star if none is) with the link speed that one step between hosts showed."""
     if len(hosts) == 1 and given is None:
@@ -242,9 +286,8 @@ def _topology(
         largest = max(one_way, key=lambda point: point.bytes)
         speeds["bandwidth_bytes_per_second"] = largest.bytes / largest.seconds
         speeds["latency_seconds"] = min(point.seconds for point in one_way) / 2
-    named = {word for word in arguments if word in ("bandwidth", "latency")}
-    speeds = {key: value for key, value in speeds.items() if not any(key.startswith(word) for word in named)}
-    return {"family": family, **arguments, **{key: value for key, value in speeds.items() if key not in arguments}}
+    missing = {name: speed for name, speed in speeds.items() if not _named(name, arguments)}
+    return {"family": family, **arguments, **missing}
 
 
 def _fit(rows: Sequence[GemmRow], disturbed: int, points: int) -> Fit:
@@ -310,15 +353,10 @@ def _reference(rounds: Iterable[Times]) -> ReferenceKernels:
         gemm_seconds=median(gemm),
         copy_seconds=median(copy),
         add_seconds=median(add),
-        gemm_spread=_spread(gemm),
-        copy_spread=_spread(copy),
-        add_spread=_spread(add),
+        gemm_spread=spread(gemm),
+        copy_spread=spread(copy),
+        add_spread=spread(add),
     )
-
-
-def _spread(times: Sequence[float]) -> float:
-    low, high = np.percentile(times, [5, 95])
-    return float((high - low) / 2 / median(times))
 
 
 def _name(out: str) -> str:

@@ -1,7 +1,7 @@
 """`quadrille`: the commands, and how they end.
 
 Every mistake of a user is one line on stderr and exit status 2, every failed run
-one line and 1, an interruption 130; a traceback is shown with --debug only.  On
+one line and 1, an interruption one line and 130; a traceback is shown with --debug only.  On
 ranks the line and the end of all others come from `runtime.world`.  What a
 command needs is imported when it runs, so that `quadrille --help` answers at once.
 """
@@ -9,7 +9,8 @@ command needs is imported when it runs, so that `quadrille --help` answers at on
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -106,6 +107,63 @@ def launch(context: typer.Context) -> int:
     return launching.launch(ranks, command, launcher_options)
 
 
+def flags_of(**defaults: tuple[object, object]) -> list[Parameter]:
+    """Parameters of a command: by name, the type of the option and its default."""
+    return [
+        Parameter(name, Parameter.KEYWORD_ONLY, annotation=option, default=default)
+        for name, (option, default) in defaults.items()
+    ]
+
+
+EXPERIMENT = flags_of(
+    matmul=(Sizes, ""),
+    algorithm=(Algorithm, "4d"),
+    grid=(GridLengths, "x=1"),
+    order=(Order, ORDER),
+    dtype=(Dtype, "float32"),
+    passes=(Passes, "forward"),
+    gathered=(Gathered, "again"),
+    panel=(Panel, "256"),
+    overlap=(Overlap, "none"),
+)
+"""What names a multiplication and its schedule."""
+CARRIED_OUT = flags_of(collectives=(Collectives, "own"), threads=(Threads, ""))
+"""What else names an experiment."""
+PLAN = flags_of(
+    backend=(Backend, "numpy"),
+    carrier=(Carrier, "auto"),
+    seed=(Seed, "0"),
+    operands=(Operands, "uniform"),
+    warmups=(Warmups, "1"),
+    repeats=(Repeats, "5"),
+    verify=(Verify, False),
+    verify_method=(VerifyMethod, "auto"),
+)
+"""How it is run."""
+INPUTS = flags_of(a=(FileA, ""), b=(FileB, ""), dc=(FileDC, ""))
+OUTPUTS = flags_of(c=(FileC, ""), da=(FileDA, ""), db=(FileDB, ""))
+ON_MACHINE = flags_of(machine=(Machine, ""), settings=(Settings, []))
+DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""))
+
+
+def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command that takes any flags these ones, as typer reads them, after its context."""
+
+    def declared(command: Callable[..., None]) -> Callable[..., None]:
+        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        parameters = [context, *(one for group in groups for one in group)]
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return declared
+
+
+def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any]:
+    """The values given to the flags of a group."""
+    return {one.name: given[one.name] for one in group}
+
+
 def experiment_command(verb: Callable[[], Callable[..., None]]) -> Callable[..., None]:
     """A command that measures or predicts a multiplication: all words but the first are the same.
 
@@ -117,69 +175,17 @@ def experiment_command(verb: Callable[[], Callable[..., None]]) -> Callable[...,
     verb : gives what the command does with its flags
     """
 
-    def command(
-        context: typer.Context,
-        matmul: Sizes = "",
-        algorithm: Algorithm = "4d",
-        grid: GridLengths = "x=1",
-        order: Order = ORDER,
-        dtype: Dtype = "float32",
-        passes: Passes = "forward",
-        gathered: Gathered = "again",
-        panel: Panel = "256",
-        overlap: Overlap = "none",
-        collectives: Collectives = "own",
-        backend: Backend = "numpy",
-        carrier: Carrier = "auto",
-        seed: Seed = "0",
-        operands: Operands = "uniform",
-        a: FileA = "",
-        b: FileB = "",
-        dc: FileDC = "",
-        c: FileC = "",
-        da: FileDA = "",
-        db: FileDB = "",
-        threads: Threads = "",
-        warmups: Warmups = "1",
-        repeats: Repeats = "5",
-        verify: Verify = False,
-        verify_method: VerifyMethod = "auto",
-        machine: Machine = "",
-        settings: Settings = [],  # noqa: B006 - typer copies it
-        json: Json = "",
-        trace: Trace = "",
-        timeline: TimelineFile = "",
-    ) -> None:
+    @with_flags(EXPERIMENT, CARRIED_OUT, PLAN, INPUTS, OUTPUTS, ON_MACHINE, DESTINATIONS)
+    def command(context: typer.Context, **given: Any) -> None:
         from studies.experiment import Flags, RunFlags
         from studies.results import Destinations
 
-        flags = Flags(
-            matmul=matmul,
-            algorithm=algorithm,
-            grid=grid,
-            order=order,
-            dtype=dtype,
-            passes=passes,
-            gathered=gathered,
-            panel=panel,
-            overlap=overlap,
-            collectives=collectives,
-            threads=threads,
-        )
-        run_flags = RunFlags(
-            backend=backend,
-            carrier=carrier,
-            seed=seed,
-            operands=operands,
-            inputs={"A": a, "B": b, "dC": dc},
-            outputs={"C": c, "dA": da, "dB": db},
-            warmups=warmups,
-            repeats=repeats,
-            verify=verify,
-            verify_method=verify_method,
-        )
-        destinations = Destinations(json, trace, timeline)
-        verb()(flags, run_flags, machine, settings, destinations=destinations, command=context.obj)
+        flags = Flags(**taken(given, EXPERIMENT), **taken(given, CARRIED_OUT))
+        inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
+        outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
+        run_flags = RunFlags(**taken(given, PLAN), inputs=inputs, outputs=outputs)  # type: ignore[arg-type]
+        destinations = Destinations(**taken(given, DESTINATIONS))
+        verb()(flags, run_flags, **taken(given, ON_MACHINE), destinations=destinations, command=context.obj)
 
     return command
 
@@ -205,32 +211,12 @@ app.command("simulate", help="Predict a multiplication on a machine.")(experimen
 
 
 @app.command()
-def schedule(
-    matmul: Sizes = "",
-    algorithm: Algorithm = "4d",
-    grid: GridLengths = "x=1",
-    order: Order = ORDER,
-    dtype: Dtype = "float32",
-    passes: Passes = "forward",
-    gathered: Gathered = "again",
-    panel: Panel = "256",
-    overlap: Overlap = "none",
-) -> None:
+@with_flags(EXPERIMENT)
+def schedule(context: typer.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
     from studies.experiment import Flags, parse_experiment
 
-    flags = Flags(
-        matmul=matmul,
-        algorithm=algorithm,
-        grid=grid,
-        order=order,
-        dtype=dtype,
-        passes=passes,
-        gathered=gathered,
-        panel=panel,
-        overlap=overlap,
-    )
-    print(parse_experiment(flags).schedule())
+    print(parse_experiment(Flags(**given)).schedule())
 
 
 @app.command()
@@ -239,15 +225,17 @@ def compare(
     measured: Annotated[str, typer.Argument(metavar="MEASURED", help="A record, or a folder of records.")],
     json: Json = "",
     figure: Annotated[str, flag("--figure", "FILE", "Write a figure (.png, .svg, .pdf).")] = "",
+    trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
     timelines: Annotated[
-        tuple[str, str], flag("--timelines", "PREDICTED MEASURED", "Their timelines, for the figure.")
+        tuple[str, str], flag("--timelines", "PREDICTED MEASURED", "Their timelines, for the figure and the trace.")
     ] = ("", ""),
 ) -> None:
     """Compare predicted with measured, op by op."""
     from studies.compare import compare as compare_records
 
     given = timelines if any(timelines) else None
-    compare_records(predicted, measured, json=json or None, figure=figure or None, timelines=given)
+    written = {"json": json or None, "figure": figure or None, "trace": trace or None}
+    compare_records(predicted, measured, **written, timelines=given)
 
 
 @app.command()
@@ -294,11 +282,15 @@ def operands(
 
 
 @app.command()
-def bench(context: typer.Context, json: Json = "") -> None:
+def bench(
+    context: typer.Context,
+    json: Json = "",
+    no_tests: Annotated[bool, switch("--no-tests", "Leave out the wall time of the test suite.")] = False,
+) -> None:
     """Print the figures that the project must reach, measured here."""
     from studies.bench import bench as print_figures
 
-    print_figures(json=json or None, command=context.obj)
+    print_figures(json=json or None, tests=not no_tests, command=context.obj)
 
 
 # Studies
@@ -309,8 +301,8 @@ def main_job(folder: Annotated[str, flag("--folder", "DIR", "Where its files go.
     """Calibrate this machine, predict and run several multiplications, verify and compare them."""
     from pathlib import Path
 
-    from studies.main_job import FOLDER
-    from studies.main_job import main_job as do_main_job
+    from studies.main_job.study import FOLDER
+    from studies.main_job.study import main_job as do_main_job
 
     do_main_job(Path(folder) if folder else FOLDER)
 
@@ -326,7 +318,7 @@ def host_fidelity(
 ) -> None:
     """How far off are predictions of this host, over cases drawn by the seed?"""
     from studies.experiment import whole_number
-    from studies.host_fidelity import host_fidelity as measure_fidelity
+    from studies.host_fidelity.study import host_fidelity as measure_fidelity
 
     measure_fidelity(
         seed=whole_number(seed, "--seed", least=0),
@@ -363,7 +355,7 @@ def scaling_command(kind: str) -> Callable[..., None]:
     ) -> None:
         from algorithms.matmul import parse_sizes
         from studies.experiment import whole_number
-        from studies.scaling import scaling
+        from studies.scaling.study import scaling
 
         scaling(
             kind,
@@ -424,7 +416,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ[DEBUG] = "1"
     try:
         return invoke(words)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
+        if not interruption.args and is_first(os.environ):  # of a launch, the launcher has said it
+            print("quadrille: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a line
         return fail(error)

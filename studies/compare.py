@@ -2,11 +2,14 @@
 
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
 
 from algorithms import files
+from algorithms.chrome_trace import write_chrome_trace
 from algorithms.errors import InputError
 from algorithms.provenance import Provenance, provenance
 from algorithms.record import Kind, load_record
@@ -16,6 +19,7 @@ from studies import figures
 from studies.cases import CASES_SCHEMA, TIMELINE_ENDING, Cases, compare_folders, summarise
 from studies.comparison import SCHEMA, Comparison, FileNames, compare_records, label
 from studies.comparison_tables import cases_tables, comparison_tables
+from studies.experiment import same_file
 from studies.tables import print_tables
 
 __all__ = ["Cases", "Comparison", "compare", "compare_files", "compare_folders", "compare_records", "summarise"]
@@ -27,6 +31,7 @@ def compare(
     *,
     json: str | None = None,
     figure: str | None = None,
+    trace: str | None = None,
     timelines: tuple[str, str] | None = None,
 ) -> None:
     """Prints the comparison of two records, or of two folders of records, and writes what else is asked for.
@@ -35,25 +40,27 @@ def compare(
     ----------
     json : a file for the comparison, or `-`: then nothing else goes to stdout
     figure : a file for the picture (png, svg, pdf)
+    trace : a file for both timelines as one Chrome trace
     timelines : files of both timelines, predicted first; by default NAME.timeline.json beside the records NAME.json
 
     Raises
     ------
     InputError : records that cannot be read or compared, a path that cannot be written
     """
-    _check_outputs(json, figure)
-    if timelines and figure is None:
-        raise InputError("--timelines is given without --figure: a figure to draw them in is needed")
+    _check_outputs(json, figure, trace)
+    if timelines and figure is None and trace is None:
+        raise InputError("--timelines is given without --figure and --trace: one to show them in is needed")
     folders = [Path(path).is_dir() for path in (predicted, measured)]
-    made = provenance(_command(predicted, measured, json, figure, timelines))
+    made = provenance(_command(predicted, measured, json, figure, trace, timelines))
     if any(folders):
         if not all(folders):
             raise InputError(f"{predicted} and {measured}: two records or two folders of records are needed")
-        if timelines:
-            raise InputError("--timelines goes with two records, not with two folders")
+        if timelines or trace:
+            flag = "--timelines" if timelines else "--trace"
+            raise InputError(f"{flag} goes with two records, not with two folders")
         _report_folders(Path(predicted), Path(measured), json, figure, made)
     else:
-        _report_files(predicted, measured, json, figure, timelines, made)
+        _report_files(predicted, measured, Asked(json, figure, trace, timelines), made)
 
 
 def compare_files(predicted: str | Path, measured: str | Path) -> Comparison:
@@ -63,36 +70,54 @@ def compare_files(predicted: str | Path, measured: str | Path) -> Comparison:
     return msgspec.structs.replace(compared, files=FileNames(str(predicted), str(measured)))
 
 
-def _check_outputs(json: str | None, figure: str | None) -> None:
-    if json is not None:
-        files.check_writable(json)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The files that a comparison of two records goes to, and those that its timelines are in, where named."""
+
+    json: str | None
+    figure: str | None
+    trace: str | None
+    timelines: tuple[str, str] | None
+
+
+def _check_outputs(json: str | None, figure: str | None, trace: str | None) -> None:
+    given = {"--json": json, "--figure": figure, "--trace": trace}
+    for (flag, path), (other, its_path) in combinations(given.items(), 2):
+        if path is not None and its_path is not None and same_file(path, its_path):
+            raise InputError(f"{flag} and {other} both name {path}: give each its own file")
+    for text in (json, trace):
+        if text is not None:
+            files.check_writable(text)
     if figure is not None:
         figures.check_figure_path(figure)
 
 
 def _command(
-    predicted: str, measured: str, json: str | None, figure: str | None, timelines: tuple[str, str] | None
-) -> list[str]:
-    command = ["quadrille", "compare", predicted, measured]
-    command += ["--json", json] if json else []
-    command += ["--figure", figure] if figure else []
-    return [*command, "--timelines", *timelines] if timelines else command
-
-
-def _report_files(
     predicted: str,
     measured: str,
     json: str | None,
     figure: str | None,
+    trace: str | None,
     timelines: tuple[str, str] | None,
-    made: Provenance,
-) -> None:
+) -> list[str]:
+    command = ["quadrille", "compare", predicted, measured]
+    command += ["--json", json] if json else []
+    command += ["--figure", figure] if figure else []
+    command += ["--trace", trace] if trace else []
+    return [*command, "--timelines", *timelines] if timelines else command
+
+
+def _report_files(predicted: str, measured: str, asked: Asked, made: Provenance) -> None:
     compared = msgspec.structs.replace(compare_files(predicted, measured), provenance=made)
-    if figure is not None:
-        _draw(compared, figure, _timelines(predicted, measured, timelines, compared.problem.ranks))
-    if json is not None:
-        files.write_json(json, compared, SCHEMA)
-    if json != files.STDOUT:
+    if asked.figure is not None or asked.trace is not None:
+        timelines = _timelines(predicted, measured, asked.timelines, compared.problem.ranks)
+        if asked.trace is not None:
+            _trace(compared, asked.trace, timelines)
+        if asked.figure is not None:
+            _draw(compared, asked.figure, timelines)
+    if asked.json is not None:
+        files.write_json(asked.json, compared, SCHEMA)
+    if files.STDOUT not in (asked.json, asked.trace):
         print_tables(*comparison_tables(compared))
     _remark(compared.remarks)
 
@@ -118,9 +143,27 @@ def _remark(remarks: Iterable[str]) -> None:
 def _draw(compared: Comparison, figure: str, timelines: tuple[Timeline, Timeline] | None) -> None:
     title = label(compared.problem)
     if timelines is None:
+        _remark(["no timelines beside both records: the figure shows bars by op"])
         figures.draw_ops(compared, figure, title=title)
     else:
         figures.draw_timelines(*timelines, figure, title=title)
+
+
+def _trace(compared: Comparison, path: str, timelines: tuple[Timeline, Timeline] | None) -> None:
+    """Writes both timelines as one trace, the measured ranks under the predicted ones.
+
+    Raises
+    ------
+    InputError : there are none
+    """
+    if timelines is None:
+        assert compared.files is not None
+        names = " and ".join(map(_timeline_beside, (compared.files.predicted, compared.files.measured)))
+        raise InputError(
+            f"--trace {path}: there are no timelines {names}: make them by --timeline, or name them by --timelines"
+        )
+    named = [replace(one, name=f"{one.kind} {compared.problem.algorithm}") for one in timelines]
+    write_chrome_trace(path, named, compared.provenance)
 
 
 def _timelines(
@@ -129,7 +172,6 @@ def _timelines(
     """Both timelines, from the files named or from those beside the records; none unless both are there."""
     beside = (_timeline_beside(predicted), _timeline_beside(measured))
     if named is None and not all(Path(path).is_file() for path in beside):
-        _remark(["no timelines beside both records: the figure shows bars by op"])
         return None
     one, other = named or beside
     return _load_timeline(one, "predicted", ranks), _load_timeline(other, "measured", ranks)

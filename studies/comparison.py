@@ -8,20 +8,18 @@ its ops weighted by the seconds for which each is charged.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 
 from algorithms.errors import InputError
 from algorithms.grid import AXES
+from algorithms.percentiles import Percentiles, percentiles
 from algorithms.provenance import Provenance
 from algorithms.record import OpRecord, Options, Record, Workload
 from studies.attribution import Attribution, attribute
 from studies.drift import Drift, drift, op_drift
 
 SCHEMA = "quadrille/comparison/1"
-LOW_PERCENTILE, HIGH_PERCENTILE = 5, 95
 OpPair = tuple[OpRecord, OpRecord]
 
 
@@ -35,8 +33,7 @@ class Both(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Seconds on both sides and their errors; null where not known.
 
-    `spread` is that of the measurement over its repeats: the 95th less the 5th
-    percentile over the median.
+    `spread` is that of the measurement over its repeats (`algorithms.percentiles`).
     """
 
     predicted: float
@@ -142,7 +139,8 @@ def compare_records(predicted: Record, measured: Record) -> Comparison:
         raise InputError(f"seconds = {measured.seconds} in the measured record: a time above 0 is needed")
     pairs = _pairs(predicted.ops, measured.ops)
     found = drift(predicted.reference, measured.reference, predicted.ops)
-    seconds = _times(predicted.seconds, measured.seconds, found.total, _makespans(measured).spread)
+    spread = _makespans(measured).spread if measured.repeats > 1 else None
+    seconds = _times(predicted.seconds, measured.seconds, found.total, spread)
     return Comparison(
         problem=problem(predicted),
         seconds=seconds,
@@ -328,34 +326,17 @@ def _summed(ops: Sequence[OpRecord]) -> list[float]:
     return [sum(repeat) for repeat in zip(*(op.seconds_of_repeats for op in ops if op.count), strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Percentiles:
-    """Of the repeats [s]; one repeat has no spread."""
-
-    median: float
-    low: float
-    high: float
-    repeats: int
-
-    @property
-    def spread(self) -> float | None:
-        return (self.high - self.low) / self.median if self.repeats > 1 and self.median > 0 else None
-
-
-def _percentiles(seconds: Sequence[float]) -> _Percentiles:
-    low, middle, high = np.percentile(seconds, (LOW_PERCENTILE, 50, HIGH_PERCENTILE))
-    return _Percentiles(float(middle), float(low), float(high), len(seconds))
-
-
 def _spread(seconds: Sequence[float]) -> float | None:
-    return _percentiles(seconds).spread if seconds else None
+    """Over the repeats; one repeat has none, nor has an op that took no time."""
+    found = percentiles(seconds) if len(seconds) > 1 else None
+    return found.spread if found is not None and found.median > 0 else None
 
 
-def _makespans(measured: Record) -> _Percentiles:
-    """Of the whole run, from its repeats or, where they are not kept, from the percentiles in the record."""
+def _makespans(measured: Record) -> Percentiles:
+    """Of the whole run [s], from its repeats or, where they are not kept, from the percentiles in the record."""
     if measured.seconds_of_repeats:
-        return _percentiles(measured.seconds_of_repeats)
-    return _Percentiles(measured.seconds, measured.seconds_low, measured.seconds_high, measured.repeats)
+        return percentiles(measured.seconds_of_repeats)
+    return Percentiles(measured.seconds_low, measured.seconds, measured.seconds_high)
 
 
 def _noise(predicted: Record, measured: Record, seconds: Times) -> Noise:
@@ -369,7 +350,7 @@ def _noise(predicted: Record, measured: Record, seconds: Times) -> Noise:
         median_seconds=found.median,
         low_seconds=found.low,
         high_seconds=found.high,
-        spread=found.spread,
+        spread=seconds.spread,
         within_noise=within(seconds.predicted),
         within_noise_drift_removed=within(seconds.predicted_drift_removed),
         predicted_low_seconds=predicted.seconds_low,

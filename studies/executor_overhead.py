@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from algorithms.errors import RunError
+from algorithms.catalogue import matmul_schedule
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul, matmul_schedule
-from studies.launch import launch
+from algorithms.matmul import Matmul
+from studies.launch import launch_all
 
 PROGRAM = ("-m", "studies.executor_overhead")
 SIZE = 2048
@@ -32,8 +32,8 @@ RESAMPLES = 4000
 class Overhead(msgspec.Struct, frozen=True):
     """Seconds of each pair, and the ratio executor / by hand with its 95 % interval."""
 
-    executor: tuple[float, ...]
-    by_hand: tuple[float, ...]
+    executor_seconds: tuple[float, ...]
+    by_hand_seconds: tuple[float, ...]
     ratio: float
     ratio_low: float
     ratio_high: float
@@ -48,8 +48,7 @@ def executor_overhead(ranks: int = 2) -> Overhead:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.json"
-        if status := launch(ranks, [str(path)], program=PROGRAM):
-            raise RunError(f"the pairs ended with status {status}; the line above says why")
+        launch_all("the pairs", ranks, [str(path)], program=PROGRAM)
         pairs = json.loads(path.read_text())
     executor, by_hand = pairs["executor"], pairs["by_hand"]
     low, high = interval(np.array(executor) / np.array(by_hand))

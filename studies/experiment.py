@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log2, prod
 from typing import Literal, cast, get_args
 
+from algorithms.catalogue import Algorithm, find_algorithm, matmul_schedule
 from algorithms.choices import Choices, parse_choices
 from algorithms.errors import InputError
 from algorithms.grid import Grid, parse_grid, parse_order
-from algorithms.matmul import Algorithm, Gathered, Matmul, Passes, find_algorithm, matmul_schedule, parse_sizes
+from algorithms.matmul import Gathered, Matmul, Passes, parse_sizes
 from algorithms.ops import Communication, OverlapName
 from algorithms.overlap import OVERLAPS, overlap, parse_overlap
 from algorithms.schedule import Schedule, all_ops
@@ -106,6 +107,15 @@ class Experiment:
     def panel(self) -> int | None:
         """Width of the panels, for the algorithms that have them."""
         return self.problem.panel if self.algorithm.name in PANELLED else None
+
+    @property
+    def gathered(self) -> Gathered:
+        """What becomes of gathered blocks; `again` where keeping them changes nothing, so that both are one problem."""
+        either: tuple[Gathered, ...] = get_args(Gathered)
+        one, other = (
+            matmul_schedule(replace(self.problem, gathered=word), self.algorithm.name, self.grid) for word in either
+        )
+        return "again" if one == other else self.problem.gathered
 
     def schedule(self) -> Schedule:
         """The checked schedule, with its overlaps."""
@@ -225,25 +235,6 @@ def whole_number(text: str, flag: str, *, least: int = 1) -> int:
     return int(text)
 
 
-def seconds(text: str, flag: str) -> float:
-    """The time in `text`.
-
-    >>> seconds("2.5", "--seconds")
-    2.5
-
-    Raises
-    ------
-    InputError : no number above 0
-    """
-    try:
-        time = float(text)
-    except ValueError:
-        time = 0.0
-    if not 0 < time < float("inf"):
-        raise InputError(f"{flag} {text!r}: a number of seconds above 0 is accepted")
-    return time
-
-
 def check_ranks(experiment: Experiment, ranks: int) -> None:
     """Refuse a number of ranks that is not that of the grid, and say which grids would fit.
 
@@ -288,10 +279,13 @@ def _unevenness(grid: Grid) -> tuple[float, str]:
 
 
 def remarks(experiment: Experiment, schedule: Schedule) -> list[str]:
-    """What to say of overlaps that change nothing, since the schedule has no op of theirs."""
+    """What to say of overlaps and of kept blocks that change nothing, since the schedule has no op of theirs."""
+    what = f"{experiment.algorithm.name}, {experiment.problem.passes},"
+    found = []
+    if experiment.problem.gathered != experiment.gathered:
+        found.append(f"--gathered {experiment.problem.gathered} changes nothing: {what} gathers nothing twice")
     marked = {op.overlap for op in all_ops(schedule) if isinstance(op, Communication)}
     idle = [name for name in OVERLAPS if name in experiment.overlaps and name not in marked]
-    if not idle:
-        return []
-    what = f"{experiment.algorithm.name}, {experiment.problem.passes},"
-    return [f"--overlap {','.join(idle)} changes nothing: {what} has no such communication"]
+    if idle:
+        found.append(f"--overlap {','.join(idle)} changes nothing: {what} has no such communication")
+    return found

@@ -4,7 +4,6 @@ matplotlib is imported only when a figure is drawn, and only its figure class:
 no window system, no state shared between figures.
 """
 
-import secrets
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from io import BytesIO
@@ -111,18 +110,7 @@ def write_figure(figure: "Figure", path: str | Path) -> None:
     picture = BytesIO()
     with rc_context({"svg.hashsalt": "quadrille"}):
         figure.savefig(picture, format=ending, metadata=undated, dpi=150)
-    _replace(Path(path).resolve(), picture.getvalue())
-
-
-def _replace(target: Path, content: bytes) -> None:
-    beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.tmp")
-    try:
-        beside.write_bytes(content)
-        beside.replace(target)
-    except OSError as error:
-        raise InputError(f"{target} cannot be written: {error.strerror}; nothing was changed") from error
-    finally:
-        beside.unlink(missing_ok=True)
+    files.write_bytes(path, picture.getvalue())
 
 
 def _figure(width: float, height: float) -> "Figure":

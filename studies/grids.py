@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from algorithms.catalogue import Algorithm
 from algorithms.errors import InputError
 from algorithms.grid import AXES, DEFAULT_ORDER, Axis, Grid
-from algorithms.matmul import Algorithm
 
 
 def factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:

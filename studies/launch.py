@@ -36,11 +36,15 @@ from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 
-from algorithms.errors import InputError
+from algorithms.errors import InputError, RunError
 from studies.chatter import Chatter, Failure, signal_name
 from studies.mpirun import Mpi, allow_root, find_launcher, loaded_mpi, without_rank
 
 MARK = "QUADRILLE_LAUNCH"
+PARTIAL_FILES = "partial files"
+"""In the folder of a launch: paths of the files that its ranks are writing, a NUL between two."""
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells give it."""
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 HOST_OPTIONS = ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile", "-f", "-w")
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID")
@@ -62,7 +66,7 @@ def launch(
     program: Sequence[str] = PROGRAM,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """Exit status of `command` run on `ranks` ranks: 0, 1 (it failed) or 2 (an input that cannot be).
+    """Exit status of `command` run on `ranks` ranks: 0, 1 (it failed), 2 (an input that cannot be) or 130 (interrupted).
 
     Parameters
     ----------
@@ -89,7 +93,24 @@ def launch(
         words = launcher_words(launcher, ranks, launcher_options, surroundings)
         rank = [sys.executable, "-P", "-c", START_OF_RANK, *program, *command]
         status, chatter = supervise([*words, *rank], variables, folder)
+        remove_partial_files(folder)
     return verdict(status, chatter, launcher, launcher_options)
+
+
+def launch_all(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
+    """A launch that must not fail, for a study of which it is a part.
+
+    Raises
+    ------
+    InputError, RunError : what it was, in the kind of its exit status
+    KeyboardInterrupt : it was interrupted
+    """
+    status = launch(ranks, command, program=program)
+    if status == INTERRUPTED:
+        raise KeyboardInterrupt(f"{what} was interrupted")
+    if status:
+        kind = InputError if status == InputError.exit_status else RunError
+        raise kind(f"{what} ended with status {status}; the line above says why")
 
 
 def split_launcher_options(words: Sequence[str], commands: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -194,7 +215,24 @@ def remove_abandoned() -> None:
         if owner.isdecimal() and not Path("/proc", owner).exists() and not marked_processes(str(folder)):
             with contextlib.suppress(OSError):
                 if folder.stat().st_uid == os.geteuid():
+                    remove_partial_files(str(folder))
                     shutil.rmtree(folder)
+
+
+def note_partial_files(folder: str | None, paths: Sequence[Path]) -> None:
+    """Have the launch whose folder this is remove these files at its end, should no rank live to do it.
+
+    Nothing is noted outside a launch, or on another host than the launcher's.
+    """
+    if folder and Path(folder).is_dir():
+        Path(folder, PARTIAL_FILES).write_text("\0".join(map(str, paths)))
+
+
+def remove_partial_files(folder: str) -> None:
+    """Remove what killed ranks left of the files they were writing; a finished file has another name."""
+    with contextlib.suppress(OSError):
+        for path in filter(None, Path(folder, PARTIAL_FILES).read_text().split("\0")):
+            Path(path).unlink(missing_ok=True)
 
 
 def threads_asked(command: Sequence[str]) -> str | None:
@@ -346,7 +384,7 @@ def verdict(status: int | None, chatter: Chatter, launcher: Mpi, options: Sequen
     """
     if status is None:
         write_error("quadrille: interrupted; all ranks were ended\n")
-        return 1
+        return INTERRUPTED
     if status == 0:
         return 0
     if status < 0:

@@ -1,7 +1,5 @@
 """`quadrille operands`: the generated matrices as files, the same elements that ranks would generate."""
 
-import os
-import secrets
 from collections.abc import Mapping
 from typing import cast, get_args
 
@@ -15,6 +13,7 @@ from runtime.matrix_files import (
     discard_all,
     file_dtype,
     open_operands,
+    writing_token,
 )
 from runtime.operands import Matrix, Operands, Rectangle
 from studies.experiment import Flags, one_of, parse_problem
@@ -40,7 +39,7 @@ def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Matrix,
         raise InputError("operands: no file is named; --a, --b or --dc FILE.npy is needed")
     training = "dC" in wanted
     operands = open_operands(problem.m, problem.k, problem.n, problem.dtype, seed=seed, kind=chosen, training=training)
-    token = f"{os.getpid()}-{secrets.token_hex(4)}"
+    token = writing_token()
     writers = {
         matrix: MatrixWriter(
             path, operands.shape(matrix), file_dtype(problem.dtype), flag=f"--{matrix.lower()}", token=token

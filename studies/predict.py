@@ -11,6 +11,7 @@ from algorithms.units import format_bytes
 from runtime.matrix_files import open_operands
 from studies.experiment import Experiment, Flags, Plan, RunFlags, parse_experiment, parse_plan, remarks
 from studies.machines import find_machine
+from studies.placement import placement
 from studies.records import predicted_record
 from studies.results import Destinations, write_results
 
@@ -65,7 +66,7 @@ def fitting_machine(text: str, settings: Sequence[str], experiment: Experiment) 
     InputError : a machine that cannot be, or has too few GPUs
     """
     machine = find_machine(text, settings, gpus=experiment.grid.size)
-    share_of_cores(machine, experiment.grid.size)
+    placement(machine, experiment.grid.size)
     return machine
 
 
@@ -76,7 +77,7 @@ def prediction_of(
     from simulator.simulate import simulate
 
     schedule = experiment.schedule()
-    threads = experiment.threads or share_of_cores(machine, experiment.grid.size)
+    threads = experiment.threads or placement(machine, experiment.grid.size).threads
     prediction = simulate(schedule, machine, choices=experiment.choices, threads=threads)
     made = predicted_record(
         experiment, schedule, machine, prediction, threads=threads, provenance=provenance(command), backend=backend
@@ -84,24 +85,14 @@ def prediction_of(
     return made, prediction.timeline
 
 
-def share_of_cores(machine: Machine, ranks: int) -> int:
-    """BLAS threads of a rank when the ranks of a host share its cores, as `run` does it."""
-    import simpy
-
-    from simulator.engine import FlowEngine
-    from simulator.wiring import Wiring
-
-    return Wiring(machine, ranks, FlowEngine(simpy.Environment())).threads(0)
-
-
 def _remarks(machine: Machine, peak_bytes: int, experiment: Experiment) -> list[str]:
     """What a user should know of a prediction that the record does not say."""
     found = []
-    if peak_bytes > machine.device.memory_bytes:
-        held = format_bytes(machine.device.memory_bytes)
-        found.append(
-            f"a rank needs {format_bytes(peak_bytes)}, and a device of {machine.name} has {held}: it would not fit"
-        )
+    placed = placement(machine, experiment.grid.size)
+    if not placed.fits(machine, peak_bytes):
+        held, needed = format_bytes(machine.device.memory_bytes), format_bytes(placed.ranks * peak_bytes)
+        who = f"the {placed.ranks} ranks of a host need" if placed.ranks > 1 else "a rank needs"
+        found.append(f"{who} {needed}, and a device of {machine.name} has {held}: it would not fit")
     if experiment.problem.dtype not in machine.device.peak_flops_per_second:
         known = ", ".join(machine.device.peak_flops_per_second)
         found.append(f"{machine.name} gives no speed for {experiment.problem.dtype}, only for {known}")

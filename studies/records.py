@@ -7,28 +7,27 @@ from statistics import mean, median
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
-import numpy as np
 
 from algorithms import bounds, record
 from algorithms.machine import Machine
 from algorithms.ops import CollectiveKind
 from algorithms.overlap import OVERLAPS
+from algorithms.percentiles import percentiles
 from algorithms.record import MachineName, OpRecord, Options, Provenance, Record, Reference, Verified, Workload
 from algorithms.schedule import Schedule
 from algorithms.tensors import ITEM_BYTES
 from algorithms.timeline import OpTimes, Timeline, op_times
 from algorithms.volumes import OpVolume, Volumes, volumes
 from studies.experiment import Experiment
+from studies.placement import placement
 
-if TYPE_CHECKING:  # a rank imports no simulator, a prediction no runtime
+if TYPE_CHECKING:  # a rank imports no simulator
     from runtime.verify import Verification
     from simulator.simulate import Prediction
 
 KernelSeconds = tuple[float, float, float]
 """Seconds of the reference kernels: gemm, copy, add."""
 NOTHING_SENT = OpVolume(0, 0, 0)
-LOW, HIGH = 5, 95
-"""Percentiles of the repeats that a measured record gives as low and high."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,7 @@ def measured_record(
     machine : the one that the user named beside the run, if any
     """
     makespans = [timeline.makespan for timeline in run.timelines]
+    over_repeats = percentiles(makespans)
     amounts = volumes(schedule, experiment.choices)
     return Record(
         kind="measured",
@@ -73,8 +73,8 @@ def measured_record(
         backend=run.backend,
         machine=None if machine is None else MachineName(machine.name, machine.sha256),
         seconds=median(makespans),
-        seconds_low=float(np.percentile(makespans, LOW)),
-        seconds_high=float(np.percentile(makespans, HIGH)),
+        seconds_low=over_repeats.low,
+        seconds_high=over_repeats.high,
         repeats=len(makespans),
         warmups=run.warmups,
         seconds_of_repeats=tuple(makespans),
@@ -138,7 +138,7 @@ def _what(experiment: Experiment, threads: int) -> dict[str, Any]:
         "ranks": grid.size,
         "options": Options(
             overlap=tuple(name for name in OVERLAPS if name in experiment.overlaps),
-            gathered=problem.gathered,
+            gathered=experiment.gathered,
             collectives=str(experiment.choices),
             threads=threads,
             panel=experiment.panel,
@@ -229,10 +229,10 @@ def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSe
 def _calibrated(machine: Machine, ranks: int) -> Reference | None:
     """The reference kernels as they were beside the machine's calibration.
 
-    None where ranks outnumber cores: kernels that take turns show no drift.
+    None where ranks of a place outnumber its cores: kernels that take turns show no drift.
     """
     kernels = machine.reference if ranks > 1 else machine.reference_alone or machine.reference
-    if kernels is None or (machine.host is not None and "hosts" not in machine.topology and ranks > machine.host.cores):
+    if kernels is None or placement(machine, ranks).crowded:
         return None
     return Reference((kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,))
 

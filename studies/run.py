@@ -5,10 +5,8 @@ names by every rank alike, then the number of ranks, files, and memory.
 """
 
 import os
-import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, cast
 
 from algorithms.errors import RunError
@@ -16,9 +14,17 @@ from algorithms.matmul import Matmul
 from algorithms.provenance import provenance
 from algorithms.schedule import Schedule
 from runtime.execute import Execution, execute
-from runtime.matrix_files import MatrixWriter, check_writable, commit_all, discard_all, file_dtype, open_operands
+from runtime.matrix_files import (
+    MatrixWriter,
+    check_writable,
+    commit_all,
+    discard_all,
+    file_dtype,
+    open_operands,
+    writing_token,
+)
 from runtime.operands import Operands
-from runtime.verify import Method, Product, Verification, choose_method, combine, output_of_block, verify
+from runtime.verify import FACTORS, Method, Product, Verification, choose_method, combine, output_of_block, verify
 from studies.experiment import (
     Checked,
     Experiment,
@@ -30,6 +36,7 @@ from studies.experiment import (
     parse_plan,
     remarks,
 )
+from studies.launch import MARK, note_partial_files
 from studies.records import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
 from studies.results import Destinations, write_results
 from studies.site import Site, check_memory, find_site, open_carrier, start_world
@@ -95,12 +102,16 @@ def run(
 
 
 def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Method:
-    """How the result is checked: by the serial product where each rank's share of it is small enough."""
+    """How the result is checked: by the serial product where each rank's share of every product is small enough."""
     if checked != "auto":
         return checked
-    problem, grid = experiment.problem, experiment.grid
-    copies = prod(grid.length(axis) for axis in schedule.tensors["C"].repeated_over)
-    return choose_method(problem.m, problem.k, problem.n, grid.size, copies=copies)
+    return choose_method(max(_multiplications(product, schedule) for product in experiment.problem.outputs))
+
+
+def _multiplications(product: str, schedule: Schedule) -> int:
+    """Multiplications behind the block of a product on rank 0, whose blocks are the largest."""
+    inner = schedule.sizes[FACTORS[_product(product)].contracted]
+    return inner * schedule.tensors[product].block(schedule.place(0)).elements
 
 
 def _machine(text: str, settings: Sequence[str], experiment: Experiment) -> "Machine | None":
@@ -128,7 +139,7 @@ def _operands(problem: Matmul, plan: Plan) -> Operands:
 def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
     """One for each product that goes to a file, the same on every rank."""
     shapes = {"C": (problem.m, problem.n), "dA": (problem.m, problem.k), "dB": (problem.k, problem.n)}
-    token: str = communicator.bcast(f"{os.getpid()}-{secrets.token_hex(4)}")
+    token: str = communicator.bcast(writing_token())
     dtype = file_dtype(problem.dtype)
     return {
         product: MatrixWriter(path, shapes[product], dtype, flag=f"--{product.lower()}", token=token)
@@ -218,6 +229,8 @@ def _write_outputs(
     rank = site.communicator.rank
     place = schedule.place(rank)
     try:
+        if site.speaks:
+            note_partial_files(os.environ.get(MARK), [writer.partial for writer in writers.values()])
         for writer in writers.values() if site.speaks else ():
             writer.create()
         site.communicator.Barrier()

@@ -16,7 +16,7 @@ from algorithms.units import format_bytes
 from runtime import world
 from runtime.arrays import Library, find_library
 from runtime.memory_available import bytes_available
-from runtime.verify import TILE
+from runtime.verify import VERIFY_BYTES
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from runtime.nccl import NcclCarrier
 
 CarrierName = Literal["auto", "mpi", "nccl"]
-VERIFY_BYTES = 6 * TILE * TILE * 8
-"""Float64 tiles that live at once while a product is checked [B]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ def open_carrier(name: CarrierName, site: Site, choices: Choices, dtype: DType) 
 
     Raises
     ------
-    InputError : NCCL without GPUs, or with a GPU that ranks share
+    InputError : NCCL with a GPU that ranks share
     """
     carrier = _carrier(name, site, choices, dtype)
     yield cast("Carrier", carrier)
@@ -151,8 +149,7 @@ def _carrier(name: CarrierName, site: Site, choices: Choices, dtype: DType) -> "
     from runtime.mpi import MpiCarrier
 
     if site.library.name != "cupy":
-        if name == "nccl":
-            raise InputError("carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi")
+        assert name != "nccl", name  # refused where flags are parsed
         return MpiCarrier(site.communicator)
     from runtime.gpu_awareness import gpu_awareness
     from runtime.nccl import NcclCarrier

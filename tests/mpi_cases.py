@@ -19,10 +19,11 @@ from math import prod
 
 import numpy as np
 
+from algorithms.catalogue import algorithms, matmul_schedule
 from algorithms.choices import parse_choices
 from algorithms.errors import InputError
 from algorithms.grid import DEFAULT_ORDER, Grid
-from algorithms.matmul import Matmul, algorithms, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.ops import (
     AllGather,
     AllToAll,

@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.alike import alike
+from algorithms.catalogue import matmul_schedule
 from algorithms.choices import Choices, parse_choices
 from algorithms.grid import AXES, Grid
-from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.ops import Communication, reads, writes
 from algorithms.schedule import walk
 from algorithms.storage import storage

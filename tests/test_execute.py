@@ -5,15 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from algorithms.catalogue import matmul_schedule
 from algorithms.choices import parse_choices
 from algorithms.grid import AXES, Grid
-from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.overlap import overlap, parse_overlap
 from algorithms.storage import storage
 from algorithms.volumes import bytes_sent
 from runtime.execute import execute
 from runtime.in_process import InProcess
-from runtime.operands import split_block
+from runtime.operands import Operands, split_block
+from runtime.verify import output_of_block, verify
 
 MODES = ["own:ring", "own:doubling", "own:halving_doubling", "library"]
 
@@ -126,3 +128,20 @@ def test_repeats_each_give_a_timeline_of_the_same_ops():
     assert len(names) == 3 and names[0] == names[1] == names[2]
     for timeline in execution.timelines:
         assert all(span.ready <= span.start <= span.end for span in timeline.spans)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("collectives", MODES)
+def test_rounded_products_stay_within_the_bound_that_verification_uses(collectives, dtype):
+    problem = Matmul(61, 257, 53, dtype, "training", panel=17)
+    operands = Operands(problem.m, problem.k, problem.n, dtype, seed=3)
+    for algorithm, grid in [(name, grid) for name, grid in grids(12) if grid.size in (5, 8, 12)]:
+        schedule = matmul_schedule(problem, algorithm, grid)
+        execution = execute(schedule, operands, InProcess(grid.size), choices=parse_choices(collectives))
+        outputs = [
+            output_of_block(name, schedule.tensors[name].block(schedule.place(rank)), array)
+            for rank, blocks in execution.outputs.items()
+            for name, array in blocks.items()
+        ]
+        verdict = verify(outputs, operands, ranks=grid.size)
+        assert verdict.ok, f"{algorithm} on {grid}: {verdict}"

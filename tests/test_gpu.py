@@ -136,7 +136,8 @@ import numpy as np
 from mpi4py import MPI
 from algorithms.choices import parse_choices
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.catalogue import matmul_schedule
+from algorithms.matmul import Matmul
 from runtime.arrays import find_library
 from runtime.devices import rank_on_host
 from runtime.execute import execute

@@ -1,16 +1,23 @@
 import json
+from math import prod
 
 import msgspec
 import pytest
 
+from algorithms.errors import InputError, RunError
 from algorithms.machine import load_machine
 from algorithms.record import save_record
-from studies import host_fidelity
+from studies import launch as launching
 from studies.experiment import parse_experiment
-from studies.host_fidelity import LEAST, MOST, draw, summary, table
+from studies.host_fidelity import study as host_fidelity
+from studies.host_fidelity.study import LEAST, MOST, draw, summary, table
 from studies.predict import prediction_of
 from tests.quadrille import HOST
 
+WORDS_OF_A_CASE = [
+    *("command", "ranks", "algorithm", "passes", "dtype", "m", "k", "n", "grid", "seconds", "spread"),
+    *("interval_holds_measurement", "judged"),
+]
 SLOWER = 1.25
 """Runs of these tests take so many times what was predicted."""
 
@@ -93,7 +100,7 @@ def test_errors_are_those_of_the_records_whatever_the_case(machine, pretended, c
     found = study(machine)
     assert len(found.cases) == 12 + 3
     for case in found.cases:
-        assert case.relative_error == pytest.approx(1 / SLOWER - 1)
+        assert case.seconds.relative_error == pytest.approx(1 / SLOWER - 1)
     for group in (*found.judged.values(), *found.reported.values()):
         assert (group.raw.median, group.raw.worst) == pytest.approx((1 - 1 / SLOWER,) * 2)
 
@@ -101,7 +108,7 @@ def test_errors_are_those_of_the_records_whatever_the_case(machine, pretended, c
 def test_one_and_two_ranks_are_judged_and_short_or_oversubscribed_cases_are_reported(machine, pretended, capsys):
     found = study(machine, cases=24)
     for case in found.cases:
-        assert case.judged == (case.ranks == 1 or (case.ranks == 2 and case.measured >= 0.020))
+        assert case.judged == (case.ranks == 1 or (case.ranks == 2 and case.seconds.measured >= 0.020))
     assert {case.ranks for case in found.cases} == {1, 2, 4, 8}
     assert any(case.ranks == 2 and not case.judged for case in found.cases)
     assert list(found.judged) == ["1", "2"] and set(found.reported) == {"2", "4", "8"}
@@ -139,6 +146,24 @@ def test_the_result_is_json_on_stdout_without_a_table(machine, pretended, capsys
     assert (written["seed"], len(written["cases"])) == (5, len(found.cases))
     assert set(written["judged"]["1"]) == {"raw", "drift_removed", "intervals_hold"}
     assert written["machine_sha256"] == load_machine(machine).sha256
+    for case in written["cases"]:
+        assert list(case) == WORDS_OF_A_CASE
+        assert list(case["seconds"]) == ["predicted", "measured", "relative_error", "relative_error_drift_removed"]
+        assert f"--matmul {case['m']},{case['k']},{case['n']} " in case["command"]
+        assert prod(case["grid"].values()) == case["ranks"]
+
+
+@pytest.mark.parametrize(("status", "error"), [(1, RunError), (2, InputError)])
+def test_a_calibration_that_failed_ends_the_study_as_the_launch_did(monkeypatch, tmp_path, status, error):
+    monkeypatch.setattr(launching, "launch", lambda *_, **__: status)
+    with pytest.raises(error, match=f"calibration ended with status {status}; the line above says why"):
+        host_fidelity.calibrated(str(tmp_path))
+
+
+def test_a_calibration_that_was_interrupted_interrupts_the_study(monkeypatch, tmp_path):
+    monkeypatch.setattr(launching, "launch", lambda *_, **__: launching.INTERRUPTED)
+    with pytest.raises(KeyboardInterrupt, match="calibration was interrupted"):
+        host_fidelity.calibrated(str(tmp_path))
 
 
 def test_a_case_is_shown_as_the_command_that_repeats_it(machine, pretended, capsys):

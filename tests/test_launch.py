@@ -166,7 +166,7 @@ def test_no_rank_outlives_a_launch_that_is_ended(number, tmp_path):
     launching.remove_abandoned()
     assert not list(Path("/dev/shm").glob(f"quadrille-{process.pid}-*"))
     if number != signal.SIGKILL:
-        assert process.returncode == 1
+        assert process.returncode == launching.INTERRUPTED
         assert err == "quadrille: interrupted; all ranks were ended\n"
         assert not list(tmp_path.iterdir())
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.bounds import lower_bound_words, optimal_grid, regime
+from algorithms.catalogue import matmul_schedule
 from algorithms.choices import Choices
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.tensors import ITEM_BYTES
 from algorithms.volumes import volumes
 

@@ -5,10 +5,10 @@ from algorithms.errors import RunError
 from algorithms.machine import load_machine
 from algorithms.record import load_record, save_record
 from algorithms.timeline_files import load_timeline
-from studies import main_job
 from studies.batch import Case
 from studies.experiment import Flags
-from studies.main_job import JOBS, Job
+from studies.main_job import study as main_job
+from studies.main_job.study import JOBS, Job
 from tests.quadrille import HOST
 
 SMALL = (
@@ -43,6 +43,7 @@ def test_small_jobs_end_with_verified_comparisons_and_all_their_files(uncalibrat
         assert load_timeline(folder / f"{job.name}.predicted.timeline.json").kind == "predicted"
         assert f"{job.flags.algorithm} {job.flags.matmul.replace(',', 'x')}" in written.out
     assert "median error of the 3 multiplications" in written.out
+    assert f"files: {folder}; machine file: {folder / 'host.toml'}" in written.out
 
 
 @pytest.mark.mpi

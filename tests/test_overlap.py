@@ -3,11 +3,12 @@ from itertools import combinations
 
 import pytest
 
+from algorithms.catalogue import algorithms, matmul_schedule
 from algorithms.choices import Choices
 from algorithms.dependencies import Dependencies
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul, algorithms, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.ops import Communication, kind, lane, reads, writes
 from algorithms.overlap import OVERLAPS, overlap, parse_overlap
 from algorithms.schedule import all_ops, walk

@@ -3,18 +3,19 @@ from math import isclose
 import pytest
 
 from algorithms import costs
+from algorithms.catalogue import find_algorithm, matmul_schedule
 from algorithms.choices import Choices, parse_choices
 from algorithms.costs_4d import NodeBandwidths, effective_bandwidth, layer_cost
 from algorithms.errors import InputError
 from algorithms.grid import AXES, Grid
 from algorithms.machine import Machine, MemoryRow, Network, TransferRow
-from algorithms.matmul import Matmul, find_algorithm, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.overlap import overlap
 from algorithms.volumes import volumes
 from simulator.simulate import simulate
 from studies.grids import grids
 from studies.machines import find_machine
-from studies.ranking import Yardstick, rank_grids
+from studies.scaling.ranking import Yardstick, rank_grids
 from tests.toy_machines import BANDWIDTH, FREE, LATENCY, device, leaf_spine, one_host, star
 
 

@@ -10,8 +10,8 @@ import pytest
 import typer
 
 from algorithms import machine, record
+from algorithms.catalogue import algorithms
 from algorithms.machine import load_machine
-from algorithms.matmul import algorithms
 from algorithms.record import load_record
 from studies import command_line
 from studies.experiment import Flags, check_ranks, parse_experiment

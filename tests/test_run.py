@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from algorithms.catalogue import matmul_schedule
 from algorithms.choices import Choices
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.record import load_record
 from algorithms.storage import storage
 from algorithms.timeline_files import load_timeline

@@ -7,14 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms import files
+from algorithms.catalogue import matmul_schedule
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.matmul import Matmul
 from simulator.simulate import simulate
 from studies.machines import find_machine
-from studies.scaling import Question as AnyQuestion
-from studies.scaling import answer, parse_algorithms, scaling
-from studies.scaling_report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
+from studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
+from studies.scaling.study import Question as AnyQuestion
+from studies.scaling.study import answer, parse_algorithms, scaling
 from tests.toy_machines import FREE, star
 
 SMALL = (64, 48, 96)

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms import costs
+from algorithms.catalogue import matmul_schedule
 from algorithms.choices import Choices, chunks, parse_choices
 from algorithms.costs_4d import layer_cost
 from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock, InputError
 from algorithms.grid import AXES, Grid
 from algorithms.machine import Fit, Host, Machine, ReferenceKernels
-from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.ops import Receive, Send, lane
 from algorithms.overlap import OVERLAPS, overlap, parse_overlap
 from algorithms.parts import Part

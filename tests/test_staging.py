@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from algorithms.catalogue import matmul_schedule
 from algorithms.choices import parse_choices
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.overlap import overlap, parse_overlap
 from runtime.cupy_library import CupyLibrary
 from runtime.execute import execute

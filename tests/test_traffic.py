@@ -4,16 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.catalogue import matmul_schedule
 from algorithms.choices import SETS, Choices
 from algorithms.collectives import Run
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.ops import AllGather, AllReduce, AllToAll, Communication, Receive, Send
 from algorithms.parts import Part
 from algorithms.schedule import Role, Schedule, declare, walk
 from algorithms.tensors import Block, Tensor
-from algorithms.traffic import overlap, piece_of, ranges, traffic
+from algorithms.traffic import piece_of, ranges, shared_rectangle, traffic
 from algorithms.volumes import bytes_sent
 from tests.mpi_cases import CUSTOM, chosen_grids, custom
 
@@ -88,7 +89,7 @@ def test_an_all_to_all_sends_what_changes_hands(m, n, length):
     for rank in range(length):
         place = schedule.place(rank)
         a, b = (schedule.tensors[name].block(place) for name in "AB")
-        assert bytes_sent(schedule, rank, Choices()) == 8 * (a.elements - overlap(a, b).elements)
+        assert bytes_sent(schedule, rank, Choices()) == 8 * (a.elements - shared_rectangle(a, b).elements)
 
 
 def test_nothing_goes_over_a_wire_in_a_group_of_one():
@@ -146,6 +147,6 @@ def test_pieces_are_full_rows_or_contiguous_elements():
 
 
 def test_rectangles_overlap_in_a_rectangle_or_in_nothing():
-    assert overlap(Block((0, 4), (2, 8)), Block((3, 9), (0, 5))) == Block((3, 4), (2, 5))
-    assert overlap(Block((0, 4), (0, 4)), Block((4, 8), (0, 4))).elements == 0
-    assert overlap(Block((0, 4), (0, 4)), Block((6, 8), (5, 9))).elements == 0
+    assert shared_rectangle(Block((0, 4), (2, 8)), Block((3, 9), (0, 5))) == Block((3, 4), (2, 5))
+    assert shared_rectangle(Block((0, 4), (0, 4)), Block((4, 8), (0, 4))).elements == 0
+    assert shared_rectangle(Block((0, 4), (0, 4)), Block((6, 8), (5, 9))).elements == 0

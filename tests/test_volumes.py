@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.alike import alike
+from algorithms.catalogue import matmul_schedule
 from algorithms.choices import parse_choices
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.volumes import bytes_sent, flops, volumes
 
 GRIDS = {

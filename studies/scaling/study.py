@@ -1,7 +1,7 @@
 """`quadrille study weak-scaling` and `strong-scaling`: how one matmul goes on more and more GPUs.
 
 For each number of GPUs all grids are ranked by the closed form of
-`studies.ranking`, and the best few that fit in memory are simulated.
+`studies.scaling.ranking`, and the best few that fit in memory are simulated.
 
     strong    the same matmul on more GPUs
     weak      m grows with the GPUs: each brings its own rows
@@ -10,22 +10,24 @@ Efficiency is the rate of one GPU, flop / (GPUs * seconds), over that of the
 fastest simulated run on the fewest GPUs.
 
 The simulated seconds are the answer; the closed form only says which grids are
-worth a simulation.  Where the two disagree, and why, is said in `studies.ranking`.
+worth a simulation.  Where the two disagree, and why, is said in `studies.scaling.ranking`.
 """
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, cast, get_args
 
 import msgspec
 
+from algorithms.catalogue import Algorithm, find_algorithm, matmul_schedule
+from algorithms.catalogue import algorithms as all_algorithms
 from algorithms.choices import Choices, parse_choices
 from algorithms.errors import InputError
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid, parse_order
 from algorithms.machine import Machine
-from algorithms.matmul import DEFAULT_PANEL, Algorithm, Gathered, Matmul, Passes, find_algorithm, matmul_schedule
-from algorithms.matmul import algorithms as all_algorithms
+from algorithms.matmul import DEFAULT_PANEL, Gathered, Matmul, Passes
 from algorithms.ops import OverlapName
 from algorithms.overlap import overlap, parse_overlap
 from algorithms.provenance import provenance
@@ -36,16 +38,28 @@ from algorithms.units import format_bytes
 from algorithms.volumes import volumes
 from simulator.simulate import Prediction, simulate
 from studies.machines import find_machine
-from studies.ranking import RankedGrid, Yardstick, rank_grids
-from studies.scaling_report import Ranked, Run, Scaling, check_outputs, write_outputs
+from studies.placement import Placement, placement
+from studies.scaling.ranking import RankedGrid, Yardstick, rank_grids
+from studies.scaling.report import Ranked, Run, Scaling, check_outputs, write_outputs
 
 ScalingKind = Literal["weak", "strong"]
+MACHINE = "perlmutter"
+RESULTS = Path(__file__).resolve().parent / "results"
 DEFAULT_GPUS = (1, 2, 4, 8, 16, 32, 64)
 DEFAULT_SIZES: dict[ScalingKind, tuple[int, int, int]] = {
     "weak": (8192, 8192, 8192),
     "strong": (32768, 32768, 32768),
 }
 """Of one GPU (weak), of all together (strong); both fit on one GPU of the named machines, training included."""
+
+
+def main() -> None:
+    """Ask both questions of a named machine and keep the answers."""
+    RESULTS.mkdir(exist_ok=True)
+    for kind in get_args(ScalingKind):
+        command = ["quadrille", "study", f"{kind}-scaling", "--machine", MACHINE]
+        tables = str(RESULTS / f"{kind}-{MACHINE}")
+        scaling(kind, MACHINE, json=f"{tables}.json", csv=f"{tables}.csv", command=command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +198,11 @@ def answer(question: Question, machine: Machine | str, settings: Sequence[str] =
     for gpus in question.gpus:
         one = _machine(machine, settings, gpus)
         found = _ranked(question, gpus, one)
-        fitting = [place for place, grid in enumerate(found) if grid.peak_bytes <= one.device.memory_bytes]
-        ranked += [_ranked_row(gpus, grid, one) for grid in found]
+        placed = placement(one, gpus)
+        fitting = [place for place, grid in enumerate(found) if placed.fits(one, grid.peak_bytes)]
+        ranked += [_ranked_row(gpus, grid, fits=place in fitting) for place, grid in enumerate(found)]
         runs += [_run(question, gpus, place + 1, found[place], one) for place in fitting[: question.top]]
-        missing += _remarks_at(gpus, found, len(fitting), one)
+        missing += _remarks_at(gpus, found, len(fitting), one, placed)
     if not runs:
         raise InputError(f"scaling {_sizes(question.problem)}: nothing to simulate; {'; '.join(missing)}")
     return Scaling(
@@ -227,14 +242,14 @@ def _ranked(question: Question, gpus: int, machine: Machine) -> list[RankedGrid]
     )
 
 
-def _ranked_row(gpus: int, grid: RankedGrid, machine: Machine) -> Ranked:
+def _ranked_row(gpus: int, grid: RankedGrid, *, fits: bool) -> Ranked:
     return Ranked(
         gpus=gpus,
         algorithm=grid.algorithm,
         grid=grid.grid.lengths,
         closed_form_seconds=grid.closed_form.seconds,
         peak_bytes_per_rank_max=grid.peak_bytes,
-        fits=grid.peak_bytes <= machine.device.memory_bytes,
+        fits=fits,
     )
 
 
@@ -290,14 +305,17 @@ def _remarks_on(machine: Machine, question: Question) -> Iterator[str]:
         yield f"{machine.name} has no measured products: they are predicted at the peak of the data sheet"
 
 
-def _remarks_at(gpus: int, found: Sequence[RankedGrid], fitting: int, machine: Machine) -> Iterable[str]:
+def _remarks_at(
+    gpus: int, found: Sequence[RankedGrid], fitting: int, machine: Machine, placed: Placement
+) -> Iterable[str]:
     """Why there are fewer runs than asked for."""
     if not found:
         return [f"{_gpus(gpus)}: no grid; the algorithms asked for do not run on {gpus} ranks"]
     if fitting:
         return []
-    least, held = min(grid.peak_bytes for grid in found), machine.device.memory_bytes
-    return [f"{_gpus(gpus)}: no grid fits; a rank needs at least {format_bytes(least)} of {format_bytes(held)}"]
+    least, held = placed.ranks * min(grid.peak_bytes for grid in found), machine.device.memory_bytes
+    who = f"the {placed.ranks} ranks of a host need" if placed.ranks > 1 else "a rank needs"
+    return [f"{_gpus(gpus)}: no grid fits; {who} at least {format_bytes(least)} of {format_bytes(held)}"]
 
 
 def _gpus(count: int) -> str:
@@ -306,3 +324,7 @@ def _gpus(count: int) -> str:
 
 def _sizes(problem: Matmul) -> str:
     return f"{problem.m},{problem.k},{problem.n}"
+
+
+if __name__ == "__main__":
+    main()

@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 
 from algorithms import files
+from algorithms.catalogue import AlgorithmName, find_algorithm
 from algorithms.machine import Machine, load_machine
-from algorithms.matmul import AlgorithmName, find_algorithm
 from algorithms.provenance import Provenance, provenance
 from algorithms.record import Record, load_record
 from algorithms.units import format_seconds
@@ -29,17 +29,28 @@ from studies.batch import Case, measure
 from studies.comparison import Comparison, compare_records
 from studies.experiment import Flags, parse_experiment
 from studies.grids import grids
-from studies.launch import launch
+from studies.launch import launch_all
 from studies.predict import prediction_of
 from studies.run import RunFlags
 
 SCHEMA = "quadrille/host-fidelity/1"
+SEED, CASES = 1, 24
+RESULTS = Path(__file__).resolve().parent / "results"
 LEAST, MOST = 256, 4096
 JUDGED_RANKS = (1, 2)
 REPORTED_RANKS = (4, 8)
 LEAST_JUDGED_SECONDS = {1: 0.0, 2: 0.020}
 LONG_SECONDS = 1.0
 """A run predicted to take longer is repeated less often."""
+
+
+class CaseSeconds(msgspec.Struct, frozen=True, kw_only=True):
+    """Makespans and errors of one case, in the words of a comparison."""
+
+    predicted: float
+    measured: float
+    relative_error: float | None
+    relative_error_drift_removed: float | None
 
 
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,11 +61,12 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     algorithm: str
     passes: str
     dtype: str
-    predicted: float
-    measured: float
+    m: int
+    k: int
+    n: int
+    grid: dict[str, int]
+    seconds: CaseSeconds
     spread: float | None
-    relative_error: float | None
-    relative_error_drift_removed: float | None
     interval_holds_measurement: bool
     judged: bool
 
@@ -96,6 +108,13 @@ class Drawn:
     flags: Flags
 
 
+def main() -> None:
+    """Measure the usual cases and keep the result."""
+    RESULTS.mkdir(exist_ok=True)
+    command = ["quadrille", "study", "host-fidelity", "--seed", str(SEED), "--cases", str(CASES)]
+    host_fidelity(seed=SEED, cases=CASES, json=str(RESULTS / "host-fidelity.json"), command=command)
+
+
 def host_fidelity(
     *,
     seed: int,
@@ -133,9 +152,7 @@ def host_fidelity(
 def calibrated(folder: str, ranks: int = 2) -> str:
     """A fresh machine file of this host, in `folder`."""
     path = str(Path(folder) / "host.toml")
-    status = launch(ranks, ["calibrate", "--out", path])
-    if status:
-        sys.exit(status)
+    launch_all("calibration", ranks, ["calibrate", "--out", path])
     return path
 
 
@@ -184,7 +201,8 @@ def _run_flags(prediction: Record) -> RunFlags:
 
 
 def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResult:
-    times = comparison.seconds
+    times, sizes = comparison.seconds, prediction.workload.matmul
+    assert sizes is not None
     least = LEAST_JUDGED_SECONDS.get(case.ranks)
     return CaseResult(
         command=" ".join(["quadrille", "launch", "-n", str(case.ranks), "run", *Case(case.flags, "").words()]),
@@ -192,11 +210,17 @@ def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResu
         algorithm=prediction.algorithm,
         passes=prediction.passes,
         dtype=prediction.dtype,
-        predicted=times.predicted,
-        measured=times.measured,
+        m=sizes.m,
+        k=sizes.k,
+        n=sizes.n,
+        grid=dict(comparison.problem.grid),
+        seconds=CaseSeconds(
+            predicted=times.predicted,
+            measured=times.measured,
+            relative_error=times.relative_error,
+            relative_error_drift_removed=times.relative_error_drift_removed,
+        ),
         spread=comparison.noise.spread,
-        relative_error=times.relative_error,
-        relative_error_drift_removed=times.relative_error_drift_removed,
         interval_holds_measurement=comparison.noise.interval_holds_measurement,
         judged=least is not None and times.measured >= least,
     )
@@ -222,12 +246,9 @@ def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], made:
 
 
 def _group(results: Sequence[CaseResult]) -> GroupSummary:
-    raw = [abs(result.relative_error) for result in results if result.relative_error is not None]
-    without_drift = [
-        abs(result.relative_error_drift_removed)
-        for result in results
-        if result.relative_error_drift_removed is not None
-    ]
+    times = [result.seconds for result in results]
+    raw = [abs(error) for one in times if (error := one.relative_error) is not None]
+    without_drift = [abs(error) for one in times if (error := one.relative_error_drift_removed) is not None]
     holding = sum(result.interval_holds_measurement for result in results) / len(results)
     removed = summary(without_drift) if without_drift else None
     return GroupSummary(raw=summary(raw), drift_removed=removed, intervals_hold=holding)
@@ -247,10 +268,10 @@ def table(fidelity: Fidelity) -> str:
     """The cases, then the summary, as text."""
     lines = [f"{'predicted':>10} {'measured':>10} {'error':>7} {'no drift':>8} {'spread':>7}  case"]
     for case in sorted(fidelity.cases, key=lambda case: (case.ranks, not case.judged)):
-        mark = "" if case.judged else "  (reported)"
+        mark, times = "" if case.judged else "  (reported)", case.seconds
         lines.append(
-            f"{format_seconds(case.predicted):>10} {format_seconds(case.measured):>10} "
-            f"{_percent(case.relative_error):>7} {_percent(case.relative_error_drift_removed):>8} "
+            f"{format_seconds(times.predicted):>10} {format_seconds(times.measured):>10} "
+            f"{_percent(times.relative_error):>7} {_percent(times.relative_error_drift_removed):>8} "
             f"{_percent(case.spread, sign=False):>7}  {case.command.partition(' -n ')[2]}{mark}"
         )
     for name, groups in (("judged", fidelity.judged), ("reported", fidelity.reported)):
@@ -270,3 +291,7 @@ def _words(found: Summary) -> str:
 
 def _percent(value: float | None, *, sign: bool = True) -> str:
     return "" if value is None else f"{value:+.1%}" if sign else f"{value:.1%}"
+
+
+if __name__ == "__main__":
+    main()

@@ -50,12 +50,13 @@ from math import inf
 import simpy
 
 from algorithms import costs
+from algorithms.catalogue import Algorithm, matmul_schedule
 from algorithms.choices import Choices
 from algorithms.copies import copies
 from algorithms.costs import Link
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid
 from algorithms.machine import Machine
-from algorithms.matmul import Algorithm, Matmul, matmul_schedule
+from algorithms.matmul import Matmul
 from algorithms.ops import (
     AllGather,
     AllReduce,

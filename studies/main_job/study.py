@@ -5,7 +5,8 @@ Question: does calibration alone predict what real ranks then take?
 It calibrates this machine, writes operands to files, predicts several sharded
 multiplications, runs each on real MPI ranks, verifies every result, and prints
 predicted beside measured time, in total and by kind of op.  All files stay in
-`out/main-job`, and every step prints the command that does it alone.
+`out/main-job`, or the folder named, and every step prints the command that does
+it alone.
 """
 
 import shlex
@@ -15,22 +16,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from algorithms import files
 from algorithms.errors import RunError
 from algorithms.machine import Machine, load_machine
+from algorithms.provenance import provenance
 from algorithms.record import load_record, save_record
 from algorithms.timeline_files import save_timeline
 from algorithms.units import format_seconds
 from runtime.operands import Matrix
 from studies.batch import Case, measure
+from studies.cases import CASES_SCHEMA, Cases, summarise
 from studies.comparison import Comparison, compare_records
 from studies.experiment import Flags, parse_experiment
-from studies.launch import launch
+from studies.launch import launch_all
 from studies.operand_files import write_operands
 from studies.predict import prediction_of
 from studies.run import RunFlags
 from studies.tables import percent, print_tables, table
 
 FOLDER = Path("out") / "main-job"
+RESULTS = Path(__file__).resolve().parent / "results"
 CALIBRATION_RANKS = 2
 
 
@@ -55,12 +60,21 @@ JOBS = (
 )
 
 
+def main() -> None:
+    """Do the main job and keep its comparisons."""
+    comparisons = main_job()
+    made = provenance(["quadrille", "study", "main-job"])
+    cases = Cases(tuple(comparisons), summarise(comparisons), provenance=made)
+    RESULTS.mkdir(exist_ok=True)
+    files.write_json(RESULTS / "comparisons.json", cases, CASES_SCHEMA)
+
+
 def main_job(folder: Path = FOLDER, jobs: Sequence[Job] = JOBS) -> list[Comparison]:
     """Calibrate, predict, run, verify and compare; print the table.
 
     Raises
     ------
-    RunError : a rank failed, or a result did not verify
+    InputError, RunError : a rank refused its input or failed, or a result did not verify
     """
     folder.mkdir(parents=True, exist_ok=True)
     machine = _calibrated(folder / "host.toml")
@@ -74,7 +88,7 @@ def main_job(folder: Path = FOLDER, jobs: Sequence[Job] = JOBS) -> list[Comparis
             _say("quadrille", "launch", "-n", str(ranks), "run", *case.words(), "--json", case.record)
         measure(ranks, chosen)
     comparisons = [_compare(folder, job, case) for job, case in zip(jobs, cases, strict=True)]
-    _print(jobs, comparisons, machine)
+    _print(folder, jobs, comparisons, machine)
     return comparisons
 
 
@@ -85,8 +99,7 @@ def _say(*words: str) -> None:
 def _calibrated(path: Path) -> Machine:
     words = ["calibrate", "--out", str(path)]
     _say("quadrille", "launch", "-n", str(CALIBRATION_RANKS), *words)
-    if status := launch(CALIBRATION_RANKS, words):
-        raise RunError(f"calibration ended with status {status}; the line above says why")
+    launch_all("calibration", CALIBRATION_RANKS, words)
     return load_machine(path)
 
 
@@ -125,7 +138,7 @@ def _compare(folder: Path, job: Job, case: Case) -> Comparison:
     return compare_records(predicted, measured)
 
 
-def _print(jobs: Sequence[Job], comparisons: Sequence[Comparison], machine: Machine) -> None:
+def _print(folder: Path, jobs: Sequence[Job], comparisons: Sequence[Comparison], machine: Machine) -> None:
     columns = ("multiplication", "P", "op", "predicted", "measured", "error", "drift removed", "spread")
     sections = [list(_rows(job, comparison)) for job, comparison in zip(jobs, comparisons, strict=True)]
     print_tables(table("Predicted from microbenchmarks, measured on MPI ranks, verified", columns, *sections, names=3))
@@ -135,7 +148,7 @@ def _print(jobs: Sequence[Job], comparisons: Sequence[Comparison], machine: Mach
         if job.ranks <= 2 and comparison.seconds.relative_error is not None
     ]
     print(f"median error of the {len(errors)} multiplications on 2 ranks: {percent(median(errors), signed=False)}")
-    print(f"files: {FOLDER}; machine file: {FOLDER / 'host.toml'}")
+    print(f"files: {folder}; machine file: {folder / 'host.toml'}")
     for warning in machine.fit.warnings if machine.fit is not None else ():
         print(f"calibration: {warning}")
 
@@ -171,3 +184,7 @@ def _rows(job: Job, comparison: Comparison) -> list[tuple[str, ...]]:
             )
         )
     return rows
+
+
+if __name__ == "__main__":
+    main()
