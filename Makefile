@@ -64,10 +64,9 @@ test-gpu: $(INSTALLED) ## the tests on a CUDA device; skipped with a reason wher
 	fi; \
 	"$(VENV_PYTHON)" -m pytest -m gpu $(ARGS)
 
-studies: $(INSTALLED) ## run every study again and rewrite its results
+studies: $(INSTALLED) ## run every study again and rewrite its results (about ten minutes)
 	@for study in studies/*/study.py; do \
-	  [ -e "$$study" ] || { echo "make studies: there is no studies/*/study.py"; continue; }; \
-	  echo "$$study"; "$(VENV_PYTHON)" "$$study" $(ARGS) || exit 1; \
+	  echo "$$study" >&2; module=$$(echo "$${study%.py}" | tr / .); "$(VENV_PYTHON)" -P -m "$$module" || exit 1; \
 	done
 
 clean: ## remove .venv and all caches

@@ -137,12 +137,12 @@ class MatrixWriter:
     """
 
     def __init__(
-        self, path: str | Path, shape: tuple[int, int], dtype: DTypeLike, *, flag: str = "--c", token: str = "quadrille"
+        self, path: str | Path, shape: tuple[int, int], dtype: DTypeLike, *, flag: str = "--c", token: str = ""
     ) -> None:
         self.flag, self.given = flag, path
         self.shape, self.dtype = shape, np.dtype(dtype)
         self.target = Path(os.path.realpath(path))  # a link stays a link, its target is replaced
-        self.partial = self.target.with_name(f".{self.target.name[:200]}.{token}.partial")
+        self.partial = self.target.with_name(f".{self.target.name[:200]}.{token or 'quadrille'}.partial")
         self._header = _header(shape, self.dtype)
         self._descriptor: int | None = None
 

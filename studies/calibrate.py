@@ -117,7 +117,7 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
     """
     family, arguments = parse_topology(text)
     accepted = signature(FAMILIES[family]).parameters
-    speeds = {"bandwidth": 1.0, "latency": 0.0} if hosts > 1 else {}
+    speeds = {"bandwidth": 1.0, "latency": 0.0}
     left_out = {word: speed for word, speed in speeds.items() if word in accepted and not _named(word, arguments)}
     net = build(family, left_out | arguments)
     kind, count = net.graph["places"]
@@ -126,6 +126,8 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
         raise InputError(
             f"topology {text!r} has {count} {kind}s and the ranks are on {found}: a wiring of {found} is needed"
         )
+    if hosts == 1:
+        build(family, arguments)  # between whose ranks no link is measured
     return family, arguments
 
 

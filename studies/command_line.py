@@ -23,6 +23,7 @@ DEBUG = "QUADRILLE_DEBUG"
 LAUNCHABLE = ("run", "calibrate")
 """The commands that ranks take part in."""
 INTERRUPTED = 130
+"""Exit status after Ctrl-C, as typer and the shells give it; a launch gives it too."""
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 
 app = typer.Typer(
@@ -212,7 +213,7 @@ app.command("simulate", help="Predict a multiplication on a machine.")(experimen
 
 @app.command()
 @with_flags(EXPERIMENT)
-def schedule(context: typer.Context, **given: Any) -> None:
+def schedule(context: typer.Context, **given: Any) -> None:  # noqa: ARG001 - as every command with these flags
     """Print a schedule: its tensors, then its lanes and ops."""
     from studies.experiment import Flags, parse_experiment
 
@@ -415,13 +416,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words.remove("--debug")
         os.environ[DEBUG] = "1"
     try:
-        return invoke(words)
-    except KeyboardInterrupt as interruption:
-        if not interruption.args and is_first(os.environ):  # of a launch, the launcher has said it
-            print("quadrille: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        status = invoke(words)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a line
         return fail(error)
+    if status == INTERRUPTED and is_first(os.environ):
+        print("quadrille: interrupted", file=sys.stderr)
+    return status
 
 
 def invoke(words: Sequence[str]) -> int:

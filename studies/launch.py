@@ -66,7 +66,7 @@ def launch(
     program: Sequence[str] = PROGRAM,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """Exit status of `command` run on `ranks` ranks: 0, 1 (it failed), 2 (an input that cannot be) or 130 (interrupted).
+    """Exit status of `command` on `ranks` ranks: 0, 1 (it failed), 2 (an input that cannot be) or 130 (interrupted).
 
     Parameters
     ----------
@@ -376,14 +376,13 @@ def marked_processes(mark: str) -> list[int]:
 
 
 def verdict(status: int | None, chatter: Chatter, launcher: Mpi, options: Sequence[str]) -> int:
-    """Our exit status; a line is written if the ranks left none that says why.
+    """Our exit status; a line is written if the ranks left none that says why, unless the user interrupted them.
 
     Raises
     ------
     InputError : the launcher refused its options, no rank ran
     """
     if status is None:
-        write_error("quadrille: interrupted; all ranks were ended\n")
         return INTERRUPTED
     if status == 0:
         return 0

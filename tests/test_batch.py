@@ -5,7 +5,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.errors import RunError
+from algorithms.errors import InputError
 from algorithms.record import load_record
 from studies.batch import Case, measure
 from studies.command_line import app
@@ -86,7 +86,7 @@ def test_one_launch_leaves_a_record_for_each_case_with_the_command_that_repeats_
 @pytest.mark.mpi
 def test_a_case_that_cannot_be_ends_the_batch_and_the_cases_before_it_keep_their_records(tmp_path, capfd):
     cases = [Case(Flags(matmul="7,5,3", grid=grid), str(tmp_path / f"{grid}.json")) for grid in ("x=2", "x=3")]
-    with pytest.raises(RunError, match="2 runs on 2 ranks ended with status 2; the line above says why"):
+    with pytest.raises(InputError, match="2 runs on 2 ranks ended with status 2; the line above says why"):
         measure(2, cases)
     assert "ranks=2, but the grid x=3 has 3" in capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["x=2.json"]

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 import simpy
 
+from algorithms.errors import InputError
 from algorithms.machine import load_machine
 from algorithms.record import load_record
 from runtime.chains import Overheads
@@ -14,12 +15,12 @@ from runtime.microbenchmarks import GemmPoint, StreamPoint, TransferPoint
 from runtime.world import Host
 from simulator.engine import FlowEngine
 from simulator.wiring import Wiring
-from studies.calibrate import DTYPES, LARGE_RESIDUAL, LAYOUTS, STREAM_BYTES, Measured, make_machine
+from studies.calibrate import DTYPES, LARGE_RESIDUAL, LAYOUTS, STREAM_BYTES, Measured, make_machine, parse_wiring
 from studies.experiment import Flags, parse_experiment
 from studies.machines import find_machine
 from studies.predict import prediction_of
 from tests.launched import launched
-from tests.quadrille import called
+from tests.quadrille import called, quadrille
 
 mpi = pytest.mark.mpi
 POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
@@ -250,6 +251,44 @@ def test_many_disturbed_points_are_warned_of(disturbed, warned):
     found = measured(disturbed=disturbed)
     assert len(found.gemm) == 162
     assert len(make_machine("host", found, HOSTS[:1], None, []).fit.warnings) == warned
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "said"),
+    [
+        ("leaf-spine:leaves=2,spines=1,hosts_per_leaf=4", 2, "has 8 hosts and the ranks are on 2 hosts"),
+        ("star:hosts=1", 1, "topology star lacks bandwidth, latency"),
+        ("host:cores=2", 2, "has 1 hosts and the ranks are on 2 hosts"),
+        ("perlmutter:gpus=2", 2, "has 2 gpus and the ranks are on 2 hosts"),
+        ("star:hosts=2,rings=3", 2, "rings is unknown"),
+        ("star:hosts=2,bandwidth=0", 2, "bandwidth=0"),
+        ("ring:hosts=2", 2, "family 'ring' is unknown"),
+    ],
+)
+def test_a_wiring_that_is_not_of_the_hosts_found_is_refused(text, hosts, said):
+    with pytest.raises(InputError, match=said):
+        parse_wiring(text, hosts)
+
+
+@pytest.mark.parametrize("speeds", ["", ",bandwidth=1e9", ",latency_seconds=1e-6,bandwidth_bytes_per_second=1e9"])
+def test_a_wiring_of_the_hosts_found_is_taken_with_or_without_its_speeds(speeds):
+    family, arguments = parse_wiring(f"star:hosts=3{speeds}", 3)
+    assert (family, arguments["hosts"], len(arguments)) == ("star", 3, 1 + speeds.count("="))
+
+
+@mpi
+def test_a_wiring_that_cannot_be_is_refused_before_anything_is_measured(tmp_path):
+    words = [
+        "calibrate",
+        "--out",
+        tmp_path / "host.toml",
+        "--topology",
+        "leaf-spine:leaves=2,spines=1,hosts_per_leaf=4",
+    ]
+    ended = quadrille("launch", "-n", "2", *words, seconds=20)
+    assert ended.status == 2
+    assert "has 8 hosts and the ranks are on 1 host: a wiring of 1 host is needed" in ended.line
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_link_speed_of_hosts_is_that_of_the_largest_step_one_way():

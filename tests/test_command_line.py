@@ -127,7 +127,7 @@ def failing(monkeypatch, error):
     [
         (RunError("it did not verify"), 1, "quadrille: it did not verify\n"),
         (ZeroDivisionError("by nothing"), 1, "quadrille: ZeroDivisionError: by nothing (--debug shows where)\n"),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "quadrille: interrupted\n"),
     ],
 )
 def test_a_failure_is_one_line_and_its_exit_status(monkeypatch, capsys, error, status, said):
@@ -135,6 +135,12 @@ def test_a_failure_is_one_line_and_its_exit_status(monkeypatch, capsys, error, s
     failing(monkeypatch, error)
     ended = called(capsys, "machines")
     assert (ended.status, ended.err) == (status, said)
+
+
+def test_an_interrupted_launch_is_said_in_the_same_line(monkeypatch, capsys):
+    monkeypatch.setattr(launch, "launch", lambda *_: launch.INTERRUPTED)
+    ended = called(capsys, "launch", "-n", "2", "run", "--matmul", "3,4,5")
+    assert (ended.status, ended.err) == (130, "quadrille: interrupted\n")
 
 
 def test_debug_shows_the_traceback_too(monkeypatch, capsys):

@@ -141,7 +141,7 @@ def test_the_spread_is_that_of_the_repeats():
     low, high = 0.098 + 0.1 * 0.002, 0.100 + 0.9 * 0.004
     assert found.noise.low_seconds == pytest.approx(low)
     assert found.noise.high_seconds == pytest.approx(high)
-    assert found.seconds.spread == found.noise.spread == pytest.approx((high - low) / 0.100)
+    assert found.seconds.spread == found.noise.spread == pytest.approx((high - low) / 2 / 0.100)
     assert found.ops[0].seconds.spread == found.kinds[0].seconds.spread > 0
     assert found.ops[1].seconds.spread is None
 
@@ -390,6 +390,35 @@ def test_without_timelines_the_figure_shows_bars_and_a_remark_says_so(paths, tmp
     assert "bars by op" in capsys.readouterr().err
     with pytest.raises(InputError, match="without --figure"):
         compare(*paths, timelines=("a", "b"))
+
+
+def test_both_timelines_go_to_one_trace_the_measured_ranks_after_the_predicted_ones(paths, tmp_path, capsys):
+    span = Span(0, "multiply", "gemm", "compute", 0.0, 0.0, 0.0, 0.07)
+    named = tuple(str(tmp_path / f"other-{kind}.json") for kind in ("predicted", "measured"))
+    for kind, name in zip(("predicted", "measured"), named, strict=True):
+        save_timeline(Timeline(tuple(changed_span(span, rank=rank) for rank in range(6)), kind, 6), name)
+    trace = tmp_path / "trace.json"
+    with pytest.raises(InputError, match=r"there are no timelines .*predicted\.timeline\.json and .*: make them"):
+        compare(*paths, trace=str(trace))
+    assert not trace.exists()
+    compare(*paths, trace=str(trace), timelines=named)
+    events = json.loads(trace.read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert (names[0], names[5], names[6], names[11]) == (
+        *("predicted 4d rank 0", "predicted 4d rank 5"),
+        *("measured 4d rank 0", "measured 4d rank 5"),
+    )
+    assert sum(event["name"] == "multiply" for event in events) == 12
+    capsys.readouterr()
+    compare(*paths, trace="-", timelines=named)
+    assert json.loads(capsys.readouterr().out)["traceEvents"] == events
+
+
+def test_a_trace_is_of_two_records_and_goes_to_a_file_of_its_own(paths, tmp_path):
+    with pytest.raises(InputError, match="--trace goes with two records, not with two folders"):
+        compare(str(tmp_path), str(tmp_path), trace=str(tmp_path / "t.json"))
+    with pytest.raises(InputError, match="--json and --trace both name -: give each its own file"):
+        compare(*paths, json="-", trace="-")
 
 
 def test_repeats_of_ops_survive_the_file(tmp_path):

@@ -181,3 +181,12 @@ def test_long_runs_are_repeated_less_often(machine, seconds, repeats):
 def test_a_summary_is_median_90th_percentile_and_largest():
     found = summary([0.1 * number for number in range(11)])
     assert (found.cases, found.median, found.percentile_90, found.worst) == (11, 0.5, pytest.approx(0.9), 1.0)
+
+
+def test_the_study_keeps_what_a_command_would_print(monkeypatch, machine, pretended, tmp_path, capsys):
+    monkeypatch.setattr(host_fidelity, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(host_fidelity, "calibrated", lambda _: str(machine))
+    host_fidelity.main()
+    kept = json.loads((tmp_path / "results" / "host-fidelity.json").read_text())
+    assert kept["provenance"]["command"] == "quadrille study host-fidelity --seed 1 --cases 24"
+    assert (kept["seed"], sum(case["ranks"] <= 2 for case in kept["cases"])) == (1, 24)

@@ -99,6 +99,47 @@ def test_a_rank_that_is_killed_is_named_with_its_signal_and_nothing_is_left(capf
 
 
 @mpi
+def test_files_that_killed_ranks_were_writing_are_removed_at_the_end_of_the_launch(capfd, tmp_path):
+    half, whole = tmp_path / ".c.npy.half.partial", tmp_path / "c.npy"
+    source = """
+import os, sys
+from pathlib import Path
+from mpi4py import MPI
+from studies.launch import MARK, note_partial_files
+if MPI.COMM_WORLD.rank == 0:
+    note_partial_files(os.environ[MARK], [Path(sys.argv[1])])
+    Path(sys.argv[1]).write_bytes(b"half")
+MPI.COMM_WORLD.Barrier()
+if MPI.COMM_WORLD.rank == 1:
+    os.kill(os.getpid(), 9)
+MPI.COMM_WORLD.Barrier()
+"""
+    whole.write_bytes(b"before")
+    assert start(2, source, str(half)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["c.npy"] and whole.read_bytes() == b"before"
+    assert "rank 1 was killed by signal 9" in capfd.readouterr().err
+
+
+def test_an_abandoned_launch_leaves_no_partial_file_either(monkeypatch, tmp_path):
+    memory, half = tmp_path / "memory", tmp_path / "half"
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    folder = memory / f"quadrille-{ended.pid}-x"
+    folder.mkdir(parents=True)
+    half.write_bytes(b"half")
+    launching.note_partial_files(str(folder), [half])
+    monkeypatch.setattr(launching, "SHARED_MEMORY", memory)
+    launching.remove_abandoned()
+    assert not half.exists() and not folder.exists()
+
+
+def test_outside_a_launch_nothing_is_noted(tmp_path):
+    launching.note_partial_files(None, [tmp_path / "half"])
+    launching.note_partial_files(str(tmp_path / "elsewhere"), [tmp_path / "half"])
+    assert not list(tmp_path.iterdir())
+
+
+@mpi
 def test_a_launcher_that_is_killed_takes_its_ranks_with_it(capfd):
     assert start(2, KILL_LAUNCHER) == 1
     assert "was killed by signal 9 (SIGKILL); all ranks were ended" in capfd.readouterr().err
@@ -167,7 +208,7 @@ def test_no_rank_outlives_a_launch_that_is_ended(number, tmp_path):
     assert not list(Path("/dev/shm").glob(f"quadrille-{process.pid}-*"))
     if number != signal.SIGKILL:
         assert process.returncode == launching.INTERRUPTED
-        assert err == "quadrille: interrupted; all ranks were ended\n"
+        assert err == ""
         assert not list(tmp_path.iterdir())
 
 
@@ -239,6 +280,9 @@ def test_threads_share_the_cores_unless_the_command_says_or_hosts_are_several(mo
 def test_a_process_carries_the_mark_of_its_launch(tmp_path):
     process = subprocess.Popen(["sleep", "30"], env={"QUADRILLE_LAUNCH": str(tmp_path)})
     try:
+        deadline = time.monotonic() + 5
+        while not marked_processes(str(tmp_path)) and time.monotonic() < deadline:
+            time.sleep(0.01)  # the kernel shows its environment a moment after the program has begun
         assert marked_processes(str(tmp_path)) == [process.pid]
         assert marked_processes(str(tmp_path) + "1") == []
     finally:

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -6,6 +8,8 @@ from algorithms.machine import load_machine
 from algorithms.record import load_record, save_record
 from algorithms.timeline_files import load_timeline
 from studies.batch import Case
+from studies.cases import CASES_SCHEMA
+from studies.comparison import compare_records
 from studies.experiment import Flags
 from studies.main_job import study as main_job
 from studies.main_job.study import JOBS, Job
@@ -76,3 +80,14 @@ def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
     assert any(job.files for job in JOBS)
     for job in JOBS:
         check_ranks(parse_experiment(job.flags), job.ranks)
+
+
+def test_the_study_keeps_its_comparisons(monkeypatch, tmp_path):
+    from tests.test_compare import MEASURED, PREDICTED
+
+    monkeypatch.setattr(main_job, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(main_job, "main_job", lambda: [compare_records(PREDICTED, MEASURED)])
+    main_job.main()
+    kept = json.loads((tmp_path / "results" / "comparisons.json").read_text())
+    assert kept["schema"] == CASES_SCHEMA and kept["summary"]["cases"] == len(kept["comparisons"]) == 1
+    assert kept["provenance"]["command"] == "quadrille study main-job"

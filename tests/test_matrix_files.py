@@ -1,6 +1,8 @@
 """Matrices in files: what is refused, and writing complete or not at all."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from runtime.matrix_files import (
     file_dtype,
     open_matrix,
     open_operands,
+    writing_token,
 )
 from runtime.operands import Rectangle, whole
 
@@ -196,6 +199,23 @@ def test_an_output_that_cannot_be_is_refused_before_the_run(tmp_path, name, says
 def test_an_output_larger_than_its_disk_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"needs [0-9]+ bytes and its disk has [0-9]+ free"):
         MatrixWriter(tmp_path / "c.npy", (2**30, 2**30), "float64").check_writable()
+
+
+def test_what_a_killed_process_of_this_host_left_is_removed_by_the_next_writer(saved, tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    own = writing_token()
+    dead = own.replace(f"-{os.getpid()}-", f"-{ended.pid}-")
+    elsewhere = f"00000000-{ended.pid}-{dead[-8:]}"
+    left = {word: tmp_path / f".c.npy.{word}.partial" for word in (dead, own, elsewhere, "quadrille", "dead")}
+    other = tmp_path / f".d.npy.{dead}.partial"
+    for path in (*left.values(), other):
+        path.write_bytes(b"half")
+    writer = MatrixWriter(tmp_path / "c.npy", (3, 5), np.float64, token=writing_token())
+    writer.create()
+    writer.discard()
+    assert not left.pop(dead).exists()
+    assert all(path.exists() for path in (*left.values(), other))
 
 
 @not_as_root

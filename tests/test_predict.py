@@ -1,18 +1,24 @@
 import json
-from dataclasses import replace
+from dataclasses import replace as changed
 
 import msgspec
 import numpy as np
 import pytest
 
+from algorithms.machine import Host, ReferenceKernels
 from algorithms.record import load_record
 from algorithms.timeline_files import load_timeline
 from studies.experiment import Flags, parse_experiment
 from studies.machines import find_machine
-from studies.predict import prediction_of, share_of_cores
+from studies.placement import placement
+from studies.predict import prediction_of
 from studies.results import print_record
 from tests.quadrille import HOST, called
 
+replace = msgspec.structs.replace
+SPEEDS = {"bandwidth_bytes_per_second": 1e9, "latency_seconds": 1e-6}
+KERNELS = ReferenceKernels(gemm_seconds=1e-3, copy_seconds=2e-4, add_seconds=3e-4)
+HOST_OF_TWO = {"host": Host(cores=2), "reference": KERNELS}
 WORDS = ["simulate", "--matmul", "307,211,101", "--algorithm", "4d", "--grid", "z=2,x=2", "--passes", "training"]
 
 
@@ -181,10 +187,58 @@ def test_collectives_are_named_and_groups_of_one_have_no_algorithm(machine):
 
 def test_threads_default_to_the_share_of_the_host_s_cores(machine):
     toy = find_machine(str(machine))
-    assert [share_of_cores(toy, ranks) for ranks in (1, 2, 3, 8)] == [2, 1, 1, 1]
+    assert [placement(toy, ranks).threads for ranks in (1, 2, 3, 8)] == [2, 1, 1, 1]
     flags = Flags(matmul="64,64,64")
     assert prediction_of(parse_experiment(flags), toy)[0].options.threads == 2
-    assert prediction_of(parse_experiment(replace(flags, threads="1")), toy)[0].options.threads == 1
+    assert prediction_of(parse_experiment(changed(flags, threads="1")), toy)[0].options.threads == 1
+
+
+@pytest.mark.parametrize(("ranks", "known"), [(4, True), (6, True), (7, False), (12, False)])
+def test_reference_kernels_are_kept_while_no_host_of_several_has_more_ranks_than_cores(ranks, known):
+    wiring = {"family": "star", "hosts": 3, **SPEEDS}
+    hosts = replace(find_machine("perlmutter", gpus=1), topology=wiring, **HOST_OF_TWO)
+    reference = prediction_of(parse_experiment(Flags(matmul="64,64,64", grid=f"x={ranks}")), hosts)[0].reference
+    assert (reference is not None) == known
+
+
+def test_a_machine_whose_topology_is_a_file_is_crowded_where_its_hosts_are(tmp_path):
+    import networkx as nx
+
+    from topologies.star import star
+
+    net = nx.node_link_data(star(2, bandwidth=1e9, latency=1e-6), edges="edges")
+    (tmp_path / "net.json").write_text(json.dumps(net, default=lambda number: np.asarray(number).tolist()))
+    wired = replace(find_machine("perlmutter", gpus=1), topology={"file": str(tmp_path / "net.json")}, **HOST_OF_TWO)
+    assert [placement(wired, ranks).crowded for ranks in (2, 4, 5)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"), [("x=1", None), ("x=2", "the 2 ranks of a host need"), ("x=4", "the 4 ranks")]
+)
+def test_the_ranks_of_a_host_share_its_memory_in_a_prediction(capsys, machine, grid, said):
+    alone = prediction_of(parse_experiment(Flags(matmul="64,64,64")), find_machine(str(machine)))[0]
+    room = f"device.memory_bytes={alone.peak_bytes_per_rank_max * 1.1}"
+    ended = called(capsys, "simulate", "--matmul", "64,64,64", "--grid", grid, "--machine", machine, "--set", room)
+    assert ended.status == 0
+    assert (ended.err == "") if said is None else (said in ended.line and "it would not fit" in ended.line)
+
+
+@pytest.mark.parametrize(("algorithm", "passes"), [("summa", "training"), ("4d", "forward"), ("2.5d", "training")])
+def test_gathered_blocks_that_are_not_there_are_no_other_problem_and_a_remark_says_so(
+    capsys, tmp_path, machine, algorithm, passes
+):
+    paths = {word: tmp_path / f"{word}.json" for word in ("keep", "again")}
+    words = ["simulate", "--matmul", "64,64,64", "--algorithm", algorithm, "--passes", passes, "--machine", machine]
+    for word, path in paths.items():
+        ended = called(capsys, *words, "--gathered", word, "--json", path)
+        said = f"--gathered keep changes nothing: {algorithm}, {passes}, gathers nothing twice"
+        assert (said in ended.err) == (word == "keep")
+    assert without_provenance(paths["keep"]) == without_provenance(paths["again"])
+
+
+def test_gathered_blocks_that_are_kept_are_another_problem(machine):
+    flags = Flags(matmul="64,64,64", algorithm="4d", grid="z=2", passes="training", gathered="keep")
+    assert prediction_of(parse_experiment(flags), find_machine(str(machine)))[0].options.gathered == "keep"
 
 
 def test_a_topology_file_is_found_beside_the_machine_file(capsys, tmp_path):

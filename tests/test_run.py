@@ -1,6 +1,9 @@
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,9 +26,23 @@ from studies.predict import fitting_machine
 from studies.records import mean_over_ranks
 from studies.run import RunFlags, choose, parse_plan
 from studies.site import Room, Site, check_memory, check_rooms
+from tests.launched import launched
 from tests.quadrille import HOST, ROOT, quadrille
 
 SIZES = "61,47,53"
+KILLED_WRITING = """
+import os, sys
+from mpi4py import MPI
+from runtime.matrix_files import MatrixWriter
+from studies.command_line import main
+write = MatrixWriter.write_block
+def write_and_die(self, block, stored):
+    write(self, block, stored)
+    if MPI.COMM_WORLD.rank == int(sys.argv[1]):
+        os.kill(os.getpid(), 9)
+MatrixWriter.write_block = write_and_die
+sys.exit(main(sys.argv[2:]))
+"""
 mpi = pytest.mark.mpi
 
 
@@ -166,6 +183,30 @@ def test_a_wrong_number_of_ranks_is_told_which_grids_would_fit():
 
 
 @mpi
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_killed_while_it_writes_leaves_the_old_result_and_nothing_else(tmp_path, victim):
+    np.save(tmp_path / "c.npy", np.arange(3.0))
+    before = (tmp_path / "c.npy").read_bytes()
+    words = ["run", "--matmul", SIZES, "--grid", "z=2", "--repeats", "1", "--c", str(tmp_path / "c.npy")]
+    ended = launched(2, "-c", KILLED_WRITING, str(victim), *words)
+    assert ended.status == 1
+    assert ended.err == f"quadrille: rank {victim} was killed by signal 9 (SIGKILL); all ranks were ended\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["c.npy"]
+    assert (tmp_path / "c.npy").read_bytes() == before
+
+
+def test_an_interrupted_run_of_one_rank_ends_as_a_launch_does():
+    program = [sys.executable, "-P", "-m", "studies.command_line", "run", "--matmul", "512,512,512"]
+    variables = os.environ | {"PYTHONPATH": str(ROOT)}
+    words = [*program, "--repeats", "100000"]
+    process = subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "quadrille: interrupted\n")
+
+
+@mpi
 def test_nan_in_the_data_fails_with_status_1_and_writes_no_matrix(tmp_path):
     a = np.ones((61, 47), np.float32)
     a[50, 3] = np.nan
@@ -216,6 +257,22 @@ def test_verification_is_serial_while_each_rank_s_share_is_small():
     assert method(8192, "x=8") == "serial"
     assert method(8192, "y=8") == "freivalds"  # each of the eight checks the same C
     assert method(8192, "x=1", "serial") == "serial"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "grid", "passes", "expected"),
+    [
+        ("4d", "x=8", "forward", "serial"),
+        ("4d", "x=8", "training", "freivalds"),  # each of the eight has the whole of dA
+        ("4d", "z=8", "training", "serial"),
+        ("2.5d", "z=3,x=3,y=2", "forward", "serial"),
+        ("2.5d", "z=2,x=2,y=2", "forward", "freivalds"),  # one layer of four ranks holds C
+    ],
+)
+def test_verification_is_serial_where_the_largest_share_of_any_product_is_small(algorithm, grid, passes, expected):
+    flags = Flags(matmul="8192,8192,8192", algorithm=algorithm, grid=grid, passes=passes)
+    experiment = parse_experiment(flags)
+    assert choose("auto", experiment, experiment.schedule()) == expected
 
 
 def test_a_plan_takes_files_of_gradients_in_training_only():

@@ -1,5 +1,6 @@
 import csv
 import io
+from functools import partial
 
 import msgspec
 import pytest
@@ -13,10 +14,11 @@ from algorithms.grid import Grid
 from algorithms.matmul import Matmul
 from simulator.simulate import simulate
 from studies.machines import find_machine
+from studies.scaling import study
 from studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
 from studies.scaling.study import Question as AnyQuestion
 from studies.scaling.study import answer, parse_algorithms, scaling
-from tests.toy_machines import FREE, star
+from tests.toy_machines import FREE, one_host, star
 
 SMALL = (64, 48, 96)
 
@@ -158,6 +160,18 @@ def test_words_that_cannot_be_are_refused(change, message):
         scaling("strong", **{"machine": "perlmutter", "gpus": [1], **change})
 
 
+def test_the_ranks_of_a_host_share_its_memory():
+    asked = question(kind="strong", gpus=(2,))
+    room = 1 + max(one.peak_bytes_per_rank_max for one in answer(asked, star(2)).ranked)
+    apart, together = (
+        msgspec.structs.replace(one, device=msgspec.structs.replace(one.device, memory_bytes=float(room)))
+        for one in (star(2), one_host(2))
+    )
+    assert all(one.fits for one in answer(asked, apart).ranked)
+    with pytest.raises(InputError, match="no grid fits; the 2 ranks of a host need at least"):
+        answer(asked, together)
+
+
 def test_too_few_gpus_are_refused_before_anything_is_simulated():
     with pytest.raises(InputError, match=r"8 ranks: .* has 4 GPUs"):
         scaling("strong", find_machine("perlmutter", gpus=4), gpus=[1, 8])
@@ -203,3 +217,14 @@ def test_settings_change_the_machine():
     )
     assert fast.best[0].seconds < slow.best[0].seconds
     assert fast.machine.sha256 != slow.machine.sha256
+
+
+def test_the_study_keeps_the_answers_to_both_questions(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(study, "scaling", partial(scaling, gpus=[1, 2], top=1))
+    study.main()
+    assert len(capsys.readouterr().out.splitlines()) > 10
+    for kind in ("weak", "strong"):
+        kept = files.read(tmp_path / "results" / f"{kind}-perlmutter.json", Scaling, SCHEMA)
+        assert kept.kind == kind and kept.provenance.command == f"quadrille study {kind}-scaling --machine perlmutter"
+        assert (tmp_path / "results" / f"{kind}-perlmutter.csv").read_text() == csv_text(kept)

@@ -1,5 +1,6 @@
 """Verification: right products pass, wrong ones do not, for every method and product."""
 
+import tracemalloc
 from math import inf, log2
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.tensors import Block
+from runtime import generator
 from runtime import verify as verification
 from runtime.operands import Operands, Rectangle, whole
 from runtime.verify import (
@@ -134,6 +136,43 @@ def test_freivalds_misses_a_pair_of_equal_errors_about_half_of_the_time_with_one
     missed = [verify([output], operands, ranks=1, method="freivalds", vectors=1, seed=s).ok for s in range(200)]
     assert 70 < sum(missed) < 130
     assert not any(verify([output], operands, ranks=1, method="freivalds", vectors=30, seed=s).ok for s in range(20))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.5])
+def test_what_is_no_whole_number_is_found_in_any_tile(bad):
+    operands = Operands(M, K, N, "float32", kind="integers")
+    output, values = whole_output("dB", operands)
+    values[40, 33] = bad
+    verdict = verify([output], operands, ranks=2)
+    assert not verdict.ok and f"dB holds {bad} at row 40, column 33" in verdict.reason
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("dtype", "kind"), [("float32", "integers"), ("float64", "uniform")])
+def test_verification_takes_no_more_memory_than_is_counted(monkeypatch, method, product, dtype, kind):
+    monkeypatch.setattr(verification, "TILE", 64)
+    monkeypatch.setattr(generator, "SLAB_ELEMENTS", 128)
+    operands = Operands(100, 150, 130, dtype, kind=kind)
+    output, _ = whole_output(product, operands)
+    tracemalloc.start()
+    assert verify([output], operands, ranks=2, method=method).ok
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most <= verification.TILES_AT_ONCE * 64 * 64 * 8
+    assert verification.VERIFY_BYTES == verification.TILES_AT_ONCE * 2**20 * 8
+
+
+@pytest.mark.parametrize("row", [0, 30, 42])
+def test_bands_of_rows_are_checked_as_the_whole_is(monkeypatch, row):
+    operands = Operands(M, K, N, "float64", kind="integers")
+    output, values = whole_output("dB", operands)
+    stated = verify([output], operands, ranks=2, method="freivalds")
+    monkeypatch.setattr(verification, "BAND_TILES", 1)
+    assert verify([output], operands, ranks=2, method="freivalds") == stated
+    values[row, 5] += 1
+    verdict = verify([output], operands, ranks=2, method="freivalds")
+    assert not verdict.ok and f"in the sum over row {row} " in verdict.reason
 
 
 def test_the_numbers_of_freivalds_check_are_stated():
