@@ -158,10 +158,9 @@ def measure(communicator: "Intracomm", hosts: Sequence[world.Host], products: in
     cores, computing = hosts[number].cores, min(local.Get_size(), hosts[number].cores)
 
     def work(bench: Bench) -> Local:
-        before = bench.reference()
-        points = _products(bench, products, threads=max(1, cores // bench.ranks), say=rank == 0)
+        points, reference = _products(bench, products, threads=max(1, cores // bench.ranks), say=rank == 0)
         streams = _streams(bench)
-        return Local(points, streams, before + bench.reference(), bench.disturbed)
+        return Local(points, streams, reference + bench.reference(), bench.disturbed)
 
     together = apart(local, computing, work)
     single = apart(communicator, 1, work) if min(len(hosts[0].ranks), hosts[0].cores) > 1 else None  # the same on all
@@ -180,8 +179,9 @@ def measure(communicator: "Intracomm", hosts: Sequence[world.Host], products: in
     )
 
 
-def _products(bench: Bench, count: int, *, threads: int, say: bool) -> list[GemmPoint]:
-    found = []
+def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[list[GemmPoint], list[Times]]:
+    """Products of every dtype and layout, and the reference kernels beside each group of them."""
+    found, reference = [], bench.reference()
     for dtype in DTYPES:
         if say:
             print(f"calibrate: {dtype} products, {bench.ranks} ranks x {threads} threads", file=sys.stderr, flush=True)
@@ -189,7 +189,8 @@ def _products(bench: Bench, count: int, *, threads: int, say: bool) -> list[Gemm
             most = MOST_FLOPS[dtype] * threads
             for m, k, n in shapes(count, smallest=SMALLEST, largest=LARGEST, most_flops=most):
                 found.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
-    return found
+            reference += bench.reference(rounds=2)
+    return found, reference
 
 
 def _streams(bench: Bench) -> list[StreamPoint]:
@@ -350,11 +351,13 @@ def _transfer_row(point: TransferPoint) -> TransferRow:
 
 
 def _reference(rounds: Iterable[Times]) -> ReferenceKernels:
-    gemm, copy, add = (list(times) for times in zip(*rounds, strict=True))
+    """The reference kernels through the calibration: the median of their calm half, as calm points are kept too."""
+    gemm, copy, add = (sorted(times) for times in zip(*rounds, strict=True))
+    calm = (len(gemm) + 1) // 2
     return ReferenceKernels(
-        gemm_seconds=median(gemm),
-        copy_seconds=median(copy),
-        add_seconds=median(add),
+        gemm_seconds=median(gemm[:calm]),
+        copy_seconds=median(copy[:calm]),
+        add_seconds=median(add[:calm]),
         gemm_spread=spread(gemm),
         copy_spread=spread(copy),
         add_spread=spread(add),
