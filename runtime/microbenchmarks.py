@@ -11,7 +11,7 @@ Nothing here knows of an algorithm, and nothing is fitted.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import mean, median
 from typing import Any, TypeVar, cast
@@ -29,7 +29,9 @@ from runtime.reference_kernels import ReferenceKernels, Times, seconds
 Result = TypeVar("Result")
 POOL_BYTES = 96 << 20
 DISTURBED = 1.08
-"""A reference product slower than this many times its median was disturbed, and so was the point beside it."""
+"""A reference product slower than this many times the usual was disturbed, and so was the point beside it."""
+USUAL_PERCENTILE = 25
+"""Of all reference products so far: what is usual, even where most of them were disturbed."""
 SECOND_TRIES = 2
 NAP_SECONDS = 1e-3
 LEAST_SECONDS = 1e-6
@@ -48,6 +50,7 @@ class GemmPoint:
     busy_ranks: int
     seconds: float = 0.0
     spread: float = 0.0
+    calm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,9 @@ class Bench:
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
         with threadpool_limits(point.threads, user_api="blas"):
-            return _timed(point, self.calmly(measure, point.threads))
+            disturbed = self.disturbed
+            times = self.calmly(measure, point.threads)
+            return _timed(point, times, calm=self.disturbed - disturbed <= SECOND_TRIES)
 
     def calmly(self, measure: Callable[[], list[float]], threads: int = 1) -> list[float]:
         """What `measure` gives [s]; again where the reference product beside it says that something else ran.
@@ -140,9 +145,10 @@ class Bench:
     def _is_calm(self, reference: float, threads: int) -> bool:
         """Whether the reference products of all ranks were as fast as usual; the same answer on each."""
         now = mean(self.communicator.allgather(reference))
-        usual = self._usual.setdefault(threads, [])
-        usual.append(now)
-        return bool(now <= DISTURBED * median(usual))
+        seen = self._usual.setdefault(threads, [])
+        seen.append(now)
+        usual = float(np.percentile(seen, USUAL_PERCENTILE))
+        return bool(now <= DISTURBED * usual)
 
     def _product(self, point: GemmPoint) -> Callable[[int], object]:
         shape_a = (point.k, point.m) if point.layout == "TN" else (point.m, point.k)
@@ -208,18 +214,8 @@ class _Rotation:
         return room
 
 
-def _timed(point: GemmPoint, times: Sequence[float]) -> GemmPoint:
-    return GemmPoint(
-        point.m,
-        point.k,
-        point.n,
-        point.dtype,
-        point.layout,
-        point.threads,
-        point.busy_ranks,
-        median(times),
-        spread(times),
-    )
+def _timed(point: GemmPoint, times: Sequence[float], *, calm: bool) -> GemmPoint:
+    return replace(point, seconds=median(times), spread=spread(times), calm=calm)
 
 
 def apart(communicator: MPI.Intracomm, ranks: int, measure: Callable[[Bench], Result]) -> Result:
