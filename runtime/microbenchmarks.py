@@ -32,6 +32,8 @@ DISTURBED = 1.08
 """A reference product slower than this many times the usual was disturbed, and so was the point beside it."""
 USUAL_PERCENTILE = 25
 """Of all reference products so far: what is usual, even where most of them were disturbed."""
+PATIENCE_SECONDS = 25.0
+"""After so long nothing is measured a second time: on a busy machine a calibration must end too."""
 SECOND_TRIES = 2
 NAP_SECONDS = 1e-3
 LEAST_SECONDS = 1e-6
@@ -82,6 +84,7 @@ class Bench:
     communicator: MPI.Intracomm
     kernels: ReferenceKernels = field(default_factory=ReferenceKernels)
     disturbed: int = 0
+    started: float = field(default_factory=time.perf_counter)
     _usual: dict[int, list[float]] = field(default_factory=dict)
     _pools: list[Any] = field(default_factory=list)
 
@@ -125,7 +128,11 @@ class Bench:
         with threadpool_limits(point.threads, user_api="blas"):
             disturbed = self.disturbed
             times = self.calmly(measure, point.threads)
-            return _timed(point, times, calm=self.disturbed - disturbed <= SECOND_TRIES)
+            return _timed(
+                point,
+                times,
+                calm=self.disturbed - disturbed <= SECOND_TRIES and (self.disturbed == disturbed or self.is_patient()),
+            )
 
     def calmly(self, measure: Callable[[], list[float]], threads: int = 1) -> list[float]:
         """What `measure` gives [s]; again where the reference product beside it says that something else ran.
@@ -140,7 +147,14 @@ class Bench:
             if self._is_calm((before + self.kernels.product()) / 2, threads):
                 return tries[-1]
             self.disturbed += 1
+            if not self.is_patient():
+                break
         return min(tries, key=median)
+
+    def is_patient(self) -> bool:
+        """Whether disturbed points are still measured again; the same answer on each rank."""
+        spent = time.perf_counter() - self.started
+        return bool(max(self.communicator.allgather(spent)) < PATIENCE_SECONDS)
 
     def _is_calm(self, reference: float, threads: int) -> bool:
         """Whether the reference products of all ranks were as fast as usual; the same answer on each."""

@@ -198,6 +198,8 @@ def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[lis
 def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:
     """The points, those that were disturbed at every try measured once more when all others are done."""
     for _ in range(LATER_TRIES):
+        if not bench.is_patient():
+            break
         again = {number: bench.gemm(point) for number, point in enumerate(points) if not point.calm}
         for number, point in again.items():
             if point.calm or point.seconds < points[number].seconds:
