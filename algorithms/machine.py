@@ -65,7 +65,7 @@ class TransferRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What one rank computes with."""
 
-    peak_flops_per_second: dict[Dtype, Rate]
+    peak_flops_per_second: Annotated[dict[Dtype, Rate], Meta(min_length=1)]
     memory_bytes_per_second: Rate
     memory_bytes: Bytes
     overhead_seconds: Overhead

@@ -48,6 +48,7 @@ def compare(
     InputError : records that cannot be read or compared, a path that cannot be written
     """
     _check_outputs(json, figure, trace)
+    _check_apart({"PREDICTED": predicted, "MEASURED": measured}, {"--json": json, "--figure": figure, "--trace": trace})
     if timelines and figure is None and trace is None:
         raise InputError("--timelines is given without --figure and --trace: one to show them in is needed")
     folders = [Path(path).is_dir() for path in (predicted, measured)]
@@ -61,6 +62,14 @@ def compare(
         _report_folders(Path(predicted), Path(measured), json, figure, made)
     else:
         _report_files(predicted, measured, Asked(json, figure, trace, timelines), made)
+
+
+def _check_apart(inputs: dict[str, str], outputs: dict[str, str | None]) -> None:
+    """Refuse an output that is one of the records compared."""
+    for flag, path in outputs.items():
+        for name, read in inputs.items():
+            if path is not None and path != files.STDOUT and same_file(path, read):
+                raise InputError(f"{flag} and {name} both name {path}: give the output its own file")
 
 
 def compare_files(predicted: str | Path, measured: str | Path) -> Comparison:

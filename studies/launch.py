@@ -56,6 +56,8 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 START_OF_RANK = f"import ctypes; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); " + (
     "from mpi4py.run import main; main()"
 )
+MOST_RANKS_A_CORE = 64
+"""Ranks a core beyond which a host is refused: each takes some 60 MB and its turn."""
 
 
 def launch(
@@ -84,6 +86,7 @@ def launch(
     if ranks < 1:
         raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
     surroundings = dict(os.environ if environment is None else environment)
+    _check_crowd(ranks, launcher_options, surroundings)
     launcher = find_launcher(loaded_mpi(surroundings), surroundings)
     remove_abandoned()
     prefix = f"quadrille-{os.getpid()}-"
@@ -111,6 +114,15 @@ def launch_all(what: str, ranks: int, command: Sequence[str], *, program: Sequen
     if status:
         kind = InputError if status == InputError.exit_status else RunError
         raise kind(f"{what} ended with status {status}; the line above says why")
+
+
+def _check_crowd(ranks: int, options: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Refuse so many ranks on this one host that starting them would exhaust it."""
+    most = MOST_RANKS_A_CORE * len(os.sched_getaffinity(0))
+    if ranks > most and not several_hosts(options, environment):
+        raise InputError(
+            f"-n {ranks}: this host takes at most {most} ranks, {MOST_RANKS_A_CORE} a core; name more hosts"
+        )
 
 
 def split_launcher_options(words: Sequence[str], commands: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -41,7 +41,7 @@ def predict(
     plan = parse_plan(run_flags, experiment)
     if not plan.inputs:
         _check_generated(experiment, plan)
-    destinations.check(plan.files)
+    destinations.check({**plan.files, "--machine": machine})
     chosen = fitting_machine(machine, settings, experiment)
     made, timeline = prediction_of(experiment, chosen, command, backend=plan.backend)
     for remark in (

@@ -78,7 +78,7 @@ def run(
     schedule = experiment.schedule()
     named = None
     if communicator.rank == 0:
-        destinations.check(plan.files)
+        destinations.check({**plan.files, **({"--machine": machine} if machine else {})})
         named = _machine(machine, settings, experiment)
     operands = _operands(experiment.problem, plan)
     writers = _writers(experiment.problem, plan, communicator)
