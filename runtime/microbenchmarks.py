@@ -126,17 +126,13 @@ class Bench:
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
         with threadpool_limits(point.threads, user_api="blas"):
-            disturbed = self.disturbed
-            times = self.calmly(measure, point.threads)
-            return _timed(
-                point,
-                times,
-                calm=self.disturbed - disturbed <= SECOND_TRIES and (self.disturbed == disturbed or self.is_patient()),
-            )
+            times, calm = self.calmly(measure, point.threads)
+        return _timed(point, times, calm=calm)
 
-    def calmly(self, measure: Callable[[], list[float]], threads: int = 1) -> list[float]:
-        """What `measure` gives [s]; again where the reference product beside it says that something else ran.
+    def calmly(self, measure: Callable[[], list[float]], threads: int = 1) -> tuple[list[float], bool]:
+        """What `measure` gives [s], and whether it was calm.
 
+        It is measured again where the reference product beside it says that something else ran.
         Of tries that were all disturbed, the fastest counts.
         """
         tries: list[list[float]] = []
@@ -145,11 +141,11 @@ class Bench:
             before = self.kernels.product()
             tries.append(measure())
             if self._is_calm((before + self.kernels.product()) / 2, threads):
-                return tries[-1]
+                return tries[-1], True
             self.disturbed += 1
             if not self.is_patient():
                 break
-        return min(tries, key=median)
+        return min(tries, key=median), False
 
     def is_patient(self) -> bool:
         """Whether disturbed points are still measured again; the same answer on each rank."""
@@ -194,7 +190,7 @@ class Bench:
             own = [seconds(partial(verb, *sets[repeat % len(sets)])) for repeat in range(repeats)]
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
-        times = self.calmly(measure)
+        times, _ = self.calmly(measure)
         return StreamPoint(operation, size, self.ranks, median(times), spread(times))
 
     def transfer(self, pattern: Pattern, size: int) -> tuple[TransferPoint, Overheads]:
@@ -206,7 +202,7 @@ class Bench:
             beside.append(overheads)
             return [max(LEAST_SECONDS, step) for step in steps]  # a small message may end before its receiver starts
 
-        times = self.calmly(measure)
+        times, _ = self.calmly(measure)
         return TransferPoint(pattern, self.ranks, size, median(times), spread(times)), beside[-1]
 
 
