@@ -114,6 +114,21 @@ class Fit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warnings: tuple[str, ...] = ()
 
 
+class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is broken or slower than the rest.
+
+    Parameters
+    ----------
+    fail : links that carry nothing, `leaf:3>spine:1` or, both directions, `leaf:3-spine:1`
+    degrade : share of its bandwidth that a link has left, by link
+    slow : share of its speed that a GPU or host computes with, by node
+    """
+
+    fail: tuple[str, ...] = ()
+    degrade: dict[str, Rate] = {}
+    slow: dict[str, Rate] = {}
+
+
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a number comes from."""
 
@@ -144,6 +159,8 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     device: Device
     host: Host | None = None
     network: Network | None = None
+    routing: str = "shortest"
+    faults: Faults | None = None
     reference: ReferenceKernels | None = None
     reference_alone: ReferenceKernels | None = None
     fit: Fit | None = None

@@ -18,7 +18,7 @@ import msgspec
 from algorithms import files
 from algorithms.errors import InputError
 from algorithms.field_errors import explain
-from algorithms.machine import Machine
+from algorithms.machine import Faults, Machine
 
 Change = Callable[[Any], Any]
 
@@ -50,6 +50,46 @@ def apply(machine: Machine, settings: Iterable[str]) -> Machine:
         _take_network_along(before, raw, path.strip())
         raw = files.plain(_checked(raw, setting))
     return _checked(raw, "")
+
+
+def with_faults(
+    machine: Machine, *, fail: Iterable[str] = (), degrade: Iterable[str] = (), slow: Iterable[str] = ()
+) -> Machine:
+    """`machine` with more faults: links to fail, `LINK=SHARE` to degrade, `GPU=SHARE` to slow down.
+
+    Whether there are such links and GPUs is seen where the topology is built.
+
+    >>> from algorithms.machine import Device
+    >>> device = Device(
+    ...     peak_flops_per_second={"float64": 8e10}, memory_bytes_per_second=1e10, memory_bytes=8e9, overhead_seconds=0
+    ... )
+    >>> machine = Machine(name="toy", topology={"family": "star", "hosts": 4}, device=device)
+    >>> with_faults(machine, degrade=["host:1>switch:0=0.5"]).faults.degrade
+    {'host:1>switch:0': 0.5}
+
+    Raises
+    ------
+    InputError : a word without `=`, or a share that is not above 0 and at most 1
+    """
+    old = machine.faults or Faults()
+    faults = Faults(
+        fail=(*old.fail, *fail),
+        degrade=old.degrade | dict(_share("--degrade", word, "leaf:3>spine:1=0.5") for word in degrade),
+        slow=old.slow | dict(_share("--slow", word, "gpu:7=0.8") for word in slow),
+    )
+    return machine if faults == Faults() else msgspec.structs.replace(machine, faults=faults)
+
+
+def _share(flag: str, word: str, example: str) -> tuple[str, float]:
+    """Name and share of `NAME=SHARE`."""
+    name, _, text = word.rpartition("=")
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not name or not 0 < share <= 1:
+        raise InputError(f"{flag} {word}: write NAME=SHARE with a share above 0 and at most 1, as {example}")
+    return name, share
 
 
 def _checked(raw: dict[str, Any], setting: str) -> Machine:

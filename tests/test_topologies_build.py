@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 
 from algorithms.errors import InputError
 from topologies.build import FAMILIES, build, parse_topology
 from topologies.leaf_spine import leaf_spine
+from topologies.named import MACHINES
 
 CABLE = {"bandwidth": 25e6, "latency": 25e-6}
 NODE = {
@@ -18,10 +20,21 @@ EXAMPLES = {
     "star": {"hosts": 3, **CABLE},
     "leaf-spine": {"leaves": 2, "spines": 1, "hosts_per_leaf": 4, **CABLE},
     "fat-tree": {"ports": 4, **CABLE},
+    "tree": {"down": "4x2x3", "up": "1x2x2", "parallel": "1x1x3", "bandwidth": "1e9x2e9x4e9", "latency": 1e-6},
+    "dragonfly": {"groups": 3, "routers": 4, "hosts_per_router": 2, "global_links": 1, "local_links": 2, **CABLE},
+    "dragonfly+": {"groups": 3, "leaves": 2, "spines": 2, "hosts_per_leaf": 2, "global_links": 1, **CABLE},
+    "torus": {"dims": "3x4", "hosts_per_router": 2, "host_bandwidth": 1e6, **CABLE},
+    "mesh": {"dims": 5, **CABLE},
+    "rail-optimised": {"nodes": 3, "rails": 2, "nodes_per_unit": 2, "spines": 2, **CABLE},
+    "ring": {"hosts": 5, **CABLE},
+    "full": {"hosts": 5, **CABLE},
     "gpu-cluster": {"nodes": 2, **NODE},
-    "perlmutter": {"gpus": 5},
-    "frontier": {"gpus": 5},
+    **{name: {"gpus": 5} for name in MACHINES},
 }
+
+
+def columns(net):
+    return [net.sources, net.targets, net.bandwidths, net.latencies]
 
 
 def test_every_family_has_an_example_here():
@@ -32,31 +45,35 @@ def test_every_family_has_an_example_here():
 def test_a_topology_is_built_again_from_what_it_says_of_itself(family):
     net = build(family, EXAMPLES[family])
     again = build(*parse_topology(net.name))
-    assert (again.name, dict(again.nodes), list(again.edges(data=True))) == (
-        net.name,
-        dict(net.nodes),
-        list(net.edges(data=True)),
-    )
+    assert (again.name, again.kinds, again.places) == (net.name, net.kinds, net.places)
+    assert all(np.array_equal(one, other) for one, other in zip(columns(again), columns(net), strict=True))
 
 
 @pytest.mark.parametrize("family", EXAMPLES)
 def test_every_cable_goes_both_ways_alike(family):
     net = build(family, EXAMPLES[family])
-    there = sorted((a, b, edge["bandwidth"], edge["latency"]) for a, b, edge in net.edges(data=True))
-    assert there == sorted((b, a, bandwidth, latency) for a, b, bandwidth, latency in there)
+    assert np.array_equal(net.sources[0::2], net.targets[1::2])
+    assert np.array_equal(net.targets[0::2], net.sources[1::2])
+    assert np.array_equal(net.bandwidths[0::2], net.bandwidths[1::2])
+    assert np.array_equal(net.latencies[0::2], net.latencies[1::2])
 
 
 def test_names_with_units_are_the_same_arguments():
     units = {"bandwidth_bytes_per_second": 25e6, "latency_seconds": 25e-6, "uplink_bandwidth_bytes_per_second": 1e6}
     net = build("leaf-spine", {"leaves": 2, "spines": 1, "hosts_per_leaf": 4, **units})
     direct = leaf_spine(2, 1, 4, **CABLE, uplink_bandwidth=1e6)
-    assert list(net.edges(data=True)) == list(direct.edges(data=True))
+    assert all(np.array_equal(one, other) for one, other in zip(columns(net), columns(direct), strict=True))
+
+
+TORUS = {"dims": "4x4", **CABLE}
+DRAGONFLY = EXAMPLES["dragonfly"]
+LARGE = {"tree": {"down": 4, "up": 1, **CABLE}}
 
 
 @pytest.mark.parametrize(
     ("family", "arguments", "message"),
     [
-        ("ring", {}, "family 'ring' is unknown; there are host, star, leaf-spine, fat-tree, gpu-cluster"),
+        ("circle", {}, "family 'circle' is unknown; there are host, star, leaf-spine, fat-tree, tree, dragonfly"),
         (
             "star",
             {"hosts": 3, **CABLE, "spines": 1},
@@ -71,7 +88,28 @@ def test_names_with_units_are_the_same_arguments():
         ("star", {"hosts": 2, **CABLE, "bandwidth_bytes_per_second": 1.0}, "bandwidth is given twice"),
         ("star", {"hosts": -2, **CABLE}, "hosts=-2 must be a whole number from 1"),
         ("gpu-cluster", {"nodes": 2, "node": 3}, "node=3 must be a word"),
-        ("perlmutter", {}, "lacks gpus"),
+        ("torus", {**TORUS, "dims": 2.5}, "dims=2.5 must be whole numbers joined by x"),
+        ("torus", {**TORUS, "dims": "4x0"}, "dims=4x0 must be whole numbers from 1 joined by x"),
+        ("torus", {**TORUS, "dims": "4xfour"}, "dims=4xfour must be whole numbers from 1"),
+        ("torus", {**TORUS, "dims": ""}, "dims= must be whole numbers from 1"),
+        ("torus", {**TORUS, "dims": "x".join("2" * 13)}, "has 13 dimensions; at most 12"),
+        ("torus", {**TORUS, "hosts_per_router": -1}, "torus: hosts_per_router=-1 must be a whole number from 0"),
+        ("torus", {**TORUS, "hosts_per_router": 1, "host_bandwidth": 0.0}, "torus: host_bandwidth=0.0 must be"),
+        ("mesh", {**TORUS, "bandwidth": 0.0}, "mesh: bandwidth=0.0 must be"),
+        ("ring", {"hosts": 0, **CABLE}, "ring: hosts=0 must be"),
+        ("ring", {"hosts": 3, "bandwidth": -1.0, "latency": 0.0}, "ring: bandwidth=-1.0 must be"),
+        ("full", {"hosts": 0, **CABLE}, "full: hosts=0 must be"),
+        ("full", {"hosts": 3, "bandwidth": 1.0, "latency": -1.0}, "full: latency=-1.0 must be"),
+        ("tree", {**EXAMPLES["tree"], "up": "1x2"}, "tree: up=1x2 has 2 numbers; it must have 1 or 3"),
+        ("tree", {**EXAMPLES["tree"], "bandwidth": "1e9x0x1e9"}, "tree: bandwidth=0.0 must be"),
+        ("tree", {**EXAMPLES["tree"], "bandwidth": "1e9xfastx1e9"}, "bandwidth=1e9xfastx1e9 must be finite numbers"),
+        ("tree", {**EXAMPLES["tree"], "down": "x".join("2" * 13)}, "has 13 levels; at most 12"),
+        ("dragonfly", {**DRAGONFLY, "groups": 6}, "dragonfly: groups=6 must be at most 5: a group has 4 × 1 global"),
+        ("dragonfly", {**DRAGONFLY, "local_links": 0}, "dragonfly: local_links=0 must be"),
+        ("dragonfly", {**DRAGONFLY, "global_latency": -1.0}, "dragonfly: global_latency=-1.0 must be"),
+        ("dragonfly+", {**EXAMPLES["dragonfly+"], "groups": 4}, r"dragonfly\+: groups=4 must be at most 3"),
+        ("rail-optimised", {**EXAMPLES["rail-optimised"], "rails": 0}, "rail-optimised: rails=0 must be"),
+        ("perlmutter", {"gpus": 0}, "gpus=0"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused_in_one_line(family, arguments, message):
@@ -81,9 +119,41 @@ def test_arguments_that_cannot_be_are_refused_in_one_line(family, arguments, mes
 
 
 @pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("star", "hosts"),
+        ("leaf-spine", "leaves"),
+        ("leaf-spine", "spines"),
+        ("leaf-spine", "hosts_per_leaf"),
+        ("fat-tree", "ports"),
+        ("tree", "down"),
+        ("tree", "up"),
+        ("tree", "parallel"),
+        ("dragonfly", "routers"),
+        ("dragonfly", "hosts_per_router"),
+        ("dragonfly", "local_links"),
+        ("dragonfly+", "leaves"),
+        ("dragonfly+", "spines"),
+        ("dragonfly+", "hosts_per_leaf"),
+        ("torus", "dims"),
+        ("torus", "hosts_per_router"),
+        ("mesh", "dims"),
+        ("rail-optimised", "nodes"),
+        ("rail-optimised", "spines"),
+        ("ring", "hosts"),
+        ("full", "hosts"),
+    ],
+)
+def test_what_would_not_fit_in_memory_is_refused_before_it_is_built(family, name):
+    for value in (10**9, 10**17):
+        with pytest.raises(InputError, match=r"nodes and .* links are too many; at most"):
+            build(family, {**LARGE.get(family, EXAMPLES[family]), name: value})
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ring:hosts=2", "family 'ring' is unknown"),
+        ("circle:hosts=2", "family 'circle' is unknown"),
         ("star:hosts", "'hosts' is not key=value; star takes hosts"),
         ("star:hosts=", "is not key=value"),
         ("star:hosts=2,,cores=1", "'' is not key=value"),
@@ -93,3 +163,9 @@ def test_arguments_that_cannot_be_are_refused_in_one_line(family, arguments, mes
 def test_a_topology_that_cannot_be_read_is_refused(text, message):
     with pytest.raises(InputError, match=message):
         parse_topology(text)
+
+
+def test_lists_are_joined_by_x_or_colons():
+    one, other = (build(*parse_topology(f"torus:dims={dims},bandwidth=1e9,latency=0")) for dims in ("3x4", "3:4"))
+    assert one.name == other.name
+    assert one.place_count == 12

@@ -1,18 +1,17 @@
 import json
 
 import networkx as nx
+import numpy as np
 import pytest
 
 from algorithms.errors import InputError
 from topologies.build import build, parse_topology
 from topologies.file import load_topology
-from topologies.graph import places
-from topologies.routes import Routes
+from topologies.node_link import dumps
+from topologies.routing import Routes
 from topologies.star import star
 
-
-def data_of(net, edges="edges"):
-    return nx.node_link_data(net, edges=edges)
+STAR = star(2, bandwidth=1e9, latency=1e-6)
 
 
 @pytest.fixture
@@ -25,52 +24,142 @@ def write(tmp_path):
     return write
 
 
+def assert_equal(one, other):
+    assert (one.name, one.places, one.per_node) == (other.name, other.places, other.per_node)
+    assert dict(one.kinds) == dict(other.kinds)
+    for column in ("sources", "targets", "bandwidths", "latencies", "cores"):
+        np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
+
+
+TOPOLOGIES = [
+    "star:hosts=3,bandwidth=1e9,latency=1e-6,cores=2",
+    "dragonfly:groups=3,routers=4,hosts_per_router=2,global_links=1,bandwidth=1e9,latency=1e-6",
+    "leaf-spine:leaves=2,spines=2,hosts_per_leaf=3,bandwidth=3e9,latency=1e-6",
+    "frontier:gpus=11",
+    "bench-2to1:gpus=100",
+    "gpu-cluster:nodes=3,node=summit",
+]
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_a_topology_comes_back_from_its_file(write, topology):
+    net = build(*parse_topology(topology))
+    loaded = load_topology(write(dumps(net)))
+    assert_equal(loaded, net)
+    assert loaded.indices is None
+    assert dumps(loaded).splitlines()[1:] == dumps(net).splitlines()[1:]
+
+
 @pytest.mark.parametrize("edges", ["edges", "links"])
-@pytest.mark.parametrize("family", ["star:hosts=3,bandwidth=1e9,latency=1e-6,cores=2", "frontier:gpus=11"])
-def test_a_topology_comes_back_from_its_file(write, family, edges):
-    net = build(*parse_topology(family))
-    loaded = load_topology(write(data_of(net, edges)))
-    assert dict(loaded.nodes) == dict(net.nodes)
-    assert list(loaded.edges(data=True)) == list(net.edges(data=True))
-    assert places(loaded) == places(net)
+def test_networkx_reads_what_is_written_and_writes_what_is_read(write, edges):
+    net = build(*parse_topology(TOPOLOGIES[1]))
+    graph = nx.node_link_graph(json.loads(dumps(net)), edges="edges")
+    assert dict(graph.nodes) == dict(net.graph().nodes)
+    assert dict(graph.edges) == dict(net.graph().edges)
+    loaded = load_topology(write(nx.node_link_data(graph, edges=edges))).graph()
+    assert dict(loaded.nodes) == dict(graph.nodes)
+    assert sorted(loaded.edges(data=True), key=str) == sorted(graph.edges(data=True), key=str)
+
+
+def test_parallel_links_keep_their_numbers(write):
+    data = json.loads(dumps(STAR))
+    data["edges"].append({"source": "host:0", "target": "switch:0", "key": 1, "bandwidth": 7e9, "latency": 0})
+    net = load_topology(write(data))
+    assert net.link(net.link_number("host:0>switch:0#1")).bandwidth == 7e9
+
+
+def test_nodes_of_a_kind_may_have_any_order_and_numbers(write):
+    data = json.loads(dumps(star(3, bandwidth=1e9, latency=1e-6)).replace("switch:0", "switch:7"))
+    data["nodes"].insert(0, data["nodes"].pop())
+    data["nodes"][1], data["nodes"][3] = data["nodes"][3], data["nodes"][1]
+    net = load_topology(write(data))
+    assert net.link_names(Routes(net).between([0], [2]).links) == ["host:0>switch:7", "switch:7>host:2"]
 
 
 def test_routes_of_a_file_follow_its_links_not_its_family(write):
-    net = star(3, bandwidth=1e9, latency=1e-6)
-    net.add_edge("host:0", "host:2", bandwidth=1e9, latency=1e-6)
-    assert Routes(load_topology(write(data_of(net)))).between(0, 2) == ("host:0>host:2",)
+    data = json.loads(dumps(star(3, bandwidth=1e9, latency=1e-6)))
+    data["edges"].append({"source": "host:0", "target": "host:2", "key": 0, "bandwidth": 1e9, "latency": 1e-6})
+    net = load_topology(write(data))
+    assert net.link_names(Routes(net).between([0], [2]).links) == ["host:0>host:2"]
 
 
 def test_places_are_all_gpus_or_all_hosts_where_the_file_does_not_say(write):
-    data = data_of(star(3, bandwidth=1e9, latency=1e-6))
+    data = json.loads(dumps(star(3, bandwidth=1e9, latency=1e-6)))
     del data["graph"]["places"]
-    assert places(load_topology(write(data))) == ["host:0", "host:1", "host:2"]
+    assert load_topology(write(data)).places == ("host", 3)
 
 
 def broken(change):
-    data = data_of(star(2, bandwidth=1e9, latency=1e-6))
+    data = json.loads(dumps(STAR))
     change(data)
+    return data
+
+
+def without_ways_to(node):
+    return broken(lambda d: d.update(edges=[edge for edge in d["edges"] if edge["target"] != node]))
+
+
+def two_pieces():
+    data = json.loads(dumps(star(4, bandwidth=1e9, latency=1e-6)))
+    data["nodes"].append({"id": "switch:1"})
+    for edge in data["edges"]:
+        for end in ("source", "target"):
+            if {edge["source"], edge["target"]} & {"host:2", "host:3"} and edge[end] == "switch:0":
+                edge[end] = "switch:1"
+    return data
+
+
+def one_gpu_alone():
+    data = json.loads(dumps(build("gpu-cluster", {"nodes": 2, "node": "perlmutter"})))
+    data["edges"] = [edge for edge in data["edges"] if "gpu:5" not in (edge["source"], edge["target"])]
     return data
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("{", "is not JSON"),
+        ("{", "is not JSON: .*line 1"),
+        (dumps(STAR)[:-40], "is not JSON: .*line"),
         ("[1, 2]", "is not a graph in node-link form"),
+        ("[" * 100_000, "is not (JSON|a graph in node-link form)"),
         ({"nodes": []}, "must be directed and multigraph"),
         (broken(lambda d: d.update(multigraph=False)), "must be directed and multigraph"),
-        (broken(lambda d: d.pop("edges")), "is not a graph in node-link form: KeyError"),
-        (broken(lambda d: d["nodes"][0].update(id="host-0")), "is not among the nodes"),
-        (broken(lambda d: d["nodes"].append({"id": "gateway"})), "node 'gateway' is not kind:index"),
+        (broken(lambda d: d.pop("edges")), "is not a graph in node-link form: it has no list of edges"),
+        (broken(lambda d: d.update(colour="red")), "the graph has 'colour', which is unknown; accepted are schema"),
+        (
+            broken(lambda d: d.update(schema="quadrille/record/1")),
+            "schema='quadrille/record/1' must be 'quadrille/topology",
+        ),
+        (broken(lambda d: d["graph"].update(colour="red")), "graph has 'colour'"),
+        (broken(lambda d: d.update(graph=[])), "graph=\\[\\] must be a table"),
+        (broken(lambda d: d["nodes"][0].update(id="host-0")), "nodes\\[0\\]: node 'host-0' is not kind:index"),
+        (broken(lambda d: d["nodes"].append({"id": "gateway"})), "nodes\\[3\\]: node 'gateway' is not kind:index"),
+        (broken(lambda d: d["nodes"].append(7)), "nodes\\[3\\]: node 7 is not kind:index"),
+        (broken(lambda d: d["nodes"].append(dict(d["nodes"][0]))), "nodes\\[3\\]: host:0 is there twice"),
+        (broken(lambda d: d["nodes"][1].update(memory=8)), "nodes\\[1\\], host:1, has 'memory', which is unknown"),
+        (broken(lambda d: d["nodes"][0].update(kind="gpu")), "host:0 has kind='gpu'"),
         (broken(lambda d: d["nodes"][0].update(cores=0)), "host:0 has cores=0"),
-        (broken(lambda d: d["nodes"].pop()), "an edge ends at switch:0, which is not among the nodes"),
+        (broken(lambda d: d["nodes"].pop()), "edges\\[0\\]: an edge ends at 'switch:0', which is not among the nodes"),
+        (broken(lambda d: d["edges"][1].pop("source")), "edges\\[1\\]=.* has no source and target"),
+        (broken(lambda d: d["edges"][0].update(target="host:0")), "leads from a node to itself"),
+        (broken(lambda d: d["edges"][0].update(colour=1)), "edges\\[0\\], host:0>switch:0, has 'colour'"),
+        (broken(lambda d: d["edges"].append(dict(d["edges"][0]))), "edges\\[4\\]: .* with key=0 is there twice"),
         (broken(lambda d: d["edges"][0].update(bandwidth=0)), "link host:0>switch:0 has bandwidth=0; .* above 0"),
+        (broken(lambda d: d["edges"][0].update(bandwidth=-1)), "link host:0>switch:0 has bandwidth=-1"),
+        (broken(lambda d: d["edges"][0].update(bandwidth=10**400)), "link host:0>switch:0 has bandwidth=1000"),
+        (broken(lambda d: d["edges"][0].update(bandwidth=float("nan"))), "bandwidth=nan"),
+        (broken(lambda d: d["edges"][0].update(bandwidth=True)), "bandwidth=True"),
         (broken(lambda d: d["edges"][0].pop("latency")), "latency=None"),
         (broken(lambda d: d["edges"][0].update(latency="1us")), "latency='1us'"),
         (broken(lambda d: d["graph"].update(places=["host", 3])), "place host:2 of 3 is not among the nodes"),
+        (broken(lambda d: d["graph"].update(places=["host", 10**12])), "place host:2 of 1000000000000 is not"),
         (broken(lambda d: d["graph"].update(places=["host", 0])), "must be \\[kind, count\\]"),
+        (broken(lambda d: d["graph"].update(per_node=0)), "per_node=0 must be a whole number from 1"),
         (broken(lambda d: d["graph"].update(places="host")), "must be \\[kind, count\\]"),
+        (broken(lambda d: d["graph"].update(places=["switch", 1])), "must be GPUs or hosts"),
+        (without_ways_to("host:1"), "host:1 has no link to the others, or none from them"),
+        (one_gpu_alone(), "gpu:5 has no link to the others"),
+        (two_pieces(), "the network is in pieces: host:0 reaches 2 of 4 places, not host:2"),
     ],
 )
 def test_a_file_that_is_no_topology_is_refused_in_one_line(write, data, message):
@@ -81,6 +170,26 @@ def test_a_file_that_is_no_topology_is_refused_in_one_line(write, data, message)
     assert "\n" not in str(refused.value)
 
 
+def test_a_network_of_one_way_streets_is_refused_where_there_is_no_way_back(write):
+    data = json.loads(dumps(star(3, bandwidth=1e9, latency=1e-6)))
+    data["nodes"].append({"id": "switch:1"})
+    for edge in data["edges"]:
+        if edge["source"] == "host:0":
+            edge["target"] = "switch:1"
+    data["edges"].append({"source": "switch:0", "target": "switch:1", "key": 0, "bandwidth": 1e9, "latency": 0})
+    with pytest.raises(InputError, match="the network is in pieces: host:0 reaches 1 of 3 places, not host:1"):
+        load_topology(write(data))
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read: No such file"):
         load_topology(tmp_path / "net.json")
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        load_topology(tmp_path)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path):
+    path = tmp_path / "net.json"
+    path.write_bytes(b"\xff\xfe\x00{")
+    with pytest.raises(InputError, match="is not text"):
+        load_topology(path)

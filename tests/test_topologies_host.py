@@ -1,15 +1,22 @@
 import pytest
 
 from algorithms.errors import InputError
-from topologies.graph import places
 from topologies.host import host
+from topologies.routing import Routes
 
 
 def test_a_host_is_one_place_with_cores_and_no_links():
     net = host(cores=3)
-    assert places(net) == list(net) == ["host:0"]
-    assert net.nodes["host:0"]["cores"] == 3
-    assert net.number_of_edges() == 0
+    assert (net.node_count, net.place_count, net.link_count) == (1, 1, 0)
+    assert net.cores.tolist() == [3]
+
+
+@pytest.mark.parametrize("rule", ["shortest", "spray"])
+def test_a_flow_from_a_host_to_itself_has_no_links(rule):
+    from topologies.routing import Routing
+
+    paths = Routes(host(), Routing(rule)).between([0, 0], [0, 0])
+    assert (paths.offsets.tolist(), len(paths.links), paths.latency.tolist()) == ([0, 0, 0], 0, [0.0, 0.0])
 
 
 def test_a_host_without_cores_is_refused():

@@ -1,40 +1,57 @@
 """Topologies by the name of their family, as machine files and the command line give them."""
 
+import re
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
-from math import isfinite
-
-import networkx as nx
 
 from algorithms.errors import InputError
 from topologies.cluster import gpu_cluster
+from topologies.dragonfly import dragonfly
+from topologies.dragonfly_plus import dragonfly_plus
 from topologies.fat_tree import fat_tree
-from topologies.graph import Argument
+from topologies.full import full
 from topologies.host import host
 from topologies.leaf_spine import leaf_spine
 from topologies.named import MACHINES
+from topologies.network import Argument, Network
+from topologies.rail_optimised import rail_optimised
+from topologies.ring import ring
 from topologies.star import star
+from topologies.torus import mesh, torus
+from topologies.tree import tree
 
-FAMILIES: dict[str, Callable[..., nx.MultiDiGraph]] = {
+FAMILIES: dict[str, Callable[..., Network]] = {
     "host": host,
     "star": star,
     "leaf-spine": leaf_spine,
     "fat-tree": fat_tree,
+    "tree": tree,
+    "dragonfly": dragonfly,
+    "dragonfly+": dragonfly_plus,
+    "torus": torus,
+    "mesh": mesh,
+    "rail-optimised": rail_optimised,
+    "ring": ring,
+    "full": full,
     "gpu-cluster": gpu_cluster,
     **{name: machine.topology for name, machine in MACHINES.items()},
 }
+
+LARGEST = 1e300
+WHOLE = re.compile("-?[0-9]{1,18}")
+REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-?inf|nan")
 
 # Files say the unit in the name; the builders' arguments are the bare words.
 UNITS = ("_bytes_per_second", "_seconds")
 
 
-def build(family: str, arguments: Mapping[str, Argument]) -> nx.MultiDiGraph:
+def build(family: str, arguments: Mapping[str, Argument]) -> Network:
     """The topology that the builder of this family makes from these arguments.
 
     Names may say their unit: `bandwidth_bytes_per_second` is `bandwidth`,
-    `latency_seconds` is `latency`.
+    `latency_seconds` is `latency`.  Lists are words such as `4x4` (`lists.py`).
 
-    >>> build("star", {"hosts": 3, "bandwidth_bytes_per_second": 25e6, "latency_seconds": 1e-5}).number_of_edges()
+    >>> build("star", {"hosts": 3, "bandwidth_bytes_per_second": 25e6, "latency_seconds": 1e-5}).link_count
     6
 
     Raises
@@ -67,26 +84,25 @@ def parse_topology(text: str) -> tuple[str, dict[str, Argument]]:
     """
     family, _, rest = text.partition(":")
     if family not in FAMILIES:
-        raise InputError(f"topology {text!r}: family {family!r} is unknown; there are {', '.join(FAMILIES)}")
+        raise InputError(f"topology {text!r:.80}: family {family!r:.40} is unknown; there are {', '.join(FAMILIES)}")
     arguments: dict[str, Argument] = {}
     for word in rest.split(",") if rest else ():
         key, equals, value = (part.strip() for part in word.partition("="))
         if not (key and equals and value):
-            raise InputError(f"topology {text!r}: {word!r} is not key=value; {family} takes {_takes(FAMILIES[family])}")
+            raise InputError(
+                f"topology {text!r:.80}: {word!r:.40} is not key=value; {family} takes {_takes(FAMILIES[family])}"
+            )
         if key in arguments:
-            raise InputError(f"topology {text!r}: {key} is given twice")
+            raise InputError(f"topology {text!r:.80}: {key} is given twice")
         arguments[key] = _number(value)
     return family, arguments
 
 
 def _number(text: str) -> Argument:
     """The text as a whole number, else as a number, else as it is."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    if WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if REAL.fullmatch(text) else text
 
 
 def _bare(family: str, arguments: Mapping[str, Argument]) -> dict[str, Argument]:
@@ -102,7 +118,7 @@ def _bare(family: str, arguments: Mapping[str, Argument]) -> dict[str, Argument]
     return bare
 
 
-def _takes(builder: Callable[..., nx.MultiDiGraph]) -> str:
+def _takes(builder: Callable[..., Network]) -> str:
     """The arguments of a builder in words, those with a default in brackets."""
     parameters = signature(builder).parameters.values()
     return ", ".join(p.name if p.default is Parameter.empty else f"[{p.name}]" for p in parameters)
@@ -116,13 +132,19 @@ def _checked(family: str, parameter: Parameter, value: Argument) -> Argument:
     InputError : a value of another type
     """
     wanted = str(parameter.annotation)
-    number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    if "str" in wanted:
-        accepted, fits = "a word", isinstance(value, str)
-    elif "int" in wanted:
-        accepted, fits = "a whole number", number and isinstance(value, int)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+    fits = (
+        ("bool" in wanted and isinstance(value, bool))
+        or ("str" in wanted and isinstance(value, str))
+        or ("float" in wanted and number)
+        or ("int" in wanted and number and isinstance(value, int))
+    )
+    if "Sequence[int]" in wanted:
+        accepted = "whole numbers joined by x, such as 4x4"
+    elif "Sequence[float]" in wanted:
+        accepted = "finite numbers joined by x, such as 25e9x100e9"
     else:
-        accepted, fits = "a finite number", number
+        accepted = "a word" if "str" in wanted else "a finite number" if "float" in wanted else "a whole number"
     if not fits:
-        raise InputError(f"topology {family}: {parameter.name}={value!r} must be {accepted}")
+        raise InputError(f"topology {family}: {parameter.name}={value!r:.60} must be {accepted}")
     return value

@@ -1,12 +1,18 @@
-"""Nodes of GPUs under a network of leaves and one spine."""
+"""Nodes of GPUs under a network of switches: any kind of node with any family of network."""
 
 from collections.abc import Mapping
+from inspect import Parameter, Signature, signature
+from typing import Any
 
-import networkx as nx
+import numpy as np
 
 from algorithms.errors import InputError
-from topologies.gpu_node import NODE_KINDS, NodeKind, add_gpu_node, in_cluster, inside_path, nvswitch_node
-from topologies.graph import Argument, add_cable, add_node, add_nodes, check_cable, check_counts, empty_topology
+from topologies.cluster_ways import cluster_ways
+from topologies.fabrics import FABRICS, Fabric, fabric_of, parameters_of
+from topologies.gpu_node import NodeKind, nvswitch_node
+from topologies.lists import word_of
+from topologies.network import Argument, Builder, Ints, Network, check_counts, check_size
+from topologies.node_kinds import NODE_KINDS
 
 OWN_NUMBERS = ("gpus_per_node", "nics_per_node", "gpu_bandwidth", "gpu_latency", "nic_bandwidth", "nic_latency")
 
@@ -22,46 +28,173 @@ def gpu_cluster(
     gpu_latency: float | None = None,
     nic_bandwidth: float | None = None,
     nic_latency: float | None = None,
+    joined: bool | str = False,
+    network: str | None = None,
     nodes_per_leaf: int | None = None,
-    uplink_bandwidth: float | None = None,
-) -> nx.MultiDiGraph:
-    """`nodes` nodes of GPUs; every NIC has its own cable to its node's leaf.
+    nodes_per_rail: int | None = None,
+    **fabric: Any,
+) -> Network:
+    """`nodes` nodes of one kind, whose NICs are joined by a network of any family.
 
-    Without `nodes_per_leaf` one leaf, leaf:0, holds all nodes: a fabric that
-    blocks nothing.  Otherwise each leaf has one cable to spine:0, which stands
-    for all its uplinks together under ideal spraying.
+    The network's own arguments stand beside the cluster's under their own names,
+    and count NICs where the family counts hosts:
 
-    >>> net = gpu_cluster(2, "perlmutter")
-    >>> nx.shortest_path(net, "gpu:0", "gpu:5")
-    ['gpu:0', 'nic:0', 'leaf:0', 'nic:5', 'gpu:5']
+        gpu-cluster:nodes=64,node=dgx-a100,network=leaf-spine,nodes_per_leaf=4,spines=8
+        gpu-cluster:nodes=512,node=gh200-4,network=tree,down=32x64,up=1x32
+
+    Its `bandwidth` and `latency` are those of the NICs' cables unless given.  With
+    `nodes_per_leaf` alone each leaf has one cable of `uplink_bandwidth` to
+    spine:0, which stands for all its uplinks together under ideal spraying; with
+    nothing one switch holds all nodes and blocks nothing.
+
+    >>> gpu_cluster(2, "perlmutter").place_count
+    8
+    >>> gpu_cluster(8, "dgx-a100", network="leaf-spine", nodes_per_leaf=2, spines=4).kinds["leaf"][1]
+    4
 
     Parameters
     ----------
-    node : "nvswitch", which needs the six numbers from gpus_per_node to nic_latency, or a kind that has its own:
-        "perlmutter", "frontier"
+    node : "nvswitch", which needs the six numbers from gpus_per_node to nic_latency, or a kind that has its own
     gpus : compute places, where the last node is not full; all GPUs by default
     gpu_bandwidth, gpu_latency : of the cable from a GPU to the NVSwitch [B/s, s]
-    nic_bandwidth, nic_latency : of the cable from a NIC to its leaf [B/s, s]
-    uplink_bandwidth : of the cable from a leaf to the spine [B/s]; its latency is that of a NIC
+    nics_per_node : 0 for a cable from each GPU straight to the network
+    nic_bandwidth, nic_latency : of the cable from a NIC to the network [B/s, s]
+    joined : true for one NIC a node, of the bandwidth of all of them together
+    network : family of the network, by default star, or leaf-spine where nodes_per_leaf is given; rails of a
+        rail-optimised one are by default the NICs of a node
+    nodes_per_leaf : nodes under a leaf of a leaf-spine network
+    nodes_per_rail : the NICs number j of so many consecutive nodes are neighbours in the network; by default the NICs
+        of a node are
 
     Raises
     ------
     InputError : a count below one; numbers missing, superfluous or out of range
     """
-    arguments = {name: value for name, value in locals().items() if value is not None}
-    check_counts("gpu-cluster", nodes=nodes)
+    arguments = {
+        name: value for name, value in locals().items() if value is not None and value is not False and name != "fabric"
+    }
     kind = node_kind(arguments)
+    if is_true("gpu-cluster", "joined", joined):
+        kind, arguments["joined"] = kind.joined(), "true"
+    fabric = {name: value for name, value in fabric.items() if value is not None}
+    arguments |= {name: word_of(value) for name, value in fabric.items()}
+    chosen, own = _network(network, nodes_per_leaf, kind, fabric)
+    joins = fabric_of(chosen, own, bandwidth=kind.nic_bandwidth, latency=kind.nic_latency)
+    return cluster_of(kind, nodes, joins, arguments=arguments, gpus=gpus, nodes_per_rail=nodes_per_rail)
+
+
+def _network(
+    network: str | None, nodes_per_leaf: int | None, kind: NodeKind, fabric: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Family of the network and its arguments, `nodes_per_leaf` among them as NICs."""
+    if network == "rail-optimised":
+        fabric = {"rails": kind.doors, **fabric}
+    if nodes_per_leaf is None:
+        if network is None and fabric:
+            if "uplink_bandwidth" in fabric:
+                raise InputError("gpu-cluster: uplink_bandwidth is that of a leaf: give nodes_per_leaf too")
+            raise InputError(
+                f"gpu-cluster: {', '.join(fabric)} is for a network: give network=, one of {', '.join(FABRICS)}"
+            )
+        return network or "star", fabric
+    if network not in (None, "leaf-spine"):
+        raise InputError(f"gpu-cluster: nodes_per_leaf is for network=leaf-spine, not for network={network}")
+    check_counts("gpu-cluster", nodes_per_leaf=nodes_per_leaf)
+    if "per_leaf" in fabric:
+        raise InputError("gpu-cluster: give nodes_per_leaf or per_leaf, which counts NICs, not both")
+    if "spines" not in fabric and "uplink_bandwidth" not in fabric:
+        raise InputError("gpu-cluster: nodes_per_leaf needs uplink_bandwidth, or spines, or both")
+    return "leaf-spine", {"spines": 1, **fabric, "per_leaf": nodes_per_leaf * kind.doors}
+
+
+def _with_those_of_networks(own: Signature) -> Signature:
+    """The cluster's arguments and, all optional, those of every family of network."""
+    parameters = {name: p for name, p in own.parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
+    for network in FABRICS:
+        for name, parameter in parameters_of(network).items():
+            if name in parameters and name not in own.parameters:
+                accepted = parameters[name].annotation | parameter.annotation
+            else:
+                accepted = parameter.annotation
+            if name not in own.parameters:
+                parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=accepted | None)
+    return own.replace(parameters=list(parameters.values()))
+
+
+gpu_cluster.__signature__ = _with_those_of_networks(signature(gpu_cluster))  # type: ignore[attr-defined]
+
+
+def cluster_of(
+    kind: NodeKind,
+    nodes: int,
+    fabric: Fabric,
+    *,
+    arguments: Mapping[str, Argument],
+    gpus: int | None = None,
+    nodes_per_rail: int | None = None,
+    family: str = "gpu-cluster",
+) -> Network:
+    """`nodes` nodes of one kind whose doors (NICs, or GPUs without any) are the endpoints of a fabric.
+
+    GPUs, switches and NICs are numbered on from those of the nodes before.
+
+    Raises
+    ------
+    InputError : a count below one, or more GPUs than the nodes hold
+    """
+    check_counts(family, nodes=nodes, nodes_per_rail=1 if nodes_per_rail is None else nodes_per_rail)
     count = nodes * kind.gpus if gpus is None else gpus
     if not 1 <= count <= nodes * kind.gpus:
-        raise InputError(f"gpu-cluster: gpus={count} must be from 1 to {nodes * kind.gpus}, what {nodes} nodes hold")
-    net = empty_topology("gpu-cluster", arguments, "gpu", count)
-    for index in range(nodes):
-        add_gpu_node(net, kind, index)
-    _add_network(net, kind, nodes, nodes_per_leaf, uplink_bandwidth)
-    return net
+        raise InputError(f"{family}: gpus={count} must be from 1 to {nodes * kind.gpus}, what {nodes} nodes hold")
+    check_size(family, nodes * sum(kind.parts.values()), 2 * nodes * (len(kind.cables) + kind.doors))
+    builder = Builder(family, arguments)
+    made = {
+        name: builder.nodes(name, nodes * per_node).reshape(nodes, per_node) for name, per_node in kind.parts.items()
+    }
+    inside: dict[tuple[str, str], int] = {}
+    for cable in kind.cables:
+        one, other = _part(made, cable.one), _part(made, cable.other)
+        first = int(builder.cables(one, other, bandwidth=cable.bandwidth, latency=cable.latency)[0])
+        inside.setdefault((cable.one, cable.other), first)
+        inside.setdefault((cable.other, cable.one), first + 1)
+    doors = made["nic" if kind.nics else "gpu"]
+    order = rails(nodes, kind.doors, nodes_per_rail or 1)
+    outside = fabric(builder, doors.ravel()[order])
+    return builder.network(("gpu", count), cluster_ways(kind, inside, outside, order), per_node=kind.gpus)
 
 
-def node_kind(arguments: Mapping[str, Argument]) -> NodeKind:
+def rails(nodes: int, doors: int, nodes_per_rail: int) -> Ints:
+    """Doors, numbered node by node, in the order of a network where those of a rail are neighbours.
+
+    >>> rails(4, 2, 2).tolist()
+    [0, 2, 1, 3, 4, 6, 5, 7]
+    """
+    door = np.arange(nodes * doors)
+    block = door // (doors * nodes_per_rail)
+    return np.lexsort((door // doors, door % doors, block))
+
+
+def is_true(family: str, name: str, value: bool | str) -> bool:
+    """Whether a switch is on, given as such or as the word `true` or `false`.
+
+    Raises
+    ------
+    InputError : another word
+    """
+    if isinstance(value, bool):
+        return value
+    if value not in ("true", "false"):
+        raise InputError(f"{family}: {name}={value} must be true or false")
+    return value == "true"
+
+
+def _part(made: Mapping[str, Ints], local: str) -> Ints:
+    """Numbers of one part of a node, such as `nic:1`, in all nodes."""
+    name, _, index = local.partition(":")
+    return made[name][:, int(index)]
+
+
+def node_kind(arguments: Mapping[str, Any]) -> NodeKind:
     """The kind of node that these arguments of `gpu_cluster` ask for.
 
     Raises
@@ -80,46 +213,3 @@ def node_kind(arguments: Mapping[str, Argument]) -> NodeKind:
         raise InputError(f"gpu-cluster: node=nvswitch lacks {', '.join(missing)}")
     rates = {key: float(own[key]) for key in OWN_NUMBERS[2:]}
     return nvswitch_node(int(own["gpus_per_node"]), int(own["nics_per_node"]), **rates)
-
-
-def _add_network(
-    net: nx.MultiDiGraph, kind: NodeKind, nodes: int, nodes_per_leaf: int | None, uplink_bandwidth: float | None
-) -> None:
-    """Adds the leaves, the cables from the NICs and, above several leaves, the spine."""
-    if (nodes_per_leaf is None) != (uplink_bandwidth is None):
-        raise InputError("gpu-cluster: nodes_per_leaf and uplink_bandwidth are given together or not at all")
-    per_leaf = nodes if nodes_per_leaf is None else nodes_per_leaf
-    check_counts("gpu-cluster", nodes_per_leaf=per_leaf)
-    leaves = -(-nodes // per_leaf)
-    add_nodes(net, "leaf", leaves)
-    for nic in range(nodes * kind.nics):
-        leaf = nic // kind.nics // per_leaf
-        add_cable(net, f"nic:{nic}", f"leaf:{leaf}", bandwidth=kind.nic_bandwidth, latency=kind.nic_latency)
-    if uplink_bandwidth is not None:
-        check_cable("gpu-cluster", uplink_bandwidth, kind.nic_latency, prefix="uplink_")
-        add_node(net, "spine:0")
-        for leaf in range(leaves):
-            add_cable(net, f"leaf:{leaf}", "spine:0", bandwidth=uplink_bandwidth, latency=kind.nic_latency)
-
-
-def gpu_cluster_path(kind: NodeKind, nodes_per_leaf: int | None, source: int, target: int) -> list[str]:
-    """Nodes of the graph from GPU `source` to GPU `target`.
-
-    Within a node by the node's own cables, else out by the source's NIC and in
-    by the target's.
-
-    >>> gpu_cluster_path(NODE_KINDS["frontier"], None, 0, 10)
-    ['gpu:0', 'gpu:1', 'nic:0', 'leaf:0', 'nic:5', 'gpu:11', 'gpu:10']
-    """
-    (first, here), (last, there) = divmod(source, kind.gpus), divmod(target, kind.gpus)
-    if first == last:
-        return [in_cluster(kind, first, part) for part in inside_path(kind, f"gpu:{here}", f"gpu:{there}")]
-    way_out = inside_path(kind, f"gpu:{here}", f"nic:{kind.nic(here)}")
-    way_in = inside_path(kind, f"gpu:{there}", f"nic:{kind.nic(there)}")[::-1]
-    up, down = (0, 0) if nodes_per_leaf is None else (first // nodes_per_leaf, last // nodes_per_leaf)
-    network = [f"leaf:{up}"] if up == down else [f"leaf:{up}", "spine:0", f"leaf:{down}"]
-    return [
-        *(in_cluster(kind, first, part) for part in way_out),
-        *network,
-        *(in_cluster(kind, last, part) for part in way_in),
-    ]

@@ -1,8 +1,11 @@
 """Two levels of switches: hosts under leaves, every leaf wired to every spine."""
 
-import networkx as nx
+from dataclasses import dataclass
 
-from topologies.graph import add_cable, add_hosts, add_nodes, check_cable, check_counts, empty_topology
+import numpy as np
+
+from topologies.network import Builder, Floats, Ints, Network, check_cable, check_counts, check_size, reverse
+from topologies.ways import side_by_side
 
 
 def leaf_spine(
@@ -14,15 +17,14 @@ def leaf_spine(
     latency: float,
     uplink_bandwidth: float | None = None,
     cores: int = 1,
-) -> nx.MultiDiGraph:
+) -> Network:
     """Hosts under `leaves` leaf switches, every leaf wired to every spine.
 
     host:h is under leaf:(h // hosts_per_leaf).  The fabric is oversubscribed by
     hosts_per_leaf × bandwidth / (spines × uplink_bandwidth).
 
-    >>> net = leaf_spine(2, 2, 4, bandwidth=50e9, latency=1e-6)
-    >>> nx.shortest_path_length(net, "host:0", "host:7")
-    4
+    >>> leaf_spine(2, 2, 4, bandwidth=50e9, latency=1e-6).link_count
+    24
 
     Parameters
     ----------
@@ -35,10 +37,6 @@ def leaf_spine(
     ------
     InputError : fewer than one leaf, spine, host per leaf or core; a cable that cannot be
     """
-    check_counts("leaf-spine", leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, cores=cores)
-    check_cable("leaf-spine", bandwidth, latency)
-    uplink = bandwidth if uplink_bandwidth is None else uplink_bandwidth
-    check_cable("leaf-spine", uplink, latency, prefix="uplink_")
     arguments = {
         "leaves": leaves,
         "spines": spines,
@@ -48,27 +46,89 @@ def leaf_spine(
         "uplink_bandwidth": uplink_bandwidth,
         "cores": cores,
     }
-    net = empty_topology("leaf-spine", arguments, "host", leaves * hosts_per_leaf)
-    add_hosts(net, leaves * hosts_per_leaf, cores)
-    add_nodes(net, "leaf", leaves)
-    add_nodes(net, "spine", spines)
-    for index in range(leaves * hosts_per_leaf):
-        add_cable(net, f"host:{index}", f"leaf:{index // hosts_per_leaf}", bandwidth=bandwidth, latency=latency)
-    for leaf in range(leaves):
-        for spine in range(spines):
-            add_cable(net, f"leaf:{leaf}", f"spine:{spine}", bandwidth=uplink, latency=latency)
-    return net
+    check_counts("leaf-spine", leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, cores=cores)
+    hosts = leaves * hosts_per_leaf
+    check_size("leaf-spine", hosts + leaves + spines, 2 * (hosts + leaves * spines))
+    builder = Builder("leaf-spine", arguments)
+    ways = add_leaf_spine(
+        builder,
+        builder.nodes("host", hosts),
+        per_leaf=hosts_per_leaf,
+        spines=spines,
+        bandwidth=bandwidth,
+        latency=latency,
+        uplink_bandwidth=uplink_bandwidth,
+    )
+    return builder.network(("host", hosts), ways, cores=cores)
 
 
-def leaf_spine_path(spines: int, hosts_per_leaf: int, source: int, target: int) -> list[str]:
-    """Nodes from host `source` to host `target`; across leaves by spine target mod spines.
+def add_leaf_spine(
+    builder: Builder,
+    endpoints: Ints,
+    *,
+    per_leaf: int,
+    spines: int,
+    bandwidth: float,
+    latency: float,
+    uplink_bandwidth: float | None = None,
+) -> "LeafSpineWays":
+    """Joins the endpoints by leaves of `per_leaf` endpoints, the last one perhaps not full, and spines."""
+    check_counts("leaf-spine", per_leaf=per_leaf, spines=spines)
+    check_cable("leaf-spine", bandwidth, latency)
+    uplink = bandwidth if uplink_bandwidth is None else uplink_bandwidth
+    check_cable("leaf-spine", uplink, latency, prefix="uplink_")
+    leaf_of = np.arange(len(endpoints)) // per_leaf
+    check_size("leaf-spine", len(endpoints) + spines, 2 * (len(endpoints) + (int(leaf_of[-1]) + 1) * spines))
+    leaves = builder.nodes("leaf", int(leaf_of[-1]) + 1)
+    spine_nodes = builder.nodes("spine", spines)
+    up = builder.cables(endpoints, leaves[leaf_of], bandwidth=bandwidth, latency=latency)
+    across = builder.cables(leaves[:, None], spine_nodes, bandwidth=uplink, latency=latency)
+    return LeafSpineWays(up, leaf_of, across.reshape(len(leaves), spines), np.arange(len(endpoints)) % spines)
 
-    All traffic to one host comes down through one spine, and hosts under a leaf
-    are spread evenly over the spines (destination-modulo routing).
 
-    >>> leaf_spine_path(2, 4, 0, 7)
-    ['host:0', 'leaf:0', 'spine:1', 'leaf:1', 'host:7']
+@dataclass(frozen=True)
+class LeafSpineWays:
+    """Across leaves by any spine; deterministically by that of the target.
+
+    All traffic to one endpoint then comes down through one spine, and the
+    endpoints under a leaf are spread evenly over the spines (destination-modulo
+    routing).
+
+    Parameters
+    ----------
+    up : cable of each endpoint
+    leaf_of : each endpoint
+    across : cables from leaves to spines [leaves, spines]
+    spine_of : each endpoint as a target
     """
-    up, down = source // hosts_per_leaf, target // hosts_per_leaf
-    across = [f"leaf:{up}"] if up == down else [f"leaf:{up}", f"spine:{target % spines}", f"leaf:{down}"]
-    return [f"host:{source}", *across, f"host:{target}"]
+
+    up: Ints
+    leaf_of: Ints
+    across: Ints
+    spine_of: Ints
+
+    def counts(self, sources: Ints, targets: Ints) -> Ints:
+        return np.where(self.leaf_of[sources] == self.leaf_of[targets], 1, self.across.shape[1])
+
+    def usual(self, sources: Ints, targets: Ints) -> Ints:
+        return np.where(self.leaf_of[sources] == self.leaf_of[targets], 0, self.spine_of[targets])
+
+    def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+        first, last = self.leaf_of[sources], self.leaf_of[targets]
+        same, near = sources == targets, first == last
+        return side_by_side(
+            self.up[sources],
+            self.across[first, chosen],
+            reverse(self.across[last, chosen]),
+            reverse(self.up[targets]),
+            absent=[same, near, near, same],
+        )
+
+    def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
+        """All of a flow on the cables of its ends, and across leaves the same on every spine."""
+        first, last, spines = self.leaf_of[sources], self.leaf_of[targets], self.across.shape[1]
+        apart, across = np.flatnonzero(sources != targets), np.flatnonzero(first != last)
+        owners = np.concatenate([apart, apart, np.repeat(across, spines), np.repeat(across, spines)])
+        climbing, falling = self.across[first[across]].ravel(), reverse(self.across[last[across]]).ravel()
+        links = np.concatenate([self.up[sources[apart]], reverse(self.up[targets[apart]]), climbing, falling])
+        return owners, links, np.repeat([1.0, 1.0 / spines], [2 * len(apart), 2 * len(climbing)])

@@ -1,16 +1,16 @@
 """Hosts on one switch."""
 
-import networkx as nx
+from dataclasses import dataclass
 
-from topologies.graph import add_cable, add_hosts, add_node, check_cable, check_counts, empty_topology
+from topologies.network import Builder, Ints, Network, check_cable, check_counts, check_size, reverse
+from topologies.ways import OneWay, side_by_side
 
 
-def star(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> nx.MultiDiGraph:
+def star(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:
     """`hosts` hosts, each on its own cable to switch:0, which blocks nothing.
 
-    >>> net = star(4, bandwidth=25e9, latency=1e-6)
-    >>> nx.shortest_path_length(net, "host:0", "host:3")
-    2
+    >>> star(4, bandwidth=25e9, latency=1e-6).link_count
+    8
 
     Parameters
     ----------
@@ -22,21 +22,27 @@ def star(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> nx.
     ------
     InputError : fewer than one host or core; a cable that cannot be
     """
-    check_counts("star", hosts=hosts, cores=cores)
-    check_cable("star", bandwidth, latency)
     arguments = {"hosts": hosts, "bandwidth": bandwidth, "latency": latency, "cores": cores}
-    net = empty_topology("star", arguments, "host", hosts)
-    add_hosts(net, hosts, cores)
-    add_node(net, "switch:0")
-    for index in range(hosts):
-        add_cable(net, f"host:{index}", "switch:0", bandwidth=bandwidth, latency=latency)
-    return net
+    check_counts("star", hosts=hosts, cores=cores)
+    check_size("star", hosts, 2 * hosts)
+    builder = Builder("star", arguments)
+    ways = add_star(builder, builder.nodes("host", hosts), bandwidth=bandwidth, latency=latency)
+    return builder.network(("host", hosts), ways, cores=cores)
 
 
-def star_path(source: int, target: int) -> list[str]:
-    """Nodes from host `source` to host `target`.
+def add_star(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> "StarWays":
+    """Joins the endpoints by one switch that blocks nothing."""
+    check_cable("star", bandwidth, latency)
+    up = builder.cables(endpoints, builder.nodes("switch", 1), bandwidth=bandwidth, latency=latency)
+    return StarWays(up)
 
-    >>> star_path(0, 3)
-    ['host:0', 'switch:0', 'host:3']
-    """
-    return [f"host:{source}", "switch:0", f"host:{target}"]
+
+@dataclass(frozen=True)
+class StarWays(OneWay):
+    """Up by the source's cable, down by the target's."""
+
+    up: Ints
+
+    def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+        same = sources == targets
+        return side_by_side(self.up[sources], reverse(self.up[targets]), absent=[same, same])

@@ -1,0 +1,147 @@
+import networkx as nx
+import numpy as np
+import pytest
+
+from algorithms.errors import InputError
+from topologies import bisection as bisection_module
+from topologies import diameter as diameter_module
+from topologies.bisection import bisection, oversubscription
+from topologies.diameter import diameter
+from topologies.dragonfly import dragonfly
+from topologies.dragonfly_plus import dragonfly_plus
+from topologies.fat_tree import fat_tree
+from topologies.full import full
+from topologies.host import host
+from topologies.leaf_spine import leaf_spine
+from topologies.measures import measures
+from topologies.named import machine
+from topologies.rail_optimised import rail_optimised
+from topologies.ring import ring
+from topologies.star import star
+from topologies.torus import mesh, torus
+from topologies.tree import tree
+
+CABLE = {"bandwidth": 3.0, "latency": 1e-6}
+
+
+@pytest.mark.parametrize(
+    ("net", "hops", "across", "ratio"),
+    [
+        # Bisection: half of the hosts × 3 where nothing blocks; else the links that formulas of textbooks count.
+        (star(6, **CABLE), 2, 3 * 3.0, 1.0),
+        (leaf_spine(4, 2, 4, **CABLE), 4, 2 * 2 * 3.0, 2.0),
+        (leaf_spine(4, 4, 4, **CABLE), 4, 8 * 3.0, 1.0),
+        (leaf_spine(4, 1, 8, uplink_bandwidth=12.0, **CABLE), 4, 2 * 12.0, 2.0),
+        (fat_tree(4, **CABLE), 6, 8 * 3.0, 1.0),
+        (fat_tree(8, **CABLE), 6, 64 * 3.0, 1.0),
+        (tree("4x4x4", "1x2x2", **CABLE), 6, 8 * 3.0, 4.0),
+        (tree("4x4", "1x2", parallel="1x2", **CABLE), 4, 8 * 3.0, 1.0),
+        (ring(8, **CABLE), 4, 2 * 3.0, 4.0),
+        (torus("4x4", **CABLE), 4, 2 * 4 * 3.0, 4.0),
+        (torus("4x4x4", **CABLE), 6, 2 * 4**2 * 3.0, 6.0),
+        (torus("6x6x6", hosts_per_router=1, **CABLE), 11, 2 * 6**2 * 3.0, 1.5),
+        (mesh("4x4x4", **CABLE), 9, 4**2 * 3.0, (6 * 64 - 6 * 16) / 2 / 16),
+        (full(8, **CABLE), 1, 4 * 4 * 3.0, 28 / 16),
+        (rail_optimised(8, 4, 4, 4, **CABLE), 4, 16 * 3.0, 1.0),
+        # Half of the groups of a dragonfly of 4 groups: 2 × 2 pairs of groups with a cable each.
+        (dragonfly(4, 3, 3, 1, **CABLE), 5, 4 * 3.0, 18 / 4),
+        (dragonfly_plus(4, 3, 3, 3, 1, **CABLE), 5, 4 * 3.0, 18 / 4),
+    ],
+    ids=lambda value: value.name.partition(",")[0] if hasattr(value, "name") else "",
+)
+def test_measures_are_those_of_the_textbook(net, hops, across, ratio):
+    found = measures(net)
+    assert [figure.bound for figure in (found.diameter, found.bisection, found.oversubscription)] == ["exact"] * 3
+    assert found.diameter.value == hops
+    assert found.bisection.value == pytest.approx(across, rel=1e-9)
+    assert found.oversubscription.value == pytest.approx(ratio, rel=1e-9)
+
+
+def test_counts_are_by_kind():
+    found = measures(leaf_spine(3, 2, 4, **CABLE))
+    assert found.nodes == {"host": 12, "leaf": 3, "spine": 2}
+    assert found.links == {"host>leaf": 12, "leaf>host": 12, "leaf>spine": 6, "spine>leaf": 6}
+    assert found.places == 12
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        star(5, **CABLE),
+        leaf_spine(3, 2, 3, **CABLE),
+        torus("3x4", **CABLE),
+        mesh("3x3", **CABLE),
+        dragonfly(5, 2, 2, 2, **CABLE),
+        machine("perlmutter").topology(12),
+        machine("bench-2to1").topology(100),
+    ],
+    ids=lambda net: net.name.partition(",")[0],
+)
+def test_a_maximum_flow_agrees_with_the_bisection(net):
+    """With source and sink joined to the places by cables that never limit, in place of merging them."""
+    graph = nx.DiGraph()
+    for source, target, bandwidth in zip(
+        net.sources.tolist(), net.targets.tolist(), net.bandwidths.tolist(), strict=True
+    ):
+        before = graph.get_edge_data(source, target, {"capacity": 0.0})["capacity"]
+        graph.add_edge(source, target, capacity=before + bandwidth)
+    nodes, half = net.place_nodes().tolist(), net.place_count // 2
+    graph.add_edges_from(("source", node) for node in nodes[:half])
+    graph.add_edges_from((node, "sink") for node in nodes[half:])
+    assert bisection(net).value == pytest.approx(nx.maximum_flow_value(graph, "source", "sink"), rel=1e-9)
+
+
+@pytest.mark.parametrize("net", [torus("3x5", **CABLE), leaf_spine(3, 2, 2, **CABLE), machine("frontier").topology(24)])
+def test_the_diameter_is_that_of_a_search_from_everywhere(net):
+    lengths = dict(nx.all_pairs_shortest_path_length(net.graph()))
+    names = [net.node_name(node) for node in net.place_nodes()]
+    assert diameter(net).value == max(lengths[a][b] for a in names for b in names)
+
+
+def test_bounds_are_called_bounds_where_searching_would_take_too_long(monkeypatch):
+    net = dragonfly(9, 4, 2, 2, **CABLE)
+    exact = measures(net)
+    monkeypatch.setattr(diameter_module, "WORK", 0)
+    monkeypatch.setattr(diameter_module, "_most_hops", lambda *_: net.node_count)
+    monkeypatch.setattr(bisection_module, "CUT_LINKS", 0)
+    bounds = measures(net)
+    assert [figure.bound for figure in (bounds.diameter, bounds.bisection)] == ["at least", "at most"]
+    assert bounds.diameter.value <= exact.diameter.value
+    assert bounds.bisection.value >= exact.bisection.value
+    assert str(bounds.diameter) == "at least 5 (searched from 4 of 72 places)"
+
+
+def test_a_degraded_link_narrows_the_bisection():
+    net = leaf_spine(4, 2, 4, **CABLE)
+    bandwidths = net.bandwidths.copy()
+    bandwidths[net.link_numbers("leaf:0-spine:0")] *= 0.5
+    assert bisection(net.with_bandwidths(bandwidths)).value == pytest.approx(3.5 * 3.0)
+
+
+def test_a_failed_link_lengthens_the_diameter_of_a_ring():
+    net = ring(9, **CABLE)
+    bandwidths = net.bandwidths.copy()
+    bandwidths[net.link_numbers("host:0-host:8")] = 0.0
+    assert diameter(net.with_bandwidths(bandwidths)).value == 8
+
+
+def test_a_cluster_injects_by_its_nics():
+    net = machine("h100-superpod").topology(64)
+    assert oversubscription(net, bisection(net)).value == pytest.approx(1.0)
+
+
+def test_the_bench_clusters_are_oversubscribed_as_they_say():
+    for name, ratio in (("bench-1to1", 1.0), ("bench-2to1", 2.0)):
+        net = machine(name).topology(1024)
+        assert oversubscription(net, bisection(net)).value == pytest.approx(ratio, rel=1e-9)
+
+
+def test_a_single_place_has_nothing_to_cross():
+    found = measures(host())
+    assert (found.diameter.value, found.bisection.value, found.oversubscription.value) == (0, 0.0, 1.0)
+
+
+def test_a_network_that_is_cut_has_no_diameter():
+    net = star(3, **CABLE)
+    with pytest.raises(InputError, match="the network is cut in two; host:0 reaches 2 of 3 places"):
+        diameter(net.with_bandwidths(np.where(net.targets == 2, 0.0, net.bandwidths)))

@@ -1,0 +1,74 @@
+"""What can join the nodes of a cluster: every family of switches, by its name.
+
+Each is `add_<family>(builder, endpoints, …)`; its own arguments keep their
+names, and `bandwidth` and `latency` are, where they are not given, those of the
+NICs' cables.
+"""
+
+from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
+from typing import Any
+
+from algorithms.errors import InputError
+from topologies.dragonfly import add_dragonfly
+from topologies.dragonfly_plus import add_dragonfly_plus
+from topologies.fat_tree import add_fat_tree
+from topologies.full import add_full
+from topologies.leaf_spine import add_leaf_spine
+from topologies.network import Builder, Ints
+from topologies.rail_optimised import add_rail_optimised
+from topologies.ring import add_ring
+from topologies.star import add_star
+from topologies.torus import add_mesh, add_torus
+from topologies.tree import add_tree
+from topologies.ways import Ways
+
+Fabric = Callable[[Builder, Ints], Ways]
+"""Joins endpoints, given by their node numbers, and says which ways there are between them."""
+
+FABRICS: dict[str, Callable[..., Ways]] = {
+    "star": add_star,
+    "leaf-spine": add_leaf_spine,
+    "fat-tree": add_fat_tree,
+    "tree": add_tree,
+    "rail-optimised": add_rail_optimised,
+    "dragonfly": add_dragonfly,
+    "dragonfly+": add_dragonfly_plus,
+    "torus": add_torus,
+    "mesh": add_mesh,
+    "ring": add_ring,
+    "full": add_full,
+}
+INTERNAL = ("builder", "endpoints", "kinds", "family", "closed")
+
+
+def parameters_of(network: str) -> dict[str, Parameter]:
+    """What this family takes from a user.
+
+    >>> sorted(parameters_of("fat-tree"))
+    ['bandwidth', 'latency', 'ports']
+    """
+    given = signature(FABRICS[network]).parameters
+    return {name: parameter for name, parameter in given.items() if name not in INTERNAL}
+
+
+def fabric_of(network: str, arguments: Mapping[str, Any], *, bandwidth: float, latency: float) -> Fabric:
+    """The fabric of this family with these arguments.
+
+    Raises
+    ------
+    InputError : an unknown family, an argument that it does not take or that is missing
+    """
+    if network not in FABRICS:
+        raise InputError(f"gpu-cluster: network={network} is unknown; there are {', '.join(FABRICS)}")
+    accepted = parameters_of(network)
+    if unknown := [name for name in arguments if name not in accepted]:
+        raise InputError(
+            f"gpu-cluster: network={network} does not take {', '.join(unknown)}; it takes {', '.join(accepted)}"
+        )
+    given = {name: value for name, value in (("bandwidth", bandwidth), ("latency", latency)) if name in accepted}
+    given |= arguments
+    missing = [p.name for p in accepted.values() if p.default is Parameter.empty and p.name not in given]
+    if missing:
+        raise InputError(f"gpu-cluster: network={network} lacks {', '.join(missing)}")
+    return lambda builder, endpoints: FABRICS[network](builder, endpoints, **given)

@@ -1,0 +1,20 @@
+"""A figure of a network, and how well it is known."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A value; whether it is exact or a bound; and how it was found.
+
+    >>> str(Figure(5.0, "at least", "searched from 4 of 80 places"))
+    'at least 5 (searched from 4 of 80 places)'
+    """
+
+    value: float
+    bound: Literal["exact", "at least", "at most"]
+    method: str
+
+    def __str__(self) -> str:
+        return f"{'' if self.bound == 'exact' else self.bound + ' '}{self.value:g} ({self.method})"

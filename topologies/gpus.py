@@ -1,0 +1,109 @@
+"""GPUs: their peaks and memories, each number with its source.
+
+Peaks are dense (no structured sparsity) and at the boost clock.  A dtype that
+is not listed is not computed by the GPU's matrix units.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from topologies.quantity import Quantity, of, table
+
+Generation = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU, or what a node counts as one.
+
+    >>> A100_40GB.peak_flops_per_second["bfloat16"], A100_40GB.memory_bytes
+    (312000000000000.0, 40000000000.0)
+    """
+
+    name: str
+    generation: Generation
+    quantities: tuple[Quantity, ...]
+
+    @property
+    def peak_flops_per_second(self) -> dict[str, float]:
+        return table(self.quantities, "peak_flops_per_second")
+
+    @property
+    def memory_bytes_per_second(self) -> float:
+        return of(self.quantities, "memory_bytes_per_second")
+
+    @property
+    def memory_bytes(self) -> float:
+        return of(self.quantities, "memory_bytes")
+
+
+def _gpu(
+    name: str, generation: Generation, peaks: dict[str, tuple[float, str]], rate: float, size: float, memory: str
+) -> Gpu:
+    numbers = [Quantity(f"peak_flops_per_second.{dtype}", *peak) for dtype, peak in peaks.items()]
+    numbers += [Quantity("memory_bytes_per_second", rate, memory), Quantity("memory_bytes", size, memory)]
+    return Gpu(name, generation, tuple(numbers))
+
+
+V100 = 'NVIDIA, "Tesla V100 GPU Accelerator" data sheet, 2018, SXM2'
+A100 = 'NVIDIA, "A100 Tensor Core GPU" data sheet, 2021, SXM'
+H100 = 'NVIDIA, "H100 Tensor Core GPU Architecture" whitepaper, 2022, H100 SXM5'
+H200 = 'NVIDIA, "H200 Tensor Core GPU" data sheet, 2024, SXM'
+GH200 = 'NVIDIA, "GH200 Grace Hopper Superchip" data sheet, 2023, 96 GB HBM3'
+HGX_B200 = 'NVIDIA, "HGX Platform", nvidia.com, HGX B200, an eighth of the board'
+DGX_B200 = 'NVIDIA, "DGX B200" data sheet, 2024, an eighth of the system'
+MI250X = 'AMD, "Instinct MI250X Accelerator" data sheet, 2021, halved: a GPU here is one of its two GCDs'
+MI300X = 'AMD, "Instinct MI300X Accelerator" data sheet, 2023'
+
+V100_PEAKS = {
+    "float64": (7.8e12, f"{V100}: double precision"),
+    "float32": (15.7e12, f"{V100}: single precision"),
+    "float16": (125e12, f"{V100}: tensor performance (a V100 has no bfloat16 and no tf32)"),
+}
+A100_PEAKS = {
+    "float64": (19.5e12, f"{A100}: FP64 Tensor Core (9.7e12 without)"),
+    "float32": (19.5e12, f"{A100}: FP32"),
+    "tf32": (156e12, f"{A100}: TF32 Tensor Core, dense"),
+    "float16": (312e12, f"{A100}: FP16 Tensor Core, dense"),
+    "bfloat16": (312e12, f"{A100}: BFLOAT16 Tensor Core, dense"),
+}
+HOPPER_PEAKS = {
+    "float64": (66.9e12, f"{H100}: FP64 Tensor Core (33.5e12 without)"),
+    "float32": (66.9e12, f"{H100}: FP32"),
+    "tf32": (494.7e12, f"{H100}: TF32 Tensor Core, dense"),
+    "float16": (989.4e12, f"{H100}: FP16 Tensor Core, dense"),
+    "bfloat16": (989.4e12, f"{H100}: BF16 Tensor Core, dense"),
+}
+B200_PEAKS = {
+    "float64": (37e12, f"{HGX_B200}: FP64"),
+    "float32": (75e12, f"{HGX_B200}: FP32"),
+    "tf32": (1.125e15, f"{HGX_B200}: TF32 Tensor Core, half of the sparse figure"),
+    "float16": (2.25e15, f"{HGX_B200}: FP16 Tensor Core, half of the sparse figure"),
+    "bfloat16": (2.25e15, f"{HGX_B200}: BF16 Tensor Core, half of the sparse figure"),
+}
+MI250X_PEAKS = {
+    "float64": (47.85e12, f"{MI250X}: 95.7e12 FP64 Matrix (vector: half of that)"),
+    "float32": (47.85e12, f"{MI250X}: 95.7e12 FP32 Matrix"),
+    "float16": (191.5e12, f"{MI250X}: 383e12 FP16 (the MI250X has no tf32)"),
+    "bfloat16": (191.5e12, f"{MI250X}: 383e12 bfloat16"),
+}
+MI300X_PEAKS = {
+    "float64": (163.4e12, f"{MI300X}: FP64 Matrix (81.7e12 vector)"),
+    "float32": (163.4e12, f"{MI300X}: FP32 Matrix"),
+    "tf32": (653.7e12, f"{MI300X}: TF32, dense"),
+    "float16": (1307.4e12, f"{MI300X}: FP16, dense"),
+    "bfloat16": (1307.4e12, f"{MI300X}: bfloat16, dense"),
+}
+
+V100_16GB = _gpu("V100 SXM2 16 GB", "volta", V100_PEAKS, 900e9, 16e9, f"{V100}: HBM2, 16 GB")
+V100_32GB = _gpu("V100 SXM2 32 GB", "volta", V100_PEAKS, 900e9, 32e9, f"{V100}: HBM2, 32 GB")
+A100_40GB = _gpu("A100 SXM 40 GB", "ampere", A100_PEAKS, 1.555e12, 40e9, f"{A100}: 40GB")
+A100_80GB = _gpu("A100 SXM 80 GB", "ampere", A100_PEAKS, 2.039e12, 80e9, f"{A100}: 80GB")
+H100_SXM = _gpu(
+    "H100 SXM", "hopper", HOPPER_PEAKS, 3.35e12, 80e9, 'NVIDIA, "H100 Tensor Core GPU" data sheet, 2023, SXM'
+)
+H200_SXM = _gpu("H200 SXM", "hopper", HOPPER_PEAKS, 4.8e12, 141e9, H200)
+GH200_96GB = _gpu("GH200 96 GB", "hopper", HOPPER_PEAKS, 4e12, 96e9, GH200)
+B200_SXM = _gpu("B200 SXM", "blackwell", B200_PEAKS, 8e12, 180e9, f"{DGX_B200}: 64 TB/s, 1,440 GB")
+MI250X_GCD = _gpu("MI250X GCD", "cdna2", MI250X_PEAKS, 1.6384e12, 64e9, f"{MI250X}: 3.2768e12 B/s, 128 GB")
+MI300X_OAM = _gpu("MI300X", "cdna3", MI300X_PEAKS, 5.3e12, 192e9, MI300X)

@@ -1,0 +1,160 @@
+"""What a machine known by name is: a kind of node, how its nodes are wired, and the source of every number."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from topologies.cluster import cluster_of, is_true
+from topologies.fabrics import Fabric
+from topologies.gpu_node import NodeKind
+from topologies.gpus import Gpu
+from topologies.network import Argument, Network, check_cable, check_counts
+from topologies.quantity import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a wiring is made for: so many nodes of a kind, those of a unit cabled in one piece.
+
+    `stretch` is by how much the latencies of the network differ from the machine's own.
+    """
+
+    kind: NodeKind
+    nodes: int
+    unit: int
+    stretch: float = 1.0
+
+
+Wiring = Callable[[Site], Fabric]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedMachine:
+    """A machine known by name.
+
+    Parameters
+    ----------
+    gpus : how many GPUs the real machine has; any number can be modelled, more too
+    node : the kind of its nodes
+    wiring : the network between them
+    overhead : from issue to start of one op [s]
+    unit : nodes whose NICs number j are neighbours in the network, such as a scalable unit's; where more than one
+        unit is modelled, units are built whole
+    routing : the rule that comes nearest to what the machine does
+    notes : numbers of the network and simplifications, with their sources
+    """
+
+    name: str
+    summary: str
+    gpus: int
+    gpus_source: str
+    node: NodeKind
+    wiring: Wiring
+    overhead: Quantity
+    unit: int = 1
+    routing: str = "shortest"
+    notes: tuple[Quantity, ...] = ()
+
+    @property
+    def gpu(self) -> Gpu:
+        """What its GPUs are."""
+        assert self.node.gpu is not None, self.name
+        return self.node.gpu
+
+    @property
+    def generation(self) -> str:
+        """Of its GPUs: volta, ampere, hopper, blackwell, cdna2 or cdna3."""
+        return self.gpu.generation
+
+    @property
+    def gpus_per_node(self) -> int:
+        return self.node.gpus
+
+    @property
+    def peak_flops_per_second(self) -> dict[str, float]:
+        """Of one GPU, by dtype."""
+        return self.gpu.peak_flops_per_second
+
+    @property
+    def memory_bytes_per_second(self) -> float:
+        return self.gpu.memory_bytes_per_second
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.gpu.memory_bytes
+
+    @property
+    def overhead_seconds(self) -> float:
+        return self.overhead.number
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """Every number of the machine with its source."""
+        count = Quantity("gpus", self.gpus, self.gpus_source)
+        return (count, *self.gpu.quantities, self.overhead, *self.node.quantities, *self.notes)
+
+    def arguments(self, gpus: int | None = None) -> dict[str, Argument]:
+        """What `topology` takes, as a machine file holds it: these are what what-if changes."""
+        return {
+            "gpus": self.gpus if gpus is None else gpus,
+            "bandwidth_bytes_per_second": self.node.nic_bandwidth,
+            "latency_seconds": self.node.nic_latency,
+        }
+
+    def topology(
+        self,
+        gpus: int,
+        *,
+        bandwidth: float | None = None,
+        latency: float | None = None,
+        gpu_bandwidth: float | None = None,
+        joined: bool | str = False,
+    ) -> Network:
+        """As many nodes as `gpus` GPUs need, the last one perhaps not full, wired as the machine's are.
+
+        Parameters
+        ----------
+        bandwidth, latency : of the cable from a NIC to the network, by default the machine's [B/s, s]; the cables
+            between switches change by the same factor
+        gpu_bandwidth : from one GPU to the others of its node together [B/s]
+        joined : true for one NIC a node, of the bandwidth of all of them together
+
+        Raises
+        ------
+        InputError : fewer than one GPU, a cable that cannot be
+        """
+        check_counts(self.name, gpus=gpus)
+        rates = self.node.nic_bandwidth if bandwidth is None else bandwidth
+        delays = self.node.nic_latency if latency is None else latency
+        check_cable(self.name, rates, delays)
+        check_cable(self.name, 1.0 if gpu_bandwidth is None else gpu_bandwidth, 0.0, prefix="gpu_")
+        together = is_true(self.name, "joined", joined)
+        kind = self.node.with_rates(rates, delays, gpu_bandwidth)
+        kind = kind.joined() if together else kind
+        least = -(-gpus // kind.gpus)
+        unit = min(self.unit, least)
+        site = Site(kind, -(-least // unit) * unit, unit, delays / self.node.nic_latency)
+        arguments = self._changed(gpus, bandwidth=rates, latency=delays, gpu_bandwidth=gpu_bandwidth)
+        if together:
+            arguments["joined"] = "true"
+        return cluster_of(
+            kind,
+            site.nodes,
+            self.wiring(site),
+            arguments=arguments,
+            gpus=gpus,
+            nodes_per_rail=unit,
+            family=self.name,
+        )
+
+    def _changed(self, gpus: int, **rates: float | None) -> dict[str, Argument]:
+        """The arguments that make a network other than the machine's own."""
+        own = {"bandwidth": self.node.nic_bandwidth, "latency": self.node.nic_latency, "gpu_bandwidth": None}
+        changed = {name: rate for name, rate in rates.items() if rate is not None and rate != own[name]}
+        return {"gpus": gpus, **changed}
+
+
+OVERHEAD = Quantity(
+    "overhead_seconds",
+    5e-6,
+    "assumption: order of magnitude of issuing one GPU kernel; not measured, calibrate to replace it",
+)

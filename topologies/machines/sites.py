@@ -1,0 +1,99 @@
+"""Machines of computing centres whose networks are trees: Summit, Longhorn, Jean Zay, ABCI."""
+
+from topologies.machines.named_machine import OVERHEAD, NamedMachine
+from topologies.machines.wirings import (
+    ONE_SWITCH,
+    SPRAYED,
+    SWITCH_IB2_LATENCY,
+    one_switch,
+    sprayed_tree,
+)
+from topologies.nodes.meshed import ABCI_V, IDRIS_V100, JEAN_ZAY_V100
+from topologies.nodes.power9 import LONGHORN, OLCF, SUMMIT
+from topologies.nodes.switched import ABCI_A, IDRIS_A100, JEAN_ZAY_A100
+from topologies.quantity import Quantity
+
+ABCI = 'AIST, "ABCI 2.0 User Guide", docs.abci.ai, System Overview'
+
+SUMMIT_MACHINE = NamedMachine(
+    name="summit",
+    summary="OLCF Summit: 6 V100 (16 GB) in two triples joined by NVLink2, 2 EDR NICs, fat tree",
+    gpus=27648,
+    gpus_source='TOP500 list, June 2018, "Summit": 4,608 nodes of 6 V100',
+    node=SUMMIT,
+    wiring=sprayed_tree((18,), SWITCH_IB2_LATENCY.number),
+    overhead=OVERHEAD,
+    notes=(
+        Quantity("nodes_per_leaf", 18, "Vazhkudai et al., SC18 (see the X bus): 18 nodes a cabinet"),
+        SWITCH_IB2_LATENCY,
+        Quantity(
+            "network",
+            "fat tree",
+            f"{OLCF}: three levels, non-blocking, the first in each cabinet; simplification: a cabinet's switches are "
+            f"one, the upper two levels are one, and {SPRAYED}",
+        ),
+    ),
+)
+
+LONGHORN_MACHINE = NamedMachine(
+    name="longhorn",
+    summary="TACC Longhorn: 4 V100 (16 GB) in two pairs joined by NVLink2, one EDR NIC",
+    gpus=448,
+    gpus_source='TACC, "Frontera" system page, tacc.utexas.edu: its POWER9 subsystem of 448 V100; nodes with 32 GB are '
+    "modelled with 16 GB",
+    node=LONGHORN,
+    wiring=one_switch,
+    overhead=OVERHEAD,
+    notes=(ONE_SWITCH,),
+)
+
+JEAN_ZAY_V100_MACHINE = NamedMachine(
+    name="jean-zay-v100",
+    summary="IDRIS Jean Zay, gpu_p13: 4 V100 (32 GB) joined by NVLink2, 4 Omni-Path NICs",
+    gpus=1584,
+    gpus_source=f"{IDRIS_V100}: 396 nodes of 4 V100; those with 16 GB are counted, not modelled",
+    node=JEAN_ZAY_V100,
+    wiring=one_switch,
+    overhead=OVERHEAD,
+    notes=(ONE_SWITCH,),
+)
+
+JEAN_ZAY_A100_MACHINE = NamedMachine(
+    name="jean-zay-a100",
+    summary="IDRIS Jean Zay, gpu_p5: 8 A100 (80 GB) on NVSwitches, 4 Omni-Path NICs",
+    gpus=416,
+    gpus_source=f"{IDRIS_A100}: 52 nodes of 8 A100",
+    node=JEAN_ZAY_A100,
+    wiring=one_switch,
+    overhead=OVERHEAD,
+    notes=(ONE_SWITCH,),
+)
+
+ABCI_V100 = NamedMachine(
+    name="abci-v100",
+    summary="ABCI 2.0, Compute Nodes (V): 4 V100 (16 GB) joined by NVLink2, 2 EDR NICs",
+    gpus=4352,
+    gpus_source=f"{ABCI}: 1,088 nodes of 4 V100",
+    node=ABCI_V,
+    wiring=sprayed_tree((34,), SWITCH_IB2_LATENCY.number, (3.0,)),
+    overhead=OVERHEAD,
+    notes=(
+        Quantity("nodes_per_leaf", 34, f"{ABCI}: 34 nodes a rack; simplification: a rack's switches are one"),
+        Quantity("oversubscription", 3, f"{ABCI}: full bisection inside a rack, a third of it between racks"),
+        SWITCH_IB2_LATENCY,
+        Quantity("network", "fat tree", f"simplification: {SPRAYED}"),
+    ),
+)
+
+ABCI_A100 = NamedMachine(
+    name="abci-a100",
+    summary="ABCI 2.0, Compute Nodes (A): 8 A100 (40 GB) on NVSwitches, 4 HDR NICs",
+    gpus=960,
+    gpus_source=f"{ABCI}: 120 nodes of 8 A100",
+    node=ABCI_A,
+    wiring=one_switch,
+    overhead=OVERHEAD,
+    notes=(Quantity("network", "one switch", f"{ABCI}: full bisection; simplification: one switch"),),
+)
+
+SITES = (SUMMIT_MACHINE, LONGHORN_MACHINE, JEAN_ZAY_V100_MACHINE, JEAN_ZAY_A100_MACHINE, ABCI_V100, ABCI_A100)

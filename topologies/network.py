@@ -1,0 +1,369 @@
+"""A topology as arrays: nodes `kind:index`, and links, each one direction of a cable.
+
+A cluster of 131,072 GPUs has half a million links, so nodes and links are
+numbers and what is known of them stands in arrays; names are made when asked
+for.  Nodes of one kind are consecutive.  `leaf:3>spine:1` is a link,
+`leaf:3-spine:1` both directions, and the j-th parallel one, from j = 1, has
+`#j` at the end.
+
+    nodes   host:0 host:1 | leaf:0      kinds  {"host": (0, 2), "leaf": (2, 1)}
+    links   host:0>leaf:0  leaf:0>host:0  host:1>leaf:0  leaf:0>host:1
+
+`graph()` is the same as a networkx graph, for those who want to look at it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.errors import InputError
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from topologies.ways import Ways
+
+NUMBER = re.compile("0|[1-9][0-9]{0,17}")
+Argument = int | float | str
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of a cable: bandwidth [B/s], latency [s]."""
+
+    source: str
+    target: str
+    index: int
+    bandwidth: float
+    latency: float
+
+    @property
+    def name(self) -> str:
+        return link_name(self.source, self.target, self.index)
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Nodes, links and compute places.
+
+    Parameters
+    ----------
+    name : of the topology, for people
+    family, arguments : what built it
+    kinds : first node and number of nodes of each kind
+    indices : of each node within its kind, where they are not 0, 1, …
+    per_node : compute places that share a node, in order: place i is in node i // per_node
+    sources, targets : node numbers of each link [links]
+    bandwidths : of each link [B/s]; 0 where it has failed
+    latencies : of each link [s]
+    places : kind and number of the compute places: place i is the node `kind:i`
+    cores : of each host [hosts]; empty where GPUs compute
+    ways : the shortest ways between places, where the family's structure gives them; else they are searched
+    """
+
+    name: str
+    family: str
+    arguments: Mapping[str, Argument]
+    kinds: Mapping[str, tuple[int, int]]
+    sources: Ints
+    targets: Ints
+    bandwidths: Floats
+    latencies: Floats
+    places: tuple[str, int]
+    cores: Ints
+    ways: "Ways | None" = None
+    indices: Ints | None = field(default=None, repr=False)
+    per_node: int = 1
+
+    @property
+    def node_count(self) -> int:
+        return sum(count for _, count in self.kinds.values())
+
+    @property
+    def link_count(self) -> int:
+        return len(self.sources)
+
+    @property
+    def place_count(self) -> int:
+        return self.places[1]
+
+    def place_nodes(self) -> Ints:
+        """Node number of each compute place."""
+        kind, count = self.places
+        if self.indices is None:
+            return self.kinds[kind][0] + np.arange(count)
+        return np.array([self.node_number(f"{kind}:{index}") for index in range(count)], dtype=np.int64)
+
+    # Names
+
+    def node_name(self, node: int) -> str:
+        for kind, (first, count) in self.kinds.items():
+            if first <= node < first + count:
+                return f"{kind}:{node - first if self.indices is None else int(self.indices[node])}"
+        raise IndexError(node)
+
+    def node_number(self, name: str) -> int:
+        """Number of the node of this name, -1 where there is none."""
+        kind, _, text = name.partition(":")
+        if kind not in self.kinds or not _is_number(text):
+            return -1
+        (first, count), index = self.kinds[kind], int(text)
+        if self.indices is None:
+            return first + index if index < count else -1
+        found = np.flatnonzero(self.indices[first : first + count] == index)
+        return first + int(found[0]) if len(found) else -1
+
+    def link(self, number: int) -> Link:
+        return Link(
+            self.node_name(int(self.sources[number])),
+            self.node_name(int(self.targets[number])),
+            int(self._parallel_indices(np.array([number]))[0]),
+            float(self.bandwidths[number]),
+            float(self.latencies[number]),
+        )
+
+    def link_names(self, numbers: "Ints | Sequence[int]") -> list[str]:
+        """Names of these links, all at once: many cost little more than one.
+
+        >>> from topologies.star import star
+        >>> star(2, bandwidth=1e9, latency=1e-6).link_names([0, 3])
+        ['host:0>switch:0', 'switch:0>host:1']
+        """
+        chosen = np.asarray(numbers, dtype=np.int64)
+        ends = self.sources[chosen].tolist(), self.targets[chosen].tolist(), self._parallel_indices(chosen).tolist()
+        return [
+            link_name(self.node_name(source), self.node_name(target), index)
+            for source, target, index in zip(*ends, strict=True)
+        ]
+
+    def link_number(self, name: str) -> int:
+        """Number of the link of this name (one direction).
+
+        Raises
+        ------
+        InputError : no such link; the message lists those that leave the same node
+        """
+        way, mark, text = name.partition("#")
+        source, _, target = way.partition(">")
+        found = self._parallel(self.node_number(source), self.node_number(target))
+        if not mark and len(found):
+            return int(found[0])
+        if _is_number(text) and 0 < int(text) < len(found):
+            return int(found[int(text)])
+        raise InputError(f"link {name!r} is not in topology {self.name!r}: {self._choices(source)}")
+
+    def link_numbers(self, name: str) -> list[int]:
+        """The link `a>b`, or both directions of `a-b`.
+
+        Raises
+        ------
+        InputError : no such link
+        """
+        if ">" in name or "-" not in name:
+            return [self.link_number(name)]
+        way, mark, index = name.partition("#")
+        one, _, other = way.partition("-")
+        return [self.link_number(f"{one}>{other}{mark}{index}"), self.link_number(f"{other}>{one}{mark}{index}")]
+
+    def _parallel_indices(self, numbers: Ints) -> Ints:
+        """Of each of these links, its index among those from the same node to the same other."""
+        pairs = self.sources * self.node_count + self.targets
+        alike = np.flatnonzero(np.isin(pairs, pairs[numbers]))
+        order = alike[np.argsort(pairs[alike], kind="stable")]
+        begins = np.diff(pairs[order], prepend=-1) != 0
+        place = np.arange(len(order))
+        index = np.zeros(self.link_count, dtype=np.int64)
+        index[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
+        return index[numbers]
+
+    def _parallel(self, source: int, target: int) -> Ints:
+        """Numbers of all links from one node to another."""
+        return np.flatnonzero((self.sources == source) & (self.targets == target))
+
+    def _choices(self, source: str) -> str:
+        node = self.node_number(source)
+        if node < 0:
+            return f"there is no node {source!r}; a link is written leaf:3>spine:1"
+        found = self.link_names(np.flatnonzero(self.sources == node)[:9])
+        return f"{source} has " + (", ".join(found[:8]) + (", …" if len(found) > 8 else "") if found else "no links")
+
+    # Other forms
+
+    def with_bandwidths(self, bandwidths: Floats) -> "Network":
+        """The same network with other bandwidths, 0 for a link that has failed."""
+        return replace(self, bandwidths=bandwidths)
+
+    @property
+    def failed(self) -> NDArray[np.bool_]:
+        """Which links have failed [links]."""
+        failed: NDArray[np.bool_] = self.bandwidths == 0
+        return failed
+
+    def graph(self) -> "nx.MultiDiGraph":
+        """The networkx graph; nodes carry `kind`, hosts `cores`, edges `bandwidth` and `latency`."""
+        import networkx as nx
+
+        net = nx.MultiDiGraph(
+            name=self.name, family=self.family, arguments=dict(self.arguments), places=list(self.places)
+        )
+        names = [self.node_name(node) for node in range(self.node_count)]
+        for node, name in enumerate(names):
+            net.add_node(name, kind=name.partition(":")[0])
+            if self.places[0] == "host" and name.startswith("host:"):
+                net.nodes[name]["cores"] = int(self.cores[node - self.kinds["host"][0]])
+        net.add_edges_from(
+            (names[s], names[t], {"bandwidth": b, "latency": seconds})
+            for s, t, b, seconds in zip(
+                self.sources.tolist(),
+                self.targets.tolist(),
+                self.bandwidths.tolist(),
+                self.latencies.tolist(),
+                strict=True,
+            )
+        )
+        return net
+
+
+class Builder:
+    """Collects the nodes and cables of a network; what it gives back are their numbers.
+
+    >>> builder = Builder("star", {"hosts": 2})
+    >>> hosts, switch = builder.nodes("host", 2), builder.nodes("switch", 1)
+    >>> up = builder.cables(hosts, switch, bandwidth=1e9, latency=1e-6)
+    >>> net = builder.network(("host", 2))
+    >>> [net.link(int(number)).name for number in (up[1], reverse(up)[1])]
+    ['host:1>switch:0', 'switch:0>host:1']
+    """
+
+    def __init__(self, family: str, arguments: Mapping[str, Argument | None]) -> None:
+        self.family = family
+        self.arguments = {name: value for name, value in arguments.items() if value is not None}
+        self._kinds: dict[str, tuple[int, int]] = {}
+        self._nodes = 0
+        self._links = 0
+        self._cables: list[tuple[Ints, Ints, Floats, Floats]] = []
+
+    def nodes(self, kind: str, count: int) -> Ints:
+        """Numbers of `count` new nodes kind:0, kind:1, …; each kind is made once."""
+        assert kind not in self._kinds, kind
+        self._kinds[kind] = (self._nodes, count)
+        self._nodes += count
+        return np.arange(self._nodes - count, self._nodes)
+
+    def cables(self, one: Ints, other: Ints, *, bandwidth: float | Floats, latency: float | Floats) -> Ints:
+        """Numbers of the links one>other of new cables; `reverse` of a number is the other direction.
+
+        The arguments are broadcast against each other.
+        """
+        ones, others, rates, delays = np.broadcast_arrays(one, other, bandwidth, latency)
+        ones, others = ones.ravel().astype(np.int64), others.ravel().astype(np.int64)
+        self._cables.append((ones, others, rates.ravel().astype(np.float64), delays.ravel().astype(np.float64)))
+        first = self._links
+        self._links += 2 * len(ones)
+        return first + 2 * np.arange(len(ones))
+
+    def network(
+        self,
+        places: tuple[str, int],
+        ways: "Ways | None" = None,
+        *,
+        cores: int | Sequence[int] = 1,
+        name: str | None = None,
+        per_node: int = 1,
+    ) -> Network:
+        """The network of all nodes and cables so far."""
+        text = ",".join(f"{key}={value}" for key, value in self.arguments.items())
+        hosts = self._kinds["host"][1] if places[0] == "host" else 0
+        return Network(
+            name=name or (f"{self.family}:{text}" if text else self.family),
+            family=self.family,
+            arguments=self.arguments,
+            kinds=self._kinds,
+            sources=self._interleaved(0, 1, np.int64),
+            targets=self._interleaved(1, 0, np.int64),
+            bandwidths=self._interleaved(2, 2, np.float64),
+            latencies=self._interleaved(3, 3, np.float64),
+            places=places,
+            cores=np.broadcast_to(np.asarray(cores, dtype=np.int64), (hosts,)),
+            ways=ways,
+            per_node=per_node,
+        )
+
+    def _interleaved(self, forward: int, backward: int, dtype: type) -> NDArray:  # type: ignore[type-arg]
+        """A column of all links: of each cable the one direction, then the other."""
+        column: NDArray = np.empty(self._links, dtype=dtype)  # type: ignore[type-arg]
+        if self._cables:
+            column[0::2] = np.concatenate([cables[forward] for cables in self._cables])
+            column[1::2] = np.concatenate([cables[backward] for cables in self._cables])
+        return column
+
+
+def reverse(links: Ints) -> Ints:
+    """The other directions of links that a builder has made; -1 stays -1."""
+    return np.where(links < 0, links, links ^ 1)
+
+
+def _is_number(text: str) -> bool:
+    """Whether the text is a number as names have it: 0, 1, 2, … without leading zeros."""
+    return NUMBER.fullmatch(text) is not None
+
+
+def link_name(source: str, target: str, index: int = 0) -> str:
+    """Name of the `index`-th parallel link from one node to another.
+
+    >>> link_name("leaf:3", "spine:1"), link_name("leaf:3", "spine:1", 2)
+    ('leaf:3>spine:1', 'leaf:3>spine:1#2')
+    """
+    return f"{source}>{target}#{index}" if index else f"{source}>{target}"
+
+
+def check_counts(family: str, **counts: int) -> None:
+    """Refuses a count below one, or above all that could be meant.
+
+    Raises
+    ------
+    InputError : naming the family, the count and its value
+    """
+    for name, count in counts.items():
+        if count < 1:
+            raise InputError(f"{family}: {name}={count} must be a whole number from 1")
+        if count > MOST_COUNTED:
+            raise InputError(f"{family}: {name}={count} must be a whole number from 1 to {MOST_COUNTED}")
+
+
+def check_cable(family: str, bandwidth: float, latency: float, *, prefix: str = "") -> None:
+    """Refuses a cable that cannot be: bandwidth [B/s] finite and above 0, latency [s] finite and from 0.
+
+    Raises
+    ------
+    InputError : naming the family, the quantity (with `prefix`) and its value
+    """
+    if not (isfinite(bandwidth) and bandwidth > 0):
+        raise InputError(f"{family}: {prefix}bandwidth={bandwidth} must be a finite number of B/s above 0")
+    if not (isfinite(latency) and latency >= 0):
+        raise InputError(f"{family}: {prefix}latency={latency} must be a finite number of seconds from 0")
+
+
+MOST_COUNTED = 1 << 60
+MOST_NODES = 1 << 24
+
+
+def check_size(family: str, nodes: int, links: int) -> None:
+    """Refuses, before anything is built, a network that would not fit in the memory of a laptop.
+
+    Raises
+    ------
+    InputError : naming both numbers and what is accepted
+    """
+    if nodes > MOST_NODES or links > 4 * MOST_NODES:
+        raise InputError(
+            f"{family}: {nodes} nodes and {links} links are too many; "
+            f"at most {MOST_NODES} and {4 * MOST_NODES} are built"
+        )

@@ -1,0 +1,103 @@
+"""Ways: the shortest ways between endpoints that a topology's structure gives, without a search.
+
+A family numbers the shortest ways of each pair 0 … count - 1.  Which of them a
+flow takes is the business of `routing.py`; a family only says how many there
+are, which one deterministic routing takes, and what links each consists of.
+All of it works on arrays, pair by pair; endpoints are numbered from 0 in the
+order in which they were attached.
+
+What a family may know besides: how an equal split over all ways of a pair
+falls on links (`Spreading`), without listing them; and ways that are not the
+shortest (`Detours`): on a dragonfly by way of another group, on a torus by way
+of another router.  A detour is asked for by a negative number, so that ways
+composed of others hand it on like any other number.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topologies.network import Floats, Ints
+
+Flags = NDArray[np.bool_]
+COUNTABLE = 2**31
+"""Ways of a pair are told apart up to this number."""
+
+
+class Ways(Protocol):
+    """Shortest ways between endpoints; `sources`, `targets` and `chosen` have one entry a pair."""
+
+    def counts(self, sources: Ints, targets: Ints) -> Ints:
+        """How many shortest ways each pair has; 1 from an endpoint to itself."""
+        ...
+
+    def usual(self, sources: Ints, targets: Ints) -> Ints:
+        """The way that deterministic routing takes: D-mod-k on trees, dimension order on tori."""
+        ...
+
+    def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+        """Links of the chosen way of each pair, in order, -1 where there are fewer [pairs, hops]."""
+        ...
+
+
+@runtime_checkable
+class Spreading(Ways, Protocol):
+    """Ways whose equal split is known in closed form."""
+
+    def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
+        """Pair, link and share of each link that carries some of a pair's flow; shares of one link add up."""
+        ...
+
+
+@runtime_checkable
+class Detours(Protocol):
+    """Ways that also go round: `links` takes ~random, a negative number, for the detour drawn by `random`.
+
+    The same random number draws the same detour.  Pairs that have none, such as
+    two endpoints of one group, get a shortest way.
+    """
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether detours are by way of another group."""
+        ...
+
+    @property
+    def global_links(self) -> Ints:
+        """Links between groups, whose load adaptive routing watches."""
+        ...
+
+
+def detours(ways: Ways) -> Detours | None:
+    """The detours of these ways, or of those that they are composed of (their `fabric`), if there are any."""
+    while not isinstance(ways, Detours):
+        if not hasattr(ways, "fabric"):
+            return None
+        ways = ways.fabric
+    return ways
+
+
+class OneWay:
+    """Base of families with a single shortest way between any two endpoints."""
+
+    def counts(self, sources: Ints, targets: Ints) -> Ints:
+        return np.ones(len(sources), dtype=np.int64)
+
+    def usual(self, sources: Ints, targets: Ints) -> Ints:
+        return np.zeros(len(sources), dtype=np.int64)
+
+
+def side_by_side(*columns: Ints | None, absent: Sequence[Flags | None] = ()) -> Ints:
+    """Columns of links as a table [pairs, hops]; column j is -1 where `absent[j]`.
+
+    >>> side_by_side(np.array([4, 6]), np.array([9, 9]), absent=[None, np.array([True, False])])
+    array([[ 4, -1],
+           [ 6,  9]])
+    """
+    table = np.stack([column for column in columns if column is not None], axis=1).astype(np.int64)
+    for column, missing in enumerate(absent):
+        if missing is not None:
+            table[missing, column] = -1
+    return table

@@ -1,0 +1,122 @@
+"""XML as elements that know their line; nothing is fetched or expanded.
+
+A document type that names a file is usual in SimGrid's platforms and is passed
+over; an entity declared inside the document is refused.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from xml.parsers import expat
+
+from algorithms.errors import InputError
+
+DEEPEST = 64
+
+
+@dataclass(slots=True)
+class Element:
+    """One element, where it stands, and what is in it."""
+
+    tag: str
+    attributes: dict[str, str]
+    path: str
+    line: int
+    children: list["Element"] = field(default_factory=list)
+
+    def error(self, text: str) -> InputError:
+        """A fault of this element."""
+        return InputError(f"{self.path}, line {self.line}: {text}")
+
+    def needed(self, name: str) -> str:
+        """The value of an attribute that must be there."""
+        if name not in self.attributes:
+            raise self.error(f"<{self.tag}> lacks {name}")
+        return self.attributes[name]
+
+    def check_attributes(self, *accepted: str) -> None:
+        """Refuses attributes that are not accepted, by name."""
+        if unknown := [name for name in self.attributes if name not in accepted]:
+            raise self.error(
+                f"<{self.tag}> has {unknown[0]}={self.attributes[unknown[0]]!r}, which is not supported; "
+                f"accepted are {', '.join(accepted)}"
+            )
+
+    def quantity(self, name: str, units: dict[str, float], *, above: bool, default: str | None = None) -> float:
+        """The value of an attribute such as `50us`, in the base unit.
+
+        >>> Element("link", {"latency": "50us"}, "net.xml", 3).quantity("latency", SECONDS, above=False)
+        5e-05
+        """
+        text = self.attributes.get(name, default) if default is not None else self.needed(name)
+        match = re.fullmatch(r"\s*([0-9.]{1,40}(?:[eE][-+]?[0-9]{1,3})?)\s*([A-Za-z]*)\s*", text or "")
+        try:
+            value = float(Fraction(match[1]) * Fraction(str(units[match[2]]))) if match else float("nan")
+        except (KeyError, ValueError, OverflowError):
+            value = float("nan")
+        if not (0 <= value < 1e300) or (above and value == 0):
+            known = ", ".join(unit for unit in units if unit)
+            raise self.error(
+                f"<{self.tag}> has {name}={text!r}; it must be a number {'above' if above else 'from'} 0 with a unit, "
+                f"one of {known}"
+            )
+        return value
+
+
+def _scaled(base: str, prefixes: dict[str, float]) -> dict[str, float]:
+    return {prefix + base: factor for prefix, factor in prefixes.items()}
+
+
+DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+BYTES_PER_SECOND = {
+    "": 1.0,
+    **_scaled("Bps", DECIMAL | BINARY),
+    **{unit: factor / 8 for unit, factor in _scaled("bps", DECIMAL | BINARY).items()},
+}
+SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12, "m": 60.0, "h": 3600.0}
+
+
+def elements(text: str, path: str) -> Element:
+    r"""The outermost element of a document.
+
+    >>> elements("<a>\n<b c='1'/></a>", "net.xml").children[0].line
+    2
+
+    Raises
+    ------
+    InputError : not XML (with the line), entities, too deep
+    """
+    root = Element("", {}, path, 0)
+    open_elements = [root]
+    parser = expat.ParserCreate()
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        element = Element(tag, attributes, path, parser.CurrentLineNumber)
+        if len(open_elements) > DEEPEST:
+            raise element.error(f"<{tag}> is nested more than {DEEPEST} deep")
+        open_elements[-1].children.append(element)
+        open_elements.append(element)
+
+    def end(_tag: str) -> None:
+        open_elements.pop()
+
+    def entity(name: str, *_: object) -> None:
+        raise InputError(f"{path}, line {parser.CurrentLineNumber}: entity {name!r} is declared; entities are refused")
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, entity
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise InputError(f"{path}, line {error.lineno}: is not XML: {reason}") from None
+    return root.children[0]
+
+
+def whole_numbers(element: Element, text: str, name: str) -> Iterator[int]:
+    """Whole numbers of a list such as `4,4`."""
+    for word in text.split(","):
+        if not (word.strip().isascii() and word.strip().isdigit() and len(word.strip()) < 10):
+            raise element.error(f"<{element.tag}> has {name}={text!r}; {word.strip()!r} is not a whole number")
+        yield int(word)
