@@ -15,6 +15,7 @@ PACKAGES = (
     "numpy",
     "mpi4py",
     "networkx",
+    "numba",
     "simpy",
     "msgspec",
     "threadpoolctl",
