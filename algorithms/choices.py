@@ -1,60 +1,26 @@
-"""Which algorithm carries out each kind of collective, and who: our own steps or the library.
+"""Who carries out the collectives, and by which algorithms.
 
-`own:ring` and its like name a set, one algorithm for each kind; `auto` is
+`own:ring` and its like name a set of our own algorithms, one for each kind;
+`nccl` names NCCL's model of itself, which predicts and cannot be run; `auto` is
 resolved to names before anything runs.
 """
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast, get_args
 
-from algorithms.collectives import (
-    Lowered,
-    Name,
-    all_gather,
-    all_reduce,
-    all_to_all,
-    barrier,
-    broadcast,
-    reduce,
-    reduce_scatter,
-)
+import numpy as np
+
 from algorithms.errors import InputError
+from algorithms.grid import AXES, Axis, Grid
+from algorithms.lowered import Name
+from algorithms.lowering import CHUNK_BYTES, MOST_CHUNKS, SETS, chunks, lower
+from algorithms.nccl.tables import ALGORITHMS, PROTOCOLS, Algorithm, Protocol
 from algorithms.ops import CollectiveKind
 
-Carriage = Literal["own", "library"]
+__all__ = ["CHUNK_BYTES", "MOST_CHUNKS", "SETS", "Choices", "chunks", "lower", "parse_choices", "placed"]
 
-SETS: dict[str, dict[CollectiveKind, Name]] = {
-    "ring": {
-        "all_gather": "ring",
-        "reduce_scatter": "ring",
-        "all_reduce": "ring",
-        "broadcast": "pipelined",
-        "reduce": "pipelined",
-        "all_to_all": "pairwise",
-        "barrier": "dissemination",
-    },
-    "doubling": {
-        "all_gather": "doubling",
-        "reduce_scatter": "halving",
-        "all_reduce": "doubling",
-        "broadcast": "binomial",
-        "reduce": "binomial",
-        "all_to_all": "pairwise",
-        "barrier": "dissemination",
-    },
-    "halving_doubling": {
-        "all_gather": "doubling",
-        "reduce_scatter": "halving",
-        "all_reduce": "halving_doubling",
-        "broadcast": "binomial",
-        "reduce": "binomial",
-        "all_to_all": "pairwise",
-        "barrier": "dissemination",
-    },
-}
-CHUNK_BYTES = 1 << 20
-"""Size of the pieces of a pipelined broadcast or reduce [B]."""
-MOST_CHUNKS = 64
+Carriage = Literal["own", "library", "nccl"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +31,73 @@ class Choices:
     'ring'
     >>> str(parse_choices("own"))
     'own:ring'
+
+    Parameters
+    ----------
+    set_name : the set of our own algorithms
+    nccl_algorithm, nccl_protocol : what NCCL is held to; None where it chooses by size
+    per_node : by axis, how many neighbours along it share a node, where there are several such nodes (`placed`)
     """
 
     carriage: Carriage = "own"
     set_name: str = "ring"
+    nccl_algorithm: Algorithm | None = None
+    nccl_protocol: Protocol | None = None
+    per_node: tuple[tuple[Axis, int], ...] = ()
 
     def algorithm(self, kind: CollectiveKind) -> Name:
         """The algorithm of our own, or the one that stands for the library's in a prediction."""
         return SETS[self.set_name][kind]
 
-    def label(self, kind: CollectiveKind) -> str:
-        """What a record calls it.
+    def sharing(self, axis: Axis) -> int:
+        """How many neighbours along the axis share a node; 1 where they do not do so regularly."""
+        return dict(self.per_node).get(axis, 1)
+
+    def label(self, kind: CollectiveKind, axis: Axis | None = None) -> str:
+        """What a record calls it; given the axis, also what a hierarchy comes to along it.
 
         >>> parse_choices("library").label("all_gather")
         'library (as ring)'
+        >>> parse_choices("own:hierarchical").label("all_gather", "z")
+        'hierarchical (as ring)'
         """
-        name = self.algorithm(kind)
-        return name if self.carriage == "own" else f"library (as {name})"
+        name: str = self.algorithm(kind)
+        if name == "hierarchical" and axis is not None:
+            sharing = self.sharing(axis)
+            name = f"hierarchical ({sharing} to a node)" if sharing > 1 else f"hierarchical (as {SETS['ring'][kind]})"
+        match self.carriage:
+            case "own":
+                return name
+            case "library":
+                return f"library (as {name})"
+            case "nccl":
+                held = [word for word in (self.nccl_algorithm, self.nccl_protocol) if word is not None]
+                return f"nccl ({', '.join(held)})" if held else "nccl"
+
+    def check_runnable(self) -> None:
+        """Refuse what only predicts.
+
+        Raises
+        ------
+        InputError : NCCL's model
+        """
+        if self.carriage == "nccl":
+            raise InputError(
+                f"collectives '{self}': NCCL's model predicts and cannot be run; accepted are library, {_own_sets()}"
+            )
 
     def __str__(self) -> str:
-        return "library" if self.carriage == "library" else f"own:{self.set_name}"
+        match self.carriage:
+            case "own":
+                return f"own:{self.set_name}"
+            case "library":
+                return "library"
+            case "nccl":
+                return ":".join(word for word in ("nccl", self.nccl_algorithm, self.nccl_protocol) if word is not None)
 
 
 def parse_choices(text: str) -> Choices:
-    """`own`, `own:NAME`, `library` or `auto`.
+    """`own`, `own:NAME`, `library`, `auto`, `nccl`, `nccl:ALGORITHM` or `nccl:ALGORITHM:PROTOCOL`.
 
     `auto` without a calibrated machine is `own:ring`, the least bytes for any group.
 
@@ -96,44 +105,64 @@ def parse_choices(text: str) -> Choices:
     ------
     InputError : another word
     """
-    word, _, name = text.partition(":")
+    word, *names = text.split(":")
     if text in ("own", "auto"):
         return Choices()
     if text == "library":
         return Choices("library")
-    if word == "own" and name in SETS:
-        return Choices("own", name)
-    raise InputError(
-        f"collectives {text!r}: accepted are own, library, auto, {', '.join(f'own:{key}' for key in SETS)}"
-    )
+    if word == "own" and len(names) == 1 and names[0] in SETS:
+        return Choices("own", names[0])
+    if word == "nccl" and len(names) <= len(("ALGORITHM", "PROTOCOL")):
+        algorithm, protocol = (*names, None, None)[:2]
+        if (algorithm is None or algorithm in ALGORITHMS) and (
+            protocol is None or protocol in ALGORITHMS[cast(Algorithm, algorithm)]
+        ):
+            return Choices("nccl", nccl_algorithm=cast(Algorithm, algorithm), nccl_protocol=cast(Protocol, protocol))
+    raise InputError(f"collectives {text!r}: accepted are own, library, auto, {_own_sets()}, {_nccl_words()}")
 
 
-def lower(kind: CollectiveKind, algorithm: Name, members: int, *, root: int = 0, size_bytes: int = 0) -> Lowered:
-    """The collective as steps; a pipelined one in chunks that suit `size_bytes`, its whole buffer [B]."""
-    match kind:
-        case "all_gather":
-            return all_gather(members, algorithm)
-        case "reduce_scatter":
-            return reduce_scatter(members, algorithm)
-        case "all_reduce":
-            return all_reduce(members, algorithm)
-        case "broadcast":
-            return broadcast(members, algorithm, root, chunks(members, size_bytes))
-        case "reduce":
-            return reduce(members, algorithm, root, chunks(members, size_bytes))
-        case "all_to_all":
-            return all_to_all(members, algorithm)
-        case "barrier":
-            return barrier(members, algorithm)
+def _own_sets() -> str:
+    return ", ".join(f"own:{key}" for key in SETS)
 
 
-def chunks(members: int, size_bytes: int) -> int:
-    """Pieces in which a pipelined buffer goes down the chain; one where the chain is a single hop.
+def _nccl_words() -> str:
+    """NCCL's words for a message: which algorithm takes which protocols.
 
-    >>> chunks(4, 10 << 20), chunks(2, 10 << 20)
-    (10, 1)
+    >>> _nccl_words()
+    'nccl, nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
     """
-    return 1 if members <= 2 else max(1, min(MOST_CHUNKS, size_bytes // CHUNK_BYTES))
+    by_protocols: dict[tuple[Protocol, ...], list[str]] = {}
+    for algorithm, protocols in ALGORITHMS.items():
+        by_protocols.setdefault(protocols, []).append(algorithm)
+    return "nccl, " + ", ".join(f"nccl:{'|'.join(names)}[:{'|'.join(ps)}]" for ps, names in by_protocols.items())
 
 
-assert all(set(names) == set(get_args(CollectiveKind)) for names in SETS.values())
+def placed(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choices:
+    """The choices, knowing how the groups of a grid lie on the nodes of a machine.
+
+    >>> placed(parse_choices("own:hierarchical"), Grid(z=2, x=4), [0, 0, 1, 1, 2, 2, 3, 3]).per_node
+    (('x', 2),)
+
+    Parameters
+    ----------
+    nodes : the node of each rank
+    """
+    node = np.asarray(nodes)
+    per_node = [(axis, sharing) for axis in AXES if (sharing := _sharing(grid, axis, node)) > 1]
+    return replace(choices, per_node=tuple(per_node))
+
+
+def _sharing(grid: Grid, axis: Axis, node: np.ndarray) -> int:
+    """How many neighbours along an axis share a node, in every group alike and on several nodes; else 1."""
+    length, stride = grid.length(axis), grid.stride(axis)
+    groups = np.moveaxis(node.reshape(-1, length, stride), 1, 2).reshape(-1, length)
+    sharing = int(np.argmax(groups[0] != groups[0, 0])) if length > 1 else 1
+    if sharing <= 1 or length % sharing:
+        return 1
+    blocks = groups.reshape(len(groups), length // sharing, sharing)
+    together = (blocks == blocks[:, :, :1]).all()
+    apart = (np.diff(np.sort(blocks[:, :, 0], axis=1), axis=1) != 0).all()
+    return sharing if together and apart else 1
+
+
+assert set(get_args(Protocol)) == set(PROTOCOLS)

@@ -8,9 +8,10 @@ which step.  Together they give every byte, for one rank at a time.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from algorithms.choices import Choices, lower
-from algorithms.collectives import Lowered, Run, Step
+from algorithms.choices import Choices
 from algorithms.errors import InputError
+from algorithms.lowered import Lowered
+from algorithms.lowering import lower
 from algorithms.ops import (
     AllGather,
     AllReduce,
@@ -30,6 +31,7 @@ from algorithms.ops import (
 )
 from algorithms.parts import Place, boundaries, number
 from algorithms.schedule import Schedule
+from algorithms.steps import Run, Step
 from algorithms.tensors import Block, Tensor
 
 
@@ -97,14 +99,20 @@ class Traffic:
 
 
 def ranges(run: Run | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Ranges of elements of a run of pieces: one, or two where it goes around the end; empty ones left out.
+    """Ranges of elements of a run of pieces: one, two where it goes around the end, one for each piece where they
+    lie apart; empty ones are left out.
 
     >>> ranges(Run(2, 2), (0, 4, 8, 9))
     ((8, 9), (0, 4))
+    >>> ranges(Run(1, 2, every=2), (0, 4, 8, 9, 11))
+    ((4, 8), (9, 11))
     """
     if run is None:
         return ()
     pieces = len(edges) - 1
+    if run.every > 1:
+        apart = ((run.first + j * run.every) % pieces for j in range(run.count))
+        return tuple((edges[i], edges[i + 1]) for i in apart if edges[i + 1] > edges[i])
     end = run.first + run.count
     spans = [(edges[run.first], edges[min(end, pieces)])]
     if end > pieces:
@@ -138,7 +146,8 @@ def traffic(op: CommunicationOp, schedule: Schedule, place: Place, choices: Choi
 
 def _lowered(op: Collective, choices: Choices, members: int, root: int, size_bytes: int) -> Lowered:
     name = collective_kind(op)
-    return lower(name, choices.algorithm(name), members, root=root, size_bytes=size_bytes)
+    algorithm, per_node = choices.algorithm(name), choices.sharing(op.axis)
+    return lower(name, algorithm, members, root=root, size_bytes=size_bytes, per_node=per_node)
 
 
 def _item_bytes(op: CommunicationOp, schedule: Schedule) -> int:

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from algorithms.catalogue import matmul_schedule
 from algorithms.choices import SETS, Choices
-from algorithms.collectives import Run
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.matmul import Matmul
 from algorithms.ops import AllGather, AllReduce, AllToAll, Communication, Receive, Send
 from algorithms.parts import Part
 from algorithms.schedule import Role, Schedule, declare, walk
+from algorithms.steps import Run
 from algorithms.tensors import Block, Tensor
 from algorithms.traffic import piece_of, ranges, shared_rectangle, traffic
 from algorithms.volumes import bytes_sent

@@ -1,0 +1,152 @@
+"""NCCL's tuning constants, as its sources print them, in SI units.
+
+Source: NVIDIA, NCCL 2.28 and later, src/graph/tuning.cc (from 2.30 on
+src/tuning/cost_model.cc): `ncclTunerConstantsDefaults`, `nvlsEfficiency`,
+`treeCorrectionFactor`; src/include/device.h and comm.h: threads, steps and
+buffers; src/graph/topo.h: NVLink bandwidths; src/graph/search.cc: speeds of
+channels.  They are measured by NVIDIA on its machines, not by us.
+"""
+
+from typing import Final, Literal, get_args
+
+Algorithm = Literal["ring", "tree", "nvls", "nvls_tree", "pat"]
+Protocol = Literal["LL", "LL128", "Simple"]
+Hardware = Literal["nvlink", "pci", "net"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell"]
+Cpu = Literal["intel", "amd", "other"]
+Triple = tuple[float, float, float]
+"""Values for LL, LL128 and Simple, or for one node, two nodes and more."""
+
+US = 1e-6
+GB = 1e9
+PROTOCOLS: Final[tuple[Protocol, ...]] = get_args(Protocol)
+GENERATIONS: Final[tuple[Generation, ...]] = get_args(Generation)
+ALGORITHMS: Final[dict[Algorithm, tuple[Protocol, ...]]] = {
+    "ring": ("LL", "LL128", "Simple"),
+    "tree": ("LL", "LL128", "Simple"),
+    "nvls": ("Simple",),
+    "nvls_tree": ("Simple",),
+    "pat": ("Simple",),
+}
+"""The protocols that each algorithm is there for."""
+
+BASE_LATENCY: Final[dict[Algorithm, Triple]] = {
+    "tree": (6.8, 14.0, 8.4),
+    "ring": (6.6, 14.0, 8.4),
+    "nvls": (0, 0, 0),
+    "nvls_tree": (0, 0, 0),
+    "pat": (8.0, 8.0, 8.0),
+}
+"""What a collective takes before its first step, by protocol [us]."""
+
+STEP_LATENCY: Final[dict[Hardware, dict[Algorithm, Triple]]] = {
+    "nvlink": {
+        "tree": (0.6, 1.25, 4.0),
+        "ring": (0.6, 1.9, 3.4),
+        "nvls": (0, 0, 25),
+        "nvls_tree": (0, 0, 25),
+        "pat": (0, 0, 4.0),
+    },
+    "pci": {
+        "tree": (1.0, 1.9, 4.0),
+        "ring": (1.0, 2.5, 5.7),
+        "nvls": (0, 0, 0),
+        "nvls_tree": (0, 0, 0),
+        "pat": (0, 0, 4.0),
+    },
+    "net": {
+        "tree": (5.0, 8.5, 14),
+        "ring": (2.7, 4.0, 14.0),
+        "nvls": (0, 0, 18),
+        "nvls_tree": (0, 0, 20.9),
+        "pat": (0, 0, 14),
+    },
+}
+"""One step over each kind of hardware, by protocol [us]."""
+
+LL_MOST: Final[dict[Generation, Triple]] = {
+    "volta": (39.0, 39.0, 20.4),
+    "ampere": (87.7, 22.5, 19.0),
+    "hopper": (141.0, 45.0, 35.0),
+    "blackwell": (282.0, 90.0, 70.0),
+}
+"""Most that LL carries in all, by nodes [GB/s]; on several nodes the host's CPU picks the row (Intel volta's, AMD
+ampere's)."""
+
+RING_LL128_MOST: Final[dict[Generation, Triple]] = {
+    "volta": (20.0, 20.0, 20.0),
+    "ampere": (20.0, 20.0, 20.0),
+    "hopper": (36.7, 36.7, 36.7),
+    "blackwell": (40.0, 40.0, 40.0),
+}
+"""Most that a channel of a ring carries by LL128, by nodes [GB/s]."""
+
+TREE_LL128_MOST: Final[dict[Generation, Triple]] = {
+    "volta": (20.0, 20.0, 20.0),
+    "ampere": (20.0, 20.0, 20.0),
+    "hopper": (36.7, 36.7, 29.0),
+    "blackwell": (55.6, 31.67, 20.0),
+}
+TREE_MOST: Final[dict[Generation, Triple]] = {
+    "volta": (26.5, 18.5, 10.0),
+    "ampere": (24.0, 23.6, 17.8),
+    "hopper": (38.7, 41.4, 36.0),
+    "blackwell": (70.0, 42.8, 24.0),
+}
+NVLS_TREE_MOST: Final[dict[Generation, Triple]] = {
+    "volta": (26.5, 18.5, 10.0),
+    "ampere": (24.0, 23.6, 17.8),
+    "hopper": (0.0, 57.7, 45.5),
+    "blackwell": (0.0, 96.0, 80.0),
+}
+"""Most that a channel of a tree carries, by LL128, at all, and with NVLS inside the nodes, by nodes [GB/s]."""
+
+NVLS_EFFICIENCY: Final[dict[Generation, float]] = {"volta": 0.0, "ampere": 0.0, "hopper": 0.85, "blackwell": 0.74}
+RING_EFFICIENCY: Final[dict[Protocol, float]] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
+"""Data in what a protocol puts on the wire: LL sends a flag with every 4 bytes, LL128 one with every 120."""
+
+TREE_EFFICIENCY = 0.92
+TREE_LL = 1 / 3.8
+TREE_LL128 = {"one node": 7 / 9, "several": 120 / 128}
+PAT_EFFICIENCY = 0.75
+TREE_CORRECTION: Final[dict[Protocol, tuple[float, ...]]] = {
+    "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
+    "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, *[0.6] * 6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1),
+    "Simple": (*[0.9] * 7, 0.8, 0.7, 0.6, 0.6, *[0.5] * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
+}
+"""Of a tree's bandwidth, what is left at 64 B, 128 B, …"""
+CORRECTED_SIZES = 23
+"""Sizes beyond 64 B 2**23 are not corrected, though the table has one entry more."""
+
+PLATEAU: Final[dict[Generation, float]] = {"volta": 1.9, "ampere": 1.4, "hopper": 1.4, "blackwell": 1.4}
+"""How much longer the steps of a ring across nodes take by Simple, from 64 B a rank and channel on."""
+PLATEAU_BYTES = 64
+NETWORK_OVERHEAD: Final[dict[Cpu, float]] = {"intel": 1.0, "amd": 2.0, "other": 1.0}
+"""Least time of a ring's step across nodes, for the host posts it; three times that by Simple [us]."""
+PAT_LOG_SHARE = 1 / 3.5
+PAT_PER_RANK = 2.8
+"""What PAT takes beside its logarithm of steps, for each rank [us]."""
+
+MOST_THREADS: Final[dict[Protocol, int]] = {"LL": 512, "LL128": 640, "Simple": 512}
+BYTES_PER_THREAD: Final[dict[Protocol, int]] = {"LL": 8, "LL128": 8, "Simple": 64}
+"""Channels are left out until each of their threads has as many bytes to do; a ring's LL counts them per rank."""
+MOST_CHANNELS = 64
+STEPS = 8
+BUFFER_BYTES: Final[dict[Protocol, int]] = {
+    "LL": 8 * 512 * STEPS * 16,
+    "LL128": 120 * 640 * STEPS * 8,
+    "Simple": 1 << 22,
+}
+"""What a channel keeps for each neighbour, `STEPS` chunks of it [B]."""
+DATA_IN_BUFFER: Final[dict[Protocol, float]] = {"LL": 0.5, "LL128": 120 / 128, "Simple": 1.0}
+
+NVLINK: Final[dict[Generation, float]] = {"volta": 20.0, "ampere": 20.0, "hopper": 20.6, "blackwell": 40.1}
+"""What NCCL counts for one NVLink, each way [GB/s]."""
+_OLD_SPEEDS = (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)
+CHANNEL_SPEEDS: Final[dict[Generation, tuple[float, ...]]] = {
+    "volta": _OLD_SPEEDS,
+    "ampere": _OLD_SPEEDS,
+    "hopper": (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
+    "blackwell": (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
+}
+"""The speeds at which NCCL looks for channels inside a node [GB/s]."""
