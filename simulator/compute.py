@@ -99,19 +99,27 @@ class ComputeModel:
     dtype : of the matrices
     threads : BLAS threads of the rank
     busy_ranks : ranks that compute on the same host at once
+    speed : share of the speed of the machine's devices that this one has
     """
 
-    def __init__(self, machine: Machine, dtype: DType, threads: int, busy_ranks: int) -> None:
+    def __init__(self, machine: Machine, dtype: DType, threads: int, busy_ranks: int, speed: float = 1.0) -> None:
         self._device = machine.device
+        self._speed = speed
         self._dtype = dtype
         self._threads = threads
         self._busy = busy_ranks
         self._fits: dict[GemmLayout, tuple[GemmFit, bool] | None] = {}
         self._curves: dict[str, SecondsBySize | None] = {}
-        self.gemm = lru_cache(4096)(self._gemm)
+        self.gemm = lru_cache(4096)(self._slowed_gemm)
+
+    def _slowed_gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
+        """Seconds of a product; none for an empty one."""
+        return self._slowed(self._gemm(m, k, n, layout))
+
+    def _slowed(self, found: Estimate) -> Estimate:
+        return found if self._speed == 1.0 else Estimate(found.seconds / self._speed, found.extrapolated)
 
     def _gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
-        """Seconds of a product; none for an empty one."""
         if not m * k * n:
             return Estimate(self._device.overhead_seconds, False)
         if layout not in self._fits:
@@ -152,8 +160,9 @@ class ComputeModel:
 
     def memory(self, operation: str, size: int) -> Estimate:
         """Seconds of `copy`, `add` or `zero` that writes `size` bytes."""
-        if not size:
-            return Estimate(0.0, False)
+        return self._slowed(self._memory(operation, size)) if size else Estimate(0.0, False)
+
+    def _memory(self, operation: str, size: int) -> Estimate:
         if operation not in self._curves:
             self._curves[operation] = self._curve(operation)
         curve = self._curves[operation]

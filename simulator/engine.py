@@ -149,6 +149,8 @@ class FlowEngine:
         self._local = local
         self._capacities: list[float] = []
         self._names: list[str] = []
+        self._busy: list[float] = []  # seconds of use, up to the last time that nobody used it
+        self._used_since: list[float] = []
         self._users: list[dict[FlowClass, None]] = []  # active classes by resource
         self._classes_of: list[list[FlowClass]] = []  # all classes by resource
         self._classes: dict[tuple[tuple[tuple[int, float], ...], float, float], FlowClass] = {}
@@ -180,7 +182,22 @@ class FlowEngine:
         self._names.append(name)
         self._users.append({})
         self._classes_of.append([])
+        self._busy.append(0.0)
+        self._used_since.append(0.0)
         return len(self._capacities) - 1
+
+    @property
+    def resource_count(self) -> int:
+        return len(self._names)
+
+    def loads(self) -> list[tuple[float, float]]:
+        """Units served so far, and seconds of use, of every resource."""
+        return [(self.resource_load(one), self.resource_busy(one)) for one in range(self.resource_count)]
+
+    def resource_busy(self, resource: int) -> float:
+        """Seconds so far in which anything used the resource."""
+        since = float(self.env.now) - self._used_since[resource] if self._users[resource] else 0.0
+        return self._busy[resource] + since
 
     def resource_name(self, resource: int) -> str:
         return self._names[resource]
@@ -334,6 +351,8 @@ class FlowEngine:
             c.rate, c.service = 0.0, 0.0
             self._active[c] = None
             for resource in c.resources:
+                if not self._users[resource]:
+                    self._used_since[resource] = now
                 self._users[resource][c] = None
         c.advance(now)
         heappush(c.members, (c.service + activity.work, activity.number, activity))
@@ -353,6 +372,8 @@ class FlowEngine:
             del self._active[c]
             for resource in c.resources:
                 del self._users[resource][c]
+                if not self._users[resource]:
+                    self._busy[resource] += now - self._used_since[resource]
         return ended
 
     def _arm(self) -> None:

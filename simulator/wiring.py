@@ -1,4 +1,4 @@
-"""Where ranks live, and what a transfer between two of them costs and shares.
+"""What local work and a transfer between two ranks cost and share.
 
 A host is a network too: its cores (or its one GPU) and the bandwidth of its
 memory are resources of the engine, like links, shared by the ranks on it.
@@ -6,18 +6,14 @@ memory are resources of the engine, like links, shared by the ranks on it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
-import networkx as nx
-
-from algorithms.errors import InputError
 from algorithms.machine import Machine, TransferRow
 from simulator.engine import FlowEngine
+from simulator.homes import Homes, homes_of
 from simulator.interpolation import SecondsBySize
-from topologies.build import build
-from topologies.file import load_topology
-from topologies.graph import places
-from topologies.links import find_link
-from topologies.routes import Routes
+from simulator.machine_network import routes_of
+from simulator.resources import Apart, Channel, Resources
 
 SAME_PLACE_TOUCHES = 2
 """Bytes of memory read and written for one byte that goes from a rank to another on its host."""
@@ -28,132 +24,122 @@ class Cost:
     """A transfer as an activity.
 
     `work` is in bytes where it goes over links and in seconds where it is
-    between ranks of a host; `cap` in units of work per second; `extrapolated`
-    says that it is larger than what was measured.
+    between ranks of a host; `cap` in units of work per second; `alone` are the
+    seconds that the work takes with nothing else under way; `extrapolated` says
+    that it is larger than what was measured.
     """
 
     latency: float
     work: float
     cap: float
     demands: dict[int, float]
+    alone: float
     extrapolated: bool = False
 
 
-def build_topology(machine: Machine) -> nx.MultiDiGraph:
-    """The graph of a machine's topology."""
-    if "file" in machine.topology:
-        return load_topology(str(machine.topology["file"]))
-    arguments = {name: value for name, value in machine.topology.items() if name != "family"}
-    return build(str(machine.topology["family"]), arguments)  # type: ignore[arg-type]
-
-
 class Wiring:
-    """The ranks of a run on a machine, as resources of an engine.
+    """The ranks of a run on a machine, and what they take of the resources of an engine.
 
-    Ranks are placed in order: as many on each GPU or host as the machine file
-    says, by default one a GPU and one a core, and on hosts more where there are
-    too many ranks for that.
+    Parameters
+    ----------
+    homes : where the ranks live, by default packed
+    resources : by default those of every rank by itself
     """
 
-    def __init__(self, machine: Machine, ranks: int, engine: FlowEngine) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        ranks: int,
+        engine: FlowEngine,
+        *,
+        homes: Homes | None = None,
+        resources: Resources | None = None,
+    ) -> None:
         self._machine = machine
         self._engine = engine
-        self._net = build_topology(machine)
-        self._routes = Routes(self._net)
-        self._places = places(self._net)
-        self._home = self._placed(ranks)
-        self._links: dict[str, int] = {}
-        self._shared: dict[tuple[str, int], int] = {}
+        self._homes = homes or homes_of(machine, ranks)
+        self._resources = resources or Apart(self._homes, routes_of(machine, self._homes.net), engine)
         self._curves: dict[tuple[str, str, int], tuple[SecondsBySize, int] | None] = {}
-
-    def _placed(self, ranks: int) -> list[int]:
-        count = len(self._places)
-        host = self._machine.host
-        said = host.ranks if host is not None else None
-        if self._net.graph["places"][0] == "gpu":
-            on_each = said or 1
-            if ranks > count * on_each:
-                rule = "one rank" if on_each == 1 else f"{on_each} ranks"
-                raise InputError(f"{ranks} ranks: {self._machine.name} has {count} GPUs; at most {rule} a GPU")
-            return [rank // on_each for rank in range(ranks)]
-        usual = said or self.cores_of(0)
-        per_host = max(usual, -(-ranks // count))
-        return [rank // per_host for rank in range(ranks)]
 
     def cores_of(self, place: int) -> int:
         """Cores of a host; a GPU counts as one."""
-        if self._net.graph["places"][0] == "gpu":
-            return 1
-        given = self._net.nodes[self._places[place]].get("cores", 1)
-        return self._machine.host.cores if self._machine.host is not None else int(given)
+        return self._homes.cores(place)
 
     def home(self, rank: int) -> int:
         """The place where a rank lives."""
-        return self._home[rank]
+        return self._homes.place(rank)
 
     def neighbours(self, rank: int) -> int:
         """Ranks that live where this one does, itself included."""
-        return self._home.count(self._home[rank])
+        return self._homes.neighbours(rank)
 
     def threads(self, rank: int) -> int:
         """BLAS threads of a rank unless told otherwise: its share of the cores."""
-        return max(1, self.cores_of(self.home(rank)) // self.neighbours(rank))
+        return self._homes.threads(rank)
 
-    def local(self, rank: int, threads: float, bytes_per_second: float = 0.0) -> dict[int, float]:
+    def speed(self, rank: int) -> float:
+        """Share of its speed that a rank computes with."""
+        return self._homes.speed(rank)
+
+    def channel(self, lane: str, sender: int, receiver: int) -> Channel:
+        """What carries the messages of a lane from a rank to another."""
+        return self._resources.channel(lane, sender, receiver)
+
+    def local(
+        self, rank: int, threads: float, bytes_per_second: float = 0.0, channel: Channel | None = None
+    ) -> dict[int, float]:
         """What a second of local work takes of the host: cores, and the bandwidth of its memory.
 
         Work that touches memory faster than the host's memory can be touched
         is served by caches, and takes none of it.
+
+        Parameters
+        ----------
+        channel : where the work is a transfer within the host
         """
-        demands = {self._resource("cores", rank, float(self.cores_of(self.home(rank)))): threads}
+        resource, count = self._resources.at_home(rank, "cores", channel)
+        demands = {resource: threads * count}
         host = self._machine.host
         shared = host.memory_bytes_per_second if host is not None else None
         if shared is not None and 0 < bytes_per_second <= shared:
-            demands[self._resource("memory", rank, shared)] = bytes_per_second
+            resource, count = self._resources.at_home(rank, "memory", channel)
+            demands[resource] = bytes_per_second * count
         return demands
 
-    def _resource(self, kind: str, rank: int, capacity: float) -> int:
-        """The resource of that kind where a rank lives."""
-        key = (kind, self.home(rank))
-        if key not in self._shared:
-            self._shared[key] = self._engine.add_resource(capacity, f"{kind} of {self._places[self.home(rank)]}")
-        return self._shared[key]
-
-    def transfer(self, sender: int, receiver: int, size: int, pattern: str) -> Cost:
+    def transfer(self, sender: int, receiver: int, size: float, pattern: str) -> Cost:
         """What it takes to bring `size` bytes from a rank to another, as one step of a pattern."""
-        if self.home(sender) == self.home(receiver):
-            return self._within(sender, size, pattern)
-        return self._across(sender, receiver, size, pattern)
+        return self.transfer_on(self.channel("", sender, receiver), size, pattern)
 
-    def _within(self, sender: int, size: int, pattern: str) -> Cost:
+    def transfer_on(self, channel: Channel, size: float, pattern: str) -> Cost:
+        """What it takes to bring `size` bytes through a channel, as one step of a pattern."""
+        sender, receiver = self._resources.ends(channel)
+        if self.home(sender) == self.home(receiver):
+            return self._within(sender, channel, size, pattern)
+        return self._across(sender, channel, size, pattern)
+
+    def _within(self, sender: int, channel: Channel, size: float, pattern: str) -> Cost:
         """Between ranks of one host.  Rows of more ranks than cores have these shared already."""
         found = self._curve("host", pattern, sender)
         if found is None:
             bandwidth = self._machine.device.memory_bytes_per_second / SAME_PLACE_TOUCHES
-            demands = self.local(sender, 1.0, SAME_PLACE_TOUCHES * bandwidth)
-            return Cost(self._machine.device.overhead_seconds, size / bandwidth, 1.0, demands)
+            demands = self.local(sender, 1.0, SAME_PLACE_TOUCHES * bandwidth, channel)
+            seconds = size / bandwidth
+            return Cost(self._machine.device.overhead_seconds, seconds, 1.0, demands, seconds)
         curve, ranks = found
         seconds = max(0.0, curve.seconds(size) - curve.least)
         rate = SAME_PLACE_TOUCHES * size / seconds if seconds else 0.0
-        demands = self.local(sender, 1.0, rate) if ranks <= self.cores_of(self.home(sender)) else {}
-        return Cost(curve.least, seconds, 1.0, demands, not curve.covers(size))
+        demands = self.local(sender, 1.0, rate, channel) if ranks <= self.cores_of(self.home(sender)) else {}
+        return Cost(curve.least, seconds, 1.0, demands, seconds, not curve.covers(size))
 
-    def _across(self, sender: int, receiver: int, size: int, pattern: str) -> Cost:
-        names = self._routes.between(self.home(sender), self.home(receiver))
-        demands = {self._link(name): 1.0 for name in names}
+    def _across(self, sender: int, channel: Channel, size: float, pattern: str) -> Cost:
+        route = self._resources.route(channel)
         found = self._curve("network", pattern, sender)
         if found is None:
-            latency = sum(find_link(self._net, name).latency for name in names)
-            return Cost(latency, size, float("inf"), demands)
+            return Cost(route.latency, size, inf, route.demands, size / route.alone)
         curve, _ = found
         beyond = curve.seconds(size) - curve.least
-        cap = size / beyond if beyond > 0 else float("inf")
-        return Cost(curve.least, size, cap, demands, not curve.covers(size))
-
-    def _link(self, name: str) -> int:
-        if name not in self._links:
-            self._links[name] = self._engine.add_resource(find_link(self._net, name).bandwidth, name)
-        return self._links[name]
+        cap = size / beyond if beyond > 0 else inf
+        return Cost(curve.least, size, cap, route.demands, size / min(cap, route.alone), not curve.covers(size))
 
     def _curve(self, where: str, pattern: str, rank: int) -> tuple[SecondsBySize, int] | None:
         """Measured seconds by size of a pattern, and on how many ranks at once they were measured.
@@ -162,8 +148,8 @@ class Wiring:
         the hosts, those that have ranks.
         """
         within = where == "host"
-        most = self.cores_of(self.home(rank)) if within else len(self._places)
-        taking_part = min(self.neighbours(rank), most) if within else len(set(self._home))
+        most = self.cores_of(self.home(rank)) if within else self._homes.net.place_count
+        taking_part = min(self.neighbours(rank), most) if within else self._homes.used_places
         key = (where, pattern, taking_part)
         if key not in self._curves:
             part = self._machine.host if within else self._machine.network

@@ -1,0 +1,130 @@
+"""What the sizes, peers and roots of an op depend on, and which coordinates make no difference.
+
+A cut gives at most two sizes, the first parts being one longer.  So along an
+axis there are few kinds of coordinates, and an op needs to be looked at once
+for each combination of kinds.  Where a coordinate is used as a number (a turning
+block, a turn of panels, a root or peer), every one is a kind of its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from algorithms.grid import AXES, Axis, Grid
+from algorithms.ops import Op, reads, writes
+from algorithms.parts import Multiple, Number, Owner, Panel, Part, cut, is_mean
+from algorithms.schedule import Schedule
+from algorithms.tensors import Tensor
+
+
+@dataclass(slots=True)
+class Needs:
+    """What an op must know of a place.
+
+    Parameters
+    ----------
+    thresholds : by axis, the coordinates at which some block changes its size
+    whole : axes of which every coordinate counts by itself
+    loops : loops whose index counts
+    """
+
+    thresholds: dict[Axis, set[int]] = field(default_factory=dict)
+    whole: set[Axis] = field(default_factory=set)
+    loops: set[str] = field(default_factory=set)
+
+    @property
+    def axes(self) -> list[Axis]:
+        return [axis for axis in AXES if axis in self.thresholds or axis in self.whole]
+
+    def kinds(self, axis: Axis, length: int) -> tuple[list[int], list[int]]:
+        """One coordinate of each kind, and the kind of every coordinate.
+
+        >>> Needs({"z": {2, 3}}).kinds("z", 5)
+        ([0, 2, 3], [0, 0, 1, 2, 2])
+        """
+        if axis in self.whole:
+            return list(range(length)), list(range(length))
+        starts = sorted({0} | {one for one in self.thresholds.get(axis, set()) if 0 < one < length})
+        of_each = [sum(start <= one for start in starts[1:]) for one in range(length)] if len(starts) > 1 else []
+        return starts, of_each or [0] * length
+
+
+def needs(op: Op, schedule: Schedule) -> Needs:
+    """What the sizes, peers and root of an op depend on."""
+    found = Needs()
+    for name in dict.fromkeys((*reads(op), *writes(op))):
+        _tensor(schedule.tensors[name], schedule, found)
+    for name in ("root", "to", "sender", "distance"):
+        _number(getattr(op, name, 0), found)
+    return found
+
+
+def lengths(part: Part, schedule: Schedule) -> set[int]:
+    """The lengths that a part may have on any rank at any time, or a few more."""
+    return _part(part, schedule, Needs())
+
+
+def _tensor(tensor: Tensor, schedule: Schedule, found: Needs) -> None:
+    sizes = [_part(part, schedule, found) for part in (tensor.rows, tensor.columns)]
+    if tensor.sharded_over is not None:
+        elements = {rows * columns for rows in sizes[0] for columns in sizes[1]}
+        _cut(elements, tensor.sharded_over, schedule.grid, found)
+    if tensor.held_at is not None:
+        axis, coordinate = tensor.held_at
+        found.thresholds.setdefault(axis, set()).update((coordinate, coordinate + 1))
+    if tensor.loop is not None:
+        found.loops.add(tensor.loop)
+
+
+def _part(part: Part, schedule: Schedule, found: Needs) -> set[int]:
+    """Notes what a part depends on; gives back the lengths that it may have, or more."""
+    if part.panel is not None:
+        _panel(part.panel, found)
+        edges = part.panel.edges(schedule.grid, schedule.sizes[part.dimension])
+        return {after - before for before, after in pairwise(edges)}
+    sizes = {schedule.sizes[part.dimension]}
+    for axis in part.axes:
+        sizes = _cut(sizes, axis, schedule.grid, found)
+    if part.rotated_by:
+        found.whole.add(part.axes[-1])
+        for name in part.rotated_by:
+            _variable(name, found)
+    return sizes
+
+
+def _cut(sizes: set[int], axis: Axis, grid: Grid, found: Needs) -> set[int]:
+    length = grid.length(axis)
+    whole = {size for size in sizes if not is_mean(size)}
+    found.thresholds.setdefault(axis, set()).update(size % length for size in whole)
+    return {part for size in sizes for part in _parts(size, length)}
+
+
+def _parts(size: int, length: int) -> Iterator[int]:
+    """Lengths of the parts of a cut; those of a fraction are alike."""
+    first, last = cut(size, length, 0), cut(size, length, length - 1)
+    yield first[1] - first[0]
+    yield last[1] - last[0]
+
+
+def _panel(panel: Panel, found: Needs) -> None:
+    found.loops.add(panel.loop)
+    if panel.shared_over is not None:
+        found.whole.add(panel.shared_over)
+
+
+def _number(value: Number, found: Needs) -> None:
+    match value:
+        case Owner():
+            _panel(value.panel, found)
+        case Multiple():
+            _variable(value.of, found)
+        case int():
+            pass
+
+
+def _variable(name: str, found: Needs) -> None:
+    for axis in AXES:
+        if name == axis:
+            found.whole.add(axis)
+            return
+    found.loops.add(name)

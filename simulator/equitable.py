@@ -1,0 +1,118 @@
+"""The exact check of a partition: do members of a class really see the same?
+
+Nothing is hashed here.  What a rank, link or flow sees is a bag of labels; all
+bags are sorted at once, and each is compared with that of the first member of
+its class, number by number.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Columns = Mapping[str, NDArray[np.generic]]
+"""What is known of each rank, link or flow: name of an attribute to its values."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flows:
+    """Who sends to whom, over which links.
+
+    Parameters
+    ----------
+    sender, receiver : rank of each flow [flows]; the same for work of a rank by itself
+    offsets : flow f has the entries offsets[f] .. offsets[f + 1] - 1 [flows + 1]
+    links, shares : what a unit of the flow takes of which link; a link at most once in a flow [entries]
+    columns : whatever tells flows apart beside these: in which steps of its sender's and receiver's programs, size,
+        latency, weight, cap; no two flows that one rank sends may agree in all of it, nor two that it receives
+    """
+
+    sender: Ints
+    receiver: Ints
+    offsets: Ints
+    links: Ints
+    shares: Floats
+    columns: Columns = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return len(self.sender)
+
+    def entry_flows(self) -> Ints:
+        """The flow of each entry."""
+        return np.repeat(np.arange(self.count), np.diff(self.offsets))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """The class of each rank, flow and link; classes are 0, 1, …, none empty."""
+
+    ranks: Ints
+    flows: Ints
+    links: Ints
+
+
+def firsts(classes: Ints) -> Ints:
+    """The first member of each class.
+
+    >>> firsts(np.array([0, 1, 0, 1, 2])).tolist()
+    [0, 1, 4]
+    """
+    first = np.empty(int(classes.max(initial=-1)) + 1, dtype=np.int64)
+    first[classes[::-1]] = np.arange(len(classes))[::-1]
+    return first
+
+
+def fault(partition: Partition, ranks: Columns, flows: Flows, links: Columns) -> str:
+    """Why the partition is not equitable, or empty where it is.
+
+    Parameters
+    ----------
+    ranks, links : attributes that members of a class must share
+    """
+    parts = (("ranks", partition.ranks, ranks), ("links", partition.links, links))
+    for what, classes, columns in (*parts, ("flows", partition.flows, flows.columns)):
+        for name, values in columns.items():
+            if not np.array_equal(values, values[firsts(classes)[classes]]):
+                return f"{what} of a class differ in {name}"
+    first = firsts(partition.flows)[partition.flows]
+    for name, ends in (("sender", flows.sender), ("receiver", flows.receiver)):
+        seen = partition.ranks[ends]
+        if not np.array_equal(seen, seen[first]):
+            return f"flows of a class differ in the class of their {name}"
+        if not _alike(ends, partition.flows, partition.ranks, once=True):
+            return f"ranks of a class differ in the flows of which they are {name}"
+    owner, (share, kinds) = flows.entry_flows(), _numbered(flows.shares)
+    if not _alike(owner, partition.links[flows.links] * kinds + share, partition.flows):
+        return "flows of a class differ in the classes of their links"
+    if not _alike(flows.links, partition.flows[owner] * kinds + share, partition.links):
+        return "links of a class differ in the classes of the flows that cross them"
+    return ""
+
+
+def _numbered(values: Floats) -> tuple[Ints | int, int]:
+    """The values as numbers 0, 1, …, and how many there are."""
+    if not len(values) or (values == values[0]).all():
+        return 0, 1
+    found, numbers = np.unique(values, return_inverse=True)
+    return numbers, len(found)
+
+
+def _alike(owners: Ints, labels: Ints, classes: Ints, *, once: bool = False) -> bool:
+    """Whether owners of one class have the same bag of labels (and, if asked, each label once)."""
+    width = int(labels.max(initial=0)) + 1
+    assert len(classes) * width < 2**63, "too many classes to number pairs of them by 64 bits"
+    keys = np.sort(owners * width + labels)
+    if once and not (keys[1:] != keys[:-1]).all():
+        return False
+    sizes = np.bincount(owners, minlength=len(classes))
+    first = firsts(classes)[classes]
+    if not np.array_equal(sizes, sizes[first]):
+        return False
+    starts = np.cumsum(sizes) - sizes
+    label = keys - np.repeat(np.arange(len(classes)) * width, sizes)
+    likewise = np.arange(len(keys)) + np.repeat(starts[first] - starts, sizes)
+    return np.array_equal(label, label[likewise])

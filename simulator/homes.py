@@ -1,0 +1,92 @@
+"""Where the ranks of a run live, and what that means for their speed."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from algorithms.grid import Grid
+from algorithms.machine import Machine
+from simulator.machine_network import cores_of, homes, network_of, speeds_of
+from topologies.network import Floats, Ints, Network
+
+
+@dataclass(frozen=True, eq=False)
+class Homes:
+    """The compute place of each rank.
+
+    Parameters
+    ----------
+    net : the network of the machine, faults included
+    of_rank : place of each rank
+    """
+
+    machine: Machine
+    net: Network
+    of_rank: Ints
+
+    @cached_property
+    def _ranks_at(self) -> Ints:
+        """How many ranks live at each place."""
+        return np.bincount(self.of_rank, minlength=self.net.place_count)
+
+    @cached_property
+    def _speeds(self) -> Floats:
+        return speeds_of(self.machine, self.net)
+
+    def place(self, rank: int) -> int:
+        return int(self.of_rank[rank])
+
+    def cores(self, place: int) -> int:
+        """Cores of a host; a GPU counts as one."""
+        return cores_of(self.machine, self.net, place)
+
+    def neighbours(self, rank: int) -> int:
+        """Ranks that live where this one does, itself included."""
+        return int(self._ranks_at[self.of_rank[rank]])
+
+    def threads(self, rank: int) -> int:
+        """BLAS threads of a rank unless told otherwise: its share of the cores."""
+        return max(1, self.cores(self.place(rank)) // self.neighbours(rank))
+
+    def speed(self, rank: int) -> float:
+        """Share of its speed that a rank computes with."""
+        return float(self._speeds[self.of_rank[rank]])
+
+    @cached_property
+    def used_places(self) -> int:
+        """Places where ranks live."""
+        return int(np.count_nonzero(self._ranks_at))
+
+    @cached_property
+    def most_crowded(self) -> int:
+        """A rank at a place where most ranks live."""
+        return int(np.argmax(self._ranks_at[self.of_rank]))
+
+    @property
+    def shared(self) -> bool:
+        """Whether any two ranks share a place."""
+        return self.used_places < len(self.of_rank)
+
+    def columns(self) -> dict[str, Floats]:
+        """What tells ranks apart by where they live: an attribute of each."""
+        cores = np.array([self.cores(0)]) if self.net.places[0] == "gpu" else np.asarray(self.net.cores)
+        if self.machine.host is not None and self.net.places[0] != "gpu":
+            cores = np.array([self.machine.host.cores])
+        of_place = np.broadcast_to(cores, (self.net.place_count,))
+        return {
+            "speed": self._speeds[self.of_rank],
+            "ranks that share its place": self._ranks_at[self.of_rank].astype(np.float64),
+            "cores": of_place[self.of_rank].astype(np.float64),
+        }
+
+
+def homes_of(machine: Machine, ranks: int, placement: str = "packed", grid: Grid | None = None) -> Homes:
+    """Where the ranks of a run live on a machine.
+
+    Raises
+    ------
+    InputError : more ranks than GPUs, a placement or a fault that does not fit
+    """
+    net = network_of(machine)
+    return Homes(machine, net, homes(machine, net, ranks, placement, grid))

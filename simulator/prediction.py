@@ -1,0 +1,137 @@
+"""What a schedule will take on a machine, and how much had to be simulated to know it."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+
+from algorithms.machine import Machine
+from algorithms.record import LinkLoad, PathPart
+from algorithms.timeline import Span, Timeline
+from simulator.members import Spent
+
+Parts = dict[str, float]
+Instance = tuple[int, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much was simulated, and what kept it from being less.
+
+    Parameters
+    ----------
+    folded : whether ranks were simulated as one
+    why_not : what keeps them apart, in words
+    rank_classes, flow_classes, link_classes : how many kinds there are; of flows and links where folded
+    events : changes of rates
+    iterations_skipped : turns of loops that were known from others
+    """
+
+    folded: bool
+    why_not: str
+    rank_classes: int
+    flow_classes: int
+    link_classes: int
+    events: int
+    iterations_skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stories:
+    """What the time of each simulated span went into.
+
+    Parameters
+    ----------
+    spent : of each instance that is said in a timeline whose turns are said once
+    stands_for : the simulated rank that stands for a rank
+    said : by rank and op, the first instance and the number of instances of turns that are said once
+    """
+
+    spent: Mapping[Instance, Spent]
+    stands_for: Callable[[int], int]
+    said: Mapping[tuple[int, str], Sequence[tuple[int, int]]]
+
+    def of(self, span: Span) -> Mapping[PathPart, float]:
+        rank = self.stands_for(span.rank)
+        found = self.spent.get((rank, span.op, span.index))
+        for first, count in self.said.get((rank, span.op), ()) if found is None else ():
+            if span.index < first:
+                found = self.spent.get((rank, span.op, first + (span.index - first) % count))
+                break
+        return {} if found is None else found.path
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a schedule will take on a machine.
+
+    Parameters
+    ----------
+    timeline : every op of every rank; of many ranks, those that stand for others, and turns that repeat said once
+    parts : seconds of each op by cause (compute, transfer, latency, waiting), means over ranks
+    extrapolated : names of the ops whose time lies outside what was measured on the machine
+    relative_uncertainty : half the width of a 90 % interval around the makespan, over the makespan
+    contention : seconds of each op that sharing adds, means over ranks
+    links : the resources that are used most, the most used first
+    extent : how much was simulated
+    """
+
+    timeline: Timeline
+    parts: dict[str, Parts]
+    extrapolated: frozenset[str]
+    relative_uncertainty: float
+    contention: Mapping[str, float]
+    links: tuple[LinkLoad, ...]
+    extent: Extent
+    stories: Stories = field(compare=False, repr=False)
+
+    def parts_of(self, span: Span) -> Mapping[PathPart, float]:
+        """What the time of a span went into; it adds up to end - start [s]."""
+        return self.stories.of(span)
+
+
+def mean_parts(timeline: Timeline, spent: Mapping[str, Mapping[str, float]]) -> dict[str, Parts]:
+    """Seconds of each op by cause, means over ranks; transfer is what the other causes leave.
+
+    Parameters
+    ----------
+    spent : latency and compute of each op, sums over all ranks
+    """
+    found: dict[str, Parts] = {}
+    for name, times in timeline.op_times().items():
+        own = spent.get(name, {})
+        latency = min(times.seconds, own.get("latency", 0.0) / timeline.ranks)
+        compute = min(times.seconds - latency, own.get("compute", 0.0) / timeline.ranks)
+        if times.lane == "compute":
+            latency, compute = 0.0, times.seconds
+        found[name] = {
+            "compute": compute,
+            "transfer": times.seconds - latency - compute,
+            "latency": latency,
+            "waiting": times.waiting_seconds,
+        }
+    return found
+
+
+def sums(spent: Mapping[Instance, Spent], weight: Callable[[Instance], int]) -> dict[str, dict[str, float]]:
+    """Latency, compute and contention of each op, sums over all ranks.
+
+    Parameters
+    ----------
+    weight : how many instances one stands for
+    """
+    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for instance, one in spent.items():
+        of_op, count = found[instance[1]], weight(instance)
+        of_op["latency"] += count * one.latency
+        of_op["compute"] += count * one.compute
+        of_op["contention"] += count * one.path.get("contention", 0.0)
+    return found
+
+
+def uncertainty(machine: Machine) -> float:
+    """90 % of a normal error made of the fit's residuals and the noise beside calibration."""
+    fit, reference = machine.fit, machine.reference
+    residual = max(fit.residuals.values(), default=0.0) if fit is not None else 0.0
+    noise = reference.gemm_spread if reference is not None else 0.0
+    return 1.645 * sqrt((1.48 * residual) ** 2 + (noise / 1.645) ** 2)
