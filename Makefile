@@ -15,10 +15,10 @@ QUADRILLE := $(VENV)/bin/quadrille
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-input --only-binary :all:
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench test-gpu studies clean
+.PHONY: help setup run test check bench bench-simulator test-gpu studies clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## install what is needed into .venv (the other targets do this by themselves)
 
@@ -52,6 +52,9 @@ check: $(INSTALLED) ## formatting, lint, types
 
 bench: $(INSTALLED) ## the figures that the project must reach, in one table
 	@"$(QUADRILLE)" bench $(ARGS)
+
+bench-simulator: $(INSTALLED) ## the speed of the network simulator, beside SimGrid's where that is installed
+	@"$(QUADRILLE)" study simulator-speed $(ARGS)
 
 test-gpu: $(INSTALLED) ## the tests on a CUDA device; skipped with a reason where there is none
 	@cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1); \

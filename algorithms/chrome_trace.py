@@ -2,7 +2,8 @@
 
 One process per rank and one thread per lane; several timelines, such as the
 predicted and the measured one, stand in one file under each other, each from
-its own time 0.  Times are microseconds, to the nanosecond.  The time that an op
+its own time 0.  Of a timeline in which ranks stand for others, only those are
+shown.  Times are microseconds, to the nanosecond.  The time that an op
 waits for the last member of its group is a slice inside its own.
 
 Slices of a thread must nest.  Spans of a lane that overlap in part (several
@@ -56,11 +57,12 @@ def _events(timeline: Timeline, first_pid: int) -> Iterator[Event]:
     origin = timeline.start
     label = timeline.name or timeline.kind
     ranks: dict[int, list[Span]] = defaultdict(list)
-    for span in timeline.spans:
+    for span in timeline.unrolled().spans:
         ranks[span.rank].append(span)
     for rank, spans in sorted(ranks.items()):
         pid = first_pid + rank
-        yield _metadata("process_name", pid, 0, name=f"{label} rank {rank}")
+        more = (timeline.copies or {}).get(rank, 1) - 1
+        yield _metadata("process_name", pid, 0, name=f"{label} rank {rank}" + (f" and {more} like it" if more else ""))
         yield _metadata("process_sort_index", pid, 0, sort_index=pid)
         for tid, (lane, nested) in enumerate(_threads(spans, origin)):
             yield _metadata("thread_name", pid, tid, name=lane)

@@ -10,8 +10,10 @@ indices of one moment, turns it into a range.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from typing import cast
 
 from algorithms.errors import InputError
 from algorithms.grid import AXES, Axis, Grid
@@ -22,10 +24,21 @@ def cut(size: int, parts: int, index: int) -> tuple[int, int]:
 
     >>> [cut(7, 3, index) for index in range(3)]
     [(0, 3), (3, 5), (5, 7)]
+
+    A size that is a fraction has parts of one length, fractions too: no rank
+    has such blocks, but a simulation may (`simulator/even_shards.py`).
     """
+    if is_mean(size):
+        edges = Fraction(size * index, parts), Fraction(size * (index + 1), parts)
+        return cast(tuple[int, int], edges)  # they count as whole numbers do
     short, longer = divmod(size, parts)
     start = index * short + min(index, longer)
     return start, start + short + (index < longer)
+
+
+def is_mean(size: object) -> bool:
+    """Whether a size is a mean one, that no rank has."""
+    return isinstance(size, Fraction)
 
 
 def boundaries(size: int, parts: int) -> list[int]:

@@ -3,7 +3,9 @@
 The classes mirror the file, field by field; units stand in the names.
 `seconds` is the median makespan over the repeats.  Per op, `seconds`,
 `waiting_seconds` and `exposed_seconds` are means over ranks of medians over
-repeats, as `algorithms.timeline` defines them.
+repeats, as `algorithms.timeline` defines them.  `links` are those of a
+prediction that are used most, the most used first; `critical_path` adds up to
+`seconds`.
 """
 
 from math import prod
@@ -15,6 +17,7 @@ from msgspec import Meta
 
 from algorithms import files
 from algorithms.grid import AXES, Axis
+from algorithms.machine import Faults
 from algorithms.provenance import Provenance, provenance
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
@@ -28,6 +31,9 @@ PositiveSeconds = Annotated[float, Meta(gt=0)]
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 Kind = Literal["predicted", "measured"]
 Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
+PathPart = Literal["compute", "latency", "bandwidth", "contention", "waiting", "other"]
+"""Of the time of one op: `bandwidth` is what its transfers take alone, `contention` what sharing adds to all work."""
+Shards = Literal["exact", "even"]
 
 
 class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,18 +64,26 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     panel: Size | None = None
 
 
-class MachineName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which machine: its name and the hash of its content, where there is a machine file."""
+class MachineName(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which machine: its name and the hash of its content, where there is a machine file.
+
+    The hash is of the machine with its routing and faults, which are named
+    beside it; `placement` is the rule by which ranks were given their places.
+    """
 
     name: str
     sha256: str | None = None
+    routing: str = "shortest"
+    faults: Faults | None = None
+    placement: str = "packed"
 
 
 class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One op of the schedule, over all its instances in a run.
 
     `seconds_of_repeats` are the means over ranks of each repeat, where measured:
-    they show the spread.
+    they show the spread.  `contention_seconds` is the part of the transfer that
+    the messages would not take alone.
     """
 
     name: str
@@ -85,6 +99,7 @@ class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     extrapolated: bool = False
     seconds_by_part: dict[Cause, float] = {}
     seconds_of_repeats: tuple[Seconds, ...] = ()
+    contention_seconds: Seconds = 0.0
 
 
 class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,6 +120,55 @@ class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     vectors: Size | None = None
     smallest_error_seen: float | None = None
     reason: str | None = None
+
+
+class LinkLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a link (or another shared resource, such as the cores of a host) had to carry.
+
+    `bytes` are units of the resource; `busy_s` the seconds in which something
+    used it; `utilisation` is bytes / (capacity · makespan).  Of links that are
+    known to carry the same, one may stand for all.
+    """
+
+    link: str
+    bytes: Annotated[float, Meta(ge=0)]
+    busy_s: Seconds
+    utilisation: Annotated[float, Meta(ge=0)]
+
+
+class Station(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A stretch of the critical path: `count` instances of an op, one after the other, on a rank."""
+
+    op: str
+    rank: Count | None = None
+    count: Size = 1
+    seconds: Seconds
+    seconds_by_part: dict[PathPart, float] = {}
+
+
+class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a prediction was computed: nothing of it changes the answer, but `shards`.
+
+    Parameters
+    ----------
+    folded : whether ranks that behave alike were simulated as one
+    why_not : what keeps ranks apart, in words, where they were not folded
+    rank_classes, flow_classes, link_classes : how many kinds there were; without folding, of ranks alone
+    events : changes of state that were simulated
+    iterations_skipped : turns of loops that were known from those before
+    shards : `even` where all shards were given the mean size
+    shards_bound : how far off that puts the makespan at most, relative
+    """
+
+    folded: bool
+    why_not: str = ""
+    rank_classes: Count
+    flow_classes: Count = 0
+    link_classes: Count = 0
+    events: Count = 0
+    iterations_skipped: Count = 0
+    shards: Shards = "exact"
+    shards_bound: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -133,6 +197,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     bytes_lower_bound_per_rank: Annotated[float, Meta(ge=0)] | None = None
     peak_bytes_per_rank_max: Count
     ops: tuple[OpRecord, ...] = ()
+    links: tuple[LinkLoad, ...] = ()
+    critical_path: tuple[Station, ...] = ()
+    simulation: Simulation | None = None
     reference: Reference | None = None
     verified: Verified | None = None
     provenance: Provenance | None = None

@@ -14,9 +14,9 @@ always add up to end - start.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from statistics import median
 from typing import Literal
 
@@ -87,11 +87,51 @@ class OpTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class Turns:
+    """Turns of a loop that are said once: the spans that begin in the `seconds` from `start` on stand for `times` more.
+
+    Each of those is `seconds` before the next one, and has indices that are
+    `per_turn` lower, by op.
+
+    >>> last = Span(0, "multiply", "gemm", "compute", ready=6, start=6, arrival=6, end=8, index=3)
+    >>> timeline = Timeline((last,), "predicted", ranks=1, turns=(Turns(6.0, 2.0, 3, {"multiply": 1}),))
+    >>> [(span.index, span.start, span.end) for span in timeline.unrolled().spans]
+    [(0, 0.0, 2.0), (1, 2.0, 4.0), (2, 4.0, 6.0), (3, 6, 8)]
+    """
+
+    start: float
+    seconds: float
+    times: int
+    per_turn: Mapping[str, int]
+
+    def said(self, spans: Iterable[Span]) -> Iterator[Span]:
+        """The spans of all turns but the last, which is among `spans`."""
+        for span in spans:
+            if self.start <= span.start < self.start + self.seconds and span.op in self.per_turn:
+                for before in range(self.times, 0, -1):
+                    yield moved(span, -before * self.seconds, -before * self.per_turn[span.op])
+
+
+def moved(span: Span, seconds: float, indices: int) -> Span:
+    """The span at another time, as another instance of its op."""
+    return replace(
+        span,
+        ready=span.ready + seconds,
+        start=span.start + seconds,
+        arrival=span.arrival + seconds,
+        end=span.end + seconds,
+        index=span.index + indices,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """All spans of one run on `ranks` ranks.
 
     `copies[r]` says that the spans of rank r stand for so many ranks that
-    behave alike; a rank not named stands for itself.
+    behave alike, `members[r]` which ones; a rank not named stands for itself.
+    The group of such spans is the first rank that stands for one of its members.
+    `turns` of loops that only repeat are said once, the last time that they come.
 
     >>> a = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=3)
     >>> b = Span(0, "sum C", "all_reduce", "y", ready=3, start=3, arrival=3, end=5)
@@ -106,6 +146,56 @@ class Timeline:
     name: str = ""
     copies: Mapping[int, int] | None = None
     provenance: Provenance | None = None
+    members: Mapping[int, tuple[range, ...]] | None = None
+    turns: tuple[Turns, ...] = ()
+
+    def unrolled(self) -> "Timeline":
+        """The timeline with every turn of every loop."""
+        if not self.turns:
+            return self
+        spans = [*self.spans, *(span for turns in self.turns for span in turns.said(self.spans))]
+        ordered = sorted(spans, key=lambda span: (span.rank, span.start, span.end))
+        return replace(self, spans=tuple(ordered), turns=())
+
+    @classmethod
+    def of_classes(
+        cls,
+        spans: Iterable[Span],
+        kind: Source,
+        grid: Grid,
+        members: Mapping[int, tuple[range, ...]],
+        group_of: Callable[[int, Axis], int],
+        *,
+        name: str = "",
+    ) -> "Timeline":
+        """The timeline of ranks that stand for others.
+
+        Parameters
+        ----------
+        members : the ranks that each of them stands for, itself included
+        group_of : the first rank that stands for a member of a rank's group along an axis
+        """
+
+        def grouped(span: Span) -> Span:
+            paired = span.axis is not None and span.kind not in UNPAIRED
+            return replace(span, group=group_of(span.rank, span.axis)) if paired and span.axis else span
+
+        ordered = sorted(map(grouped, spans), key=lambda span: (span.rank, span.start, span.end))
+        copies = {rank: sum(map(len, ranges)) for rank, ranges in members.items()}
+        return cls(tuple(with_arrivals(ordered)), kind, grid.size, name, copies, None, members)
+
+    def expanded(self, grid: Grid, ranks: Iterable[int] | None = None) -> "Timeline":
+        """The timeline of these ranks, by default all, each for itself."""
+        if self.turns:
+            return self.unrolled().expanded(grid, ranks)
+        if self.members is None:
+            kept = set(range(self.ranks) if ranks is None else ranks)
+            return replace(self, spans=tuple(span for span in self.spans if span.rank in kept))
+        of_rank = _by_rank(self.spans)
+        stands = {rank: of_rank.get(one, []) for one, ranges in self.members.items() for rank in chain(*ranges)}
+        wanted = range(self.ranks) if ranks is None else sorted(set(ranks))
+        spans = (replace(span, rank=rank, group=ALONE) for rank in wanted for span in stands[rank])
+        return replace(self, spans=tuple(with_groups(spans, grid)), copies=None, members=None)
 
     @classmethod
     def of_spans(cls, spans: Iterable[Span], kind: Source, grid: Grid, *, name: str = "") -> "Timeline":
@@ -136,7 +226,7 @@ class Timeline:
         its lane, if that ended after all it depends on was done; else by the
         span of its rank that ended when it became ready.
         """
-        return _critical_path(self.spans)
+        return _critical_path(self.unrolled().spans)
 
     def op_times(self) -> dict[str, OpTimes]:
         """Times of every op, by name, in the order of first start."""
@@ -144,7 +234,10 @@ class Timeline:
 
     def exposed(self) -> dict[int, float]:
         """Communication not hidden behind computing, of each rank [s]."""
-        return {rank: sum(_exposed(spans)) for rank, spans in _by_rank(self.spans).items()}
+        found = {rank: sum(_exposed(spans)) for rank, spans in _by_rank(self.unrolled().spans).items()}
+        if self.members is None:
+            return found
+        return {rank: found.get(one, 0.0) for one, ranges in self.members.items() for rank in chain(*ranges)}
 
 
 def with_groups(spans: Iterable[Span], grid: Grid) -> list[Span]:
@@ -221,7 +314,7 @@ class _Sums:
 def _sums(timeline: Timeline) -> dict[str, dict[int, _Sums]]:
     """By op and rank."""
     found: dict[str, dict[int, _Sums]] = defaultdict(lambda: defaultdict(_Sums))
-    for rank, spans in _by_rank(timeline.spans).items():
+    for rank, spans in _by_rank(timeline.unrolled().spans).items():
         for span, exposed in zip(spans, _exposed(spans), strict=True):
             total = found[span.op][rank]
             total.count += 1

@@ -9,7 +9,7 @@ from msgspec import Meta
 from algorithms import files
 from algorithms.grid import Axis
 from algorithms.provenance import Provenance
-from algorithms.timeline import Source, Span, Timeline
+from algorithms.timeline import Source, Span, Timeline, Turns
 
 SCHEMA = "quadrille/timeline/1"
 
@@ -46,11 +46,33 @@ class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"end_seconds[{place}] = {end}: a time from its start, {start}, is needed")
 
 
+Stride = tuple[Count, Count, Annotated[int, Meta(gt=0)]]
+"""Start, stop and step of a range of ranks."""
+
+
+class _Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The ranks that one stands for."""
+
+    rank: Count
+    ranges: list[Stride]
+
+
+class _Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Turns of a loop that are said once."""
+
+    start_seconds: float
+    turn_seconds: Annotated[float, Meta(gt=0)]
+    times: Annotated[int, Meta(gt=0)]
+    per_turn: dict[str, Annotated[int, Meta(gt=0)]]
+
+
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     kind: Source
     ranks: Annotated[int, Meta(gt=0)]
     name: str = ""
     copies: list[tuple[Count, Annotated[int, Meta(gt=0)]]] = []
+    members: list[_Members] = []
+    turns: list[_Turns] = []
     ops: list[_Op]
     spans: _Columns
     provenance: Provenance | None = None
@@ -60,6 +82,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             largest = max(getattr(self.spans, column), default=-1)
             if largest >= count:
                 raise ValueError(f"spans.{column} = {largest}: below {count} is needed")
+        for place, one in enumerate(self.members):
+            stop = max((range(*ends)[-1] + 1 for ends in one.ranges if range(*ends)), default=0)
+            if stop > self.ranks:
+                raise ValueError(f"members[{place}].ranges = {one.ranges}: ranks below {self.ranks} are needed")
 
 
 def load_timeline(path: str | Path) -> Timeline:
@@ -80,7 +106,11 @@ def load_timeline(path: str | Path) -> Timeline:
             strict=True,
         )
     )
-    return Timeline(spans, file.kind, file.ranks, file.name, dict(file.copies) or None, file.provenance)
+    members = {one.rank: tuple(range(*ends) for ends in one.ranges) for one in file.members}
+    turns = tuple(Turns(one.start_seconds, one.turn_seconds, one.times, one.per_turn) for one in file.turns)
+    return Timeline(
+        spans, file.kind, file.ranks, file.name, dict(file.copies) or None, file.provenance, members or None, turns
+    )
 
 
 def save_timeline(timeline: Timeline, path: str | Path) -> None:
@@ -103,6 +133,11 @@ def save_timeline(timeline: Timeline, path: str | Path) -> None:
         ranks=timeline.ranks,
         name=timeline.name,
         copies=sorted((timeline.copies or {}).items()),
+        members=[
+            _Members(rank, [(one.start, one.stop, one.step) for one in ranges])
+            for rank, ranges in sorted((timeline.members or {}).items())
+        ],
+        turns=[_Turns(one.start, one.seconds, one.times, dict(one.per_turn)) for one in timeline.turns],
         ops=[_Op(*op) for op in ops],
         spans=columns,
         provenance=timeline.provenance,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from studies.experiment import Flags
 from studies.launch import launch_all
+from studies.machine_flags import MachineFlags
 from studies.results import Destinations
 from studies.run import RunFlags, run
 
@@ -70,6 +71,7 @@ def main(path: str) -> None:
             run(
                 case.flags,
                 case.run_flags,
+                MachineFlags(),
                 destinations=Destinations(json=case.record),
                 command=["quadrille", "run", *case.words(), "--json", case.record],
             )

@@ -122,7 +122,7 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
     speeds = {"bandwidth": 1.0, "latency": 0.0}
     left_out = {word: speed for word, speed in speeds.items() if word in accepted and not _named(word, arguments)}
     net = build(family, left_out | arguments)
-    kind, count = net.graph["places"]
+    kind, count = net.places
     if (kind, count) != ("host", hosts):
         found = f"{hosts} host{'s' if hosts > 1 else ''}"
         raise InputError(

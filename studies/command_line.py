@@ -35,6 +35,10 @@ app = typer.Typer(
 )
 study = typer.Typer(help="Questions asked of the simulator and of this machine.", rich_markup_mode=None)
 app.add_typer(study, name="study")
+topology_group = typer.Typer(
+    help="Networks: what they are made of, how wide and how far they are.", rich_markup_mode=None
+)
+app.add_typer(topology_group, name="topology")
 
 
 # Flags that several commands take
@@ -65,6 +69,17 @@ Collectives = Annotated[str, flag("--collectives", "WHO", "own, own:NAME, librar
 Threads = Annotated[str, flag("--threads", "T", "BLAS threads of a rank; by default its share of the cores.")]
 Machine = Annotated[str, flag("--machine", "NAME|FILE", "A machine file (.toml, or with a /) or a name.")]
 Settings = Annotated[list[str], flag("--set", "PATH=VALUE|xFACTOR", "What if; may be given several times.")]
+Routing = Annotated[str, flag("--routing", "RULE", "shortest, spray, ecmp[:SEED], …; by default the machine's.")]
+Fail = Annotated[list[str], flag("--fail", "LINK", "A link that has failed; may be given several times.")]
+Degrade = Annotated[list[str], flag("--degrade", "LINK=SHARE", "A link with less bandwidth, such as gpu:0>leaf:0=0.5.")]
+Slow = Annotated[list[str], flag("--slow", "GPU=SHARE", "A slower GPU, such as gpu:7=0.8.")]
+PlacementRule = Annotated[str, flag("--placement", "RULE", "packed, scattered, axes:AXIS,… or a file: a place a line.")]
+Shards = Annotated[str, flag("--shards", "exact|even", "Sizes in a prediction; even above 4,096 ranks.")]
+NoFold = Annotated[bool, switch("--no-fold", "Simulate every rank, also those that behave alike.")]
+NoFoldTime = Annotated[bool, switch("--no-fold-time", "Simulate every turn of a loop, also those that repeat.")]
+NoMemory = Annotated[bool, switch("--no-memory", "Find rates anew in states that were seen before.")]
+NoLocal = Annotated[bool, switch("--no-local", "Find all rates anew at every change.")]
+Ranks = Annotated[str, flag("--ranks", "0-7,12", "Those that the trace shows; of many, by default one of each kind.")]
 Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is stdout.")]
 Trace = Annotated[str, flag("--trace", "FILE", "Write a Chrome trace, for ui.perfetto.dev.")]
 TimelineFile = Annotated[str, flag("--timeline", "FILE", "Write the timeline, for the figure of compare.")]
@@ -84,6 +99,10 @@ Verify = Annotated[bool, switch("--verify", "Check the result; exit status 1 if 
 VerifyMethod = Annotated[str, flag("--verify-method", "NAME", "auto, serial or freivalds.")]
 
 ORDER = "x,y,z,data"
+VARY_HELP = (
+    "Values of gpus, fail, degrade, slow, set:PATH or any flag that changes a prediction; with ; between them where "
+    "they hold commas. May be given several times: all combinations."
+)
 
 
 # Commands
@@ -128,7 +147,9 @@ EXPERIMENT = flags_of(
     overlap=(Overlap, "none"),
 )
 """What names a multiplication and its schedule."""
-CARRIED_OUT = flags_of(collectives=(Collectives, "own"), threads=(Threads, ""))
+CARRIED_OUT = flags_of(
+    collectives=(Collectives, "own"), threads=(Threads, ""), placement=(PlacementRule, "packed"), shards=(Shards, "")
+)
 """What else names an experiment."""
 PLAN = flags_of(
     backend=(Backend, "numpy"),
@@ -143,8 +164,20 @@ PLAN = flags_of(
 """How it is run."""
 INPUTS = flags_of(a=(FileA, ""), b=(FileB, ""), dc=(FileDC, ""))
 OUTPUTS = flags_of(c=(FileC, ""), da=(FileDA, ""), db=(FileDB, ""))
-ON_MACHINE = flags_of(machine=(Machine, ""), settings=(Settings, []))
-DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""))
+ON_MACHINE = flags_of(
+    machine=(Machine, ""),
+    settings=(Settings, []),
+    routing=(Routing, ""),
+    fail=(Fail, []),
+    degrade=(Degrade, []),
+    slow=(Slow, []),
+)
+"""A machine, and what is different about it."""
+SWITCHES = flags_of(
+    no_fold=(NoFold, False), no_fold_time=(NoFoldTime, False), no_memory=(NoMemory, False), no_local=(NoLocal, False)
+)
+"""What makes a simulation fast; no answer depends on it."""
+DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""), ranks=(Ranks, ""))
 
 
 def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -165,7 +198,7 @@ def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any
     return {one.name: given[one.name] for one in group}
 
 
-def experiment_command(verb: Callable[[], Callable[..., None]]) -> Callable[..., None]:
+def experiment_command(verb: Callable[[set[str]], Callable[..., None]]) -> Callable[..., None]:
     """A command that measures or predicts a multiplication: all words but the first are the same.
 
     `simulate` checks what only a run heeds (files, repeats, verification) and is
@@ -173,36 +206,44 @@ def experiment_command(verb: Callable[[], Callable[..., None]]) -> Callable[...,
 
     Parameters
     ----------
-    verb : gives what the command does with its flags
+    verb : gives what the command does with its flags, when some of what makes simulations fast is switched off
     """
 
-    @with_flags(EXPERIMENT, CARRIED_OUT, PLAN, INPUTS, OUTPUTS, ON_MACHINE, DESTINATIONS)
+    @with_flags(EXPERIMENT, CARRIED_OUT, PLAN, INPUTS, OUTPUTS, ON_MACHINE, SWITCHES, DESTINATIONS)
     def command(context: typer.Context, **given: Any) -> None:
         from studies.experiment import Flags, RunFlags
+        from studies.machine_flags import MachineFlags
         from studies.results import Destinations
 
         flags = Flags(**taken(given, EXPERIMENT), **taken(given, CARRIED_OUT))
         inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
         outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
         run_flags = RunFlags(**taken(given, PLAN), inputs=inputs, outputs=outputs)  # type: ignore[arg-type]
+        on: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in taken(given, ON_MACHINE).items()
+        }
         destinations = Destinations(**taken(given, DESTINATIONS))
-        verb()(flags, run_flags, **taken(given, ON_MACHINE), destinations=destinations, command=context.obj)
+        off = {name.removeprefix("no_") for name, given_ in taken(given, SWITCHES).items() if given_}
+        verb(off)(flags, run_flags, MachineFlags(**on), destinations=destinations, command=context.obj)
 
     return command
 
 
-def measuring() -> Callable[..., None]:
+def measuring(off: set[str]) -> Callable[..., None]:  # noqa: ARG001 - a run simulates nothing
     """What `run` does; imported when it is asked for."""
     from studies.run import run
 
     return run
 
 
-def predicting() -> Callable[..., None]:
+def predicting(off: set[str]) -> Callable[..., None]:
     """What `simulate` does; imported when it is asked for."""
+    from functools import partial
+
+    from simulator.simulate import Switches
     from studies.predict import predict
 
-    return predict
+    return partial(predict, switches=Switches(**dict.fromkeys(off, False)))
 
 
 app.command("run", help="Measure a multiplication: as one rank, or as many under launch, mpirun or srun.")(
@@ -239,6 +280,139 @@ def compare(
     compare_records(predicted, measured, **written, timelines=given)
 
 
+SWEEP = flags_of(
+    vary=(Annotated[list[str], flag("--vary", "KEY=VALUE,…", VARY_HELP)], []),
+    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs; a --grid with one length * follows, as data=*,x=4.")], ""),
+    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of that many GPUs.")], False),
+    top=(Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the first by closed form.")], "3"),
+    jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
+    csv=(
+        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C too, as far as it is known.")],
+        "",
+    ),
+    plot=(Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).")], ""),
+    json=(Json, ""),
+)
+
+
+@app.command()
+@with_flags(EXPERIMENT, CARRIED_OUT, ON_MACHINE, SWEEP)
+def sweep(context: typer.Context, **given: Any) -> None:
+    """Predict a multiplication for every combination of the values of some flags."""
+    from studies.experiment import Flags, whole_number
+    from studies.machine_flags import MachineFlags
+    from studies.sweep import sweep as sweep_points
+    from studies.sweep_points import Asked
+
+    on: dict[str, Any] = taken(given, ON_MACHINE)
+    on = {name: tuple(value) if isinstance(value, list) else value for name, value in on.items()}
+    base = Asked(
+        flags=Flags(**taken(given, EXPERIMENT), **taken(given, CARRIED_OUT)),
+        on=MachineFlags(**on),
+        gpus=given["gpus"],
+        best_grid=given["best_grid"],
+        top=whole_number(given["top"], "--top"),
+    )
+    written = {name: given[name] for name in ("json", "csv", "plot")}
+    sweep_points(base, given["vary"], **written, jobs=whole_number(given["jobs"], "--jobs"), command=context.obj)
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    record: Annotated[str, typer.Argument(metavar="FILE", help="A record, or the JSON of collective or flows.")],
+    json: Json = "",
+) -> None:
+    """Explain where the time of a run goes: critical path, causes, and the links that fill."""
+    from studies.explain import explain as explain_run
+
+    explain_run(record, json=json, command=context.obj)
+
+
+COLLECTIVE = flags_of(
+    bytes=(
+        Annotated[str, flag("--bytes", "SIZE", "Of the whole buffer, such as 1GiB: what a rank has after a gather.")],
+        "",
+    ),
+    gpus=(Annotated[str, flag("--gpus", "N", "How many; by default all that the machine has.")], ""),
+    group=(Annotated[str, flag("--group", "G", "Ranks of a group; by default all that the stride reaches.")], ""),
+    stride=(Annotated[str, flag("--stride", "S", "How far apart neighbours of a group are.")], "1"),
+    concurrent=(
+        Annotated[str, flag("--concurrent", "all|one", "All groups of that kind at once, or the first.")],
+        "one",
+    ),
+    collectives=(
+        Annotated[str, flag("--collectives", "WHO", "own, own:NAME, nccl, nccl:ALGORITHM[:PROTOCOL].")],
+        "own",
+    ),
+    channels=(Annotated[str, flag("--channels", "N|all", "Rings on different links, of own:ring; all that pay.")], "1"),
+    shards=(Annotated[str, flag("--shards", "exact|even", "Sizes of pieces; even above 4,096 ranks.")], ""),
+    dtype=(Annotated[str, flag("--dtype", "NAME", "Of the elements, for exact pieces; by default bytes.")], ""),
+    root=(Annotated[str, flag("--root", "R", "Of broadcast and reduce, numbered within the group.")], "0"),
+    placement=(PlacementRule, "packed"),
+    json=(Json, ""),
+)
+
+
+@app.command()
+@with_flags(
+    [
+        Parameter(
+            "traffic",
+            Parameter.KEYWORD_ONLY,
+            annotation=Annotated[str, typer.Argument(metavar="TRAFFIC.csv", help="source,destination,bytes,start_s")],
+        )
+    ],
+    flags_of(
+        gpus=(
+            Annotated[str, flag("--gpus", "N", "GPUs of the machine; by default what it has, or what is needed.")],
+            "",
+        ),
+        weights=(
+            Annotated[str, flag("--weights", "NAME", "none, or latency: shares as 1 / latency of the route.")],
+            "none",
+        ),
+        no_local=(NoLocal, False),
+        json=(Json, ""),
+    ),
+    ON_MACHINE,
+)
+def flows(context: typer.Context, **given: Any) -> None:
+    """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
+    from studies.experiment import whole_number
+    from studies.flows import flows as simulate
+
+    if given.pop("slow"):
+        raise InputError("--slow: flows compute nothing, so no GPU can be slow; --degrade makes its links slower")
+    gpus, local = given.pop("gpus"), not given.pop("no_local")
+    count = whole_number(gpus, "--gpus") if gpus else None
+    simulate(given.pop("traffic"), given.pop("machine"), gpus=count, local=local, **given, command=context.obj)
+
+
+def collective_command() -> Callable[..., None]:
+    """`collective`: its flags come in groups, after the kind."""
+    kind = Parameter(
+        "kind",
+        Parameter.KEYWORD_ONLY,
+        annotation=Annotated[str, typer.Argument(metavar="KIND", help="all-gather, all-reduce, broadcast, …")],
+    )
+
+    @with_flags([kind], COLLECTIVE, ON_MACHINE, SWITCHES)
+    def command(context: typer.Context, **given: Any) -> None:
+        from studies.collective_command import CollectiveFlags
+        from studies.collective_command import collective as predict
+
+        json = given.pop("json")
+        predict(CollectiveFlags(**given), json=json, command=context.obj)
+
+    return command
+
+
+app.command("collective", help="Predict one collective of many groups on a machine, and what holds it back.")(
+    collective_command()
+)
+
+
 @app.command()
 def calibrate(
     context: typer.Context,
@@ -262,6 +436,23 @@ def machines(name: Annotated[str, typer.Argument(metavar="[NAME]", help="One of 
     from studies.machines import list_machines
 
     list_machines(name)
+
+
+@topology_group.command("show")
+def topology_show(
+    context: typer.Context,
+    topology: Annotated[
+        str,
+        typer.Argument(metavar="TOPOLOGY", help="A machine, FAMILY:KEY=VALUE,…, or a file (.json, .xml, .toml)."),
+    ],
+    gpus: Annotated[str, flag("--gpus", "N", "Of a named machine; by default all that it has.")] = "",
+    json: Annotated[str, flag("--json", "FILE|-", "Write the network as node-link JSON; - is stdout.")] = "",
+    figure: Annotated[str, flag("--figure", "FILE", "Draw it (.png, .svg, .pdf), up to a few hundred nodes.")] = "",
+) -> None:
+    """Show a network: counts, diameter, bisection bandwidth, oversubscription, and a sketch."""
+    from studies.topology import show
+
+    show(topology, gpus=gpus, json=json, figure=figure, command=context.obj)
 
 
 @app.command()
@@ -329,6 +520,32 @@ def host_fidelity(
         oversubscribed=oversubscribed,
         command=context.obj,
     )
+
+
+@study.command("simulator-speed")
+def simulator_speed(
+    context: typer.Context,
+    quick: Annotated[bool, switch("--quick", "One repeat, at most 16,384 GPUs, nothing switched off.")] = False,
+    simgrid: Annotated[bool, typer.Option(help="Run SimGrid beside, where it is installed.")] = True,
+    json: Json = "",
+) -> None:
+    """How fast is the network simulator, on pinned workloads, beside SimGrid?"""
+    from studies.simulator_speed.study import simulator_speed as measure_speed
+
+    measure_speed(json_file=json, quick=quick, simgrid=simgrid, command=context.obj)
+
+
+@study.command("published-collectives")
+def published_collectives(
+    context: typer.Context,
+    rows: Annotated[str, flag("--rows", "FILE.csv", "Published measurements; by default the project's own.")] = "",
+    json: Json = "",
+    figure: Annotated[str, flag("--figure", "FILE", "Write a figure (.png, .svg, .pdf).")] = "",
+) -> None:
+    """How far off are predictions of NCCL on named machines, against published measurements?"""
+    from studies.published_collectives.study import published_collectives as judge
+
+    judge(rows, json=json, figure=figure, command=context.obj)
 
 
 def scaling_command(kind: str) -> Callable[..., None]:

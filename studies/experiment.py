@@ -13,6 +13,7 @@ from algorithms.grid import Grid, parse_grid, parse_order
 from algorithms.matmul import Gathered, Matmul, Passes, parse_sizes
 from algorithms.ops import Communication, OverlapName
 from algorithms.overlap import OVERLAPS, overlap, parse_overlap
+from algorithms.record import Shards
 from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import DType
 from algorithms.validate import validate
@@ -43,6 +44,8 @@ class Flags:
     overlap: str = "none"
     collectives: str = "own"
     threads: str = ""
+    placement: str = "packed"
+    shards: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,8 @@ class Experiment:
     overlaps : communication that runs beside the compute lane
     choices : who carries out the collectives
     threads : BLAS threads of each rank; None for its share of the host's cores
+    placement : the rule by which a prediction gives ranks their places
+    shards : whether a prediction has shards of mean size; None for what suits the number of ranks
     """
 
     problem: Matmul
@@ -102,6 +107,8 @@ class Experiment:
     overlaps: frozenset[OverlapName]
     choices: Choices
     threads: int | None = None
+    placement: str = "packed"
+    shards: Shards | None = None
 
     @property
     def panel(self) -> int | None:
@@ -139,6 +146,8 @@ def parse_experiment(flags: Flags) -> Experiment:
         parse_overlap(flags.overlap),
         parse_choices(flags.collectives),
         whole_number(flags.threads, "--threads") if flags.threads else None,
+        flags.placement,
+        cast(Shards, one_of(flags.shards, "shards", get_args(Shards))) if flags.shards else None,
     )
     experiment.algorithm.check(experiment.grid)
     return experiment

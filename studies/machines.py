@@ -61,7 +61,7 @@ def of_name(named: NamedMachine, gpus: int | None = None) -> Machine:
     )
     sources = tuple(Source(number.quantity, number.value, number.source) for number in named.quantities)
     topology: dict[str, str | bool | int | float | list[str | int | float]]
-    topology = {"family": named.name, "gpus": named.gpus if gpus is None else gpus}
+    topology = {"family": named.name, **named.arguments(gpus)}
     return Machine(name=named.name, topology=topology, device=device, sources=sources)
 
 

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+from algorithms.grid import Grid
 from algorithms.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The fullest place of a run, which is where rank 0 lives.
+    """The fullest place of a run.
 
     Parameters
     ----------
@@ -30,21 +31,23 @@ class Placement:
         return self.ranks * rank_bytes <= machine.device.memory_bytes
 
 
-def placement(machine: Machine, ranks: int) -> Placement:
+def placement(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | None = None) -> Placement:
     """How `ranks` ranks live on the machine, as the simulator places them.
 
     >>> from studies.machines import find_machine
     >>> placement(find_machine("perlmutter", gpus=8), 8)
     Placement(ranks=1, cores=1, threads=1)
 
+    Parameters
+    ----------
+    rule, grid : as `--placement` and `--grid` name them
+
     Raises
     ------
-    InputError : more ranks than the machine has GPUs
+    InputError : more ranks than the machine has GPUs, a rule that does not fit
     """
-    import simpy  # a rank that measures has no use for the simulator
+    from simulator.homes import homes_of  # a rank that measures has no use for the simulator
 
-    from simulator.engine import FlowEngine
-    from simulator.wiring import Wiring
-
-    wiring = Wiring(machine, ranks, FlowEngine(simpy.Environment()))
-    return Placement(wiring.neighbours(0), wiring.cores_of(wiring.home(0)), wiring.threads(0))
+    homes = homes_of(machine, ranks, rule, grid)
+    rank = homes.most_crowded
+    return Placement(homes.neighbours(rank), homes.cores(homes.place(rank)), homes.threads(rank))

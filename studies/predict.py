@@ -2,27 +2,31 @@
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from algorithms.machine import Machine
 from algorithms.provenance import provenance
 from algorithms.record import Record
 from algorithms.timeline import Timeline
-from algorithms.units import format_bytes
+from algorithms.units import format_bytes, format_seconds
 from runtime.matrix_files import open_operands
 from studies.experiment import Experiment, Flags, Plan, RunFlags, parse_experiment, parse_plan, remarks
-from studies.machines import find_machine
+from studies.machine_flags import MachineFlags, chosen_machine
 from studies.placement import placement
 from studies.records import predicted_record
 from studies.results import Destinations, write_results
+
+if TYPE_CHECKING:
+    from simulator.simulate import Simulation, Switches
 
 
 def predict(
     flags: Flags,
     run_flags: RunFlags,
-    machine: str,
-    settings: Sequence[str] = (),
+    on: MachineFlags,
     *,
     destinations: Destinations,
+    switches: "Switches | None" = None,
     command: Sequence[str] = (),
 ) -> None:
     """Predicts the experiment on the machine and writes its record, or prints it.
@@ -30,7 +34,8 @@ def predict(
     Parameters
     ----------
     run_flags : how it would be run: checked, but no file of theirs is opened; the backend is named in the record
-    machine, settings : as `--machine` and `--set` name them
+    on : the machine
+    switches : what makes the simulation fast
     command : the words of the command line, for provenance
 
     Raises
@@ -41,9 +46,9 @@ def predict(
     plan = parse_plan(run_flags, experiment)
     if not plan.inputs:
         _check_generated(experiment, plan)
-    destinations.check({**plan.files, "--machine": machine})
-    chosen = fitting_machine(machine, settings, experiment)
-    made, timeline = prediction_of(experiment, chosen, command, backend=plan.backend)
+    destinations.check({**plan.files, "--machine": on.machine}, ranks=experiment.grid.size)
+    chosen = fitting_machine(on, experiment)
+    made, timeline = prediction_of(experiment, chosen, command, backend=plan.backend, switches=switches, announce=True)
     for remark in (
         *remarks(experiment, experiment.schedule()),
         *_remarks(chosen, made.peak_bytes_per_rank_max, experiment),
@@ -58,37 +63,86 @@ def _check_generated(experiment: Experiment, plan: Plan) -> None:
     open_operands(problem.m, problem.k, problem.n, problem.dtype, kind=plan.kind, training=problem.training)
 
 
-def fitting_machine(text: str, settings: Sequence[str], experiment: Experiment) -> Machine:
-    """The machine that `text` and the settings name, known to have room for the ranks of the experiment.
+def fitting_machine(on: MachineFlags, experiment: Experiment) -> Machine:
+    """The machine that the flags name, known to have room for the ranks of the experiment.
 
     Raises
     ------
-    InputError : a machine that cannot be, or has too few GPUs
+    InputError : a machine that cannot be, or has too few GPUs; a placement that does not fit
     """
-    machine = find_machine(text, settings, gpus=experiment.grid.size)
-    placement(machine, experiment.grid.size)
+    machine = chosen_machine(on, gpus=experiment.grid.size)
+    placement(machine, experiment.grid.size, experiment.placement, experiment.grid)
     return machine
 
 
 def prediction_of(
-    experiment: Experiment, machine: Machine, command: Sequence[str] = (), *, backend: str = "numpy"
+    experiment: Experiment,
+    machine: Machine,
+    command: Sequence[str] = (),
+    *,
+    backend: str = "numpy",
+    switches: "Switches | None" = None,
+    announce: bool = False,
 ) -> tuple[Record, Timeline]:
-    """The predicted record of an experiment on a machine, and its timeline."""
-    from simulator.simulate import simulate
+    """The predicted record of an experiment on a machine, and its timeline.
+
+    Parameters
+    ----------
+    switches : what makes the simulation fast; by default everything
+    announce : say on stderr, before it starts, what will take long
+    """
+    from simulator.even_shards import AUTOMATIC_ABOVE, even_bound, evenly
+    from simulator.simulate import Simulation, Switches
 
     schedule = experiment.schedule()
-    threads = experiment.threads or placement(machine, experiment.grid.size).threads
-    prediction = simulate(schedule, machine, choices=experiment.choices, threads=threads)
+    placed = placement(machine, experiment.grid.size, experiment.placement, experiment.grid)
+    threads = experiment.threads or placed.threads
+    even = experiment.shards == "even" or (experiment.shards is None and experiment.grid.size > AUTOMATIC_ABOVE)
+    bound = even_bound(schedule, experiment.choices) if even else 0.0
+    simulation = Simulation(
+        evenly(schedule) if bound else schedule,
+        machine,
+        choices=experiment.choices,
+        threads=threads,
+        placement=experiment.placement,
+        switches=switches or Switches(),
+    )
+    if announce:
+        _announce(simulation, experiment)
     made = predicted_record(
-        experiment, schedule, machine, prediction, threads=threads, provenance=provenance(command), backend=backend
+        experiment,
+        schedule,
+        machine,
+        prediction := simulation.run(),
+        threads=threads,
+        provenance=provenance(command),
+        backend=backend,
+        even_within=bound if even else None,
     )
     return made, prediction.timeline
+
+
+LONG_SECONDS = 20.0
+"""A simulation that will take longer says so before it starts."""
+
+
+def _announce(simulation: "Simulation", experiment: Experiment) -> None:
+    """Says what will take long, and why it must."""
+    seconds, ranks = simulation.expected_wall_seconds(), experiment.grid.size
+    if seconds < LONG_SECONDS:
+        return
+    apart = f" ({simulation.why_not})" if simulation.why_not else ""
+    print(
+        f"quadrille: {simulation.steps} steps of {simulation.simulated_ranks} ranks out of {ranks} are to be "
+        f"simulated{apart}: this may take about {format_seconds(seconds)}; Ctrl-C ends it",
+        file=sys.stderr,
+    )
 
 
 def _remarks(machine: Machine, peak_bytes: int, experiment: Experiment) -> list[str]:
     """What a user should know of a prediction that the record does not say."""
     found = []
-    placed = placement(machine, experiment.grid.size)
+    placed = placement(machine, experiment.grid.size, experiment.placement, experiment.grid)
     if not placed.fits(machine, peak_bytes):
         held, needed = format_bytes(machine.device.memory_bytes), format_bytes(placed.ranks * peak_bytes)
         who = f"the {placed.ranks} ranks of a host need" if placed.ranks > 1 else "a rank needs"

@@ -13,11 +13,22 @@ from algorithms.machine import Machine
 from algorithms.ops import CollectiveKind
 from algorithms.overlap import OVERLAPS
 from algorithms.percentiles import percentiles
-from algorithms.record import MachineName, OpRecord, Options, Provenance, Record, Reference, Verified, Workload
+from algorithms.record import (
+    MachineName,
+    OpRecord,
+    Options,
+    Provenance,
+    Record,
+    Reference,
+    Simulation,
+    Verified,
+    Workload,
+)
 from algorithms.schedule import Schedule
 from algorithms.tensors import ITEM_BYTES
 from algorithms.timeline import OpTimes, Timeline, op_times
 from algorithms.volumes import OpVolume, Volumes, volumes
+from studies.critical_path import stations
 from studies.experiment import Experiment
 from studies.placement import placement
 
@@ -71,7 +82,7 @@ def measured_record(
         **_what(experiment, run.threads),
         **_amounts(experiment, amounts) | _counted(run.bytes_sent),
         backend=run.backend,
-        machine=None if machine is None else MachineName(machine.name, machine.sha256),
+        machine=None if machine is None else _named(machine, experiment.placement),
         seconds=median(makespans),
         seconds_low=over_repeats.low,
         seconds_high=over_repeats.high,
@@ -94,12 +105,14 @@ def predicted_record(
     threads: int,
     provenance: Provenance,
     backend: str = "numpy",
+    even_within: float | None = None,
 ) -> Record:
     """The record of a prediction; low and high are its 90 % interval.
 
     Parameters
     ----------
     backend : of the runs it is to be compared with; a prediction has no arrays
+    even_within : where all shards were given the mean size, how far off that puts the makespan at most, relative
     """
     makespan = prediction.timeline.makespan
     half_width = makespan * prediction.relative_uncertainty
@@ -109,13 +122,35 @@ def predicted_record(
         **_what(experiment, threads),
         **_amounts(experiment, amounts),
         backend=backend,
-        machine=MachineName(machine.name, machine.sha256),
+        machine=_named(machine, experiment.placement),
         seconds=makespan,
         seconds_low=max(0.0, makespan - half_width),
         seconds_high=makespan + half_width,
         ops=tuple(_op(times, experiment, amounts, prediction) for times in op_times(prediction.timeline).values()),
-        reference=_calibrated(machine, experiment.grid.size),
+        links=prediction.links,
+        critical_path=stations(prediction.timeline, prediction.parts_of),
+        simulation=_simulation(prediction, even_within),
+        reference=_calibrated(machine, experiment),
         provenance=provenance,
+    )
+
+
+def _named(machine: Machine, placement_rule: str) -> MachineName:
+    return MachineName(machine.name, machine.sha256, machine.routing, machine.faults, placement_rule)
+
+
+def _simulation(prediction: "Prediction", even_within: float | None) -> Simulation:
+    extent = prediction.extent
+    return Simulation(
+        folded=extent.folded,
+        why_not=extent.why_not,
+        rank_classes=extent.rank_classes,
+        flow_classes=extent.flow_classes,
+        link_classes=extent.link_classes,
+        events=extent.events,
+        iterations_skipped=extent.iterations_skipped,
+        shards="exact" if even_within is None else "even",
+        shards_bound=even_within or 0.0,
     )
 
 
@@ -197,6 +232,7 @@ def _op(times: OpTimes, experiment: Experiment, amounts: Volumes, prediction: "P
         exposed_seconds=times.exposed_seconds,
         extrapolated=prediction is not None and times.name in prediction.extrapolated,
         seconds_by_part=cast(dict[record.Cause, float], dict(parts)),
+        contention_seconds=prediction.contention.get(times.name, 0.0) if prediction is not None else 0.0,
     )
 
 
@@ -226,13 +262,14 @@ def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSe
     ]
 
 
-def _calibrated(machine: Machine, ranks: int) -> Reference | None:
+def _calibrated(machine: Machine, experiment: Experiment) -> Reference | None:
     """The reference kernels as they were beside the machine's calibration.
 
     None where ranks of a place outnumber its cores: kernels that take turns show no drift.
     """
+    ranks = experiment.grid.size
     kernels = machine.reference if ranks > 1 else machine.reference_alone or machine.reference
-    if kernels is None or placement(machine, ranks).crowded:
+    if kernels is None or placement(machine, ranks, experiment.placement, experiment.grid).crowded:
         return None
     return Reference((kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,))
 

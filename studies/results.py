@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from algorithms import files
 from algorithms.errors import InputError
+from algorithms.grid import Grid
 from algorithms.record import OpRecord, Record, Verified, save_record
 from algorithms.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
@@ -20,28 +21,36 @@ class Destinations:
     json : the record
     trace : the timeline as a Chrome trace
     timeline : the timeline as a file of Quadrille, for figures
+    ranks : those that the trace and the timeline show, such as `0-7,12`; by default all, or of many ranks those that
+        stand for all
     """
 
     json: str = ""
     trace: str = ""
     timeline: str = ""
+    ranks: str = ""
 
     @property
     def to_stdout(self) -> bool:
         """Whether stdout is taken by a file."""
         return files.STDOUT in (self.json, self.trace, self.timeline)
 
-    def check(self, others: Mapping[str, str] | None = None) -> None:
+    def check(self, others: Mapping[str, str] | None = None, *, ranks: int) -> None:
         """Refuse, before anything runs, what could not be written.
 
         Parameters
         ----------
         others : the other files of the command, by flag
+        ranks : how many there are
 
         Raises
         ------
-        InputError : a path that cannot be written, or is named twice
+        InputError : a path that cannot be written, or is named twice; ranks that are not there
         """
+        if self.ranks:
+            if not (self.trace or self.timeline):
+                raise InputError(f"--ranks {self.ranks}: says what --trace or --timeline shows; give one of them")
+            parse_ranks(self.ranks, ranks)
         flags = {"--json": self.json, "--trace": self.trace, "--timeline": self.timeline}
         given = {flag: path for flag, path in flags.items() if path}
         for flag, path in given.items():
@@ -55,12 +64,39 @@ class Destinations:
                 raise InputError(f"{flag} {error}") from None
 
 
+def parse_ranks(text: str, ranks: int) -> list[int]:
+    """Ranks written as numbers and ranges.
+
+    >>> parse_ranks("0-2,7", 8)
+    [0, 1, 2, 7]
+
+    Parameters
+    ----------
+    ranks : how many there are
+
+    Raises
+    ------
+    InputError : no such ranks
+    """
+    found: set[int] = set()
+    for word in text.split(","):
+        first, dash, last = word.strip().partition("-")
+        last = last if dash else first
+        whole = all(end.isascii() and end.isdigit() for end in (first, last))
+        if not whole or not int(first) <= int(last) < ranks:
+            raise InputError(f"--ranks {text}: {word.strip()!r} is no rank or range of ranks from 0 to {ranks - 1}")
+        found |= set(range(int(first), int(last) + 1))
+    return sorted(found)
+
+
 def write_results(destinations: Destinations, made: Record, timeline: Timeline) -> None:
     """Writes the record and the timeline to where they were asked for, or else prints a table of the record."""
     from algorithms.chrome_trace import write_chrome_trace
     from algorithms.timeline_files import save_timeline
 
     named = replace(timeline, name=f"{made.kind} {made.algorithm}", provenance=made.provenance)
+    if destinations.ranks:
+        named = named.expanded(Grid(**made.grid, order=made.order), parse_ranks(destinations.ranks, made.ranks))
     if destinations.trace:
         write_chrome_trace(destinations.trace, [named], made.provenance)
     if destinations.timeline:

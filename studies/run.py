@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from algorithms.errors import RunError
+from algorithms.errors import InputError, RunError
 from algorithms.matmul import Matmul
 from algorithms.provenance import provenance
 from algorithms.schedule import Schedule
@@ -37,6 +37,7 @@ from studies.experiment import (
     remarks,
 )
 from studies.launch import MARK, note_partial_files
+from studies.machine_flags import MachineFlags
 from studies.records import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
 from studies.results import Destinations, write_results
 from studies.site import Site, check_memory, find_site, open_carrier, start_world
@@ -53,8 +54,7 @@ __all__ = ["Destinations", "Flags", "RunFlags", "parse_plan", "run"]
 def run(
     flags: Flags,
     run_flags: RunFlags,
-    machine: str = "",
-    settings: Sequence[str] = (),
+    on: MachineFlags,
     *,
     destinations: Destinations,
     command: Sequence[str] = (),
@@ -63,7 +63,7 @@ def run(
 
     Parameters
     ----------
-    machine, settings : as `--machine` and `--set` name them: checked and named in the record, which they do not change
+    on : the machine: checked and named in the record, which it does not change
     command : the words of the command line, for provenance
 
     Raises
@@ -72,14 +72,17 @@ def run(
     RunError : a result that did not verify, or could not be written
     """
     experiment = parse_experiment(flags)
+    if experiment.shards == "even":
+        raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
     plan = parse_plan(run_flags, experiment)
     communicator = start_world()
     check_ranks(experiment, communicator.size)
     schedule = experiment.schedule()
     named = None
     if communicator.rank == 0:
-        destinations.check({**plan.files, **({"--machine": machine} if machine else {})})
-        named = _machine(machine, settings, experiment)
+        machine_file = {"--machine": on.machine} if on.machine else {}
+        destinations.check({**plan.files, **machine_file}, ranks=experiment.grid.size)
+        named = _machine(on, experiment)
     operands = _operands(experiment.problem, plan)
     writers = _writers(experiment.problem, plan, communicator)
     check_writable(list(writers.values()))
@@ -114,13 +117,13 @@ def _multiplications(product: str, schedule: Schedule) -> int:
     return inner * schedule.tensors[product].block(schedule.place(0)).elements
 
 
-def _machine(text: str, settings: Sequence[str], experiment: Experiment) -> "Machine | None":
+def _machine(on: MachineFlags, experiment: Experiment) -> "Machine | None":
     """The machine that the flags name, if they do; checked as for a prediction."""
-    if not text and not settings:
+    if not on.given:
         return None
     from studies.predict import fitting_machine  # a rank has no use for the simulator otherwise
 
-    return fitting_machine(text, settings, experiment)
+    return fitting_machine(on, experiment)
 
 
 def _operands(problem: Matmul, plan: Plan) -> Operands:

@@ -117,7 +117,7 @@ def test_how_a_run_cannot_be_is_refused_before_mpi_starts_and_by_a_prediction_to
     ("machine", "said"),
     [
         ("", "machine is missing: --machine takes a .toml file or one of perlmutter, frontier"),
-        ("summit", "machine 'summit' is unknown; there are perlmutter, frontier, or give a machine file"),
+        ("tianhe", "machine 'tianhe' is unknown; there are perlmutter, frontier, alps"),
         ("nowhere.toml", "machine file nowhere.toml does not exist"),
         ("./nowhere", "machine file ./nowhere does not exist"),
     ],
@@ -138,7 +138,7 @@ def test_a_machine_that_is_not_there_is_named(capsys, machine, said):
         (HOST.replace("memory_bytes = 8e9", "memory_bytes = nan"), "device.memory_bytes = nan: a finite number"),
         (HOST.replace("memory_bytes = 8e9", 'memory_bytes = "much"'), "device.memory_bytes = 'much'"),
         (HOST.replace("memory_bytes = 8e9", "memory_gb = 8"), "device.memory_gb is unknown; accepted:"),
-        (HOST.replace('"host"', '"ring"'), "topology family 'ring' is unknown; there are host, star"),
+        (HOST.replace('"host"', '"moebius"'), "topology family 'moebius' is unknown; there are host, star"),
         (HOST.replace("cores = 2\n[device]", "cores = 0\n[device]"), "topology.cores"),
     ],
 )
@@ -252,7 +252,7 @@ def test_an_output_of_a_prediction_that_cannot_be_written_is_refused(capsys, tmp
     [
         (["--grid", "x=3"], "ranks=1, but the grid x=3 has 3: start 3 ranks (quadrille launch -n 3 …)"),
         (["--dtype", "float16"], "dtype 'float16': numpy multiplies float64 and float32"),
-        (["--machine", "summit"], "machine 'summit' is unknown; there are perlmutter, frontier"),
+        (["--machine", "tianhe"], "machine 'tianhe' is unknown; there are perlmutter, frontier"),
         (["--machine", "perlmutter", "--set", "device.speed=x2"], "device has no 'speed'"),
         (["--set", "device.memory_bytes=x2"], "machine is missing"),
         (

@@ -262,7 +262,7 @@ def test_many_disturbed_points_are_warned_of(disturbed, warned):
         ("perlmutter:gpus=2", 2, "has 2 gpus and the ranks are on 2 hosts"),
         ("star:hosts=2,rings=3", 2, "rings is unknown"),
         ("star:hosts=2,bandwidth=0", 2, "bandwidth=0"),
-        ("ring:hosts=2", 2, "family 'ring' is unknown"),
+        ("moebius:hosts=2", 2, "family 'moebius' is unknown"),
     ],
 )
 def test_a_wiring_that_is_not_of_the_hosts_found_is_refused(text, hosts, said):

@@ -12,8 +12,7 @@ from simulator import engine as engine_module
 from simulator.engine import FlowEngine
 from simulator.max_min import Demands, solve
 from topologies.cluster import gpu_cluster
-from topologies.links import links
-from topologies.routes import Routes
+from topologies.routing import Routes
 
 SWITCHES = [{"memory": memory, "local": local} for memory in (True, False) for local in (True, False)]
 
@@ -296,17 +295,15 @@ def rings_seconds(net, rings, steps, size, **switches):
     """Time of rings; step s + 1 of a rank starts when its own send and receive of step s are done."""
     env = simpy.Environment()
     engine = FlowEngine(env, **switches)
-    resources = {link.name: engine.add_resource(link.bandwidth, link.name) for link in links(net)}
-    latencies = {link.name: link.latency for link in links(net)}
+    resources = [engine.add_resource(bandwidth) for bandwidth in net.bandwidths]
     routes = Routes(net)
     right = {rank: ring[(i + 1) % len(ring)] for ring in rings for i, rank in enumerate(ring)}
     finished = dict.fromkeys(((rank, step) for rank in right for step in range(steps)), 0)
 
     def send(rank, step):
-        route = routes.between(rank, right[rank])
-        demands = {resources[name]: 1.0 for name in route}
-        latency = sum(latencies[name] for name in route)
-        engine.start(size, demands, latency=latency, then=lambda: arrived(rank, step))
+        route = routes.between([rank], [right[rank]])
+        demands = {resources[link]: 1.0 for link in route.links}
+        engine.start(size, demands, latency=float(route.latency[0]), then=lambda: arrived(rank, step))
 
     def arrived(rank, step):
         for member in (rank, right[rank]):

@@ -206,7 +206,7 @@ def test_a_machine_whose_topology_is_a_file_is_crowded_where_its_hosts_are(tmp_p
 
     from topologies.star import star
 
-    net = nx.node_link_data(star(2, bandwidth=1e9, latency=1e-6), edges="edges")
+    net = nx.node_link_data(star(2, bandwidth=1e9, latency=1e-6).graph(), edges="edges")
     (tmp_path / "net.json").write_text(json.dumps(net, default=lambda number: np.asarray(number).tolist()))
     wired = replace(find_machine("perlmutter", gpus=1), topology={"file": str(tmp_path / "net.json")}, **HOST_OF_TWO)
     assert [placement(wired, ranks).crowded for ranks in (2, 4, 5)] == [False, False, True]
@@ -246,7 +246,7 @@ def test_a_topology_file_is_found_beside_the_machine_file(capsys, tmp_path):
 
     from topologies.star import star
 
-    net = nx.node_link_data(star(4, bandwidth=1e9, latency=1e-6), edges="edges")
+    net = nx.node_link_data(star(4, bandwidth=1e9, latency=1e-6).graph(), edges="edges")
     (tmp_path / "net.json").write_text(json.dumps(net, default=lambda number: np.asarray(number).tolist()))
     text = HOST.replace('family = "host"\ncores = 2\n', 'file = "net.json"\n').partition("[host]")[0]
     (tmp_path / "wired.toml").write_text(text)

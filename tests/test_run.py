@@ -22,6 +22,7 @@ from runtime.arrays import NumpyLibrary
 from runtime.world import Host
 from studies import site
 from studies.experiment import Flags, check_ranks, fitting_grids, parse_experiment
+from studies.machine_flags import MachineFlags
 from studies.predict import fitting_machine
 from studies.records import mean_over_ranks
 from studies.run import RunFlags, choose, parse_plan
@@ -171,7 +172,9 @@ def test_a_run_names_the_machine_of_its_prediction_and_the_two_are_compared(tmp_
 def test_a_machine_too_small_for_the_ranks_is_refused_by_a_run_too():
     few = ["--machine", "perlmutter", "--set", "topology.gpus=2"]
     with pytest.raises(InputError, match="4 ranks: perlmutter has 2 GPUs"):
-        fitting_machine(few[1], few[3:], parse_experiment(Flags(matmul=SIZES, grid="x=4")))
+        fitting_machine(
+            MachineFlags(machine=few[1], settings=few[3:]), parse_experiment(Flags(matmul=SIZES, grid="x=4"))
+        )
 
 
 @mpi

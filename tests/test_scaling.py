@@ -142,7 +142,7 @@ def test_a_question_that_cannot_be_is_refused(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"machine": "summit"}, "machine 'summit' is unknown"),
+        ({"machine": "tianhe"}, "machine 'tianhe' is unknown"),
         ({"algorithm": "5d"}, "algorithm '5d'"),
         ({"algorithm": "4d,4d"}, "repeats 4d"),
         ({"dtype": "int8"}, "dtype 'int8'"),

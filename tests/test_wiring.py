@@ -9,8 +9,9 @@ import simpy
 from algorithms.errors import InputError
 from algorithms.machine import Host, Machine
 from simulator.engine import FlowEngine
+from simulator.machine_network import network_of
 from simulator.simulate import simulate
-from simulator.wiring import Wiring, build_topology
+from simulator.wiring import Wiring
 from tests.toy_machines import device, leaf_spine, one_host, products, star, transfer_row
 
 CURVE = [transfer_row(1000, 2e-6), transfer_row(1_000_000, 1e-3)]
@@ -168,9 +169,9 @@ def test_a_measured_host_takes_its_measured_seconds(size, seconds):
 
 
 def test_the_topology_of_a_machine_is_that_of_its_family_and_arguments():
-    net = build_topology(leaf_spine(2, 3))
-    assert net.graph["family"] == "leaf-spine"
-    assert net.graph["places"] == ("host", 6)
+    net = network_of(leaf_spine(2, 3))
+    assert net.family == "leaf-spine"
+    assert net.places == ("host", 6)
 
 
 def test_an_unknown_family_is_an_input_that_cannot_be():

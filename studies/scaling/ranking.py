@@ -47,6 +47,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 
+import numpy as np
 import simpy
 
 from algorithms import costs
@@ -83,8 +84,11 @@ from algorithms.traffic import Traffic, ranges, traffic
 from algorithms.volumes import gemm_sizes
 from simulator.compute import ComputeModel
 from simulator.engine import FlowEngine
+from simulator.homes import homes_of
+from simulator.machine_network import routes_of
 from simulator.wiring import Cost, Wiring
 from studies.grids import grids
+from topologies.network import Ints
 
 Hop = tuple[int, int]
 """A sending and a receiving rank."""
@@ -154,7 +158,9 @@ class Yardstick:
         self._ranks = ranks
         self._choices = choices
         self._engine = FlowEngine(simpy.Environment())
-        self._wiring = Wiring(machine, ranks, self._engine)
+        self._homes = homes_of(machine, ranks)
+        self._routes = routes_of(machine, self._homes.net)
+        self._wiring = Wiring(machine, ranks, self._engine, homes=self._homes)
         cores = self._wiring.cores_of(self._wiring.home(0))
         neighbours = self._wiring.neighbours(0)
         wanted = threads or self._wiring.threads(0)
@@ -201,6 +207,8 @@ class Yardstick:
 
     def _slowest(self, hops: Sequence[Hop], size: int, pattern: str) -> Link:
         """The slowest of these hops while all of them send `size` bytes at once."""
+        if self._linear and not self._homes.shared:
+            return self._slowest_route(np.array(hops).reshape(-1, 2), size)
         transfers = [self._wiring.transfer(one, other, size, pattern) for one, other in hops if one != other]
         loads: dict[int, float] = defaultdict(float)
         for cost in transfers:
@@ -215,6 +223,17 @@ class Yardstick:
             return Link(latency=0.0, bandwidth=inf)
         latency, seconds = max(((cost.latency, moving(cost)) for cost in transfers), key=sum)
         return Link(latency, size / seconds if seconds else inf)
+
+    def _slowest_route(self, hops: Ints, size: int) -> Link:
+        """The same where every hop goes over links and nothing else: all routes at once."""
+        places = self._homes.of_rank[hops[hops[:, 0] != hops[:, 1]]]
+        if not len(places):
+            return Link(latency=0.0, bandwidth=inf)
+        paths, capacities = self._routes.between(*places.T), self._homes.net.bandwidths
+        loads = np.bincount(paths.links, weights=size * paths.shares, minlength=len(capacities))
+        moving = np.maximum.reduceat(loads[paths.links] / capacities[paths.links], paths.offsets[:-1])
+        slowest = int(np.argmax(paths.latency + moving))
+        return Link(float(paths.latency[slowest]), size / float(moving[slowest]))
 
     def _local(self, op: Compute, schedule: Schedule, place: Place) -> float:
         if isinstance(op, Gemm):

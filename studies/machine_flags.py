@@ -1,0 +1,59 @@
+"""The flags that name a machine and what is different about it, and the machine that they come to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from algorithms.machine import Machine
+from algorithms.what_if import with_faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFlags:
+    """The flags as they were typed; the defaults are those of the command line.
+
+    Parameters
+    ----------
+    machine, settings : as `--machine` and `--set` name them
+    routing : how flows find their way; by default as the machine says
+    fail : links that carry nothing
+    degrade, slow : `LINK=SHARE` of a bandwidth, `GPU=SHARE` of a speed
+    """
+
+    machine: str = ""
+    settings: Sequence[str] = ()
+    routing: str = ""
+    fail: Sequence[str] = ()
+    degrade: Sequence[str] = ()
+    slow: Sequence[str] = ()
+
+    @property
+    def given(self) -> bool:
+        """Whether any of them was given."""
+        return self != MachineFlags()
+
+
+def chosen_machine(flags: MachineFlags, gpus: int | None = None) -> Machine:
+    """The machine that the flags name, with its routing and faults.
+
+    >>> chosen_machine(MachineFlags(machine="perlmutter", slow=["gpu:3=0.8"]), gpus=8).faults.slow
+    {'gpu:3': 0.8}
+
+    Parameters
+    ----------
+    gpus : how many of a named machine's GPUs are modelled, by default all that it has
+
+    Raises
+    ------
+    InputError : an unknown name, a file that holds no machine, a setting, routing or fault that does not fit
+    """
+    from studies.machines import find_machine  # a rank that measures has no use for topologies
+
+    found = find_machine(flags.machine, flags.settings, gpus=gpus)
+    found = with_faults(found, fail=flags.fail, degrade=flags.degrade, slow=flags.slow)
+    if flags.routing:
+        from topologies.routing import parse_routing
+
+        found = msgspec.structs.replace(found, routing=str(parse_routing(flags.routing)))
+    return found

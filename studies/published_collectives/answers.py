@@ -1,0 +1,181 @@
+"""What came of the study: rows with their roles, spreads of errors, and how a person sees them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import mean, median
+from typing import Literal
+
+import msgspec
+
+from algorithms.provenance import Provenance
+from studies.published_collectives.sites import Site
+from studies.tables import percent, print_tables, table
+
+LARGE = 1 << 20
+"""From here on bandwidth counts most, below latency."""
+
+Role = Literal["judged", "calibration", "skipped"]
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A row, what is predicted for it, and what it counts for."""
+
+    id: str
+    machine: str
+    metric: str
+    unit: str
+    published: float
+    predicted: float | None
+    relative_error: float | None
+    role: Role
+    reason: str
+    source: str
+    model: str | None
+    gpus: int
+    message_bytes: int | None
+    algorithm: str
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Of absolute relative errors; null where nothing was judged."""
+
+    rows: int
+    median: float | None
+    mean: float | None
+    worst: float | None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Of all judged rows, and of parts of them; `small_factor` is the median of max(p/m, m/p) below 1 MiB."""
+
+    rows: int
+    median: float | None
+    mean: float | None
+    worst: float | None
+    by_source: dict[str, Spread]
+    by_machine: dict[str, Spread]
+    from_1_mib: Spread
+    from_1_mib_by_machine: dict[str, Spread]
+    below_1_mib: Spread
+    small_factor: float | None
+
+
+class Learnt(msgspec.Struct, frozen=True, kw_only=True):
+    """What was learnt of a machine, and from which rows."""
+
+    machine: str
+    launch_seconds: float
+    network_latency_seconds: float
+    inside: float
+    between: float
+    ll128: bool
+    rows: dict[str, str]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `--json` writes."""
+
+    rows: list[Judged]
+    summary: Summary
+    calibration: list[Learnt]
+    provenance: Provenance
+
+
+def summarise(rows: Sequence[Judged]) -> Summary:
+    """Spreads of the errors of judged rows."""
+    judged = [row for row in rows if row.role == "judged"]
+    large = [row for row in judged if (row.message_bytes or LARGE) >= LARGE]
+    small = [row for row in judged if (row.message_bytes or LARGE) < LARGE]
+    whole = _spread(judged)
+    factors = [max(1 + e, 1 / (1 + e)) for row in small if (e := row.relative_error) is not None]
+    return Summary(
+        rows=whole.rows,
+        median=whole.median,
+        mean=whole.mean,
+        worst=whole.worst,
+        by_source=_spreads(judged, "source"),
+        by_machine=_spreads(judged, "machine"),
+        from_1_mib=_spread(large),
+        from_1_mib_by_machine=_spreads(large, "machine"),
+        below_1_mib=_spread(small),
+        small_factor=median(factors) if factors else None,
+    )
+
+
+def _spreads(rows: Sequence[Judged], by: str) -> dict[str, Spread]:
+    parts: dict[str, list[Judged]] = defaultdict(list)
+    for row in rows:
+        parts[getattr(row, by)].append(row)
+    return {name: _spread(part) for name, part in sorted(parts.items())}
+
+
+def _spread(rows: Sequence[Judged]) -> Spread:
+    errors = [abs(row.relative_error) for row in rows if row.relative_error is not None]
+    if not errors:
+        return Spread(0, None, None, None)
+    return Spread(len(errors), median(errors), mean(errors), max(errors))
+
+
+def learnt(site: Site) -> Learnt:
+    return Learnt(
+        machine=site.machine,
+        launch_seconds=site.settings.launch_seconds,
+        network_latency_seconds=site.settings.network_latency,
+        inside=site.settings.inside,
+        between=site.settings.between,
+        ll128=site.settings.ll128,
+        rows={what: row.id for what, row in site.learnt_from},
+    )
+
+
+def _sort_of(reason: str) -> str:
+    """A reason without what is the row's own."""
+    for start in ("the same measurement", "printed"):
+        if reason.startswith(start):
+            return start + (" as another row" if start.startswith("the") else " with too few digits")
+    return reason
+
+
+def show(answer: Answer) -> None:
+    """Prints the summary for a person."""
+    summary = answer.summary
+    skipped: dict[str, int] = defaultdict(int)
+    for row in answer.rows:
+        if row.role == "skipped":
+            skipped[_sort_of(row.reason)] += 1
+    parts = [
+        ("all", Spread(summary.rows, summary.median, summary.mean, summary.worst)),
+        ("from 1 MiB", summary.from_1_mib),
+        ("below 1 MiB", summary.below_1_mib),
+    ]
+    machines = [(f"{name}, from 1 MiB", part) for name, part in summary.from_1_mib_by_machine.items()]
+
+    def cells(name: str, part: Spread) -> tuple[str, ...]:
+        return (name, str(part.rows), *(percent(value, signed=False) for value in (part.median, part.mean, part.worst)))
+
+    learnt = [
+        (
+            one.machine,
+            f"{one.launch_seconds * 1e6:.1f}",
+            f"{one.network_latency_seconds * 1e6:.1f}",
+            f"{one.inside:.3f}",
+            f"{one.between:.3f}",
+            "yes" if one.ll128 else "no",
+            ", ".join(f"{k} {v}" for k, v in one.rows.items()),
+        )
+        for one in answer.calibration
+    ]
+    print_tables(
+        table(
+            "error of judged rows",
+            ("rows", "how many", "median", "mean", "worst"),
+            [cells(*p) for p in parts],
+            [cells(*p) for p in machines],
+        ),
+        table(
+            "learnt, never judged", ("machine", "launch us", "network us", "inside", "between", "LL128", "rows"), learnt
+        ),
+        table("skipped", ("reason", "rows"), [(reason, str(count)) for reason, count in sorted(skipped.items())]),
+    )
+    if summary.small_factor is not None:
+        print(f"below 1 MiB: within a factor of {summary.small_factor:.2f} in the median")

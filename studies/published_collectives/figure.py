@@ -1,0 +1,48 @@
+"""Predicted against published, one panel a machine, sizes across."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from math import ceil
+from typing import TYPE_CHECKING
+
+from studies.figures import write_figure
+
+if TYPE_CHECKING:
+    from studies.published_collectives.answers import Judged
+
+COLUMNS = 3
+COLOURS = {"judged": "C0", "calibration": "C3"}
+
+
+def draw(rows: "Sequence[Judged]", path: str) -> None:
+    """Writes the figure: predicted by published for each judged row, on and off the line of equality."""
+    from matplotlib.figure import Figure
+
+    parts: dict[str, list[Judged]] = defaultdict(list)
+    for row in rows:
+        if row.role in COLOURS and row.relative_error is not None:
+            parts[row.machine].append(row)
+    lines = max(1, ceil(len(parts) / COLUMNS))
+    figure = Figure(figsize=(4.2 * COLUMNS, 3.2 * lines), layout="constrained")
+    for place, (machine, part) in enumerate(sorted(parts.items())):
+        axes = figure.add_subplot(lines, COLUMNS, place + 1)
+        for role, colour in COLOURS.items():
+            chosen = [row for row in part if row.role == role]
+            sizes = [row.message_bytes or 1 << 33 for row in chosen]
+            axes.semilogx(sizes, [_ratio(row) for row in chosen], ".", color=colour, label=role, base=2)
+        axes.axhline(1, color="0.5", linewidth=0.8)
+        axes.set_yscale("log", base=2)
+        axes.set_ylim(1 / 8, 8)
+        axes.set_title(machine, fontsize="small")
+        axes.set_xlabel("message [B]", fontsize="small")
+        axes.set_ylabel("predicted time / published", fontsize="small")
+    if parts:
+        figure.axes[0].legend(fontsize="x-small")
+    write_figure(figure, path)
+
+
+def _ratio(row: "Judged") -> float:
+    """Predicted by published as times, whatever the metric."""
+    assert row.relative_error is not None, row.id
+    ratio = 1 + row.relative_error
+    return ratio if row.metric == "time" else 1 / ratio

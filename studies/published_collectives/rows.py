@@ -1,0 +1,199 @@
+"""Published measurements of collectives, as a file has them."""
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from algorithms.errors import InputError
+from algorithms.ops import CollectiveKind
+
+KINDS = ("collective", "p2p")
+NEEDED = (
+    "id",
+    "kind",
+    "source",
+    "machine",
+    "gpu_type",
+    "num_gpus",
+    "algorithm",
+    "message_bytes",
+    "metric",
+    "value",
+    "unit",
+)
+TOO_ROUNDED = 0.02
+"""A value whose last printed digit may be further off than this, relative, says too little to be judged by."""
+LARGE_BYTES = 1 << 33
+"""Where a source says only that messages are large."""
+
+Metric = Literal["time", "busbw", "algbw"]
+SCALES: Mapping[tuple[str, str], tuple[Metric, float]] = {
+    ("time", "us"): ("time", 1e-6),
+    ("time", "ms"): ("time", 1e-3),
+    ("time", "s"): ("time", 1.0),
+    ("busbw", "GB/s"): ("busbw", 1e9),
+    ("algbw", "GB/s"): ("algbw", 1e9),
+}
+WORDS: tuple[tuple[str, CollectiveKind], ...] = (
+    (r"all[-_ ]?reduce", "all_reduce"),
+    (r"all[-_ ]?gather", "all_gather"),
+    (r"reduce[-_ ]?scatter", "reduce_scatter"),
+    (r"all[-_ ]?to[-_ ]?all", "all_to_all"),
+    (r"broadcast|bcast", "broadcast"),
+    (r"reduce", "reduce"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One published number.
+
+    Parameters
+    ----------
+    decimals : printed at most by the table that the row is of; trailing zeros may have been lost
+    """
+
+    id: str
+    kind: str
+    source: str
+    table: str
+    machine: str
+    gpu_type: str
+    gpus: int
+    algorithm: str
+    bytes: int | None
+    metric: str
+    value: float
+    unit: str
+    decimals: int
+    note: str
+
+    @property
+    def carrier(self) -> str:
+        """Who carried it out: NCCL, RCCL, or what stands first."""
+        return self.algorithm.split(" ")[0]
+
+    @property
+    def collective(self) -> CollectiveKind | None:
+        """The kind of collective that its words name."""
+        return next((kind for pattern, kind in WORDS if re.search(pattern, self.algorithm, re.IGNORECASE)), None)
+
+    @property
+    def held(self) -> str:
+        """The algorithm that its words hold NCCL to, as `--collectives` names it; empty where it chose."""
+        if re.search(r"\bNVLS off\b|\bRing\b", self.algorithm):
+            return "ring"
+        return "nvls" if "NVLS" in self.algorithm else "tree" if re.search(r"\bTree\b", self.algorithm) else ""
+
+    @property
+    def version(self) -> tuple[int, int] | None:
+        """Of the library, where its words have it."""
+        found = re.match(r"\w+ (\d+)\.(\d+)", self.algorithm)
+        return (int(found[1]), int(found[2])) if found else None
+
+    @property
+    def as_root(self) -> bool:
+        """Whether the time is the root's alone, as nccl-tests printed rank 0's until 2021.
+
+        Source: NVIDIA/nccl-tests issue 82, 3 May 2021.
+        """
+        return self.collective == "broadcast" and "nccl-tests" in self.algorithm and self.old
+
+    @property
+    def old(self) -> bool:
+        """Whether the library is of the time of NCCL 2.8."""
+        return self.version is not None and (2, 5) <= self.version < (2, 11)
+
+    @property
+    def size(self) -> int:
+        return LARGE_BYTES if self.bytes is None else self.bytes
+
+    @property
+    def rounding(self) -> float:
+        """How far off the value may be by its last digit, relative."""
+        return 0.5 * 10.0**-self.decimals / self.value if self.value > 0 else math.inf
+
+    @property
+    def measurement(self) -> tuple[str, ...]:
+        """What tells measurements apart: rows that share it are the same one in other words."""
+        return (self.machine, self.source, self.table, self.algorithm, str(self.gpus), str(self.bytes))
+
+
+def read_rows(path: str | Path) -> list[Row]:
+    """The rows of kind collective and p2p of a CSV file.
+
+    Raises
+    ------
+    InputError : a file that cannot be read, or has a fault: with its line and column
+    """
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            found = list(_parsed(file, str(path)))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+    except csv.Error as error:
+        raise InputError(f"{path} is no CSV: {error}") from None
+    decimals: dict[tuple[str, ...], int] = {}
+    for row in found:
+        key = (row.source, row.table, row.metric)
+        decimals[key] = max(decimals.get(key, 0), row.decimals)
+    return [replace(row, decimals=decimals[row.source, row.table, row.metric]) for row in found]
+
+
+def _parsed(file: Iterable[str], path: str) -> Iterable[Row]:
+    lines = csv.reader(file, strict=True)
+    header = next(lines, None)
+    if not header:
+        raise InputError(f"{path}: the file is empty; its first line must name the columns")
+    if missing := [name for name in NEEDED if name not in header]:
+        raise InputError(f"{path}: line 1: the column {missing[0]} is missing")
+    seen: dict[str, int] = {}
+    for fields in lines:
+        if not fields:
+            continue
+        line = lines.line_num
+        if len(fields) != len(header):
+            raise InputError(f"{path}: line {line}: {len(fields)} columns, where the first line names {len(header)}")
+        given = dict(zip(header, fields, strict=True))
+        if given["id"] in seen:
+            raise InputError(f"{path}: line {line}: column id: {given['id']!r} is that of line {seen[given['id']]} too")
+        seen[given["id"]] = line
+        if given["kind"] in KINDS:
+            yield _row(given, f"{path}: line {line}")
+
+
+def _row(given: Mapping[str, str], where: str) -> Row:
+    text = given["value"].strip()
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError(f"{where}: column value: {text!r} is not a number from 0")
+    return Row(
+        id=given["id"],
+        kind=given["kind"],
+        source=given["source"],
+        table=given.get("table_or_figure", ""),
+        machine=given["machine"],
+        gpu_type=given["gpu_type"],
+        gpus=_whole(given, "num_gpus", where),
+        algorithm=given["algorithm"],
+        bytes=_whole(given, "message_bytes", where) if given["message_bytes"].strip() else None,
+        metric=given["metric"],
+        value=value,
+        unit=given["unit"],
+        decimals=len(text.partition(".")[2]) if "e" not in text.lower() else 0,
+        note=given.get("note", ""),
+    )
+
+
+def _whole(given: Mapping[str, str], column: str, where: str) -> int:
+    text = given[column].strip()
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise InputError(f"{where}: column {column}: {text!r} is not a whole number from 1")
+    return int(text)

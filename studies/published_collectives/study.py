@@ -1,0 +1,214 @@
+"""How far off is the NCCL model on the links, against published measurements of collectives?
+
+Every row of kind collective or p2p is listed with its role: judged, learnt from
+(`sites.py` has the rule), or skipped with the reason.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from math import inf
+from pathlib import Path
+
+from algorithms import files
+from algorithms.choices import parse_choices
+from algorithms.errors import InputError
+from algorithms.machine import Machine
+from algorithms.nccl import Communicator, NcclPlan
+from algorithms.ops import CollectiveKind
+from algorithms.provenance import provenance
+from simulator.machine_network import network_of
+from simulator.nccl_channels import NcclSettings
+from studies.collective import Question, bus_factor, predict_collective
+from studies.experiment import same_file
+from studies.figures import check_figure_path
+from studies.machines import find_machine
+from studies.published_collectives.answers import Answer, Judged, Role, learnt, show, summarise
+from studies.published_collectives.nccl_2_8 import plan_2_8
+from studies.published_collectives.rows import SCALES, TOO_ROUNDED, Row, read_rows
+from studies.published_collectives.sites import Site, calibration_rows, learn, machine_of
+from studies.tables import percent
+from topologies.named import MACHINES
+from topologies.network import Network
+
+FOLDER = Path(__file__).parent
+ROWS = FOLDER / "published_results.csv"
+SCHEMA = "quadrille/published-collectives/1"
+
+
+def published_collectives(rows: str = "", *, json: str = "", figure: str = "", command: Sequence[str] = ()) -> Answer:
+    """Predicts every row, judges what can be judged, and prints and writes what came out.
+
+    Parameters
+    ----------
+    rows : a CSV file; the project's own by default.  What is learnt of sites is always from the project's own
+    json, figure : files; `-` is stdout
+    """
+    _check_outputs(rows, json, figure)
+    given = read_rows(rows or ROWS)
+    sites = learn_sites(read_rows(ROWS))
+    judged = [judge(row, sites, twin) for row, twin in zip(given, twins(given), strict=True)]
+    answer = Answer(
+        rows=judged,
+        summary=summarise(judged),
+        calibration=[learnt(site) for site in sites.values() if site.learnt_from],
+        provenance=provenance(command),
+    )
+    if json:
+        files.write_json(json, answer, SCHEMA)
+    if figure:
+        from studies.published_collectives.figure import draw
+
+        draw(judged, figure)
+    if json != files.STDOUT:
+        show(answer)
+    return answer
+
+
+def _check_outputs(rows: str, json: str, figure: str) -> None:
+    """Refuse, before anything runs, what could not be written, or would replace what is read."""
+    given = {"--rows": rows or str(ROWS), "--json": json, "--figure": figure}
+    named = {flag: path for flag, path in given.items() if path and path != files.STDOUT}
+    for flag, path in named.items():
+        same = [other for other, its_path in named.items() if same_file(its_path, path)]
+        if len(same) > 1:
+            raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
+        try:
+            if flag == "--figure":
+                check_figure_path(path)
+            elif flag == "--json":
+                files.check_writable(path)
+        except InputError as error:
+            raise InputError(f"{flag} {error}") from None
+
+
+def learn_sites(own: Sequence[Row]) -> dict[str, Site]:
+    """Every machine that rows name, with what was learnt of it, by the name of our machine."""
+    chosen = calibration_rows(own)
+    return {name: learn(name, rows, lambda row, settings: _seconds(row, settings)[0]) for name, rows in chosen.items()}
+
+
+def twins(rows: Sequence[Row]) -> list[Row | None]:
+    """For each row the one of the same measurement that says it with less rounding; None for that one."""
+    best: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        if (row.metric, row.unit) in SCALES and row.rounding < getattr(best.get(row.measurement), "rounding", inf):
+            best[row.measurement] = row
+    return [None if (one := best.get(row.measurement)) is None or one.id == row.id else one for row in rows]
+
+
+def judge(row: Row, sites: dict[str, Site], twin: Row | None = None) -> Judged:
+    """The row with its prediction and role.
+
+    Parameters
+    ----------
+    twin : the same measurement in another row, which is judged in its place
+    """
+    reason = why_skipped(row)
+    name = machine_of(row)
+    if reason or name is None:
+        return _entry(row, name, None, "", "skipped", reason)
+    site = sites.get(name, Site(name))
+    try:
+        seconds, model = _seconds(row, site.settings)
+    except InputError as error:
+        return _entry(row, name, None, "", "skipped", str(error))
+    kind = row.collective
+    assert kind is not None, row.id
+    metric, scale = SCALES[row.metric, row.unit]
+    rate = row.size / seconds * (bus_factor(kind, row.gpus) if metric == "busbw" else 1.0)
+    predicted = seconds / scale if metric == "time" else rate / scale
+    for what, own in site.learnt_from:
+        if row.id == own.id and row.measurement == own.measurement:
+            return _entry(row, name, predicted, model, "calibration", f"sets {what} of {name}")
+        if row.measurement == own.measurement:
+            return _entry(
+                row, name, predicted, model, "skipped", f"the same measurement as row {own.id}, which sets {what}"
+            )
+    if row.rounding > TOO_ROUNDED:
+        reason = f"printed to {percent(row.rounding, signed=False)} only" if row.value else "printed as zero"
+        return _entry(row, name, predicted, model, "skipped", reason)
+    if twin is not None:
+        return _entry(row, name, predicted, model, "skipped", f"the same measurement as row {twin.id}, judged there")
+    return _entry(row, name, predicted, model, "judged", "")
+
+
+def why_skipped(row: Row) -> str:
+    """Why nothing is predicted for a row; empty where it is."""
+    if row.kind == "p2p":
+        return "messages of Open MPI and UCX between GPUs: their protocols and thresholds are not modelled"
+    if row.carrier not in ("NCCL", "RCCL"):
+        return "the GPU path of MPI collectives (staging through the host, its own algorithms) is not modelled"
+    if (name := machine_of(row)) is None:
+        return f"machine {row.machine!r} is not known"
+    if row.collective is None:
+        return f"the algorithm {row.algorithm!r} names no collective"
+    if (row.metric, row.unit) not in SCALES:
+        return f"the metric {row.metric} in {row.unit} is not predicted"
+    if row.gpus < 2:
+        return "one GPU: nothing moves"
+    if row.collective == "all_to_all":
+        return "NCCL's all-to-all, of sends and receives, is not modelled"
+    per_node, held = MACHINES[name].gpus_per_node, row.held
+    if held == "nvls" and row.gpus > per_node:
+        return f"NVLS is one node's; {row.gpus} GPUs are several"
+    return ""
+
+
+def _entry(row: Row, name: str | None, predicted: float | None, model: str, role: Role, reason: str) -> Judged:
+    error = predicted / row.value - 1 if predicted is not None and row.value else None
+    return Judged(
+        id=row.id,
+        machine=row.machine,
+        metric=row.metric,
+        unit=row.unit,
+        published=row.value,
+        predicted=predicted,
+        relative_error=error,
+        role=role,
+        reason=reason,
+        source=row.source,
+        model=f"{name}: {model}" if model else name,
+        gpus=row.gpus,
+        message_bytes=row.bytes,
+        algorithm=row.algorithm,
+    )
+
+
+def _seconds(row: Row, settings: NcclSettings) -> tuple[float, str]:
+    """What is predicted for a row [s], and by what algorithm of NCCL."""
+    name, kind = machine_of(row), row.collective
+    assert name is not None, row.id
+    assert kind is not None, row.id
+    if row.old:
+        settings = replace(settings, planned=_planned(row.held, name), as_root=row.as_root)
+    return _predicted(name, kind, row.size, row.gpus, row.held, settings)
+
+
+@cache
+def _planned(held: str, name: str) -> Callable[[CollectiveKind, float, Communicator], NcclPlan]:
+    behind_switch = "nvswitch" in MACHINES[name].node.parts
+    return partial(plan_2_8, held=held, alike=behind_switch)
+
+
+@cache
+def _predicted(
+    name: str, kind: CollectiveKind, size: int, gpus: int, held: str, settings: NcclSettings
+) -> tuple[float, str]:
+    question = Question(
+        kind=kind,
+        bytes=size,
+        gpus=gpus,
+        group=gpus,
+        choices=parse_choices(f"nccl:{held}" if held else "nccl"),
+        nccl=settings,
+    )
+    machine, net = _network(name, gpus)
+    found = predict_collective(question, machine, net=net)
+    return found.seconds, found.algorithm
+
+
+@cache
+def _network(name: str, gpus: int) -> tuple[Machine, Network]:
+    machine = find_machine(name, (), gpus=gpus)
+    return machine, network_of(machine)

@@ -1,0 +1,82 @@
+"""Shards of mean size: how far the makespan is from the exact one, and that symmetry is back."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithms.catalogue import matmul_schedule
+from algorithms.choices import parse_choices
+from algorithms.grid import Grid, parse_grid
+from algorithms.matmul import Matmul
+from simulator.even_shards import even_bound, evenly
+from simulator.simulate import simulate
+from tests.toy_machines import leaf_spine, star
+
+GRIDS = [
+    ("4d", "data=2,z=3,y=2,x=2"),
+    ("3d", "z=2,y=3,x=2"),
+    ("summa", "z=2,x=3"),
+    ("cannon", "z=3,x=3"),
+    ("2.5d", "z=2,x=2,y=2"),
+    ("1d-column", "x=7"),
+]
+
+
+def scheduled(algorithm, grid, sizes, passes="training"):
+    return matmul_schedule(Matmul(*sizes, "float64", passes, panel=97), algorithm, parse_grid(grid))
+
+
+@settings(max_examples=40)
+@given(
+    case=st.sampled_from(GRIDS),
+    sizes=st.tuples(*[st.integers(1, 60) | st.integers(100, 5000)] * 3),
+    collectives=st.sampled_from(["own", "own:doubling"]),
+    leaves=st.booleans(),
+    memory=st.sampled_from([1e30, 1e10]),
+)
+def test_the_exact_makespan_lies_within_the_bound(case, sizes, collectives, leaves, memory):
+    schedule, choices = scheduled(*case, sizes), parse_choices(collectives)
+    ranks = schedule.grid.size
+    machine = leaf_spine(-(-ranks // 4), 4, spines=2, memory=memory) if leaves else star(ranks, memory=memory)
+    exact, even = (simulate(one, machine, choices=choices).timeline.makespan for one in (schedule, evenly(schedule)))
+    assert abs(exact - even) <= (even_bound(schedule, choices) + 1e-9) * even
+
+
+@pytest.mark.parametrize(("algorithm", "grid"), GRIDS)
+def test_sizes_that_divide_are_off_by_nothing(algorithm, grid):
+    schedule = scheduled(algorithm, grid, (36 * 49, 36 * 49, 36 * 49), passes="forward")
+    if algorithm not in ("summa", "2.5d"):
+        assert even_bound(schedule, parse_choices("own")) == 0
+    exact, even = (simulate(one, star(schedule.grid.size)).timeline.makespan for one in (schedule, evenly(schedule)))
+    assert even == pytest.approx(exact, rel=1e-12)
+
+
+def test_the_bound_is_about_one_row_of_the_shortest_block():
+    schedule = scheduled("1d-column", "x=8", (1, 1, 8001), passes="forward")
+    assert even_bound(schedule, parse_choices("own")) == pytest.approx(1 - 1000 / (8001 / 8) + 7 / 8001, rel=0.2)
+
+
+def test_even_shards_give_back_the_symmetry_that_a_remainder_takes():
+    schedule, machine = scheduled("4d", "data=2,z=16,x=4", (10007, 1009, 1013)), star(128)
+    exact, even = simulate(schedule, machine), simulate(evenly(schedule), machine)
+    assert even.extent.rank_classes == 1
+    assert exact.extent.rank_classes > 16
+
+
+def test_parts_of_a_mean_size_are_alike_to_the_last_bit():
+    place = evenly(scheduled("1d-column", "x=7", (10, 10, 10))).place(0)
+    assert place.sizes["n"] == Fraction(10)
+    grid = Grid(x=7)
+    blocks = {
+        stop - start
+        for rank in range(7)
+        for start, stop in [
+            evenly(scheduled("1d-column", "x=7", (10, 10, 10)))
+            .tensors["B"]
+            .block(evenly(scheduled("1d-column", str(grid), (10, 10, 10))).place(rank))
+            .columns
+        ]
+    }
+    assert blocks == {Fraction(10, 7)}
