@@ -71,8 +71,7 @@ class Choices:
             case "library":
                 return f"library (as {name})"
             case "nccl":
-                held = [word for word in (self.nccl_algorithm, self.nccl_protocol) if word is not None]
-                return f"nccl ({', '.join(held)})" if held else "nccl"
+                return f"nccl (as {name})"
 
     def check_runnable(self) -> None:
         """Refuse what only predicts.
@@ -84,6 +83,19 @@ class Choices:
         if self.carriage == "nccl":
             raise InputError(
                 f"collectives '{self}': NCCL's model predicts and cannot be run; accepted are library, {_own_sets()}"
+            )
+
+    def check_schedulable(self) -> None:
+        """Refuse what steps between single ranks cannot stand for: NCCL's trees and NVLS.
+
+        Raises
+        ------
+        InputError : an algorithm of NCCL other than its ring
+        """
+        if self.nccl_algorithm not in (None, "ring") or self.nccl_protocol is not None:
+            raise InputError(
+                f"collectives '{self}': a schedule's collectives are predicted as rings of single ranks; accepted are "
+                f"nccl, nccl:ring, library, {_own_sets()}; `quadrille collective` knows NCCL's channels and algorithms"
             )
 
     def __str__(self) -> str:

@@ -11,12 +11,13 @@ from algorithms.grid import Axis, Grid
 from algorithms.record import LinkLoad
 from algorithms.schedule import Schedule
 from algorithms.timeline import Span, Timeline
+from simulator.classes import Classes, classes_of
 from simulator.engine import FlowEngine
 from simulator.equitable import Ints
 from simulator.homes import Homes
 from simulator.machine_network import routes_of
 from simulator.patterns import patterns
-from simulator.resources import Apart, Classes, Resources, Together, classes_of
+from simulator.resources import Apart, Resources, Together
 from simulator.wiring import Wiring
 from topologies.routing import Routes
 
@@ -31,6 +32,7 @@ class Population:
     Parameters
     ----------
     classes : of ranks that behave alike; None where every rank is simulated
+    apart : the flows and paths that were found where none behave alike
     why_not : what keeps ranks apart then, in words
     turns : what all ranks do in each turn of each loop, see `Patterns`
     """
@@ -41,12 +43,13 @@ class Population:
     classes: Classes | None = None
     why_not: str = ""
     turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    apart: Classes | None = None
 
     def wiring(self, engine: FlowEngine) -> Wiring:
         """What the simulated ranks take of the resources of an engine."""
         resources: Resources
         if self.classes is None:
-            resources = Apart(self.homes, self.routes, engine)
+            resources = Apart(self.homes, self.routes, engine, self.apart)
         else:
             resources = Together(self.classes, self.homes, engine)
         return Wiring(self.homes.machine, self.grid.size, engine, homes=self.homes, resources=resources)
@@ -122,12 +125,15 @@ class Population:
         return len(small.rank_of), len(small.flow_of), len(small.link_of)
 
 
-def population(schedule: Schedule, choices: Choices, homes: Homes, *, fold: bool = True) -> Population:
+def population(
+    schedule: Schedule, choices: Choices, homes: Homes, *, fold: bool = True, turns: bool = True
+) -> Population:
     """Who must be simulated.
 
     Parameters
     ----------
     fold : whether ranks that behave alike may be simulated as one
+    turns : whether it is to be known what ranks do in each turn of a loop
 
     Raises
     ------
@@ -135,6 +141,8 @@ def population(schedule: Schedule, choices: Choices, homes: Homes, *, fold: bool
     """
     routes = routes_of(homes.machine, homes.net)
     alone = Population(schedule, homes, routes)
+    if not (fold or turns):
+        return replace(alone, why_not=NOT_ASKED)
     found = patterns(schedule, choices)
     if found is None:
         return replace(alone, why_not=TOO_MANY)
@@ -143,7 +151,7 @@ def population(schedule: Schedule, choices: Choices, homes: Homes, *, fold: bool
     classes = classes_of(found, homes, routes)
     if classes.folding.folded:
         return replace(alone, classes=classes, turns=found.turns)
-    return replace(alone, why_not=classes.folding.why_not, turns=found.turns)
+    return replace(alone, why_not=classes.folding.why_not, turns=found.turns, apart=classes)
 
 
 def strides(ranks: Ints) -> tuple[range, ...]:

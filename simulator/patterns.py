@@ -14,16 +14,14 @@ for each combination of coordinates along these.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from algorithms.choices import Choices
 from algorithms.copies import copies
 from algorithms.grid import AXES, Axis
-from algorithms.lowered import Lowered
 from algorithms.ops import (
     AllGather,
     AllReduce,
@@ -47,14 +45,13 @@ from algorithms.parts import Panel, Place
 from algorithms.schedule import Program, Repeat, Schedule, walk
 from algorithms.traffic import Traffic, traffic
 from simulator.coordinates import Needs, needs
+from simulator.group_members import Members, even_pieces
+from simulator.labels import Ints, bags, numbered, pairs
 
-Ints = NDArray[np.int64]
 Key = Hashable
 
 MOST_CHANNELS = 1 << 23
 """More are not worth listing: each rank talks to hundreds, and every transfer between classes is simulated anyway."""
-SIZED = ("first_piece_sent", "first_piece_received", "piece_stride", "piece_spacing", "origin", "around")
-SHAPED = ("count", "cycle", "pieces_sent", "pieces_received", "reduce")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +93,7 @@ class _Finder:
         ranks = np.arange(schedule.grid.size)
         self._coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
         self._colours = np.zeros(len(ranks), dtype=np.int64)
-        self._members: dict[Key, _Members] = {}
+        self._members: dict[Key, Members] = {}
         self._groups: dict[tuple[str, Axis, Key], set[int]] = {}
         self._single: dict[tuple[str, int, int], set[Key]] = {}
         self._turns: list[dict[int, list[int]]] = []
@@ -127,7 +124,7 @@ class _Finder:
         found = {}
         for entry_number in self._turns[0]:
             together = zip(*(turns[entry_number] for turns in self._turns), strict=False)
-            found[entry_number] = _numbered(list(together)).tolist()
+            found[entry_number] = numbered(list(together)).tolist()
         return found
 
     def _alike_programs(self) -> Iterator[tuple[Ints, Place]]:
@@ -161,14 +158,14 @@ class _Finder:
         return self._collective(op, moment, needed, ranks)
 
     def _told_apart(self, ranks: Ints, values: Sequence[Key], which: Ints) -> Key:
-        self._split(ranks, _numbered(values)[which])
+        self._split(ranks, numbered(values)[which])
         return tuple(values)
 
     def _alone(self, op: CommunicationOp, place: Place) -> Key:
         return copies(op, self.schedule, place, traffic(op, self.schedule, place, self._choices))
 
     def _collective(self, op: Collective, moment: Place, needed: Needs, ranks: Ints) -> Key:
-        """One look for each kind of group; its members differ in what `_Members` says."""
+        """One look for each kind of group; its members differ in what `Members` says."""
         axes = set(needed.axes) - {op.axis}
         if not _same_on_all_members(op, self.schedule):
             axes.add(op.axis)
@@ -178,13 +175,13 @@ class _Finder:
         def look(place: Place) -> Key:
             moved = traffic(op, self.schedule, place, self._choices)
             assert moved is not None
-            key, even = self._pattern(op, moved), _even(moved)
+            key, even = self._pattern(op, moved), even_pieces(moved)
             sizes = (key, moved.edges[:2] if even else (moved.edges, moved.receive_edges))
             patterns_of[sizes] = key
             return sizes
 
         values, which = self._values(needed, moment, ranks, look, axes)
-        sizes = _numbered(values)[which]
+        sizes = numbered(values)[which]
         kinds = np.zeros(len(ranks), dtype=np.int64)
         for position, value in enumerate(dict.fromkeys(values)):
             here = np.flatnonzero(sizes == position)
@@ -197,12 +194,12 @@ class _Finder:
         return tuple(values)
 
     def _pattern(self, op: Collective, moved: Traffic) -> Key:
-        lowered, even = moved.lowered, _even(moved)
+        lowered, even = moved.lowered, even_pieces(moved)
         key = (type(op), lowered.algorithm, lowered.members, lowered.pieces, lowered.steps, moved.root, even)
         if key not in self._members:
             is_root = np.arange(lowered.members) == moved.root
             rooted = is_root if isinstance(op, Broadcast | Reduce) else np.zeros(lowered.members, dtype=bool)
-            self._members[key] = _Members.of(lowered, rooted, even=even)
+            self._members[key] = Members.of(lowered, rooted, even=even)
         return key
 
     def _point_to_point(self, op: Send | Receive | Shift, moment: Place, needed: Needs, ranks: Ints) -> Key:
@@ -220,7 +217,7 @@ class _Finder:
                 pair = (lane(op), base + sender * stride, rank)
                 self._single.setdefault(pair, set()).add((type(op), op.name, loops, "receives"))
         kinds = [(to is None, sender is None, to == sender, *sizes) for to, sender, *sizes in values]
-        self._split(ranks, _numbered(kinds)[which])
+        self._split(ranks, numbered(kinds)[which])
         return tuple(values)
 
     def _peers(self, op: Send | Receive | Shift, place: Place) -> tuple[Any, ...]:
@@ -265,7 +262,7 @@ class _Finder:
         if len(kinds) and (kinds != kinds[0]).any():
             extra = np.zeros(len(self._colours), dtype=np.int64)
             extra[ranks] = kinds + 1
-            self._colours = _pairs(self._colours, extra)
+            self._colours = pairs(self._colours, extra)
 
     # Channels
 
@@ -288,7 +285,7 @@ class _Finder:
             lanes,
             *np.divmod(rest, size),
             receivers,
-            _pairs(rest // size, _bags(owner, event)),
+            pairs(rest // size, bags(owner, event)),
             self.turns(),
         )
 
@@ -333,89 +330,6 @@ class _Looks:
 
     def number(self, what: Key) -> int:
         return self._numbers.setdefault(what, len(self._numbers))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Members:
-    """The members of a group in one pattern.
-
-    Parameters
-    ----------
-    kinds : members of one kind do the same steps, whoever their peers are [members]
-    events : (place in the program, whether it is a send) of the uses of channels
-    sender, receiver, event : each use of a channel, from the sender's or the receiver's side
-    """
-
-    kinds: Ints
-    events: list[tuple[int, bool]]
-    sender: Ints
-    receiver: Ints
-    event: Ints
-
-    @classmethod
-    def of(cls, lowered: Lowered, rooted: NDArray[np.bool_], *, even: bool) -> "_Members":
-        """From all members' programs; pieces of one size need not be told apart."""
-        runs = lowered.runs()
-        member = np.repeat(np.arange(runs.members), np.diff(runs.offsets))
-        position = np.arange(len(member)) - runs.offsets[member]
-        sends, receives = runs.send_to >= 0, runs.receive_from >= 0
-        columns = [getattr(runs, name) for name in (SHAPED if even else (*SHAPED, *SIZED))]
-        columns += [sends, receives, runs.send_to == runs.receive_from]
-        kinds = _sequences(member, position, columns, runs.members)
-        place = np.concatenate([position[sends], position[receives]])
-        is_send = np.concatenate([np.ones(sends.sum(), dtype=bool), np.zeros(receives.sum(), dtype=bool)])
-        found, event = np.unique(place * 2 + is_send, return_inverse=True)
-        return cls(
-            _pairs(kinds, rooted.astype(np.int64)),
-            [(int(one) // 2, bool(one % 2)) for one in found],
-            np.concatenate([member[sends], runs.receive_from[receives]]),
-            np.concatenate([runs.send_to[sends], member[receives]]),
-            event,
-        )
-
-
-def _sequences(owner: Ints, position: Ints, columns: Sequence[NDArray[Any]], owners: int) -> Ints:
-    """A number for each owner: the same for those whose rows have the same values in the same order."""
-    row = np.zeros(len(owner), dtype=np.int64)
-    for column in columns:
-        if len(column) and (column != column[0]).any():
-            row = _pairs(row, np.unique(column, return_inverse=True)[1])
-    numbers = np.zeros(owners, dtype=np.int64)
-    for place in range(int(position.max(initial=-1)) + 1):
-        here = position == place
-        extra = np.zeros(owners, dtype=np.int64)
-        extra[owner[here]] = row[here] + 1
-        numbers = _pairs(numbers, extra)
-    return numbers
-
-
-def _bags(owner: Ints, label: Ints) -> Ints:
-    """A number for each owner 0, 1, …: the same for those with the same set of labels."""
-    width = int(label.max(initial=0)) + 1
-    keys = np.unique(owner * width + label)
-    owner, label = np.divmod(keys, width)
-    counts = np.bincount(owner)
-    position = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
-    return _sequences(owner, position, [label], len(counts))
-
-
-def _pairs(one: Ints, other: Ints) -> Ints:
-    """A number for each pair of numbers from 0: equal for equal pairs, 0, 1, … without gaps."""
-    width = int(other.max(initial=0)) + 1
-    found: Ints = np.unique(one * width + other, return_inverse=True)[1]
-    return found
-
-
-def _numbered(values: Sequence[Key]) -> Ints:
-    """The values as numbers: equal ones have the same."""
-    numbers: dict[Key, int] = {}
-    return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
-
-
-def _even(moved: Traffic) -> bool:
-    """Whether all pieces have one size, so that it does not matter which one goes when."""
-    sizes = {after - before for edges in (moved.edges, moved.receive_edges) for before, after in pairwise(edges)}
-    return len(sizes) == 1
 
 
 def _turning(program: Program) -> set[Axis]:

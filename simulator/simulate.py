@@ -94,7 +94,7 @@ class Simulation:
         switches: Switches,
     ) -> None:
         homes = homes_of(machine, schedule.grid.size, placement, schedule.grid)
-        self._ranks = population(schedule, choices, homes, fold=switches.fold)
+        self._ranks = population(schedule, choices, homes, fold=switches.fold, turns=switches.fold_time)
         self._given = Circumstances(schedule, machine, choices, self._ranks, threads)
         self._switches = switches
         self._kept: dict[Turn, int] = {}

@@ -134,7 +134,9 @@ def collective(flags: CollectiveFlags, *, json: str = "", command: Sequence[str]
     ------
     InputError : a flag, a machine or a file that cannot be
     """
-    begin = time.perf_counter()
+    from simulator.compiled import loading_seconds
+
+    begin, loaded = time.perf_counter(), loading_seconds()
     _check_output(json, flags.machine)
     kind = parse_kind(flags.kind)
     machine, net = _machine(flags)
@@ -145,7 +147,7 @@ def collective(flags: CollectiveFlags, *, json: str = "", command: Sequence[str]
             file=sys.stderr,
         )
     predicted = predict_collective(question, machine, net=net)
-    wall = time.perf_counter() - begin
+    wall = time.perf_counter() - begin - (loading_seconds() - loaded)
     answer = _answer(predicted, wall, provenance(command))
     for remark in _remarks(predicted, machine, flags):
         print(f"quadrille: {remark}", file=sys.stderr)

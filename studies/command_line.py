@@ -65,7 +65,7 @@ Passes = Annotated[str, flag("--passes", "NAME", "forward (C) or training (C, dA
 Gathered = Annotated[str, flag("--gathered", "NAME", "keep, or gather again, what a forward pass gathered.")]
 Panel = Annotated[str, flag("--panel", "W", "Columns that summa broadcasts at once.")]
 Overlap = Annotated[str, flag("--overlap", "LIST", "none, or a list of oar, ors, oag.")]
-Collectives = Annotated[str, flag("--collectives", "WHO", "own, own:NAME, library or auto.")]
+Collectives = Annotated[str, flag("--collectives", "WHO", "own, own:NAME, library, auto or (simulate) nccl.")]
 Threads = Annotated[str, flag("--threads", "T", "BLAS threads of a rank; by default its share of the cores.")]
 Machine = Annotated[str, flag("--machine", "NAME|FILE", "A machine file (.toml, or with a /) or a name.")]
 Settings = Annotated[list[str], flag("--set", "PATH=VALUE|xFACTOR", "What if; may be given several times.")]

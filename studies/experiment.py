@@ -1,13 +1,13 @@
 """What `run` and `simulate` have in common: their flags, parsed in this one place, and the experiment they name."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2, prod
 from typing import Literal, cast, get_args
 
 from algorithms.catalogue import Algorithm, find_algorithm, matmul_schedule
-from algorithms.choices import Choices, parse_choices
+from algorithms.choices import Choices, parse_choices, placed
 from algorithms.errors import InputError
 from algorithms.grid import Grid, parse_grid, parse_order
 from algorithms.matmul import Gathered, Matmul, Passes, parse_sizes
@@ -123,6 +123,12 @@ class Experiment:
             matmul_schedule(replace(self.problem, gathered=word), self.algorithm.name, self.grid) for word in either
         )
         return "again" if one == other else self.problem.gathered
+
+    def on_nodes(self, nodes: Sequence[int]) -> "Experiment":
+        """The same where hierarchical collectives know the node of each rank."""
+        if self.choices.set_name != "hierarchical":
+            return self
+        return replace(self, choices=placed(self.choices, self.grid, nodes))
 
     def schedule(self) -> Schedule:
         """The checked schedule, with its overlaps."""

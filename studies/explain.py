@@ -92,6 +92,8 @@ def explain_file(path: str) -> Explanation:
     ------
     InputError : a file of no kind that can be explained
     """
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise InputError(f"{path} is no plain file: a record, or the JSON of collective or flows, is needed")
     schema = _schema(path)
     if schema in EXPLAINED:
         return _explain_answer(files.read(path, Answer, schema), EXPLAINED[schema])

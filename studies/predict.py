@@ -43,6 +43,7 @@ def predict(
     InputError : an experiment or a machine that cannot be
     """
     experiment = parse_experiment(flags)
+    experiment.choices.check_schedulable()
     plan = parse_plan(run_flags, experiment)
     if not plan.inputs:
         _check_generated(experiment, plan)
@@ -94,6 +95,7 @@ def prediction_of(
     from simulator.even_shards import AUTOMATIC_ABOVE, even_bound, evenly
     from simulator.simulate import Simulation, Switches
 
+    experiment = experiment.on_nodes(_nodes_of_ranks(machine, experiment))
     schedule = experiment.schedule()
     placed = placement(machine, experiment.grid.size, experiment.placement, experiment.grid)
     threads = experiment.threads or placed.threads
@@ -120,6 +122,15 @@ def prediction_of(
         even_within=bound if even else None,
     )
     return made, prediction.timeline
+
+
+def _nodes_of_ranks(machine: Machine, experiment: Experiment) -> list[int]:
+    """Number of the node of each rank on the machine."""
+    from simulator.homes import homes_of
+
+    homes = homes_of(machine, experiment.grid.size, experiment.placement, experiment.grid)
+    nodes: list[int] = (homes.of_rank // homes.net.per_node).tolist()
+    return nodes
 
 
 LONG_SECONDS = 20.0

@@ -240,7 +240,7 @@ def _label(times: OpTimes, experiment: Experiment) -> str | None:
     """The algorithm that carried out a collective; None for other ops and for groups of one, which move nothing."""
     if times.kind not in get_args(CollectiveKind) or times.axis is None or experiment.grid.length(times.axis) == 1:
         return None
-    return experiment.choices.label(cast(CollectiveKind, times.kind))
+    return experiment.choices.label(cast(CollectiveKind, times.kind), times.axis)
 
 
 def _reference(beside: Sequence[KernelSeconds]) -> Reference | None:

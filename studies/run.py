@@ -40,7 +40,7 @@ from studies.launch import MARK, note_partial_files
 from studies.machine_flags import MachineFlags
 from studies.records import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
 from studies.results import Destinations, write_results
-from studies.site import Site, check_memory, find_site, open_carrier, start_world
+from studies.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -74,6 +74,7 @@ def run(
     experiment = parse_experiment(flags)
     if experiment.shards == "even":
         raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
+    experiment.choices.check_runnable()
     plan = parse_plan(run_flags, experiment)
     communicator = start_world()
     check_ranks(experiment, communicator.size)
@@ -87,6 +88,7 @@ def run(
     writers = _writers(experiment.problem, plan, communicator)
     check_writable(list(writers.values()))
     site = find_site(communicator, plan.backend, experiment.problem.dtype, experiment.threads)
+    experiment = experiment.on_nodes(hosts_of_ranks(communicator))
     check_memory(schedule, experiment.choices, site, verifies=plan.checked is not None)
     for remark in remarks(experiment, schedule) if site.speaks else ():
         print(f"quadrille: {remark}", file=sys.stderr)

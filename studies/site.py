@@ -86,6 +86,12 @@ def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: in
     return Site(communicator, host, library, threads or host.cores_per_rank)
 
 
+def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
+    """Number of the host of each rank; all ranks call it, all get the same."""
+    number = {rank: index for index, host in enumerate(world.hosts(communicator)) for rank in host.ranks}
+    return [number[rank] for rank in range(communicator.size)]
+
+
 def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verifies: bool = False) -> None:
     """Refuse what does not fit where the ranks run; every rank comes to the same conclusion.
 

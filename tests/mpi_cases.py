@@ -44,7 +44,7 @@ from algorithms.tensors import Tensor
 
 WORLD = 12
 ROUNDS = ((1,) * 12, (2,) * 6, (3,) * 4, (4,) * 3, (6,) * 2, (5, 7), (8, 4), (9, 3), (10, 2), (11, 1), (12,))
-MODES = ("own:ring", "own:doubling", "own:halving_doubling", "library")
+MODES = ("own:ring", "own:doubling", "own:halving_doubling", "own:double_binary_tree", "own:hierarchical", "library")
 ALL_OVERLAPS = "oar,ors,oag"
 PLENTY = 1 << 30
 FEW = 64

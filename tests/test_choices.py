@@ -78,9 +78,13 @@ def test_what_only_predicts_is_refused_where_it_would_be_run(text):
         parse_choices(other).check_runnable()
 
 
-def test_labels_of_nccl_say_what_it_is_held_to():
-    labels = [parse_choices(text).label("all_reduce") for text in ("nccl", "nccl:tree", "nccl:ring:LL128")]
-    assert labels == ["nccl", "nccl (tree)", "nccl (ring, LL128)"]
+def test_nccl_in_a_schedule_is_said_to_be_predicted_as_our_rings_and_its_trees_are_refused():
+    assert parse_choices("nccl").label("all_reduce") == "nccl (as ring)"
+    for text in ("nccl", "nccl:ring", "library", "own:hierarchical"):
+        parse_choices(text).check_schedulable()
+    for text in ("nccl:tree", "nccl:ring:LL128"):
+        with pytest.raises(InputError, match=rf"'{text}': a schedule's collectives are predicted as rings"):
+            parse_choices(text).check_schedulable()
 
 
 def test_a_hierarchy_knows_from_the_placement_what_shares_a_node_along_each_axis():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from algorithms import files
 from algorithms.catalogue import matmul_schedule
+from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.matmul import Matmul as Problem
 from algorithms.overlap import overlap
@@ -400,3 +401,8 @@ def test_a_record_written_before_there_were_links_is_read(tmp_path, capsys):
     ended = called(capsys, "explain", path)
     assert ended.status == 0 and "make it again: quadrille simulate" in ended.out
     assert msgspec.structs.replace(load_record(path), ops=()) == record(links=(), critical_path=(), ops=())
+
+
+def test_what_is_no_plain_file_is_refused_before_it_is_read():
+    with pytest.raises(InputError, match="/dev/zero is no plain file"):
+        explain("/dev/zero")

@@ -169,3 +169,28 @@ def test_lists_are_joined_by_x_or_colons():
     one, other = (build(*parse_topology(f"torus:dims={dims},bandwidth=1e9,latency=0")) for dims in ("3x4", "3:4"))
     assert one.name == other.name
     assert one.place_count == 12
+
+
+@pytest.mark.parametrize("digits", ["\u0664", "\uff14", "1_000", "0x10", "4.0", "1e1"])
+def test_whole_numbers_are_written_in_plain_digits(digits):
+    with pytest.raises(InputError, match=r"topology ring: hosts=.* must be a whole number"):
+        build(*parse_topology(f"ring:hosts={digits},bandwidth=1e9,latency=0"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 100_000,
+        "star:" + "hosts=1," * 10_000,
+        "torus:dims=" + "1x" * 100_000 + "1,bandwidth=1e9,latency=0",
+        "torus:dims=" + "9" * 10_000 + ",bandwidth=1e9,latency=0",
+        "mesh:dims=" + "999999x" * 1_000 + "2,bandwidth=1e9,latency=0",
+        "tree:down=2x2,up=1x1,bandwidth=" + "9" * 10_000 + ",latency=0",
+        "ring:hosts=" + "9" * 10_000 + ",bandwidth=1e9,latency=0",
+        "host:cores=" + "9" * 100,
+    ],
+)
+def test_an_endless_argument_is_refused_in_a_short_line(text):
+    with pytest.raises(InputError) as refused:
+        build(*parse_topology(text))
+    assert len(str(refused.value)) < 600

@@ -154,6 +154,9 @@ def one_gpu_alone():
         (broken(lambda d: d["graph"].update(places=["host", 3])), "place host:2 of 3 is not among the nodes"),
         (broken(lambda d: d["graph"].update(places=["host", 10**12])), "place host:2 of 1000000000000 is not"),
         (broken(lambda d: d["graph"].update(places=["host", 0])), "must be \\[kind, count\\]"),
+        (broken(lambda d: d["nodes"][0].update(cores=10**30)), "host:0 has cores=1000000000000000000000000000000; it"),
+        (broken(lambda d: d["graph"].update(per_node=10**30)), "per_node=1000000000000000000000000000000 must be"),
+        (broken(lambda d: d["graph"].update(name=["a"])), "name=\\['a'\\] must be a word"),
         (broken(lambda d: d["graph"].update(per_node=0)), "per_node=0 must be a whole number from 1"),
         (broken(lambda d: d["graph"].update(places="host")), "must be \\[kind, count\\]"),
         (broken(lambda d: d["graph"].update(places=["switch", 1])), "must be GPUs or hosts"),
@@ -193,3 +196,22 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
     path.write_bytes(b"\xff\xfe\x00{")
     with pytest.raises(InputError, match="is not text"):
         load_topology(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/dev/zero", "/dev/zero: is longer than 1000 bytes"),
+        (".", ".: cannot be read: Is a directory"),
+        ("a\0b.json", "cannot be the name of a file: embedded null"),
+    ],
+)
+def test_what_cannot_be_read_whole_is_refused(path, message, monkeypatch):
+    monkeypatch.setattr("topologies.file.MOST_BYTES", 1000)
+    with pytest.raises(InputError, match=message):
+        load_topology(path)
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path):
+    (tmp_path / "net.json").write_bytes(b"\xef\xbb\xbf" + dumps(STAR).encode())
+    assert load_topology(tmp_path / "net.json").link_count == STAR.link_count

@@ -1,3 +1,4 @@
+import time
 from collections import Counter
 from itertools import combinations, pairwise
 
@@ -175,3 +176,15 @@ def test_more_nics_than_gpus_are_refused():
 def test_a_cable_of_a_node_that_cannot_be_is_refused_by_name(name):
     with pytest.raises(InputError, match=f"gpu-cluster: {name}=-1"):
         nvswitch_node(2, 1, **NUMBERS | {name: -1})
+
+
+def test_a_node_of_seventy_two_gpus_is_wired_at_once():
+    began = time.process_time()
+    net = gpu_cluster(2, gpus_per_node=72, nics_per_node=72, **NUMBERS)
+    assert time.process_time() - began < 2  # searched pair by pair it took 8 s
+    assert net.place_count == 144
+
+
+def test_more_gpus_in_a_node_than_any_switch_joins_are_refused():
+    with pytest.raises(InputError, match="gpus_per_node=577 must be from 1 to 576"):
+        gpu_cluster(1, gpus_per_node=577, nics_per_node=1, **NUMBERS)

@@ -525,3 +525,17 @@ def test_pieces_of_a_network_are_each_still_routed():
     assert np.diff(paths.offsets).tolist() == [3, 3, 2]
     with pytest.raises(InputError, match=r"no way from host:4 to host:5 .* reaches 4 of 8 places"):
         Routes(faulty).between([1, 4], [4, 5])
+
+
+@pytest.mark.parametrize("rule", ["shortest", "ecmp", "spray"])
+@pytest.mark.parametrize("name", NETS)
+def test_no_flows_and_flows_to_themselves_take_nothing(name, rule):
+    routes = Routes(NETS[name], Routing(rule))
+    assert routes.between([], []).offsets.tolist() == [0]
+    assert routes.between([1, 2], [1, 2]).offsets.tolist() == [0, 0, 0]
+
+
+def test_flows_within_a_node_need_no_network_to_spray_over():
+    net = gpu_cluster(2, "dgx-1v", network="ring")
+    paths = Routes(net, Routing("spray")).between([0, 8], [1, 9])
+    assert net.link_names(paths.links) == ["gpu:0>gpu:1", "gpu:8>gpu:9"]

@@ -170,6 +170,8 @@ def test_routes_between_zones_go_by_their_gateways(load):
         (cluster(rates='speed="1Gf" bw="0Bps" lat="50us"'), "bw='0Bps'; it must be a number above 0"),
         (cluster(rates='speed="1Gf" bw="1GBps" lat="-5us"'), "lat='-5us'; it must be a number from 0"),
         (cluster("0-"), "radical='0-'; write numbers and ranges"),
+        (cluster("0-9,4-15"), "radical='0-9,4-15', in which 4 is there twice"),
+        (cluster("3,3"), "radical='3,3', in which 3 is there twice"),
         (cluster("9-3"), "radical='9-3'; write numbers and ranges"),
         (cluster(more='topology="CUBE"'), "topology='CUBE'; supported are FLAT, FAT_TREE, TORUS, DRAGONFLY"),
         (cluster(more='limiter_link="1Bps"'), "has limiter_link='1Bps', which is not supported"),

@@ -6,23 +6,27 @@ from hypothesis import strategies as st
 
 from algorithms.catalogue import matmul_schedule
 from algorithms.choices import parse_choices
-from algorithms.grid import parse_grid
+from algorithms.grid import Grid, parse_grid
 from algorithms.matmul import Matmul
+from algorithms.ops import AllReduce, Barrier, Pointwise
+from algorithms.parts import Part
+from algorithms.schedule import Repeat, Role
+from algorithms.tensors import Tensor
 from algorithms.timeline import Span
 from algorithms.timeline_files import load_timeline, save_timeline
 from algorithms.what_if import with_faults
 from simulator.simulate import Switches, simulate
 from simulator.turns import Gap, plan, rhythm, walk_without
 from tests.test_alike_ranks import check_same, key
-from tests.toy_machines import leaf_spine, star
+from tests.toy_machines import leaf_spine, program_of, star
 
 EVERY_TURN = Switches(fold_time=False)
 FEW = {"memory": 1e10, "overhead": 1e-6}
 LONG = [
-    ("summa", "z=2,x=2", (64, 512, 64), "training"),
-    ("summa", "z=3,x=2", (50, 900, 70), "forward"),
-    ("summa", "z=1,x=4", (64, 1000, 60), "forward"),
-    ("2.5d", "z=2,x=2,y=2", (40, 900, 40), "forward"),
+    ("summa", "z=2,x=2", (64, 256, 64), "training"),
+    ("summa", "z=3,x=2", (50, 600, 70), "forward"),
+    ("summa", "z=1,x=4", (64, 500, 60), "forward"),
+    ("2.5d", "z=2,x=2,y=2", (40, 600, 40), "forward"),
 ]
 MACHINES = {
     "star": lambda n: star(n, **FEW),
@@ -52,19 +56,19 @@ def test_the_answer_is_that_of_every_turn(case, collectives, machine):
         assert (load.bytes, load.busy_s) == pytest.approx((twin.bytes, twin.busy_s), rel=1e-9)
 
 
-@pytest.mark.parametrize("case", LONG[:3], ids=str)
+@pytest.mark.parametrize("case", LONG[:2], ids=str)
 def test_most_turns_of_a_long_loop_are_not_simulated(case):
     schedule = scheduled(*case)
-    short, long = (simulate(schedule, star(4 if "4" in case[1] else 6), switches=s) for s in (Switches(), EVERY_TURN))
+    short, long = (simulate(schedule, star(schedule.grid.size), switches=s) for s in (Switches(), EVERY_TURN))
     assert short.extent.iterations_skipped >= 48
     assert short.extent.events < long.extent.events / 2
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     z=st.integers(1, 3),
     x=st.integers(1, 3),
-    k=st.integers(60, 600),
+    k=st.integers(60, 300),
     panel=st.integers(2, 9),
     sides=st.tuples(st.integers(1, 60), st.integers(1, 60)),
     passes=st.sampled_from(["forward", "training"]),
@@ -77,7 +81,10 @@ def test_the_answer_is_the_same_for_panels_of_any_width(z, x, k, panel, sides, p
 
 
 def test_a_timeline_of_many_ranks_says_turns_once_and_unrolls_them_when_asked(tmp_path):
-    schedule = scheduled("summa", "z=1,x=66", (66, 66 * 120, 66), "forward", panel=2)
+    buffer = Tensor("S", Part("m"), Part("m"))
+    body = (Pointwise(name="clear", function="zero", into="S"), AllReduce(name="sum", axis="x", buffer="S"))
+    role = Role((Repeat("i", 60, body), Barrier(name="meet", axis="x")))
+    schedule = program_of(Grid(x=66), [buffer], roles=(role,), m=66)
     machine = star(66, **FEW)
     short, long = (simulate(schedule, machine, switches=one).timeline for one in (Switches(), EVERY_TURN))
     assert len(short.spans) < len(long.spans)

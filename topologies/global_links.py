@@ -13,6 +13,7 @@ empty.  All groups look alike: turning the numbers of the groups changes nothing
 Link Arrangements for Dragonfly Networks", CLUSTER 2015).
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,7 +109,7 @@ class GlobalLinks:
 
 
 @dataclass(frozen=True)
-class GroupWays:
+class GroupWays(ABC):
     """Base of families whose groups are joined by global links: out to a switch, across, and in from another.
 
     Parameters
@@ -148,17 +149,17 @@ class GroupWays:
         up, down = side_by_side(self.up[sources], reverse(self.up[targets]), absent=[same, same]).T
         return np.concatenate([up[:, None], across, down[:, None]], axis=1)
 
+    @abstractmethod
     def _minimal(self, first: Ints, last: Ints) -> Ints:
         """How many minimal ways there are between switches."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _across(self, first: Ints, last: Ints, chosen: Ints) -> Ints:
         """Links of the chosen minimal ways between switches [pairs, 3]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _around(self, first: Ints, last: Ints, random: Ints) -> Ints:
         """Links of detours by way of another group [pairs, 6]."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class LatticeWays:
         alike, members = np.unique(np.concatenate([steps * signs, ties], axis=1), axis=0, return_inverse=True)
         order, sizes = np.argsort(members, kind="stable"), np.bincount(members.ravel(), minlength=len(alike))
         owners, links, shares = [], [], []
-        groups = np.split(order, np.cumsum(sizes)[:-1])
+        groups = np.split(order, np.cumsum(sizes)[:-1])[: len(alike)]
         for moves, pairs in zip(alike, groups, strict=True):
             for owner, link, share in self._spread_alike(
                 first[pairs], moves[: len(self.lengths)], moves[len(self.lengths) :]

@@ -32,5 +32,5 @@ def machine(name: str) -> NamedMachine:
     InputError : an unknown name; the message lists the known ones
     """
     if name not in MACHINES:
-        raise InputError(f"machine {name!r} is unknown; there are {', '.join(MACHINES)}, or give a machine file")
+        raise InputError(f"machine {name!r:.60} is unknown; there are {', '.join(MACHINES)}, or give a machine file")
     return MACHINES[name]

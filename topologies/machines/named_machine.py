@@ -39,7 +39,6 @@ class NamedMachine:
     overhead : from issue to start of one op [s]
     unit : nodes whose NICs number j are neighbours in the network, such as a scalable unit's; where more than one
         unit is modelled, units are built whole
-    routing : the rule that comes nearest to what the machine does
     notes : numbers of the network and simplifications, with their sources
     """
 
@@ -51,7 +50,6 @@ class NamedMachine:
     wiring: Wiring
     overhead: Quantity
     unit: int = 1
-    routing: str = "shortest"
     notes: tuple[Quantity, ...] = ()
 
     @property

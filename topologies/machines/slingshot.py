@@ -18,7 +18,7 @@ from topologies.nodes.meshed import CSCS, GH200_QUAD, NERSC, PERLMUTTER
 from topologies.quantity import Quantity
 
 LINK = 25e9
-LATENCY = 350e-9
+SWITCH_LATENCY = 350e-9
 HOPS = 3
 """Through a switch on either side of a global cable, and through the cable."""
 GLOBAL_CABLES = 292
@@ -54,7 +54,7 @@ def slingshot(groups: int, nodes_per_group: int) -> Wiring:
             bandwidth=kind.nic_bandwidth,
             latency=kind.nic_latency,
             global_bandwidth=global_bandwidth(max(2, groups)) * factor,
-            global_latency=HOPS * LATENCY * site.stretch,
+            global_latency=HOPS * SWITCH_LATENCY * site.stretch,
         )
 
     return wiring
@@ -72,7 +72,7 @@ def network_notes(groups: int, groups_source: str, cables_source: str) -> tuple[
         ),
         Quantity(
             "global_latency_seconds",
-            HOPS * LATENCY,
+            HOPS * SWITCH_LATENCY,
             f"{SLINGSHOT_PAPER}: 350 ns on average through a switch; three times, for a switch on either side "
             "and the cable: an assumption",
         ),
@@ -96,7 +96,6 @@ PERLMUTTER_MACHINE = NamedMachine(
     node=PERLMUTTER,
     wiring=slingshot(14, 128),
     overhead=OVERHEAD,
-    routing="adaptive",
     notes=network_notes(
         14, f"{NERSC}: one group a GPU cabinet, 8 chassis of 8 blades of 2 nodes; 1,792 nodes fill 14", AS_FRONTIER
     ),
@@ -110,7 +109,6 @@ FRONTIER_MACHINE = NamedMachine(
     node=FRONTIER,
     wiring=slingshot(74, 128),
     overhead=OVERHEAD,
-    routing="adaptive",
     notes=network_notes(
         74,
         f"{FRONTIER_PAPER}: 74 compute groups, a cabinet of 128 nodes each ({OLCF})",
@@ -126,7 +124,6 @@ ALPS_MACHINE = NamedMachine(
     node=GH200_QUAD,
     wiring=slingshot(24, 112),
     overhead=OVERHEAD,
-    routing="adaptive",
     notes=network_notes(
         24, f"{CSCS}: 24 cabinets of 112 nodes; a group a cabinet: an assumption, as on Perlmutter", AS_FRONTIER
     ),

@@ -5,11 +5,10 @@ from itertools import combinations
 
 from topologies.gpu_node import Cable, NodeKind, named_node
 from topologies.gpus import MI250X_GCD, MI300X_OAM
-from topologies.nodes.sources import INSIDE_LATENCY, PCIE5, network_numbers
+from topologies.nodes.sources import INSIDE_LATENCY, LATENCY, PCIE5, network_numbers
 
 OLCF = 'OLCF, "Frontier User Guide", docs.olcf.ornl.gov, Frontier Compute Nodes'
 MI300X = 'AMD, "Instinct MI300X Platform" data sheet, 2023'
-LATENCY = 0.6e-6
 
 # Links by pair of GCDs: inside a package, and between packages two or one.
 XGMI_LINKS = {

@@ -7,6 +7,7 @@ from topologies.gpu_node import Cable, NodeKind, named_node
 from topologies.gpus import A100_40GB, GH200_96GB, V100_16GB, V100_32GB, Gpu
 from topologies.nodes.sources import (
     INSIDE_LATENCY,
+    LATENCY,
     NVLINK2,
     NVLINK3,
     NVLINK4,
@@ -26,7 +27,6 @@ QUAD_GH200 = (
     'Fusco et al., "Understanding Data Movement in Tightly Coupled Heterogeneous Systems: A Case Study with the Grace '
     'Hopper Superchip", arXiv 2408.11556: each pair of the four GPUs is joined by 6 NVLink4 links'
 )
-LATENCY = 0.6e-6
 
 Pairs = Mapping[tuple[int, int], int]
 

@@ -4,7 +4,7 @@ from itertools import combinations
 
 from topologies.gpu_node import Cable, NodeKind, named_node
 from topologies.gpus import V100_16GB
-from topologies.nodes.sources import INSIDE_LATENCY, NVLINK2, network_numbers
+from topologies.nodes.sources import INSIDE_LATENCY, LATENCY, NVLINK2, network_numbers
 
 CORAL = (
     'Vazhkudai et al., "The Design, Deployment, and Evaluation of the CORAL Pre-Exascale Systems", SC18, '
@@ -12,7 +12,6 @@ CORAL = (
 )
 OLCF = 'OLCF, "Summit User Guide", docs.olcf.ornl.gov'
 TACC = 'TACC, "Longhorn User Guide": IBM AC922, 4 V100 a node, InfiniBand EDR'
-LATENCY = 0.6e-6
 X_BUS = 64e9
 PCIE4_X8 = 15.75e9
 

@@ -1,5 +1,7 @@
 """Numbers that several kinds of nodes share, with their sources."""
 
+LATENCY = 0.6e-6
+"""Between two GPUs of a node [s]; `INSIDE_LATENCY` is its source."""
 INSIDE_LATENCY = (
     "assumption: the 0.6 us that NCCL assumes for a ring step over NVLink (src/graph/tuning.cc, hwLatencies, ring, LL)"
 )

@@ -7,6 +7,7 @@ from topologies.gpu_node import Cable, NodeKind, named_node
 from topologies.gpus import A100_40GB, A100_80GB, B200_SXM, H100_SXM, H200_SXM, Gpu
 from topologies.nodes.sources import (
     HALF_INSIDE_LATENCY,
+    LATENCY,
     NVLINK3,
     NVLINK4,
     NVLINK5,
@@ -25,7 +26,7 @@ IDRIS_A100 = 'IDRIS, "Jean Zay: machine hardware", idris.fr, partition gpu_p5'
 HDR = "InfiniBand HDR, 200 Gb/s each way"
 NDR = "InfiniBand NDR, 400 Gb/s each way"
 
-HALF_LATENCY = 0.3e-6
+HALF_LATENCY = LATENCY / 2
 LINKS = {
     "ampere": (300e9, NVLINK3, PCIE4),
     "hopper": (450e9, NVLINK4, PCIE5),

@@ -1,0 +1,48 @@
+"""What ranks share, in one numbering: first the links of the network, then the cores of places, then their memory."""
+
+from math import inf
+
+from simulator.engine import FlowEngine
+from simulator.homes import Homes
+
+
+class Numbering:
+    """Links of the network, then cores of places, then memory of places."""
+
+    def __init__(self, homes: Homes) -> None:
+        self._homes = homes
+        self._links, self._places = homes.net.link_count, homes.net.place_count
+
+    def at(self, kind: str, place: int) -> int:
+        """Number of the cores or the memory of a place."""
+        return self._links + place + (self._places if kind == "memory" else 0)
+
+    def name(self, number: int) -> str:
+        if number < self._links:
+            return self._homes.net.link(number).name
+        kind = "cores" if number < self._links + self._places else "memory"
+        return f"{kind} of {self._homes.net.places[0]}:{(number - self._links) % self._places}"
+
+    def capacity(self, number: int) -> float:
+        """Units per second of a resource."""
+        if number < self._links:
+            return float(self._homes.net.bandwidths[number])
+        if number < self._links + self._places:
+            return float(self._homes.cores(number - self._links))
+        host = self._homes.machine.host
+        return host.memory_bytes_per_second or inf if host is not None else inf
+
+
+class Entered(Numbering):
+    """Those of them that are used, as resources of an engine."""
+
+    def __init__(self, homes: Homes, engine: FlowEngine) -> None:
+        super().__init__(homes)
+        self._engine = engine
+        self._entered: dict[int, int] = {}
+
+    def entered(self, number: int) -> int:
+        """The resource of the engine, made when it is first asked for."""
+        if number not in self._entered:
+            self._entered[number] = self._engine.add_resource(self.capacity(number), self.name(number))
+        return self._entered[number]
