@@ -26,7 +26,7 @@ def cut(size: int, parts: int, index: int) -> tuple[int, int]:
     [(0, 3), (3, 5), (5, 7)]
 
     A size that is a fraction has parts of one length, fractions too: no rank
-    has such blocks, but a simulation may (`simulator/even_shards.py`).
+    has such blocks, but a simulation may (`simulator/folding/even_shards.py`).
     """
     if is_mean(size):
         edges = Fraction(size * index, parts), Fraction(size * (index + 1), parts)

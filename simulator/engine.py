@@ -45,7 +45,7 @@ import simpy
 from simpy.events import NORMAL, EventPriority
 
 from algorithms.errors import InputError
-from simulator.max_min import TIE, Demands, solve
+from simulator.sharing.max_min import TIE, Demands, solve
 
 State = tuple[tuple[int, ...], tuple[int, ...]]  # numbers of classes, and their numbers of members
 

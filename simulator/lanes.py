@@ -23,12 +23,12 @@ from algorithms.schedule import Schedule, all_ops
 from algorithms.timeline import Span
 from algorithms.traffic import traffic
 from algorithms.volumes import gemm_sizes
-from simulator.alike_ranks import Population
 from simulator.compute import ComputeModel, Estimate
 from simulator.engine import FlowEngine
+from simulator.folding.alike_ranks import Population
+from simulator.folding.turns import Gap, Turn, walk_without
 from simulator.members import Board, Member, Spent
 from simulator.stuck import explained
-from simulator.turns import Gap, Turn, walk_without
 
 LOOKAHEAD = 64
 """Ops handed to a lane before it has taken them: what is kept does not grow with the schedule."""

@@ -10,9 +10,9 @@ from algorithms.errors import InputError
 from algorithms.grid import AXES, Grid
 from algorithms.machine import Faults, Machine
 from topologies.build import build
-from topologies.file import load_topology
+from topologies.files.topology_file import load_topology
 from topologies.network import Floats, Ints, Network
-from topologies.routing import Routes, parse_routing
+from topologies.routes.routing import Routes, parse_routing
 
 NETWORKS_KEPT = 4
 """Networks are values: questions about one machine, asked one after the other, share its network."""

@@ -14,7 +14,7 @@ from algorithms.record import PathPart
 from algorithms.traffic import Exchange, Traffic
 from simulator.compute import ComputeModel, touched
 from simulator.engine import FlowEngine
-from simulator.resources import Channel
+from simulator.folding.resources import Channel
 from simulator.wiring import Cost, Wiring
 
 

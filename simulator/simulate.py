@@ -15,11 +15,11 @@ from algorithms.ops import Communication
 from algorithms.schedule import Schedule
 from algorithms.timeline import Span, Timeline
 from algorithms.traffic import traffic
-from simulator.alike_ranks import population
+from simulator.folding.alike_ranks import population
+from simulator.folding.turns import KEPT, Gap, Rhythm, Told, Turn, plan, put_in, rhythm, walk_without
 from simulator.homes import homes_of
 from simulator.lanes import Circumstances, Instance, Lanes
 from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums, uncertainty
-from simulator.turns import KEPT, Gap, Rhythm, Told, Turn, plan, put_in, rhythm, walk_without
 
 __all__ = ["Prediction", "Simulation", "Switches", "simulate"]
 

@@ -10,10 +10,10 @@ from math import inf
 
 from algorithms.machine import Machine, TransferRow
 from simulator.engine import FlowEngine
+from simulator.folding.resources import Apart, Channel, Resources
 from simulator.homes import Homes, homes_of
 from simulator.interpolation import SecondsBySize
 from simulator.machine_network import routes_of
-from simulator.resources import Apart, Channel, Resources
 
 SAME_PLACE_TOUCHES = 2
 """Bytes of memory read and written for one byte that goes from a rank to another on its host."""

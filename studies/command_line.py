@@ -301,8 +301,8 @@ def sweep(context: typer.Context, **given: Any) -> None:
     """Predict a multiplication for every combination of the values of some flags."""
     from studies.experiment import Flags, whole_number
     from studies.machine_flags import MachineFlags
-    from studies.sweep import sweep as sweep_points
-    from studies.sweep_points import Asked
+    from studies.sweep.points import Asked
+    from studies.sweep.sweep import sweep as sweep_points
 
     on: dict[str, Any] = taken(given, ON_MACHINE)
     on = {name: tuple(value) if isinstance(value, list) else value for name, value in on.items()}
@@ -324,7 +324,7 @@ def explain(
     json: Json = "",
 ) -> None:
     """Explain where the time of a run goes: critical path, causes, and the links that fill."""
-    from studies.explain import explain as explain_run
+    from studies.explain.explain import explain as explain_run
 
     explain_run(record, json=json, command=context.obj)
 
@@ -380,7 +380,7 @@ COLLECTIVE = flags_of(
 def flows(context: typer.Context, **given: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
     from studies.experiment import whole_number
-    from studies.flows import flows as simulate
+    from studies.network.flows import flows as simulate
 
     if given.pop("slow"):
         raise InputError("--slow: flows compute nothing, so no GPU can be slow; --degrade makes its links slower")
@@ -399,8 +399,8 @@ def collective_command() -> Callable[..., None]:
 
     @with_flags([kind], COLLECTIVE, ON_MACHINE, SWITCHES)
     def command(context: typer.Context, **given: Any) -> None:
-        from studies.collective_command import CollectiveFlags
-        from studies.collective_command import collective as predict
+        from studies.network.collective_command import CollectiveFlags
+        from studies.network.collective_command import collective as predict
 
         json = given.pop("json")
         predict(CollectiveFlags(**given), json=json, command=context.obj)
@@ -450,7 +450,7 @@ def topology_show(
     figure: Annotated[str, flag("--figure", "FILE", "Draw it (.png, .svg, .pdf), up to a few hundred nodes.")] = "",
 ) -> None:
     """Show a network: counts, diameter, bisection bandwidth, oversubscription, and a sketch."""
-    from studies.topology import show
+    from studies.network.topology import show
 
     show(topology, gpus=gpus, json=json, figure=figure, command=context.obj)
 

@@ -53,7 +53,7 @@ def chosen_machine(flags: MachineFlags, gpus: int | None = None) -> Machine:
     found = find_machine(flags.machine, flags.settings, gpus=gpus)
     found = with_faults(found, fail=flags.fail, degrade=flags.degrade, slow=flags.slow)
     if flags.routing:
-        from topologies.routing import parse_routing
+        from topologies.routes.routing import parse_routing
 
         found = msgspec.structs.replace(found, routing=str(parse_routing(flags.routing)))
     return found

@@ -8,7 +8,7 @@ import msgspec
 from algorithms.errors import InputError
 from algorithms.machine import Device, Machine, Source, load_machine
 from algorithms.what_if import apply
-from topologies.named import MACHINES, NamedMachine, machine
+from topologies.machines.named import MACHINES, NamedMachine, machine
 
 
 def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:

@@ -92,7 +92,7 @@ def prediction_of(
     switches : what makes the simulation fast; by default everything
     announce : say on stderr, before it starts, what will take long
     """
-    from simulator.even_shards import AUTOMATIC_ABOVE, even_bound, evenly
+    from simulator.folding.even_shards import AUTOMATIC_ABOVE, even_bound, evenly
     from simulator.simulate import Simulation, Switches
 
     experiment = experiment.on_nodes(_nodes_of_ranks(machine, experiment))

@@ -28,8 +28,8 @@ from algorithms.schedule import Schedule
 from algorithms.tensors import ITEM_BYTES
 from algorithms.timeline import OpTimes, Timeline, op_times
 from algorithms.volumes import OpVolume, Volumes, volumes
-from studies.critical_path import stations
 from studies.experiment import Experiment
+from studies.explain.critical_path import stations
 from studies.placement import placement
 
 if TYPE_CHECKING:  # a rank imports no simulator

@@ -5,7 +5,7 @@ from math import inf
 import numpy as np
 from hypothesis import strategies as st
 
-from simulator.max_min import Demands
+from simulator.sharing.max_min import Demands
 
 NUMBERS = {
     "ties": st.sampled_from([1.0, 2.0, 3.0, 6.0]),

@@ -19,9 +19,9 @@ from algorithms.parts import Part
 from algorithms.schedule import Role
 from algorithms.tensors import Tensor
 from algorithms.what_if import with_faults
-from simulator.alike_ranks import strides
+from simulator.folding.alike_ranks import strides
+from simulator.folding.patterns import patterns
 from simulator.homes import homes_of
-from simulator.patterns import patterns
 from simulator.simulate import Switches, simulate
 from tests.toy_machines import device, leaf_spine, one_host, program_of, star
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from simulator.channels import by_node, inside, ring_orders, tree_edges, ways_through
+from simulator.collectives.channels import by_node, inside, ring_orders, tree_edges, ways_through
 from topologies.build import build
-from topologies.routing import Routes
+from topologies.routes.routing import Routes
 
 
 def routes(node, nodes=4):

@@ -6,11 +6,11 @@ import pytest
 
 from algorithms.choices import parse_choices
 from algorithms.errors import InputError
-from simulator.collective import Ways
-from studies.collective import Question, bus_factor, predict_collective
-from studies.collective_command import CollectiveFlags, collective
+from simulator.collectives.collective import Ways
 from studies.command_line import main
 from studies.machines import find_machine
+from studies.network.collective import Question, bus_factor, predict_collective
+from studies.network.collective_command import CollectiveFlags, collective
 
 GIB = 1 << 30
 

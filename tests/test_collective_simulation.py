@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from algorithms.choices import SETS, parse_choices
 from algorithms.lowering import lower
-from simulator import steps
-from simulator.collective import Ways, simulate_collective
-from simulator.programs import Job
+from simulator.collectives import steps
+from simulator.collectives.collective import Ways, simulate_collective
+from simulator.collectives.programs import Job
 from simulator.simulate import simulate
 from tests import toy_machines
 from tests.toy_networks import LEAF, NIC, NODE, star, two_levels

@@ -6,8 +6,8 @@ import numba
 import numpy as np
 import pytest
 
-from simulator.columns import Table
-from simulator.compiled import compiled, loading_seconds
+from simulator.sharing.columns import Table
+from simulator.sharing.compiled import compiled, loading_seconds
 
 
 class Account(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 
 from algorithms.machine import Device, Machine
 from simulator.machine_network import network_of
-from studies.collective import Question, predict_collective
+from studies.network.collective import Question, predict_collective
 
 INJECTION = {"perlmutter": 80e9, "frontier": 40e9}
 GPUS_PER_NODE = {"perlmutter": 4, "frontier": 8}

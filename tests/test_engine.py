@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from algorithms.errors import InputError
 from simulator import engine as engine_module
 from simulator.engine import FlowEngine
-from simulator.max_min import Demands, solve
+from simulator.sharing.max_min import Demands, solve
 from topologies.cluster import gpu_cluster
-from topologies.routing import Routes
+from topologies.routes.routing import Routes
 
 SWITCHES = [{"memory": memory, "local": local} for memory in (True, False) for local in (True, False)]
 

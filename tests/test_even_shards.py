@@ -10,7 +10,7 @@ from algorithms.catalogue import matmul_schedule
 from algorithms.choices import parse_choices
 from algorithms.grid import Grid, parse_grid
 from algorithms.matmul import Matmul
-from simulator.even_shards import even_bound, evenly
+from simulator.folding.even_shards import even_bound, evenly
 from simulator.simulate import simulate
 from tests.toy_machines import leaf_spine, star
 

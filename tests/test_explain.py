@@ -17,9 +17,9 @@ from algorithms.record import Matmul as Sizes
 from algorithms.timeline import Span, Timeline
 from algorithms.what_if import with_faults
 from simulator.simulate import simulate
-from studies.critical_path import MOST_STATIONS, PARTS, by_op, by_part, stations
-from studies.explain import explain, explain_file
-from studies.explanation import SCHEMA, Explanation, explain_record, mean_by_part, predicting
+from studies.explain.critical_path import MOST_STATIONS, PARTS, by_op, by_part, stations
+from studies.explain.explain import explain, explain_file
+from studies.explain.explanation import SCHEMA, Explanation, explain_record, mean_by_part, predicting
 from studies.machines import find_machine
 from tests.quadrille import called
 from tests.toy_machines import collective, leaf_spine, one_host, star

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
-from simulator import bundles, flows, max_min
-from simulator.flow_state import new_state
-from simulator.flows import Traffic, simulate_flows
-from simulator.max_min import Demands
+from simulator.sharing import bundles, flows, max_min
+from simulator.sharing.flow_state import new_state
+from simulator.sharing.flows import Traffic, simulate_flows
+from simulator.sharing.max_min import Demands
 from studies.simulator_speed.workloads import random_pairs
 from tests.random_networks import arrays, networks
 

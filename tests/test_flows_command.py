@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from studies.flows import flows
+from studies.network.flows import flows
+from studies.network.traffic_file import read_traffic
 from studies.simulator_speed.workloads import write_traffic
-from studies.traffic_file import read_traffic
-from topologies.named import machine
+from topologies.machines.named import machine
 
 HEADER = "source,destination,bytes,start_s\n"
 

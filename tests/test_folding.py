@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.equitable import Flows, Partition, fault
-from simulator.folding import fold, quotient, unfolded
+from simulator.folding.equitable import Flows, Partition, fault
+from simulator.folding.fold import fold, quotient, unfolded
 from tests.toy_networks import LEAF, NIC, paths, two_levels
 
 

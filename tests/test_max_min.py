@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
-from simulator import max_min
-from simulator.max_min import Demands, solve
+from simulator.sharing import max_min
+from simulator.sharing.max_min import Demands, solve
 
 FORMS = {"by level": 10**9, "by bottleneck": 0}
 

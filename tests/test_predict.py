@@ -204,7 +204,7 @@ def test_reference_kernels_are_kept_while_no_host_of_several_has_more_ranks_than
 def test_a_machine_whose_topology_is_a_file_is_crowded_where_its_hosts_are(tmp_path):
     import networkx as nx
 
-    from topologies.star import star
+    from topologies.families.star import star
 
     net = nx.node_link_data(star(2, bandwidth=1e9, latency=1e-6).graph(), edges="edges")
     (tmp_path / "net.json").write_text(json.dumps(net, default=lambda number: np.asarray(number).tolist()))
@@ -244,7 +244,7 @@ def test_gathered_blocks_that_are_kept_are_another_problem(machine):
 def test_a_topology_file_is_found_beside_the_machine_file(capsys, tmp_path):
     import networkx as nx
 
-    from topologies.star import star
+    from topologies.families.star import star
 
     net = nx.node_link_data(star(4, bandwidth=1e9, latency=1e-6).graph(), edges="edges")
     (tmp_path / "net.json").write_text(json.dumps(net, default=lambda number: np.asarray(number).tolist()))

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from algorithms.errors import Deadlock
 from algorithms.lowering import SETS, lower
 from algorithms.parts import boundaries
-from simulator.equitable import Flows
-from simulator.programs import NOBODY, Job, of_classes, programs_of
-from simulator.shapes import shapes
-from simulator.sizes import sent_bytes, step_bytes
-from simulator.steps import walk_programs
+from simulator.collectives.programs import NOBODY, Job, of_classes, programs_of
+from simulator.collectives.shapes import shapes
+from simulator.collectives.sizes import sent_bytes, step_bytes
+from simulator.collectives.steps import walk_programs
+from simulator.folding.equitable import Flows
 
 KINDS = ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"]
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from algorithms.errors import InputError
-from simulator.nccl_channels import NcclSettings
+from simulator.collectives.nccl_channels import NcclSettings
 from studies.command_line import main
 from studies.published_collectives.rows import read_rows
 from studies.published_collectives.sites import calibration_rows, learn, machine_of, published_seconds
 from studies.published_collectives.study import ROWS, published_collectives
-from topologies.named import MACHINES
+from topologies.machines.named import MACHINES
 
 COLUMNS = (
     "id",

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
-from simulator import max_min, sharing
-from simulator.compiled import compiled
-from simulator.max_min import Demands
-from simulator.sharing import as_lists, begin, end, new_state, settle
+from simulator.sharing import max_min
+from simulator.sharing import rates as sharing
+from simulator.sharing.compiled import compiled
+from simulator.sharing.max_min import Demands
+from simulator.sharing.rates import as_lists, begin, end, new_state, settle
 from tests.random_networks import arrays, networks
 
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.lowering import SETS, lower
-from simulator.equitable import Flows
-from simulator.programs import Job, programs_of
-from simulator.steps import walk_programs
-from simulator.sweep import sections, sweep
+from simulator.collectives.programs import Job, programs_of
+from simulator.collectives.steps import walk_programs
+from simulator.collectives.sweep import sections, sweep
+from simulator.folding.equitable import Flows
 
 EXACT = 1e-9
 

@@ -3,8 +3,8 @@ import pytest
 
 from algorithms.errors import InputError
 from topologies.build import FAMILIES, build, parse_topology
-from topologies.leaf_spine import leaf_spine
-from topologies.named import MACHINES
+from topologies.families.leaf_spine import leaf_spine
+from topologies.machines.named import MACHINES
 
 CABLE = {"bandwidth": 25e6, "latency": 25e-6}
 NODE = {

@@ -5,8 +5,8 @@ from algorithms.errors import InputError
 from topologies.build import build, parse_topology
 from topologies.cluster import gpu_cluster, rails
 from topologies.fabrics import FABRICS
-from topologies.routing import Routes, parse_routing
-from topologies.search import SearchedWays
+from topologies.routes.routing import Routes, parse_routing
+from topologies.routes.search import SearchedWays
 
 NUMBERS = {
     "gpus_per_node": 4,

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from topologies.dragonfly import add_dragonfly, dragonfly
-from topologies.dragonfly_plus import add_dragonfly_plus, dragonfly_plus
-from topologies.global_links import global_cables
+from topologies.families.dragonfly import add_dragonfly, dragonfly
+from topologies.families.dragonfly_plus import add_dragonfly_plus, dragonfly_plus
+from topologies.families.global_links import global_cables
 from topologies.network import Builder
 
 CABLE = {"bandwidth": 25.0, "latency": 1e-6}

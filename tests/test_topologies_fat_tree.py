@@ -2,7 +2,7 @@ import networkx as nx
 import pytest
 
 from algorithms.errors import InputError
-from topologies.fat_tree import fat_tree
+from topologies.families.fat_tree import fat_tree
 
 
 @pytest.fixture(params=[2, 4, 6])

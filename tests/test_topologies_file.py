@@ -6,10 +6,10 @@ import pytest
 
 from algorithms.errors import InputError
 from topologies.build import build, parse_topology
-from topologies.file import load_topology
-from topologies.node_link import dumps
-from topologies.routing import Routes
-from topologies.star import star
+from topologies.families.star import star
+from topologies.files.node_link import dumps
+from topologies.files.topology_file import load_topology
+from topologies.routes.routing import Routes
 
 STAR = star(2, bandwidth=1e9, latency=1e-6)
 
@@ -207,7 +207,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
     ],
 )
 def test_what_cannot_be_read_whole_is_refused(path, message, monkeypatch):
-    monkeypatch.setattr("topologies.file.MOST_BYTES", 1000)
+    monkeypatch.setattr("topologies.files.topology_file.MOST_BYTES", 1000)
     with pytest.raises(InputError, match=message):
         load_topology(path)
 

@@ -1,7 +1,7 @@
 import networkx as nx
 import pytest
 
-from topologies.full import full
+from topologies.families.full import full
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 7])

@@ -6,10 +6,10 @@ import pytest
 
 from algorithms.errors import InputError
 from topologies.cluster import gpu_cluster
-from topologies.gpu_node import Cable, inside_paths, nvswitch_node
-from topologies.node_kinds import NODE_KINDS
 from topologies.nodes.amd import FRONTIER, XGMI_LINKS
+from topologies.nodes.gpu_node import Cable, inside_paths, nvswitch_node
 from topologies.nodes.meshed import CUBE_MESH, DGX_1V, PERLMUTTER
+from topologies.nodes.node_kinds import NODE_KINDS
 from topologies.nodes.power9 import LONGHORN, SUMMIT
 from topologies.quantity import Quantity
 

@@ -2,7 +2,7 @@ import networkx as nx
 import pytest
 
 from algorithms.errors import InputError
-from topologies.leaf_spine import leaf_spine
+from topologies.families.leaf_spine import leaf_spine
 
 
 @pytest.fixture

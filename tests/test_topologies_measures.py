@@ -3,23 +3,23 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from topologies import bisection as bisection_module
-from topologies import diameter as diameter_module
-from topologies.bisection import bisection, oversubscription
-from topologies.diameter import diameter
-from topologies.dragonfly import dragonfly
-from topologies.dragonfly_plus import dragonfly_plus
-from topologies.fat_tree import fat_tree
-from topologies.full import full
-from topologies.host import host
-from topologies.leaf_spine import leaf_spine
-from topologies.measures import measures
-from topologies.named import machine
-from topologies.rail_optimised import rail_optimised
-from topologies.ring import ring
-from topologies.star import star
-from topologies.torus import mesh, torus
-from topologies.tree import tree
+from topologies.families.dragonfly import dragonfly
+from topologies.families.dragonfly_plus import dragonfly_plus
+from topologies.families.fat_tree import fat_tree
+from topologies.families.full import full
+from topologies.families.host import host
+from topologies.families.leaf_spine import leaf_spine
+from topologies.families.rail_optimised import rail_optimised
+from topologies.families.ring import ring
+from topologies.families.star import star
+from topologies.families.torus import mesh, torus
+from topologies.families.tree import tree
+from topologies.machines.named import machine
+from topologies.measures import bisection as bisection_module
+from topologies.measures import diameter as diameter_module
+from topologies.measures.bisection import bisection, oversubscription
+from topologies.measures.diameter import diameter
+from topologies.measures.measures import measures
 
 CABLE = {"bandwidth": 3.0, "latency": 1e-6}
 

@@ -6,8 +6,8 @@ import pytest
 
 from algorithms.errors import InputError
 from topologies.build import build
-from topologies.named import MACHINES, machine
-from topologies.routing import Routes
+from topologies.machines.named import MACHINES, machine
+from topologies.routes.routing import Routes
 
 DEVICE = ("peak_flops_per_second", "memory_bytes_per_second", "memory_bytes", "overhead_seconds")
 EXPECTED = [

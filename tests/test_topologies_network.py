@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from topologies.leaf_spine import leaf_spine
+from topologies.families.leaf_spine import leaf_spine
+from topologies.families.star import star
 from topologies.network import (
     MOST_NODES,
     Builder,
@@ -12,7 +13,6 @@ from topologies.network import (
     link_name,
     reverse,
 )
-from topologies.star import star
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
+from topologies.families.rail_optimised import add_rail_optimised, rail_optimised
 from topologies.network import Builder
-from topologies.rail_optimised import add_rail_optimised, rail_optimised
-from topologies.routing import Routes
+from topologies.routes.routing import Routes
 
 CABLE = {"bandwidth": 4.0, "latency": 1e-6}
 

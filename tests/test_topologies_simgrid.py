@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from topologies.file import load_topology
-from topologies.routing import Routes
-from topologies.torus import torus
-from topologies.tree import tree
+from topologies.families.torus import torus
+from topologies.families.tree import tree
+from topologies.files.topology_file import load_topology
+from topologies.routes.routing import Routes
 
 HEAD = '<?xml version="1.0"?>\n<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
 RATES = 'speed="1Gf" bw="125MBps" lat="50us"'

@@ -2,7 +2,7 @@ import networkx as nx
 import pytest
 
 from algorithms.errors import InputError
-from topologies.star import star
+from topologies.families.star import star
 
 
 @pytest.fixture

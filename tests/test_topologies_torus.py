@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from topologies.lattice import orders
+from topologies.families.lattice import orders
+from topologies.families.ring import ring
+from topologies.families.torus import add_torus, mesh, torus
 from topologies.network import Builder
-from topologies.ring import ring
-from topologies.routing import Routes, Routing
-from topologies.torus import add_torus, mesh, torus
+from topologies.routes.routing import Routes, Routing
 
 CABLE = {"bandwidth": 3.0, "latency": 1e-6}
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from topologies.fat_tree import fat_tree
+from topologies.families.fat_tree import fat_tree
+from topologies.families.tree import add_tree, tree
 from topologies.network import Builder
-from topologies.routing import Routes
-from topologies.tree import add_tree, tree
+from topologies.routes.routing import Routes
 
 CABLE = {"bandwidth": 4.0, "latency": 1e-6}
 SHAPES = [

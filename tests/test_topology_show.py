@@ -6,12 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from studies.topology import bundles, find_topology, levels, show
-from studies.topology_figure import positions
+from studies.network.topology import bundles, find_topology, levels, show
+from studies.network.topology_figure import positions
 from tests.quadrille import called
 from topologies.build import build, parse_topology
-from topologies.file import load_topology
-from topologies.node_link import dumps
+from topologies.files.node_link import dumps
+from topologies.files.topology_file import load_topology
 
 MACHINE = """schema = "quadrille/machine/1"
 name = "two-hosts"

@@ -15,8 +15,8 @@ from algorithms.tensors import Tensor
 from algorithms.timeline import Span
 from algorithms.timeline_files import load_timeline, save_timeline
 from algorithms.what_if import with_faults
+from simulator.folding.turns import Gap, plan, rhythm, walk_without
 from simulator.simulate import Switches, simulate
-from simulator.turns import Gap, plan, rhythm, walk_without
 from tests.test_alike_ranks import check_same, key
 from tests.toy_machines import leaf_spine, program_of, star
 

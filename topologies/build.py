@@ -6,19 +6,19 @@ from inspect import Parameter, signature
 
 from algorithms.errors import InputError
 from topologies.cluster import gpu_cluster
-from topologies.dragonfly import dragonfly
-from topologies.dragonfly_plus import dragonfly_plus
-from topologies.fat_tree import fat_tree
-from topologies.full import full
-from topologies.host import host
-from topologies.leaf_spine import leaf_spine
-from topologies.named import MACHINES
+from topologies.families.dragonfly import dragonfly
+from topologies.families.dragonfly_plus import dragonfly_plus
+from topologies.families.fat_tree import fat_tree
+from topologies.families.full import full
+from topologies.families.host import host
+from topologies.families.leaf_spine import leaf_spine
+from topologies.families.rail_optimised import rail_optimised
+from topologies.families.ring import ring
+from topologies.families.star import star
+from topologies.families.torus import mesh, torus
+from topologies.families.tree import tree
+from topologies.machines.named import MACHINES
 from topologies.network import Argument, Network
-from topologies.rail_optimised import rail_optimised
-from topologies.ring import ring
-from topologies.star import star
-from topologies.torus import mesh, torus
-from topologies.tree import tree
 
 FAMILIES: dict[str, Callable[..., Network]] = {
     "host": host,

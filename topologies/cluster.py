@@ -9,10 +9,10 @@ import numpy as np
 from algorithms.errors import InputError
 from topologies.cluster_ways import cluster_ways
 from topologies.fabrics import FABRICS, Fabric, fabric_of, parameters_of
-from topologies.gpu_node import NodeKind, nvswitch_node
-from topologies.lists import word_of
+from topologies.families.lists import word_of
 from topologies.network import Argument, Builder, Ints, Network, check_counts, check_size
-from topologies.node_kinds import NODE_KINDS
+from topologies.nodes.gpu_node import NodeKind, nvswitch_node
+from topologies.nodes.node_kinds import NODE_KINDS
 
 OWN_NUMBERS = ("gpus_per_node", "nics_per_node", "gpu_bandwidth", "gpu_latency", "nic_bandwidth", "nic_latency")
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from topologies.gpu_node import NodeKind, inside_paths
 from topologies.network import Floats, Ints, reverse
-from topologies.ways import Spreading, Ways
+from topologies.nodes.gpu_node import NodeKind, inside_paths
+from topologies.routes.ways import Spreading, Ways
 
 
 @dataclass(frozen=True)

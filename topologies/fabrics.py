@@ -10,18 +10,18 @@ from inspect import Parameter, signature
 from typing import Any
 
 from algorithms.errors import InputError
-from topologies.dragonfly import add_dragonfly
-from topologies.dragonfly_plus import add_dragonfly_plus
-from topologies.fat_tree import add_fat_tree
-from topologies.full import add_full
-from topologies.leaf_spine import add_leaf_spine
+from topologies.families.dragonfly import add_dragonfly
+from topologies.families.dragonfly_plus import add_dragonfly_plus
+from topologies.families.fat_tree import add_fat_tree
+from topologies.families.full import add_full
+from topologies.families.leaf_spine import add_leaf_spine
+from topologies.families.rail_optimised import add_rail_optimised
+from topologies.families.ring import add_ring
+from topologies.families.star import add_star
+from topologies.families.torus import add_mesh, add_torus
+from topologies.families.tree import add_tree
 from topologies.network import Builder, Ints
-from topologies.rail_optimised import add_rail_optimised
-from topologies.ring import add_ring
-from topologies.star import add_star
-from topologies.torus import add_mesh, add_torus
-from topologies.tree import add_tree
-from topologies.ways import Ways
+from topologies.routes.ways import Ways
 
 Fabric = Callable[[Builder, Ints], Ways]
 """Joins endpoints, given by their node numbers, and says which ways there are between them."""

@@ -26,7 +26,7 @@ from algorithms.errors import InputError
 if TYPE_CHECKING:
     import networkx as nx
 
-    from topologies.ways import Ways
+    from topologies.routes.ways import Ways
 
 NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 Argument = int | float | str
@@ -132,7 +132,7 @@ class Network:
     def link_names(self, numbers: "Ints | Sequence[int]") -> list[str]:
         """Names of these links, all at once: many cost little more than one.
 
-        >>> from topologies.star import star
+        >>> from topologies.families.star import star
         >>> star(2, bandwidth=1e9, latency=1e-6).link_names([0, 3])
         ['host:0>switch:0', 'switch:0>host:1']
         """

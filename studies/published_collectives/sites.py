@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2
 
-from simulator.nccl_channels import NcclSettings
+from simulator.collectives.nccl_channels import NcclSettings
 from studies.published_collectives.rows import SCALES, TOO_ROUNDED, Row
-from topologies.named import MACHINES
+from topologies.machines.named import MACHINES
 
 NAMES = {
     "ABCI 2.0 Compute Node (A)": "abci-a100",
@@ -198,7 +198,7 @@ def _with(settings: NcclSettings, what: str, value: float) -> NcclSettings:
 
 def published_seconds(row: Row) -> float:
     """The row's value as a time [s]."""
-    from studies.collective import bus_factor
+    from studies.network.collective import bus_factor
 
     metric, scale = SCALES[row.metric, row.unit]
     if metric == "time":

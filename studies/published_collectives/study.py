@@ -17,18 +17,18 @@ from algorithms.machine import Machine
 from algorithms.nccl import Communicator, NcclPlan
 from algorithms.ops import CollectiveKind
 from algorithms.provenance import provenance
+from simulator.collectives.nccl_channels import NcclSettings
 from simulator.machine_network import network_of
-from simulator.nccl_channels import NcclSettings
-from studies.collective import Question, bus_factor, predict_collective
 from studies.experiment import same_file
 from studies.figures import check_figure_path
 from studies.machines import find_machine
+from studies.network.collective import Question, bus_factor, predict_collective
 from studies.published_collectives.answers import Answer, Judged, Role, learnt, show, summarise
 from studies.published_collectives.nccl_2_8 import plan_2_8
 from studies.published_collectives.rows import SCALES, TOO_ROUNDED, Row, read_rows
 from studies.published_collectives.sites import Site, calibration_rows, learn, machine_of
 from studies.tables import percent
-from topologies.named import MACHINES
+from topologies.machines.named import MACHINES
 from topologies.network import Network
 
 FOLDER = Path(__file__).parent

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from algorithms.errors import RunError
 from studies.simulator_speed.workloads import GPUS, Sizes, random_pairs
-from topologies.named import machine
+from topologies.machines.named import machine
 from topologies.network import Network
-from topologies.routing import Paths, Routes
+from topologies.routes.routing import Paths, Routes
 
 DRIVER = Path(__file__).parent / "driver.cpp"
 OPTIONS = (
@@ -200,7 +200,7 @@ def compare_ends(sizes: Sequence[tuple[int, Sizes]] = TRAFFIC) -> list[tuple[int
     ------
     NotInstalled : no SimGrid here
     """
-    from simulator.flows import Traffic, simulate_flows
+    from simulator.sharing.flows import Traffic, simulate_flows
 
     net, found = machine("bench-2to1").topology(GPUS), []
     with tempfile.TemporaryDirectory() as name:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from topologies.fabrics import Fabric
-from topologies.gpu_node import nvswitch_node
-from topologies.gpus import H100_SXM
-from topologies.leaf_spine import add_leaf_spine
+from topologies.families.leaf_spine import add_leaf_spine
 from topologies.machines.named_machine import NamedMachine, Site, Wiring
+from topologies.nodes.gpu_node import nvswitch_node
+from topologies.nodes.gpus import H100_SXM
 from topologies.quantity import Quantity
 
 PINNED = "pinned: the cluster on which simulators of the field were compared"

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from topologies.gpus import A100_80GB
 from topologies.machines.named_machine import OVERHEAD, NamedMachine
 from topologies.machines.wirings import ONE_SWITCH, one_switch
 from topologies.nodes.amd import MI300X_NODE
+from topologies.nodes.gpus import A100_80GB
 from topologies.nodes.switched import AWS_P4D, AWS_P6_B200, switched_node
 from topologies.quantity import Quantity
 

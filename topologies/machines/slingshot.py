@@ -10,8 +10,8 @@ groups the way matters, and `--routing` chooses it.  All groups that the machine
 has are there as soon as there are two, since empty ones carry detours.
 """
 
-from topologies.dragonfly import add_dragonfly
 from topologies.fabrics import Fabric
+from topologies.families.dragonfly import add_dragonfly
 from topologies.machines.named_machine import OVERHEAD, NamedMachine, Site, Wiring
 from topologies.nodes.amd import FRONTIER, OLCF
 from topologies.nodes.meshed import CSCS, GH200_QUAD, NERSC, PERLMUTTER

@@ -1,10 +1,10 @@
 """How the nodes of named machines are wired: families of networks, with their sizes from the number of nodes."""
 
 from topologies.fabrics import Fabric
+from topologies.families.star import add_star
+from topologies.families.tree import add_tree
 from topologies.machines.named_machine import Site, Wiring
 from topologies.quantity import Quantity
-from topologies.star import add_star
-from topologies.tree import add_tree
 
 QUANTUM_LATENCY = Quantity(
     "switch_latency_seconds", 130e-9, 'NVIDIA, "Quantum QM8700" data sheet: sub-130 ns from port to port'

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from itertools import combinations
 
-from topologies.gpu_node import Cable, NodeKind, named_node
-from topologies.gpus import MI250X_GCD, MI300X_OAM
+from topologies.nodes.gpu_node import Cable, NodeKind, named_node
+from topologies.nodes.gpus import MI250X_GCD, MI300X_OAM
 from topologies.nodes.sources import INSIDE_LATENCY, LATENCY, PCIE5, network_numbers
 
 OLCF = 'OLCF, "Frontier User Guide", docs.olcf.ornl.gov, Frontier Compute Nodes'

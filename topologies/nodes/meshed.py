@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from itertools import combinations
 
-from topologies.gpu_node import Cable, NodeKind, named_node
-from topologies.gpus import A100_40GB, GH200_96GB, V100_16GB, V100_32GB, Gpu
+from topologies.nodes.gpu_node import Cable, NodeKind, named_node
+from topologies.nodes.gpus import A100_40GB, GH200_96GB, V100_16GB, V100_32GB, Gpu
 from topologies.nodes.sources import (
     INSIDE_LATENCY,
     LATENCY,

@@ -2,8 +2,8 @@
 
 from itertools import combinations
 
-from topologies.gpu_node import Cable, NodeKind, named_node
-from topologies.gpus import V100_16GB
+from topologies.nodes.gpu_node import Cable, NodeKind, named_node
+from topologies.nodes.gpus import V100_16GB
 from topologies.nodes.sources import INSIDE_LATENCY, LATENCY, NVLINK2, network_numbers
 
 CORAL = (

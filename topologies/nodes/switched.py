@@ -3,8 +3,8 @@
 The NVSwitches of a node are modelled as one that blocks nothing.
 """
 
-from topologies.gpu_node import Cable, NodeKind, named_node
-from topologies.gpus import A100_40GB, A100_80GB, B200_SXM, H100_SXM, H200_SXM, Gpu
+from topologies.nodes.gpu_node import Cable, NodeKind, named_node
+from topologies.nodes.gpus import A100_40GB, A100_80GB, B200_SXM, H100_SXM, H200_SXM, Gpu
 from topologies.nodes.sources import (
     HALF_INSIDE_LATENCY,
     LATENCY,

@@ -1,0 +1,277 @@
+"""A collective of many groups at once on a network given as arrays, exactly.
+
+Programs of all members, the flows between them, classes of what behaves alike,
+then the shortest way to the end: a sweep over steps where no flow can hold back
+another, the queue of events where some can.
+
+Reductions take no time of their own: libraries fuse them with the transfer that
+brings the summand.  What a step costs beside its route is a job's `latency`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.collectives.programs import Floats, Ints, Job, Programs, Shards, of_classes, programs_of
+from simulator.collectives.shapes import shapes
+from simulator.collectives.steps import walk_programs
+from simulator.collectives.sweep import sections, sweep
+from simulator.folding.equitable import Columns, Flows
+from simulator.folding.fold import Folding, fold, quotient, unfolded
+
+FITS = 1e-12
+"""Part of its capacity by which a link may seem overloaded and is not."""
+
+
+class Paths(Protocol):
+    """Routes of flows: links offsets[f] .. offsets[f + 1] - 1 and what a byte takes of them; latency [s]."""
+
+    @property
+    def offsets(self) -> Ints: ...
+    @property
+    def links(self) -> Ints: ...
+    @property
+    def shares(self) -> Floats: ...
+    @property
+    def latency(self) -> Floats: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How to simulate; none of it changes the result by more than rounding.
+
+    Parameters
+    ----------
+    fold : one representative for what behaves alike
+    fold_time : whole periods at once
+    local : rates are found anew only where something changed
+    """
+
+    fold: bool = True
+    fold_time: bool = True
+    local: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveResult:
+    """What came of a collective.
+
+    Parameters
+    ----------
+    seconds : from the common beginning until the last member has ended
+    ends : when each rank has ended; NaN for one that takes no part [ranks]
+    method : `sweep` where no flow can hold back another, else `events`
+    events : steps of members swept, or ends of latencies and transfers, that were simulated
+    transfers : all that there are
+    rank_classes, flow_classes : how many were simulated
+    rounds : of refinement
+    folded, why_not : whether classes are fewer than what they stand for, and if not why
+    link_bytes : what went over each link [links]
+    busy_seconds : how long each link carried something; of a link with several classes of flows that a sweep
+        simulated, how long its busiest flow did, which is a lower bound [links]
+    error_seconds : bound of what jumps in time may have cost
+    """
+
+    seconds: float
+    ends: Floats
+    method: Literal["sweep", "events"]
+    events: int
+    transfers: int
+    rank_classes: int
+    flow_classes: int
+    rounds: int
+    folded: bool
+    why_not: str
+    link_bytes: Floats
+    busy_seconds: Floats
+    error_seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moves:
+    """The flows of programs with what holds each: latency [s], cap, and best rate [B/s]."""
+
+    flows: Flows
+    latency: Floats
+    caps: Floats
+    alone: Floats
+
+
+def simulate_collective(
+    jobs: Sequence[Job],
+    capacities: Floats,
+    route: Callable[[Ints, Ints], Paths],
+    *,
+    places: Ints | None = None,
+    rank_columns: Mapping[str, NDArray[np.generic]] | None = None,
+    shards: Shards = "even",
+    ways: Ways = Ways(),
+    link_name: Callable[[int], str] = "link {}".format,
+) -> CollectiveResult:
+    """All groups of all jobs at once, begun together.
+
+    Parameters
+    ----------
+    jobs : the lowered collective and its groups; several where a library runs several rings at once
+    capacities : of each link [B/s]
+    route : from places to places, as `Routes.between`
+    places : of each rank; by default rank i lives on place i [ranks]
+    rank_columns : what tells ranks apart beside their programs, each column [ranks]
+    shards : `even` or `exact` sizes of pieces
+    link_name : for `why_not`
+
+    Raises
+    ------
+    Deadlock : programs that do not fit each other
+    """
+    programs = programs_of(jobs, shards)
+    moves = _moves(programs, jobs, capacities, route, places)
+    columns: dict[str, NDArray[np.generic]] = {_program_name(programs): shapes(programs)}
+    columns |= {name: values[programs.rank] for name, values in (rank_columns or {}).items()}
+    folding = _folding(columns, moves.flows, capacities, ways, programs, link_name)
+    chosen, near, capacity = programs, moves, capacities
+    if folding.folded:
+        few = quotient(folding, moves.flows)
+        chosen = of_classes(programs, few.rank_of, few.flow_of, folding.flows, folding.ranks)
+        near = _Moves(few.flows, moves.latency[few.flow_of], moves.caps[few.flow_of], moves.alone[few.flow_of])
+        capacity = capacities[few.link_of]
+    ran = _run(chosen, near, capacity, ways)
+    ends = _by_rank(programs.rank, ran.ends[folding.ranks])
+    busy = np.zeros(len(capacities))
+    crossed = folding.links >= 0
+    busy[crossed] = ran.busy[folding.links[crossed] if folding.folded else crossed]
+    carried = programs.flow_bytes()[moves.flows.entry_flows()] * moves.flows.shares
+    return CollectiveResult(
+        seconds=float(ran.ends.max(initial=0.0)),
+        ends=ends,
+        method=ran.method,
+        events=ran.events,
+        transfers=programs.transfers,
+        rank_classes=folding.rank_classes,
+        flow_classes=folding.flow_classes,
+        rounds=folding.rounds,
+        folded=folding.folded,
+        why_not=folding.why_not,
+        link_bytes=np.bincount(moves.flows.links, carried, minlength=len(capacities)).astype(np.float64),
+        busy_seconds=busy,
+        error_seconds=ran.error_seconds,
+    )
+
+
+def _program_name(programs: Programs) -> str:
+    return "its program" if programs.pieces is None else "the sizes of its pieces"
+
+
+def _moves(
+    programs: Programs,
+    jobs: Sequence[Job],
+    capacities: Floats,
+    route: Callable[[Ints, Ints], Paths],
+    places: Ints | None,
+) -> _Moves:
+    """The flows of programs on their routes."""
+    sender, receiver = programs.rank[programs.sender], programs.rank[programs.receiver]
+    if places is not None:
+        sender, receiver = places[sender], places[receiver]
+    paths = route(sender, receiver)
+    latency = paths.latency + np.array([job.latency for job in jobs])[programs.job]
+    caps = np.array([job.cap for job in jobs], dtype=np.float64)[programs.job]
+    columns: Columns = {
+        "send slot": programs.send_slot,
+        "receive slot": programs.receive_slot,
+        "latency": latency,
+        "cap": caps,
+    }
+    flows = Flows(programs.sender, programs.receiver, paths.offsets, paths.links, paths.shares, columns)
+    alone = caps.copy()
+    np.minimum.at(alone, flows.entry_flows(), capacities[paths.links] / paths.shares)
+    return _Moves(flows, latency, caps, alone)
+
+
+def _folding(
+    columns: Columns,
+    flows: Flows,
+    capacities: Floats,
+    ways: Ways,
+    programs: Programs,
+    link_name: Callable[[int], str],
+) -> Folding:
+    if not ways.fold:
+        return unfolded(programs.members, flows, len(capacities), "not asked for")
+
+    def rank_name(member: int) -> str:
+        return f"rank {programs.rank[member]}"
+
+    return fold(columns, flows, {"bandwidth": capacities}, rank_name=rank_name, link_name=link_name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ran:
+    """Ends of members, busy seconds of links."""
+
+    method: Literal["sweep", "events"]
+    ends: Floats
+    busy: Floats
+    events: int
+    error_seconds: float
+
+
+def _run(programs: Programs, moves: _Moves, capacities: Floats, ways: Ways) -> _Ran:
+    """The simulation proper, of everything or of one representative each."""
+    contended = contends(moves.flows, moves.alone, capacities)
+    parts = None if contended else sections(programs)
+    if parts is not None:
+        swept = sweep(programs, parts, moves.latency, moves.alone, fold_time=ways.fold_time)
+        moving = np.divide(programs.flow_bytes(), moves.alone)
+        busy = np.zeros(len(capacities))
+        np.maximum.at(busy, moves.flows.links, moving[moves.flows.entry_flows()])
+        return _Ran("sweep", swept.ends, busy, swept.steps * programs.members, swept.error_seconds)
+    walked = walk_programs(
+        programs,
+        moves.flows,
+        capacities,
+        moves.latency,
+        moves.caps,
+        alone=moves.alone,
+        contended=contended,
+        fold_time=ways.fold_time,
+        local=ways.local,
+    )
+    return _Ran("events", walked.ends, walked.busy, walked.events, walked.error_seconds)
+
+
+def contends(flows: Flows, alone: Floats, capacities: Floats) -> bool:
+    """Whether flows at their best rates may ask more of a link than it has.
+
+    A member sends on one flow at a time and receives on one, so of all the
+    flows of one sender (or of one receiver) only the greatest counts.
+    """
+    owner = flows.entry_flows()
+    asked = flows.shares * alone[owner]
+    most = capacities * (1 + FITS)
+    tight = np.bincount(flows.links, asked, minlength=len(capacities)) > most
+    if not tight.any():
+        return False
+    entries = np.flatnonzero(tight[flows.links])
+    links, asked = flows.links[entries], asked[entries]
+    loads = (_load(links, ends[owner[entries]], asked, len(capacities)) for ends in (flows.sender, flows.receiver))
+    return bool((np.minimum(*loads) > most).any())
+
+
+def _load(links: Ints, ends: Ints, asked: Floats, count: int) -> Floats:
+    """What is asked of each link where of the flows of each member only the greatest counts."""
+    pairs, where = np.unique(links * (int(ends.max()) + 1) + ends, return_inverse=True)
+    greatest = np.zeros(len(pairs))
+    np.maximum.at(greatest, where, asked)
+    load: Floats = np.bincount(pairs // (int(ends.max()) + 1), greatest, minlength=count).astype(np.float64)
+    return load
+
+
+def _by_rank(rank: Ints, ends: Floats) -> Floats:
+    """The last end of each rank's members; NaN for ranks that are no member."""
+    found = np.full(int(rank.max(initial=-1)) + 1, -1.0)
+    np.maximum.at(found, rank, ends)
+    return np.where(found < 0, np.nan, found)

@@ -1,0 +1,292 @@
+"""Programs of all members of a simulated collective, as arrays, and the flows they use.
+
+A *member* is one rank in one group; where several collectives run at once (the
+rings of a library, say) a rank is a member of each.  A member does its *runs* in
+order: so many steps with the same peers and sizes.  A *flow* is all that one
+member sends to another; it carries one transfer at a time.
+
+    3 members in a ring     member   runs             flow   sender  receiver
+    all-gather              0        2 x (0, 2)       0      0       1
+                            1        2 x (1, 0)       1      1       2
+                            2        2 x (2, 1)       2      2       0
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.runs import Runs
+from simulator.collectives.sizes import Pieces, select, together, total_bytes
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Shards = Literal["even", "exact"]
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """One lowered collective, carried out by many groups of the same size at once.
+
+    Parameters
+    ----------
+    runs : of the members of one group
+    groups : the rank of each member [groups, members]; no rank twice
+    bytes : of the whole buffer that is cut in pieces
+    item_bytes : of an element, for exact sizes
+    wire_factor : bytes on the wire for one byte of the buffer
+    cap : largest rate of a transfer, infinite where links alone hold it [B/s]
+    latency : of each step beside its route's [s]
+    empty_messages : transfers of no bytes are made all the same, as in a barrier
+    crosswise : an all-to-all: what a member receives is its own piece of others' buffers, whatever `runs` calls it
+    """
+
+    runs: Runs
+    groups: Ints
+    bytes: float
+    item_bytes: int = 1
+    wire_factor: float = 1.0
+    cap: float = float("inf")
+    latency: float = 0.0
+    empty_messages: bool = False
+    crosswise: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Programs:
+    """What members do: member i has the runs offsets[i] .. offsets[i + 1] - 1.
+
+    Parameters
+    ----------
+    rank : of each member [members]
+    offsets : [members + 1]
+    count : steps of each run [runs]
+    cycle : 1 for a run by itself, 2 where it takes turns with the next one, step by step, which then has 0 [runs]
+    send, receive : flow of each step of a run, NOBODY where that side does nothing [runs]
+    sent_bytes : of each step, on the wire, where pieces are even [runs]
+    empty : transfers of no bytes are made [runs]
+    sender, receiver : member at each end of a flow [flows]
+    send_slot, receive_slot : the first run in which the sender (receiver) uses the flow, counted from its own
+        first; NOBODY where it never does [flows]
+    job : which job a flow belongs to [flows]
+    pieces : sizes where they differ from step to step; else None
+    """
+
+    rank: Ints
+    offsets: Ints
+    count: Ints
+    cycle: Ints
+    send: Ints
+    receive: Ints
+    sent_bytes: Floats
+    empty: Ints
+    sender: Ints
+    receiver: Ints
+    send_slot: Ints
+    receive_slot: Ints
+    job: Ints
+    pieces: Pieces | None = None
+
+    @property
+    def members(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def flows(self) -> int:
+        return len(self.sender)
+
+    @property
+    def transfers(self) -> int:
+        """Transfers of all members, those of no bytes included."""
+        return int(self.count[self.send >= 0].sum())
+
+    def run_members(self) -> Ints:
+        """The member of each run."""
+        return np.repeat(np.arange(self.members), np.diff(self.offsets))
+
+    def flow_bytes(self) -> Floats:
+        """What each flow carries in all, on the wire [flows]."""
+        used = self.send >= 0
+        sizes = self.count * self.sent_bytes if self.pieces is None else total_bytes(self.pieces, self.count)
+        found: Floats = np.bincount(self.send[used], sizes[used], minlength=self.flows).astype(np.float64)
+        return found
+
+
+def programs_of(jobs: Sequence[Job], shards: Shards = "even") -> Programs:
+    """Programs of the members of all groups of all jobs, job by job and group by group.
+
+    Parameters
+    ----------
+    shards : `even` gives all pieces the mean size, `exact` whole elements, the first pieces one more where
+        it does not go up
+    """
+    uneven = shards == "exact" and any((job.bytes / job.item_bytes) % job.runs.pieces for job in jobs)
+    parts = [_of_job(number, job, uneven=uneven) for number, job in enumerate(jobs)]
+    if len(parts) == 1:
+        return parts[0]
+    runs = np.cumsum([0, *(len(part.count) for part in parts)])
+    members = np.cumsum([0, *(part.members for part in parts)])
+    flows = np.cumsum([0, *(part.flows for part in parts)])
+    shifted = [
+        replace(
+            part,
+            offsets=part.offsets[:-1] + runs[i],
+            send=np.where(part.send >= 0, part.send + flows[i], NOBODY),
+            receive=np.where(part.receive >= 0, part.receive + flows[i], NOBODY),
+            sender=part.sender + members[i],
+            receiver=part.receiver + members[i],
+        )
+        for i, part in enumerate(parts)
+    ]
+    columns = {
+        column.name: np.concatenate([getattr(part, column.name) for part in shifted])
+        for column in fields(Programs)
+        if column.name != "pieces"
+    }
+    columns["offsets"] = np.append(columns["offsets"], runs[-1])
+    exact = [part.pieces for part in parts if part.pieces is not None]
+    return Programs(**columns, pieces=together(exact) if exact else None)
+
+
+def _of_job(number: int, job: Job, *, uneven: bool) -> Programs:
+    """The programs of one group, repeated with the ranks of each."""
+    runs, (groups, members) = job.runs, job.groups.shape
+    if job.bytes == 0 and not job.empty_messages:
+        runs = _idle(runs)
+    owner = np.repeat(np.arange(members), np.diff(runs.offsets))
+    send, receive, sender, receiver = _numbered(runs, owner, members)
+    flows = len(sender)
+    local = np.arange(len(owner)) - runs.offsets[owner]
+    slots = [_first_use(side, local, flows) for side in (send, receive)]
+
+    def again(values: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
+        return np.tile(values, groups)
+
+    def shifted(values: Ints, step: int) -> Ints:
+        """Numbers that go on from group to group; -1 stays."""
+        spread = values + step * np.arange(groups)[:, None]
+        return np.where(values < 0, NOBODY, spread).ravel() if len(values) and values.min() < 0 else spread.ravel()
+
+    piece_bytes = job.bytes / runs.pieces * job.wire_factor
+    return Programs(
+        rank=job.groups.ravel(),
+        offsets=np.append(shifted(runs.offsets[:-1], len(owner)), groups * len(owner)),
+        count=again(runs.count),
+        cycle=again(runs.cycle),
+        send=shifted(send, flows),
+        receive=shifted(receive, flows),
+        sent_bytes=again(runs.pieces_sent * piece_bytes),
+        empty=np.full(groups * len(owner), int(job.empty_messages)),
+        sender=shifted(sender, members),
+        receiver=shifted(receiver, members),
+        send_slot=again(slots[0]),
+        receive_slot=again(slots[1]),
+        job=np.full(groups * flows, number),
+        pieces=_pieces(job, runs, groups) if uneven else None,
+    )
+
+
+def _numbered(runs: Runs, owner: Ints, members: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """The flow that each run sends on and receives on, and the sender and receiver of each flow."""
+    sends = np.where(runs.send_to >= 0, owner * members + runs.send_to, NOBODY)
+    receives = np.where(runs.receive_from >= 0, runs.receive_from * members + owner, NOBODY)
+    found = _distinct(sends)
+    missing = np.setdiff1d(_distinct(receives), found) if not _all_in(receives, found) else found[:0]
+    if len(missing):
+        found = np.union1d(found, missing)
+    return _positions(found, sends), _positions(found, receives), found // max(1, members), found % max(1, members)
+
+
+def _distinct(keys: Ints) -> Ints:
+    """Sorted distinct keys from 0; those next to each other are often the same, or sorted already."""
+    kept = keys[np.flatnonzero(keys != np.concatenate([[NOBODY], keys[:-1]]))]
+    kept = kept[kept >= 0]
+    return kept if (kept[1:] > kept[:-1]).all() else np.unique(kept)
+
+
+def _all_in(keys: Ints, found: Ints) -> bool:
+    """Whether all keys from 0 are among the found ones, which are sorted."""
+    if not len(found):
+        return not (keys >= 0).any()
+    nearest = found[np.minimum(np.searchsorted(found, keys), len(found) - 1)]
+    return bool(((nearest == keys) | (keys < 0)).all())
+
+
+def _positions(found: Ints, keys: Ints) -> Ints:
+    return np.where(keys < 0, NOBODY, np.searchsorted(found, keys))
+
+
+def _first_use(side: Ints, local: Ints, flows: int) -> Ints:
+    """The first run, within its member, that uses each flow on this side."""
+    slot = np.full(flows, NOBODY)
+    used = np.flatnonzero(side >= 0)[::-1]
+    slot[side[used]] = local[used]
+    return slot
+
+
+def _idle(runs: Runs) -> Runs:
+    """Programs in which nobody does anything."""
+    nothing = {column.name: getattr(runs, column.name)[:0] for column in fields(Runs) if column.name != "pieces"}
+    return replace(runs, **nothing | {"offsets": np.zeros_like(runs.offsets)})
+
+
+def _pieces(job: Job, runs: Runs, groups: int) -> Pieces:
+    """Which pieces each run of all groups moves."""
+    elements = round(job.bytes / job.item_bytes)
+    member = np.repeat(np.arange(runs.members), np.diff(runs.offsets))
+    own = np.where(runs.receive_from >= 0, member, NOBODY)
+
+    def everywhere(value: int) -> Ints:
+        return np.full(groups * len(runs.count), value)
+
+    return Pieces(
+        sent=np.tile(runs.pieces_sent, groups),
+        received=np.tile(runs.pieces_received, groups),
+        first_sent=np.tile(runs.first_piece_sent, groups),
+        first_received=np.tile(own if job.crosswise else runs.first_piece_received, groups),
+        stride=np.tile(runs.piece_stride, groups),
+        spacing=np.tile(runs.piece_spacing, groups),
+        origin=np.tile(runs.origin, groups),
+        around=np.tile(runs.around, groups),
+        pieces=everywhere(runs.pieces),
+        elements=everywhere(elements // runs.pieces),
+        longer=everywhere(elements % runs.pieces),
+        element_bytes=np.full(groups * len(runs.count), float(job.item_bytes * job.wire_factor)),
+    )
+
+
+def of_classes(programs: Programs, member_of: Ints, flow_of: Ints, classes: Ints, members: Ints) -> Programs:
+    """The programs of one member of each class, in terms of classes of flows and members.
+
+    Parameters
+    ----------
+    member_of, flow_of : a member, and a flow, of each class
+    classes, members : the class of each flow, and of each member
+    """
+    lengths = np.diff(programs.offsets)[member_of]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    rows = np.arange(offsets[-1]) + np.repeat(programs.offsets[member_of] - offsets[:-1], lengths)
+
+    def side(flows: Ints) -> Ints:
+        return np.where(flows >= 0, classes[flows], NOBODY)
+
+    return Programs(
+        rank=programs.rank[member_of],
+        offsets=offsets,
+        count=programs.count[rows],
+        cycle=programs.cycle[rows],
+        send=side(programs.send[rows]),
+        receive=side(programs.receive[rows]),
+        sent_bytes=programs.sent_bytes[rows],
+        empty=programs.empty[rows],
+        sender=members[programs.sender[flow_of]],
+        receiver=members[programs.receiver[flow_of]],
+        send_slot=programs.send_slot[flow_of],
+        receive_slot=programs.receive_slot[flow_of],
+        job=programs.job[flow_of],
+        pieces=None if programs.pieces is None else select(programs.pieces, rows),
+    )

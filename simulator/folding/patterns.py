@@ -1,0 +1,359 @@
+"""What the ranks of a schedule do, and who sends to whom, for all of them at once.
+
+Two ranks have the same *colour* if they do the same ops, with the same sizes in
+the same steps, whoever their peers are.  A *channel* goes from one rank to
+another on a lane; its *label* says in which steps of which patterns its sender
+sends on it and its receiver receives from it.  A pattern is all that
+collectives of one kind, algorithm, root and number of pieces do on a lane, so a
+schedule of a hundred layers has no more patterns than one of a single layer.
+
+Both are what exact folding starts from (`folding.py`): colours may be finer than
+needed, never coarser.  An op depends on a few axes only, and is looked at once
+for each combination of coordinates along these.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from algorithms.choices import Choices
+from algorithms.copies import copies
+from algorithms.grid import AXES, Axis
+from algorithms.ops import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Barrier,
+    Broadcast,
+    Collective,
+    Communication,
+    CommunicationOp,
+    Op,
+    Receive,
+    Reduce,
+    ReduceScatter,
+    Send,
+    Shift,
+    lane,
+    reads,
+    writes,
+)
+from algorithms.parts import Panel, Place
+from algorithms.schedule import Program, Repeat, Schedule, walk
+from algorithms.traffic import Traffic, traffic
+from simulator.folding.coordinates import Needs, needs
+from simulator.folding.group_members import Members, even_pieces
+from simulator.folding.labels import Ints, bags, numbered, pairs
+
+Key = Hashable
+
+MOST_CHANNELS = 1 << 23
+"""More are not worth listing: each rank talks to hundreds, and every transfer between classes is simulated anyway."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Patterns:
+    """Colours of ranks, and channels.
+
+    Parameters
+    ----------
+    colours : of each rank
+    lanes : names; a channel's lane is a place in it
+    lane, sender, receiver, label : of each channel
+    turns : what all ranks do in each turn of the loops, by a loop's place in the program: the same numbers, the same
+        sizes, peers and roots; only the turns that all ranks take; empty where ranks have different programs
+    """
+
+    colours: Ints
+    lanes: tuple[str, ...]
+    lane: Ints
+    sender: Ints
+    receiver: Ints
+    label: Ints
+    turns: dict[int, list[int]]
+
+
+def patterns(schedule: Schedule, choices: Choices) -> Patterns | None:
+    """The patterns of a schedule; None where there are too many channels to list."""
+    found = _Finder(schedule, choices)
+    found.look()
+    return found.result()
+
+
+class _Finder:
+    """Goes through every program once and collects colours and uses of channels."""
+
+    def __init__(self, schedule: Schedule, choices: Choices) -> None:
+        self.schedule = schedule
+        self._choices = choices
+        self._grid = schedule.grid
+        ranks = np.arange(schedule.grid.size)
+        self._coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
+        self._colours = np.zeros(len(ranks), dtype=np.int64)
+        self._members: dict[Key, Members] = {}
+        self._groups: dict[tuple[str, Axis, Key], set[int]] = {}
+        self._single: dict[tuple[str, int, int], set[Key]] = {}
+        self._turns: list[dict[int, list[int]]] = []
+
+    # Programs
+
+    def look(self) -> None:
+        """Every op at every moment that differs, for the ranks that follow one program for the same number of turns."""
+        for position, (ranks, place) in enumerate(self._alike_programs()):
+            self._colours[ranks] = position
+            looks = _Looks(self, ranks)
+            turns: dict[int, list[int]] = {}
+            for entry_number, entry in enumerate(self.schedule.program(place)):
+                if isinstance(entry, Repeat):
+                    moments = (place.during(entry.loop, index) for index in entry.indices(place))
+                    turns[entry_number] = [
+                        looks.number(tuple(looks.seen(op, at) for op, at in walk(entry.body, moment)))
+                        for moment in moments
+                    ]
+                else:
+                    looks.seen(entry, place)
+            self._turns.append(turns)
+
+    def turns(self) -> dict[int, list[int]]:
+        """What all ranks together do in each turn of the loops."""
+        if len(self.schedule.roles) > 1 or not self._turns:
+            return {}
+        found = {}
+        for entry_number in self._turns[0]:
+            together = zip(*(turns[entry_number] for turns in self._turns), strict=False)
+            found[entry_number] = numbered(list(together)).tolist()
+        return found
+
+    def _alike_programs(self) -> Iterator[tuple[Ints, Place]]:
+        axes: set[Axis] = {role.axis for role in self.schedule.roles if role.axis is not None}
+        for role in self.schedule.roles:
+            axes |= _turning(role.program)
+        chosen = sorted(axes)
+        for coordinates in product(*(range(self._grid.length(axis)) for axis in chosen)):
+            given = dict(zip(chosen, coordinates, strict=True))
+            ranks = np.arange(self._grid.size)
+            for axis, coordinate in given.items():
+                ranks = ranks[self._coordinates[axis][ranks] == coordinate]
+            yield ranks, Place(self._grid, self.schedule.sizes, {axis: given.get(axis, 0) for axis in AXES})
+
+    # Ops
+
+    def look_at(self, op: Op, moment: Place, needed: Needs, ranks: Ints) -> Key:
+        """Notes what an op does to colours and channels; equal for moments at which it does the same on all ranks."""
+        if not isinstance(op, Communication):
+            tensors = [self.schedule.tensors[name] for name in dict.fromkeys((*reads(op), *writes(op)))]
+            values, which = self._values(
+                needed, moment, ranks, lambda place: tuple(tensor.block(place).shape for tensor in tensors)
+            )
+            return self._told_apart(ranks, values, which)
+        if self._grid.length(op.axis) == 1:
+            values, which = self._values(needed, moment, ranks, lambda place: self._alone(op, place))
+            return self._told_apart(ranks, values, which)
+        if isinstance(op, Send | Receive | Shift):
+            return self._point_to_point(op, moment, needed, ranks)
+        assert isinstance(op, Collective)
+        return self._collective(op, moment, needed, ranks)
+
+    def _told_apart(self, ranks: Ints, values: Sequence[Key], which: Ints) -> Key:
+        self._split(ranks, numbered(values)[which])
+        return tuple(values)
+
+    def _alone(self, op: CommunicationOp, place: Place) -> Key:
+        return copies(op, self.schedule, place, traffic(op, self.schedule, place, self._choices))
+
+    def _collective(self, op: Collective, moment: Place, needed: Needs, ranks: Ints) -> Key:
+        """One look for each kind of group; its members differ in what `Members` says."""
+        axes = set(needed.axes) - {op.axis}
+        if not _same_on_all_members(op, self.schedule):
+            axes.add(op.axis)
+            needed = replace(needed, whole=needed.whole | {op.axis})
+        patterns_of: dict[Key, Key] = {}
+
+        def look(place: Place) -> Key:
+            moved = traffic(op, self.schedule, place, self._choices)
+            assert moved is not None
+            key, even = self._pattern(op, moved), even_pieces(moved)
+            sizes = (key, moved.edges[:2] if even else (moved.edges, moved.receive_edges))
+            patterns_of[sizes] = key
+            return sizes
+
+        values, which = self._values(needed, moment, ranks, look, axes)
+        sizes = numbered(values)[which]
+        kinds = np.zeros(len(ranks), dtype=np.int64)
+        for position, value in enumerate(dict.fromkeys(values)):
+            here = np.flatnonzero(sizes == position)
+            key = patterns_of[value]
+            kinds[here] = self._members[key].kinds[self._coordinates[op.axis][ranks[here]]]
+            first = ranks[here] - self._coordinates[op.axis][ranks[here]] * self._grid.stride(op.axis)
+            self._groups.setdefault((lane(op), op.axis, key), set()).update(np.unique(first).tolist())
+        self._split(ranks, sizes)
+        self._split(ranks, kinds)
+        return tuple(values)
+
+    def _pattern(self, op: Collective, moved: Traffic) -> Key:
+        lowered, even = moved.lowered, even_pieces(moved)
+        key = (type(op), lowered.algorithm, lowered.members, lowered.pieces, lowered.steps, moved.root, even)
+        if key not in self._members:
+            is_root = np.arange(lowered.members) == moved.root
+            rooted = is_root if isinstance(op, Broadcast | Reduce) else np.zeros(lowered.members, dtype=bool)
+            self._members[key] = Members.of(lowered, rooted, even=even)
+        return key
+
+    def _point_to_point(self, op: Send | Receive | Shift, moment: Place, needed: Needs, ranks: Ints) -> Key:
+        stride = self._grid.stride(op.axis)
+        needed = replace(needed, whole=needed.whole | {op.axis})
+        values, which = self._values(needed, moment, ranks, lambda place: self._peers(op, place))
+        loops = tuple((loop, moment.indices.get(loop)) for loop in sorted(needed.loops))
+        first = ranks - self._coordinates[op.axis][ranks] * stride
+        for rank, base, own in zip(ranks.tolist(), first.tolist(), which.tolist(), strict=True):
+            to, sender, *_ = values[own]
+            if to is not None:
+                pair = (lane(op), rank, base + to * stride)
+                self._single.setdefault(pair, set()).add((type(op), op.name, loops, "sends"))
+            if sender is not None:
+                pair = (lane(op), base + sender * stride, rank)
+                self._single.setdefault(pair, set()).add((type(op), op.name, loops, "receives"))
+        kinds = [(to is None, sender is None, to == sender, *sizes) for to, sender, *sizes in values]
+        self._split(ranks, numbered(kinds)[which])
+        return tuple(values)
+
+    def _peers(self, op: Send | Receive | Shift, place: Place) -> tuple[Any, ...]:
+        """Whom the rank sends to and receives from, and how much."""
+        moved = traffic(op, self.schedule, place, self._choices)
+        local = copies(op, self.schedule, place, moved)
+        if moved is None:
+            return None, None, local, 0, 0
+        (exchange,) = moved.exchanges()
+        return exchange.send_to, exchange.receive_from, local, exchange.sent, exchange.received
+
+    # Colours
+
+    def _values(
+        self,
+        needed: Needs,
+        moment: Place,
+        ranks: Ints,
+        look: Callable[[Place], Key],
+        among: set[Axis] | None = None,
+    ) -> tuple[list[Any], Ints]:
+        """What `look` sees for each combination of kinds of coordinates, and the one of each of the ranks."""
+        index = np.zeros(len(ranks), dtype=np.int64)
+        representatives = {}
+        for axis in needed.axes:
+            if among is None or axis in among:
+                ones, kinds = needed.kinds(axis, self._grid.length(axis))
+                index = index * len(ones) + np.array(kinds)[self._coordinates[axis][ranks]]
+                representatives[axis] = ones
+        used, which = np.unique(index, return_inverse=True)
+        values = []
+        for rest in used.tolist():
+            coordinates = dict(moment.coordinates)
+            for axis, ones in reversed(list(representatives.items())):
+                rest, kind = divmod(rest, len(ones))  # noqa: PLW2901 - the digits of a number, the last one first
+                coordinates[axis] = ones[kind]
+            values.append(look(replace(moment, coordinates=coordinates)))
+        return values, which
+
+    def _split(self, ranks: Ints, kinds: Ints) -> None:
+        """Gives ranks of different kinds different colours."""
+        if len(kinds) and (kinds != kinds[0]).any():
+            extra = np.zeros(len(self._colours), dtype=np.int64)
+            extra[ranks] = kinds + 1
+            self._colours = pairs(self._colours, extra)
+
+    # Channels
+
+    def result(self) -> Patterns | None:
+        """All colours and channels, once everything was looked at."""
+        uses = list(self._uses())
+        if sum(len(sender) for _, sender, _, _ in uses) > MOST_CHANNELS:
+            return None
+        lanes = tuple(dict.fromkeys(name for name, *_ in uses))
+        none = np.zeros(0, dtype=np.int64)
+        lane_of = np.concatenate([none, *(np.full(len(sender), lanes.index(name)) for name, sender, _, _ in uses)])
+        sender = np.concatenate([none, *(sender for _, sender, _, _ in uses)])
+        receiver = np.concatenate([none, *(receiver for _, _, receiver, _ in uses)])
+        event = np.concatenate([none, *(event for _, _, _, event in uses)])
+        size = self._grid.size
+        channels, owner = np.unique((lane_of * size + sender) * size + receiver, return_inverse=True)
+        rest, receivers = np.divmod(channels, size)
+        return Patterns(
+            self._colours,
+            lanes,
+            *np.divmod(rest, size),
+            receivers,
+            pairs(rest // size, bags(owner, event)),
+            self.turns(),
+        )
+
+    def _uses(self) -> Iterator[tuple[str, Ints, Ints, Ints]]:
+        """Channels with the events at which they are used: lane, sender, receiver, event."""
+        events: dict[Key, int] = {}
+        for (name, axis, key), groups in self._groups.items():
+            members, stride = self._members[key], self._grid.stride(axis)
+            first = np.array(sorted(groups), dtype=np.int64)[:, None]
+            number_ = np.array([events.setdefault((key, *event), len(events)) for event in members.events])
+            if len(number_):
+                yield (
+                    name,
+                    (first + members.sender * stride).ravel(),
+                    (first + members.receiver * stride).ravel(),
+                    np.broadcast_to(number_[members.event], (len(first), len(members.event))).ravel(),
+                )
+        for (name, sender, receiver), used in self._single.items():
+            numbers = np.array([events.setdefault(event, len(events)) for event in used])
+            yield name, np.full(len(numbers), sender), np.full(len(numbers), receiver), numbers
+
+
+class _Looks:
+    """What was seen of the ops of one program, each looked at once for each value of the loops that it depends on."""
+
+    def __init__(self, finder: _Finder, ranks: Ints) -> None:
+        self._finder = finder
+        self._ranks = ranks
+        self._needs: dict[int, Needs] = {}
+        self._seen: dict[Key, int] = {}
+        self._numbers: dict[Key, int] = {}
+
+    def seen(self, op: Op, moment: Place) -> int:
+        """A number for what the op does at that moment."""
+        if id(op) not in self._needs:
+            self._needs[id(op)] = needs(op, self._finder.schedule)
+        needed = self._needs[id(op)]
+        key = (id(op), *(moment.indices.get(loop) for loop in sorted(needed.loops)))
+        if key not in self._seen:
+            self._seen[key] = self.number((id(op), self._finder.look_at(op, moment, needed, self._ranks)))
+        return self._seen[key]
+
+    def number(self, what: Key) -> int:
+        return self._numbers.setdefault(what, len(self._numbers))
+
+
+def _turning(program: Program) -> set[Axis]:
+    """Axes on whose coordinate it depends how often something is repeated."""
+    found: set[Axis] = set()
+    for entry in program:
+        if isinstance(entry, Repeat):
+            found |= _turning(entry.body)
+            if isinstance(entry.count, Panel) and entry.count.shared_over is not None:
+                found.add(entry.count.shared_over)
+    return found
+
+
+def _same_on_all_members(op: Collective, schedule: Schedule) -> bool:
+    """Whether each member of a group moves the same pieces of the same buffer."""
+    match op:
+        case AllToAll():
+            return False
+        case Barrier():
+            return True
+        case AllGather() | Broadcast():
+            whole = op.into
+        case ReduceScatter() | Reduce():
+            whole = op.source
+        case AllReduce():
+            whole = op.buffer
+    return op.axis not in schedule.tensors[whole].cut_over

@@ -1,0 +1,339 @@
+"""One collective on a machine: how long it takes, what it reaches, and what holds it back.
+
+    groups of 2 with stride 2 among 8 ranks      0 2 | 1 3 | 4 6 | 5 7
+    --concurrent one                             the first of them
+    --concurrent all                             all of them at once
+
+Bandwidths are those that nccl-tests prints: the algorithm's is the buffer by
+the time, the bus's what a link carries if the algorithm moves no byte twice,
+which can be held against the links.
+
+Source: NVIDIA, nccl-tests, doc/PERFORMANCE.md.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from algorithms.choices import Choices
+from algorithms.errors import InputError
+from algorithms.lowering import lower
+from algorithms.machine import Machine
+from algorithms.ops import CollectiveKind
+from simulator.collectives.channels import ring_orders
+from simulator.collectives.collective import CollectiveResult, Ways, simulate_collective
+from simulator.collectives.nccl_channels import EXACTLY, NEUTRAL, NcclSettings, nccl_collective
+from simulator.collectives.programs import Ints, Job, Shards
+from simulator.machine_network import network_of, placed, routes_of
+from studies.explain.bottlenecks import Bottleneck, bottlenecks
+from topologies.network import Network
+from topologies.routes.routing import Routes
+
+Concurrent = Literal["one", "all"]
+
+ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
+MOST_RUNS = 1 << 22
+"""Runs of all members that are held in memory, about 100 B each, several times."""
+EVEN_FROM = 4096
+"""Ranks above which pieces have the mean size if nothing else is said."""
+USUAL_NICS = 4
+OWN = Choices()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A collective of groups of ranks.
+
+    Parameters
+    ----------
+    bytes : of the whole buffer: what a rank holds after an all-gather, or before a reduce-scatter or all-reduce
+    group, stride : ranks of a group, and how far apart neighbours are
+    channels : rings of our own laid on different links, each with its part of the buffer; 0 for as many as pay;
+        `own:ring` in rank order is 1
+    shards : None for exact sizes up to 4,096 ranks a group
+    item_bytes : of an element, for exact sizes
+    root : number within the group
+    """
+
+    kind: CollectiveKind
+    bytes: int
+    gpus: int
+    group: int
+    stride: int = 1
+    concurrent: Concurrent = "one"
+    choices: Choices = OWN
+    channels: int = 1
+    shards: Shards | None = None
+    item_bytes: int = 1
+    root: int = 0
+    placement: str = "packed"
+    ways: Ways = EXACTLY
+    nccl: NcclSettings = NEUTRAL
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(CollectiveKind):
+            raise InputError(f"collective {self.kind!r}: accepted are {', '.join(get_args(CollectiveKind))}")
+        for name, value in (("gpus", self.gpus), ("group", self.group), ("stride", self.stride)):
+            if value < 1:
+                raise InputError(f"--{name} {value}: a whole number from 1 is needed")
+        if self.group * self.stride > self.gpus or self.gpus % (self.group * self.stride):
+            raise InputError(
+                f"--group {self.group} with --stride {self.stride}: {self.gpus} GPUs do not fall into such groups; "
+                f"group times stride, {self.group * self.stride}, must divide the number of GPUs"
+            )
+        if not 0 <= self.root < self.group:
+            raise InputError(f"--root {self.root}: a group of {self.group} has roots 0 to {self.group - 1}")
+        if self.root and self.kind not in ROOTED:
+            raise InputError(f"--root {self.root}: {self.kind} has no root; {' and '.join(ROOTED)} have")
+        if self.channels < 0:
+            raise InputError(f"--channels {self.channels}: a whole number from 0 is needed, 0 for as many as pay")
+
+    @property
+    def sharding(self) -> Shards:
+        return self.shards or ("exact" if self.group <= EVEN_FROM else "even")
+
+    @property
+    def most_transfers(self) -> int:
+        """Transfers of all rings, if there are as many channels as a node usually has NICs where nothing is said."""
+        members = self.gpus if self.concurrent == "all" else self.group
+        return 2 * (self.group - 1) * members * (self.channels or USUAL_NICS)
+
+    def groups(self) -> Ints:
+        """The ranks of every group that takes part [groups, members].
+
+        >>> Question(kind="all_gather", bytes=8, gpus=8, group=2, stride=2, concurrent="all").groups().tolist()
+        [[0, 2], [1, 3], [4, 6], [5, 7]]
+        """
+        ranks = np.arange(self.gpus).reshape(-1, self.group, self.stride).swapaxes(1, 2).reshape(-1, self.group)
+        return ranks if self.concurrent == "all" else ranks[:1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectivePrediction:
+    """What is said of a collective.
+
+    Parameters
+    ----------
+    algorithm, why : how it is carried out, and why so
+    shards_bound : how far off `seconds` may be, relative, because pieces have the mean size
+    """
+
+    question: Question
+    machine: str
+    routing: str
+    seconds: float
+    bottlenecks: tuple[Bottleneck, ...]
+    algorithm: str
+    why: str
+    channels: int
+    method: str
+    events: int
+    transfers: int
+    rank_classes: int
+    flow_classes: int
+    folded: bool
+    why_not: str
+    error_seconds: float
+    shards_bound: float
+
+    @property
+    def algorithm_bandwidth(self) -> float | None:
+        """Bytes of the buffer per second; None where nothing moves [B/s]."""
+        return self.question.bytes / self.seconds if self.seconds and self.question.bytes else None
+
+    @property
+    def bus_bandwidth(self) -> float | None:
+        """[B/s]."""
+        rate = self.algorithm_bandwidth
+        return rate * bus_factor(self.question.kind, self.question.group) if rate is not None else None
+
+
+def bus_factor(kind: CollectiveKind, members: int) -> float:
+    """Bus bandwidth by algorithm bandwidth.
+
+    >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("broadcast", 4)
+    (1.5, 0.75, 1.0)
+    """
+    match kind:
+        case "all_reduce":
+            return 2 * (members - 1) / members
+        case "all_gather" | "reduce_scatter" | "all_to_all":
+            return (members - 1) / members
+        case "broadcast" | "reduce" | "barrier":
+            return 1.0
+
+
+def bus_formula(kind: CollectiveKind) -> str:
+    """The bus bandwidth of a group of g in words."""
+    match kind:
+        case "all_reduce":
+            return "bytes / seconds x 2 (g - 1) / g"
+        case "all_gather" | "reduce_scatter" | "all_to_all":
+            return "bytes / seconds x (g - 1) / g"
+        case "broadcast" | "reduce" | "barrier":
+            return "bytes / seconds"
+
+
+def predict_collective(question: Question, machine: Machine, *, net: Network | None = None) -> CollectivePrediction:
+    """What the simulator says of the collective.
+
+    Parameters
+    ----------
+    net : the machine's network, where it is built already
+
+    Raises
+    ------
+    InputError : more ranks than the machine has GPUs, a network that is cut, a collective too large to simulate
+    """
+    _check_size(question)
+    built = network_of(machine) if net is None else net
+    routes = routes_of(machine, built)
+    places = placed(built, question.gpus, 1, question.placement)
+    groups = question.groups()
+    if question.group == 1:
+        return _nothing_moves(question, machine)
+    ran: CollectiveResult
+    if question.choices.carriage == "nccl":
+        carried = nccl_collective(
+            question.kind,
+            question.bytes,
+            groups,
+            places,
+            machine,
+            routes,
+            algorithm=question.choices.nccl_algorithm,
+            protocol=question.choices.nccl_protocol,
+            root=question.root,
+            settings=question.nccl,
+            ways=question.ways,
+        )
+        ran, label, why, channels = carried.result, carried.label, carried.why, carried.channels
+    else:
+        jobs, label, why = _own_jobs(question, groups, places, routes)
+        channels = len(jobs)
+        ran = simulate_collective(
+            jobs,
+            built.bandwidths,
+            routes.between,
+            places=places,
+            shards=question.sharding,
+            ways=question.ways,
+            link_name=lambda number: built.link(number).name,
+        )
+    return CollectivePrediction(
+        question=question,
+        machine=machine.name,
+        routing=machine.routing,
+        seconds=ran.seconds,
+        bottlenecks=bottlenecks(built, ran.link_bytes, ran.seconds),
+        algorithm=label,
+        why=why,
+        channels=channels,
+        method=ran.method,
+        events=ran.events,
+        transfers=ran.transfers,
+        rank_classes=ran.rank_classes,
+        flow_classes=ran.flow_classes,
+        folded=ran.folded,
+        why_not=ran.why_not,
+        error_seconds=ran.error_seconds,
+        shards_bound=_bound(question, max(job.runs.pieces for job in jobs) * len(jobs))
+        if question.choices.carriage != "nccl"
+        else 0.0,
+    )
+
+
+def _check_size(question: Question) -> None:
+    """Refuse what would not fit into memory."""
+    members = question.gpus if question.concurrent == "all" else question.group
+    if question.kind == "all_to_all" and members * (question.group - 1) > MOST_RUNS:
+        raise InputError(
+            f"all-to-all of {members} ranks in groups of {question.group} has {members * (question.group - 1)} "
+            f"transfers, each unlike the others; at most {MOST_RUNS} are simulated"
+        )
+    if members > MOST_RUNS:
+        raise InputError(f"{members} ranks take part; at most {MOST_RUNS} are simulated")
+
+
+def _nothing_moves(question: Question, machine: Machine) -> CollectivePrediction:
+    return CollectivePrediction(
+        question=question,
+        machine=machine.name,
+        routing=machine.routing,
+        seconds=0.0,
+        bottlenecks=(),
+        algorithm="none",
+        why="a group of one rank has what it needs: nothing moves",
+        channels=0,
+        method="none",
+        events=0,
+        transfers=0,
+        rank_classes=0,
+        flow_classes=0,
+        folded=False,
+        why_not="nothing moves",
+        error_seconds=0.0,
+        shards_bound=0.0,
+    )
+
+
+def _own_jobs(question: Question, groups: Ints, places: Ints, routes: Routes) -> tuple[list[Job], str, str]:
+    """The lowered collective for each channel, its name, and why it is that."""
+    kind, members = question.kind, question.group
+    algorithm = question.choices.algorithm(kind)
+    sharing = members_sharing(places[groups], routes.net.per_node) if algorithm == "hierarchical" else 1
+    size = question.bytes
+    lowered = lower(kind, algorithm, members, root=question.root, size_bytes=size, per_node=sharing)
+    runs = lowered.runs()
+    rows = [groups]
+    why = f"{question.choices} has {lowered.algorithm} for {kind}"
+    if algorithm == "hierarchical":
+        why += f"; {sharing} members of each group share a node" if sharing > 1 else "; members share no node regularly"
+    if question.channels != 1:
+        if kind in (*ROOTED, "barrier") or lowered.algorithm != "ring":
+            raise InputError(
+                f"--channels {question.channels}: rings are laid in channels, not {kind} by {lowered.algorithm}; "
+                "own:ring all-gather, reduce-scatter and all-reduce are rings"
+            )
+        orders = ring_orders(routes, places[groups], question.channels or None)
+        rows = [np.take_along_axis(groups, order, axis=1) for order in orders]
+        why += f"; {len(rows)} channels on different links" + ("" if question.channels else ", the fewest that pay")
+    jobs = [
+        Job(
+            runs,
+            row,
+            size / len(rows),
+            item_bytes=question.item_bytes,
+            empty_messages=kind == "barrier",
+        )
+        for row in rows
+    ]
+    return jobs, lowered.algorithm, why
+
+
+def members_sharing(places: Ints, per_node: int) -> int:
+    """How many consecutive members share a node, in every group alike and on several nodes; else 1.
+
+    >>> members_sharing(np.array([[0, 1, 4, 5]]), 4), members_sharing(np.array([[0, 4, 1, 5]]), 4)
+    (2, 1)
+    """
+    node = places // per_node
+    members = node.shape[1]
+    changes = node[0] != node[0, 0]
+    sharing = int(np.argmax(changes)) if changes.any() else 1
+    if sharing <= 1 or members % sharing:
+        return 1
+    blocks = node.reshape(len(node), -1, sharing)
+    together = bool((blocks == blocks[:, :, :1]).all())
+    apart = bool((np.diff(np.sort(blocks[:, :, 0], axis=1), axis=1) != 0).all())
+    return sharing if together and apart else 1
+
+
+def _bound(question: Question, pieces: int) -> float:
+    """How much longer or shorter, relative, the largest or smallest exact piece is than the mean one."""
+    if question.sharding == "exact" or not question.bytes:
+        return 0.0
+    elements = question.bytes / question.item_bytes
+    mean = elements / pieces
+    return float(max(np.ceil(mean) / mean - 1, 1 - np.floor(mean) / mean))

@@ -1,0 +1,234 @@
+"""`quadrille flows`: when do these transfers end, and which links hold them back?"""
+
+import resource
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms import files
+from algorithms.errors import InputError
+from algorithms.machine import Machine
+from algorithms.provenance import Provenance, provenance
+from algorithms.units import format_bytes, format_seconds
+from algorithms.what_if import with_faults
+from studies.experiment import one_of, same_file
+from studies.machines import find_machine, is_file_name
+from studies.network.traffic_file import TrafficRows, check_destinations, read_traffic
+from studies.tables import print_tables, table
+from topologies.machines.bench import BENCH
+from topologies.machines.named import machine as named_machine
+from topologies.network import Network
+from topologies.routes.routing import parse_routing
+
+if TYPE_CHECKING:
+    from simulator.sharing.flows import Traffic
+    from topologies.routes.routing import Paths
+
+SCHEMA = "quadrille/flows/1"
+SHOWN = 8
+
+Weights = Literal["none", "latency"]
+Floats = NDArray[np.float64]
+
+
+class OnMachine(msgspec.Struct, frozen=True):
+    """The machine and how much of it is modelled."""
+
+    name: str
+    sha256: str
+    gpus: int
+
+
+class LinkLoad(msgspec.Struct, frozen=True):
+    """What a link carried, how long any flow used it, and bytes / (bandwidth x makespan)."""
+
+    link: str
+    bytes: float
+    busy_s: float
+    utilisation: float
+
+
+class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The ends of all flows, and the loads of the links that carried anything.
+
+    Parameters
+    ----------
+    finish_s : in the order of the rows
+    makespan_s : from the first start to the last end
+    events : instants at which flows began or ended
+    wall_seconds : from parsed arguments to the result, imports and compilation apart
+    """
+
+    machine: OnMachine
+    routing: str
+    weights: Weights
+    finish_s: list[float]
+    makespan_s: float
+    links: list[LinkLoad]
+    events: int
+    wall_seconds: float
+    peak_memory_bytes: int
+    provenance: Provenance
+
+
+def flows(
+    traffic: str,
+    machine: str,
+    *,
+    gpus: int | None = None,
+    settings: Sequence[str] = (),
+    routing: str = "",
+    weights: str = "none",
+    fail: Sequence[str] = (),
+    degrade: Sequence[str] = (),
+    local: bool = True,
+    json: str = "",
+    command: Sequence[str] = (),
+) -> FlowsAnswer:
+    """Simulates the traffic in a file on a machine, and writes or prints what came out.
+
+    Parameters
+    ----------
+    traffic : a CSV file, see `traffic_file.py`
+    gpus : how many the machine has; by default its own number, and for machines of any size what the file needs
+    routing : as `topologies.routes.routing` has it; empty for the machine's own
+    weights : `none`, or `latency`: shares weighted by 1 / latency of the route, as SimGrid's CM02 does
+    fail, degrade : links, and `LINK=SHARE`
+    local : keep rates that need not change; the result is the same
+    json : a file, or `-` for stdout
+    command : the words of the command line, for provenance
+
+    Raises
+    ------
+    InputError : a row, a machine, a flag or a file that cannot be
+    """
+    from simulator.sharing.flows import (  # with SimPy and more: 0.1 s that --help does not need
+        load_kernels,
+        simulate_flows,
+    )
+
+    begin = time.perf_counter()
+    chosen = cast(Weights, one_of(weights, "weights", get_args(Weights)))
+    _check_output(json, traffic, machine)
+    rows = read_traffic(traffic)
+    on = with_faults(_machine(machine, settings, gpus, rows), fail=fail, degrade=degrade)
+    net, paths, on = _routed(on, routing, rows, traffic)
+    loading = load_kernels(len(rows.sizes))
+    first = float(rows.starts.min())
+    with np.errstate(over="ignore"):
+        ended = simulate_flows(net.bandwidths, _weighted(rows, paths, chosen, first), local=local)
+    makespan = float(ended.finish.max())
+    if not np.isfinite(makespan + first) or not np.isfinite(ended.carried).all():
+        raise InputError(f"{traffic}: the flows are too large: they do not end within a finite number of seconds")
+    answer = FlowsAnswer(
+        machine=OnMachine(on.name, on.sha256, net.place_count),
+        routing=on.routing,
+        weights=chosen,
+        finish_s=(first + ended.finish).tolist(),
+        makespan_s=makespan,
+        links=_loads(net, ended.carried, ended.busy, makespan),
+        events=ended.events,
+        wall_seconds=time.perf_counter() - begin - loading,
+        peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        provenance=provenance(command),
+    )
+    if json:
+        files.write_json(json, answer, SCHEMA)
+    if json != files.STDOUT:
+        _print(answer, rows)
+    return answer
+
+
+def _check_output(json: str, traffic: str, machine: str) -> None:
+    """Refuse, before anything runs, an answer that could not be written or would replace what is read."""
+    if not json:
+        return
+    for flag, path in (("the traffic", traffic), ("--machine", machine if is_file_name(machine) else "")):
+        if path and json != files.STDOUT and same_file(path, json):
+            raise InputError(f"--json and {flag} both name {json}: give each its own file")
+    try:
+        files.check_writable(json)
+    except InputError as error:
+        raise InputError(f"--json {error}") from None
+
+
+def _machine(text: str, settings: Sequence[str], gpus: int | None, rows: TrafficRows) -> Machine:
+    """The machine of the size asked for."""
+    if text and is_file_name(text):
+        if gpus is not None:
+            raise InputError(f"--gpus {gpus}: {text} is a machine file and says itself how many GPUs there are")
+        return find_machine(text, settings)
+    named = named_machine(text) if text else None
+    own = rows.largest + 1 if named in BENCH else None
+    return find_machine(text, settings, gpus=gpus or own)
+
+
+def _routed(machine: Machine, routing: str, rows: TrafficRows, traffic: str) -> "tuple[Network, Paths, Machine]":
+    """The network, the path of every row, and the machine with its routing."""
+    from simulator.machine_network import network_of, routes_of
+
+    on = msgspec.structs.replace(machine, routing=routing) if routing else machine
+    parse_routing(on.routing)
+    net = network_of(on)
+    check_destinations(rows, net.place_count, net.places[0], traffic)
+    return net, routes_of(on, net).between(rows.sources, rows.destinations), on
+
+
+def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float) -> "Traffic":
+    """The rows as flows, times counted from the first start."""
+    from simulator.sharing.flows import Traffic
+
+    share = np.ones(len(rows.sizes))
+    if weights == "latency":
+        if len(instant := np.flatnonzero(paths.latency <= 0)):
+            row = int(instant[0])
+            raise InputError(
+                f"weights 'latency': the route from {rows.sources[row]} to {rows.destinations[row]} has no latency; "
+                "accepted is none"
+            )
+        share = 1 / paths.latency
+    unlimited = np.full(len(share), np.inf)
+    return Traffic(
+        paths.offsets, paths.links, paths.shares, rows.sizes, rows.starts - first, paths.latency, share, unlimited
+    )
+
+
+def _loads(net: Network, carried: Floats, busy: Floats, makespan: float) -> list[LinkLoad]:
+    """Loads of the links that carried anything, in the order of the topology."""
+    used = np.flatnonzero(carried > 0)
+    mean_use = carried[used] / (net.bandwidths[used] * makespan)
+    columns = (net.link_names(used), carried[used].tolist(), busy[used].tolist(), mean_use.tolist())
+    return [LinkLoad(*row) for row in zip(*columns, strict=True)]
+
+
+def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:
+    """The makespan, the last rows to end, and the busiest links."""
+    last = np.argsort(-np.array(answer.finish_s), kind="stable")[:SHOWN].tolist()
+    slow = [
+        (
+            str(row + 1),
+            f"{rows.sources[row]} > {rows.destinations[row]}",
+            format_bytes(float(rows.sizes[row])),
+            format_seconds(float(rows.starts[row])),
+            format_seconds(answer.finish_s[row]),
+        )
+        for row in last
+    ]
+    busy = sorted(answer.links, key=lambda load: -load.utilisation)[:SHOWN]
+    loads = [
+        (load.link, format_bytes(load.bytes), format_seconds(load.busy_s), f"{100 * load.utilisation:.1f} %")
+        for load in busy
+    ]
+    print(
+        f"{len(rows.sizes):,} flows on {answer.machine.name} ({answer.machine.gpus:,} GPUs, routing {answer.routing}, "
+        f"weights {answer.weights}): {format_seconds(answer.makespan_s)}; {answer.events:,} events "
+        f"in {format_seconds(answer.wall_seconds)}"
+    )
+    print_tables(
+        table("last to end", ("row", "from > to", "bytes", "start", "end"), slow, names=2),
+        table("busiest links", ("link", "bytes", "busy", "use of the makespan"), loads),
+    )

@@ -1,0 +1,127 @@
+"""What is predicted at one point of a sweep: flags in, an answer out, or the reason why there is none.
+
+A sweep asks a `Question`, any function from what was asked at a point to an
+answer, so that what is swept need not be a multiplication.
+
+With `--best-grid` all grids of the number of ranks are ranked by the closed form
+of `studies.scaling.ranking`, and of those that fit in memory the first few are
+simulated: the fastest of these is the answer.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from algorithms.errors import InputError, QuadrilleError
+from algorithms.machine import Machine
+from algorithms.record import OpRecord, Record
+from algorithms.units import format_bytes
+from studies.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
+from studies.experiment import Experiment, Flags, parse_experiment, remarks, whole_number
+from studies.placement import placement
+from studies.predict import prediction_of
+from studies.sweep.points import Asked, following, machine_of
+from studies.sweep.report import Answer
+
+Question = Callable[[Asked], Answer]
+"""What is asked at every point; it gives a reason, and raises nothing, where the point cannot be."""
+
+
+def predicted_matmul(asked: Asked) -> Answer:
+    """The prediction of a multiplication.
+
+    >>> from studies.machine_flags import MachineFlags
+    >>> asked = Asked(flags=Flags(matmul="64,64,64", grid="x=8"), on=MachineFlags(machine="perlmutter"))
+    >>> predicted_matmul(asked).ranks, predicted_matmul(asked.given("algorithm", "cannon")).reason
+    (8, 'grid z=1, x=8 is not square: cannon takes z=q,x=q, that is 1, 4, 9, 16, … ranks a layer')
+    """
+    try:
+        return _best_grid(asked) if asked.best_grid else _one_grid(asked)
+    except QuadrilleError as error:
+        return Answer(reason=str(error))
+
+
+def _one_grid(asked: Asked) -> Answer:
+    """The grid that was asked for, or that follows from the number of GPUs."""
+    flags = asked.flags
+    if asked.gpus:
+        flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
+    experiment = parse_experiment(flags)
+    machine = machine_of(asked.on, experiment.grid.size)
+    return _answer(experiment, machine, prediction_of(experiment, machine)[0])
+
+
+def _best_grid(asked: Asked) -> Answer:
+    """The fastest of the grids that the closed form ranks first.
+
+    Raises
+    ------
+    InputError : the algorithm has no grid of so many ranks, or none fits in memory
+    """
+    from studies.scaling.ranking import rank_grids  # brings the simulator along
+
+    gpus = whole_number(asked.gpus, "gpus")
+    one = parse_experiment(replace(asked.flags, grid=Flags().grid))
+    machine = machine_of(asked.on, gpus)
+    placed = placement(machine, gpus)
+    ranked = rank_grids(
+        one.problem,
+        [one.algorithm],
+        gpus,
+        machine,
+        choices=one.choices,
+        overlaps=one.overlaps,
+        order=one.grid.order,
+        threads=one.threads,
+    )
+    if not ranked:
+        raise InputError(f"{one.algorithm.name} has no grid of {gpus} ranks")
+    fitting = [grid for grid in ranked if placed.fits(machine, grid.peak_bytes)]
+    if not fitting:
+        least = placed.ranks * min(grid.peak_bytes for grid in ranked)
+        raise InputError(f"no grid fits: {format_bytes(least)} at least of {format_bytes(machine.device.memory_bytes)}")
+    tried = [replace(one, grid=grid.grid) for grid in fitting[: asked.top]]
+    records = [(experiment, prediction_of(experiment, machine)[0]) for experiment in tried]
+    experiment, fastest = min(records, key=lambda found: found[1].seconds)
+    return _answer(experiment, machine, fastest, grids=len(ranked), simulated=len(tried))
+
+
+def _answer(
+    experiment: Experiment, machine: Machine, made: Record, *, grids: int | None = None, simulated: int | None = None
+) -> Answer:
+    """What a sweep keeps of a record."""
+    moving = [op for op in made.ops if op.kind not in ON_COMPUTE_LANE]
+    exposed, waiting = sum(map(charged_seconds, moving)), sum(map(charged_waiting, moving))
+    rate = experiment.problem.flops / (made.ranks * made.seconds) if made.seconds else None
+    return Answer(
+        ranks=made.ranks,
+        grid_lengths=made.grid,
+        seconds=made.seconds,
+        compute_seconds=sum(map(_computing, made.ops)),
+        exposed_seconds=exposed,
+        waiting_seconds=waiting,
+        communication_share=(exposed + waiting) / made.seconds if made.seconds else None,
+        flops_per_second_per_gpu=rate,
+        bytes_sent_per_rank_max=made.bytes_sent_per_rank_max,
+        peak_bytes_per_rank_max=made.peak_bytes_per_rank_max,
+        fits=placement(machine, made.ranks).fits(machine, made.peak_bytes_per_rank_max),
+        extrapolated=any(op.extrapolated for op in made.ops),
+        grids=grids,
+        simulated=simulated,
+        remarks=tuple(_remarks(experiment, machine, made)),
+    )
+
+
+def _computing(op: OpRecord) -> float:
+    return op.seconds if op.kind in ON_COMPUTE_LANE else 0.0
+
+
+def _remarks(experiment: Experiment, machine: Machine, made: Record) -> Iterator[str]:
+    """What a user should know of a prediction that its numbers do not say."""
+    yield from remarks(experiment, experiment.schedule())
+    dtype, known = experiment.problem.dtype, machine.device.peak_flops_per_second
+    if dtype not in known:
+        yield f"{machine.name} gives no speed for {dtype}, only for {', '.join(known)}"
+    if not machine.device.gemm:
+        yield f"{machine.name} has no measured products: they are predicted at the peak of the data sheet"
+    elif any(op.extrapolated for op in made.ops):
+        yield f"some ops lie outside what was measured on {machine.name}: they are extrapolated"

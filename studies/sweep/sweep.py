@@ -1,0 +1,181 @@
+"""`quadrille sweep`: one prediction at every combination of the values of some flags.
+
+All that can be refused is refused before the first point runs; a point that
+cannot be is a row with the reason.  Points run one after the other, or on
+several processes.  Where a sweep ends early (Ctrl-C, a fault of ours) the CSV
+and the JSON that were asked for are written first, each whole: they have a row
+for every point, and those that were not reached say so.
+"""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import combinations
+
+from algorithms import files
+from algorithms.errors import InputError, RunError
+from algorithms.provenance import provenance
+from studies import figures
+from studies.experiment import same_file
+from studies.sweep.answers import Question, predicted_matmul
+from studies.sweep.figures import draw
+from studies.sweep.points import Asked, Varied, check, parse_varied, points
+from studies.sweep.report import Answer, Sweep, reason_lines, rows_of, sweep_table, write_files
+from studies.tables import print_tables
+
+NOT_REACHED = Answer(reason="not reached: the sweep was interrupted")
+QUIET_SECONDS = 5.0
+"""Between two lines of progress."""
+MOST_REMARKS = 8
+
+
+def sweep(
+    base: Asked,
+    vary: Sequence[str],
+    *,
+    json: str = "",
+    csv: str = "",
+    plot: str = "",
+    jobs: int = 1,
+    question: Question = predicted_matmul,
+    command: Sequence[str] = (),
+) -> Sweep:
+    """Asks the question at every point, prints the table, and writes what is asked for.
+
+    Parameters
+    ----------
+    base : what all points have in common
+    vary : each `KEY=VALUE,…`, as `studies.sweep.points` says
+    json, csv : files, or `-` for stdout, and then no table
+    plot : a file for the figure (png, svg, pdf)
+    jobs : processes that share the points
+    command : the words of the command line, for provenance
+
+    Raises
+    ------
+    InputError : what can never be, at any point; a file that cannot be written
+    """
+    check_outputs({"--json": json, "--csv": csv, "--plot": plot}, base.on.machine)
+    varied = parse_varied(vary)
+    check(base, varied)
+    asked = list(points(base, varied))
+    answers = [NOT_REACHED] * len(asked)
+    try:
+        for place, answer in _progress(answered([one for _, one in asked], question, jobs), len(asked)):
+            answers[place] = answer
+    except BaseException:
+        if any(answer.seconds is not None for answer in answers):
+            write_files(_found(base, varied, asked, answers, command), json, csv)
+        raise
+    found = _found(base, varied, asked, answers, command)
+    if found.baseline is None:
+        raise InputError(f"none of the {len(asked)} points can be; the first: {answers[0].reason}")
+    write_files(found, json, csv)
+    if plot:
+        draw(found, varied, plot)
+    if files.STDOUT not in (json, csv):
+        print_tables(sweep_table(found))
+        for line in reason_lines(found):
+            print(line)
+    _remark(answers, found)
+    return found
+
+
+def check_outputs(given: dict[str, str], machine: str = "") -> None:
+    """Refuse, before anything runs, files that could not be written or are named twice.
+
+    Raises
+    ------
+    InputError : naming the flag and its path
+    """
+    named = {flag: path for flag, path in {**given, "--machine": machine}.items() if path}
+    for (flag, path), (other, its_path) in combinations(named.items(), 2):
+        if same_file(path, its_path):
+            raise InputError(f"{flag} and {other} both name {path}: give each its own file")
+    for flag, path in given.items():
+        if not path:
+            continue
+        try:
+            (figures.check_figure_path if flag == "--plot" else files.check_writable)(path)
+        except InputError as error:
+            raise InputError(f"{flag} {error}") from None
+
+
+def answered(asked: Sequence[Asked], question: Question, jobs: int = 1) -> Iterator[tuple[int, Answer]]:
+    """Place and answer of every point, as they are found.
+
+    Raises
+    ------
+    RunError : a process ended before its point was answered
+    """
+    if jobs == 1 or len(asked) == 1:
+        yield from enumerate(map(question, asked))
+        return
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import active_children
+
+    others = set(active_children())
+    pool = ProcessPoolExecutor(min(jobs, len(asked)), initializer=_ignore_interrupts)
+    try:
+        places = {pool.submit(question, one): place for place, one in enumerate(asked)}
+        for future in as_completed(places):
+            yield places[future], future.result()
+    except BrokenProcessPool:
+        raise RunError("a process of --jobs ended before its point was done; fewer need less memory") from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(active_children()) - others:
+            process.terminate()
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal; the first one ends the others."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _progress(found: Iterable[tuple[int, Answer]], count: int) -> Iterator[tuple[int, Answer]]:
+    """The same, with a line on stderr from time to time."""
+    said, without = time.monotonic(), 0
+    for done, (place, answer) in enumerate(found, 1):
+        yield place, answer
+        without += answer.reason is not None
+        if done < count and time.monotonic() - said >= QUIET_SECONDS:
+            said = time.monotonic()
+            refused = f", {without} of them cannot be" if without else ""
+            print(f"quadrille: {done} of {count} points{refused}", file=sys.stderr)
+
+
+def _found(
+    base: Asked,
+    varied: Sequence[Varied],
+    asked: Sequence[tuple[dict[str, str], Asked]],
+    answers: Sequence[Answer],
+    command: Sequence[str],
+) -> Sweep:
+    rows, baseline = rows_of([(point, answer) for (point, _), answer in zip(asked, answers, strict=True)])
+    flags = {"gpus": base.gpus, **asdict(base.flags), **asdict(base.on)}
+    return Sweep(
+        flags={flag: value for flag, value in flags.items() if value},
+        varied={one.key: one.values for one in varied},
+        best_grid=base.best_grid,
+        rows=rows,
+        baseline=baseline,
+        provenance=provenance(command),
+    )
+
+
+def _remark(answers: Sequence[Answer], found: Sweep) -> None:
+    """Says on stderr what several points have in common, once."""
+    if found.baseline:
+        print("quadrille: the first point cannot be; speed-ups compare with the first one that can", file=sys.stderr)
+    counts = Counter(remark for answer in answers for remark in answer.remarks)
+    for remark, count in counts.most_common(MOST_REMARKS):
+        points_of = "" if count == len(answers) else f" ({count} of {len(answers)} points)"
+        print(f"quadrille: {remark}{points_of}", file=sys.stderr)
+    if len(counts) > MOST_REMARKS:
+        print(f"quadrille: {len(counts) - MOST_REMARKS} more remarks are in the JSON", file=sys.stderr)

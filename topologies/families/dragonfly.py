@@ -1,0 +1,249 @@
+"""The dragonfly: groups of routers, all wired to all, and a few cables between each pair of groups."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from algorithms.errors import InputError
+from topologies.families.global_links import GlobalLinks, GroupWays, global_cables
+from topologies.network import Builder, Ints, Network, check_cable, check_counts, check_size, reverse
+from topologies.routes.ways import side_by_side
+
+
+def dragonfly(
+    groups: int,
+    routers: int,
+    hosts_per_router: int,
+    global_links: int,
+    *,
+    bandwidth: float,
+    latency: float,
+    local_bandwidth: float | None = None,
+    local_latency: float | None = None,
+    local_links: int = 1,
+    global_bandwidth: float | None = None,
+    global_latency: float | None = None,
+    cores: int = 1,
+) -> Network:
+    """`groups` groups of `routers` routers (g and a in the paper), `hosts_per_router` (p) hosts on each.
+
+    Within a group every router is wired to every other.  Each router has
+    `global_links` (h) ports to other groups; each pair of groups gets
+    routers × global_links // (groups - 1) cables, arranged as `global_links.py`
+    says.  So there are
+
+        hosts           groups · routers · hosts_per_router
+        local cables    groups · routers (routers - 1) / 2 · local_links
+        global cables   groups (groups - 1) / 2 · (routers · global_links // (groups - 1))
+
+    >>> net = dragonfly(9, 4, 2, 2, bandwidth=25e9, latency=1e-6)
+    >>> net.place_count, net.link_count // 2
+    (72, 162)
+
+    Parameters
+    ----------
+    bandwidth, latency : of the cable of a host, each direction, and of all others by default [B/s, s]
+    local_bandwidth, local_latency : of the cables within a group [B/s, s]
+    local_links : parallel cables between two routers of a group
+    global_bandwidth, global_latency : of the cables between groups [B/s, s]
+    cores : of each host
+
+    Raises
+    ------
+    InputError : a count below one; more groups than the global links reach; a cable that cannot be
+
+    Source: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable
+    Dragonfly Topology", ISCA 2008, section 3.
+    """
+    arguments = dict(locals())
+    counts = {"groups": groups, "routers": routers, "hosts_per_router": hosts_per_router}
+    check_counts("dragonfly", **counts, global_links=global_links, local_links=local_links, cores=cores)
+    hosts = groups * routers * hosts_per_router
+    check_size("dragonfly", *_size(groups, routers, hosts, global_links, local_links))
+    builder = Builder("dragonfly", arguments)
+    ways = add_dragonfly(
+        builder,
+        builder.nodes("host", hosts),
+        groups=groups,
+        routers=routers,
+        per_router=hosts_per_router,
+        global_links=global_links,
+        bandwidth=bandwidth,
+        latency=latency,
+        local_bandwidth=local_bandwidth,
+        local_latency=local_latency,
+        local_links=local_links,
+        global_bandwidth=global_bandwidth,
+        global_latency=global_latency,
+    )
+    return builder.network(("host", hosts), ways, cores=cores)
+
+
+def _size(groups: int, routers: int, hosts: int, global_links: int, local_links: int) -> tuple[int, int]:
+    """Nodes and links."""
+    between = global_cables("dragonfly", groups, routers, global_links)
+    cables = hosts + groups * routers * (routers - 1) // 2 * local_links + groups * (groups - 1) // 2 * between
+    return hosts + groups * routers, 2 * cables
+
+
+def add_dragonfly(
+    builder: Builder,
+    endpoints: Ints,
+    *,
+    routers: int,
+    per_router: int,
+    global_links: int,
+    bandwidth: float,
+    latency: float,
+    groups: int | None = None,
+    local_bandwidth: float | None = None,
+    local_latency: float | None = None,
+    local_links: int = 1,
+    global_bandwidth: float | None = None,
+    global_latency: float | None = None,
+) -> "DragonflyWays":
+    """Joins the endpoints by a dragonfly, `per_router` on each router in turn, the last perhaps not full.
+
+    Parameters
+    ----------
+    groups : as many as the endpoints need by default; with more, groups without endpoints still carry detours
+
+    Raises
+    ------
+    InputError : as `dragonfly`; more endpoints than the groups have room for
+    """
+    needed = -(-len(endpoints) // (routers * per_router))
+    groups = needed if groups is None else groups
+    if groups < needed:
+        room = groups * routers * per_router
+        raise InputError(f"dragonfly: groups={groups} have room for {room} endpoints, not for {len(endpoints)}")
+    check_size("dragonfly", *_size(groups, routers, len(endpoints), global_links, local_links))
+    near = (
+        bandwidth if local_bandwidth is None else local_bandwidth,
+        latency if local_latency is None else local_latency,
+    )
+    far = (
+        bandwidth if global_bandwidth is None else global_bandwidth,
+        latency if global_latency is None else global_latency,
+    )
+    for (rate, delay), prefix in (((bandwidth, latency), ""), (near, "local_"), (far, "global_")):
+        check_cable("dragonfly", rate, delay, prefix=prefix)
+    nodes = builder.nodes("router", groups * routers)
+    router_of = np.arange(len(endpoints)) // per_router
+    up = builder.cables(endpoints, nodes[router_of], bandwidth=bandwidth, latency=latency)
+    grouped = nodes.reshape(groups, routers)
+    one, other = np.triu_indices(routers, 1)
+    shape = groups, len(one), local_links
+    ends = (np.broadcast_to(grouped[:, side, None], shape) for side in (one, other))
+    cables = builder.cables(*ends, bandwidth=near[0], latency=near[1]).reshape(shape)
+    local = np.full((groups, routers, routers, local_links), -1, dtype=np.int64)
+    local[:, one, other], local[:, other, one] = cables, reverse(cables)
+    between = GlobalLinks.wire(builder, grouped, global_links, family="dragonfly", bandwidth=far[0], latency=far[1])
+    return DragonflyWays(up, router_of, between, local.reshape(groups * routers, routers, local_links))
+
+
+@dataclass(frozen=True)
+class DragonflyWays(GroupWays):
+    """Minimal ways: at most one global link, and the fewest hops among these.
+
+    From router s to router t of another group: a link straight from s to t; else
+    one from s to t's group or from s's group to t, with a local hop behind or
+    before it; else any between the two groups, with a local hop on both sides.
+    (Two global links by way of a third group may be as few hops; nobody routes so,
+    since it takes twice the global bandwidth.)  A way's number says by its
+    quotient which global link, by its remainder which of the parallel local ones.
+
+    Detours go minimally to a group drawn from the others, arriving where the
+    global link ends, and minimally from there (Valiant, as Kim et al. 2008,
+    section 4); within a group, or with two groups, ways stay minimal.
+
+    Parameters
+    ----------
+    local : links from a router to those of its group [routers, routers of a group, parallel]
+    """
+
+    local: Ints
+
+    @property
+    def most_hops(self) -> int:
+        """No minimal way is longer: the cables of both hosts, local hops, and a global one between groups."""
+        local = int(self._size > 1)
+        return 2 + local + (1 + local if self.between.groups > 1 else 0)
+
+    @property
+    def _size(self) -> int:
+        """Routers in a group."""
+        return int(self.local.shape[1])
+
+    # Between routers
+
+    def _hops(self, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
+        """Local hops of minimal ways, global links to choose from, and how many of these leave `first` itself."""
+        start, end = first // self._size, last // self._size
+        own, arriving = self.between.leaving(first, end)[1], self.between.arriving(start, last)[1]
+        direct, between = self.between.direct(first, last)[1], self.between.joining(start, end)[1]
+        near = start == end
+        hops = np.select([first == last, near, direct > 0, own + arriving > 0], [0, 1, 0, 1], 2)
+        links = np.select([near, direct > 0, own + arriving > 0], [1, direct, own + arriving], between)
+        return hops, links, own
+
+    def _minimal(self, first: Ints, last: Ints) -> Ints:
+        """How many minimal ways there are."""
+        hops, links, _ = self._hops(first, last)
+        found: Ints = links * self.local.shape[2] ** hops
+        return found
+
+    def _across(self, first: Ints, last: Ints, chosen: Ints) -> Ints:
+        """Links of the chosen minimal ways: local, global, local [pairs, 3]."""
+        between, parallel = self.between, self.local.shape[2]
+        start, end = first // self._size, last // self._size
+        hops, _, own = self._hops(first, last)
+        link, lane = np.divmod(chosen, parallel**hops)
+        direct, leaving = between.direct(first, last), between.leaving(first, end)[0]
+        arriving, joining = between.arriving(start, last)[0], between.joining(start, end)[0]
+        crossing = np.select(
+            [direct[1] > 0, (hops == 1) & (link < own), hops == 1],
+            [
+                between.between_routers.at(direct[0] + link),
+                between.from_router.at(leaving + link),
+                between.to_router.at(arriving + link - own),
+            ],
+            between.between_groups.at(joining + link),
+        )
+        return self._legs(
+            first, last, crossing, lane % parallel, np.where(hops == 2, lane // parallel, lane) % parallel
+        )
+
+    def _legs(self, first: Ints, last: Ints, crossing: Ints, lane: Ints, other_lane: Ints) -> Ints:
+        """From one router to another by a global link, or within a group without [pairs, 3]."""
+        near = first // self._size == last // self._size
+        if not len(self.between.links):
+            crossing, exits, enters = np.full(len(first), -1), first, first
+        else:
+            exits = np.where(near, first, self.between.sources[crossing])
+            enters = np.where(near, first, self.between.targets[crossing])
+            crossing = np.where(near, -1, self.between.links[crossing])
+        before = self.local[first, exits % self._size, lane]
+        after = self.local[enters, last % self._size, other_lane]
+        return side_by_side(before, crossing, after, absent=[first == exits, near, enters == last])
+
+    def _around(self, first: Ints, last: Ints, random: Ints) -> Ints:
+        """Links of detours by way of another group [pairs, 6]."""
+        between, parallel = self.between, self.local.shape[2]
+        start, end = first // self._size, last // self._size
+        straight = (start == end) | (between.groups < 3)
+        random, drawn = np.divmod(random, max(1, between.groups - 2))
+        low, high = np.minimum(start, end), np.maximum(start, end)
+        group = drawn + (drawn >= low)
+        group = np.where(straight, end, group + (group >= high))
+        random, lane = np.divmod(random, parallel)
+        leaving, joining = between.leaving(first, group), between.joining(start, group)
+        own = leaving[1] > 0
+        random, link = np.divmod(random, np.maximum(1, np.where(own, leaving[1], joining[1])))
+        crossing = np.where(
+            own, between.from_router.at(leaving[0] + link), between.between_groups.at(joining[0] + link)
+        )
+        arrived = np.where(straight, first, between.targets[crossing] if len(between.links) else first)
+        there = np.where(straight[:, None], -1, self._legs(first, arrived, crossing, lane, lane))
+        onward = self._across(arrived, last, random % self._minimal(arrived, last))
+        return np.concatenate([there, onward], axis=1)

@@ -1,0 +1,203 @@
+"""Global links: the cables between the groups of a dragonfly, finding those between two ends, and ways over them.
+
+Every group has routers · per_router global ports, numbered router by router.
+With g groups, port p of group i leads to group i + 1 + p mod (g - 1), counted
+round: g - 1 ports lead to one other group each, and so do the next g - 1.  Each
+pair of groups so has
+
+    routers · per_router // (g - 1)   global cables,
+
+evenly spread over the routers; the ports left over, fewer than g - 1, stay
+empty.  All groups look alike: turning the numbers of the groups changes nothing
+(the relative arrangement, as named by Hastings et al., "Comparing Global
+Link Arrangements for Dragonfly Networks", CLUSTER 2015).
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from algorithms.errors import InputError
+from topologies.network import Builder, Ints, reverse
+from topologies.routes.ways import side_by_side
+
+
+def global_cables(family: str, groups: int, routers: int, per_router: int) -> int:
+    """Cables between each pair of groups.
+
+    >>> global_cables("dragonfly", 9, 4, 2), global_cables("dragonfly", 3, 4, 2)
+    (1, 4)
+
+    Raises
+    ------
+    InputError : too many groups for the ports that each has
+    """
+    if groups == 1:
+        return 0
+    if routers * per_router < groups - 1:
+        raise InputError(
+            f"{family}: groups={groups} must be at most {routers * per_router + 1}: "
+            f"a group has {routers} × {per_router} global links, at least one to every other group"
+        )
+    return routers * per_router // (groups - 1)
+
+
+@dataclass(frozen=True)
+class GlobalLinks:
+    """Links between routers of different groups; routers are numbered through, group by group.
+
+    Parameters
+    ----------
+    per_group : routers of a group that have global ports
+    links : all of them, both directions
+    sources, targets : routers of each
+    """
+
+    groups: int
+    per_group: int
+    links: Ints
+    sources: Ints
+    targets: Ints
+    between_routers: "Runs"
+    from_router: "Runs"
+    to_router: "Runs"
+    between_groups: "Runs"
+
+    @classmethod
+    def wire(
+        cls, builder: Builder, routers: Ints, per_router: int, *, family: str, bandwidth: float, latency: float
+    ) -> "GlobalLinks":
+        """Wires routers [groups, per group] as this module says."""
+        groups, per_group = routers.shape
+        count = global_cables(family, groups, per_group, per_router)
+        one, other = np.triu_indices(groups, 1)
+        lap = (groups - 1) * np.arange(count)[:, None]
+        there = (one * per_group + (lap + other - one - 1) // per_router).ravel()
+        back = (other * per_group + (lap + groups - (other - one) - 1) // per_router).ravel()
+        flat = routers.ravel()
+        cables = builder.cables(flat[there], flat[back], bandwidth=bandwidth, latency=latency)
+        sources, targets = np.concatenate([there, back]), np.concatenate([back, there])
+        source_groups, target_groups, total = sources // per_group, targets // per_group, groups * per_group
+        return cls(
+            groups,
+            per_group,
+            np.concatenate([cables, reverse(cables)]),
+            sources,
+            targets,
+            Runs.of(sources * total + targets, total * total),
+            Runs.of(sources * groups + target_groups, total * groups),
+            Runs.of(source_groups * total + targets, total * groups),
+            Runs.of(source_groups * groups + target_groups, groups * groups),
+        )
+
+    def direct(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
+        """First and number of the links between two routers, in `between_routers`."""
+        return self.between_routers.find(sources * self.groups * self.per_group + targets)
+
+    def leaving(self, sources: Ints, groups: Ints) -> tuple[Ints, Ints]:
+        """First and number of the links from a router to a group, in `from_router`."""
+        return self.from_router.find(sources * self.groups + groups)
+
+    def arriving(self, groups: Ints, targets: Ints) -> tuple[Ints, Ints]:
+        """First and number of the links from a group to a router, in `to_router`."""
+        return self.to_router.find(groups * self.groups * self.per_group + targets)
+
+    def joining(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
+        """First and number of the links between two groups, in `between_groups`."""
+        return self.between_groups.find(sources * self.groups + targets)
+
+
+@dataclass(frozen=True)
+class GroupWays(ABC):
+    """Base of families whose groups are joined by global links: out to a switch, across, and in from another.
+
+    Parameters
+    ----------
+    up : cable of each endpoint
+    switch_of : router or leaf of each endpoint, numbered through
+    between : the global links
+    """
+
+    up: Ints
+    switch_of: Ints
+    between: GlobalLinks
+
+    @property
+    def has_groups(self) -> bool:
+        return True
+
+    @property
+    def global_links(self) -> Ints:
+        return self.between.links
+
+    def counts(self, sources: Ints, targets: Ints) -> Ints:
+        return self._minimal(self.switch_of[sources], self.switch_of[targets])
+
+    def usual(self, sources: Ints, targets: Ints) -> Ints:
+        """The residue of the target, so that targets spread over the ways."""
+        return targets % self.counts(sources, targets)
+
+    def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+        first, last, same = self.switch_of[sources], self.switch_of[targets], sources == targets
+        around = chosen < 0
+        across = self._across(first, last, np.where(around, 0, chosen))
+        if around.any():
+            detour = self._around(first, last, np.where(around, ~chosen, 0))
+            straight = np.concatenate([across, np.full((len(across), detour.shape[1] - 3), -1)], axis=1)
+            across = np.where(around[:, None], detour, straight)
+        up, down = side_by_side(self.up[sources], reverse(self.up[targets]), absent=[same, same]).T
+        return np.concatenate([up[:, None], across, down[:, None]], axis=1)
+
+    @abstractmethod
+    def _minimal(self, first: Ints, last: Ints) -> Ints:
+        """How many minimal ways there are between switches."""
+
+    @abstractmethod
+    def _across(self, first: Ints, last: Ints, chosen: Ints) -> Ints:
+        """Links of the chosen minimal ways between switches [pairs, 3]."""
+
+    @abstractmethod
+    def _around(self, first: Ints, last: Ints, random: Ints) -> Ints:
+        """Links of detours by way of another group [pairs, 6]."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Positions in the order of their keys, so that those of one key are a run.
+
+    Parameters
+    ----------
+    keys : sorted
+    order : position of each
+    offsets : where the run of each possible key begins; none where there are too many
+    """
+
+    keys: Ints
+    order: Ints
+    offsets: Ints | None
+
+    @classmethod
+    def of(cls, keys: Ints, possible: int) -> "Runs":
+        """The runs of these keys, which are all below `possible`."""
+        order = np.argsort(keys, kind="stable")
+        few = possible <= MOST_OFFSETS
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=possible))]) if few else None
+        return cls(keys[order], order, offsets)
+
+    def find(self, keys: Ints) -> tuple[Ints, Ints]:
+        """First and number of the positions of each key."""
+        if self.offsets is not None:
+            first = self.offsets[keys]
+            return first, self.offsets[keys + 1] - first
+        first = np.searchsorted(self.keys, keys, side="left")
+        return first, np.searchsorted(self.keys, keys, side="right") - first
+
+    def at(self, positions: Ints) -> Ints:
+        """Positions in the original order; any where there are none."""
+        if not len(self.order):
+            return np.zeros(len(positions), dtype=np.int64)
+        return self.order[np.minimum(positions, len(self.order) - 1)]
+
+
+MOST_OFFSETS = 1 << 22

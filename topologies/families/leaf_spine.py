@@ -1,0 +1,134 @@
+"""Two levels of switches: hosts under leaves, every leaf wired to every spine."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from topologies.network import Builder, Floats, Ints, Network, check_cable, check_counts, check_size, reverse
+from topologies.routes.ways import side_by_side
+
+
+def leaf_spine(
+    leaves: int,
+    spines: int,
+    hosts_per_leaf: int,
+    *,
+    bandwidth: float,
+    latency: float,
+    uplink_bandwidth: float | None = None,
+    cores: int = 1,
+) -> Network:
+    """Hosts under `leaves` leaf switches, every leaf wired to every spine.
+
+    host:h is under leaf:(h // hosts_per_leaf).  The fabric is oversubscribed by
+    hosts_per_leaf × bandwidth / (spines × uplink_bandwidth).
+
+    >>> leaf_spine(2, 2, 4, bandwidth=50e9, latency=1e-6).link_count
+    24
+
+    Parameters
+    ----------
+    bandwidth : of each cable, each direction [B/s]
+    latency : of each cable [s]
+    uplink_bandwidth : of the cables between leaf and spine, where it differs [B/s]
+    cores : of each host
+
+    Raises
+    ------
+    InputError : fewer than one leaf, spine, host per leaf or core; a cable that cannot be
+    """
+    arguments = {
+        "leaves": leaves,
+        "spines": spines,
+        "hosts_per_leaf": hosts_per_leaf,
+        "bandwidth": bandwidth,
+        "latency": latency,
+        "uplink_bandwidth": uplink_bandwidth,
+        "cores": cores,
+    }
+    check_counts("leaf-spine", leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, cores=cores)
+    hosts = leaves * hosts_per_leaf
+    check_size("leaf-spine", hosts + leaves + spines, 2 * (hosts + leaves * spines))
+    builder = Builder("leaf-spine", arguments)
+    ways = add_leaf_spine(
+        builder,
+        builder.nodes("host", hosts),
+        per_leaf=hosts_per_leaf,
+        spines=spines,
+        bandwidth=bandwidth,
+        latency=latency,
+        uplink_bandwidth=uplink_bandwidth,
+    )
+    return builder.network(("host", hosts), ways, cores=cores)
+
+
+def add_leaf_spine(
+    builder: Builder,
+    endpoints: Ints,
+    *,
+    per_leaf: int,
+    spines: int,
+    bandwidth: float,
+    latency: float,
+    uplink_bandwidth: float | None = None,
+) -> "LeafSpineWays":
+    """Joins the endpoints by leaves of `per_leaf` endpoints, the last one perhaps not full, and spines."""
+    check_counts("leaf-spine", per_leaf=per_leaf, spines=spines)
+    check_cable("leaf-spine", bandwidth, latency)
+    uplink = bandwidth if uplink_bandwidth is None else uplink_bandwidth
+    check_cable("leaf-spine", uplink, latency, prefix="uplink_")
+    leaf_of = np.arange(len(endpoints)) // per_leaf
+    check_size("leaf-spine", len(endpoints) + spines, 2 * (len(endpoints) + (int(leaf_of[-1]) + 1) * spines))
+    leaves = builder.nodes("leaf", int(leaf_of[-1]) + 1)
+    spine_nodes = builder.nodes("spine", spines)
+    up = builder.cables(endpoints, leaves[leaf_of], bandwidth=bandwidth, latency=latency)
+    across = builder.cables(leaves[:, None], spine_nodes, bandwidth=uplink, latency=latency)
+    return LeafSpineWays(up, leaf_of, across.reshape(len(leaves), spines), np.arange(len(endpoints)) % spines)
+
+
+@dataclass(frozen=True)
+class LeafSpineWays:
+    """Across leaves by any spine; deterministically by that of the target.
+
+    All traffic to one endpoint then comes down through one spine, and the
+    endpoints under a leaf are spread evenly over the spines (destination-modulo
+    routing).
+
+    Parameters
+    ----------
+    up : cable of each endpoint
+    leaf_of : each endpoint
+    across : cables from leaves to spines [leaves, spines]
+    spine_of : each endpoint as a target
+    """
+
+    up: Ints
+    leaf_of: Ints
+    across: Ints
+    spine_of: Ints
+
+    def counts(self, sources: Ints, targets: Ints) -> Ints:
+        return np.where(self.leaf_of[sources] == self.leaf_of[targets], 1, self.across.shape[1])
+
+    def usual(self, sources: Ints, targets: Ints) -> Ints:
+        return np.where(self.leaf_of[sources] == self.leaf_of[targets], 0, self.spine_of[targets])
+
+    def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+        first, last = self.leaf_of[sources], self.leaf_of[targets]
+        same, near = sources == targets, first == last
+        return side_by_side(
+            self.up[sources],
+            self.across[first, chosen],
+            reverse(self.across[last, chosen]),
+            reverse(self.up[targets]),
+            absent=[same, near, near, same],
+        )
+
+    def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
+        """All of a flow on the cables of its ends, and across leaves the same on every spine."""
+        first, last, spines = self.leaf_of[sources], self.leaf_of[targets], self.across.shape[1]
+        apart, across = np.flatnonzero(sources != targets), np.flatnonzero(first != last)
+        owners = np.concatenate([apart, apart, np.repeat(across, spines), np.repeat(across, spines)])
+        climbing, falling = self.across[first[across]].ravel(), reverse(self.across[last[across]]).ravel()
+        links = np.concatenate([self.up[sources[apart]], reverse(self.up[targets[apart]]), climbing, falling])
+        return owners, links, np.repeat([1.0, 1.0 / spines], [2 * len(apart), 2 * len(climbing)])

@@ -1,0 +1,32 @@
+"""Hosts in a ring, each wired to its two neighbours."""
+
+from topologies.families.lattice import LatticeWays
+from topologies.families.torus import add_torus
+from topologies.network import Builder, Ints, Network, check_counts, check_size
+
+
+def ring(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:
+    """`hosts` hosts, host:i wired to host:i+1 and the last to host:0; two hosts have one cable.
+
+    >>> ring(5, bandwidth=25e9, latency=1e-6).link_count
+    10
+
+    Parameters
+    ----------
+    bandwidth, latency : of each cable, each direction [B/s, s]
+    cores : of each host
+
+    Raises
+    ------
+    InputError : fewer than one host or core; a cable that cannot be
+    """
+    check_counts("ring", hosts=hosts, cores=cores)
+    check_size("ring", hosts, 2 * hosts)
+    builder = Builder("ring", {"hosts": hosts, "bandwidth": bandwidth, "latency": latency, "cores": cores})
+    ways = add_ring(builder, builder.nodes("host", hosts), bandwidth=bandwidth, latency=latency)
+    return builder.network(("host", hosts), ways, cores=cores)
+
+
+def add_ring(builder: Builder, endpoints: Ints, *, bandwidth: float, latency: float) -> LatticeWays:
+    """Wires each endpoint to the next and the last to the first."""
+    return add_torus(builder, endpoints, dims=len(endpoints), bandwidth=bandwidth, latency=latency, family="ring")

@@ -1,0 +1,193 @@
+"""Tori and meshes of any dimension, of hosts wired to their neighbours or of routers with hosts."""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from algorithms.errors import InputError
+from topologies.families.lattice import LatticeWays
+from topologies.families.lists import WholeNumbers, whole_numbers, word_of
+from topologies.network import Builder, Ints, Network, check_cable, check_counts, check_size
+
+MOST_DIMENSIONS = 12
+
+
+def torus(
+    dims: int | str | Sequence[int],
+    *,
+    bandwidth: float,
+    latency: float,
+    hosts_per_router: int = 0,
+    host_bandwidth: float | None = None,
+    host_latency: float | None = None,
+    cores: int = 1,
+) -> Network:
+    """A grid of these lengths, written 8x8x4, in which every line is closed to a ring.
+
+    Vertex v has coordinates v mod dims[0], v // dims[0] mod dims[1], … (the first
+    varies fastest) and a cable to its next neighbour along every dimension: as
+    many cables as vertices and dimensions longer than 2.  A dimension of length 2
+    has one cable, not two, between its two ends; one of length 1 has none.
+
+    >>> torus("4x4x2", bandwidth=1e9, latency=1e-6).link_count
+    160
+
+    Parameters
+    ----------
+    bandwidth, latency : of each cable of the grid, each direction [B/s, s]
+    hosts_per_router : 0 where hosts themselves are the vertices, as in Blue Gene; else the vertices are routers
+        and host h is on router h // hosts_per_router
+    host_bandwidth, host_latency : of the cable from a host to its router, where it differs [B/s, s]
+    cores : of each host
+
+    Raises
+    ------
+    InputError : a length below one; more than 12 dimensions; a cable that cannot be
+
+    Source: Dally, Towles, "Principles and Practices of Interconnection
+    Networks", Morgan Kaufmann 2004, chapter 5: k-ary n-cubes.
+    """
+    return _grid(
+        "torus",
+        dims,
+        hosts_per_router,
+        cores,
+        bandwidth=bandwidth,
+        latency=latency,
+        host_bandwidth=host_bandwidth,
+        host_latency=host_latency,
+    )
+
+
+def mesh(
+    dims: int | str | Sequence[int],
+    *,
+    bandwidth: float,
+    latency: float,
+    hosts_per_router: int = 0,
+    host_bandwidth: float | None = None,
+    host_latency: float | None = None,
+    cores: int = 1,
+) -> Network:
+    """A torus whose lines are not closed: dims[i] - 1 cables in each line along dimension i.
+
+    >>> mesh("4x4", bandwidth=1e9, latency=1e-6).link_count
+    48
+
+    Raises
+    ------
+    InputError : as `torus`
+    """
+    return _grid(
+        "mesh",
+        dims,
+        hosts_per_router,
+        cores,
+        bandwidth=bandwidth,
+        latency=latency,
+        host_bandwidth=host_bandwidth,
+        host_latency=host_latency,
+    )
+
+
+def _grid(family: str, dims: WholeNumbers, hosts_per_router: int, cores: int, **cables: float | None) -> Network:
+    """The torus or mesh with hosts."""
+    vertices = prod(_lengths(family, dims))
+    check_counts(family, cores=cores)
+    if hosts_per_router < 0:
+        raise InputError(f"{family}: hosts_per_router={hosts_per_router} must be a whole number from 0")
+    hosts = vertices * max(1, hosts_per_router)
+    check_size(family, hosts + vertices, 2 * hosts)
+    builder = Builder(family, {"dims": word_of(dims), "hosts_per_router": hosts_per_router, **cables, "cores": cores})
+    add = add_torus if family == "torus" else add_mesh
+    endpoints = builder.nodes("host", hosts)
+    ways = add(builder, endpoints, dims=dims, per_router=hosts_per_router, **cables)  # type: ignore[arg-type]
+    return builder.network(("host", hosts), ways, cores=cores)
+
+
+def _lengths(family: str, dims: WholeNumbers) -> tuple[int, ...]:
+    lengths = whole_numbers(family, "dims", dims)
+    if len(lengths) > MOST_DIMENSIONS:
+        raise InputError(
+            f"{family}: dims={word_of(dims)!s:.60} has {len(lengths)} dimensions; at most {MOST_DIMENSIONS} are built"
+        )
+    return lengths
+
+
+def add_torus(
+    builder: Builder,
+    endpoints: Ints,
+    *,
+    dims: WholeNumbers,
+    bandwidth: float,
+    latency: float,
+    per_router: int = 0,
+    host_bandwidth: float | None = None,
+    host_latency: float | None = None,
+    family: str = "torus",
+    closed: bool = True,
+) -> LatticeWays:
+    """Joins the endpoints by a torus: as its vertices, or `per_router` of them on each of its routers.
+
+    Raises
+    ------
+    InputError : as `torus`; other than one endpoint a vertex, or more than the routers have room for
+    """
+    lengths = _lengths(family, dims)
+    check_cable(family, bandwidth, latency)
+    vertices, count = prod(lengths), len(endpoints)
+    check_size(family, vertices + count, 2 * (vertices * len(lengths) + count))
+    up = None
+    if per_router:
+        if count > vertices * per_router:
+            raise InputError(
+                f"{family}: dims={word_of(dims)} has room for {vertices * per_router} endpoints, not {count}"
+            )
+        rate = bandwidth if host_bandwidth is None else host_bandwidth
+        delay = latency if host_latency is None else host_latency
+        check_cable(family, rate, delay, prefix="host_")
+        nodes = builder.nodes("router", vertices)
+        up = builder.cables(endpoints, nodes[np.arange(count) // per_router], bandwidth=rate, latency=delay)
+    else:
+        if count != vertices:
+            raise InputError(
+                f"{family}: dims={word_of(dims)} has {vertices} vertices, not {count}, one for each endpoint"
+            )
+        nodes = endpoints
+    ahead = np.full((vertices, len(lengths)), -1, dtype=np.int64)
+    number, stride = np.arange(vertices), 1
+    for dimension, length in enumerate(lengths):
+        place = number // stride % length
+        rings = closed and length > 2
+        one = number if rings else number[place < length - 1]
+        other = one + stride - np.where(place[one] == length - 1, stride * length, 0)
+        ahead[one, dimension] = builder.cables(nodes[one], nodes[other], bandwidth=bandwidth, latency=latency)
+        stride *= length
+    return LatticeWays(lengths, closed, ahead, up, max(1, per_router))
+
+
+def add_mesh(
+    builder: Builder,
+    endpoints: Ints,
+    *,
+    dims: WholeNumbers,
+    bandwidth: float,
+    latency: float,
+    per_router: int = 0,
+    host_bandwidth: float | None = None,
+    host_latency: float | None = None,
+) -> LatticeWays:
+    """Joins the endpoints by a mesh, as `add_torus` does by a torus."""
+    return add_torus(
+        builder,
+        endpoints,
+        dims=dims,
+        bandwidth=bandwidth,
+        latency=latency,
+        per_router=per_router,
+        host_bandwidth=host_bandwidth,
+        host_latency=host_latency,
+        family="mesh",
+        closed=False,
+    )

@@ -1,0 +1,253 @@
+"""Trees of switches with any number of levels, parents and parallel cables: parallel-ports generalised fat trees."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from algorithms.errors import InputError
+from topologies.families.lists import Numbers, WholeNumbers, numbers, whole_numbers, word_of
+from topologies.network import Builder, Floats, Ints, Network, check_cable, check_counts, check_size, reverse
+from topologies.routes.ways import COUNTABLE
+
+
+def tree(
+    down: int | str | Sequence[int],
+    up: int | str | Sequence[int],
+    *,
+    bandwidth: float | str | Sequence[float],
+    latency: float | str | Sequence[float],
+    parallel: int | str | Sequence[int] = 1,
+    cores: int = 1,
+) -> Network:
+    """A fat tree of h levels of switches: lists of h numbers, from the hosts upwards, written 4x4x2.
+
+    A switch of level l has down[l] children; every host or switch below level l
+    has up[l] parents there and parallel[l] cables to each.  So there are
+
+        hosts                 down[1] · … · down[h]
+        switches of level l   up[1] · … · up[l] · down[l + 1] · … · down[h]
+
+    and level l is oversubscribed by down[l] / (up[l + 1] · parallel[l + 1]) where
+    all cables are alike.  Switches are called leaf, spine and core; a tree of one
+    level has one switch, and one of more than three spine_b, spine_c, … below
+    its core.
+
+    >>> tree("4x4", "1x2", parallel="1x2", bandwidth=1e9, latency=1e-6).kinds
+    {'host': (0, 16), 'leaf': (16, 4), 'spine': (20, 2)}
+
+    Parameters
+    ----------
+    down, up, parallel : a number a level, or one for all
+    bandwidth : of each cable below a level, each direction; a list or one for all [B/s]
+    latency : likewise [s]
+    cores : of each host
+
+    Raises
+    ------
+    InputError : lists of different lengths; a number below one; a cable that cannot be
+
+    Source: Zahavi, "D-Mod-K Routing Providing Non-Blocking Traffic for Shift
+    Permutations on Real Life Fat Trees", Technion, 2010: PGFT(h; m; w; p).
+    """
+    shape = TreeShape.of("tree", down, up, parallel)
+    check_counts("tree", cores=cores)
+    check_size("tree", *shape.size(shape.room))
+    arguments = {"down": word_of(down), "up": word_of(up), "parallel": word_of(parallel)}
+    cable = {"bandwidth": word_of(bandwidth), "latency": word_of(latency)}
+    builder = Builder("tree", {**arguments, **cable, "cores": cores})
+    hosts = builder.nodes("host", shape.room)
+    ways = add_tree(builder, hosts, down=down, up=up, parallel=parallel, bandwidth=bandwidth, latency=latency)
+    return builder.network(("host", shape.room), ways, cores=cores)
+
+
+def add_tree(
+    builder: Builder,
+    endpoints: Ints,
+    *,
+    down: WholeNumbers,
+    up: WholeNumbers,
+    bandwidth: Numbers,
+    latency: Numbers,
+    parallel: WholeNumbers = 1,
+    kinds: Sequence[str] | None = None,
+    family: str = "tree",
+) -> "TreeWays":
+    """Joins the endpoints by such a tree, which may have room for more: switches above nobody are left out.
+
+    Raises
+    ------
+    InputError : as `tree`; more endpoints than it has room for
+    """
+    shape = TreeShape.of(family, down, up, parallel)
+    if len(endpoints) > shape.room:
+        raise InputError(f"{family}: down={word_of(down)} has room for {shape.room} endpoints, not {len(endpoints)}")
+    check_size(family, *shape.size(len(endpoints)))
+    rates = numbers(family, "bandwidth", bandwidth, length=shape.levels)
+    delays = numbers(family, "latency", latency, length=shape.levels)
+    for rate, delay in zip(rates, delays, strict=True):
+        check_cable(family, rate, delay)
+    below, climbing = endpoints, list[Ints]()
+    for level, kind in enumerate(kinds or _kinds(shape.levels)):
+        # Under an index of 3: cables[node below, parent, parallel]; see TreeWays for how nodes are numbered.
+        across, wide = -(-len(endpoints) // shape.under(level + 1)), shape.width(level + 1)
+        above = builder.nodes(kind, across * wide).reshape(across, shape.width(level), shape.up[level])
+        node = np.arange(len(below))
+        parents = above[node // shape.width(level) // shape.down[level], node % shape.width(level)]
+        cables = np.broadcast_to(parents[:, :, None], (*parents.shape, shape.parallel[level]))
+        links = builder.cables(below[:, None, None], cables, bandwidth=rates[level], latency=delays[level])
+        climbing.append(links.reshape(cables.shape))
+        below = above.ravel()
+    return TreeWays(shape, tuple(climbing))
+
+
+def _kinds(levels: int) -> list[str]:
+    if levels == 1:
+        return ["switch"]
+    middle = ["spine", *(f"spine_{chr(ord('b') + extra)}" for extra in range(levels - 3))]
+    return ["leaf", *middle[: max(0, levels - 2)], "core" if levels > 2 else "spine"]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShape:
+    """Children, parents and parallel cables, from the lowest level of switches upwards."""
+
+    down: tuple[int, ...]
+    up: tuple[int, ...]
+    parallel: tuple[int, ...]
+
+    @classmethod
+    def of(cls, family: str, down: WholeNumbers, up: WholeNumbers, parallel: WholeNumbers) -> "TreeShape":
+        children = whole_numbers(family, "down", down)
+        if len(children) > MOST_LEVELS:
+            raise InputError(
+                f"{family}: down={word_of(down)!s:.60} has {len(children)} levels; at most {MOST_LEVELS} are built"
+            )
+        levels = len(children)
+        parents = whole_numbers(family, "up", up, length=levels)
+        return cls(children, parents, whole_numbers(family, "parallel", parallel, length=levels))
+
+    @property
+    def levels(self) -> int:
+        return len(self.down)
+
+    @property
+    def room(self) -> int:
+        """Endpoints that the full tree holds."""
+        return prod(self.down)
+
+    def under(self, level: int) -> int:
+        """Endpoints under a switch of a level; level 0 are the endpoints themselves."""
+        return prod(self.down[:level])
+
+    def width(self, level: int) -> int:
+        """Switches of a level above the same endpoints."""
+        return prod(self.up[:level])
+
+    def size(self, endpoints: int) -> tuple[int, int]:
+        """Nodes and links of the tree above so many endpoints, which count as nodes."""
+        counts = [-(-endpoints // self.under(level)) * self.width(level) for level in range(self.levels + 1)]
+        cables = sum(n * w * p for n, w, p in zip(counts, self.up, self.parallel, strict=False))
+        return sum(counts), 2 * cables
+
+
+MOST_LEVELS = 12
+
+
+@dataclass(frozen=True)
+class TreeWays:
+    """Up to where source and target meet, then down.
+
+    Going up, every parent and parallel cable is free to choose; going down the
+    parent is the one gone up by, and only the parallel cable is free.  A node of
+    level l has number (block of endpoints under it) · width + (the parents that
+    lead to it, first choice most significant).
+
+    A way's number has one digit a level, the lowest level most significant:
+    parent, cable up, cable down.  D-mod-k takes at level l the port
+
+        target / (up[1] · … · up[l - 1])  mod  up[l] · parallel[l]
+
+    whose remainder by up[l] is the parent, and whose quotient is the cable of
+    the way up as of the way down.
+
+    Parameters
+    ----------
+    climbing : links from each node below a level to its parents there [nodes, parents, parallel], level by level
+
+    Source: Zahavi 2010 (see `tree`) for D-mod-k.
+    """
+
+    shape: TreeShape
+    climbing: tuple[Ints, ...]
+
+    def _met(self, sources: Ints, targets: Ints) -> Ints:
+        """Level at which the two sides meet; 0 from an endpoint to itself."""
+        apart = [
+            sources // self.shape.under(level) != targets // self.shape.under(level)
+            for level in range(self.shape.levels)
+        ]
+        met: Ints = np.sum(apart, axis=0, dtype=np.int64)
+        return met
+
+    def _digit(self, level: int) -> int:
+        """Choices at a level: parent, cable up, cable down."""
+        return self.shape.up[level] * self.shape.parallel[level] ** 2
+
+    def counts(self, sources: Ints, targets: Ints) -> Ints:
+        ways = [1, *(min(prod(map(self._digit, range(level + 1))), COUNTABLE) for level in range(self.shape.levels))]
+        return np.array(ways, dtype=np.int64)[self._met(sources, targets)]
+
+    def usual(self, sources: Ints, targets: Ints) -> Ints:
+        met, way = self._met(sources, targets), np.zeros(len(sources), dtype=np.int64)
+        for level in range(self.shape.levels):
+            parents, cables = self.shape.up[level], self.shape.parallel[level]
+            port = targets // self.shape.width(level) % (parents * cables)
+            digit = (port % parents * cables + port // parents) * cables + port // parents
+            way = np.where(level < met, way * self._digit(level) + digit, way)
+        return way
+
+    def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+        met, levels = self._met(sources, targets), self.shape.levels
+        digits = self._digits(met, chosen)
+        table = np.full((len(sources), 2 * levels), -1, dtype=np.int64)
+        choice = np.zeros(len(sources), dtype=np.int64)
+        for level in range(levels):
+            parents, cables = self.shape.up[level], self.shape.parallel[level]
+            parent, ascent, descent = (
+                digits[level] // cables**2,
+                digits[level] // cables % cables,
+                digits[level] % cables,
+            )
+            width, under, used = self.shape.width(level), self.shape.under(level), level < met
+            ascending = self.climbing[level][sources // under * width + choice, parent, ascent]
+            descending = reverse(self.climbing[level][targets // under * width + choice, parent, descent])
+            table[:, level] = np.where(used, ascending, -1)
+            table[:, 2 * levels - 1 - level] = np.where(used, descending, -1)
+            choice = np.where(used, choice * parents + parent, choice)
+        return table
+
+    def _digits(self, met: Ints, chosen: Ints) -> list[Ints]:
+        """The digits of ways, of the lowest level first; 0 above the level where both sides meet."""
+        digits, rest = list[Ints](), chosen
+        for level in reversed(range(self.shape.levels)):
+            used = level < met
+            digits.append(np.where(used, rest % self._digit(level), 0))
+            rest = np.where(used, rest // self._digit(level), rest)
+        return digits[::-1]
+
+    def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
+        """Level by level, all links up from all choices below, and the same down, in equal shares."""
+        met = self._met(sources, targets)
+        owners, links, shares = [], [], []
+        for level, climbing in enumerate(self.climbing):
+            pairs = np.flatnonzero(level < met)
+            width, under = self.shape.width(level), self.shape.under(level)
+            for end, way in ((sources, climbing), (targets, reverse(climbing))):
+                found = way[(end[pairs] // under * width)[:, None] + np.arange(width)]
+                alike = width * self.shape.up[level] * self.shape.parallel[level]
+                owners.append(np.repeat(pairs, alike))
+                links.append(found.ravel())
+                shares.append(np.full(found.size, 1.0 / alike))
+        return np.concatenate(owners), np.concatenate(links), np.concatenate(shares)

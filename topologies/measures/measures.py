@@ -1,0 +1,72 @@
+"""What can be said of a network as a whole: counts, diameter, bisection bandwidth, oversubscription.
+
+Every figure says whether it is exact or a bound, and how it was found
+(`diameter.py`, `bisection.py`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from topologies.measures.bisection import bisection, oversubscription
+from topologies.measures.diameter import diameter
+from topologies.measures.figure import Figure
+from topologies.network import Network
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """Of a network: nodes by kind, links by the kinds at their ends, and the figures of this module.
+
+    Parameters
+    ----------
+    diameter : [links]
+    bisection : [B/s]
+    oversubscription : what half of the places can inject / bisection
+    """
+
+    nodes: dict[str, int]
+    links: dict[str, int]
+    places: int
+    diameter: Figure
+    bisection: Figure
+    oversubscription: Figure
+
+
+def measures(net: Network) -> Measures:
+    """All measures of a network.
+
+    >>> from topologies.families.leaf_spine import leaf_spine
+    >>> found = measures(leaf_spine(4, 1, 8, bandwidth=1e9, latency=1e-6, uplink_bandwidth=4e9))
+    >>> found.diameter.value, found.bisection.value, found.oversubscription.value
+    (4, 8000000000.0, 2.0)
+
+    Raises
+    ------
+    InputError : places that are not joined
+    """
+    halves = bisection(net)
+    return Measures(
+        {kind: count for kind, (_, count) in net.kinds.items()},
+        links_by_kind(net),
+        net.place_count,
+        diameter(net),
+        halves,
+        oversubscription(net, halves),
+    )
+
+
+def links_by_kind(net: Network) -> dict[str, int]:
+    """How many links there are from one kind of node to another.
+
+    >>> from topologies.families.star import star
+    >>> links_by_kind(star(3, bandwidth=1e9, latency=0.0))
+    {'host>switch': 3, 'switch>host': 3}
+    """
+    kinds = list(net.kinds)
+    kind_of = np.repeat(np.arange(len(kinds)), [count for _, count in net.kinds.values()])
+    pairs = kind_of[net.sources] * len(kinds) + kind_of[net.targets]
+    counts = np.bincount(pairs, minlength=len(kinds) ** 2)
+    return {
+        f"{kinds[pair // len(kinds)]}>{kinds[pair % len(kinds)]}": int(counts[pair]) for pair in np.flatnonzero(counts)
+    }

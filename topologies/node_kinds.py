@@ -1,9 +1,0 @@
-"""The kinds of nodes that have names."""
-
-from topologies.gpu_node import NodeKind
-from topologies.nodes.amd import AMD
-from topologies.nodes.meshed import MESHED
-from topologies.nodes.power9 import POWER9
-from topologies.nodes.switched import SWITCHED
-
-NODE_KINDS: dict[str, NodeKind] = {kind.name: kind for kind in (*SWITCHED, *MESHED, *POWER9, *AMD)}

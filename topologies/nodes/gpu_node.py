@@ -1,0 +1,223 @@
+"""What is inside a node of GPUs: GPUs, switches or processors between them, NICs to the network.
+
+    gpu:0 ─┬─ nvswitch:0 ─┬─ gpu:1          cables inside the node
+           └─ nic:0       └─ nic:1
+                │               │           cables to the network
+
+The kinds that have names are in `nodes/`, each number with its source.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+
+from algorithms.errors import InputError
+from topologies.network import check_cable, check_counts
+from topologies.nodes.gpus import Gpu
+from topologies.quantity import Quantity
+
+MOST_GPUS = 576
+"""In a node: the largest NVLink domain that its vendor names.
+
+Source: NVIDIA, "GB200 NVL72", nvidia.com: fifth-generation NVLink joins up to 576 GPUs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """Two ends, numbered within the node, and what each direction carries [B/s], after how long [s]."""
+
+    one: str
+    other: str
+    bandwidth: float
+    latency: float
+
+    @property
+    def joins_gpus(self) -> bool:
+        """Whether it is between GPUs, or from one to the switch between them."""
+        return self.one.startswith("gpu:") and self.other.startswith(("gpu:", "nvswitch:"))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """A node of `gpus` GPUs and `nics` NICs.
+
+    GPU g leaves the node by NIC g * nics // gpus; without NICs each GPU has a
+    cable of its own to the network.
+
+    Parameters
+    ----------
+    between : kinds and counts of what else there is, such as (("nvswitch", 1),)
+    nvlink_bandwidth : from one GPU to all others of the node together, each way [B/s]; 0 where it is alone
+    nic_bandwidth, nic_latency : of the cable from a NIC to the network [B/s, s]
+    gpu : what the GPUs are, where the kind has a name
+    quantities : the numbers of the node, with their sources; those of its GPUs are in `gpu`
+    """
+
+    name: str
+    gpus: int
+    nics: int
+    cables: tuple[Cable, ...]
+    nic_bandwidth: float
+    nic_latency: float
+    nvlink_bandwidth: float = 0.0
+    between: tuple[tuple[str, int], ...] = ()
+    gpu: Gpu | None = None
+    quantities: tuple[Quantity, ...] = ()
+
+    def nic(self, gpu: int) -> int:
+        """The NIC by which a GPU leaves the node, both numbered within the node."""
+        return gpu * self.nics // self.gpus
+
+    def door(self, gpu: int) -> str:
+        """The part from which the cable to the network leaves: the GPU's NIC, or the GPU itself."""
+        return f"nic:{self.nic(gpu)}" if self.nics else f"gpu:{gpu}"
+
+    @property
+    def doors(self) -> int:
+        """Cables from the node to the network."""
+        return self.nics or self.gpus
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Kinds and counts of all that is in the node, GPUs first."""
+        return {"gpu": self.gpus, **dict(self.between), **({"nic": self.nics} if self.nics else {})}
+
+    @property
+    def injection_bandwidth(self) -> float:
+        """What the node sends into the network at most [B/s]."""
+        return self.doors * self.nic_bandwidth
+
+    def joined(self) -> "NodeKind":
+        """The same node with all its NICs as one, of their bandwidth together.
+
+        What reaches the one NIC inside the node then never limits, as if every
+        GPU's traffic were spread over all NICs.
+
+        >>> kind = nvswitch_node(
+        ...     4, 4, gpu_bandwidth=300e9, gpu_latency=1e-6, nic_bandwidth=25e9, nic_latency=1e-6).joined()
+        >>> kind.nics, kind.nic_bandwidth, kind.door(3)
+        (1, 100000000000.0, 'nic:0')
+        """
+        if self.nics < 2:
+            return self
+        total = self.nics * self.nic_bandwidth
+        ways = {cable.one: cable for cable in self.cables if cable.other.startswith("nic:")}
+        inside = [cable for cable in self.cables if not cable.other.startswith("nic:")]
+        one = [replace(cable, other="nic:0", bandwidth=max(total, cable.bandwidth)) for cable in ways.values()]
+        return replace(self, nics=1, nic_bandwidth=total, cables=(*inside, *one))
+
+    def with_rates(
+        self, nic_bandwidth: float | None, nic_latency: float | None, gpu_bandwidth: float | None
+    ) -> "NodeKind":
+        """The same node with other cables to the network, and between GPUs others by one factor.
+
+        `gpu_bandwidth` is the new `nvlink_bandwidth`; None leaves things as they are.
+        """
+        factor = gpu_bandwidth / self.nvlink_bandwidth if gpu_bandwidth and self.nvlink_bandwidth else 1.0
+        cables = tuple(
+            replace(cable, bandwidth=cable.bandwidth * factor) if cable.joins_gpus else cable for cable in self.cables
+        )
+        return replace(
+            self,
+            cables=cables,
+            nvlink_bandwidth=self.nvlink_bandwidth * factor,
+            nic_bandwidth=self.nic_bandwidth if nic_bandwidth is None else nic_bandwidth,
+            nic_latency=self.nic_latency if nic_latency is None else nic_latency,
+        )
+
+
+def named_node(
+    name: str,
+    gpu: Gpu,
+    *,
+    gpus: int,
+    nics: int,
+    cables: list[Cable],
+    quantities: Mapping[str, tuple[float | str, str]],
+    between: Mapping[str, int] | None = None,
+) -> NodeKind:
+    """A kind of node with a source for every number: `quantities` has (value, source) by name.
+
+    The one called `node` is the source of the counts.  The NICs' cables and what
+    a GPU sends to the others are read off the quantities and the cables.
+    """
+    listed = [Quantity(key, value, source) for key, (value, source) in quantities.items() if key != "node"]
+    counts = [
+        Quantity(f"{part}_per_node", number, quantities["node"][1]) for part, number in (("gpus", gpus), ("nics", nics))
+    ]
+    sends = sum(cable.bandwidth for cable in cables if cable.joins_gpus and "gpu:0" in (cable.one, cable.other))
+    return NodeKind(
+        name,
+        gpus,
+        nics,
+        tuple(cables),
+        Quantity("nic", *quantities["nic_bandwidth_bytes_per_second"]).number,
+        Quantity("nic", *quantities["nic_latency_seconds"]).number,
+        sends,
+        tuple((between or {}).items()),
+        gpu,
+        (*counts, *listed),
+    )
+
+
+@cache
+def nvswitch_node(
+    gpus: int, nics: int, *, gpu_bandwidth: float, gpu_latency: float, nic_bandwidth: float, nic_latency: float
+) -> NodeKind:
+    """GPUs on one NVSwitch, and NICs, each serving gpus / nics of them.
+
+    The cable between a GPU and its NIC never limits and costs no time; what
+    limits is the NIC's own cable to the network.  One NIC of n-fold bandwidth
+    joins a node's n NICs in one injection link.  With no NIC (0) each GPU has its
+    own cable to the network.
+
+    >>> kind = nvswitch_node(
+    ...     8, 4, gpu_bandwidth=450e9, gpu_latency=1e-6, nic_bandwidth=50e9, nic_latency=1e-6)
+    >>> [kind.nic(gpu) for gpu in range(8)]
+    [0, 0, 1, 1, 2, 2, 3, 3]
+
+    Raises
+    ------
+    InputError : fewer than one GPU or NIC, more NICs than GPUs, a cable that cannot be
+    """
+    check_counts("gpu-cluster", gpus_per_node=gpus)
+    if gpus > MOST_GPUS:
+        raise InputError(f"gpu-cluster: gpus_per_node={gpus} must be from 1 to {MOST_GPUS}")
+    if not 0 <= nics <= gpus:
+        raise InputError(f"gpu-cluster: nics_per_node={nics} must be from 0 to gpus_per_node={gpus}")
+    check_cable("gpu-cluster", gpu_bandwidth, gpu_latency, prefix="gpu_")
+    check_cable("gpu-cluster", nic_bandwidth, nic_latency, prefix="nic_")
+    attached = max(gpu_bandwidth, nic_bandwidth)
+    cables = [Cable(f"gpu:{g}", "nvswitch:0", gpu_bandwidth, gpu_latency) for g in range(gpus)]
+    cables += [Cable(f"gpu:{g}", f"nic:{g * nics // gpus}", attached, 0.0) for g in range(gpus) if nics]
+    between = (("nvswitch", 1),)
+    return NodeKind("nvswitch", gpus, nics, tuple(cables), nic_bandwidth, nic_latency, gpu_bandwidth, between)
+
+
+@cache
+def inside_paths(cables: tuple[Cable, ...], source: str) -> dict[str, tuple[str, ...]]:
+    """Parts of a node on the way from one to every other: fewest hops, then the widest, part by part.
+
+    Of parts that are alike, the first by name is taken.
+
+    No way goes through a NIC on to another part.
+
+    >>> pair = (Cable("gpu:0", "gpu:1", 75e9, 0), Cable("gpu:0", "cpu:0", 16e9, 0), Cable("gpu:1", "cpu:0", 16e9, 0))
+    >>> inside_paths((*pair, Cable("cpu:0", "nic:0", 12.5e9, 0)), "gpu:1")["nic:0"]
+    ('gpu:1', 'cpu:0', 'nic:0')
+    """
+    beside: dict[str, dict[str, float]] = {}
+    for cable in cables:
+        for one, other in ((cable.one, cable.other), (cable.other, cable.one)):
+            if one == source or not one.startswith("nic:"):
+                beside.setdefault(one, {})[other] = cable.bandwidth
+    found: dict[str, tuple[str, ...]] = {source: (source,)}
+    ring = found
+    while ring:
+        ways = [(*path, part) for last, path in ring.items() for part in beside.get(last, {}) if part not in found]
+        by_width = sorted(ways, key=lambda way: (-min(beside[one][other] for one, other in pairwise(way)), way))
+        ring = {way[-1]: way for way in reversed(by_width)}
+        found |= ring
+    return found

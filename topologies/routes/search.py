@@ -1,0 +1,209 @@
+"""Shortest ways by search, for networks without a structure of their own or with links that have failed.
+
+One breadth-first search per source, level by level in arrays; the last sources
+are kept.  Ways are counted as they are found, parallel links apart, so that
+way number w of a pair can be walked back without listing the others, and an
+equal split over all of them follows from the counts alone:
+
+    share of link u > v = ways source..u × ways v..target / ways source..target
+"""
+
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from algorithms.errors import InputError
+from topologies.network import Floats, Ints, Network
+from topologies.routes.ways import COUNTABLE
+
+SOURCES_KEPT = 256
+MOST_PIECES = 64
+"""Pieces of a network in which places are told apart without a search for each."""
+
+
+class SearchedWays:
+    """Shortest ways by hops between the places of a network, over the links that have not failed."""
+
+    def __init__(self, net: Network) -> None:
+        self._net = net
+        self._nodes = net.place_nodes()
+        links = np.flatnonzero(~net.failed)
+        self._out = _Incidence(net.sources[links], links, net.node_count)
+        self._in = _Incidence(net.targets[links], links, net.node_count)
+        self._search = lru_cache(SOURCES_KEPT)(self._from)
+
+    @cached_property
+    def _pieces(self) -> Ints:
+        """Piece of the network that each place is in, whose places all reach each other; of many pieces -1 [places]."""
+        pieces = np.full(len(self._nodes), -1, dtype=np.int64)
+        ahead, back = Hops(self._net), Hops(self._net, against=True)
+        for piece in range(MOST_PIECES):
+            if (pieces >= 0).all():
+                break
+            start = int(self._nodes[np.argmin(pieces)])
+            joined = (ahead.nearest(start) >= 0) & (back.nearest(start) >= 0)
+            pieces[joined[self._nodes]] = piece
+        return pieces
+
+    def check_joined(self, sources: Ints, targets: Ints) -> None:
+        """Refuses pairs without any way, without a search for each source.
+
+        Raises
+        ------
+        InputError : no way between the two
+        """
+        one, other = self._pieces[sources], self._pieces[targets]
+        apart = np.flatnonzero((one != other) | (one < 0))
+        self.counts(sources[apart], targets[apart])
+
+    def counts(self, sources: Ints, targets: Ints) -> Ints:
+        """How many shortest ways each pair has, at most `COUNTABLE`.
+
+        Raises
+        ------
+        InputError : no way between the two
+        """
+        found = np.empty(len(sources), dtype=np.int64)
+        for pair, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+            distance, ways = self._search(source)
+            node = self._nodes[target]
+            if distance[node] < 0:
+                raise InputError(self._cut(source, target))
+            found[pair] = min(ways[node], COUNTABLE)
+        return found
+
+    def usual(self, sources: Ints, targets: Ints) -> Ints:
+        """The residue of the target, so that targets spread over the ways."""
+        return targets % self.counts(sources, targets)
+
+    def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
+        """Links of the chosen way of each pair, in order, -1 where there are fewer [pairs, hops]."""
+        self.counts(sources, targets)
+        paths = [
+            self._walk(s, t, w) for s, t, w in zip(sources.tolist(), targets.tolist(), chosen.tolist(), strict=True)
+        ]
+        table = np.full((len(paths), max(map(len, paths), default=0)), -1, dtype=np.int64)
+        for row, path in enumerate(paths):
+            table[row, : len(path)] = path
+        return table
+
+    def spread(self, source: int, target: int) -> tuple[Ints, Floats, float]:
+        """Links of all shortest ways of a pair, the share of each under an equal split, and the largest latency [s]."""
+        self.counts(np.array([source]), np.array([target]))
+        distance, ways = self._search(source)
+        net, last = self._net, int(self._nodes[target])
+        onward, latency = {last: 1.0}, {last: 0.0}
+        links, shares = list[int](), list[float]()
+        level = [last]
+        while distance[level[0]] > 0:
+            before: dict[int, float] = {}
+            for node in level:
+                for link in self._in.of(node):
+                    previous = int(net.sources[link])
+                    if distance[previous] == distance[node] - 1:
+                        links.append(link)
+                        shares.append(float(ways[previous]) * onward[node] / float(ways[last]))
+                        before[previous] = before.get(previous, 0.0) + onward[node]
+                        later = latency[node] + float(net.latencies[link])
+                        latency[previous] = max(latency.get(previous, 0.0), later)
+            onward, level = before, list(before)
+        return np.array(links, dtype=np.int64), np.array(shares), latency[level[0]]
+
+    def _walk(self, source: int, target: int, way: int) -> list[int]:
+        """Links of way number `way`, walked back from the target."""
+        distance, ways = self._search(source)
+        node, path = int(self._nodes[target]), list[int]()
+        rest = float(way)
+        while distance[node] > 0:
+            for link in self._in.of(node):
+                previous = int(self._net.sources[link])
+                if distance[previous] != distance[node] - 1:
+                    continue
+                chosen = link, previous
+                if rest < ways[previous]:
+                    break
+                rest -= ways[previous]
+            path.append(chosen[0])
+            node = chosen[1]
+        return path[::-1]
+
+    def _from(self, source: int) -> tuple[Ints, Floats]:
+        """Hops and number of shortest ways from a place to every node; -1 and 0 where there is none."""
+        net = self._net
+        distance = np.full(net.node_count, -1, dtype=np.int64)
+        ways = np.zeros(net.node_count)
+        level = np.array([self._nodes[source]])
+        distance[level], ways[level], hops = 0, 1.0, 0
+        while len(level):
+            hops += 1
+            links = self._out.of_all(level)
+            ahead = net.targets[links]
+            distance[ahead[distance[ahead] < 0]] = hops
+            fresh = distance[ahead] == hops
+            np.add.at(ways, ahead[fresh], ways[net.sources[links[fresh]]])
+            level = np.unique(ahead[fresh])
+        return distance, ways
+
+    def _cut(self, source: int, target: int) -> str:
+        kind, name = self._net.places[0], self._net.name
+        reached = int(np.count_nonzero(self._search(source)[0][self._nodes] >= 0))
+        why = ""
+        if self._net.failed.any():
+            failed = self._net.link_names(np.flatnonzero(self._net.failed)[:4])
+            why = f" with {', '.join(failed)} failed: the network is cut in two"
+        return (
+            f"topology {name!r} has no way from {kind}:{source} to {kind}:{target}{why}; "
+            f"{kind}:{source} reaches {reached} of {self._net.place_count} places"
+        )
+
+
+class Hops:
+    """Hops between nodes over links that have not failed.
+
+    >>> from topologies.families.star import star
+    >>> Hops(star(2, bandwidth=1e9, latency=0.0)).nearest(0).tolist()
+    [0, 2, 1]
+
+    Parameters
+    ----------
+    against : the links, so hops from every node to the nearest of some
+    """
+
+    def __init__(self, net: Network, *, against: bool = False) -> None:
+        tails, self._heads = (net.targets, net.sources) if against else (net.sources, net.targets)
+        links = np.flatnonzero(~net.failed)
+        self._out = _Incidence(tails[links], links, net.node_count)
+        self._nodes = net.node_count
+
+    def nearest(self, starts: "Ints | int") -> Ints:
+        """Hops from the nearest of these nodes to every node, -1 where there is no way."""
+        distance = np.full(self._nodes, -1, dtype=np.int64)
+        level = np.atleast_1d(np.asarray(starts, dtype=np.int64))
+        distance[level], hops = 0, 0
+        while len(level):
+            hops += 1
+            ahead = self._heads[self._out.of_all(level)]
+            level = np.unique(ahead[distance[ahead] < 0])
+            distance[level] = hops
+        return distance
+
+
+class _Incidence:
+    """Links at each node, in order of their numbers."""
+
+    def __init__(self, ends: Ints, links: Ints, nodes: int) -> None:
+        order = np.argsort(ends, kind="stable")
+        self._links = links[order]
+        self._offsets = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=nodes))])
+
+    def of(self, node: int) -> list[int]:
+        found: list[int] = self._links[self._offsets[node] : self._offsets[node + 1]].tolist()
+        return found
+
+    def of_all(self, nodes: Ints) -> Ints:
+        """Links at all of these nodes."""
+        counts = self._offsets[nodes + 1] - self._offsets[nodes]
+        ends = np.cumsum(counts)
+        steps = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+        found: Ints = self._links[np.repeat(self._offsets[nodes], counts) + steps]
+        return found

@@ -1,0 +1,147 @@
+"""Spraying: an equal share of a flow on every shortest way.
+
+How the shares fall on links is known in closed form (`ways.Spreading`), or found
+by listing the ways, or by a search that counts them.  Ways with a link that has
+failed carry nothing; where all have one, a search finds the ways that are left.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from topologies.network import Floats, Ints, Network
+from topologies.routes.search import SearchedWays
+from topologies.routes.ways import Spreading, Ways
+
+MOST_WAYS = 4096
+"""Ways of a pair that are listed; where there are more, a search counts them."""
+FEW_WAYS = 64
+"""The same where all shortest ways are the family's, so that a search finds no others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Shares of links, flow by flow; those of one link in one flow add up.
+
+    Parameters
+    ----------
+    flows, links, shares : [entries]
+    latency : of each flow, the largest of its ways [s]
+    """
+
+    flows: Ints
+    links: Ints
+    shares: Floats
+    latency: Floats
+
+    @classmethod
+    def none(cls, flows: int) -> "Shares":
+        return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(flows))
+
+    def without(self, flows: Ints) -> "Shares":
+        """The shares of all flows but these."""
+        kept = ~np.isin(self.flows, flows)
+        latency = self.latency.copy()
+        latency[flows] = 0.0
+        return Shares(self.flows[kept], self.links[kept], self.shares[kept], latency)
+
+    def joined(self, flows: Ints, other: "Shares") -> "Shares":
+        """These shares and others, whose flows number i is flows[i] here."""
+        latency = self.latency.copy()
+        latency[flows] = np.maximum(latency[flows], other.latency)
+        return Shares(
+            np.concatenate([self.flows, flows[other.flows]]),
+            np.concatenate([self.links, other.links]),
+            np.concatenate([self.shares, other.shares]),
+            latency,
+        )
+
+    def summed(self, links: int) -> tuple[Ints, Ints, Floats]:
+        """Offsets of flows, and links and shares in order of flows, every link of a flow once."""
+        width = max(1, links)
+        found, where = np.unique(self.flows * width + self.links, return_inverse=True)
+        sums = np.bincount(where, self.shares, minlength=len(found)).astype(np.float64)
+        flow, link = np.divmod(found, width)
+        return np.concatenate([[0], np.cumsum(np.bincount(flow, minlength=len(self.latency)))]), link, sums
+
+
+class Spraying:
+    """Equal splits through one network."""
+
+    def __init__(self, net: Network, search: Callable[[], SearchedWays]) -> None:
+        self._net = net
+        self._search = search
+
+    def between(self, sources: Ints, targets: Ints) -> Shares:
+        """An equal split of each flow over all its ways.
+
+        Raises
+        ------
+        InputError : no way between the two
+        """
+        ways, flows = self._net.ways, np.arange(len(sources))
+        if ways is None:
+            return self._searched(sources, targets)
+        if isinstance(ways, Spreading):
+            done, most = self._known(ways, sources, targets), FEW_WAYS
+        else:
+            done, most = Shares.none(len(flows)), MOST_WAYS
+        rest = np.setdiff1d(flows, done.flows) if len(done.flows) else flows
+        if self._net.failed.any():
+            self._search().check_joined(sources[rest], targets[rest])
+        done = done.joined(rest, self._listed(ways, sources[rest], targets[rest], most))
+        carried = np.zeros(len(flows), dtype=bool)
+        carried[done.flows] = True
+        rest = np.flatnonzero(~carried & (sources != targets))
+        return done.joined(rest, self._searched(sources[rest], targets[rest]))
+
+    def _known(self, ways: Spreading, sources: Ints, targets: Ints) -> Shares:
+        """Splits in closed form, of the flows that meet no link that has failed."""
+        flows, links, shares = ways.spread(sources, targets)
+        first = ways.links(sources, targets, np.zeros(len(sources), dtype=np.int64))
+        whole = Shares(flows, links, shares, self._latency(first))
+        broken = np.unique(flows[self._net.failed[links]])
+        return whole.without(broken) if len(broken) else whole
+
+    def _listed(self, ways: Ways, sources: Ints, targets: Ints, most: int) -> Shares:
+        """Splits over listed ways without a failed link; of flows with more than `most` ways, or none left, nothing."""
+        counts = ways.counts(sources, targets)
+        counts = np.where(counts > most, 0, counts)
+        alive, found = np.zeros(len(sources), dtype=np.int64), list[Shares]()
+        for way in range(int(counts.max(initial=0))):
+            flows = np.flatnonzero(counts > way)
+            table = ways.links(sources[flows], targets[flows], np.full(len(flows), way))
+            whole = ~(self._net.failed[table] & (table >= 0)).any(axis=1) if self._net.link_count else flows >= 0
+            flows, table = flows[whole], table[whole]
+            alive[flows] += 1
+            used, latency = table >= 0, np.zeros(len(sources))
+            latency[flows] = self._latency(table)
+            owners = np.broadcast_to(flows[:, None], table.shape)[used]
+            found.append(Shares(owners, table[used], np.ones(len(owners)), latency))
+        if not found:
+            return Shares.none(len(sources))
+        owners = np.concatenate([one.flows for one in found])
+        links = np.concatenate([one.links for one in found])
+        return Shares(owners, links, 1.0 / alive[owners], reduce(np.maximum, (one.latency for one in found)))
+
+    def _searched(self, sources: Ints, targets: Ints) -> Shares:
+        """Splits by search, pair by pair."""
+        if not len(sources):
+            return Shares.none(0)
+        search = self._search()
+        found = [search.spread(s, t) for s, t in zip(sources.tolist(), targets.tolist(), strict=True)]
+        return Shares(
+            np.repeat(np.arange(len(found)), [len(links) for links, _, _ in found]),
+            np.concatenate([links for links, _, _ in found]),
+            np.concatenate([shares for _, shares, _ in found]),
+            np.array([latency for _, _, latency in found]),
+        )
+
+    def _latency(self, table: Ints) -> Floats:
+        """Sums over the links of each path [s]."""
+        if not self._net.link_count:
+            return np.zeros(len(table))
+        latency: Floats = np.where(table >= 0, self._net.latencies[table], 0.0).sum(axis=1)
+        return latency
