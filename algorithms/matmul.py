@@ -72,14 +72,19 @@ class Matmul:
         return ("C", "dA", "dB") if self.training else ("C",)
 
 
+MOST_DIGITS = 12
+
+
 def parse_sizes(text: str) -> tuple[int, int, int]:
     """`M,K,N` as three whole numbers.
 
     Raises
     ------
-    InputError : not three whole numbers from 1
+    InputError : not three whole numbers from 1 of at most `MOST_DIGITS` digits
     """
     words = [word.strip() for word in text.split(",")]
+    if any(len(word) > MOST_DIGITS for word in words):
+        raise InputError(f"matmul {text[:40]!r}…: sizes of at most {MOST_DIGITS} digits are accepted")
     if len(words) != 3 or not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
         raise InputError(f"matmul {text!r}: accepted is M,K,N, three whole numbers from 1, such as 4096,4096,4096")
     m, k, n = (int(word) for word in words)

@@ -235,7 +235,10 @@ def one_of(word: str, quantity: str, accepted: tuple[str, ...]) -> str:
     return word
 
 
-def whole_number(text: str, flag: str, *, least: int = 1) -> int:
+MOST_DIGITS = 15
+
+
+def whole_number(text: str, flag: str, *, least: int = 1, most: int | None = None) -> int:
     """The whole number in `text`.
 
     >>> whole_number("12", "--repeats")
@@ -243,10 +246,13 @@ def whole_number(text: str, flag: str, *, least: int = 1) -> int:
 
     Raises
     ------
-    InputError : none, or one below `least`
+    InputError : none, one below `least` or above `most`
     """
-    if not (text.isascii() and text.isdigit() and int(text) >= least):
-        raise InputError(f"{flag} {text!r}: a whole number from {least} is accepted")
+    if len(text) > MOST_DIGITS:
+        raise InputError(f"{flag} {text[:MOST_DIGITS]}… has {len(text)} digits: at most {MOST_DIGITS} are accepted")
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= (int(text) if most is None else most)):
+        range_words = f"from {least}" if most is None else f"from {least} to {most}"
+        raise InputError(f"{flag} {text!r}: a whole number {range_words} is accepted")
     return int(text)
 
 

@@ -22,7 +22,7 @@ from topologies.build import FAMILIES
 README = (ROOT / "README.md").read_text()
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MADE_BY_USERS = re.compile(r"\.(npy|json|csv)$|^(host|cluster)\.toml$|^\.venv|^out/")
-SLOW = {"bench", "calibrate", "main-job", "host-fidelity"}
+SLOW = {"bench", "calibrate", "main-job", "host-fidelity", "simulator-speed", "published-collectives"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,7 @@ def test_a_prediction_prints_what_the_readme_shows(capsys, example):
 def test_the_cheap_examples_run_one_after_the_other(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "host.toml").write_text(HOST)
+    (tmp_path / "traffic.csv").write_text("source,destination,bytes,start_s\n0,8,64000000,0\n1,40,1e6,0.001\n")
     for example in EXAMPLES:
         if example.is_cheap and example not in CONSOLES:
             own = "run" in example.words

@@ -19,7 +19,7 @@ from algorithms.tensors import DType
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds, parse_bytes
 from simulator.collectives.collective import Ways
 from simulator.collectives.programs import Shards
-from simulator.machine_network import network_of
+from simulator.machine_network import network_of, speeds_of
 from studies.experiment import one_of, same_file, whole_number
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.machines import is_file_name
@@ -37,6 +37,8 @@ from topologies.network import Network
 SCHEMA = "quadrille/collective/1"
 ITEM_BYTES: dict[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 ALL_CHANNELS = "all"
+MOST_CHANNELS = 64
+MOST_BYTES = 1 << 60
 MANY_TRANSFERS = 5e7
 """In rings that meet, from which on somebody should know why nothing is said for a while."""
 
@@ -183,6 +185,7 @@ def _machine(flags: CollectiveFlags) -> tuple[Machine, Network]:
     given = {name: getattr(flags, name) for name in ("machine", "settings", "routing", "fail", "degrade", "slow")}
     chosen = chosen_machine(MachineFlags(**given), gpus if flags.machine in MACHINES else None)
     net = network_of(chosen)
+    speeds_of(chosen, net)  # refuses a slow GPU that is not there
     if gpus is not None and gpus > net.place_count:
         raise InputError(f"--gpus {gpus}: {chosen.name} has {net.place_count}")
     return chosen, net
@@ -209,7 +212,9 @@ def parse_question(flags: CollectiveFlags, kind: CollectiveKind, places: int) ->
         stride=stride,
         concurrent=cast(Concurrent, one_of(flags.concurrent, "concurrent", get_args(Concurrent))),
         choices=parse_choices(flags.collectives),
-        channels=0 if flags.channels == ALL_CHANNELS else whole_number(flags.channels, "--channels"),
+        channels=0
+        if flags.channels == ALL_CHANNELS
+        else whole_number(flags.channels, "--channels", most=MOST_CHANNELS),
         shards=cast(Shards, one_of(flags.shards, "shards", get_args(Shards))) if flags.shards else None,
         item_bytes=ITEM_BYTES[flags.dtype] if flags.dtype else 1,
         root=whole_number(flags.root, "--root", least=0),
@@ -226,9 +231,12 @@ def _size(text: str, kind: CollectiveKind) -> int:
     if not text:
         raise InputError(f"--bytes is missing: {kind.replace('_', '-')} needs the size of the buffer, such as 64MiB")
     try:
-        return parse_bytes(text)
+        size = parse_bytes(text)
     except InputError as error:
         raise InputError(f"--bytes: {error}") from None
+    if size > MOST_BYTES:
+        raise InputError(f"--bytes {text}: at most {format_bytes(MOST_BYTES)} are accepted")
+    return size
 
 
 def _check_output(json: str, machine: str) -> None:
