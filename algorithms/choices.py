@@ -7,18 +7,16 @@ resolved to names before anything runs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast, get_args
+from typing import Literal, cast
 
 import numpy as np
 
 from algorithms.errors import InputError
 from algorithms.grid import AXES, Axis, Grid
 from algorithms.lowered import Name
-from algorithms.lowering import CHUNK_BYTES, MOST_CHUNKS, SETS, chunks, lower
-from algorithms.nccl.tables import ALGORITHMS, PROTOCOLS, Algorithm, Protocol
+from algorithms.lowering import SETS
+from algorithms.nccl.tables import ALGORITHMS, Algorithm, Protocol
 from algorithms.ops import CollectiveKind
-
-__all__ = ["CHUNK_BYTES", "MOST_CHUNKS", "SETS", "Choices", "chunks", "lower", "parse_choices", "placed"]
 
 Carriage = Literal["own", "library", "nccl"]
 
@@ -175,6 +173,3 @@ def _sharing(grid: Grid, axis: Axis, node: np.ndarray) -> int:
     together = (blocks == blocks[:, :, :1]).all()
     apart = (np.diff(np.sort(blocks[:, :, 0], axis=1), axis=1) != 0).all()
     return sharing if together and apart else 1
-
-
-assert set(get_args(Protocol)) == set(PROTOCOLS)

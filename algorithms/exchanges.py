@@ -71,7 +71,7 @@ def doubling(members: int) -> Lowered:
 
     def sections() -> Iterator[Section]:
         here = np.arange(members)
-        for s in range(log2(members)):
+        for s in range(doublings(members)):
             held = 1 << s
             count = min(held, members - held)
             below, above = (here - held) % members, (here + held) % members
@@ -90,7 +90,7 @@ def doubling(members: int) -> Lowered:
                 received=count,
             )
 
-    return Lowered("doubling", members, members, log2(members), step, sections)
+    return Lowered("doubling", members, members, doublings(members), step, sections)
 
 
 def exchange_all(members: int) -> Lowered:
@@ -101,7 +101,7 @@ def exchange_all(members: int) -> Lowered:
     """
     core = 1 << (members.bit_length() - 1)
     extra, whole = members - core, Run(0, 1)
-    inner = log2(core)
+    inner = doublings(core)
     outer = 1 if extra else 0
 
     def step(i: int, s: int) -> Step:
@@ -157,12 +157,12 @@ def dissemination(members: int) -> Lowered:
 
     def sections() -> Iterator[Section]:
         here = np.arange(members)
-        for s in range(log2(members)):
+        for s in range(doublings(members)):
             yield Section(steps=1, send_to=(here + (1 << s)) % members, receive_from=(here - (1 << s)) % members)
 
-    return Lowered("dissemination", members, 1, log2(members), step, sections)
+    return Lowered("dissemination", members, 1, doublings(members), step, sections)
 
 
-def log2(members: int) -> int:
-    """Least s with 2**s >= members."""
+def doublings(members: int) -> int:
+    """How often one member must double to be as many: least s with 2**s >= members."""
     return (members - 1).bit_length()

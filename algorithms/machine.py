@@ -79,6 +79,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     `ranks` are placed on each host before the next one is used, by default one
     for each core; `issue_seconds` pass between two ops of a rank;
     `alone_seconds` is a communication op in a group of one rank.
+    `threads_default` is read by nobody: it stays for the machine files that have it.
     """
 
     cores: Count

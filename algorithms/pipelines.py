@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from algorithms.exchanges import log2
+from algorithms.exchanges import doublings
 from algorithms.lowered import Lowered
 from algorithms.runs import NOBODY, Integers, Section
 from algorithms.steps import IDLE, Run, Step
@@ -29,7 +29,7 @@ def binomial(members: int, root: int) -> Lowered:
     def sections() -> Iterator[Section]:
         here = np.arange(members)
         behind = (here - root) % members
-        for s in range(log2(members)):
+        for s in range(doublings(members)):
             served = 1 << s
             serves = (behind < served) & (behind + served < members)
             is_served = (behind >= served) & (behind < 2 * served)
@@ -39,7 +39,7 @@ def binomial(members: int, root: int) -> Lowered:
                 receive_from=np.where(is_served, (here - served) % members, NOBODY),
             )
 
-    return Lowered("binomial", members, 1, log2(members), step, sections)
+    return Lowered("binomial", members, 1, doublings(members), step, sections)
 
 
 def pipelined(members: int, root: int, pieces: int) -> Lowered:

@@ -8,10 +8,10 @@ from math import sqrt
 from algorithms.machine import Machine
 from algorithms.record import LinkLoad, PathPart
 from algorithms.timeline import Span, Timeline
+from simulator.lanes import Instance
 from simulator.members import Spent
 
 Parts = dict[str, float]
-Instance = tuple[int, str, int]
 
 
 @dataclass(frozen=True, slots=True)

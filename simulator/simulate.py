@@ -28,6 +28,7 @@ EXPANDED = 64
 LINKS_NAMED = 20
 """Links named in a prediction, those used most."""
 LOOKED_AT = 4
+"""Ranks, of those that are simulated, whose steps are counted to say how long it will take."""
 STEP_WALL_SECONDS = 3e-4
 """What a step costs to simulate, about: between 1 and 5 of these on two cores of 2026, the more that runs at once."""
 

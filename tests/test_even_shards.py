@@ -3,14 +3,14 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from algorithms.catalogue import matmul_schedule
 from algorithms.choices import parse_choices
 from algorithms.grid import Grid, parse_grid
 from algorithms.matmul import Matmul
-from simulator.folding.even_shards import even_bound, evenly
+from simulator.folding.even_shards import CONTENTION, even_bound, evenly
 from simulator.simulate import simulate
 from tests.toy_machines import leaf_spine, star
 
@@ -28,7 +28,10 @@ def scheduled(algorithm, grid, sizes, passes="training"):
     return matmul_schedule(Matmul(*sizes, "float64", passes, panel=97), algorithm, parse_grid(grid))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
+@example(  # sharing is fooled: a little more than without contention
+    case=GRIDS[0], sizes=(30, 19, 274), collectives="own:doubling", leaves=True, memory=1e10
+)
 @given(
     case=st.sampled_from(GRIDS),
     sizes=st.tuples(*[st.integers(1, 60) | st.integers(100, 5000)] * 3),
@@ -41,7 +44,8 @@ def test_the_exact_makespan_lies_within_the_bound(case, sizes, collectives, leav
     ranks = schedule.grid.size
     machine = leaf_spine(-(-ranks // 4), 4, spines=2, memory=memory) if leaves else star(ranks, memory=memory)
     exact, even = (simulate(one, machine, choices=choices).timeline.makespan for one in (schedule, evenly(schedule)))
-    assert abs(exact - even) <= (even_bound(schedule, choices) + 1e-9) * even
+    without_contention = even_bound(schedule, choices) / CONTENTION
+    assert abs(exact - even) <= (without_contention * (CONTENTION if leaves else 1) + 1e-9) * even
 
 
 @pytest.mark.parametrize(("algorithm", "grid"), GRIDS)
@@ -55,7 +59,8 @@ def test_sizes_that_divide_are_off_by_nothing(algorithm, grid):
 
 def test_the_bound_is_about_one_row_of_the_shortest_block():
     schedule = scheduled("1d-column", "x=8", (1, 1, 8001), passes="forward")
-    assert even_bound(schedule, parse_choices("own")) == pytest.approx(1 - 1000 / (8001 / 8) + 7 / 8001, rel=0.2)
+    bound = even_bound(schedule, parse_choices("own")) / CONTENTION
+    assert bound == pytest.approx(1 - 1000 / (8001 / 8) + 7 / 8001, rel=0.2)
 
 
 def test_even_shards_give_back_the_symmetry_that_a_remainder_takes():

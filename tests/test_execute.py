@@ -17,7 +17,7 @@ from runtime.in_process import InProcess
 from runtime.operands import Operands, split_block
 from runtime.verify import output_of_block, verify
 
-MODES = ["own:ring", "own:doubling", "own:halving_doubling", "own:double_binary_tree", "own:hierarchical", "library"]
+MODES = ["own:ring", "own:doubling", "own:halving_doubling", "library"]
 
 
 def factorisations(ranks, axes):

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from algorithms.errors import Deadlock
 from algorithms.lowering import SETS, lower
 from algorithms.parts import boundaries
-from simulator.collectives.programs import NOBODY, Job, of_classes, programs_of
+from algorithms.runs import NOBODY
+from simulator.collectives.programs import Job, of_classes, programs_of
 from simulator.collectives.shapes import shapes
 from simulator.collectives.sizes import sent_bytes, step_bytes
 from simulator.collectives.steps import walk_programs

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from algorithms import costs
 from algorithms.catalogue import matmul_schedule
-from algorithms.choices import Choices, chunks, parse_choices
+from algorithms.choices import Choices, parse_choices
 from algorithms.costs_4d import layer_cost
 from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock, InputError
 from algorithms.grid import AXES, Grid
+from algorithms.lowering import chunks
 from algorithms.machine import Fit, Host, Machine, ReferenceKernels
 from algorithms.matmul import Matmul
 from algorithms.ops import Receive, Send, lane

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.catalogue import matmul_schedule
-from algorithms.choices import SETS, Choices
+from algorithms.choices import Choices
 from algorithms.errors import InputError
 from algorithms.grid import Grid
+from algorithms.lowering import SETS
 from algorithms.matmul import Matmul
 from algorithms.ops import AllGather, AllReduce, AllToAll, Communication, Receive, Send
 from algorithms.parts import Part

@@ -169,13 +169,13 @@ def latency(
                 + base * (_plateau(kind, group, protocol, size_bytes) - 1)
             )
         case "tree":
-            return base + 2 * ((group.ranks // group.nodes - 1) * inside + log2(group.nodes) * between)
+            return base + 2 * ((group.ranks // group.nodes - 1) * inside + halvings(group.nodes) * between)
         case "nvls":
             return inside
         case "nvls_tree":
-            return base + inside + 2 * log2(group.nodes) * between
+            return base + inside + 2 * halvings(group.nodes) * between
         case "pat":
-            return base + log2(group.nodes) * between * PAT_LOG_SHARE + group.ranks * PAT_PER_RANK * US
+            return base + halvings(group.nodes) * between * PAT_LOG_SHARE + group.ranks * PAT_PER_RANK * US
 
 
 def step_latencies(group: Communicator, algorithm: Algorithm, protocol: Protocol) -> tuple[float, float, float]:
@@ -214,10 +214,10 @@ def _plateau(kind: CollectiveKind, group: Communicator, protocol: Protocol, size
 
 
 def _tree_correction(size_bytes: float, protocol: Protocol) -> float:
-    size = log2(int(size_bytes) >> 6) if size_bytes >= PLATEAU_BYTES else -1
+    size = halvings(int(size_bytes) >> 6) if size_bytes >= PLATEAU_BYTES else -1
     return TREE_CORRECTION[protocol][size] if 0 <= size < CORRECTED_SIZES else 1.0
 
 
-def log2(number: int) -> int:
-    """Greatest s with 2**s <= number."""
+def halvings(number: int) -> int:
+    """How often a number may be halved before it is below 2: greatest s with 2**s <= number."""
     return max(number, 1).bit_length() - 1

@@ -12,7 +12,7 @@ from math import ceil, inf
 
 from algorithms.nccl.choice import Choice
 from algorithms.nccl.communicator import Communicator
-from algorithms.nccl.costs import latency, log2, low_latency_most, ring_steps, step_latencies
+from algorithms.nccl.costs import halvings, latency, low_latency_most, ring_steps, step_latencies
 from algorithms.nccl.tables import (
     BUFFER_BYTES,
     DATA_IN_BUFFER,
@@ -102,11 +102,11 @@ def _steps(kind: CollectiveKind, group: Communicator, algorithm: Algorithm) -> i
         case "ring":
             return max(1, ring_steps(kind, group.ranks))
         case "tree":
-            return max(1, 2 * (group.ranks // group.nodes - 1 + log2(group.nodes)))
+            return max(1, 2 * (group.ranks // group.nodes - 1 + halvings(group.nodes)))
         case "nvls":
             return 1
         case "nvls_tree":
-            return 1 + 2 * log2(group.nodes)
+            return 1 + 2 * halvings(group.nodes)
         case "pat":
             return max(1, (group.ranks - 1).bit_length())
 
@@ -146,7 +146,7 @@ def _chunk_bytes(size_bytes: float, group: Communicator, choice: Choice) -> floa
     """A slot of the buffer; trees by LL128 halve it until there are enough chunks to fill the pipeline."""
     slot = BUFFER_BYTES[choice.protocol] / STEPS
     if (choice.algorithm, choice.protocol) == ("tree", "LL128"):
-        depth = 1 + log2(group.nodes) + 0.1 * group.ranks_per_node
+        depth = 1 + halvings(group.nodes) + 0.1 * group.ranks_per_node
         for wanted, least in ((64, 1 << 17), (16, 1 << 15)):
             while size_bytes // (choice.channels * slot) < depth * wanted / group.ranks_per_node and slot > least:
                 slot /= 2

@@ -1,4 +1,4 @@
-"""NCCL's tuning constants, as its sources print them, in SI units.
+"""NCCL's tuning constants, as its sources print them and in their units: `US` and `GB` make SI units of them.
 
 Source: NVIDIA, NCCL 2.28 and later, src/graph/tuning.cc (from 2.30 on
 src/tuning/cost_model.cc): `ncclTunerConstantsDefaults`, `nvlsEfficiency`,
@@ -131,7 +131,9 @@ MOST_THREADS: Final[dict[Protocol, int]] = {"LL": 512, "LL128": 640, "Simple": 5
 BYTES_PER_THREAD: Final[dict[Protocol, int]] = {"LL": 8, "LL128": 8, "Simple": 64}
 """Channels are left out until each of their threads has as many bytes to do; a ring's LL counts them per rank."""
 MOST_CHANNELS = 64
+"""MAXCHANNELS of device.h; the search may find half as many, for they are doubled."""
 STEPS = 8
+"""Chunks that a channel keeps on the way (NCCL_STEPS)."""
 BUFFER_BYTES: Final[dict[Protocol, int]] = {
     "LL": 8 * 512 * STEPS * 16,
     "LL128": 120 * 640 * STEPS * 8,

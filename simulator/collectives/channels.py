@@ -30,12 +30,13 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithms.nccl.tables import MOST_CHANNELS
 from topologies.routes.routing import Routes
 
 Ints = NDArray[np.int64]
 
-MOST_CHANNELS = 32
-"""As many as NCCL lays at most (MAXCHANNELS in its src/include/device.h)."""
+MOST_LAID = MOST_CHANNELS // 2
+"""As many as NCCL's search may find: what runs is twice as many."""
 MOST_SEARCHED = 16
 """Members of a node up to which paths are searched; more are passed in order, turned from channel to channel."""
 PATIENCE = 8
@@ -178,7 +179,7 @@ def ways_through(node: Inside, wanted: int | None) -> tuple[tuple[int, ...], ...
     search = _Search(node)
     found: list[tuple[int, ...]] = []
     rates: list[float] = []
-    while len(found) < (wanted or MOST_CHANNELS):
+    while len(found) < (wanted or MOST_LAID):
         found.append(tuple(search.next(len(found))))
         rates.append(len(found) * search.taken(found[-1]))
         if wanted is None and len(rates) > PATIENCE and max(rates[-PATIENCE:]) <= max(rates[:-PATIENCE]):

@@ -6,6 +6,7 @@ An event is the end of a transfer's latency, or of its bytes.
 from math import inf
 from typing import Any
 
+from algorithms.runs import NOBODY
 from simulator.collectives.recurrence import look_back, rebase
 from simulator.collectives.walk import (
     ALIVE,
@@ -32,8 +33,6 @@ from simulator.collectives.walk import (
     take,
 )
 from simulator.sharing.rates import begin, end, settle
-
-NOBODY = -1
 
 # What `walk` gives back
 DONE, MORE, STUCK, PAUSE = range(4)

@@ -29,7 +29,7 @@ from algorithms.nccl import Communicator, NcclPlan, choose, plan
 from algorithms.nccl.costs import bandwidth
 from algorithms.nccl.tables import BYTES_PER_THREAD, MOST_THREADS, STEPS, Algorithm, Protocol
 from algorithms.ops import CollectiveKind
-from simulator.collectives.channels import MOST_CHANNELS, Nodes, by_node, ring_orders, tree_edges
+from simulator.collectives.channels import Nodes, by_node, ring_orders, tree_edges
 from simulator.collectives.collective import CollectiveResult, Ways, simulate_collective
 from simulator.collectives.nccl_group import counted, generation_of, group_seen, inside_links, is_amd
 from simulator.collectives.programs import Floats, Ints, Job
@@ -167,7 +167,7 @@ class _On:
     def orders(self) -> list[Ints]:
         """Different ways through the nodes; a plan with more channels takes each several times."""
         found = ring_orders(self.routes, self.places[self.groups])
-        return found[: max(1, min(self.plan.channels, MOST_CHANNELS))]
+        return found[: max(1, self.plan.channels)]
 
 
 def _rings(on: _On) -> tuple[CollectiveResult, int]:

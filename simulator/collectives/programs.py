@@ -18,14 +18,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.runs import Runs
+from algorithms.runs import NOBODY, Runs
 from simulator.collectives.sizes import Pieces, select, together, total_bytes
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Shards = Literal["even", "exact"]
-
-NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

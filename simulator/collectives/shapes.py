@@ -5,7 +5,8 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.collectives.programs import NOBODY, Ints, Programs
+from algorithms.runs import NOBODY
+from simulator.collectives.programs import Ints, Programs
 from simulator.collectives.sizes import Pieces
 from simulator.folding.equitable import firsts
 

@@ -1,7 +1,7 @@
 """Members walk their programs through contention, exactly, from event to event.
 
 A member posts the send and the receive of its step; when a flow has both ends,
-its latency begins, then it shares bandwidth (weighted max-min, `sharing.py`)
+its latency begins, then it shares bandwidth (weighted max-min, `sharing/rates.py`)
 until its bytes are through; when both its transfers have ended, the member goes on
 to its next step.  Ends within 1e-12 of the shortest transfer are one batch, after
 which rates are settled once.
@@ -26,13 +26,13 @@ from simulator.collectives.programs import Floats, Ints, Programs
 from simulator.collectives.sizes import Pieces
 from simulator.collectives.walk import IDLE, SENDER_WAITS, Array, Walk
 from simulator.folding.equitable import Flows
-from simulator.sharing import rates as sharing
+from simulator.sharing import rates
 from simulator.sharing.compiled import Kernel, compiled
 from simulator.sharing.rates import State, as_lists, new_state
 
 Columns = TypeVar("Columns", Walk, State)
 PROGRAM_COLUMNS = ("offsets", "count", "cycle", "send", "receive", "sent_bytes", "empty", "sender", "receiver")
-KERNELS = (*sharing.KERNELS, *walk.KERNELS, *recurrence.KERNELS, *events.KERNELS)
+KERNELS = (*rates.KERNELS, *walk.KERNELS, *recurrence.KERNELS, *events.KERNELS)
 
 PLAIN_EVENTS = 10_000
 """Events, or flows, from which on importing Numba pays."""
@@ -142,7 +142,7 @@ def _walk(
     numbers[walk.WATCHED] = int(np.argmax(steps)) if members else -1
     numbers[walk.WATCHED_RUN] = -1
     reals = np.zeros(walk.REALS)
-    reals[walk.TIE] = sharing.TIE * transfers[transfers > 0].min(initial=np.inf) if len(transfers) else 0.0
+    reals[walk.TIE] = rates.TIE * transfers[transfers > 0].min(initial=np.inf) if len(transfers) else 0.0
     reals[walk.SPAN] = REBASE_AFTER * transfers.max(initial=0.0)
     if not np.isfinite(reals[walk.TIE]):
         reals[walk.TIE] = 0.0

@@ -1,4 +1,4 @@
-"""The ranks, flows and links of a whole schedule that behave alike: what `folding.py` is given, and what comes out."""
+"""The ranks, flows and links of a whole schedule that behave alike: what `fold.py` is given, and what comes out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ sends on it and its receiver receives from it.  A pattern is all that
 collectives of one kind, algorithm, root and number of pieces do on a lane, so a
 schedule of a hundred layers has no more patterns than one of a single layer.
 
-Both are what exact folding starts from (`folding.py`): colours may be finer than
+Both are what exact folding starts from (`fold.py`): colours may be finer than
 needed, never coarser.  An op depends on a few axes only, and is looked at once
 for each combination of coordinates along these.
 """

@@ -14,20 +14,21 @@ hot and everything is filled again, which is rare.
 
 from simulator.sharing import bundles
 from simulator.sharing.bundles import BUNDLED, HEAT, LEFT, NARROW, ROUND, STEP, USED, Bundles
-from simulator.sharing.filling import TIE, sift
+from simulator.sharing.filling import sift
 from simulator.sharing.flow_state import ACTIVE, FILLED, FILLS, Array, State
-from simulator.sharing.rates import SAME, forget_loosened, settled_locally, take_begun, take_over
+from simulator.sharing.max_min import TIE
+from simulator.sharing.rates import forget_loosened, settled_locally, take_begun, take_over
 
 
 def settle_bundled(s: State, b: Bundles, changed: Array) -> int:
-    """What `sharing.settle` gives."""
+    """What `rates.settle` gives."""
     began = take_begun(s)
     count = settled_locally(s, began)
     forget_loosened(s)
     if count >= 0:
         return take_over(s, count, changed)
     _fill_bundles(s, b)
-    return _take_over_all(s, changed)
+    return take_over(s, _choose_all(s), changed)
 
 
 def _fill_bundles(s: State, b: Bundles) -> None:
@@ -222,24 +223,17 @@ def _hold_flows(s: State, b: Bundles, link: int, level: float) -> None:
             b.counts[BUNDLED] -= 1
 
 
-def _take_over_all(s: State, changed: Array) -> int:
-    """How many flows have a new rate, now in `changed`."""
-    different = 0
-    for i in range(s.counts[ACTIVE]):
-        f = s.active[i]
-        s.holder[f] = s.fresh_holder[f]
-        if abs(s.current[f] - s.rate[f]) > SAME * s.rate[f]:
-            s.rate[f] = s.current[f]
-            changed[different] = f
-            different += 1
-        else:
-            s.current[f] = s.rate[f]
-    return different
+def _choose_all(s: State) -> int:
+    """How many flows are active, now in `chosen`."""
+    count: int = s.counts[ACTIVE]
+    for i in range(count):
+        s.chosen[i] = s.active[i]
+    return count
 
 
 KERNELS = (
     *bundles.KERNELS,
-    _take_over_all,
+    _choose_all,
     _is_trunk,
     _heat,
     _spread,

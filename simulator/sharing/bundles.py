@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.sharing import rates as sharing
+from simulator.sharing import rates
 from simulator.sharing.flow_state import Array, Floats, Integers, State
 
 LEAST_FLOWS = 2000
@@ -213,4 +213,4 @@ def leave(s: State, b: Bundles, flow: int) -> None:
             b.place[j] = -1
 
 
-KERNELS = (*sharing.KERNELS, helps, enter, leave)
+KERNELS = (*rates.KERNELS, helps, enter, leave)

@@ -12,8 +12,8 @@ Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2.
 """
 
 from simulator.sharing.flow_state import DONE, FILLED, FILLS, ROUND, TOUCHED, Array, State
+from simulator.sharing.max_min import TIE
 
-TIE = 1e-12
 MARGIN = 1e-8
 """Of a key from running sums."""
 TRUSTED = 1e-2

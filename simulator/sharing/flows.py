@@ -1,7 +1,7 @@
 """Many independent flows on links of finite capacity, exactly, from change to change.
 
 A flow waits for its latency, then takes bandwidth until its bytes are through.
-Rates are weighted max-min (`sharing.py`) and change only when a flow begins or
+Rates are weighted max-min (`rates.py`) and change only when a flow begins or
 ends, so the simulation goes from one change to the next:
 
     next change = the earliest of: a latency that is over, an end at the present rates
@@ -25,8 +25,8 @@ from simulator.sharing import bundled_filling, bundles
 from simulator.sharing.bundled_filling import settle_bundled
 from simulator.sharing.bundles import Bundles, enter, helps, leave, new_bundles
 from simulator.sharing.compiled import compiled
-from simulator.sharing.filling import TIE
 from simulator.sharing.flow_state import ACTIVE, FILLED, FILLS, Array, Floats, Integers, State, as_lists, new_state
+from simulator.sharing.max_min import TIE
 from simulator.sharing.rates import begin, end, settle
 
 COMPILED_FROM = 1000

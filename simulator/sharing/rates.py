@@ -34,7 +34,7 @@ Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2.
 from math import inf
 
 from simulator.sharing import filling
-from simulator.sharing.filling import FIXED, HELD, MARGIN, NEW, RISING, TIE, fill
+from simulator.sharing.filling import FIXED, HELD, MARGIN, NEW, RISING, fill
 from simulator.sharing.flow_state import (
     ACTIVE,
     BEGUN,
@@ -52,6 +52,7 @@ from simulator.sharing.flow_state import (
     as_lists,
     new_state,
 )
+from simulator.sharing.max_min import TIE
 
 __all__ = [
     "ACTIVE",

@@ -13,6 +13,7 @@ from algorithms import files
 from algorithms.choices import parse_choices
 from algorithms.errors import InputError
 from algorithms.machine import Machine
+from algorithms.nccl.tables import MOST_CHANNELS
 from algorithms.ops import CollectiveKind
 from algorithms.provenance import Provenance, provenance
 from algorithms.tensors import DType
@@ -37,7 +38,6 @@ from topologies.network import Network
 SCHEMA = "quadrille/collective/1"
 ITEM_BYTES: dict[str, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 ALL_CHANNELS = "all"
-MOST_CHANNELS = 64
 MOST_BYTES = 1 << 60
 MANY_TRANSFERS = 5e7
 """In rings that meet, from which on somebody should know why nothing is said for a while."""
