@@ -153,8 +153,8 @@ BAD = [
     ({"bytes": ""}, "--bytes is missing"),
     ({"kind": "barrier"}, "a barrier moves no bytes"),
     ({"gpus": "0"}, "--gpus '0': a whole number from 1"),
-    ({"gpus": "64", "group": "12"}, "must divide the number of GPUs"),
-    ({"gpus": "64", "group": "64", "stride": "2"}, "do not fall into such groups"),
+    ({"gpus": "64", "group": "12", "concurrent": "all"}, "must divide the number of GPUs"),
+    ({"gpus": "64", "group": "64", "stride": "2", "concurrent": "all"}, "do not fall into such groups"),
     ({"gpus": "64", "stride": "100"}, "--stride 100: there are 64"),
     ({"gpus": "64", "concurrent": "some"}, "concurrent 'some'"),
     ({"gpus": "64", "collectives": "mpi"}, "collectives 'mpi'"),
@@ -185,7 +185,22 @@ def test_bad_input_is_one_clear_line(given, said):
 
 def test_bad_input_ends_with_status_2(capsys):
     assert (
-        main(["collective", "all-reduce", "--bytes", "1GiB", "--gpus", "3", "--group", "2", "--machine", "perlmutter"])
+        main(
+            [
+                "collective",
+                "all-reduce",
+                "--bytes",
+                "1GiB",
+                "--gpus",
+                "3",
+                "--group",
+                "2",
+                "--concurrent",
+                "all",
+                "--machine",
+                "perlmutter",
+            ]
+        )
         == 2
     )
     assert capsys.readouterr().err.count("\n") == 1
@@ -194,3 +209,16 @@ def test_bad_input_ends_with_status_2(capsys):
 def test_a_cut_network_is_reported_as_such():
     with pytest.raises(InputError, match=r"gpu:0"):
         predicted(gpus="64", fail=["gpu:0-leaf:0", "gpu:0-nvswitch:0"])
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9])
+def test_an_all_to_all_of_fewer_bytes_than_ranks_ends(size):
+    question = Question(kind="all_to_all", bytes=size, gpus=8, group=8, shards="exact")
+    assert predict_collective(question, find_machine("bench-2to1", gpus=8)).seconds > 0
+
+
+def test_one_group_needs_only_its_own_gpus():
+    question = Question(kind="all_gather", bytes=6, gpus=64, group=6)
+    assert question.groups().tolist() == [[0, 1, 2, 3, 4, 5]]
+    with pytest.raises(InputError, match="needs 66 GPUs, and there are 64"):
+        Question(kind="all_gather", bytes=6, gpus=64, group=6, stride=13)

@@ -215,3 +215,27 @@ def test_what_cannot_be_read_whole_is_refused(path, message, monkeypatch):
 def test_a_byte_order_mark_is_passed_over(tmp_path):
     (tmp_path / "net.json").write_bytes(b"\xef\xbb\xbf" + dumps(STAR).encode())
     assert load_topology(tmp_path / "net.json").link_count == STAR.link_count
+
+
+@pytest.mark.parametrize(
+    "text", ["fat-tree:ports=4,bandwidth=1e9,latency=1e-6", "torus:dims=4x4,bandwidth=1e9,latency=1e-6"]
+)
+def test_a_written_family_comes_back_with_its_own_ways(tmp_path, text):
+    family, arguments = parse_topology(text)
+    net = build(family, arguments)
+    path = tmp_path / "net.json"
+    path.write_text(dumps(net))
+    back = load_topology(path)
+    sources, targets = np.divmod(np.arange(net.place_count**2), net.place_count)
+    there, here = (Routes(one).between(sources, targets) for one in (net, back))
+    assert back.ways is not None
+    assert there.links.tolist() == here.links.tolist()
+
+
+def test_a_changed_network_is_not_taken_for_its_family(tmp_path):
+    net = build(*parse_topology("fat-tree:ports=4,bandwidth=1e9,latency=1e-6"))
+    data = json.loads(dumps(net))
+    data["edges"] = data["edges"][:-2]
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps(data))
+    assert load_topology(path).ways is None

@@ -77,7 +77,12 @@ class Question:
         for name, value in (("gpus", self.gpus), ("group", self.group), ("stride", self.stride)):
             if value < 1:
                 raise InputError(f"--{name} {value}: a whole number from 1 is needed")
-        if self.group * self.stride > self.gpus or self.gpus % (self.group * self.stride):
+        if self.concurrent == "one" and (self.group - 1) * self.stride >= self.gpus:
+            raise InputError(
+                f"--group {self.group} with --stride {self.stride}: needs {(self.group - 1) * self.stride + 1} GPUs, "
+                f"and there are {self.gpus}"
+            )
+        if self.concurrent == "all" and self.gpus % (self.group * self.stride):
             raise InputError(
                 f"--group {self.group} with --stride {self.stride}: {self.gpus} GPUs do not fall into such groups; "
                 f"group times stride, {self.group * self.stride}, must divide the number of GPUs"
@@ -105,8 +110,9 @@ class Question:
         >>> Question(kind="all_gather", bytes=8, gpus=8, group=2, stride=2, concurrent="all").groups().tolist()
         [[0, 2], [1, 3], [4, 6], [5, 7]]
         """
-        ranks = np.arange(self.gpus).reshape(-1, self.group, self.stride).swapaxes(1, 2).reshape(-1, self.group)
-        return ranks if self.concurrent == "all" else ranks[:1]
+        if self.concurrent == "one":
+            return self.stride * np.arange(self.group)[None, :]
+        return np.arange(self.gpus).reshape(-1, self.group, self.stride).swapaxes(1, 2).reshape(-1, self.group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +312,7 @@ def _own_jobs(question: Question, groups: Ints, places: Ints, routes: Routes) ->
             size / len(rows),
             item_bytes=question.item_bytes,
             empty_messages=kind == "barrier",
+            crosswise=kind == "all_to_all",
         )
         for row in rows
     ]

@@ -18,7 +18,7 @@ from studies.network.topology_figure import check_drawable, draw_network
 from topologies.build import FAMILIES, build, parse_topology
 from topologies.files import node_link
 from topologies.files.simgrid_zones import ListedWays
-from topologies.files.topology_file import is_topology_file, load_topology
+from topologies.files.topology_file import check_written, is_topology_file, load_topology
 from topologies.machines.named import MACHINES
 from topologies.measures.figure import Figure
 from topologies.measures.measures import links_by_kind, measures
@@ -55,6 +55,8 @@ def show(topology: str, *, gpus: str = "", json: str = "", figure: str = "", com
     if figure:
         check_figure_path(figure)
     net = find_topology(topology, whole_number(gpus, "--gpus") if gpus else None)
+    if json:
+        check_written(net, json)
     if figure:
         check_drawable(net)
     if json != files.STDOUT:

@@ -88,13 +88,34 @@ def learn_sites(own: Sequence[Row]) -> dict[str, Site]:
     return {name: learn(name, rows, lambda row, settings: _seconds(row, settings)[0]) for name, rows in chosen.items()}
 
 
+ROUNDING_OF_SECONDS = 0.01
+"""What times and bandwidths of one run may differ by beside their rounding."""
+
+
 def twins(rows: Sequence[Row]) -> list[Row | None]:
-    """For each row the one of the same measurement that says it with less rounding; None for that one."""
+    """For each row the one that says the same seconds with less rounding, where there is one."""
     best: dict[tuple[str, ...], Row] = {}
     for row in rows:
         if (row.metric, row.unit) in SCALES and row.rounding < getattr(best.get(row.measurement), "rounding", inf):
             best[row.measurement] = row
-    return [None if (one := best.get(row.measurement)) is None or one.id == row.id else one for row in rows]
+    return [one if (one := best.get(row.measurement)) is not None and _same_run(row, one) else None for row in rows]
+
+
+def _same_run(row: Row, other: Row) -> bool:
+    """Whether two rows of one measurement are one run: another metric of the same seconds, within their rounding."""
+    if (row.metric, row.unit) not in SCALES or row.metric == other.metric or not row.value:
+        return False
+    allowed = row.rounding + other.rounding + ROUNDING_OF_SECONDS
+    return abs(_published_seconds(row) / _published_seconds(other) - 1) <= allowed
+
+
+def _published_seconds(row: Row) -> float:
+    """The seconds of a row, whatever its metric, by nccl-tests' formulas."""
+    scale = SCALES[row.metric, row.unit][1]
+    if row.metric == "time" or row.collective is None:
+        return row.value * scale
+    factor = bus_factor(row.collective, row.gpus) if row.metric == "busbw" else 1.0
+    return row.size * factor / (row.value * scale)
 
 
 def judge(row: Row, sites: dict[str, Site], twin: Row | None = None) -> Judged:

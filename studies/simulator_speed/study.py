@@ -39,7 +39,7 @@ FLOWS: tuple[tuple[int, Sizes], ...] = (
     (10_000, "random"),
     (100_000, "equal"),
 )
-SLOW_NIC = ("--degrade", "gpu:5-leaf:0=0.5")
+SLOW_NIC = ("--degrade", "gpu:7-leaf:0=0.5")
 PATIENCE = 120.0
 """Seconds after which a process is stopped, and larger sizes with the same switches are left out."""
 REPEATS = 3

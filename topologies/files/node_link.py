@@ -10,6 +10,8 @@ every edge is one direction of a cable and carries
 `bandwidth` [B/s] and `latency` [s]; a host may carry `cores`.  The compute places
 are the graph's attribute `places` = [kind, count], by default all GPUs, or all
 hosts where there are no GPUs; `per_node` of them, in order, share a node.
+Where `family` and `arguments` build these very nodes and links, whatever their
+rates, the family's ways hold; else ways are searched.
 """
 
 import json
@@ -54,8 +56,8 @@ def parse(text: str, path: str) -> Network:
     hosts = [name for name in cores if name.startswith("host:")] if places[0] == "host" else []
     return Network(
         name=graph.get("name") or Path(path).stem,
-        family="file",
-        arguments={},
+        family=graph["family"] if isinstance(graph.get("family"), str) else "file",
+        arguments=graph["arguments"] if isinstance(graph.get("arguments"), dict) else {},
         kinds=kinds,
         sources=np.array([source for source, _ in ends], dtype=np.int64),
         targets=np.array([target for _, target in ends], dtype=np.int64),

@@ -1,5 +1,6 @@
 """Topologies from files: node-link JSON (`node_link.py`) and SimGrid's platform XML (`simgrid_xml.py`)."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,8 @@ def load_topology(path: str | Path) -> Network:
         return simgrid_xml.parse(text, str(path))
     net = node_link.parse(text, str(path))
     check_connected(net, str(path))
-    return net
+    built = built_alike(net)
+    return net if built is None else replace(net, ways=built.ways)
 
 
 def _text(path: str | Path) -> str:
@@ -49,6 +51,36 @@ def is_topology_file(text: str) -> bool:
     [True, True, True, False, False]
     """
     return text.endswith((".json", ".xml")) or "/" in text
+
+
+def built_alike(net: Network) -> Network | None:
+    """What the family that a network names would build, if that has the very same nodes and links; else None."""
+    from topologies.build import FAMILIES, build
+
+    if net.family not in FAMILIES:
+        return None
+    try:
+        built = build(net.family, net.arguments)
+    except InputError:
+        return None
+    alike = (
+        net.indices is None
+        and dict(net.kinds) == dict(built.kinds)
+        and np.array_equal(net.sources, built.sources)
+        and np.array_equal(net.targets, built.targets)
+    )
+    return built if alike else None
+
+
+def check_written(net: Network, path: str) -> None:
+    """Refuses to write as node-link JSON a network whose ways its nodes and links do not tell.
+
+    Raises
+    ------
+    InputError : a network with routes of its own
+    """
+    if net.ways is not None and built_alike(net) is None:
+        raise InputError(f"{path}: {net.name} has routes of its own, which node-link JSON cannot hold")
 
 
 def check_connected(net: Network, path: str) -> None:
