@@ -18,13 +18,13 @@ from algorithms.what_if import with_faults
 from studies.experiment import Flags, fitting_grids, parse_experiment
 from studies.machine_flags import MachineFlags
 from studies.predict import prediction_of
+from studies.sweep import sweep as sweeping
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.figures import lines_of
 from studies.sweep.points import KEYS, Asked, Varied, following, parse_varied, parse_vary, points
 from studies.sweep.report import MOST_ROWS, RESULTS, SCHEMA, Answer, Row, Sweep, csv_text, reason_lines, rows_of
 from studies.sweep.report import sweep_table as table_of
 from studies.sweep.sweep import answered, sweep
-from studies.sweep.sweep import sweep as sweeping
 from studies.tables import print_tables
 from tests.quadrille import ROOT, called
 from tests.toy_machines import star
@@ -385,7 +385,7 @@ def test_ctrl_c_ends_the_command_and_its_processes_and_keeps_what_was_found(toy,
 
 STARTED_BY_US = """
 import sys
-from studies.sweep.sweep import sweep
+from studies.sweep import sweep
 sweep.QUIET_SECONDS = 0.0
 from studies.command_line import main
 sys.exit(main(sys.argv[1:]))
