@@ -35,13 +35,13 @@ class Destinations:
         """Whether stdout is taken by a file."""
         return files.STDOUT in (self.json, self.trace, self.timeline)
 
-    def check(self, others: Mapping[str, str] | None = None, *, ranks: int) -> None:
+    def check(self, others: Mapping[str, str] | None = None, *, ranks: int = 0) -> None:
         """Refuse, before anything runs, what could not be written.
 
         Parameters
         ----------
         others : the other files of the command, by flag
-        ranks : how many there are
+        ranks : how many there are, where `ranks` may be given
 
         Raises
         ------

@@ -21,7 +21,7 @@ from algorithms.units import format_bytes, format_bytes_per_second, format_secon
 from simulator.collectives.collective import Ways
 from simulator.collectives.programs import Shards
 from simulator.machine_network import network_of, speeds_of
-from studies.experiment import one_of, same_file, whole_number
+from studies.experiment import one_of, whole_number
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.machines import is_file_name
 from studies.network.collective import (
@@ -31,6 +31,7 @@ from studies.network.collective import (
     bus_formula,
     predict_collective,
 )
+from studies.results import Destinations
 from studies.tables import print_tables, table
 from topologies.machines.named import MACHINES
 from topologies.network import Network
@@ -139,7 +140,7 @@ def collective(flags: CollectiveFlags, *, json: str = "", command: Sequence[str]
     from simulator.sharing.compiled import loading_seconds
 
     begin, loaded = time.perf_counter(), loading_seconds()
-    _check_output(json, flags.machine)
+    Destinations(json=json).check({"--machine": flags.machine} if is_file_name(flags.machine) else {})
     kind = parse_kind(flags.kind)
     machine, net = _machine(flags)
     question = parse_question(flags, kind, net.place_count)
@@ -237,18 +238,6 @@ def _size(text: str, kind: CollectiveKind) -> int:
     if size > MOST_BYTES:
         raise InputError(f"--bytes {text}: at most {format_bytes(MOST_BYTES)} are accepted")
     return size
-
-
-def _check_output(json: str, machine: str) -> None:
-    """Refuse, before anything runs, an answer that could not be written or would replace what is read."""
-    if not json:
-        return
-    if json != files.STDOUT and is_file_name(machine) and same_file(machine, json):
-        raise InputError(f"--json and --machine both name {json}: give each its own file")
-    try:
-        files.check_writable(json)
-    except InputError as error:
-        raise InputError(f"--json {error}") from None
 
 
 # To answers

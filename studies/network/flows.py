@@ -15,9 +15,10 @@ from algorithms.machine import Machine
 from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_bytes, format_seconds
 from algorithms.what_if import with_faults
-from studies.experiment import one_of, same_file
+from studies.experiment import one_of
 from studies.machines import find_machine, is_file_name
 from studies.network.traffic_file import TrafficRows, check_destinations, read_traffic
+from studies.results import Destinations
 from studies.tables import print_tables, table
 from topologies.machines.bench import BENCH
 from topologies.machines.named import machine as named_machine
@@ -113,7 +114,8 @@ def flows(
 
     begin = time.perf_counter()
     chosen = cast(Weights, one_of(weights, "weights", get_args(Weights)))
-    _check_output(json, traffic, machine)
+    read = {"the traffic": traffic} | ({"--machine": machine} if is_file_name(machine) else {})
+    Destinations(json=json).check(read)
     rows = read_traffic(traffic)
     on = with_faults(_machine(machine, settings, gpus, rows), fail=fail, degrade=degrade)
     net, paths, on = _routed(on, routing, rows, traffic)
@@ -141,19 +143,6 @@ def flows(
     if json != files.STDOUT:
         _print(answer, rows)
     return answer
-
-
-def _check_output(json: str, traffic: str, machine: str) -> None:
-    """Refuse, before anything runs, an answer that could not be written or would replace what is read."""
-    if not json:
-        return
-    for flag, path in (("the traffic", traffic), ("--machine", machine if is_file_name(machine) else "")):
-        if path and json != files.STDOUT and same_file(path, json):
-            raise InputError(f"--json and {flag} both name {json}: give each its own file")
-    try:
-        files.check_writable(json)
-    except InputError as error:
-        raise InputError(f"--json {error}") from None
 
 
 def _machine(text: str, settings: Sequence[str], gpus: int | None, rows: TrafficRows) -> Machine:
