@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from simulator.collectives.channels import by_node, inside, ring_orders, tree_edges, ways_through
+from simulator.collectives.channels import by_node, ring_orders
+from simulator.collectives.node_trees import tree_edges
+from simulator.collectives.ways_through import inside, ways_through
 from topologies.build import build
 from topologies.routes.routing import Routes
 

@@ -1,5 +1,6 @@
 """NCCL's model of itself, against sums done by hand from its published constants."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from algorithms.errors import InputError
 from algorithms.nccl import Communicator, choose, communicator, plan, predicted_seconds
 from algorithms.nccl.choice import used_channels
-from algorithms.nccl.communicator import channels_inside
+from algorithms.nccl.communicator import channels_between, channels_inside
 from algorithms.nccl.costs import SERVED, bandwidth, latency
 from algorithms.nccl.tables import ALGORITHMS, CORRECTED_SIZES, GENERATIONS, PROTOCOLS, TREE_CORRECTION
 
@@ -53,6 +54,47 @@ def test_a_tree_has_the_logarithm_of_the_nodes():
     assert bandwidth("all_reduce", PODS, "tree", "LL") == pytest.approx(20.4e9 / 2)
 
 
+@pytest.mark.parametrize(
+    ("generation", "cards", "rate", "inside", "found"),
+    [
+        ("ampere", 4, 25e9, 240e9, (4, 24e9)),  # HDR: the speed below 25
+        ("volta", 2, 12.5e9, 120e9, (2, 12e9)),  # EDR
+        ("ampere", 4, 50e9, 240e9, (8, 24e9)),  # 48 GB/s is split in two
+        ("hopper", 8, 50e9, 370.8e9, (8, 45e9)),  # 8 of 48 are more than the links inside have; not split on Hopper
+        ("hopper", 4, 50e9, 370.8e9, (8, 24e9)),
+        ("ampere", 8, 50e9, 60e9, (4, 15e9)),  # the links inside bind: two of 30, split, carry more than one of 48
+        ("ampere", 1, 1e7, 240e9, (1, 1e7)),  # slower than any speed that is tried
+    ],
+)
+def test_channels_between_nodes_have_a_speed_of_the_list(generation, cards, rate, inside, found):
+    channels, speed = channels_between(generation, cards, rate, inside)
+    assert (channels, speed) == (found[0], pytest.approx(found[1]))
+
+
+def test_rings_have_one_speed_all_the_way_and_trees_up_to_twice_that_inside():
+    """2 nodes with 4 cards of 25 GB/s: rings 4 x 24; trees 4 x 48 inside, which 240 GB/s have, and 4 x 24 between."""
+    two = communicator(16, 2, "ampere", nvlinks=12, cards=4, card_bandwidth=25e9)
+    assert (two.ring_bandwidth, two.tree_bandwidth) == pytest.approx((96e9, 192e9))
+    assert bandwidth("all_gather", two, "ring", "Simple") == pytest.approx(96e9 * 16 / 15)
+    four = communicator(32, 4, "ampere", nvlinks=12, cards=4, card_bandwidth=25e9)
+    assert (four.ring_bandwidth, four.tree_bandwidth) == pytest.approx((96e9, 96e9))
+
+
+def test_a_gpu_alone_in_its_node_is_bound_by_its_card_only():
+    alone = communicator(16, 16, "hopper", nvlinks=0, cards=1, card_bandwidth=50e9)
+    assert alone.ring_bandwidth == pytest.approx(48e9)
+
+
+def test_the_host_s_processor_slows_low_latency_between_nodes():
+    """On more than two nodes LL carries 20.4 GB/s beside Intel's and 19 beside AMD's, whose posts take longer too."""
+    intel, amd = (replace(A100S, cpu=cpu) for cpu in ("intel", "amd"))
+    assert bandwidth("all_gather", intel, "ring", "LL") * 63 / 64 == pytest.approx(20.4e9)
+    assert bandwidth("all_gather", amd, "ring", "LL") * 63 / 64 == pytest.approx(19.0e9)
+    assert latency("all_gather", amd, "ring", "LL", 1) - latency("all_gather", intel, "ring", "LL", 1) == pytest.approx(
+        48 * 1e-6
+    )
+
+
 def test_trees_are_corrected_in_the_middle_sizes_only():
     speed, base = bandwidth("all_reduce", PODS, "tree", "LL"), latency("all_reduce", PODS, "tree", "LL", 0)
     at_256k = predicted_seconds("all_reduce", 64 << 12, PODS, "tree", "LL")
@@ -63,10 +105,22 @@ def test_trees_are_corrected_in_the_middle_sizes_only():
 
 
 def test_sums_in_the_switch_take_a_channel_less():
-    """8 H100: 12 channels of 30 GB/s, 0.85 of 11/12 of them, twice for both halves, 8/14 of it."""
-    assert bandwidth("all_reduce", H100, "nvls", "Simple") == pytest.approx(2 * 0.85 * 11 * 30e9 * 8 / 14)
+    """8 H100: a channel of 40 GB/s for each, 0.85 of 7/8 of them, twice for both halves, 8/14 of it."""
+    assert bandwidth("all_reduce", H100, "nvls", "Simple") == pytest.approx(2 * 0.85 * 7 * 40e9 * 8 / 14)
     assert latency("all_reduce", H100, "nvls", "Simple", GIB) == pytest.approx(25e-6)
     assert predicted_seconds("all_reduce", GIB, A100, "nvls", "Simple") == inf
+
+
+def test_few_gpus_go_around_and_many_sum_in_the_switch_as_published():
+    """On HGX H200 with NCCL 2.27.7 large all-reduces of 4 GPUs are rings, those of 5 to 8 sum in the switch.
+
+    Source: stas00/ml-engineering@744d01e18b79, network/README.md, which also has the sizes: ring by LL up to 1 MiB.
+    """
+    groups = {gpus: communicator(gpus, 1, "hopper", nvlinks=18, nvls=True) for gpus in range(2, 9)}
+    chosen = {gpus: choose("all_reduce", 8 * GIB, group).algorithm for gpus, group in groups.items()}
+    assert chosen == {gpus: "ring" if gpus <= 4 else "nvls" for gpus in groups}
+    eight = [choose("all_reduce", size, groups[8]) for size in (1 << 20, 2 << 20)]
+    assert [(one.algorithm, one.protocol) for one in eight] == [("ring", "LL"), ("nvls", "Simple")]
 
 
 def test_small_goes_by_ll_large_by_simple_and_the_switch_is_used_where_it_sums():
@@ -106,9 +160,18 @@ def test_more_bytes_never_take_less_time_by_a_ring(group, kind):
 
 
 def test_what_nccl_has_not_is_refused_with_what_it_has():
-    with pytest.raises(InputError, match="NCCL has no all_reduce by nvls for 8 ampere GPUs on 1 nodes; it has tree, r"):
+    there = (
+        r"there it has tree \(LL, LL128, Simple\), ring \(LL, LL128, Simple\); nvls takes one node whose NVSwitch sums"
+    )
+    with pytest.raises(InputError, match=f"no all_reduce by nvls for 8 ampere GPUs on 1 node; {there}"):
         choose("all_reduce", GIB, A100, algorithm="nvls")
-    with pytest.raises(InputError, match="no all_to_all by any algorithm"):
+    with pytest.raises(
+        InputError, match=r"by nvls for 128 hopper GPUs on 16 nodes; .*nvls_tree \(Simple\); nvls takes one"
+    ):
+        choose("all_reduce", GIB, PODS, algorithm="nvls")
+    with pytest.raises(
+        InputError, match="no all_to_all by any algorithm for 8 ampere GPUs on 1 node; it has none at all"
+    ):
         choose("all_to_all", GIB, A100)
     with pytest.raises(InputError, match="no all_gather by tree"):
         choose("all_gather", GIB, PODS, algorithm="tree")

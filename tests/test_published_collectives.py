@@ -4,16 +4,24 @@ import csv
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from algorithms.choices import parse_choices
 from algorithms.errors import InputError
+from algorithms.nccl import communicator
 from simulator.collectives.nccl_channels import NcclSettings
 from studies.command_line import main
+from studies.machines import find_machine
+from studies.network.collective import Question, predict_collective
+from studies.published_collectives.nccl_2_8 import plan_2_8
 from studies.published_collectives.rows import read_rows
 from studies.published_collectives.sites import calibration_rows, learn, machine_of, published_seconds
 from studies.published_collectives.study import ROWS, published_collectives
 from topologies.machines.named import MACHINES
+from topologies.machines.processors import PROCESSORS, vendor
+from topologies.nodes.node_kinds import NODE_KINDS
 
 COLUMNS = (
     "id",
@@ -91,10 +99,8 @@ def test_the_aims_are_met_from_one_mebibyte_up_and_below(answer):
 
 
 def test_no_machine_is_far_off_in_the_median(answer):
-    """The aim is 25 %; ABCI's nodes of A100 miss it by a little, as the study's README says."""
     medians = {name: spread.median for name, spread in answer.summary.from_1_mib_by_machine.items()}
-    assert max(medians.values()) <= 0.26
-    assert sorted(medians.values())[-2] <= 0.25
+    assert max(medians.values()) <= 0.25
 
 
 def test_what_is_learnt_does_not_depend_on_the_rows_given(tmp_path, answer):
@@ -116,7 +122,12 @@ def test_a_row_learnt_from_is_not_judged_in_another_file_either(tmp_path):
 SKIPPED = [
     ({"machine": "a cluster in a cellar", "gpu_type": "A100", "num_gpus": "64"}, "is not known"),
     ({"algorithm": "OpenMPI 4.0.5+UCX osu_allreduce GPU buffers"}, "MPI collectives"),
-    ({"kind": "p2p"}, "not modelled"),
+    ({"kind": "p2p", "algorithm": "OpenMPI osu_bw 1 pair(s)", "metric": "bandwidth"}, "their GPU path"),
+    (
+        {"kind": "p2p", "algorithm": "NCCL sendrecv 9 pairs", "num_gpus": "18"},
+        "9 pairs of GPUs on two nodes of 8: 8 fit",
+    ),
+    ({"kind": "p2p", "algorithm": "NCCL sendrecv", "metric": "rate"}, "metric rate in GB/s"),
     ({"value": "0.0"}, "printed as zero"),
     ({"value": "0.3"}, "printed to"),
     ({"algorithm": "NCCL 2.27.7 alltoall"}, "all-to-all"),
@@ -216,7 +227,7 @@ def _with_seconds(row, seconds):
 def test_every_machine_of_the_table_is_one_of_ours():
     from studies.published_collectives.sites import BY_WORD, NAMES, NODE_OF_GPU
 
-    assert {*NAMES.values(), *BY_WORD.values(), *NODE_OF_GPU.values()} <= set(MACHINES)
+    assert {*NAMES.values(), *(name for *_, name in BY_WORD), *NODE_OF_GPU.values()} <= set(MACHINES)
 
 
 def test_the_command_writes_what_the_issue_names(tmp_path, capsys):
@@ -228,3 +239,84 @@ def test_the_command_writes_what_the_issue_names(tmp_path, capsys):
     assert set(named.split()) <= set(found["rows"][0])
     assert {"median", "mean", "worst", "by_source"} <= set(found["summary"])
     assert "error of judged rows" in capsys.readouterr().out
+
+
+def message(**changes):
+    given = {"kind": "p2p", "algorithm": "NCCL sendrecv 2 pairs", "num_gpus": "4", "metric": "latency", "unit": "us"}
+    return ROW | given | changes
+
+
+def test_a_message_of_nccl_takes_one_hop_and_what_it_counts_on_from_the_links(tmp_path):
+    """8x H100 that nothing was learnt of: 3.4 us inside, then 18 NVLinks of 20.6 GB/s; 14 us and 50 GB/s between."""
+    h100 = {"machine": "8x H100", "gpu_type": "H100", "value": "1000", "message_bytes": str(1 << 30)}
+    rows = (message(**h100), message(**h100, id="2", algorithm="NCCL sendrecv 2 pairs, 2 nodes"))
+    inside, apart = published_collectives(write(tmp_path / "rows.csv", *rows)).rows
+    assert inside.predicted == pytest.approx(3.4 + (1 << 30) / (18 * 20.6e3))
+    assert apart.predicted == pytest.approx(14 + (1 << 30) / 50e3)
+    assert (inside.role, inside.gpu_path) == ("judged", "modelled")
+
+
+def test_pairs_that_share_a_card_have_half_of_it_each_and_mpi_is_told_the_network_s_part(tmp_path):
+    """ABCI: GPUs 0 and 1 leave by one card of 25 GB/s; one pair has it alone, and so have two pairs together."""
+    abci = {"machine": "ABCI 2.0 Compute Node (A)", "gpu_type": "A100", "metric": "aggregate_bandwidth", "unit": "MB/s"}
+    rows = [
+        message(**abci, id=str(n), algorithm=f"OpenMPI osu_mbw_mr {n} pair(s), 2 nodes", value="15334.04")
+        for n in (1, 2, 4)
+    ]
+    found = published_collectives(write(tmp_path / "rows.csv", *rows)).rows
+    assert [row.predicted for row in found] == pytest.approx([25e3, 25e3, 50e3])
+    assert {(row.role, row.gpu_path) for row in found} == {("skipped", "not modelled")}
+
+
+def test_a_row_without_a_size_says_what_it_was_judged_at(answer):
+    unsized = [row for row in answer.rows if row.message_bytes is None and row.role == "judged"]
+    assert [row.reason for row in unsized] == ["the source says only that the message is large: predicted at 8 GiB"] * 2
+
+
+def test_nccl_2_8_keeps_low_latency_for_broadcasts_as_long_as_its_sources_say():
+    """128 GPUs on 16 nodes, 4 cards of 25 GB/s.
+
+    LL takes 3.6 + 128 x 2.7 us and carries 20.4 GB/s, LL128 10 + 128 x 4.0 us and 4 x 18.8: they meet at
+    172.8 us / (1 / 20.4 - 1 / 75.2) GB/s = 4.84e6 bytes.
+    """
+    group = communicator(128, 16, "ampere", nvlinks=12, cards=4, card_bandwidth=25e9)
+    chosen = [plan_2_8("broadcast", size, group).protocol for size in (4.83e6, 4.85e6)]
+    assert chosen == ["LL", "LL128"]
+    alike = [plan_2_8("broadcast", size, group, alike_across=True).protocol for size in (1 << 10, 4.83e6)]
+    assert alike == ["LL", "Simple"]
+
+
+def test_a_root_alone_does_not_wait_for_its_broadcast_where_channels_pass_nodes_alike():
+    """Of 64 KiB: one channel, so the root is gone at once; of 2 MiB: four, and it waits for the first slot's way."""
+    machine = find_machine("abci-a100", (), gpus=32)
+
+    def seconds(size, as_root):
+        settings = NcclSettings(as_root=as_root, planned=partial(plan_2_8))
+        question = Question(
+            kind="broadcast", bytes=size, gpus=32, group=32, choices=parse_choices("nccl"), nccl=settings
+        )
+        return predict_collective(question, machine).seconds
+
+    assert seconds(1 << 16, True) < 0.5 * seconds(1 << 16, False)
+    assert seconds(1 << 21, True) == seconds(1 << 21, False)
+
+
+def test_the_processors_of_every_kind_of_node_are_known():
+    assert set(PROCESSORS) == set(NODE_KINDS)
+    assert {vendor(name) for name in NODE_KINDS} == {"intel", "amd", "other"}
+    assert all(one.source for one in PROCESSORS.values())
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpu", "name"),
+    [
+        ("IDRIS Jean Zay, 16 nodes", "A100-SXM4-80GB", "jean-zay-a100"),
+        ("IDRIS Jean Zay, 16 nodes", "V100-SXM2-32GB", "jean-zay-v100"),
+        ("a DGX H100 cluster", "H100", "h100-superpod"),
+        ("8x A100 server", "A100-SXM4-80GB", "selene"),
+        ("8x A100 server", "A100-PCIE-40GB", None),
+    ],
+)
+def test_machines_are_told_by_words_and_by_their_gpus(tmp_path, machine, gpu, name):
+    (row,) = read_rows(write(tmp_path / "rows.csv", ROW | {"machine": machine, "gpu_type": gpu}))
+    assert machine_of(row) == name

@@ -19,6 +19,13 @@ from algorithms.nccl.tables import (
 )
 from algorithms.ops import CollectiveKind
 
+NEEDS: dict[Algorithm, str] = {
+    "nvls": "nvls takes one node whose NVSwitch sums, from Hopper on, and at most 32 GPUs but for all-reduce",
+    "nvls_tree": "nvls_tree takes all-reduce on several nodes whose NVSwitches sum, from Hopper on",
+    "pat": "pat takes one GPU a node, on several nodes",
+}
+"""What an algorithm that is not always there takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -54,12 +61,28 @@ def choose(
         if (seconds := predicted_seconds(kind, size_bytes, group, one, two)) < inf
     ]
     if not candidates:
-        held = " ".join(word for word in (algorithm, protocol) if word)
-        raise InputError(
-            f"NCCL has no {kind} by {held or 'any algorithm'} for {group.ranks} {group.generation} GPUs on "
-            f"{group.nodes} nodes; it has {', '.join(SERVED[kind]) or 'none'}"
-        )
+        raise InputError(_missing(kind, size_bytes, group, algorithm, protocol))
     return min(candidates, key=lambda one: one.seconds)
+
+
+def _missing(
+    kind: CollectiveKind,
+    size_bytes: float,
+    group: Communicator,
+    algorithm: Algorithm | None,
+    protocol: Protocol | None,
+) -> str:
+    """What NCCL has not for a group, what it has instead, and what the missing would take."""
+    held = " ".join(word for word in (algorithm, protocol) if word) or "any algorithm"
+    nodes = f"{group.nodes} node{'s' if group.nodes != 1 else ''}"
+    there = [
+        f"{one} ({', '.join(protocols)})"
+        for one in SERVED[kind]
+        if (protocols := [two for two in ALGORITHMS[one] if predicted_seconds(kind, size_bytes, group, one, two) < inf])
+    ]
+    said = f"NCCL has no {kind} by {held} for {group.ranks} {group.generation} GPUs on {nodes}"
+    instead = f"; there it has {', '.join(there)}" if there else "; it has none at all"
+    return said + instead + (f"; {NEEDS[algorithm]}" if algorithm in NEEDS and algorithm in SERVED[kind] else "")
 
 
 def _allowed(

@@ -102,11 +102,7 @@ def bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, p
         case "nvls" | "nvls_tree":
             return _nvls_bandwidth(kind, group, algorithm)
         case "pat":  # one GPU to a node only; its bandwidth is the buffer's, not the bus's
-            return PAT_EFFICIENCY * _all_channels(group) if group.nodes == group.ranks else 0.0
-
-
-def _all_channels(group: Communicator) -> float:
-    return group.channels * (group.intra_bandwidth if group.nodes <= 2 else group.inter_bandwidth)
+            return PAT_EFFICIENCY * group.ring_bandwidth if group.nodes == group.ranks else 0.0
 
 
 def low_latency_most(group: Communicator) -> float:
@@ -116,7 +112,7 @@ def low_latency_most(group: Communicator) -> float:
 
 def _ring_bandwidth(group: Communicator, protocol: Protocol) -> float:
     """What the links carry [B/s of data]."""
-    carried = _all_channels(group) * RING_EFFICIENCY[protocol]
+    carried = group.ring_bandwidth * RING_EFFICIENCY[protocol]
     match protocol:
         case "LL":
             return min(carried, low_latency_most(group))
@@ -127,7 +123,7 @@ def _ring_bandwidth(group: Communicator, protocol: Protocol) -> float:
 
 
 def _tree_bandwidth(group: Communicator, protocol: Protocol) -> float:
-    whole = min(_all_channels(group) * TREE_EFFICIENCY, group.channels * group.by_nodes(TREE_MOST[group.generation]))
+    whole = min(group.tree_bandwidth * TREE_EFFICIENCY, group.channels * group.by_nodes(TREE_MOST[group.generation]))
     match protocol:
         case "LL":
             return min(whole * TREE_LL, low_latency_most(group))

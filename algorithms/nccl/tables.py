@@ -152,3 +152,19 @@ CHANNEL_SPEEDS: Final[dict[Generation, tuple[float, ...]]] = {
     "blackwell": (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
 }
 """The speeds at which NCCL looks for channels inside a node [GB/s]."""
+_OLD_SPEEDS_ACROSS = (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12)
+_SM90_SPEEDS_ACROSS = (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)
+CHANNEL_SPEEDS_ACROSS: Final[dict[Generation, tuple[float, ...]]] = {
+    "volta": _OLD_SPEEDS_ACROSS,
+    "ampere": _OLD_SPEEDS_ACROSS,
+    "hopper": _SM90_SPEEDS_ACROSS,
+    "blackwell": (96, 48, 45.1, *_SM90_SPEEDS_ACROSS[2:]),
+}
+"""The same where channels leave the node."""
+SLOWEST_TRIED = 0.49
+"""Once channels are found, slower ones are tried down to this share of their speed."""
+DOUBLED_FROM = 25.0
+"""Channels at least as fast are split in two [GB/s]; from hopper on, more than four of them only from twice that."""
+DOUBLED_WHERE_FEW = 4
+TREES_FASTER_INSIDE = 2.0
+"""As many times the speed between nodes a tree's channels may have inside."""

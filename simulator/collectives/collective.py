@@ -1,8 +1,8 @@
 """A collective of many groups at once on a network given as arrays, exactly.
 
 Programs of all members, the flows between them, classes of what behaves alike,
-then the shortest way to the end: a sweep over steps where no flow can hold back
-another, the queue of events where some can.
+then the shortest way to the end (`moves.py`) and, where asked for, what its time
+is made of (`causes.py`).
 
 Reductions take no time of their own: libraries fuse them with the transfer that
 brings the summand.  What a step costs beside its route is a job's `latency`.
@@ -15,15 +15,12 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.collectives.causes import Causes, causes_of
+from simulator.collectives.moves import Moves, run
 from simulator.collectives.programs import Floats, Ints, Job, Programs, Shards, of_classes, programs_of
 from simulator.collectives.shapes import shapes
-from simulator.collectives.steps import walk_programs
-from simulator.collectives.sweep import sections, sweep
 from simulator.folding.equitable import Columns, Flows
 from simulator.folding.fold import Folding, fold, quotient, unfolded
-
-FITS = 1e-12
-"""Part of its capacity by which a link may seem overloaded and is not."""
 
 
 class Paths(Protocol):
@@ -48,11 +45,13 @@ class Ways:
     fold : one representative for what behaves alike
     fold_time : whole periods at once
     local : rates are found anew only where something changed
+    causes : find also what the time is made of
     """
 
     fold: bool = True
     fold_time: bool = True
     local: bool = True
+    causes: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +72,7 @@ class CollectiveResult:
     busy_seconds : how long each link carried something; of a link with several classes of flows that a sweep
         simulated, how long its busiest flow did, which is a lower bound [links]
     error_seconds : bound of what jumps in time may have cost
+    causes : what `seconds` is made of, where it was asked for
     """
 
     seconds: float
@@ -88,16 +88,7 @@ class CollectiveResult:
     link_bytes: Floats
     busy_seconds: Floats
     error_seconds: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Moves:
-    """The flows of programs with what holds each: latency [s], cap, and best rate [B/s]."""
-
-    flows: Flows
-    latency: Floats
-    caps: Floats
-    alone: Floats
+    causes: Causes | None = None
 
 
 def simulate_collective(
@@ -136,9 +127,9 @@ def simulate_collective(
     if folding.folded:
         few = quotient(folding, moves.flows)
         chosen = of_classes(programs, few.rank_of, few.flow_of, folding.flows, folding.ranks)
-        near = _Moves(few.flows, moves.latency[few.flow_of], moves.caps[few.flow_of], moves.alone[few.flow_of])
+        near = Moves(few.flows, moves.latency[few.flow_of], moves.caps[few.flow_of], moves.alone[few.flow_of])
         capacity = capacities[few.link_of]
-    ran = _run(chosen, near, capacity, ways)
+    ran = run(chosen, near, capacity, fold_time=ways.fold_time, local=ways.local)
     ends = _by_rank(programs.rank, ran.ends[folding.ranks])
     busy = np.zeros(len(capacities))
     crossed = folding.links >= 0
@@ -158,6 +149,7 @@ def simulate_collective(
         link_bytes=np.bincount(moves.flows.links, carried, minlength=len(capacities)).astype(np.float64),
         busy_seconds=busy,
         error_seconds=ran.error_seconds,
+        causes=causes_of(chosen, near, capacity, ran, folding.ranks, fold_time=ways.fold_time) if ways.causes else None,
     )
 
 
@@ -171,7 +163,7 @@ def _moves(
     capacities: Floats,
     route: Callable[[Ints, Ints], Paths],
     places: Ints | None,
-) -> _Moves:
+) -> Moves:
     """The flows of programs on their routes."""
     sender, receiver = programs.rank[programs.sender], programs.rank[programs.receiver]
     if places is not None:
@@ -188,7 +180,7 @@ def _moves(
     flows = Flows(programs.sender, programs.receiver, paths.offsets, paths.links, paths.shares, columns)
     alone = caps.copy()
     np.minimum.at(alone, flows.entry_flows(), capacities[paths.links] / paths.shares)
-    return _Moves(flows, latency, caps, alone)
+    return Moves(flows, latency, caps, alone)
 
 
 def _folding(
@@ -206,68 +198,6 @@ def _folding(
         return f"rank {programs.rank[member]}"
 
     return fold(columns, flows, {"bandwidth": capacities}, rank_name=rank_name, link_name=link_name)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ran:
-    """Ends of members, busy seconds of links."""
-
-    method: Literal["sweep", "events"]
-    ends: Floats
-    busy: Floats
-    events: int
-    error_seconds: float
-
-
-def _run(programs: Programs, moves: _Moves, capacities: Floats, ways: Ways) -> _Ran:
-    """The simulation proper, of everything or of one representative each."""
-    contended = contends(moves.flows, moves.alone, capacities)
-    parts = None if contended else sections(programs)
-    if parts is not None:
-        swept = sweep(programs, parts, moves.latency, moves.alone, fold_time=ways.fold_time)
-        moving = np.divide(programs.flow_bytes(), moves.alone)
-        busy = np.zeros(len(capacities))
-        np.maximum.at(busy, moves.flows.links, moving[moves.flows.entry_flows()])
-        return _Ran("sweep", swept.ends, busy, swept.steps * programs.members, swept.error_seconds)
-    walked = walk_programs(
-        programs,
-        moves.flows,
-        capacities,
-        moves.latency,
-        moves.caps,
-        alone=moves.alone,
-        contended=contended,
-        fold_time=ways.fold_time,
-        local=ways.local,
-    )
-    return _Ran("events", walked.ends, walked.busy, walked.events, walked.error_seconds)
-
-
-def contends(flows: Flows, alone: Floats, capacities: Floats) -> bool:
-    """Whether flows at their best rates may ask more of a link than it has.
-
-    A member sends on one flow at a time and receives on one, so of all the
-    flows of one sender (or of one receiver) only the greatest counts.
-    """
-    owner = flows.entry_flows()
-    asked = flows.shares * alone[owner]
-    most = capacities * (1 + FITS)
-    tight = np.bincount(flows.links, asked, minlength=len(capacities)) > most
-    if not tight.any():
-        return False
-    entries = np.flatnonzero(tight[flows.links])
-    links, asked = flows.links[entries], asked[entries]
-    loads = (_load(links, ends[owner[entries]], asked, len(capacities)) for ends in (flows.sender, flows.receiver))
-    return bool((np.minimum(*loads) > most).any())
-
-
-def _load(links: Ints, ends: Ints, asked: Floats, count: int) -> Floats:
-    """What is asked of each link where of the flows of each member only the greatest counts."""
-    pairs, where = np.unique(links * (int(ends.max()) + 1) + ends, return_inverse=True)
-    greatest = np.zeros(len(pairs))
-    np.maximum.at(greatest, where, asked)
-    load: Floats = np.bincount(pairs // (int(ends.max()) + 1), greatest, minlength=count).astype(np.float64)
-    return load
 
 
 def _by_rank(rank: Ints, ends: Floats) -> Floats:

@@ -9,7 +9,9 @@ from algorithms.machine import Machine
 from algorithms.nccl import Communicator, communicator
 from algorithms.nccl.tables import NVLINK, Generation
 from simulator.collectives.programs import Floats, Ints
+from topologies.machines.processors import Vendor, vendor
 from topologies.network import Network
+from topologies.nodes.gpu_node import NodeKind
 from topologies.routes.routing import Routes
 
 DATA_SHEET_NVLINK: Mapping[Generation, float] = {"volta": 25.0, "ampere": 25.0, "hopper": 25.0, "blackwell": 50.0}
@@ -29,16 +31,27 @@ def generation_of(machine: Machine) -> Generation:
 
 
 def is_amd(machine: Machine) -> bool:
+    """Whether its GPUs are AMD's."""
     return _gpu_generation(machine).startswith("cdna")
 
 
+def vendor_of(machine: Machine) -> Vendor:
+    """Of the processors that host the machine's GPUs."""
+    kind = _node_kind(machine)
+    return vendor(kind.name if kind is not None else "")
+
+
 def _gpu_generation(machine: Machine) -> str:
+    kind = _node_kind(machine)
+    return kind.gpu.generation if kind is not None and kind.gpu is not None else ""
+
+
+def _node_kind(machine: Machine) -> NodeKind | None:
     from topologies.machines.named import MACHINES
     from topologies.nodes.node_kinds import NODE_KINDS
 
     family = str(machine.topology.get("family", ""))
-    kind = MACHINES[family].node if family in MACHINES else NODE_KINDS.get(str(machine.topology.get("node", "")))
-    return kind.gpu.generation if kind is not None and kind.gpu is not None else ""
+    return MACHINES[family].node if family in MACHINES else NODE_KINDS.get(str(machine.topology.get("node", "")))
 
 
 def inside_links(net: Network) -> NDArray[np.bool_]:
@@ -56,25 +69,34 @@ def counted(net: Network, generation: Generation, *, xgmi: bool = False) -> Floa
     return np.where(inside_links(net), net.bandwidths * share, net.bandwidths)
 
 
-def group_seen(routes: Routes, places: Ints, generation: Generation) -> Communicator:
+def group_seen(routes: Routes, places: Ints, generation: Generation, cpu: Vendor = "intel") -> Communicator:
     """What NCCL knows of groups that lie on these places; of several, the first stands for all."""
     net = routes.net
     ranks = places.shape[1]
     nodes = len(np.unique(places[0] // net.per_node))
-    inside = inside_links(net)
-    home = int(net.place_nodes()[places[0, 0]])
-    to_gpus = float(net.bandwidths[inside & (net.sources == home)].sum())
-    links = max(1, round(to_gpus / (DATA_SHEET_NVLINK[generation] * 1e9)))
     cards, rate = _cards(routes, places[0]) if nodes > 1 else (1, 0.0)
     return communicator(
         ranks,
         nodes,
         generation,
-        nvlinks=links,
+        nvlinks=_nvlinks(net, places[0], generation),
         cards=cards,
         card_bandwidth=rate,
+        cpu=cpu,
         nvls="nvswitch" in net.kinds and generation in ("hopper", "blackwell"),
     )
+
+
+def _nvlinks(net: Network, places: Ints, generation: Generation) -> int:
+    """From the first member to the others in its node, or to the switch between them; 0 where it is alone there."""
+    here = places[places // net.per_node == places[0] // net.per_node]
+    if len(here) < 2:
+        return 0
+    nodes = net.place_nodes()[here]
+    first, count = net.kinds.get("nvswitch", (0, 0))
+    onward = np.isin(net.targets, nodes) | ((net.targets >= first) & (net.targets < first + count))
+    to_them = float(net.bandwidths[(net.sources == nodes[0]) & onward].sum())
+    return max(1, round(to_them / (DATA_SHEET_NVLINK[generation] * 1e9)))
 
 
 def _cards(routes: Routes, places: Ints) -> tuple[int, float]:

@@ -18,7 +18,10 @@ Role = Literal["judged", "calibration", "skipped"]
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A row, what is predicted for it, and what it counts for."""
+    """A row, what is predicted for it, and what it counts for.
+
+    `gpu_path` says whether what GPUs do for it is in the model; where it is not, a prediction is the network's part.
+    """
 
     id: str
     machine: str
@@ -34,6 +37,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     message_bytes: int | None
     algorithm: str
+    gpu_path: Literal["modelled", "not modelled"]
 
 
 class Spread(msgspec.Struct, frozen=True):

@@ -1,20 +1,21 @@
 """What NCCL 2.8 takes, for rows that were measured with it: its tables and rules differ from today's.
 
-Beside other constants, a ring's broadcast counts the latency of every step, so
-LL is kept for longer; and of LL's threads only as many work as have 8 bytes a
-rank each, which bounds what a channel carries:
+Beside other constants, a ring's broadcast counts the latency of every step where
+channels pass the node differently, so LL is kept for longer; and of LL's threads
+only as many work as have 8 bytes a rank each, which bounds what a channel carries:
 
     threads x 8 B every time that a flag goes to the neighbour's memory and is seen
 
-Source: NVIDIA, NCCL, src/graph/tuning.cc and src/enqueue.cc at commit
-01afd20a77b5 (2020/21, functions ncclTopoTuneModel, ncclTopoGetAlgoTime and
-getAlgoInfo).
+Source: NVIDIA, NCCL 2.8.3, src/graph/tuning.cc (ncclTopoTuneModel,
+ncclTopoGetAlgoTime), src/enqueue.cc (getAlgoInfo, computeColl) and
+src/graph/search.cc at commit 920dbe5b359f; 2.8.4, which the rows name, is the
+nearest to it.
 """
 
-from math import inf, log2
+from math import inf
 
 from algorithms.nccl import Communicator, NcclPlan
-from algorithms.nccl.costs import ring_steps
+from algorithms.nccl.costs import halvings, low_latency_most, ring_steps
 from algorithms.nccl.tables import (
     BUFFER_BYTES,
     BYTES_PER_THREAD,
@@ -24,16 +25,17 @@ from algorithms.nccl.tables import (
     STEPS,
     TREE_EFFICIENCY,
     TREE_LL,
-    TREE_LL128,
     Algorithm,
+    Generation,
     Protocol,
+    Triple,
 )
 from algorithms.ops import CollectiveKind
 
 US, GB = 1e-6, 1e9
 BASE = {"tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4)}
-INSIDE = {"tree": (0.52, 1.2, 28.0), "ring": (0.47, 1.9, 3.4)}
-BETWEEN = {"tree": (5.0, 8.5, 50.0), "ring": (2.7, 4.0, 9.6)}
+INSIDE = {"tree": (0.52, 1.25, 28.0), "ring": (0.47, 1.9, 3.4)}
+BETWEEN = {"tree": (5.0, 8.5, 28.0), "ring": (2.7, 4.0, 9.6)}
 """By LL, LL128, Simple: before the first step, of a step over NVLink, of one over the network [us]."""
 LL_ACROSS = 1.8
 """How much longer LL's steps inside take where there are several nodes."""
@@ -42,36 +44,44 @@ LL128_MOST: dict[CollectiveKind, float] = {
     "reduce": 12.0,
     "all_gather": 18.3,
     "reduce_scatter": 15.2,
-    "all_reduce": 16.7,
+    "all_reduce": 16.9,
 }
 """Most of a channel by LL128 [GB/s]."""
 AMPERE_MOST = 235.0
-TREE_MOST = {("ampere", "LL128"): (130.0, 105.0)}
-TREE_MOST_ELSE = (110.0, 80.0)
-"""Most of all trees, up to two nodes and beyond [GB/s]."""
+TREE_MOST: dict[Generation, Triple] = {"volta": (26.5, 18.5, 10.0), "ampere": (24.0, 22.5, 16.0)}
+"""Most of a channel of a tree, by nodes [GB/s]."""
+TREE_LL128 = {"one node": 7 / 9, "several": 0.915}
 PLATEAU = 1.9
 PLATEAU_BYTES_PER_RANK = 65536 / 16
 CORRECTION: dict[Protocol, tuple[float, ...]] = {
-    "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1),
-    "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.5, 0.6, 0.6, 0.7, 0.7, 0.8, 0.9, 0.9, 1),
-    "Simple": (*[0.9] * 7, 0.8, 0.7, 0.6, 0.6, *[0.5] * 6, 0.6, 0.6, 0.7, 0.8, 0.9),
+    "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
+    "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, *[0.6] * 3, 0.5, 0.6, 0.6, 0.7, 0.7, 0.8, 0.9, 0.9, 0.92, 0.92),
+    "Simple": (*[0.9] * 7, 0.8, 0.7, 0.6, 0.6, *[0.5] * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 }
-"""Of a tree's bandwidth, what is left at 64 B, 128 B, …, and all of it from 256 MiB."""
+"""Of a tree's bandwidth, what is left at 64 B, 128 B, …, and all of it from 512 MiB."""
 THREADS: dict[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
 LEAST_THREADS = 128
 """Threads are halved as long as this divides them."""
 
 
 def plan_2_8(
-    kind: CollectiveKind, size_bytes: float, group: Communicator, *, held: str = "", alike: bool = True
+    kind: CollectiveKind,
+    size_bytes: float,
+    group: Communicator,
+    *,
+    held: str = "",
+    alike: bool = True,
+    alike_across: bool = False,
 ) -> NcclPlan:
     """What NCCL 2.8 would take, ready to be simulated.
 
     Parameters
     ----------
     held : `ring` or `tree`, where a row says so
-    alike : all channels pass a node alike, as behind an NVSwitch; else a broadcast's every step counts
+    alike, alike_across : all channels pass a node alike: where it is the only one, as behind an NVSwitch, and where
+        there are several, for which it must have one card; else a broadcast's every step counts
     """
+    alike = alike if group.nodes == 1 else alike_across
     candidates = [
         (_seconds(kind, size_bytes, group, algorithm, protocol, alike), algorithm, protocol)
         for algorithm in _algorithms(kind, held)
@@ -86,7 +96,7 @@ def plan_2_8(
     steps = (
         ring_steps(kind, group.ranks)
         if algorithm == "ring"
-        else max(1, round(2 * (group.ranks_per_node - 1 + log2(group.nodes))))
+        else max(1, 2 * (group.ranks // group.nodes - 1 + halvings(group.nodes)))
     )
     slot = BUFFER_BYTES[protocol] / STEPS * DATA_IN_BUFFER[protocol]
     return NcclPlan(
@@ -126,46 +136,60 @@ def _seconds(
 
 def _correction(size: float, algorithm: Algorithm, protocol: Protocol) -> float:
     """Of a tree's bandwidth, what short pipelines leave."""
-    step = max(int(size) >> 6, 1).bit_length() - 1
+    step = halvings(int(size) >> 6)
     return CORRECTION[protocol][step] if algorithm == "tree" and step < len(CORRECTION[protocol]) else 1.0
-
-
-def _bus(group: Communicator) -> float:
-    speed = group.channels * (group.intra_bandwidth if group.nodes <= 2 else group.inter_bandwidth)
-    return min(speed, AMPERE_MOST * GB) if group.generation == "ampere" else speed
 
 
 def _bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol) -> float:
     """Bytes of the buffer per second, as NCCL counts them."""
-    bus, most = _bus(group), _most(kind, group, protocol)
+    bus = group.ring_bandwidth if algorithm == "ring" else group.tree_bandwidth
+    if group.generation == "ampere":
+        bus = min(bus, AMPERE_MOST * GB)
     if algorithm == "ring":
-        if protocol == "LL":
-            bus *= 1 / 4 if group.nodes > 1 or kind in ("all_reduce", "reduce") else 1 / 3
-        elif protocol == "LL128":
-            bus = min(bus * (0.7 if group.ranks_per_node < 2 else 0.92), most)
-        return bus * group.ranks / ring_steps(kind, group.ranks)
-    bus = min(bus * 0.9, TREE_MOST.get((group.generation, protocol), TREE_MOST_ELSE)[group.nodes > 2] * GB)
-    if protocol == "LL":
-        bus /= 3.8
-    elif protocol == "LL128":
-        bus = min(bus * (7 / 9 if group.nodes == 1 else 0.915), most * 7 / 9)
-    return bus / 2
+        return _ring_bus(kind, group, protocol, bus) * group.ranks / ring_steps(kind, group.ranks)
+    return _tree_bus(kind, group, protocol, bus) / 2
 
 
-def _most(kind: CollectiveKind, group: Communicator, protocol: Protocol) -> float:
-    """Most that all channels carry by LL128 [B/s]."""
-    return LL128_MOST[kind] * GB * group.channels if protocol == "LL128" else inf
+def _ring_bus(kind: CollectiveKind, group: Communicator, protocol: Protocol, bus: float) -> float:
+    match protocol:
+        case "LL":
+            share = 1 / 4 if group.nodes > 1 or kind in ("all_reduce", "reduce") else 1 / 3
+            return min(bus * share, low_latency_most(group))
+        case "LL128":
+            return min(bus * (0.7 if group.ranks_per_node < 2 else 0.92), LL128_MOST[kind] * GB * group.channels)
+        case "Simple":
+            return bus
+
+
+def _tree_bus(kind: CollectiveKind, group: Communicator, protocol: Protocol, bus: float) -> float:
+    row = TREE_MOST["volta" if group.generation == "volta" else "ampere"]
+    bus = min(bus * TREE_EFFICIENCY, group.by_nodes(row) * group.channels)
+    match protocol:
+        case "LL":
+            return min(bus * TREE_LL, low_latency_most(group))
+        case "LL128":
+            share = TREE_LL128["one node" if group.nodes == 1 else "several"]
+            return min(bus * share, LL128_MOST[kind] * GB * group.channels)
+        case "Simple":
+            return bus
 
 
 def _channel_rate(
     kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol, threads: int
 ) -> float:
-    """Most of one channel [B/s]: for LL by its threads too, each 8 bytes at a time."""
-    if protocol != "LL":
-        return _most(kind, group, protocol) / group.channels_in_all
-    of_bus = _bandwidth(kind, group, "ring", "LL") * ring_steps(kind, group.ranks) / group.ranks
-    in_turn = threads * BYTES_PER_THREAD["LL"] / _inside(group, algorithm, protocol)
-    return min(in_turn, of_bus / group.channels_in_all)
+    """Most of one channel [B/s]: what its kind carries, and for LL what its threads do, 8 bytes at a time."""
+    each = group.channels / group.channels_in_all
+    most = group.by_nodes(TREE_MOST["volta" if group.generation == "volta" else "ampere"]) * each
+    most = most if algorithm == "tree" else inf
+    match protocol:
+        case "LL":
+            of_all = _bandwidth(kind, group, "ring", "LL") * ring_steps(kind, group.ranks) / group.ranks
+            in_turn = threads * BYTES_PER_THREAD["LL"] / _inside(group, algorithm, protocol)
+            return min(most, in_turn, of_all / group.channels_in_all)
+        case "LL128":
+            return min(most, LL128_MOST[kind] * GB * each)
+        case "Simple":
+            return most
 
 
 def _inside(group: Communicator, algorithm: Algorithm, protocol: Protocol) -> float:
@@ -178,7 +202,7 @@ def _latency(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, pr
     base, inside = BASE[algorithm][p] * US, _inside(group, algorithm, protocol)
     between = BETWEEN[algorithm][p] * US + group.network_latency
     if algorithm == "tree":
-        return base + 2 * ((group.ranks // group.nodes - 1) * inside + int(log2(group.nodes)) * between)
+        return base + 2 * ((group.ranks // group.nodes - 1) * inside + halvings(group.nodes) * between)
     steps = ring_steps(kind, group.ranks)
     if kind in ("broadcast", "reduce"):
         rows = INSIDE if group.nodes == 1 else BETWEEN

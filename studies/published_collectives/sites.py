@@ -40,17 +40,31 @@ NAMES = {
     "H100 node": "h100-node",
     "4 nodes x 8 GPUs (GPU not printed)": "unnamed-4x8",
 }
-BY_WORD = {
-    "selene": "selene",
-    "perlmutter": "perlmutter",
-    "frontier": "frontier",
-    "alps": "alps",
-    "longhorn": "longhorn",
-    "summit": "summit",
+BY_WORD = (
+    ("selene", "", "selene"),
+    ("perlmutter", "", "perlmutter"),
+    ("frontier", "", "frontier"),
+    ("alps", "", "alps"),
+    ("longhorn", "", "longhorn"),
+    ("summit", "", "summit"),
+    ("jean zay", "V100", "jean-zay-v100"),
+    ("jean zay", "A100", "jean-zay-a100"),
+    ("abci", "V100", "abci-v100"),
+    ("abci", "A100", "abci-a100"),
+    ("p4d.24xlarge", "", "aws-p4d"),
+    ("p6-b200", "", "aws-p6-b200"),
+    ("dgx a100", "", "selene"),
+    ("dgx h100", "", "h100-superpod"),
+)
+"""Machines that are told by a word of their name and the beginning of their GPUs'."""
+NODE_OF_GPU = {
+    "A100": "selene",
+    "H100": "h100-node",
+    "H200": "h200-node",
+    "B200": "b200-node",
+    "MI300X": "mi300x-node",
 }
-"""Machines that are told by a word of their name."""
-NODE_OF_GPU = {"H100": "h100-node", "H200": "h200-node", "B200": "b200-node", "MI300X": "mi300x-node"}
-"""For one node of a machine that is not known otherwise."""
+"""For one node of a machine that is not known otherwise: eight GPUs behind NVSwitches, or MI300X as AMD joins them."""
 
 MOST_LEARNT = 3
 LEFT_AT_LEAST = 8
@@ -81,11 +95,12 @@ def machine_of(row: Row) -> str | None:
     lower = row.machine.lower()
     if lower in MACHINES:
         return lower
-    for word, name in BY_WORD.items():
-        if word in lower:
+    gpu_type = row.gpu_type.upper()
+    for word, gpu, name in BY_WORD:
+        if word in lower and gpu_type.startswith(gpu):
             return name
     for gpu, name in NODE_OF_GPU.items():
-        if row.gpu_type.upper().startswith(gpu) and row.gpus <= MACHINES[name].gpus_per_node:
+        if gpu_type.startswith(gpu) and "PCI" not in gpu_type and row.gpus <= MACHINES[name].gpus_per_node:
             return name
     return None
 

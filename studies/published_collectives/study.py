@@ -19,14 +19,14 @@ from algorithms.ops import CollectiveKind
 from algorithms.provenance import provenance
 from simulator.collectives.nccl_channels import NcclSettings
 from simulator.machine_network import network_of
-from studies.experiment import same_file
-from studies.figures import check_figure_path
 from studies.machines import find_machine
 from studies.network.collective import Question, bus_factor, predict_collective
+from studies.published_collectives import messages
 from studies.published_collectives.answers import Answer, Judged, Role, learnt, show, summarise
 from studies.published_collectives.nccl_2_8 import plan_2_8
 from studies.published_collectives.rows import SCALES, TOO_ROUNDED, Row, read_rows
 from studies.published_collectives.sites import Site, calibration_rows, learn, machine_of
+from studies.results import Destinations
 from studies.tables import percent
 from topologies.machines.named import MACHINES
 from topologies.network import Network
@@ -44,7 +44,7 @@ def published_collectives(rows: str = "", *, json: str = "", figure: str = "", c
     rows : a CSV file; the project's own by default.  What is learnt of sites is always from the project's own
     json, figure : files; `-` is stdout
     """
-    _check_outputs(rows, json, figure)
+    Destinations(json=json, plot=figure).check({"--rows": rows or str(ROWS)})
     given = read_rows(rows or ROWS)
     sites = learn_sites(read_rows(ROWS))
     judged = [judge(row, sites, twin) for row, twin in zip(given, twins(given), strict=True)]
@@ -65,29 +65,13 @@ def published_collectives(rows: str = "", *, json: str = "", figure: str = "", c
     return answer
 
 
-def _check_outputs(rows: str, json: str, figure: str) -> None:
-    """Refuse, before anything runs, what could not be written, or would replace what is read."""
-    given = {"--rows": rows or str(ROWS), "--json": json, "--figure": figure}
-    named = {flag: path for flag, path in given.items() if path and path != files.STDOUT}
-    for flag, path in named.items():
-        same = [other for other, its_path in named.items() if same_file(its_path, path)]
-        if len(same) > 1:
-            raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
-        try:
-            if flag == "--figure":
-                check_figure_path(path)
-            elif flag == "--json":
-                files.check_writable(path)
-        except InputError as error:
-            raise InputError(f"{flag} {error}") from None
-
-
 def learn_sites(own: Sequence[Row]) -> dict[str, Site]:
     """Every machine that rows name, with what was learnt of it, by the name of our machine."""
     chosen = calibration_rows(own)
     return {name: learn(name, rows, lambda row, settings: _seconds(row, settings)[0]) for name, rows in chosen.items()}
 
 
+NO_SIZE = "the source says only that the message is large: predicted at 8 GiB"
 ROUNDING_OF_SECONDS = 0.01
 """What times and bandwidths of one run may differ by beside their rounding."""
 
@@ -112,9 +96,9 @@ def _same_run(row: Row, other: Row) -> bool:
 def _published_seconds(row: Row) -> float:
     """The seconds of a row, whatever its metric, by nccl-tests' formulas."""
     scale = SCALES[row.metric, row.unit][1]
-    if row.metric == "time" or row.collective is None:
+    if row.metric == "time":
         return row.value * scale
-    factor = bus_factor(row.collective, row.gpus) if row.metric == "busbw" else 1.0
+    factor = bus_factor(row.collective, row.gpus) if row.metric == "busbw" and row.collective else 1.0
     return row.size * factor / (row.value * scale)
 
 
@@ -131,14 +115,9 @@ def judge(row: Row, sites: dict[str, Site], twin: Row | None = None) -> Judged:
         return _entry(row, name, None, "", "skipped", reason)
     site = sites.get(name, Site(name))
     try:
-        seconds, model = _seconds(row, site.settings)
+        predicted, model = _in_its_unit(row, name, site.settings)
     except InputError as error:
         return _entry(row, name, None, "", "skipped", str(error))
-    kind = row.collective
-    assert kind is not None, row.id
-    metric, scale = SCALES[row.metric, row.unit]
-    rate = row.size / seconds * (bus_factor(kind, row.gpus) if metric == "busbw" else 1.0)
-    predicted = seconds / scale if metric == "time" else rate / scale
     for what, own in site.learnt_from:
         if row.id == own.id and row.measurement == own.measurement:
             return _entry(row, name, predicted, model, "calibration", f"sets {what} of {name}")
@@ -151,23 +130,44 @@ def judge(row: Row, sites: dict[str, Site], twin: Row | None = None) -> Judged:
         return _entry(row, name, predicted, model, "skipped", reason)
     if twin is not None:
         return _entry(row, name, predicted, model, "skipped", f"the same measurement as row {twin.id}, judged there")
-    return _entry(row, name, predicted, model, "judged", "")
+    if not gpu_path_modelled(row):
+        return _entry(row, name, predicted, model, "skipped", messages.NOT_MODELLED)
+    return _entry(row, name, predicted, model, "judged", "" if row.bytes else NO_SIZE)
+
+
+def gpu_path_modelled(row: Row) -> bool:
+    """Whether what GPUs do for a row is in the model: NCCL's and RCCL's way, not MPI's."""
+    return row.carrier in ("NCCL", "RCCL")
+
+
+def _in_its_unit(row: Row, name: str, settings: NcclSettings) -> tuple[float, str]:
+    """What is predicted for a row, in its unit, and by what algorithm."""
+    if row.kind == "p2p":
+        machine, net = _network(name, 2 * MACHINES[name].gpus_per_node)
+        return messages.predicted_message(row, machine, net, settings), "send and receive"
+    seconds, model = _seconds(row, settings)
+    metric, scale = SCALES[row.metric, row.unit]
+    if metric == "time":
+        return seconds / scale, model
+    kind = row.collective
+    assert kind is not None, row.id
+    return row.size / seconds * (bus_factor(kind, row.gpus) if metric == "busbw" else 1.0) / scale, model
 
 
 def why_skipped(row: Row) -> str:
     """Why nothing is predicted for a row; empty where it is."""
-    if row.kind == "p2p":
-        return "messages of Open MPI and UCX between GPUs: their protocols and thresholds are not modelled"
-    if row.carrier not in ("NCCL", "RCCL"):
+    if row.kind == "collective" and not gpu_path_modelled(row):
         return "the GPU path of MPI collectives (staging through the host, its own algorithms) is not modelled"
     if (name := machine_of(row)) is None:
         return f"machine {row.machine!r} is not known"
-    if row.collective is None:
-        return f"the algorithm {row.algorithm!r} names no collective"
-    if (row.metric, row.unit) not in SCALES:
+    if (row.metric, row.unit) not in (messages.SCALES if row.kind == "p2p" else SCALES):
         return f"the metric {row.metric} in {row.unit} is not predicted"
     if row.gpus < 2:
         return "one GPU: nothing moves"
+    if row.kind == "p2p":
+        return ""
+    if row.collective is None:
+        return f"the algorithm {row.algorithm!r} names no collective"
     if row.collective == "all_to_all":
         return "NCCL's all-to-all, of sends and receives, is not modelled"
     per_node, held = MACHINES[name].gpus_per_node, row.held
@@ -193,6 +193,7 @@ def _entry(row: Row, name: str | None, predicted: float | None, model: str, role
         gpus=row.gpus,
         message_bytes=row.bytes,
         algorithm=row.algorithm,
+        gpu_path="modelled" if gpu_path_modelled(row) else "not modelled",
     )
 
 
@@ -208,8 +209,9 @@ def _seconds(row: Row, settings: NcclSettings) -> tuple[float, str]:
 
 @cache
 def _planned(held: str, name: str) -> Callable[[CollectiveKind, float, Communicator], NcclPlan]:
-    behind_switch = "nvswitch" in MACHINES[name].node.parts
-    return partial(plan_2_8, held=held, alike=behind_switch)
+    node = MACHINES[name].node
+    behind_switch = "nvswitch" in node.parts
+    return partial(plan_2_8, held=held, alike=behind_switch, alike_across=behind_switch and node.nics == 1)
 
 
 @cache

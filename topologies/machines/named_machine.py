@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from topologies.cluster import cluster_of, is_true
 from topologies.fabrics import Fabric
-from topologies.network import Argument, Network, check_cable, check_counts
+from topologies.limits import check_cable, check_counts
+from topologies.network import Argument, Network
 from topologies.nodes.gpu_node import NodeKind
 from topologies.nodes.gpus import Gpu
 from topologies.quantity import Quantity
