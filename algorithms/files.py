@@ -11,6 +11,7 @@ never a part.  The name `-` stands for stdout.
 """
 
 import os
+import re
 import secrets
 import stat
 import sys
@@ -28,6 +29,8 @@ from algorithms.toml_writer import toml_text
 
 T = TypeVar("T")
 STDOUT = "-"
+DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){64}""")
+"""A TOML key of more than 64 words joined by dots."""
 
 
 def read(path: str | Path, form: type[T], schema: str) -> T:
@@ -129,8 +132,11 @@ def _content(path: Path, where: str) -> str:
 
 def _parse(text: str, where: str, *, json: bool) -> dict[str, Any]:
     """The table in `text`: JSON if it opens a brace, as no TOML document does, or if the file's name says so."""
+    is_json = json or text.lstrip().startswith("{")
+    if not is_json and DEEP_KEY.search(text):  # tomllib takes the square of the key's length
+        raise InputError(f"{where} is nested too deeply to be a file of Quadrille")
     try:
-        raw = msgspec.json.decode(text) if json or text.lstrip().startswith("{") else tomllib.loads(text)
+        raw = msgspec.json.decode(text) if is_json else tomllib.loads(text)
     except msgspec.DecodeError as error:
         raise InputError(f"{where} is truncated or not JSON: {error}") from None
     except tomllib.TOMLDecodeError as error:

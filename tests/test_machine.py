@@ -145,6 +145,8 @@ def test_the_hash_takes_equal_numbers_of_different_types_for_equal(machine):
         ("quadrille/machine/1", "quadrille/record/1", ["quadrille/record/1", "quadrille/machine/1 is accepted"]),
         ("quadrille/machine/1", "quadrille/machine/x", ["quadrille/machine/1 is accepted"]),
         ("[device]", "[device", ["host.toml is truncated or not TOML"]),
+        ("[device]", "a." * 50_000 + "b = 1\n[device]", ["host.toml is nested too deeply"]),
+        ("[device]", "[" + '"a" . ' * 64 + "b]\n[device]", ["host.toml is nested too deeply"]),
         ("gemm_seconds = 1e-3", "gemm_seconds = '1e-3", ["TOML"]),
     ],
 )

@@ -33,6 +33,30 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("family", "listed", "word"),
+    [
+        ("torus", {"dims": [3, 4]}, {"dims": "3x4"}),
+        ("mesh", {"dims": (5,)}, {"dims": 5}),
+        (
+            "tree",
+            {"down": [4, 2], "up": [1, 2], "bandwidth": [1e9, 25e9], "latency": [0, 1e-6]},
+            {"down": "4x2", "up": "1x2", "bandwidth": "1e9x25e9", "latency": "0x1e-6"},
+        ),
+        (
+            "gpu-cluster",
+            {"nodes": 16, "node": "perlmutter", "network": "torus", "dims": [8, 8]},
+            {"nodes": 16, "node": "perlmutter", "network": "torus", "dims": "8x8"},
+        ),
+    ],
+)
+def test_a_list_is_as_good_as_a_word(family, listed, word):
+    own = CABLE if family in ("torus", "mesh") else {}
+    one, other = build(family, {**own, **listed}), build(family, {**own, **word})
+    assert [column.tolist() for column in columns(one)] == [column.tolist() for column in columns(other)]
+    assert columns(build(*parse_topology(one.name)))[2].tolist() == columns(one)[2].tolist()
+
+
 def columns(net):
     return [net.sources, net.targets, net.bandwidths, net.latencies]
 
@@ -89,6 +113,18 @@ LARGE = {"tree": {"down": 4, "up": 1, **CABLE}}
         ("star", {"hosts": -2, **CABLE}, "hosts=-2 must be a whole number from 1"),
         ("gpu-cluster", {"nodes": 2, "node": 3}, "node=3 must be a word"),
         ("torus", {**TORUS, "dims": 2.5}, "dims=2.5 must be whole numbers joined by x"),
+        (
+            "torus",
+            {**TORUS, "dims": []},
+            r"dims=\[\] must be whole numbers joined by x, such as 4x4, or a list of them",
+        ),
+        ("torus", {**TORUS, "dims": [4, True]}, r"dims=\[4, True\] must be whole numbers joined by x"),
+        ("torus", {**TORUS, "dims": [4, 2.5]}, r"dims=4x2.5 must be whole numbers from 1 joined by x"),
+        ("torus", {**TORUS, "dims": ["4", "4"]}, r"dims=\['4', '4'\] must be whole numbers joined by x"),
+        ("torus", {**TORUS, "bandwidth": [1e9]}, r"bandwidth=\[1000000000.0\] must be a finite number"),
+        ("ring", {"hosts": [4], **CABLE}, r"hosts=\[4\] must be a whole number"),
+        ("torus", {**TORUS, "host_bandwidth": 1e9}, "host_bandwidth is for hosts on routers: give hosts_per_router"),
+        ("mesh", {**TORUS, "host_latency": 1e-6}, "host_latency is for hosts on routers: give hosts_per_router"),
         ("torus", {**TORUS, "dims": "4x0"}, "dims=4x0 must be whole numbers from 1 joined by x"),
         ("torus", {**TORUS, "dims": "4xfour"}, "dims=4xfour must be whole numbers from 1"),
         ("torus", {**TORUS, "dims": ""}, "dims= must be whole numbers from 1"),

@@ -8,8 +8,8 @@ from algorithms.errors import InputError
 from topologies.build import build, parse_topology
 from topologies.families.star import star
 from topologies.files.node_link import dumps
-from topologies.files.topology_file import load_topology
-from topologies.routes.routing import Routes
+from topologies.files.topology_file import check_written, load_topology
+from topologies.routes.routing import Routes, Routing
 
 STAR = star(2, bandwidth=1e9, latency=1e-6)
 
@@ -61,6 +61,81 @@ def test_networkx_reads_what_is_written_and_writes_what_is_read(write, edges):
     assert sorted(loaded.edges(data=True), key=str) == sorted(graph.edges(data=True), key=str)
 
 
+def test_links_that_have_failed_come_back_failed(write):
+    net = build(*parse_topology("leaf-spine:leaves=2,spines=2,hosts_per_leaf=3,bandwidth=3e9,latency=1e-6"))
+    bandwidths = net.bandwidths.copy()
+    bandwidths[net.link_numbers("leaf:0-spine:1")] = 0.0
+    back = load_topology(write(dumps(net.with_bandwidths(bandwidths))))
+    assert back.bandwidths.tolist() == bandwidths.tolist()
+    assert back.link_names(Routes(back).between([0], [3]).links)[1] == "leaf:0>spine:0"
+
+
+@pytest.mark.parametrize("multigraph", [True, False])
+def test_an_edge_without_direction_is_a_cable_both_ways(write, multigraph):
+    graph = nx.MultiGraph() if multigraph else nx.Graph()
+    graph.add_edge("host:0", "switch:0", bandwidth=1e9, latency=1e-6)
+    graph.add_edge("switch:0", "host:1", bandwidth=2e9, latency=1e-6)
+    if multigraph:
+        graph.add_edge("host:1", "switch:0", bandwidth=3e9, latency=1e-6)
+    net = load_topology(write(nx.node_link_data(graph, edges="edges")))
+    cables = net.link_names(np.arange(net.link_count)), net.bandwidths.tolist()
+    first = ["host:0>switch:0", "switch:0>host:0", "switch:0>host:1", "host:1>switch:0"]
+    more = ["switch:0>host:1#1", "host:1>switch:0#1"]
+    assert cables[0][:4] == first
+    assert sorted(cables[0][4:]) == sorted(more if multigraph else [])
+    assert cables[1] == [1e9, 1e9, 2e9, 2e9] + ([3e9, 3e9] if multigraph else [])
+
+
+def test_a_directed_graph_without_parallel_links_needs_no_keys(write):
+    graph = nx.DiGraph(STAR.graph())
+    net = load_topology(write(nx.node_link_data(graph, edges="edges")))
+    assert sorted(net.graph().edges(data=True)) == sorted(STAR.graph().edges(data=True))
+
+
+# Networks with routes of their own
+
+PLATFORMS = {
+    "listed": """<zone id="w" routing="Full"><host id="a" core="3"/><host id="b"/><host id="c"/>
+<link id="l" bandwidth="1GBps" latency="1us"/><link id="f" bandwidth="2GBps" latency="5us" sharing_policy="FATPIPE"/>
+<link id="d" bandwidth="3GBps" latency="7us" sharing_policy="SPLITDUPLEX"/>
+<route src="a" dst="b"><link_ctn id="l"/><link_ctn id="f"/></route>
+<route src="a" dst="c"><link_ctn id="l"/><link_ctn id="l"/></route>
+<route src="b" dst="c"><link_ctn id="d" direction="UP"/></route></zone>""",
+    "shared": '<cluster id="c" radical="0-4" bw="1GBps" lat="1us" sharing_policy="SHARED"/>',
+    "backbone": '<cluster id="c" radical="0-4" bw="1GBps" lat="1us" bb_bw="2GBps" bb_lat="3us"/>',
+    "fat backbone": '<cluster id="c" radical="0-4" bw="1GBps" lat="1us" bb_bw="2GBps" bb_sharing_policy="FATPIPE"/>',
+    "torus": '<cluster id="c" radical="0-5" bw="1GBps" lat="1us" topology="TORUS" topo_parameters="3,2"/>',
+    "dragonfly": """<cluster id="c" radical="0-7" bw="1GBps" lat="1us"
+topology="DRAGONFLY" topo_parameters="2,1;1,1;2,1;2"/>""",
+}
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_a_network_with_routes_of_its_own_comes_back_from_json(write, tmp_path, name):
+    path = tmp_path / "net.xml"
+    path.write_text(f'<platform version="4.1">{PLATFORMS[name]}</platform>')
+    net = load_topology(path)
+    check_written(net, "out.json")
+    back = load_topology(write(dumps(net)))
+    assert_equal(back, net)
+    sources, targets = np.divmod(np.arange(net.place_count**2), net.place_count)
+    for rule in ("shortest", "spray"):
+        there, here = (Routes(one, Routing(rule)).between(sources, targets) for one in (net, back))
+        assert (there.links.tolist(), there.shares.tolist()) == (here.links.tolist(), here.shares.tolist())
+        assert there.latency.tolist() == here.latency.tolist()
+    assert (net.unshared is None) == (back.unshared is None)
+    assert net.unshared is None or net.unshared.tolist() == back.unshared.tolist()
+    assert dumps(back) == dumps(net)
+
+
+def test_routes_between_too_many_places_are_not_listed(monkeypatch, tmp_path):
+    monkeypatch.setattr("topologies.files.topology_file.MOST_LISTED", 4)
+    path = tmp_path / "net.xml"
+    path.write_text(f'<platform version="4.1">{PLATFORMS["shared"]}</platform>')
+    with pytest.raises(InputError, match="own between 5 places; JSON lists them one by one, between at most 4"):
+        check_written(load_topology(path), "out.json")
+
+
 def test_parallel_links_keep_their_numbers(write):
     data = json.loads(dumps(STAR))
     data["edges"].append({"source": "host:0", "target": "switch:0", "key": 1, "bandwidth": 7e9, "latency": 0})
@@ -95,6 +170,13 @@ def broken(change):
     return data
 
 
+def twice_without_keys(data):
+    for edge in data["edges"]:
+        del edge["key"]
+    data.update(multigraph=False)
+    data["edges"].append(dict(data["edges"][0]))
+
+
 def without_ways_to(node):
     return broken(lambda d: d.update(edges=[edge for edge in d["edges"] if edge["target"] != node]))
 
@@ -109,9 +191,9 @@ def two_pieces():
     return data
 
 
-def one_gpu_alone():
+def alone(node):
     data = json.loads(dumps(build("gpu-cluster", {"nodes": 2, "node": "perlmutter"})))
-    data["edges"] = [edge for edge in data["edges"] if "gpu:5" not in (edge["source"], edge["target"])]
+    data["edges"] = [edge for edge in data["edges"] if node not in (edge["source"], edge["target"])]
     return data
 
 
@@ -122,8 +204,20 @@ def one_gpu_alone():
         (dumps(STAR)[:-40], "is not JSON: .*line"),
         ("[1, 2]", "is not a graph in node-link form"),
         ("[" * 100_000, "is not (JSON|a graph in node-link form)"),
-        ({"nodes": []}, "must be directed and multigraph"),
-        (broken(lambda d: d.update(multigraph=False)), "must be directed and multigraph"),
+        ({"nodes": []}, "directed=None must be true or false"),
+        (broken(lambda d: d.update(multigraph="no")), "multigraph='no' must be true or false: edges have keys"),
+        (broken(lambda d: d.update(directed=False)), "edges\\[1\\]: link switch:0>host:0 with key=0 is there twice"),
+        (broken(lambda d: d.update(directed=False, multigraph=False)), "edges\\[1\\]: .* with key=0 is there twice"),
+        (broken(twice_without_keys), "edges\\[4\\]: link host:0>switch:0 is there twice"),
+        (
+            broken(lambda d: d["edges"][0].update(unshared=1)),
+            "host:0>switch:0 has unshared=1; it must be true",
+        ),
+        (broken(lambda d: d.update(routes=7)), "routes must be a list of 2 lists, one from each host"),
+        (broken(lambda d: d.update(routes=[[], []])), "routes\\[0\\] must be a list of 2 routes, one to each host"),
+        (broken(lambda d: d.update(routes=[[[], [0, 4]], [[], []]])), "routes\\[0\\]\\[1\\]=\\[0, 4\\] .* from 0 to 3"),
+        (broken(lambda d: d.update(routes=[[[], [True]], [[], []]])), "routes\\[0\\]\\[1\\]=\\[True\\] must be a list"),
+        (broken(lambda d: d.update(routes=[[[], []], [[], [2]]])), "leads from host:1 to itself; it must be empty"),
         (broken(lambda d: d.pop("edges")), "is not a graph in node-link form: it has no list of edges"),
         (broken(lambda d: d.update(colour="red")), "the graph has 'colour', which is unknown; accepted are schema"),
         (
@@ -161,7 +255,13 @@ def one_gpu_alone():
         (broken(lambda d: d["graph"].update(places="host")), "must be \\[kind, count\\]"),
         (broken(lambda d: d["graph"].update(places=["switch", 1])), "must be GPUs or hosts"),
         (without_ways_to("host:1"), "host:1 has no link to the others, or none from them"),
-        (one_gpu_alone(), "gpu:5 has no link to the others"),
+        (broken(lambda d: d["edges"][0].update(failed="yes")), "host:0>switch:0 has failed='yes'; it must be true or"),
+        (
+            broken(lambda d: d["edges"][0].update(failed=True)),
+            "host:0 reaches 1 of 2 places, not host:1",
+        ),
+        (alone("gpu:5"), "gpu:5 has no link to the others"),
+        (alone("nic:5"), "nic:5 has no link to a GPU or a switch"),
         (two_pieces(), "the network is in pieces: host:0 reaches 2 of 4 places, not host:2"),
     ],
 )

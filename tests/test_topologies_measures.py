@@ -1,8 +1,11 @@
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from algorithms.errors import InputError
+from topologies.build import FAMILIES, build
 from topologies.families.dragonfly import dragonfly
 from topologies.families.dragonfly_plus import dragonfly_plus
 from topologies.families.fat_tree import fat_tree
@@ -14,7 +17,7 @@ from topologies.families.ring import ring
 from topologies.families.star import star
 from topologies.families.torus import mesh, torus
 from topologies.families.tree import tree
-from topologies.machines.named import machine
+from topologies.machines.named import MACHINES, machine
 from topologies.measures import bisection as bisection_module
 from topologies.measures import diameter as diameter_module
 from topologies.measures.bisection import bisection, oversubscription
@@ -64,38 +67,94 @@ def test_counts_are_by_kind():
     assert found.places == 12
 
 
-@pytest.mark.parametrize(
-    "net",
-    [
-        star(5, **CABLE),
-        leaf_spine(3, 2, 3, **CABLE),
-        torus("3x4", **CABLE),
-        mesh("3x3", **CABLE),
-        dragonfly(5, 2, 2, 2, **CABLE),
-        machine("perlmutter").topology(12),
-        machine("bench-2to1").topology(100),
-    ],
-    ids=lambda net: net.name.partition(",")[0],
-)
-def test_a_maximum_flow_agrees_with_the_bisection(net):
-    """With source and sink joined to the places by cables that never limit, in place of merging them."""
+NODE = {"gpus_per_node": 4, "nics_per_node": 2, "gpu_bandwidth": 9.0, "gpu_latency": 0, "nic_bandwidth": 2.0}
+SMALL = {
+    "host": {"cores": 2},
+    "star": {"hosts": 5, **CABLE},
+    "leaf-spine": {"leaves": 3, "spines": 2, "hosts_per_leaf": 3, **CABLE},
+    "fat-tree": {"ports": 4, **CABLE},
+    "tree": {"down": "3x2x3", "up": "1x2x2", "parallel": "1x1x3", "bandwidth": "1x2x4", "latency": 0},
+    "dragonfly": {"groups": 5, "routers": 2, "hosts_per_router": 2, "global_links": 2, "local_bandwidth": 1.0, **CABLE},
+    "dragonfly+": {"groups": 3, "leaves": 2, "spines": 2, "hosts_per_leaf": 3, "global_links": 2, **CABLE},
+    "torus": {"dims": "3x5", "hosts_per_router": 2, "host_bandwidth": 2.0, **CABLE},
+    "mesh": {"dims": "3x3", **CABLE},
+    "rail-optimised": {"nodes": 5, "rails": 2, "nodes_per_unit": 2, "spines": 3, **CABLE},
+    "ring": {"hosts": 7, **CABLE},
+    "full": {"hosts": 5, **CABLE},
+    "gpu-cluster": {"nodes": 6, "nic_latency": 0, **NODE, "nodes_per_leaf": 2, "spines": 3},
+    **{name: {"gpus": 44} for name in MACHINES},
+}
+
+
+def capacities(net):
+    """The network with parallel links as one, whose capacity is theirs together."""
     graph = nx.DiGraph()
-    for source, target, bandwidth in zip(
-        net.sources.tolist(), net.targets.tolist(), net.bandwidths.tolist(), strict=True
-    ):
+    graph.add_nodes_from(range(net.node_count))
+    columns = net.sources.tolist(), net.targets.tolist(), net.bandwidths.tolist()
+    for source, target, bandwidth in zip(*columns, strict=True):
         before = graph.get_edge_data(source, target, {"capacity": 0.0})["capacity"]
-        graph.add_edge(source, target, capacity=before + bandwidth)
-    nodes, half = net.place_nodes().tolist(), net.place_count // 2
+        if bandwidth:
+            graph.add_edge(source, target, capacity=before + bandwidth)
+    return graph
+
+
+def plain_bisection(net):
+    """A maximum flow: source and sink joined to the places by cables that never limit, in place of merging them."""
+    graph, nodes, half = capacities(net), net.place_nodes().tolist(), net.place_count // 2
     graph.add_edges_from(("source", node) for node in nodes[:half])
     graph.add_edges_from((node, "sink") for node in nodes[half:])
-    assert bisection(net).value == pytest.approx(nx.maximum_flow_value(graph, "source", "sink"), rel=1e-9)
+    return nx.maximum_flow_value(graph, "source", "sink")
 
 
-@pytest.mark.parametrize("net", [torus("3x5", **CABLE), leaf_spine(3, 2, 2, **CABLE), machine("frontier").topology(24)])
-def test_the_diameter_is_that_of_a_search_from_everywhere(net):
-    lengths = dict(nx.all_pairs_shortest_path_length(net.graph()))
-    names = [net.node_name(node) for node in net.place_nodes()]
-    assert diameter(net).value == max(lengths[a][b] for a in names for b in names)
+def plain_diameter(net):
+    """The largest of all distances."""
+    graph, places = capacities(net), net.place_nodes().tolist()
+    return max(nx.single_source_shortest_path_length(graph, place)[other] for place in places for other in places)
+
+
+def test_every_family_is_measured_here():
+    assert SMALL.keys() == FAMILIES.keys()
+
+
+@pytest.mark.parametrize("family", [family for family in SMALL if family != "host"])
+def test_the_figures_of_every_family_are_those_of_searches_and_flows_in_full(family):
+    net = build(family, SMALL[family])
+    found = measures(net)
+    assert (found.diameter.bound, found.bisection.bound) == ("exact", "exact")
+    assert found.diameter.value == plain_diameter(net)
+    assert found.bisection.value == pytest.approx(plain_bisection(net), rel=1e-9)
+
+
+@given(seed=st.integers(0, 2**32), family=st.sampled_from([f for f in SMALL if f not in MACHINES and f != "host"]))
+def test_with_links_that_have_failed_or_are_slower_the_figures_are_right_too(seed, family):
+    net, draw = build(family, SMALL[family]), np.random.default_rng(seed)
+    net = net.with_bandwidths(net.bandwidths * draw.choice([0.0, 0.5, 1.0], net.link_count, p=[0.05, 0.15, 0.8]))
+    if not all(nx.has_path(capacities(net), a, b) for a in net.place_nodes()[:1] for b in net.place_nodes()) or not all(
+        nx.has_path(capacities(net), a, net.place_nodes()[0]) for a in net.place_nodes()
+    ):
+        with pytest.raises(InputError, match="the network is cut in two"):
+            diameter(net)
+        return
+    hops, halves = diameter(net), bisection(net)
+    assert hops.value == plain_diameter(net) if hops.bound == "exact" else hops.value <= plain_diameter(net)
+    assert halves.bound == "exact"
+    assert halves.value == pytest.approx(plain_bisection(net), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("net", "ratio"),
+    [
+        # As their docstrings say: hosts_per_leaf × bandwidth / (spines × uplink_bandwidth), down / (up · parallel).
+        (leaf_spine(4, 2, 6, uplink_bandwidth=4.5, **CABLE), 6 * 3.0 / (2 * 4.5)),
+        (tree("4x2", "1x1", bandwidth=1.0, latency=0), 4.0),
+        (tree("6x2x2", "1x2x1", bandwidth=1.0, latency=0), 6 / 2 * 2),
+        (tree("8x2", "1x2", parallel="1x2", bandwidth=1.0, latency=0), 8 / (2 * 2)),
+        (machine("abci-v100").topology(4 * 68), 3.0),
+    ],
+    ids=lambda value: value.name.partition(",")[0] if hasattr(value, "name") else "",
+)
+def test_oversubscription_is_what_the_family_says(net, ratio):
+    assert oversubscription(net, bisection(net)).value == pytest.approx(ratio, rel=1e-9)
 
 
 def test_bounds_are_called_bounds_where_searching_would_take_too_long(monkeypatch):

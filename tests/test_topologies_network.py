@@ -2,17 +2,11 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
+from topologies.builder import Builder, reverse
 from topologies.families.leaf_spine import leaf_spine
 from topologies.families.star import star
-from topologies.network import (
-    MOST_NODES,
-    Builder,
-    check_cable,
-    check_counts,
-    check_size,
-    link_name,
-    reverse,
-)
+from topologies.limits import MOST_NODES, check_cable, check_counts, check_size
+from topologies.network import link_name
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
+from topologies.builder import Builder
 from topologies.families.rail_optimised import add_rail_optimised, rail_optimised
-from topologies.network import Builder
 from topologies.routes.routing import Routes
 
 CABLE = {"bandwidth": 4.0, "latency": 1e-6}

@@ -1,5 +1,6 @@
 import time
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import networkx as nx
@@ -80,8 +81,6 @@ def grouped(request):
 
 def unstructured(net):
     """The same network without what its builder knows."""
-    from dataclasses import replace
-
     return replace(net, ways=None)
 
 
@@ -244,6 +243,10 @@ def test_ecmp_spreads_over_all_ways_and_changes_with_its_seed():
 
 # Spraying
 
+SPREADING = ["leaf-spine", "fat-tree", "tree", "torus of routers", "nvswitch"]
+WIDE_TREE = tree("2x3x2", "1x9x9", parallel="2x1x1", **CABLE)
+"""81 ways between pods."""
+
 
 def test_spraying_is_an_equal_split_over_all_shortest_ways(plain):
     structured, searched = routes(plain, "spray"), routes(unstructured(plain), "spray")
@@ -254,7 +257,7 @@ def test_spraying_is_an_equal_split_over_all_shortest_ways(plain):
             assert_conserved(plain, pair, links, shares)
 
 
-@pytest.mark.parametrize("name", ["leaf-spine", "fat-tree", "tree", "torus of routers", "nvswitch"])
+@pytest.mark.parametrize("name", SPREADING)
 def test_spraying_with_a_failed_link_is_what_a_search_finds(name):
     net = NETS[name]
     for link in range(0, net.link_count, 7):
@@ -267,6 +270,42 @@ def test_spraying_with_a_failed_link_is_what_a_search_finds(name):
             continue
         for (_, links, shares), (_, found, split) in zip(routes(faulty, "spray"), searched, strict=True):
             assert dict(zip(links, shares, strict=True)) == pytest.approx(dict(zip(found, split, strict=True)))
+
+
+@given(seed=st.integers(0, 2**32), failed=st.integers(1, 12), name=st.sampled_from(["wide tree", *SPREADING]))
+def test_spraying_with_any_failed_links_is_what_a_search_finds_where_a_shortest_way_is_left(seed, failed, name):
+    net = {**NETS, "wide tree": WIDE_TREE}[name]
+    draw = np.random.default_rng(seed)
+    bandwidths = net.bandwidths.copy()
+    bandwidths[draw.choice(net.link_count, failed, replace=False)] = 0.0
+    faulty = net.with_bandwidths(bandwidths)
+    sources, targets = draw.integers(0, net.place_count, (2, 40))
+    try:
+        searched = Routes(unstructured(faulty), Routing("spray")).between(sources, targets)
+    except InputError:
+        with pytest.raises(InputError, match=r"has no way from .* failed: the network is cut in two"):
+            Routes(faulty, Routing("spray")).between(sources, targets)
+        return
+    found = Routes(faulty, Routing("spray")).between(sources, targets)
+    np.testing.assert_array_equal(found.offsets, searched.offsets)
+    np.testing.assert_array_equal(found.links, searched.links)
+    np.testing.assert_allclose(found.shares, searched.shares, rtol=1e-12)
+    np.testing.assert_allclose(found.latency, searched.latency, rtol=1e-12)
+
+
+@given(seed=st.integers(0, 2**32), name=st.sampled_from(["wide tree", *SPREADING]))
+def test_a_sprayed_flow_has_the_latency_of_its_slowest_way(seed, name):
+    net = {**NETS, "wide tree": WIDE_TREE}[name]
+    draw = np.random.default_rng(seed)
+    latencies = np.where(draw.random(net.link_count) < 0.2, draw.integers(2, 9, net.link_count) * 1e-6, net.latencies)
+    changed = replace(net, latencies=latencies)
+    sources, targets = draw.integers(0, net.place_count, (2, 40))
+    found, searched = (
+        Routes(one, Routing("spray")).between(sources, targets) for one in (changed, unstructured(changed))
+    )
+    np.testing.assert_array_equal(found.links, searched.links)
+    np.testing.assert_allclose(found.shares, searched.shares, rtol=1e-12)
+    np.testing.assert_allclose(found.latency, searched.latency, rtol=1e-12)
 
 
 # Links that have failed

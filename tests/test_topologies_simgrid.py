@@ -46,6 +46,12 @@ def test_a_flat_cluster_is_a_star(load):
     assert len(set(paths.links.tolist())) == 4
 
 
+def test_full_duplex_is_the_old_word_for_a_link_of_two_directions(load):
+    old, new = (load(cluster(more=f'sharing_policy="{word}"')) for word in ("FULLDUPLEX", "SPLITDUPLEX"))
+    assert old.name == new.name
+    assert Routes(old).between([0, 7], [7, 0]).links.tolist() == Routes(new).between([0, 7], [7, 0]).links.tolist()
+
+
 def test_links_of_a_shared_cluster_serve_both_directions(load):
     net = load(cluster(more='sharing_policy="SHARED"'))
     paths = Routes(net).between([0, 7], [7, 0])
@@ -160,6 +166,110 @@ def test_routes_between_zones_go_by_their_gateways(load):
     assert latency(net, 2, 1) == pytest.approx(10e-3 + 2e-6 + 4e-6)
 
 
+# Clusters among other zones
+
+
+MIXED = """<zone id="world" routing="Full">
+<cluster id="one" prefix="n-" suffix="" radical="0-1" speed="1Gf" bw="1GBps" lat="1us" bb_bw="4GBps" bb_lat="2us"/>
+<cluster id="two" prefix="t-" suffix="" radical="0-8" speed="1Gf" bw="1GBps" lat="4us"
+topology="TORUS" topo_parameters="9"/>
+<link id="wan" bandwidth="3GBps" latency="1ms" sharing_policy="FATPIPE"/>
+<zoneRoute src="one" dst="two" gw_src="n-one_router" gw_dst="t-3"><link_ctn id="wan"/></zoneRoute>
+</zone>"""  # fmt: skip
+
+
+def test_a_cluster_in_a_zone_is_left_by_its_backbone_or_by_the_host_that_is_the_gateway(load):
+    net = load(MIXED)
+    assert net.places == ("host", 11)
+    assert latency(net, 0, 1) == pytest.approx(1e-6 + 2e-6 + 1e-6)
+    assert latency(net, 0, 2 + 3) == pytest.approx(1e-6 + 2e-6 + 1e-3)
+    assert latency(net, 2 + 8, 1) == pytest.approx(4 * 4e-6 + 1e-3 + 2e-6 + 1e-6)
+    assert latency(net, 2 + 1, 2 + 4) == pytest.approx(3 * 4e-6)
+
+
+def test_links_of_a_cluster_in_a_zone_have_a_direction_each_and_its_backbone_has_none(load):
+    net = load(MIXED)
+    there, back = (Routes(net).between([one], [other]).links.tolist() for one, other in ((0, 1), (1, 0)))
+    assert there[1] == back[1]
+    assert {there[0] ^ 1, there[2] ^ 1} == {back[2], back[0]}
+
+
+def test_a_fatpipe_link_holds_no_flow_back_however_many_there_are(load):
+    net = load(MIXED)
+    wan = np.flatnonzero(net.unshared)
+    shared = net.bandwidths[~net.unshared].sum()
+    assert net.bandwidths[wan].tolist() == [2 * shared, 2 * shared]
+    assert set(wan.tolist()) & set(Routes(net).between([0], [2 + 3]).links.tolist())
+
+
+def test_a_fatpipe_link_may_fail_but_not_be_degraded(load):
+    net = load(MIXED)
+    wan = int(np.flatnonzero(net.unshared)[0])
+    for share, message in (
+        (0.5, r"is not shared by flows \(FATPIPE\): it can fail, but not be degraded"),
+        (0.0, "no way"),
+    ):
+        bandwidths = net.bandwidths.copy()
+        bandwidths[wan] *= share
+        with pytest.raises(InputError, match=message):
+            Routes(net.with_bandwidths(bandwidths)).between([0], [2])
+
+
+HOST_LINKS = """<zone id="c" routing="Cluster">
+<host id="a" speed="1Gf"/><host id="b" speed="1Gf"/><router id="r"/>
+<link id="half" bandwidth="1GBps" latency="1us"/>
+<link id="both" bandwidth="1GBps" latency="2us" sharing_policy="SPLITDUPLEX"/>
+<backbone id="bb" bandwidth="9GBps" latency="4us"/>
+<host_link id="a" up="half" down="half"/><host_link id="b" up="both_UP" down="both_DOWN"/>
+</zone>"""
+
+
+def test_a_zone_of_host_links_has_one_up_and_one_down_for_each_host(load):
+    net = load(HOST_LINKS)
+    assert [link.name for link in listed(net, 0, 1)] == ["end:0>end:1", "end:4>end:5", "end:3>end:2"]
+    assert [link.name for link in listed(net, 1, 0)] == ["end:2>end:3", "end:4>end:5", "end:0>end:1"]
+    assert latency(net, 0, 1) == pytest.approx(7e-6)
+
+
+def test_routes_of_zones_lead_through_zones_between_from_gateway_to_gateway(load):
+    """left's router ra > wan > mid's m, inside mid to mm, > last > right's rb."""
+    net = load(
+        ZONES.replace('id="world" routing="Full"', 'id="world" routing="Floyd"')
+        .replace('dst="right" gw_src="ra" gw_dst="rb"', 'dst="mid" gw_src="ra" gw_dst="m"')
+        .replace(
+            "<zoneRoute",
+            """<zone id="mid" routing="Full"><router id="m"/><router id="mm"/>
+<link id="in" bandwidth="1GBps" latency="32us"/><route src="m" dst="mm"><link_ctn id="in"/></route></zone>
+<link id="last" bandwidth="1GBps" latency="64us"/>
+<zoneRoute src="mid" dst="right" gw_src="mm" gw_dst="rb"><link_ctn id="last"/></zoneRoute>
+<zoneRoute""",
+        )
+    )
+    assert latency(net, 0, 2) == pytest.approx(1e-6 + 10e-3 + 32e-6 + 64e-6 + 4e-6)
+    assert latency(net, 2, 0) == pytest.approx(1e-6 + 10e-3 + 32e-6 + 64e-6 + 4e-6)
+
+
+BYPASSED = """<zone id="world" routing="Full">
+<host id="a" speed="1Gf"/><host id="b" speed="1Gf"/><host id="c" speed="1Gf"/>
+<link id="slow" bandwidth="1GBps" latency="9us"/><link id="fast" bandwidth="1GBps" latency="1us"/>
+<route src="a" dst="b"><link_ctn id="slow"/></route><route src="a" dst="c"><link_ctn id="slow"/></route>
+<route src="b" dst="c"><link_ctn id="slow"/></route>
+<bypassRoute src="a" dst="c"><link_ctn id="fast"/></bypassRoute>
+</zone>"""
+
+
+def test_a_bypass_goes_before_the_route_in_its_one_direction(load):
+    net = load(BYPASSED)
+    assert [latency(net, *pair) for pair in ((0, 2), (2, 0), (0, 1))] == pytest.approx([1e-6, 9e-6, 9e-6])
+
+
+def test_a_bypass_of_zones_is_taken_by_all_hosts_in_them(load):
+    bypass = '<bypassZoneRoute src="right" dst="left" gw_src="rb" gw_dst="ra"><link_ctn id="l1"/></bypassZoneRoute>'
+    net = load(ZONES.replace("</zoneRoute>", f"</zoneRoute>{bypass}"))
+    assert latency(net, 2, 0) == pytest.approx(4e-6 + 2e-6 + 1e-6)
+    assert latency(net, 0, 2) == pytest.approx(10e-3 + 1e-6 + 4e-6)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -175,7 +285,18 @@ def test_routes_between_zones_go_by_their_gateways(load):
         (cluster("9-3"), "radical='9-3'; write numbers and ranges"),
         (cluster(more='topology="CUBE"'), "topology='CUBE'; supported are FLAT, FAT_TREE, TORUS, DRAGONFLY"),
         (cluster(more='limiter_link="1Bps"'), "has limiter_link='1Bps', which is not supported"),
-        (cluster(more='sharing_policy="FATPIPE"'), "FATPIPE link, which every flow has to itself"),
+        (cluster(more='sharing_policy="FATPIPE"'), "sharing_policy='FATPIPE'; its hosts' links must be SPLITDUPLEX or"),
+        (cluster(more='bb_bw="124MBps" bb_lat="0" bb_sharing_policy="FATPIPE"'), "FATPIPE backbone narrower"),
+        (PAIR.replace('"5ms"/>', '"5ms" sharing_policy="FATPIPE"/>'),
+         "FATPIPE link 'thin' is the narrowest on the route from 'alice' to 'bob'"),
+        (MIXED.replace('gw_src="n-one_router"', 'gw_src="n-two_router"'), "gateway 'n-two_router', which is no host"),
+        (MIXED.replace('bb_bw="4GBps" bb_lat="2us"', 'topology="TORUS" topo_parameters="2"'),
+         "gateway 'n-one_router'"),
+        (MIXED.replace('prefix="t-"', 'prefix="n-"'), r"line \d+: <cluster> \'n-0\' is there twice"),
+        (HOST_LINKS.replace('up="both_UP"', 'up="both_LEFT"'), "<host_link> names the link 'both_LEFT', which is not"),
+        (HOST_LINKS.replace('<host_link id="a"', '<host_link id="z"'), "the host 'z', which is not in zone 'c'"),
+        (HOST_LINKS.replace('<host_link id="a" up="half" down="half"/>', ""), "host 'a' without a <host_link>"),
+        (BYPASSED.replace('bypassRoute src="a"', 'bypassRoute src="d"'), "<bypassRoute> ends at 'd', which is not in"),
         (cluster(more='topology="TORUS"'), "lacks topo_parameters"),
         (cluster(more='topology="TORUS" topo_parameters="3,2,2"'), "16 hosts by radical='0-15' and 12 by"),
         (cluster(more='topology="FAT_TREE" topo_parameters="2;4,4;1,2"'), "it must be like 2;4,4;1,2;1,2"),
@@ -191,7 +312,7 @@ def test_routes_between_zones_go_by_their_gateways(load):
         (PAIR.replace("<link id", '<storage id="disk"/><link id', 1), "<storage> is not supported here"),
         (PAIR.replace('<route src="bob" dst="carol">', '<route src="bob" dst="carol" symmetrical="NO">'),
          "no route from 'carol' to 'bob'"),
-        (PAIR + cluster("0-3"), "<cluster> is supported where it is all there is"),
+        (PAIR + cluster("0-3"), "a platform must hold one <zone>, in which all else is"),
         ("", "must hold one <zone>"),
         ('<zone id="empty" routing="Full"/>', "the platform has no hosts"),
         (ZONES.replace('gw_dst="rb"', 'gw_dst="ra"'), "gateway 'ra', which is not in zone 'right'"),

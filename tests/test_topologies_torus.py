@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
+from topologies.builder import Builder
 from topologies.families.lattice import orders
 from topologies.families.ring import ring
 from topologies.families.torus import add_torus, mesh, torus
-from topologies.network import Builder
 from topologies.routes.routing import Routes, Routing
 
 CABLE = {"bandwidth": 3.0, "latency": 1e-6}

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
+from topologies.builder import Builder
 from topologies.families.fat_tree import fat_tree
 from topologies.families.tree import add_tree, tree
-from topologies.network import Builder
 from topologies.routes.routing import Routes
 
 CABLE = {"bandwidth": 4.0, "latency": 1e-6}

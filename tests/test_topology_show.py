@@ -148,6 +148,8 @@ def test_places_are_drawn_at_the_bottom_and_no_two_nodes_in_one_place():
         (("perlmutter", "--figure", "f.bmp"), "bmp"),
         (("perlmutter", "--json", "no/such/folder/net.json"), "no/such/folder"),
         (("perlmutter", "--json", "same.svg", "--figure", "same.svg"), "both name same.svg"),
+        (("perlmutter", "--plot", "f.bmp"), "--plot figure f.bmp ends in 'bmp'"),
+        (("./net.json", "--json", "net.json"), "both name"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_one_line_and_nothing_is_written(

@@ -6,37 +6,19 @@ from inspect import Parameter, signature
 
 from algorithms.errors import InputError
 from topologies.cluster import gpu_cluster
-from topologies.families.dragonfly import dragonfly
-from topologies.families.dragonfly_plus import dragonfly_plus
-from topologies.families.fat_tree import fat_tree
-from topologies.families.full import full
-from topologies.families.host import host
-from topologies.families.leaf_spine import leaf_spine
-from topologies.families.rail_optimised import rail_optimised
-from topologies.families.ring import ring
-from topologies.families.star import star
-from topologies.families.torus import mesh, torus
-from topologies.families.tree import tree
+from topologies.families.every import EVERY
+from topologies.families.lists import word_of
 from topologies.machines.named import MACHINES
 from topologies.network import Argument, Network
 
 FAMILIES: dict[str, Callable[..., Network]] = {
-    "host": host,
-    "star": star,
-    "leaf-spine": leaf_spine,
-    "fat-tree": fat_tree,
-    "tree": tree,
-    "dragonfly": dragonfly,
-    "dragonfly+": dragonfly_plus,
-    "torus": torus,
-    "mesh": mesh,
-    "rail-optimised": rail_optimised,
-    "ring": ring,
-    "full": full,
+    **{name: family.of_hosts for name, family in EVERY.items()},
     "gpu-cluster": gpu_cluster,
     **{name: machine.topology for name, machine in MACHINES.items()},
 }
 
+Given = Argument | list[float] | tuple[float, ...]
+"""What a file may give as an argument: a list too, where the builder takes a list as a word."""
 LARGEST = 1e300
 WHOLE = re.compile("-?[0-9]{1,18}")
 REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-?inf|nan")
@@ -45,11 +27,11 @@ REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-?inf|nan"
 UNITS = ("_bytes_per_second", "_seconds")
 
 
-def build(family: str, arguments: Mapping[str, Argument]) -> Network:
+def build(family: str, arguments: Mapping[str, Given]) -> Network:
     """The topology that the builder of this family makes from these arguments.
 
     Names may say their unit: `bandwidth_bytes_per_second` is `bandwidth`,
-    `latency_seconds` is `latency`.  Lists are words such as `4x4` (`lists.py`).
+    `latency_seconds` is `latency`.  Lists may be words such as `4x4` (`lists.py`).
 
     >>> build("star", {"hosts": 3, "bandwidth_bytes_per_second": 25e6, "latency_seconds": 1e-5}).link_count
     6
@@ -105,9 +87,9 @@ def _number(text: str) -> Argument:
     return float(text) if REAL.fullmatch(text) else text
 
 
-def _bare(family: str, arguments: Mapping[str, Argument]) -> dict[str, Argument]:
+def _bare(family: str, arguments: Mapping[str, Given]) -> dict[str, Given]:
     """The arguments by their names without units."""
-    bare: dict[str, Argument] = {}
+    bare: dict[str, Given] = {}
     for name, value in arguments.items():
         word = name
         for unit in UNITS:
@@ -124,7 +106,7 @@ def _takes(builder: Callable[..., Network]) -> str:
     return ", ".join(p.name if p.default is Parameter.empty else f"[{p.name}]" for p in parameters)
 
 
-def _checked(family: str, parameter: Parameter, value: Argument) -> Argument:
+def _checked(family: str, parameter: Parameter, value: Given) -> Argument:
     """The value as the builder's signature wants it.
 
     Raises
@@ -132,7 +114,9 @@ def _checked(family: str, parameter: Parameter, value: Argument) -> Argument:
     InputError : a value of another type
     """
     wanted = str(parameter.annotation)
-    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+    if isinstance(value, list | tuple) and value and "Sequence[" in wanted and all(map(_is_number, value)):
+        return word_of(value)
+    number = _is_number(value)
     fits = (
         ("bool" in wanted and isinstance(value, bool))
         or ("str" in wanted and isinstance(value, str))
@@ -140,11 +124,15 @@ def _checked(family: str, parameter: Parameter, value: Argument) -> Argument:
         or ("int" in wanted and number and isinstance(value, int))
     )
     if "Sequence[int]" in wanted:
-        accepted = "whole numbers joined by x, such as 4x4"
+        accepted = "whole numbers joined by x, such as 4x4, or a list of them"
     elif "Sequence[float]" in wanted:
-        accepted = "finite numbers joined by x, such as 25e9x100e9"
+        accepted = "finite numbers joined by x, such as 25e9x100e9, or a list of them"
     else:
         accepted = "a word" if "str" in wanted else "a finite number" if "float" in wanted else "a whole number"
-    if not fits:
+    if isinstance(value, list | tuple) or not fits:
         raise InputError(f"topology {family}: {parameter.name}={value!r:.60} must be {accepted}")
     return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST

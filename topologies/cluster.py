@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from algorithms.errors import InputError
+from topologies.builder import Builder
 from topologies.cluster_ways import cluster_ways
 from topologies.fabrics import FABRICS, Fabric, fabric_of, parameters_of
 from topologies.families.lists import word_of
-from topologies.network import Argument, Builder, Ints, Network, check_counts, check_size
+from topologies.limits import check_counts, check_size
+from topologies.network import Argument, Ints, Network
 from topologies.nodes.gpu_node import NodeKind, nvswitch_node
 from topologies.nodes.node_kinds import NODE_KINDS
 

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from topologies.network import Floats, Ints, reverse
+from topologies.builder import reverse
+from topologies.network import Floats, Ints
 from topologies.nodes.gpu_node import NodeKind, inside_paths
 from topologies.routes.ways import Spreading, Ways
 

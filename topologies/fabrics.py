@@ -10,35 +10,15 @@ from inspect import Parameter, signature
 from typing import Any
 
 from algorithms.errors import InputError
-from topologies.families.dragonfly import add_dragonfly
-from topologies.families.dragonfly_plus import add_dragonfly_plus
-from topologies.families.fat_tree import add_fat_tree
-from topologies.families.full import add_full
-from topologies.families.leaf_spine import add_leaf_spine
-from topologies.families.rail_optimised import add_rail_optimised
-from topologies.families.ring import add_ring
-from topologies.families.star import add_star
-from topologies.families.torus import add_mesh, add_torus
-from topologies.families.tree import add_tree
-from topologies.network import Builder, Ints
+from topologies.builder import Builder
+from topologies.families.every import EVERY
+from topologies.network import Ints
 from topologies.routes.ways import Ways
 
 Fabric = Callable[[Builder, Ints], Ways]
 """Joins endpoints, given by their node numbers, and says which ways there are between them."""
 
-FABRICS: dict[str, Callable[..., Ways]] = {
-    "star": add_star,
-    "leaf-spine": add_leaf_spine,
-    "fat-tree": add_fat_tree,
-    "tree": add_tree,
-    "rail-optimised": add_rail_optimised,
-    "dragonfly": add_dragonfly,
-    "dragonfly+": add_dragonfly_plus,
-    "torus": add_torus,
-    "mesh": add_mesh,
-    "ring": add_ring,
-    "full": add_full,
-}
+FABRICS = {name: family.join for name, family in EVERY.items() if family.join is not None}
 INTERNAL = ("builder", "endpoints", "kinds", "family", "closed")
 
 

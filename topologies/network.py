@@ -15,7 +15,6 @@ for.  Nodes of one kind are consecutive.  `leaf:3>spine:1` is a link,
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,6 +65,7 @@ class Network:
     places : kind and number of the compute places: place i is the node `kind:i`
     cores : of each host [hosts]; empty where GPUs compute
     ways : the shortest ways between places, where the family's structure gives them; else they are searched
+    unshared : which links give every flow more than it can use, and are there for their latency [links]
     """
 
     name: str
@@ -81,6 +81,7 @@ class Network:
     ways: "Ways | None" = None
     indices: Ints | None = field(default=None, repr=False)
     per_node: int = 1
+    unshared: NDArray[np.bool_] | None = field(default=None, repr=False)
 
     @property
     def node_count(self) -> int:
@@ -197,7 +198,17 @@ class Network:
     # Other forms
 
     def with_bandwidths(self, bandwidths: Floats) -> "Network":
-        """The same network with other bandwidths, 0 for a link that has failed."""
+        """The same network with other bandwidths, 0 for a link that has failed.
+
+        Raises
+        ------
+        InputError : another bandwidth for a link that is `unshared`
+        """
+        if self.unshared is not None:
+            changed = np.flatnonzero(self.unshared & (bandwidths != self.bandwidths) & (bandwidths != 0))
+            if len(changed):
+                name = self.link_names(changed[:1])[0]
+                raise InputError(f"link {name} is not shared by flows (FATPIPE): it can fail, but not be degraded")
         return replace(self, bandwidths=bandwidths)
 
     @property
@@ -231,83 +242,21 @@ class Network:
         return net
 
 
-class Builder:
-    """Collects the nodes and cables of a network; what it gives back are their numbers.
+def with_unshared(net: Network, unshared: NDArray[np.bool_]) -> Network:
+    """The network in which these links hold no flow back: they have twice what all others have together.
 
-    >>> builder = Builder("star", {"hosts": 2})
-    >>> hosts, switch = builder.nodes("host", 2), builder.nodes("switch", 1)
-    >>> up = builder.cables(hosts, switch, bandwidth=1e9, latency=1e-6)
-    >>> net = builder.network(("host", 2))
-    >>> [net.link(int(number)).name for number in (up[1], reverse(up)[1])]
-    ['host:1>switch:0', 'switch:0>host:1']
+    This is what a link without sharing does on ways on which a shared link is as
+    narrow: no flow is faster than that one, and all flows together are no faster
+    than all shared links together.
+
+    >>> from topologies.families.star import star
+    >>> with_unshared(star(2, bandwidth=1e9, latency=0.0), np.array([True, False, False, False])).bandwidths.tolist()
+    [6000000000.0, 1000000000.0, 1000000000.0, 1000000000.0]
     """
-
-    def __init__(self, family: str, arguments: Mapping[str, Argument | None]) -> None:
-        self.family = family
-        self.arguments = {name: value for name, value in arguments.items() if value is not None}
-        self._kinds: dict[str, tuple[int, int]] = {}
-        self._nodes = 0
-        self._links = 0
-        self._cables: list[tuple[Ints, Ints, Floats, Floats]] = []
-
-    def nodes(self, kind: str, count: int) -> Ints:
-        """Numbers of `count` new nodes kind:0, kind:1, …; each kind is made once."""
-        assert kind not in self._kinds, kind
-        self._kinds[kind] = (self._nodes, count)
-        self._nodes += count
-        return np.arange(self._nodes - count, self._nodes)
-
-    def cables(self, one: Ints, other: Ints, *, bandwidth: float | Floats, latency: float | Floats) -> Ints:
-        """Numbers of the links one>other of new cables; `reverse` of a number is the other direction.
-
-        The arguments are broadcast against each other.
-        """
-        ones, others, rates, delays = np.broadcast_arrays(one, other, bandwidth, latency)
-        ones, others = ones.ravel().astype(np.int64), others.ravel().astype(np.int64)
-        self._cables.append((ones, others, rates.ravel().astype(np.float64), delays.ravel().astype(np.float64)))
-        first = self._links
-        self._links += 2 * len(ones)
-        return first + 2 * np.arange(len(ones))
-
-    def network(
-        self,
-        places: tuple[str, int],
-        ways: "Ways | None" = None,
-        *,
-        cores: int | Sequence[int] = 1,
-        name: str | None = None,
-        per_node: int = 1,
-    ) -> Network:
-        """The network of all nodes and cables so far."""
-        text = ",".join(f"{key}={value}" for key, value in self.arguments.items())
-        hosts = self._kinds["host"][1] if places[0] == "host" else 0
-        return Network(
-            name=name or (f"{self.family}:{text}" if text else self.family),
-            family=self.family,
-            arguments=self.arguments,
-            kinds=self._kinds,
-            sources=self._interleaved(0, 1, np.int64),
-            targets=self._interleaved(1, 0, np.int64),
-            bandwidths=self._interleaved(2, 2, np.float64),
-            latencies=self._interleaved(3, 3, np.float64),
-            places=places,
-            cores=np.broadcast_to(np.asarray(cores, dtype=np.int64), (hosts,)),
-            ways=ways,
-            per_node=per_node,
-        )
-
-    def _interleaved(self, forward: int, backward: int, dtype: type) -> NDArray:  # type: ignore[type-arg]
-        """A column of all links: of each cable the one direction, then the other."""
-        column: NDArray = np.empty(self._links, dtype=dtype)  # type: ignore[type-arg]
-        if self._cables:
-            column[0::2] = np.concatenate([cables[forward] for cables in self._cables])
-            column[1::2] = np.concatenate([cables[backward] for cables in self._cables])
-        return column
-
-
-def reverse(links: Ints) -> Ints:
-    """The other directions of links that a builder has made; -1 stays -1."""
-    return np.where(links < 0, links, links ^ 1)
+    if not unshared.any():
+        return net
+    bandwidths = np.where(unshared & ~net.failed, 2 * net.bandwidths[~unshared].sum(), net.bandwidths)
+    return replace(net, bandwidths=bandwidths, unshared=unshared)
 
 
 def _is_number(text: str) -> bool:
@@ -322,48 +271,3 @@ def link_name(source: str, target: str, index: int = 0) -> str:
     ('leaf:3>spine:1', 'leaf:3>spine:1#2')
     """
     return f"{source}>{target}#{index}" if index else f"{source}>{target}"
-
-
-def check_counts(family: str, **counts: int) -> None:
-    """Refuses a count below one, or above all that could be meant.
-
-    Raises
-    ------
-    InputError : naming the family, the count and its value
-    """
-    for name, count in counts.items():
-        if count < 1:
-            raise InputError(f"{family}: {name}={count} must be a whole number from 1")
-        if count > MOST_COUNTED:
-            raise InputError(f"{family}: {name}={count} must be a whole number from 1 to {MOST_COUNTED}")
-
-
-def check_cable(family: str, bandwidth: float, latency: float, *, prefix: str = "") -> None:
-    """Refuses a cable that cannot be: bandwidth [B/s] finite and above 0, latency [s] finite and from 0.
-
-    Raises
-    ------
-    InputError : naming the family, the quantity (with `prefix`) and its value
-    """
-    if not (isfinite(bandwidth) and bandwidth > 0):
-        raise InputError(f"{family}: {prefix}bandwidth={bandwidth} must be a finite number of B/s above 0")
-    if not (isfinite(latency) and latency >= 0):
-        raise InputError(f"{family}: {prefix}latency={latency} must be a finite number of seconds from 0")
-
-
-MOST_COUNTED = 1 << 60
-MOST_NODES = 1 << 24
-
-
-def check_size(family: str, nodes: int, links: int) -> None:
-    """Refuses, before anything is built, a network that would not fit in the memory of a laptop.
-
-    Raises
-    ------
-    InputError : naming both numbers and what is accepted
-    """
-    if nodes > MOST_NODES or links > 4 * MOST_NODES:
-        raise InputError(
-            f"{family}: {nodes} nodes and {links} links are too many; "
-            f"at most {MOST_NODES} and {4 * MOST_NODES} are built"
-        )

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from algorithms.errors import InputError
-from topologies.families.global_links import GlobalLinks, GroupWays, global_cables
-from topologies.network import Builder, Ints, Network, check_cable, check_counts, check_size, reverse
+from topologies.builder import Builder, reverse
+from topologies.families.global_links import GlobalLinks, GroupWays, global_cables, local_and_global
+from topologies.limits import check_counts, check_size
+from topologies.network import Ints, Network
 from topologies.routes.ways import side_by_side
 
 
@@ -118,16 +120,15 @@ def add_dragonfly(
         room = groups * routers * per_router
         raise InputError(f"dragonfly: groups={groups} have room for {room} endpoints, not for {len(endpoints)}")
     check_size("dragonfly", *_size(groups, routers, len(endpoints), global_links, local_links))
-    near = (
-        bandwidth if local_bandwidth is None else local_bandwidth,
-        latency if local_latency is None else local_latency,
+    near, far = local_and_global(
+        "dragonfly",
+        bandwidth,
+        latency,
+        local_bandwidth=local_bandwidth,
+        local_latency=local_latency,
+        global_bandwidth=global_bandwidth,
+        global_latency=global_latency,
     )
-    far = (
-        bandwidth if global_bandwidth is None else global_bandwidth,
-        latency if global_latency is None else global_latency,
-    )
-    for (rate, delay), prefix in (((bandwidth, latency), ""), (near, "local_"), (far, "global_")):
-        check_cable("dragonfly", rate, delay, prefix=prefix)
     nodes = builder.nodes("router", groups * routers)
     router_of = np.arange(len(endpoints)) // per_router
     up = builder.cables(endpoints, nodes[router_of], bandwidth=bandwidth, latency=latency)
@@ -135,10 +136,10 @@ def add_dragonfly(
     one, other = np.triu_indices(routers, 1)
     shape = groups, len(one), local_links
     ends = (np.broadcast_to(grouped[:, side, None], shape) for side in (one, other))
-    cables = builder.cables(*ends, bandwidth=near[0], latency=near[1]).reshape(shape)
+    cables = builder.cables(*ends, bandwidth=near.bandwidth, latency=near.latency).reshape(shape)
     local = np.full((groups, routers, routers, local_links), -1, dtype=np.int64)
     local[:, one, other], local[:, other, one] = cables, reverse(cables)
-    between = GlobalLinks.wire(builder, grouped, global_links, family="dragonfly", bandwidth=far[0], latency=far[1])
+    between = GlobalLinks.wire(builder, grouped, global_links, family="dragonfly", cable=far)
     return DragonflyWays(up, router_of, between, local.reshape(groups * routers, routers, local_links))
 
 

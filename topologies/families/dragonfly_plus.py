@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from algorithms.errors import InputError
-from topologies.families.global_links import GlobalLinks, GroupWays, global_cables
-from topologies.network import Builder, Ints, Network, check_cable, check_counts, check_size, reverse
+from topologies.builder import Builder, reverse
+from topologies.families.global_links import GlobalLinks, GroupWays, global_cables, local_and_global
+from topologies.limits import check_counts, check_size
+from topologies.network import Ints, Network
 from topologies.routes.ways import side_by_side
 
 
@@ -118,24 +120,21 @@ def add_dragonfly_plus(
         room = groups * leaves * per_leaf
         raise InputError(f"dragonfly+: groups={groups} have room for {room} endpoints, not for {len(endpoints)}")
     check_size("dragonfly+", *_size(groups, leaves, spines, len(endpoints), global_links))
-    near = (
-        bandwidth if local_bandwidth is None else local_bandwidth,
-        latency if local_latency is None else local_latency,
+    near, far = local_and_global(
+        "dragonfly+",
+        bandwidth,
+        latency,
+        local_bandwidth=local_bandwidth,
+        local_latency=local_latency,
+        global_bandwidth=global_bandwidth,
+        global_latency=global_latency,
     )
-    far = (
-        bandwidth if global_bandwidth is None else global_bandwidth,
-        latency if global_latency is None else global_latency,
-    )
-    for (rate, delay), prefix in (((bandwidth, latency), ""), (near, "local_"), (far, "global_")):
-        check_cable("dragonfly+", rate, delay, prefix=prefix)
     low, high = builder.nodes("leaf", groups * leaves), builder.nodes("spine", groups * spines)
     leaf_of = np.arange(len(endpoints)) // per_leaf
     up = builder.cables(endpoints, low[leaf_of], bandwidth=bandwidth, latency=latency)
     ends = low.reshape(groups, leaves, 1), high.reshape(groups, 1, spines)
-    local = builder.cables(*ends, bandwidth=near[0], latency=near[1])
-    between = GlobalLinks.wire(
-        builder, high.reshape(groups, spines), global_links, family="dragonfly+", bandwidth=far[0], latency=far[1]
-    )
+    local = builder.cables(*ends, bandwidth=near.bandwidth, latency=near.latency)
+    between = GlobalLinks.wire(builder, high.reshape(groups, spines), global_links, family="dragonfly+", cable=far)
     return DragonflyPlusWays(up, leaf_of, between, leaves, local.reshape(groups * leaves, spines))
 
 

@@ -1,8 +1,10 @@
 """The three-level fat tree of equal switches."""
 
 from algorithms.errors import InputError
+from topologies.builder import Builder
 from topologies.families.tree import TreeWays, add_tree
-from topologies.network import Builder, Ints, Network, check_counts, check_size
+from topologies.limits import check_counts, check_size
+from topologies.network import Ints, Network
 
 
 def fat_tree(ports: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:

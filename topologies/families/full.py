@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topologies.network import Builder, Ints, Network, check_cable, check_counts, check_size
+from topologies.builder import Builder
+from topologies.limits import check_cable, check_counts, check_size
+from topologies.network import Ints, Network
 from topologies.routes.ways import OneWay
 
 

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from algorithms.errors import InputError
-from topologies.network import Builder, Ints, reverse
+from topologies.builder import Builder, reverse
+from topologies.limits import check_cable
+from topologies.network import Ints
 from topologies.routes.ways import side_by_side
 
 
@@ -43,6 +45,42 @@ def global_cables(family: str, groups: int, routers: int, per_router: int) -> in
     return routers * per_router // (groups - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Bandwidth [B/s] and latency [s] of alike cables."""
+
+    bandwidth: float
+    latency: float
+
+
+def local_and_global(
+    family: str,
+    bandwidth: float,
+    latency: float,
+    *,
+    local_bandwidth: float | None,
+    local_latency: float | None,
+    global_bandwidth: float | None,
+    global_latency: float | None,
+) -> tuple[Rates, Rates]:
+    """The cables within and between groups: those of the hosts where they are not given.
+
+    Raises
+    ------
+    InputError : a cable that cannot be
+    """
+    near = Rates(
+        bandwidth if local_bandwidth is None else local_bandwidth, latency if local_latency is None else local_latency
+    )
+    far = Rates(
+        bandwidth if global_bandwidth is None else global_bandwidth,
+        latency if global_latency is None else global_latency,
+    )
+    for cable, prefix in ((Rates(bandwidth, latency), ""), (near, "local_"), (far, "global_")):
+        check_cable(family, cable.bandwidth, cable.latency, prefix=prefix)
+    return near, far
+
+
 @dataclass(frozen=True)
 class GlobalLinks:
     """Links between routers of different groups; routers are numbered through, group by group.
@@ -59,15 +97,13 @@ class GlobalLinks:
     links: Ints
     sources: Ints
     targets: Ints
-    between_routers: "Runs"
-    from_router: "Runs"
-    to_router: "Runs"
-    between_groups: "Runs"
+    between_routers: "ByKey"
+    from_router: "ByKey"
+    to_router: "ByKey"
+    between_groups: "ByKey"
 
     @classmethod
-    def wire(
-        cls, builder: Builder, routers: Ints, per_router: int, *, family: str, bandwidth: float, latency: float
-    ) -> "GlobalLinks":
+    def wire(cls, builder: Builder, routers: Ints, per_router: int, *, family: str, cable: Rates) -> "GlobalLinks":
         """Wires routers [groups, per group] as this module says."""
         groups, per_group = routers.shape
         count = global_cables(family, groups, per_group, per_router)
@@ -76,7 +112,7 @@ class GlobalLinks:
         there = (one * per_group + (lap + other - one - 1) // per_router).ravel()
         back = (other * per_group + (lap + groups - (other - one) - 1) // per_router).ravel()
         flat = routers.ravel()
-        cables = builder.cables(flat[there], flat[back], bandwidth=bandwidth, latency=latency)
+        cables = builder.cables(flat[there], flat[back], bandwidth=cable.bandwidth, latency=cable.latency)
         sources, targets = np.concatenate([there, back]), np.concatenate([back, there])
         source_groups, target_groups, total = sources // per_group, targets // per_group, groups * per_group
         return cls(
@@ -85,10 +121,10 @@ class GlobalLinks:
             np.concatenate([cables, reverse(cables)]),
             sources,
             targets,
-            Runs.of(sources * total + targets, total * total),
-            Runs.of(sources * groups + target_groups, total * groups),
-            Runs.of(source_groups * total + targets, total * groups),
-            Runs.of(source_groups * groups + target_groups, groups * groups),
+            ByKey.of(sources * total + targets, total * total),
+            ByKey.of(sources * groups + target_groups, total * groups),
+            ByKey.of(source_groups * total + targets, total * groups),
+            ByKey.of(source_groups * groups + target_groups, groups * groups),
         )
 
     def direct(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
@@ -163,7 +199,7 @@ class GroupWays(ABC):
 
 
 @dataclass(frozen=True)
-class Runs:
+class ByKey:
     """Positions in the order of their keys, so that those of one key are a run.
 
     Parameters
@@ -178,7 +214,7 @@ class Runs:
     offsets: Ints | None
 
     @classmethod
-    def of(cls, keys: Ints, possible: int) -> "Runs":
+    def of(cls, keys: Ints, possible: int) -> "ByKey":
         """The runs of these keys, which are all below `possible`."""
         order = np.argsort(keys, kind="stable")
         few = possible <= MOST_OFFSETS

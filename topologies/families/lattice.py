@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithms.errors import InputError
-from topologies.network import Floats, Ints, reverse
+from topologies.builder import reverse
+from topologies.network import Floats, Ints
 from topologies.routes.ways import COUNTABLE
 
 MOST_HOPS = 1 << 28

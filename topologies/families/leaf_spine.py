@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topologies.network import Builder, Floats, Ints, Network, check_cable, check_counts, check_size, reverse
+from topologies.builder import Builder, reverse
+from topologies.limits import check_cable, check_counts, check_size
+from topologies.network import Floats, Ints, Network
 from topologies.routes.ways import side_by_side
 
 

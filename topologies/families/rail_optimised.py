@@ -3,8 +3,10 @@
 import numpy as np
 
 from algorithms.errors import InputError
+from topologies.builder import Builder
 from topologies.families.leaf_spine import LeafSpineWays
-from topologies.network import Builder, Ints, Network, check_cable, check_counts, check_size
+from topologies.limits import check_cable, check_counts, check_size
+from topologies.network import Ints, Network
 
 
 def rail_optimised(

@@ -1,8 +1,10 @@
 """Hosts in a ring, each wired to its two neighbours."""
 
+from topologies.builder import Builder
 from topologies.families.lattice import LatticeWays
 from topologies.families.torus import add_torus
-from topologies.network import Builder, Ints, Network, check_counts, check_size
+from topologies.limits import check_counts, check_size
+from topologies.network import Ints, Network
 
 
 def ring(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:

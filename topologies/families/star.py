@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from topologies.network import Builder, Ints, Network, check_cable, check_counts, check_size, reverse
+from topologies.builder import Builder, reverse
+from topologies.limits import check_cable, check_counts, check_size
+from topologies.network import Ints, Network
 from topologies.routes.ways import OneWay, side_by_side
 
 

@@ -6,9 +6,11 @@ from math import prod
 import numpy as np
 
 from algorithms.errors import InputError
+from topologies.builder import Builder
 from topologies.families.lattice import LatticeWays
 from topologies.families.lists import WholeNumbers, whole_numbers, word_of
-from topologies.network import Builder, Ints, Network, check_cable, check_counts, check_size
+from topologies.limits import check_cable, check_counts, check_size
+from topologies.network import Ints, Network
 
 MOST_DIMENSIONS = 12
 
@@ -138,6 +140,12 @@ def add_torus(
     check_cable(family, bandwidth, latency)
     vertices, count = prod(lengths), len(endpoints)
     check_size(family, vertices + count, 2 * (vertices * len(lengths) + count))
+    own = {"host_bandwidth": host_bandwidth, "host_latency": host_latency}
+    if not per_router and (given := [name for name, value in own.items() if value is not None]):
+        raise InputError(
+            f"{family}: {', '.join(given)} is for hosts on routers: give hosts_per_router "
+            "(in a gpu-cluster per_router) too"
+        )
     up = None
     if per_router:
         if count > vertices * per_router:

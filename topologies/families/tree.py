@@ -7,8 +7,10 @@ from math import prod
 import numpy as np
 
 from algorithms.errors import InputError
+from topologies.builder import Builder, reverse
 from topologies.families.lists import Numbers, WholeNumbers, numbers, whole_numbers, word_of
-from topologies.network import Builder, Floats, Ints, Network, check_cable, check_counts, check_size, reverse
+from topologies.limits import check_cable, check_counts, check_size
+from topologies.network import Floats, Ints, Network
 from topologies.routes.ways import COUNTABLE
 
 

@@ -1,4 +1,8 @@
-"""SimGrid's clusters: flat, fat tree, torus and dragonfly, from one element."""
+"""SimGrid's clusters: flat, fat tree, torus and dragonfly, from one element.
+
+In a flat one link 2 i leads from host i to the switch, and link 2 i + 1 back; the
+backbone comes after those of all hosts.
+"""
 
 import re
 from collections.abc import Callable
@@ -7,11 +11,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from topologies.builder import Builder, reverse
+from topologies.families.star import star
 from topologies.families.torus import torus
 from topologies.families.tree import tree
 from topologies.files.xml_elements import BYTES_PER_SECOND, SECONDS, Element, whole_numbers
-from topologies.network import Builder, Ints, Network, check_size, reverse
-from topologies.routes.ways import OneWay, side_by_side
+from topologies.limits import check_size
+from topologies.network import Ints, Network, with_unshared
+from topologies.routes.listed import ListedWays
+from topologies.routes.ways import side_by_side
 
 IGNORED = ("speed", "loopback_bw", "loopback_lat", "router_id")
 ACCEPTED = (
@@ -62,8 +70,8 @@ def radical(element: Element) -> list[tuple[int, int]]:
 
 
 def policy(element: Element, name: str, default: str = "SPLITDUPLEX") -> str:
-    """How a link is shared: by both directions, by each, or not at all."""
-    found = element.attributes.get(name, default)
+    """How a link is shared: by both directions, by each (FULLDUPLEX is the old word), or not at all."""
+    found = element.attributes.get(name, default).replace("FULLDUPLEX", "SPLITDUPLEX")
     if found not in POLICIES:
         raise element.error(f"<{element.tag}> has {name}={found!r}; supported are {', '.join(POLICIES)}")
     return found
@@ -163,29 +171,64 @@ def dragonfly(element: Element, hosts: int) -> Network:
 
 
 def flat(element: Element, hosts: int) -> Network:
-    """Hosts on one switch, or on two with a backbone between them; all links as they are shared."""
+    """Hosts on one switch: a star; with a backbone, or with links that both directions share, ways of its own."""
     check_size("cluster", hosts, 2 * hosts)
-    own, backbone = policy(element, "sharing_policy"), policy(element, "bb_sharing_policy", "SHARED")
-    if "FATPIPE" in (own, backbone if "bb_bw" in element.attributes else own):
-        raise element.error("<cluster> has a FATPIPE link, which every flow has to itself: not supported")
+    own, rate = policy(element, "sharing_policy"), rates(element)
+    if own == "FATPIPE":
+        raise element.error("<cluster> has sharing_policy='FATPIPE'; its hosts' links must be SPLITDUPLEX or SHARED")
+    if own == "SPLITDUPLEX" and "bb_bw" not in element.attributes:
+        return star(hosts, cores=cores(element), **rate)
     builder = Builder("cluster", {"radical": element.needed("radical")})
     nodes, switch = builder.nodes("host", hosts), builder.nodes("switch", 1)
-    up = builder.cables(nodes, switch, **rates(element))
-    middle = None
+    up = builder.cables(nodes, switch, **rate)
+    middle, unshared = None, np.zeros(2 * hosts, dtype=bool)
     if "bb_bw" in element.attributes:
-        seconds = element.quantity("bb_lat", SECONDS, above=False, default="0")
-        rate = element.quantity("bb_bw", BYTES_PER_SECOND, above=True)
-        ends = builder.nodes("backbone", 1)
-        middle = int(builder.cables(switch, ends, bandwidth=rate, latency=seconds)[0])
+        latency = element.quantity("bb_lat", SECONDS, above=False, default="0")
+        backbone = element.quantity("bb_bw", BYTES_PER_SECOND, above=True)
+        middle = int(builder.cables(switch, builder.nodes("backbone", 1), bandwidth=backbone, latency=latency)[0])
+        alone = policy(element, "bb_sharing_policy", "SHARED") == "FATPIPE"
+        if alone and backbone < rate["bandwidth"]:
+            raise element.error(
+                "<cluster> has a FATPIPE backbone narrower than the hosts' links, so that it would hold each flow back "
+                "by itself: that is not supported"
+            )
+        unshared = np.append(unshared, [alone, alone])
     ways = FlatWays(up, own == "SHARED", middle)
-    return builder.network(("host", hosts), ways, cores=cores(element))
+    return with_unshared(builder.network(("host", hosts), ways, cores=cores(element)), unshared)
+
+
+def host_names(element: Element) -> list[str]:
+    """Names of a cluster's hosts: prefix, number, suffix."""
+    prefix, suffix = element.attributes.get("prefix", ""), element.attributes.get("suffix", "")
+    return [f"{prefix}{i}{suffix}" for first, last in radical(element) for i in range(first, last + 1)]
+
+
+def router_name(element: Element) -> str:
+    """Name of the router by which a flat cluster is left; clusters of other topologies have none."""
+    if element.attributes.get("topology", "FLAT") != "FLAT":
+        return ""
+    prefix, suffix = element.attributes.get("prefix", ""), element.attributes.get("suffix", "")
+    return element.attributes.get("router_id") or f"{prefix}{element.needed('id')}_router{suffix}"
+
+
+def router_links(net: Network, host: int, *, inwards: bool) -> list[int]:
+    """Links from a host of a flat cluster to its router, which is behind the backbone, or back inwards."""
+    backbone = [2 * net.place_count] if net.link_count > 2 * net.place_count else []
+    shared = isinstance(net.ways, FlatWays) and net.ways.shared
+    return [*backbone, 2 * host + (not shared)] if inwards else [2 * host, *backbone]
 
 
 @dataclass(frozen=True)
-class FlatWays(OneWay):
+class FlatWays(ListedWays):
     """Up by the source's link, over the backbone if there is one, down by the target's.
 
     Links that both directions share are always taken by the number of the one.
+
+    Parameters
+    ----------
+    up : link of each host
+    shared : whether both directions share it
+    middle : the backbone
     """
 
     up: Ints

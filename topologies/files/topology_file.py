@@ -8,9 +8,12 @@ import numpy as np
 from algorithms.errors import InputError
 from topologies.files import node_link, simgrid_xml
 from topologies.network import Network
+from topologies.routes.listed import ListedWays
 from topologies.routes.search import Hops
 
 MOST_BYTES = 1 << 30
+MOST_LISTED = 1024
+"""Places between which routes are listed one by one."""
 
 
 def load_topology(path: str | Path) -> Network:
@@ -24,6 +27,8 @@ def load_topology(path: str | Path) -> Network:
     if str(path).endswith(".xml"):
         return simgrid_xml.parse(text, str(path))
     net = node_link.parse(text, str(path))
+    if net.ways is not None:
+        return net
     check_connected(net, str(path))
     built = built_alike(net)
     return net if built is None else replace(net, ways=built.ways)
@@ -73,23 +78,30 @@ def built_alike(net: Network) -> Network | None:
 
 
 def check_written(net: Network, path: str) -> None:
-    """Refuses to write as node-link JSON a network whose ways its nodes and links do not tell.
+    """Refuses to write as node-link JSON a network whose routes, listed one by one, are too many.
 
     Raises
     ------
-    InputError : a network with routes of its own
+    InputError : a network with routes of its own between many places
     """
-    if net.ways is not None and built_alike(net) is None:
-        raise InputError(f"{path}: {net.name} has routes of its own, which node-link JSON cannot hold")
+    if isinstance(net.ways, ListedWays) and net.place_count > MOST_LISTED:
+        raise InputError(
+            f"{path}: {net.name} has routes of its own between {net.place_count} places; "
+            f"JSON lists them one by one, between at most {MOST_LISTED}"
+        )
 
 
 def check_connected(net: Network, path: str) -> None:
-    """Refuses a network in which a place has no link, or does not reach all others.
+    """Refuses a network in which a place or a NIC has no link, or a place does not reach all others.
 
     Raises
     ------
     InputError : naming the place
     """
+    first, nics = net.kinds.get("nic", (0, 0))
+    loose = np.setdiff1d(np.arange(first, first + nics), net.sources)
+    if len(loose):
+        raise InputError(f"{path}: {net.node_name(int(loose[0]))} has no link to a GPU or a switch")
     nodes, kind = net.place_nodes(), net.places[0]
     linked = np.isin(nodes, net.sources) & np.isin(nodes, net.targets)
     if len(nodes) > 1 and not linked.all():

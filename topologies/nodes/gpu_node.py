@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 
 from algorithms.errors import InputError
-from topologies.network import check_cable, check_counts
+from topologies.limits import check_cable, check_counts
 from topologies.nodes.gpus import Gpu
 from topologies.quantity import Quantity
 

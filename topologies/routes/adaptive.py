@@ -28,7 +28,7 @@ import numpy as np
 from topologies.network import Floats, Ints
 
 
-class Choices:
+class AdaptiveChoices:
     """What has been decided for pairs of places so far.
 
     Parameters

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from algorithms.errors import InputError
 from topologies.network import Floats, Ints, Network
-from topologies.routes.adaptive import Choices
+from topologies.routes.adaptive import AdaptiveChoices
 from topologies.routes.search import SearchedWays
 from topologies.routes.spraying import MOST_WAYS, Spraying
 from topologies.routes.ways import Ways, detours
@@ -216,14 +216,14 @@ class Routes:
         return ~drawn.astype(np.int64)
 
     @cached_property
-    def _choices(self) -> Choices:
+    def _choices(self) -> AdaptiveChoices:
         """What adaptive routing has decided so far."""
         known = None if self.net.ways is None else detours(self.net.ways)
         if known is None or not known.has_groups:
             raise InputError(
                 f"routing adaptive: topology {self.net.name!r} has no groups; it is for dragonfly and dragonfly+"
             )
-        return Choices(self.net.place_count, known.global_links, self.net.bandwidths)
+        return AdaptiveChoices(self.net.place_count, known.global_links, self.net.bandwidths)
 
     def _adapted(self, sources: Ints, targets: Ints) -> Ints:
         """Links of the minimal way or of the detour of each pair [pairs, hops]."""
@@ -232,8 +232,12 @@ class Routes:
         taken = choices.around(sources, targets, straight, around)
         return _put(straight, taken, around[taken])
 
+    @cached_property
+    def _spraying(self) -> Spraying:
+        return Spraying(self.net, lambda: self._search)
+
     def _sprayed(self, sources: Ints, targets: Ints) -> Paths:
-        found = Spraying(self.net, lambda: self._search).between(sources, targets)
+        found = self._spraying.between(sources, targets)
         return Paths(*found.summed(self.net.link_count), found.latency)
 
 

@@ -98,7 +98,7 @@ class SearchedWays:
         while distance[level[0]] > 0:
             before: dict[int, float] = {}
             for node in level:
-                for link in self._in.of(node):
+                for link in self._in.of(node).tolist():
                     previous = int(net.sources[link])
                     if distance[previous] == distance[node] - 1:
                         links.append(link)
@@ -115,16 +115,13 @@ class SearchedWays:
         node, path = int(self._nodes[target]), list[int]()
         rest = float(way)
         while distance[node] > 0:
-            for link in self._in.of(node):
-                previous = int(self._net.sources[link])
-                if distance[previous] != distance[node] - 1:
-                    continue
-                chosen = link, previous
-                if rest < ways[previous]:
-                    break
-                rest -= ways[previous]
-            path.append(chosen[0])
-            node = chosen[1]
+            links = self._in.of(node)
+            links = links[distance[self._net.sources[links]] == distance[node] - 1]
+            before = np.cumsum(ways[self._net.sources[links]])
+            chosen = min(int(np.searchsorted(before, rest, side="right")), len(links) - 1)
+            rest -= float(before[chosen - 1]) if chosen else 0.0
+            path.append(int(links[chosen]))
+            node = int(self._net.sources[links[chosen]])
         return path[::-1]
 
     def _from(self, source: int) -> tuple[Ints, Floats]:
@@ -196,8 +193,9 @@ class _Incidence:
         self._links = links[order]
         self._offsets = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=nodes))])
 
-    def of(self, node: int) -> list[int]:
-        found: list[int] = self._links[self._offsets[node] : self._offsets[node + 1]].tolist()
+    def of(self, node: int) -> Ints:
+        """Links at this node."""
+        found: Ints = self._links[self._offsets[node] : self._offsets[node + 1]]
         return found
 
     def of_all(self, nodes: Ints) -> Ints:

@@ -2,28 +2,29 @@
 
 How the shares fall on links is known in closed form (`ways.Spreading`), or found
 by listing the ways, or by a search that counts them.  Ways with a link that has
-failed carry nothing; where all have one, a search finds the ways that are left.
+failed carry nothing: those left are counted on the links that the closed form
+names (`remaining.py`), or listed; where all have one, a search finds others.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topologies.network import Floats, Ints, Network
+from topologies.routes.remaining import remaining_shares
 from topologies.routes.search import SearchedWays
 from topologies.routes.ways import Spreading, Ways
 
 MOST_WAYS = 4096
 """Ways of a pair that are listed; where there are more, a search counts them."""
-FEW_WAYS = 64
-"""The same where all shortest ways are the family's, so that a search finds no others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """Shares of links, flow by flow; those of one link in one flow add up.
+class Split:
+    """Split of links, flow by flow; those of one link in one flow add up.
 
     Parameters
     ----------
@@ -37,21 +38,21 @@ class Shares:
     latency: Floats
 
     @classmethod
-    def none(cls, flows: int) -> "Shares":
+    def none(cls, flows: int) -> "Split":
         return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(flows))
 
-    def without(self, flows: Ints) -> "Shares":
+    def without(self, flows: Ints) -> "Split":
         """The shares of all flows but these."""
         kept = ~np.isin(self.flows, flows)
         latency = self.latency.copy()
         latency[flows] = 0.0
-        return Shares(self.flows[kept], self.links[kept], self.shares[kept], latency)
+        return Split(self.flows[kept], self.links[kept], self.shares[kept], latency)
 
-    def joined(self, flows: Ints, other: "Shares") -> "Shares":
+    def joined(self, flows: Ints, other: "Split") -> "Split":
         """These shares and others, whose flows number i is flows[i] here."""
         latency = self.latency.copy()
         latency[flows] = np.maximum(latency[flows], other.latency)
-        return Shares(
+        return Split(
             np.concatenate([self.flows, flows[other.flows]]),
             np.concatenate([self.links, other.links]),
             np.concatenate([self.shares, other.shares]),
@@ -74,7 +75,7 @@ class Spraying:
         self._net = net
         self._search = search
 
-    def between(self, sources: Ints, targets: Ints) -> Shares:
+    def between(self, sources: Ints, targets: Ints) -> Split:
         """An equal split of each flow over all its ways.
 
         Raises
@@ -85,31 +86,53 @@ class Spraying:
         if ways is None:
             return self._searched(sources, targets)
         if isinstance(ways, Spreading):
-            done, most = self._known(ways, sources, targets), FEW_WAYS
+            done = self._known(ways, sources, targets)
         else:
-            done, most = Shares.none(len(flows)), MOST_WAYS
-        rest = np.setdiff1d(flows, done.flows) if len(done.flows) else flows
-        if self._net.failed.any():
-            self._search().check_joined(sources[rest], targets[rest])
-        done = done.joined(rest, self._listed(ways, sources[rest], targets[rest], most))
+            if self._net.failed.any():
+                self._search().check_joined(sources, targets)
+            done = self._listed(ways, sources, targets)
         carried = np.zeros(len(flows), dtype=bool)
         carried[done.flows] = True
         rest = np.flatnonzero(~carried & (sources != targets))
+        if len(rest):
+            self._search().check_joined(sources[rest], targets[rest])
         return done.joined(rest, self._searched(sources[rest], targets[rest]))
 
-    def _known(self, ways: Spreading, sources: Ints, targets: Ints) -> Shares:
-        """Splits in closed form, of the flows that meet no link that has failed."""
+    def _known(self, ways: Spreading, sources: Ints, targets: Ints) -> Split:
+        """Splits in closed form, and over what remains of them where links have failed; of flows cut off nothing."""
         flows, links, shares = ways.spread(sources, targets)
         first = ways.links(sources, targets, np.zeros(len(sources), dtype=np.int64))
-        whole = Shares(flows, links, shares, self._latency(first))
-        broken = np.unique(flows[self._net.failed[links]])
-        return whole.without(broken) if len(broken) else whole
+        whole = Split(flows, links, shares, self._latency(first))
+        told = self._net.failed[links]
+        if self._unlike is not None:
+            told |= self._unlike[links] & (shares < 1)  # the slowest of several ways need not be the first
+        broken = np.unique(flows[told])
+        if not len(broken):
+            return whole
+        entries = np.flatnonzero(np.isin(flows, broken))
+        owners = np.searchsorted(broken, flows[entries])
+        left = remaining_shares(self._net, sources[broken], targets[broken], owners, links[entries])
+        return whole.without(broken).joined(broken, Split(*left))
 
-    def _listed(self, ways: Ways, sources: Ints, targets: Ints, most: int) -> Shares:
-        """Splits over listed ways without a failed link; of flows with more than `most` ways, or none left, nothing."""
+    @cached_property
+    def _unlike(self) -> NDArray[np.bool_] | None:
+        """Links whose latency is not that of all links from their kind of node to that of their end; None: no such."""
+        net = self._net
+        firsts = np.array([first for first, _ in net.kinds.values()])
+        one, other = (np.searchsorted(firsts, nodes, side="right") for nodes in (net.sources, net.targets))
+        _, kinds = np.unique(one * (len(firsts) + 1) + other, return_inverse=True)
+        least = np.full(int(kinds.max(initial=-1)) + 1, np.inf)
+        np.minimum.at(least, kinds, net.latencies)
+        most = np.zeros(len(least))
+        np.maximum.at(most, kinds, net.latencies)
+        unlike = (least < most)[kinds]
+        return unlike if unlike.any() else None
+
+    def _listed(self, ways: Ways, sources: Ints, targets: Ints) -> Split:
+        """Splits over listed ways without a failed link; of flows with more than `MOST_WAYS`, or none left, nothing."""
         counts = ways.counts(sources, targets)
-        counts = np.where(counts > most, 0, counts)
-        alive, found = np.zeros(len(sources), dtype=np.int64), list[Shares]()
+        counts = np.where(counts > MOST_WAYS, 0, counts)
+        alive, found = np.zeros(len(sources), dtype=np.int64), list[Split]()
         for way in range(int(counts.max(initial=0))):
             flows = np.flatnonzero(counts > way)
             table = ways.links(sources[flows], targets[flows], np.full(len(flows), way))
@@ -119,20 +142,20 @@ class Spraying:
             used, latency = table >= 0, np.zeros(len(sources))
             latency[flows] = self._latency(table)
             owners = np.broadcast_to(flows[:, None], table.shape)[used]
-            found.append(Shares(owners, table[used], np.ones(len(owners)), latency))
+            found.append(Split(owners, table[used], np.ones(len(owners)), latency))
         if not found:
-            return Shares.none(len(sources))
+            return Split.none(len(sources))
         owners = np.concatenate([one.flows for one in found])
         links = np.concatenate([one.links for one in found])
-        return Shares(owners, links, 1.0 / alive[owners], reduce(np.maximum, (one.latency for one in found)))
+        return Split(owners, links, 1.0 / alive[owners], reduce(np.maximum, (one.latency for one in found)))
 
-    def _searched(self, sources: Ints, targets: Ints) -> Shares:
+    def _searched(self, sources: Ints, targets: Ints) -> Split:
         """Splits by search, pair by pair."""
         if not len(sources):
-            return Shares.none(0)
+            return Split.none(0)
         search = self._search()
         found = [search.spread(s, t) for s, t in zip(sources.tolist(), targets.tolist(), strict=True)]
-        return Shares(
+        return Split(
             np.repeat(np.arange(len(found)), [len(links) for links, _, _ in found]),
             np.concatenate([links for links, _, _ in found]),
             np.concatenate([shares for _, shares, _ in found]),

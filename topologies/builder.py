@@ -1,0 +1,88 @@
+"""How a network is put together: nodes kind by kind, cables, and last the network of all of them."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topologies.network import Argument, Floats, Ints, Network
+from topologies.routes.ways import Ways
+
+
+class Builder:
+    """Collects the nodes and cables of a network; what it gives back are their numbers.
+
+    >>> builder = Builder("star", {"hosts": 2})
+    >>> hosts, switch = builder.nodes("host", 2), builder.nodes("switch", 1)
+    >>> up = builder.cables(hosts, switch, bandwidth=1e9, latency=1e-6)
+    >>> net = builder.network(("host", 2))
+    >>> [net.link(int(number)).name for number in (up[1], reverse(up)[1])]
+    ['host:1>switch:0', 'switch:0>host:1']
+    """
+
+    def __init__(self, family: str, arguments: Mapping[str, Argument | None]) -> None:
+        self.family = family
+        self.arguments = {name: value for name, value in arguments.items() if value is not None}
+        self._kinds: dict[str, tuple[int, int]] = {}
+        self._nodes = 0
+        self._links = 0
+        self._cables: list[tuple[Ints, Ints, Floats, Floats]] = []
+
+    def nodes(self, kind: str, count: int) -> Ints:
+        """Numbers of `count` new nodes kind:0, kind:1, …; each kind is made once."""
+        assert kind not in self._kinds, kind
+        self._kinds[kind] = (self._nodes, count)
+        self._nodes += count
+        return np.arange(self._nodes - count, self._nodes)
+
+    def cables(self, one: Ints, other: Ints, *, bandwidth: float | Floats, latency: float | Floats) -> Ints:
+        """Numbers of the links one>other of new cables; `reverse` of a number is the other direction.
+
+        The arguments are broadcast against each other.
+        """
+        ones, others, rates, delays = np.broadcast_arrays(one, other, bandwidth, latency)
+        ones, others = ones.ravel().astype(np.int64), others.ravel().astype(np.int64)
+        self._cables.append((ones, others, rates.ravel().astype(np.float64), delays.ravel().astype(np.float64)))
+        first = self._links
+        self._links += 2 * len(ones)
+        return first + 2 * np.arange(len(ones))
+
+    def network(
+        self,
+        places: tuple[str, int],
+        ways: Ways | None = None,
+        *,
+        cores: int | Sequence[int] = 1,
+        name: str | None = None,
+        per_node: int = 1,
+    ) -> Network:
+        """The network of all nodes and cables so far."""
+        text = ",".join(f"{key}={value}" for key, value in self.arguments.items())
+        hosts = self._kinds["host"][1] if places[0] == "host" else 0
+        return Network(
+            name=name or (f"{self.family}:{text}" if text else self.family),
+            family=self.family,
+            arguments=self.arguments,
+            kinds=self._kinds,
+            sources=self._interleaved(0, 1, np.int64),
+            targets=self._interleaved(1, 0, np.int64),
+            bandwidths=self._interleaved(2, 2, np.float64),
+            latencies=self._interleaved(3, 3, np.float64),
+            places=places,
+            cores=np.broadcast_to(np.asarray(cores, dtype=np.int64), (hosts,)),
+            ways=ways,
+            per_node=per_node,
+        )
+
+    def _interleaved(self, forward: int, backward: int, dtype: type) -> NDArray:  # type: ignore[type-arg]
+        """A column of all links: of each cable the one direction, then the other."""
+        column: NDArray = np.empty(self._links, dtype=dtype)  # type: ignore[type-arg]
+        if self._cables:
+            column[0::2] = np.concatenate([cables[forward] for cables in self._cables])
+            column[1::2] = np.concatenate([cables[backward] for cables in self._cables])
+        return column
+
+
+def reverse(links: Ints) -> Ints:
+    """The other directions of links that a builder has made; -1 stays -1."""
+    return np.where(links < 0, links, links ^ 1)

@@ -1,0 +1,182 @@
+"""The parts of node-link JSON, checked one by one: nodes, edges, places and routes.
+
+Each function raises InputError with the path of the file, the place in it and
+what is accepted.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from algorithms.errors import InputError
+from topologies.limits import MOST_COUNTED
+
+NODE = re.compile(r"([a-z_]+):(0|[1-9][0-9]{0,8})")
+NODE_KEYS = ("id", "kind", "cores")
+EDGE_KEYS = frozenset(("source", "target", "key", "bandwidth", "latency", "unshared", "failed"))
+LARGEST = 1e300
+
+
+def check_keys(path: str, what: str, table: Mapping[str, Any], accepted: Iterable[str]) -> None:
+    """Refuses a table with a key that is not accepted, by name."""
+    if unknown := [key for key in table if key not in accepted]:
+        raise InputError(f"{path}: {what} has {unknown[0]!r:.60}, which is unknown; accepted are {', '.join(accepted)}")
+
+
+def cores_of_nodes(path: str, nodes: list[Any]) -> dict[str, int]:
+    """Cores of each node, by name, in the order of the file; 1 where it is no host."""
+    cores: dict[str, int] = {}
+    for place, node in enumerate(nodes):
+        name = node.get("id") if isinstance(node, dict) else node
+        if not (isinstance(node, dict) and isinstance(name, str) and NODE.fullmatch(name)):
+            raise InputError(f"{path}: nodes[{place}]: node {name!r:.60} is not kind:index, such as host:0")
+        check_keys(path, f"nodes[{place}], {name},", node, NODE_KEYS)
+        if name in cores:
+            raise InputError(f"{path}: nodes[{place}]: {name} is there twice")
+        kind, count = name.partition(":")[0], node.get("cores", 1)
+        if node.get("kind", kind) != kind:
+            raise InputError(f"{path}: nodes[{place}]: {name} has kind={node['kind']!r:.40}; it must be {kind!r}")
+        if not is_count(count):
+            raise InputError(
+                f"{path}: nodes[{place}]: {name} has cores={count!r:.40}; it must be a whole number from 1"
+            )
+        cores[name] = count
+    return cores
+
+
+def numbered(names: Iterable[str]) -> tuple[dict[str, int], dict[str, tuple[int, int]], np.ndarray | None]:
+    """Numbers of the nodes, those of a kind together; first and count of each kind; indices, where not 0, 1, …"""
+    by_kind: dict[str, list[str]] = {}
+    for name in names:
+        by_kind.setdefault(name.partition(":")[0], []).append(name)
+    kinds, first = {}, 0
+    for kind, members in by_kind.items():
+        kinds[kind] = (first, len(members))
+        first += len(members)
+    ordered = [name for members in by_kind.values() for name in members]
+    indices = np.array([int(name.partition(":")[2]) for name in ordered], dtype=np.int64)
+    counted = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(len(members)) for members in by_kind.values())])
+    numbers = {name: number for number, name in enumerate(ordered)}
+    return numbers, kinds, None if np.array_equal(indices, counted) else indices
+
+
+@dataclass(slots=True)
+class Links:
+    """Links as they are read, one direction of a cable each: ends, rates, and whether they hold no flow back."""
+
+    ends: list[tuple[int, int]] = field(default_factory=list)
+    rates: list[tuple[float, float]] = field(default_factory=list)
+    unshared: list[bool] = field(default_factory=list)
+
+    def add(self, source: int, target: int, bandwidth: float, latency: float, *, unshared: bool) -> None:
+        """One more link."""
+        self.ends.append((source, target))
+        self.rates.append((bandwidth, latency))
+        self.unshared.append(unshared)
+
+
+def links_of_edges(
+    path: str, edges: list[Any], numbers: Mapping[str, int], *, directed: bool, multigraph: bool
+) -> Links:
+    """The links of all edges, in order: one of each, or where edges have no direction two, there and back."""
+    found, seen = Links(), set[tuple[int, int, object]]()
+    for place, edge in enumerate(edges):
+        source, target = _ends(path, place, edge, numbers)
+        name = f"{edge['source']}>{edge['target']}"
+        if not edge.keys() <= EDGE_KEYS:
+            check_keys(path, f"edges[{place}], {name},", edge, sorted(EDGE_KEYS))
+        if source == target:
+            raise InputError(f"{path}: edges[{place}]: {name} leads from a node to itself")
+        if "key" in edge or not multigraph:
+            one, other = (source, target) if directed or source < target else (target, source)
+            key = edge.get("key")
+            parallel = one, other, key if isinstance(key, int | str) else json.dumps(key)
+            if parallel in seen:
+                which = f" with key={key!r}" if "key" in edge else ""
+                raise InputError(f"{path}: edges[{place}]: link {name}{which} is there twice")
+            seen.add(parallel)
+        failed, unshared = (_switch(path, place, name, edge, word) for word in ("failed", "unshared"))
+        bandwidth = 0.0 if failed else _rate(path, place, name, edge, "bandwidth", "B/s above 0")
+        latency = _rate(path, place, name, edge, "latency", "seconds from 0")
+        found.add(source, target, bandwidth, latency, unshared=unshared)
+        if not directed:
+            found.add(target, source, bandwidth, latency, unshared=unshared)
+    return found
+
+
+def _ends(path: str, place: int, edge: Any, numbers: Mapping[str, int]) -> tuple[int, int]:
+    """Node numbers of the ends of an edge."""
+    if not isinstance(edge, dict) or not ("source" in edge and "target" in edge):
+        raise InputError(f"{path}: edges[{place}]={edge!r:.80} has no source and target")
+    for end in (edge["source"], edge["target"]):
+        if not (isinstance(end, str) and end in numbers):
+            raise InputError(f"{path}: edges[{place}]: an edge ends at {end!r:.60}, which is not among the nodes")
+    return numbers[edge["source"]], numbers[edge["target"]]
+
+
+def _switch(path: str, place: int, name: str, edge: Mapping[str, Any], attribute: str) -> bool:
+    value = edge.get(attribute, False)
+    if not isinstance(value, bool):
+        raise InputError(f"{path}: edges[{place}]: link {name} has {attribute}={value!r:.40}; it must be true or false")
+    return value
+
+
+def _rate(path: str, place: int, name: str, edge: Mapping[str, Any], attribute: str, accepted: str) -> float:
+    value = edge.get(attribute)
+    if type(value) is float and 0 < value < LARGEST:
+        return value
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST and isfinite(value)
+    if not fits or value < 0 or (value == 0 and "above" in accepted):  # type: ignore[operator]
+        found = f"link {name} has {attribute}={value!r:.40}"
+        raise InputError(f"{path}: edges[{place}]: {found}; it must be a finite number of {accepted}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def places_of(path: str, graph: Mapping[str, Any], nodes: Mapping[str, int]) -> tuple[str, int]:
+    """Kind and count of the compute places, all of which are there."""
+    kinds = [name.partition(":")[0] for name in nodes]
+    kind = "gpu" if "gpu" in kinds else "host"
+    given = graph.get("places", [kind, kinds.count(kind)])
+    if not (isinstance(given, list) and len(given) == 2 and is_count(given[1])):
+        raise InputError(f"{path}: places={given!r:.60} must be [kind, count], with at least one compute place")
+    if given[0] not in ("gpu", "host"):
+        raise InputError(f"{path}: places={given!r} must be GPUs or hosts: ['gpu', {given[1]}] or ['host', {given[1]}]")
+    for index in range(min(given[1], len(nodes) + 1)):
+        if f"{given[0]}:{index}" not in nodes:
+            raise InputError(f"{path}: place {given[0]}:{index} of {given[1]} is not among the nodes")
+    return str(given[0]), given[1]
+
+
+def per_node_of(path: str, graph: Mapping[str, Any]) -> int:
+    """Places that share a node, 1 where the file does not say."""
+    given = graph.get("per_node", 1)
+    if not is_count(given):
+        raise InputError(f"{path}: per_node={given!r:.40} must be a whole number from 1")
+    return int(given)
+
+
+def routes_of(path: str, rows: Any, places: tuple[str, int], links: int) -> list[list[list[int]]]:
+    """The links of the way from every place to every other, source by source."""
+    kind, count = places
+    if not (isinstance(rows, list) and len(rows) == count):
+        raise InputError(f"{path}: routes must be a list of {count} lists, one from each {kind}")
+    for source, row in enumerate(rows):
+        if not (isinstance(row, list) and len(row) == count):
+            raise InputError(f"{path}: routes[{source}] must be a list of {count} routes, one to each {kind}")
+        for target, way in enumerate(row):
+            here = f"{path}: routes[{source}][{target}]={way!r:.60}"
+            if not (isinstance(way, list) and all(type(link) is int and 0 <= link < links for link in way)):
+                raise InputError(f"{here} must be a list of numbers of links, from 0 to {links - 1}")
+            if source == target and way:
+                raise InputError(f"{here} leads from {kind}:{source} to itself; it must be empty")
+    return rows
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number from 1 that something can be counted by."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_COUNTED

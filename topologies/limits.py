@@ -1,0 +1,49 @@
+"""What no topology may be: counts, cables and sizes that are refused before anything is built."""
+
+from math import isfinite
+
+from algorithms.errors import InputError
+
+MOST_COUNTED = 1 << 60
+MOST_NODES = 1 << 24
+
+
+def check_counts(family: str, **counts: int) -> None:
+    """Refuses a count below one, or above all that could be meant.
+
+    Raises
+    ------
+    InputError : naming the family, the count and its value
+    """
+    for name, count in counts.items():
+        if count < 1:
+            raise InputError(f"{family}: {name}={count} must be a whole number from 1")
+        if count > MOST_COUNTED:
+            raise InputError(f"{family}: {name}={count} must be a whole number from 1 to {MOST_COUNTED}")
+
+
+def check_cable(family: str, bandwidth: float, latency: float, *, prefix: str = "") -> None:
+    """Refuses a cable that cannot be: bandwidth [B/s] finite and above 0, latency [s] finite and from 0.
+
+    Raises
+    ------
+    InputError : naming the family, the quantity (with `prefix`) and its value
+    """
+    if not (isfinite(bandwidth) and bandwidth > 0):
+        raise InputError(f"{family}: {prefix}bandwidth={bandwidth} must be a finite number of B/s above 0")
+    if not (isfinite(latency) and latency >= 0):
+        raise InputError(f"{family}: {prefix}latency={latency} must be a finite number of seconds from 0")
+
+
+def check_size(family: str, nodes: int, links: int) -> None:
+    """Refuses, before anything is built, a network that would not fit in the memory of a laptop.
+
+    Raises
+    ------
+    InputError : naming both numbers and what is accepted
+    """
+    if nodes > MOST_NODES or links > 4 * MOST_NODES:
+        raise InputError(
+            f"{family}: {nodes} nodes and {links} links are too many; "
+            f"at most {MOST_NODES} and {4 * MOST_NODES} are built"
+        )
