@@ -8,9 +8,12 @@ from algorithms.choices import parse_choices
 from algorithms.errors import InputError
 from simulator.collectives.collective import Ways
 from studies.command_line import main
+from studies.machine_flags import MachineFlags
 from studies.machines import find_machine
 from studies.network.collective import Question, bus_factor, predict_collective
-from studies.network.collective_command import CollectiveFlags, collective
+from studies.network.collective_command import collective
+from studies.network.collective_flags import CollectiveFlags
+from tests.quadrille import called
 
 GIB = 1 << 30
 
@@ -21,8 +24,9 @@ def ring_all_reduce_by_hand(ranks):
 
 
 def predicted(machine="bench-1to1", **given):
-    flags = CollectiveFlags(**({"kind": "all-reduce", "bytes": "1GiB", "machine": machine} | given))
-    return collective(flags, json="/dev/null")
+    different = {name: given.pop(name) for name in ("settings", "routing", "fail", "degrade", "slow") if name in given}
+    flags = CollectiveFlags(**({"kind": "all-reduce", "bytes": "1GiB"} | given))
+    return collective(flags, MachineFlags(machine=machine, **different), json="/dev/null")
 
 
 @pytest.mark.parametrize("gpus", [64, 100, 256, 1000, 1024, 4096, 10_000, 16_384])
@@ -112,7 +116,7 @@ def test_a_barrier_takes_latencies_only():
 
 
 def test_machines_may_be_modelled_past_their_size(capsys):
-    answer = collective(CollectiveFlags(kind="barrier", gpus="8192", machine="perlmutter"), json="/dev/null")
+    answer = predicted("perlmutter", kind="barrier", bytes="", gpus="8192")
     assert answer.gpus == 8192
     assert "perlmutter has 7168 GPUs; 8192 are modelled" in capsys.readouterr().err
 
@@ -126,9 +130,56 @@ def test_the_json_has_what_the_issue_names(tmp_path):
     named = "seconds algorithm_bandwidth bus_bandwidth bottlenecks events classes wall_seconds peak_memory_bytes"
     assert set(named.split()) <= set(found)
     assert isinstance(found["classes"], int)
-    assert set(found["bottlenecks"][0]) == {"link", "alike", "bytes", "utilisation"}
+    assert set(found["bottlenecks"][0]) == {"link", "alike", "bytes", "utilisation", "busy_s"}
     assert found["peak_memory_bytes"] > 1 << 20
     assert 0 < found["wall_seconds"] < 60
+
+
+STAR = "star:hosts=4,bandwidth=1e9,latency=1e-6"
+
+
+def test_a_topology_alone_is_enough(tmp_path):
+    answer = predicted(STAR, bytes="1MiB", settings=["topology.bandwidth_bytes_per_second=x2"])
+    assert (answer.machine, answer.gpus) == (STAR, 4)
+    assert answer.seconds == pytest.approx(6 * ((1 << 18) / 2e9 + 2e-6), rel=1e-9)
+    path = tmp_path / "net.json"
+    assert main(["topology", "show", STAR, "--json", str(path)]) == 0
+    assert predicted(str(path), bytes="1MiB").seconds == predicted(STAR, bytes="1MiB").seconds
+
+
+def test_where_something_is_computed_a_topology_is_not_enough(tmp_path, capsys):
+    for name in (STAR, "net.json"):
+        ended = called(capsys, "simulate", "--matmul", "8,8,8", "--machine", name)
+        assert ended.status == 2 and "is a topology alone, enough for collective, flows" in ended.line
+
+
+def test_nccl_on_a_machine_that_names_no_gpu_says_what_is_taken(capsys):
+    predicted(STAR, bytes="1MiB", collectives="nccl")
+    assert "names no kind of GPU: NCCL is taken as on A100" in capsys.readouterr().err
+
+
+def test_routing_is_recorded_in_full():
+    assert predicted(STAR, bytes="1MiB", routing="ecmp").routing == "ecmp:0"
+
+
+def test_channels_are_those_that_nccl_takes_and_ways_those_that_differ():
+    answer = predicted("perlmutter", gpus="64", collectives="nccl:ring:Simple")
+    assert (answer.protocol, answer.channels) == ("Simple", 8)
+    assert answer.different_ways == 4  # one for each NIC of a node
+    own = predicted("perlmutter", gpus="64", channels="3")
+    assert (own.protocol, own.channels, own.different_ways) == (None, 3, 3)
+
+
+def test_the_group_is_all_that_the_stride_reaches():
+    assert [predicted("perlmutter", gpus="6", stride="4", concurrent=word).group for word in ("one",)] == [2]
+    assert predicted("perlmutter", gpus="6", stride="3", concurrent="all").group == 2
+
+
+@pytest.mark.parametrize("gpus", [64, 1000])
+def test_a_links_time_in_use_is_at_least_what_its_bytes_take(gpus):
+    answer = predicted(gpus=str(gpus), shards="even", degrade=["gpu:7-leaf:0=0.5"])
+    for one in answer.bottlenecks:
+        assert one.utilisation * answer.seconds <= one.busy_s * (1 + 1e-9) and one.busy_s <= answer.seconds
 
 
 def test_nccl_names_what_it_chose():
@@ -166,6 +217,14 @@ BAD = [
     ({"gpus": "64", "degrade": ["gpu:0>leaf:0=2"]}, "share above 0 and at most 1"),
     ({"gpus": "64", "fail": ["gpu:0>leaf:9"]}, "leaf:9"),
     ({"gpus": "64", "placement": "nowhere"}, "placement 'nowhere'"),
+    ({"gpus": "64", "placement": "axes:x"}, "a collective has no axes; packed, scattered or a file"),
+    ({"machine": "star:hosts=4"}, "topology star lacks bandwidth, latency"),
+    (
+        {"machine": "star:hosts=4,bandwidth=1,latency=0", "gpus": "5"},
+        "--gpus 5: star:hosts=4,bandwidth=1,latency=0 has 4",
+    ),
+    ({"machine": "star:hosts=4,bandwidth=-1,latency=0"}, "-1: a number above 0 is needed"),
+    ({"machine": "nothing.json"}, "nothing.json: cannot be read"),
     ({"gpus": "64", "kind": "broadcast", "channels": "2"}, "rings are laid in channels"),
     ({"gpus": "100000000000", "kind": "all-gather"}, "at most"),
     ({"gpus": "131072", "kind": "all-to-all"}, "transfers, each unlike the others"),

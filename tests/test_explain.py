@@ -315,6 +315,81 @@ def test_flows_and_collectives_are_explained_by_their_links(tmp_path, capsys):
     assert "leaf:0>spine:0 and 7 more" in called(capsys, "explain", tmp_path / "collective.json").out
 
 
+def explained(tmp_path, capsys, *words):
+    """What is said of the JSON that a command writes."""
+    ended = called(capsys, *words, "--json", tmp_path / "answer.json")
+    assert ended.status == 0, ended.err
+    return explain_file(str(tmp_path / "answer.json"))
+
+
+def test_a_collective_is_taken_apart(tmp_path, capsys):
+    """16 all-gathers over leaves whose uplinks have half of what is asked of them."""
+    words = ["collective", "all-gather", "--bytes", "1GiB", "--gpus", "1024", "--group", "16", "--stride", "64"]
+    found = explained(tmp_path, capsys, *words, "--concurrent", "all", "--machine", "bench-2to1")
+    alone = 15 * (1 << 26) / 50e9
+    for parts in (found.path_seconds_by_part, found.mean_seconds_by_part):
+        assert parts["latency"] == pytest.approx(15 * 4e-6, rel=1e-9)
+        assert parts["bandwidth"] == pytest.approx(alone, rel=1e-9)
+        assert parts["contention"] == pytest.approx(alone, rel=1e-9)
+        assert sum(parts.values()) == pytest.approx(found.seconds, rel=1e-12)
+    best = found.links[0]
+    assert (best.link, best.alike) == ("leaf:0>spine:0", 32)
+    assert best.busy_s == pytest.approx(2 * alone, rel=1e-9)
+    assert found.lacking == ()
+
+
+@pytest.mark.parametrize("collectives", ["nccl:ring", "nccl:tree", "nccl:nvls_tree"])
+def test_a_collective_of_nccl_is_taken_apart(tmp_path, capsys, collectives):
+    words = ["collective", "all-reduce", "--bytes", "64MiB", "--gpus", "64", "--group", "32", "--stride", "2"]
+    words += ["--concurrent", "all", "--machine", "h100-superpod", "--collectives", collectives]
+    found = explained(tmp_path, capsys, *words)
+    parts = found.path_seconds_by_part
+    assert sum(parts.values()) == pytest.approx(found.seconds, rel=1e-12)
+    assert parts["latency"] > 0 and parts["bandwidth"] > 0
+
+
+def test_what_a_degraded_link_costs_the_ranks_behind_it_is_waiting_on_the_others(tmp_path, capsys):
+    words = ["collective", "all-gather", "--bytes", "1GiB", "--gpus", "64", "--group", "8", "--concurrent", "all"]
+    found = explained(tmp_path, capsys, *words, "--machine", "bench-1to1", "--degrade", "gpu:0-nvswitch:0=0.5")
+    # seven groups of eight end after half of the time, and nobody of the eighth a step too early
+    others, step = 7 / 8 * found.seconds / 2, found.seconds / 7
+    assert others * (1 - 1e-3) < found.mean_seconds_by_part["waiting"] < others + step / 8
+    assert found.path_seconds_by_part["waiting"] == 0
+
+
+TRAFFIC = """source,destination,bytes,start_s
+0,40,5000000000,0
+0,80,5000000000,0
+3,4,8,0.05
+1,8,5000000000,0.1
+"""
+
+
+def test_flows_are_taken_apart(tmp_path, capsys):
+    """Two flows share a NIC of 50 GB/s; a third one has a NIC to itself and starts when they are half done."""
+    (tmp_path / "traffic.csv").write_text(TRAFFIC)
+    found = explained(tmp_path, capsys, "flows", tmp_path / "traffic.csv", "--machine", "bench-1to1", "--gpus", "96")
+    assert found.seconds == pytest.approx(0.200004)
+    assert found.path_seconds_by_part == pytest.approx(
+        {"waiting": 0.0, "latency": 4e-6, "bandwidth": 0.1, "contention": 0.1}
+    )
+    last, second, late, small = found.flows
+    assert [one.row for one in found.flows] == [1, 2, 4, 3]
+    assert last.held_by[0].link == second.held_by[0].link == "gpu:0>leaf:0"
+    assert last.held_by[0].utilisation == pytest.approx(1.0)
+    assert late.seconds_by_part == pytest.approx({"latency": 2e-6, "bandwidth": 0.1, "contention": 0.0})
+    assert late.held_by[0].utilisation == pytest.approx(1.0) and small.held_by[0].utilisation < 1.01
+    assert sum(found.mean_seconds_by_part.values()) == pytest.approx(found.seconds)
+    assert found.mean_seconds_by_part["contention"] == pytest.approx(0.05, rel=1e-4)
+    assert found.summary[-1].startswith("row 1, 0 > 40, ends last: sharing takes 50 % of its 200 ms, most on gpu:0>")
+
+
+def test_an_answer_written_before_there_were_parts_says_so(tmp_path):
+    found = explain_file(write(tmp_path / "collective.json", COLLECTIVE))
+    assert found.path_seconds_by_part == {}
+    assert "does not say what its time is made of; quadrille collective" in found.lacking[0]
+
+
 def test_the_json_is_read_again(tmp_path):
     save_record(record(), tmp_path / "record.json")
     found = explain(str(tmp_path / "record.json"), json=str(tmp_path / "why.json"), command=["quadrille", "explain"])

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
+from studies.machine_flags import MachineFlags
 from studies.network.flows import flows
 from studies.network.traffic_file import read_traffic
 from studies.simulator_speed.workloads import write_traffic
 from topologies.machines.named import machine
 
+BENCH = MachineFlags(machine="bench-2to1")
 HEADER = "source,destination,bytes,start_s\n"
 
 
@@ -29,7 +31,9 @@ def traffic(tmp_path):
 
 def answer_of(path, tmp_path, **flags):
     target = tmp_path / "answer.json"
-    flows(path, flags.pop("machine", "bench-2to1"), json=str(target), command=["quadrille", "flows"], **flags)
+    named = {name: flags.pop(name) for name in ("machine", "routing", "fail", "degrade", "settings") if name in flags}
+    on = MachineFlags(**{"machine": "bench-2to1"} | named)
+    flows(path, on, json=str(target), command=["quadrille", "flows"], **flags)
     return json.loads(target.read_text())
 
 
@@ -90,8 +94,23 @@ def test_the_machine_is_as_large_as_it_is_or_as_the_file_needs(traffic, tmp_path
     assert answer_of(text, tmp_path, machine="perlmutter")["machine"]["gpus"] == machine("perlmutter").gpus
 
 
+def test_routing_is_recorded_in_full_and_a_topology_is_enough(traffic, tmp_path):
+    star = "star:hosts=4,bandwidth=1e9,latency=1e-6"
+    found = answer_of(traffic(HEADER + "0,1,1000000,0\n"), tmp_path, machine=star, routing="ecmp")
+    assert found["routing"] == "ecmp:0"
+    assert found["machine"]["name"] == star
+    assert found["finish_s"] == pytest.approx([1e-3 + 2e-6], rel=1e-12)
+    with pytest.raises(InputError, match=r"--gpus 4: star:.* says itself how many GPUs there are"):
+        answer_of(traffic(HEADER + "0,1,8,0\n"), tmp_path, machine=star, gpus=4)
+
+
+def test_a_slow_gpu_is_refused(traffic):
+    with pytest.raises(InputError, match="flows compute nothing"):
+        flows(traffic(HEADER + "0,1,8,0\n"), MachineFlags(machine="bench-2to1", slow=["gpu:1=0.5"]))
+
+
 def test_a_person_gets_a_table(traffic, capsys):
-    flows(traffic(HEADER + "0,40,5000000000,0\n"), "bench-2to1")
+    flows(traffic(HEADER + "0,40,5000000000,0\n"), BENCH)
     out = capsys.readouterr().out
     assert "1 flows on bench-2to1" in out
     assert "0 > 40" in out
@@ -139,7 +158,7 @@ WRONG = {
 def test_a_wrong_file_is_refused_with_its_line(traffic, tmp_path, text, message):
     target = tmp_path / "answer.json"
     with pytest.raises(InputError, match=message.replace("|", r"\|")) as refused:
-        flows(traffic(text), "bench-2to1", gpus=64, json=str(target))
+        flows(traffic(text), BENCH, gpus=64, json=str(target))
     assert "\n" not in str(refused.value)
     assert "traffic.csv" in str(refused.value)
     assert not target.exists()
@@ -156,15 +175,15 @@ def test_windows_lines_and_a_byte_order_mark_are_read(tmp_path):
 def test_wrong_flags_are_refused(traffic, tmp_path):
     text = traffic(HEADER + "0,1,8,0\n")
     with pytest.raises(InputError, match="weights 'size': accepted are none, latency"):
-        flows(text, "bench-2to1", weights="size")
+        flows(text, BENCH, weights="size")
     with pytest.raises(InputError, match="routing 'best'"):
-        flows(text, "bench-2to1", routing="best")
+        flows(text, MachineFlags(machine="bench-2to1", routing="best"))
     with pytest.raises(InputError, match="name"):
-        flows(text, "bench-2to1", json=text)
+        flows(text, BENCH, json=text)
     with pytest.raises(InputError, match=r"--json .* does not exist"):
-        flows(text, "bench-2to1", json=str(tmp_path / "nowhere" / "answer.json"))
+        flows(text, BENCH, json=str(tmp_path / "nowhere" / "answer.json"))
     with pytest.raises(InputError, match="cannot be read"):
-        flows(str(tmp_path / "none.csv"), "bench-2to1")
+        flows(str(tmp_path / "none.csv"), BENCH)
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="is not text"):
-        flows(str(tmp_path / "binary.csv"), "bench-2to1")
+        flows(str(tmp_path / "binary.csv"), BENCH)

@@ -21,8 +21,9 @@ from studies.predict import prediction_of
 from studies.sweep import sweep as sweeping
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.figures import lines_of
+from studies.sweep.found import SCHEMA, Answer, Row, Sweep, rows_of
 from studies.sweep.points import KEYS, Asked, Varied, following, parse_varied, parse_vary, points
-from studies.sweep.report import MOST_ROWS, RESULTS, SCHEMA, Answer, Row, Sweep, csv_text, reason_lines, rows_of
+from studies.sweep.report import MOST_ROWS, RESULTS, csv_text, reason_lines
 from studies.sweep.report import sweep_table as table_of
 from studies.sweep.sweep import answered, sweep
 from studies.tables import print_tables

@@ -14,11 +14,12 @@ import msgspec
 from algorithms import files
 from algorithms.errors import InputError
 from algorithms.provenance import provenance
-from algorithms.record import Station, load_record
+from algorithms.record import PathPart, Station, load_record
 from algorithms.units import format_bytes
-from studies.experiment import same_file
 from studies.explain.critical_path import PARTS, by_op
-from studies.explain.explanation import SCHEMA, Explanation, LinkUse, explain_record, is_link, summary
+from studies.explain.explanation import SCHEMA, Explanation, LinkUse, MeanPart, explain_record, held, is_link, summary
+from studies.network.late_flows import LateFlow
+from studies.results import Destinations
 from studies.tables import UNKNOWN, milliseconds, percent, print_tables, table
 
 if TYPE_CHECKING:
@@ -39,12 +40,15 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `collective` and `flows` have in common, as far as it is explained; they hold more."""
+    """What `collective` and `flows` write, as far as it is explained; they hold more."""
 
     seconds: float | None = None
     makespan_s: float | None = None
+    seconds_by_part: dict[PathPart, float] | None = None
+    mean_seconds_by_part: dict[MeanPart, float] | None = None
     links: tuple[Load, ...] = ()
     bottlenecks: tuple[Load, ...] = ()
+    last: tuple[LateFlow, ...] = ()
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -64,10 +68,7 @@ def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> Explan
     ------
     InputError : a file that cannot be read or explained, a path that cannot be written
     """
-    if json:
-        if json != files.STDOUT and same_file(json, path):
-            raise InputError(f"--json and FILE both name {path}: give the output its own file")
-        _check_writable(json)
+    Destinations(json=json).check({"FILE": path})
     found = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
     if json:
         files.write_json(json, found, SCHEMA)
@@ -76,13 +77,6 @@ def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> Explan
         for line in (*found.summary, *found.lacking):
             print(line)
     return found
-
-
-def _check_writable(json: str) -> None:
-    try:
-        files.check_writable(json)
-    except InputError as error:
-        raise InputError(f"--json {error}") from None
 
 
 def explain_file(path: str) -> Explanation:
@@ -103,6 +97,8 @@ def explain_file(path: str) -> Explanation:
     return explain_record(load_record(path))
 
 
+VIEWS = {"collective": ("last rank", "mean rank"), "flows": ("last flow", "mean flow")}
+"""Whose time it is, in files that are no records."""
 EXPLAINED = {"quadrille/collective/1": "collective", "quadrille/flows/1": "flows"}
 """Schemas besides that of records, and what to call the files."""
 
@@ -122,12 +118,21 @@ def _explain_answer(answer: Answer, what: str) -> Explanation:
         raise InputError(f"{what} file: neither seconds nor makespan_s; one of them is needed")
     most = nlargest(LINKS_KEPT, answer.links or answer.bottlenecks, key=lambda one: one.utilisation)
     links = tuple(LinkUse(one.link, one.bytes, one.utilisation, one.busy_s, one.alike) for one in most)
+    parts, mean = answer.seconds_by_part or {}, answer.mean_seconds_by_part or {}
+    lacking = [] if links else ["no link carries anything"]
+    if links and not parts:
+        lacking.append(
+            f"this file, an older one, does not say what its time is made of; quadrille {what} writes it anew"
+        )
     return Explanation(
         what=what,
         seconds=seconds,
+        path_seconds_by_part=parts,
+        mean_seconds_by_part=mean,
         links=links,
-        summary=tuple(summary(seconds, {}, (), links)),
-        lacking=() if links else ("no link carries anything",),
+        flows=answer.last,
+        summary=(*summary(seconds, parts, (), links), *held(answer.last[:1])),
+        lacking=tuple(lacking),
     )
 
 
@@ -144,6 +149,8 @@ def explanation_tables(found: Explanation) -> "list[Group]":
                 f", the first {len(shown)} of {more + len(shown)} stretches" if more else ""
             )
             made.append(_path_table(title, shown, found.seconds))
+    if found.flows:
+        made.append(_flows_table(found.flows))
     if found.links:
         made.append(_links_table(found.links))
     return made
@@ -160,7 +167,8 @@ def _parts_table(found: Explanation) -> "Group":
                 known = part in view
                 cells += [milliseconds(view[part]), _share(view[part], found.seconds)] if known else ["", ""]
         rows.append(cells)
-    columns = ["", *(["critical path", ""] if path else []), *(["mean rank", ""] if mean else [])]
+    whole, usual = VIEWS.get(found.what, ("critical path", "mean rank"))
+    columns = ["", *([whole, ""] if path else []), *([usual, ""] if mean else [])]
     return table(f"{found.what}: {milliseconds(found.seconds)}", columns, rows)
 
 
@@ -178,6 +186,22 @@ def _path_table(title: str, path: Sequence[Station], seconds: float) -> "Group":
         for one in path
     ]
     return table(title, ("op", "rank", "times", "time", "", *parts), rows)
+
+
+def _flows_table(flows: Sequence[LateFlow]) -> "Group":
+    rows = [
+        (
+            str(one.row),
+            f"{one.source} > {one.destination}",
+            format_bytes(one.bytes),
+            milliseconds(one.finish_s - one.start_s),
+            *(milliseconds(one.seconds_by_part.get(part)) for part in ("latency", "bandwidth", "contention")),
+            ", ".join(f"{by.link} ({percent(by.utilisation, signed=False)})" for by in one.held_by),
+        )
+        for one in flows
+    ]
+    columns = ("row", "from > to", "bytes", "takes", "latency", "bandwidth", "contention", "links it took, used to")
+    return table("flows that ended last", columns, rows, names=2)
 
 
 def _share(seconds: float, whole: float) -> str:

@@ -5,6 +5,9 @@ Two views of the same makespan, which need not agree:
 critical path   the chain of ops that determines the end (`studies.explain.critical_path`); only predictions know it
 mean rank       what a rank does on average: makespan = computing + exposed communication + exposed waiting + idle
 
+Of a collective they are the last rank and the mean rank (`simulator.collectives.causes`), of flows the last flow and
+the mean flow (`studies.network.late_flows`).
+
 The mean rank is known of measured runs too, but what a message waits for is not:
 all of its time is `transfer`.
 """
@@ -20,6 +23,7 @@ from algorithms.record import OpRecord, PathPart, Record, Station
 from algorithms.units import format_seconds
 from studies.attribution import COMPUTING, charged_seconds, charged_waiting, shares
 from studies.explain.critical_path import by_part
+from studies.network.late_flows import LateFlow
 
 SCHEMA = "quadrille/explanation/1"
 MeanPart = Literal["compute", "latency", "bandwidth", "transfer", "contention", "waiting", "other"]
@@ -48,6 +52,7 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     what : of which kind the file is: a predicted or measured record, a collective, flows
     path_seconds_by_part : of the critical path; adds up to `seconds` where it is known, else empty
     mean_seconds_by_part : of the mean rank; adds up to `seconds`; `other` is below 0 where charged times overlap
+    flows : of traffic, those that ended last
     summary : the same in a sentence or two
     lacking : what the file does not say, and how to make one that does
     """
@@ -59,6 +64,7 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     critical_path: tuple[Station, ...] = ()
     mean_seconds_by_part: dict[MeanPart, float] = {}
     links: tuple[LinkUse, ...] = ()
+    flows: tuple[LateFlow, ...] = ()
     summary: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
     provenance: Provenance | None = None
@@ -150,6 +156,19 @@ def summary(
         least = format_seconds(first.utilisation * seconds)
         yield f"{first.link}{others} is used to {100 * first.utilisation:.0f} %: {verdict}"
         yield f"at full bandwidth its bytes take {least} of {format_seconds(seconds)}"
+
+
+def held(flows: Iterable[LateFlow]) -> Iterable[str]:
+    """What held up flows, a sentence for each."""
+    for one in flows:
+        took = one.finish_s - one.start_s
+        if not one.held_by or took <= 0:
+            continue
+        by, lost = one.held_by[0], one.seconds_by_part.get("contention", 0.0)
+        yield (
+            f"row {one.row}, {one.source} > {one.destination}, ends last: sharing takes {100 * lost / took:.0f} % "
+            f"of its {format_seconds(took)}, most on {by.link}, used to {100 * by.utilisation:.0f} % meanwhile"
+        )
 
 
 def is_link(name: str) -> bool:

@@ -1,9 +1,5 @@
 """One collective on a machine: how long it takes, what it reaches, and what holds it back.
 
-    groups of 2 with stride 2 among 8 ranks      0 2 | 1 3 | 4 6 | 5 7
-    --concurrent one                             the first of them
-    --concurrent all                             all of them at once
-
 Bandwidths are those that nccl-tests prints: the algorithm's is the buffer by
 the time, the bus's what a link carries if the algorithm moves no byte twice,
 which can be held against the links.
@@ -12,107 +8,29 @@ Source: NVIDIA, nccl-tests, doc/PERFORMANCE.md.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
-from algorithms.choices import Choices
 from algorithms.errors import InputError
 from algorithms.lowering import lower
 from algorithms.machine import Machine
+from algorithms.nccl.tables import Protocol
 from algorithms.ops import CollectiveKind
+from algorithms.record import PathPart
 from simulator.collectives.channels import ring_orders
-from simulator.collectives.collective import CollectiveResult, Ways, simulate_collective
-from simulator.collectives.nccl_channels import EXACTLY, NEUTRAL, NcclSettings, nccl_collective
-from simulator.collectives.programs import Ints, Job, Shards
+from simulator.collectives.collective import CollectiveResult, simulate_collective
+from simulator.collectives.nccl_channels import nccl_collective
+from simulator.collectives.programs import Ints, Job
 from simulator.machine_network import network_of, placed, routes_of
 from studies.explain.bottlenecks import Bottleneck, bottlenecks
+from studies.network.question import ROOTED, Question
 from topologies.network import Network
 from topologies.routes.routing import Routes
 
-Concurrent = Literal["one", "all"]
+__all__ = ["CollectivePrediction", "Question", "bus_factor", "bus_formula", "members_sharing", "predict_collective"]
 
-ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
 MOST_RUNS = 1 << 22
 """Runs of all members that are held in memory, about 100 B each, several times."""
-EVEN_FROM = 4096
-"""Ranks above which pieces have the mean size if nothing else is said."""
-USUAL_NICS = 4
-OWN = Choices()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A collective of groups of ranks.
-
-    Parameters
-    ----------
-    bytes : of the whole buffer: what a rank holds after an all-gather, or before a reduce-scatter or all-reduce
-    group, stride : ranks of a group, and how far apart neighbours are
-    channels : rings of our own laid on different links, each with its part of the buffer; 0 for as many as pay;
-        `own:ring` in rank order is 1
-    shards : None for exact sizes up to 4,096 ranks a group
-    item_bytes : of an element, for exact sizes
-    root : number within the group
-    """
-
-    kind: CollectiveKind
-    bytes: int
-    gpus: int
-    group: int
-    stride: int = 1
-    concurrent: Concurrent = "one"
-    choices: Choices = OWN
-    channels: int = 1
-    shards: Shards | None = None
-    item_bytes: int = 1
-    root: int = 0
-    placement: str = "packed"
-    ways: Ways = EXACTLY
-    nccl: NcclSettings = NEUTRAL
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(CollectiveKind):
-            raise InputError(f"collective {self.kind!r}: accepted are {', '.join(get_args(CollectiveKind))}")
-        for name, value in (("gpus", self.gpus), ("group", self.group), ("stride", self.stride)):
-            if value < 1:
-                raise InputError(f"--{name} {value}: a whole number from 1 is needed")
-        if self.concurrent == "one" and (self.group - 1) * self.stride >= self.gpus:
-            raise InputError(
-                f"--group {self.group} with --stride {self.stride}: needs {(self.group - 1) * self.stride + 1} GPUs, "
-                f"and there are {self.gpus}"
-            )
-        if self.concurrent == "all" and self.gpus % (self.group * self.stride):
-            raise InputError(
-                f"--group {self.group} with --stride {self.stride}: {self.gpus} GPUs do not fall into such groups; "
-                f"group times stride, {self.group * self.stride}, must divide the number of GPUs"
-            )
-        if not 0 <= self.root < self.group:
-            raise InputError(f"--root {self.root}: a group of {self.group} has roots 0 to {self.group - 1}")
-        if self.root and self.kind not in ROOTED:
-            raise InputError(f"--root {self.root}: {self.kind} has no root; {' and '.join(ROOTED)} have")
-        if self.channels < 0:
-            raise InputError(f"--channels {self.channels}: a whole number from 0 is needed, 0 for as many as pay")
-
-    @property
-    def sharding(self) -> Shards:
-        return self.shards or ("exact" if self.group <= EVEN_FROM else "even")
-
-    @property
-    def most_transfers(self) -> int:
-        """Transfers of all rings, if there are as many channels as a node usually has NICs where nothing is said."""
-        members = self.gpus if self.concurrent == "all" else self.group
-        return 2 * (self.group - 1) * members * (self.channels or USUAL_NICS)
-
-    def groups(self) -> Ints:
-        """The ranks of every group that takes part [groups, members].
-
-        >>> Question(kind="all_gather", bytes=8, gpus=8, group=2, stride=2, concurrent="all").groups().tolist()
-        [[0, 2], [1, 3], [4, 6], [5, 7]]
-        """
-        if self.concurrent == "one":
-            return self.stride * np.arange(self.group)[None, :]
-        return np.arange(self.gpus).reshape(-1, self.group, self.stride).swapaxes(1, 2).reshape(-1, self.group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +40,8 @@ class CollectivePrediction:
     Parameters
     ----------
     algorithm, why : how it is carried out, and why so
+    protocol, channels, different_ways : NCCL's protocol; rings or trees at once; how many of them go over other links
+    seconds_by_part, mean_seconds_by_part : what the time is made of for the last rank and for the mean one, if known
     shards_bound : how far off `seconds` may be, relative, because pieces have the mean size
     """
 
@@ -132,7 +52,11 @@ class CollectivePrediction:
     bottlenecks: tuple[Bottleneck, ...]
     algorithm: str
     why: str
+    protocol: Protocol | None = None
     channels: int
+    different_ways: int
+    seconds_by_part: dict[PathPart, float] | None
+    mean_seconds_by_part: dict[PathPart, float] | None
     method: str
     events: int
     transfers: int
@@ -200,6 +124,7 @@ def predict_collective(question: Question, machine: Machine, *, net: Network | N
     if question.group == 1:
         return _nothing_moves(question, machine)
     ran: CollectiveResult
+    protocol: Protocol | None = None
     if question.choices.carriage == "nccl":
         carried = nccl_collective(
             question.kind,
@@ -214,10 +139,11 @@ def predict_collective(question: Question, machine: Machine, *, net: Network | N
             settings=question.nccl,
             ways=question.ways,
         )
-        ran, label, why, channels = carried.result, carried.label, carried.why, carried.channels
+        ran, label, why, different = carried.result, carried.label, carried.why, carried.ways
+        protocol, channels = carried.plan.protocol, max(carried.plan.channels, different)
     else:
         jobs, label, why = _own_jobs(question, groups, places, routes)
-        channels = len(jobs)
+        channels = different = len(jobs)
         ran = simulate_collective(
             jobs,
             built.bandwidths,
@@ -232,10 +158,14 @@ def predict_collective(question: Question, machine: Machine, *, net: Network | N
         machine=machine.name,
         routing=machine.routing,
         seconds=ran.seconds,
-        bottlenecks=bottlenecks(built, ran.link_bytes, ran.seconds),
+        bottlenecks=bottlenecks(built, ran.link_bytes, ran.busy_seconds, ran.seconds),
         algorithm=label,
         why=why,
+        protocol=protocol,
         channels=channels,
+        different_ways=different,
+        seconds_by_part=ran.causes.of(ran.seconds) if ran.causes else None,
+        mean_seconds_by_part=ran.causes.mean_of(ran.seconds) if ran.causes else None,
         method=ran.method,
         events=ran.events,
         transfers=ran.transfers,
@@ -272,6 +202,9 @@ def _nothing_moves(question: Question, machine: Machine) -> CollectivePrediction
         algorithm="none",
         why="a group of one rank has what it needs: nothing moves",
         channels=0,
+        different_ways=0,
+        seconds_by_part=None,
+        mean_seconds_by_part=None,
         method="none",
         events=0,
         transfers=0,

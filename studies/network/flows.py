@@ -13,24 +13,26 @@ from algorithms import files
 from algorithms.errors import InputError
 from algorithms.machine import Machine
 from algorithms.provenance import Provenance, provenance
+from algorithms.record import PathPart
 from algorithms.units import format_bytes, format_seconds
-from algorithms.what_if import with_faults
+from simulator.machine_network import network_of, routes_of
 from studies.experiment import one_of
-from studies.machines import find_machine, is_file_name
+from studies.machine_flags import MachineFlags, chosen_machine
+from studies.machines import is_file_name
+from studies.network.late_flows import SHOWN, LateFlow, flows_ran, late_flows, parts_of_last, parts_of_mean
 from studies.network.traffic_file import TrafficRows, check_destinations, read_traffic
 from studies.results import Destinations
 from studies.tables import print_tables, table
 from topologies.machines.bench import BENCH
-from topologies.machines.named import machine as named_machine
+from topologies.machines.named import MACHINES
 from topologies.network import Network
-from topologies.routes.routing import parse_routing
 
 if TYPE_CHECKING:
     from simulator.sharing.flows import Traffic
     from topologies.routes.routing import Paths
 
 SCHEMA = "quadrille/flows/1"
-SHOWN = 8
+ANY_SIZE = [one.name for one in BENCH]
 
 Weights = Literal["none", "latency"]
 Floats = NDArray[np.float64]
@@ -60,6 +62,8 @@ class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     finish_s : in the order of the rows
     makespan_s : from the first start to the last end
+    seconds_by_part, mean_seconds_by_part : what the makespan is made of, for the last flow and for the mean one
+    last : the flows that ended last, and what held them
     events : instants at which flows began or ended
     wall_seconds : from parsed arguments to the result, imports and compilation apart
     """
@@ -69,6 +73,9 @@ class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     weights: Weights
     finish_s: list[float]
     makespan_s: float
+    seconds_by_part: dict[PathPart, float]
+    mean_seconds_by_part: dict[PathPart, float]
+    last: list[LateFlow]
     links: list[LinkLoad]
     events: int
     wall_seconds: float
@@ -78,14 +85,10 @@ class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def flows(
     traffic: str,
-    machine: str,
+    on: MachineFlags,
     *,
     gpus: int | None = None,
-    settings: Sequence[str] = (),
-    routing: str = "",
     weights: str = "none",
-    fail: Sequence[str] = (),
-    degrade: Sequence[str] = (),
     local: bool = True,
     json: str = "",
     command: Sequence[str] = (),
@@ -95,10 +98,9 @@ def flows(
     Parameters
     ----------
     traffic : a CSV file, see `traffic_file.py`
+    on : the machine, or a topology alone
     gpus : how many the machine has; by default its own number, and for machines of any size what the file needs
-    routing : as `topologies.routes.routing` has it; empty for the machine's own
     weights : `none`, or `latency`: shares weighted by 1 / latency of the route, as SimGrid's CM02 does
-    fail, degrade : links, and `LINK=SHARE`
     local : keep rates that need not change; the result is the same
     json : a file, or `-` for stdout
     command : the words of the command line, for provenance
@@ -114,11 +116,15 @@ def flows(
 
     begin = time.perf_counter()
     chosen = cast(Weights, one_of(weights, "weights", get_args(Weights)))
-    read = {"the traffic": traffic} | ({"--machine": machine} if is_file_name(machine) else {})
+    read = {"the traffic": traffic} | ({"--machine": on.machine} if is_file_name(on.machine) else {})
     Destinations(json=json).check(read)
+    if on.slow:
+        raise InputError("--slow: flows compute nothing, so no GPU can be slow; --degrade makes its links slower")
     rows = read_traffic(traffic)
-    on = with_faults(_machine(machine, settings, gpus, rows), fail=fail, degrade=degrade)
-    net, paths, on = _routed(on, routing, rows, traffic)
+    machine = _machine(on, gpus, rows)
+    net = network_of(machine)
+    check_destinations(rows, net.place_count, net.places[0], traffic)
+    paths = routes_of(machine, net).between(rows.sources, rows.destinations)
     loading = load_kernels(len(rows.sizes))
     first = float(rows.starts.min())
     with np.errstate(over="ignore"):
@@ -126,12 +132,16 @@ def flows(
     makespan = float(ended.finish.max())
     if not np.isfinite(makespan + first) or not np.isfinite(ended.carried).all():
         raise InputError(f"{traffic}: the flows are too large: they do not end within a finite number of seconds")
+    ran = flows_ran(net, rows, paths, ended.finish)
     answer = FlowsAnswer(
-        machine=OnMachine(on.name, on.sha256, net.place_count),
-        routing=on.routing,
+        machine=OnMachine(machine.name, machine.sha256, net.place_count),
+        routing=machine.routing,
         weights=chosen,
         finish_s=(first + ended.finish).tolist(),
         makespan_s=makespan,
+        seconds_by_part=parts_of_last(ran),
+        mean_seconds_by_part=parts_of_mean(ran),
+        last=late_flows(ran),
         links=_loads(net, ended.carried, ended.busy, makespan),
         events=ended.events,
         wall_seconds=time.perf_counter() - begin - loading,
@@ -145,26 +155,13 @@ def flows(
     return answer
 
 
-def _machine(text: str, settings: Sequence[str], gpus: int | None, rows: TrafficRows) -> Machine:
+def _machine(on: MachineFlags, gpus: int | None, rows: TrafficRows) -> Machine:
     """The machine of the size asked for."""
-    if text and is_file_name(text):
-        if gpus is not None:
-            raise InputError(f"--gpus {gpus}: {text} is a machine file and says itself how many GPUs there are")
-        return find_machine(text, settings)
-    named = named_machine(text) if text else None
-    own = rows.largest + 1 if named in BENCH else None
-    return find_machine(text, settings, gpus=gpus or own)
-
-
-def _routed(machine: Machine, routing: str, rows: TrafficRows, traffic: str) -> "tuple[Network, Paths, Machine]":
-    """The network, the path of every row, and the machine with its routing."""
-    from simulator.machine_network import network_of, routes_of
-
-    on = msgspec.structs.replace(machine, routing=routing) if routing else machine
-    parse_routing(on.routing)
-    net = network_of(on)
-    check_destinations(rows, net.place_count, net.places[0], traffic)
-    return net, routes_of(on, net).between(rows.sources, rows.destinations), on
+    if gpus is not None and on.machine and on.machine not in MACHINES:
+        chosen_machine(on, wiring_is_enough=True)  # an unknown name is the greater mistake
+        raise InputError(f"--gpus {gpus}: {on.machine} says itself how many GPUs there are; named machines take --gpus")
+    own = rows.largest + 1 if on.machine in ANY_SIZE else None
+    return chosen_machine(on, gpus or own, wiring_is_enough=True)
 
 
 def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float) -> "Traffic":
@@ -196,16 +193,17 @@ def _loads(net: Network, carried: Floats, busy: Floats, makespan: float) -> list
 
 def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:
     """The makespan, the last rows to end, and the busiest links."""
-    last = np.argsort(-np.array(answer.finish_s), kind="stable")[:SHOWN].tolist()
     slow = [
         (
-            str(row + 1),
-            f"{rows.sources[row]} > {rows.destinations[row]}",
-            format_bytes(float(rows.sizes[row])),
-            format_seconds(float(rows.starts[row])),
-            format_seconds(answer.finish_s[row]),
+            str(one.row),
+            f"{one.source} > {one.destination}",
+            format_bytes(one.bytes),
+            format_seconds(one.start_s),
+            format_seconds(one.finish_s),
+            format_seconds(one.seconds_by_part["contention"]),
+            _held(one),
         )
-        for row in last
+        for one in answer.last
     ]
     busy = sorted(answer.links, key=lambda load: -load.utilisation)[:SHOWN]
     loads = [
@@ -218,6 +216,11 @@ def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:
         f"in {format_seconds(answer.wall_seconds)}"
     )
     print_tables(
-        table("last to end", ("row", "from > to", "bytes", "start", "end"), slow, names=2),
+        table("last to end", ("row", "from > to", "bytes", "start", "end", "contention", "held by"), slow, names=2),
         table("busiest links", ("link", "bytes", "busy", "use of the makespan"), loads),
     )
+
+
+def _held(flow: LateFlow) -> str:
+    """The fullest link of a flow's route while it ran."""
+    return f"{flow.held_by[0].link} ({100 * flow.held_by[0].utilisation:.0f} %)" if flow.held_by else ""

@@ -11,18 +11,18 @@ from algorithms.errors import InputError
 from algorithms.provenance import provenance
 from algorithms.units import format_bytes_per_second, format_seconds
 from simulator.machine_network import network_of
-from studies.experiment import same_file, whole_number
-from studies.figures import check_figure_path
-from studies.machines import find_machine
+from studies.experiment import whole_number
+from studies.machines import find_machine, is_file_name
 from studies.network.topology_figure import check_drawable, draw_network
+from studies.results import Destinations
 from topologies.build import FAMILIES, build, parse_topology
 from topologies.files import node_link
-from topologies.files.simgrid_zones import ListedWays
 from topologies.files.topology_file import check_written, is_topology_file, load_topology
 from topologies.machines.named import MACHINES
 from topologies.measures.figure import Figure
 from topologies.measures.measures import links_by_kind, measures
 from topologies.network import Ints, Network
+from topologies.routes.listed import ListedWays
 from topologies.routes.routing import Routes
 from topologies.routes.search import Hops
 
@@ -48,12 +48,8 @@ def show(topology: str, *, gpus: str = "", json: str = "", figure: str = "", com
     ------
     InputError : no such topology, a file that cannot be written, more nodes than can be drawn
     """
-    if json and figure and same_file(json, figure):
-        raise InputError(f"--json and --figure both name {json}: give each its own file")
-    if json:
-        files.check_writable(json)
-    if figure:
-        check_figure_path(figure)
+    read = {"TOPOLOGY": topology} if is_topology_file(topology) or is_file_name(topology) else {}
+    Destinations(json=json, plot=figure).check(read)
     net = find_topology(topology, whole_number(gpus, "--gpus") if gpus else None)
     if json:
         check_written(net, json)

@@ -29,7 +29,7 @@ def check_drawable(net: Network) -> None:
     """
     if net.node_count > MOST_NODES:
         raise InputError(
-            f"--figure: {net.name} has {net.node_count} nodes; at most {MOST_NODES} are drawn, "
+            f"--plot: {net.name} has {net.node_count} nodes; at most {MOST_NODES} are drawn, "
             "and fewer --gpus show as much"
         )
 

@@ -19,8 +19,8 @@ from studies.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waitin
 from studies.experiment import Experiment, Flags, parse_experiment, remarks, whole_number
 from studies.placement import placement
 from studies.predict import prediction_of
+from studies.sweep.found import Answer
 from studies.sweep.points import Asked, following, machine_of
-from studies.sweep.report import Answer
 
 Question = Callable[[Asked], Answer]
 """What is asked at every point; it gives a reason, and raises nothing, where the point cannot be."""
@@ -118,6 +118,8 @@ def _computing(op: OpRecord) -> float:
 def _remarks(experiment: Experiment, machine: Machine, made: Record) -> Iterator[str]:
     """What a user should know of a prediction that its numbers do not say."""
     yield from remarks(experiment, experiment.schedule())
+    if crowded := placement(machine, made.ranks, experiment.placement, experiment.grid).remark(machine):
+        yield crowded
     dtype, known = experiment.problem.dtype, machine.device.peak_flops_per_second
     if dtype not in known:
         yield f"{machine.name} gives no speed for {dtype}, only for {', '.join(known)}"

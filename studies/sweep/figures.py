@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from studies import figures
+from studies.sweep.found import Row, Sweep
 from studies.sweep.points import Varied
-from studies.sweep.report import Row, Sweep, short_keys
+from studies.sweep.report import short_keys
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +52,7 @@ def draw(found: Sweep, varied: Sequence[Varied], path: str) -> None:
 def lines_of(rows: Sequence[Row], across: Varied) -> list[Line]:
     """For each combination of the other keys, the points that have an answer, in the order of the key drawn across.
 
-    >>> from studies.sweep.report import Answer
+    >>> from studies.sweep.found import Answer
     >>> rows = [Row(point={"gpus": n, "dtype": "float32"}, answer=Answer(seconds=1 / int(n))) for n in ("4", "2")]
     >>> lines_of(rows, Varied("gpus", ("4", "2")))
     [('dtype=float32', [2.0, 4.0], [0.5, 0.25])]

@@ -10,6 +10,11 @@ flag accepts can be varied:
     fail=none,leaf:0>spine:0                           as --fail; `none` is none, + joins several
     dtype=float32,bfloat16                             any other flag that changes a prediction
 
+Where a collective is asked for, the flags are those of `quadrille collective`:
+
+    collective=all-gather,all-reduce                   the kind
+    bytes=1MiB,1GiB                                    and group, stride, concurrent, collectives, channels, …
+
 What can never be, whatever the other values are, is refused before anything
 runs.  A combination that cannot be (a grid that the algorithm does not run on,
 too many GPUs) is a point whose answer is the reason.
@@ -26,9 +31,10 @@ from typing import Any
 from algorithms.errors import InputError
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid, parse_grid
 from algorithms.machine import Machine
-from simulator.machine_network import network_of, speeds_of
-from studies.experiment import Flags, parse_experiment, whole_number
+from algorithms.units import parse_bytes
+from studies.experiment import Flags
 from studies.machine_flags import MachineFlags, chosen_machine
+from studies.network.collective_flags import CollectiveFlags
 
 MOST_POINTS = 100_000
 LISTS = ("matmul", "grid", "order", "overlap", "placement")
@@ -36,6 +42,7 @@ LISTS = ("matmul", "grid", "order", "overlap", "placement")
 FAULTS = ("fail", "degrade", "slow")
 NONE = "none"
 SETTING = "set:"
+SIZE = "bytes"
 FOLLOWS = "*"
 """The length of the axis that follows from the number of GPUs, in a grid."""
 MACHINES_KEPT = 64
@@ -43,7 +50,7 @@ MACHINES_KEPT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked at one point, as it would be typed.
+    """What is asked at one point, as it would be typed: a multiplication, or a collective where there is one.
 
     Parameters
     ----------
@@ -53,6 +60,7 @@ class Asked:
     """
 
     flags: Flags = field(default_factory=Flags)
+    collective: CollectiveFlags | None = None
     on: MachineFlags = field(default_factory=MachineFlags)
     gpus: str = ""
     best_grid: bool = False
@@ -78,12 +86,28 @@ class Asked:
         changed: dict[str, Any] = {key: value}
         if key in MACHINE_KEYS:
             return replace(self, on=replace(self.on, **changed))
+        if self.collective is not None:
+            changed = {"kind" if key == KIND else key: value}
+            return replace(self, collective=replace(self.collective, **changed))
         return replace(self, flags=replace(self.flags, **changed))
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What can be varied besides settings."""
+        return KEYS if self.collective is None else COLLECTIVE_KEYS
 
+    def machine(self, gpus: int | None = None) -> Machine:
+        """The machine, with so many GPUs if it is known by name; a topology alone is enough for a collective."""
+        return machine_of(self.on, gpus, wiring_is_enough=self.collective is not None)
+
+
+KIND = "collective"
+"""The key of the kind of collective."""
 FLAG_KEYS = tuple(one.name for one in fields(Flags))
+COLLECTIVE_FLAG_KEYS = (KIND, *(one.name for one in fields(CollectiveFlags) if one.name not in ("kind", "gpus")))
 MACHINE_KEYS = ("machine", "routing")
 KEYS = ("gpus", *FLAG_KEYS, *MACHINE_KEYS, *FAULTS)
+COLLECTIVE_KEYS = ("gpus", *COLLECTIVE_FLAG_KEYS, *MACHINE_KEYS, "fail", "degrade")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +123,18 @@ class Varied:
 
         >>> Varied("set:device.memory_bytes", ("x1", "x2")).numbers, Varied("dtype", ("float32",)).numbers
         ((1.0, 2.0), None)
+        >>> Varied("bytes", ("1KiB", "4KiB")).numbers
+        (1024.0, 4096.0)
         """
+        number = parse_bytes if self.key == SIZE else float
         try:
-            found = tuple(float(value.removeprefix("x")) for value in self.values)
-        except ValueError:
+            found = tuple(float(number(value.removeprefix("x"))) for value in self.values)
+        except (ValueError, InputError):
             return None
         return found if all(map(isfinite, found)) else None
 
 
-def parse_vary(text: str) -> Varied:
+def parse_vary(text: str, keys: Sequence[str] = KEYS) -> Varied:
     """The key and the values of one `--vary`.
 
     >>> parse_vary("gpus=64,256"), parse_vary("overlap=none;oar,ors")
@@ -121,8 +148,9 @@ def parse_vary(text: str) -> Varied:
     key = key.strip()
     if not equals or not key:
         raise InputError(f"--vary {text}: write KEY=VALUE,VALUE,…, as gpus=64,256,1024")
-    if key not in KEYS and not (key.startswith(SETTING) and key != SETTING):
-        raise InputError(f"--vary {key}: accepted are {', '.join(KEYS)} and set:PATH")
+    if key not in keys and not (key.startswith(SETTING) and key != SETTING):
+        hint = "; with --collective KIND also those of a collective" if key in COLLECTIVE_KEYS else ""
+        raise InputError(f"--vary {key:.60}: accepted are {', '.join(keys)} and set:PATH{hint}")
     separator = ";" if ";" in rest or key in LISTS else ","
     values = tuple(value.strip() for value in rest.split(separator))
     if not all(values):
@@ -133,7 +161,7 @@ def parse_vary(text: str) -> Varied:
     return Varied(key, values)
 
 
-def parse_varied(texts: Sequence[str]) -> tuple[Varied, ...]:
+def parse_varied(texts: Sequence[str], keys: Sequence[str] = KEYS) -> tuple[Varied, ...]:
     """All that is varied, in the order given.
 
     Raises
@@ -142,10 +170,10 @@ def parse_varied(texts: Sequence[str]) -> tuple[Varied, ...]:
     """
     if not texts:
         raise InputError("vary is missing: --vary KEY=VALUE,VALUE,… is needed, as --vary gpus=64,256,1024")
-    varied = tuple(map(parse_vary, texts))
-    keys = [one.key for one in varied]
-    for place, key in enumerate(keys):
-        if key in keys[:place]:
+    varied = tuple(parse_vary(text, keys) for text in texts)
+    given = [one.key for one in varied]
+    for place, key in enumerate(given):
+        if key in given[:place]:
             raise InputError(f"--vary {key} is given twice: put all its values into one")
     count = prod(len(one.values) for one in varied)
     if count > MOST_POINTS:
@@ -167,81 +195,10 @@ def points(base: Asked, varied: Sequence[Varied]) -> Iterator[tuple[dict[str, st
         yield point, asked
 
 
-def check(base: Asked, varied: Sequence[Varied]) -> None:
-    """Refuse what can never be, before anything runs: each value is tried with the first values of the other keys.
-
-    A setting or a fault is refused if no machine of the sweep can have it.
-
-    Raises
-    ------
-    InputError : naming the key, the value and what would be accepted
-    """
-    counts = next((one.values for one in varied if one.key == "gpus"), (base.gpus,) if base.gpus else ())
-    gpus = max((whole_number(count, "gpus") for count in counts), default=None)
-    _check_follows(base, varied, counted=gpus is not None)
-    machines = next((one.values for one in varied if one.key == "machine"), (base.on.machine,))
-    if machines == (base.on.machine,):
-        machine_of(base.on)
-    for one in varied:
-        for value in one.values:
-            try:
-                _check_value(base, one.key, value, machines, gpus)
-            except InputError as error:
-                raise InputError(f"--vary {one.key}={value}: {error}") from None
-    flags = [one for one in varied if one.key in FLAG_KEYS]
-    _check_flags(next(asked for _, asked in points(base, flags)).flags)
-
-
-def _check_value(base: Asked, key: str, value: str, machines: Sequence[str], gpus: int | None) -> None:
-    """Refuse one value that no point can have, on these machines with at most so many GPUs."""
-    if key == "gpus":
-        return
-    if key in FLAG_KEYS:
-        _check_flags(Asked(flags=Flags(matmul="1,1,1")).given(key, value).flags)
-    else:
-        refused = []
-        for machine in (value,) if key == "machine" else machines:
-            try:
-                found = machine_of(base.given("machine", machine).given(key, value).on, gpus)
-                if key in FAULTS and value != NONE:
-                    speeds_of(found, network_of(found))
-            except InputError as error:
-                refused.append(error)
-            else:
-                return
-        raise refused[0]
-
-
-def _check_flags(flags: Flags) -> None:
-    """Refuse a flag that can never be; whether the grid suits the algorithm and the GPUs is seen at each point."""
-    parse_grid(flags.grid.replace(FOLLOWS, "1"))
-    parse_experiment(replace(flags, grid=Flags().grid))
-
-
-def _check_follows(base: Asked, varied: Sequence[Varied], *, counted: bool) -> None:
-    """Refuse a number of GPUs that the grid does not follow, and a grid where the best one is asked for."""
-    grids = next((one.values for one in varied if one.key == "grid"), (base.flags.grid,))
-    if base.best_grid:
-        if grids != (Flags().grid,):
-            raise InputError(f"--best-grid chooses the grid: leave out the grid {grids[0]!r}")
-        if not counted:
-            raise InputError("--best-grid needs a number of GPUs: give --gpus N or --vary gpus=N,…")
-        return
-    for grid in grids:
-        if counted and grid.count(FOLLOWS) != 1:
-            raise InputError(
-                f"gpus: the grid {grid!r} does not follow them; give --best-grid, or a grid with one length {FOLLOWS}, "
-                f"as data={FOLLOWS},x=4"
-            )
-        if FOLLOWS in grid and not counted:
-            needed = "give --gpus N or --vary gpus=N,…"
-            raise InputError(f"grid {grid!r}: {FOLLOWS} follows from the number of GPUs; {needed}")
-
-
 @lru_cache(MACHINES_KEPT)
-def machine_of(on: MachineFlags, gpus: int | None = None) -> Machine:
+def machine_of(on: MachineFlags, gpus: int | None = None, *, wiring_is_enough: bool = False) -> Machine:
     """The machine that the flags name, with so many GPUs if it is known by name; made once."""
-    return chosen_machine(on, gpus)
+    return chosen_machine(on, gpus, wiring_is_enough=wiring_is_enough)
 
 
 def following(text: str, gpus: int, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:

@@ -1,23 +1,19 @@
-"""What a sweep found, and how it is shown: table, CSV, JSON."""
+"""How what a sweep found is shown: table, CSV, JSON."""
 
 import csv as comma_separated
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
-from typing import TYPE_CHECKING, Annotated
-
-import msgspec
-from msgspec import Meta
+from typing import TYPE_CHECKING
 
 from algorithms import files
-from algorithms.grid import DEFAULT_ORDER, Axis, Grid
-from algorithms.provenance import Provenance
-from algorithms.units import format_bytes
+from algorithms.grid import DEFAULT_ORDER, Grid
+from algorithms.units import format_bytes, format_bytes_per_second
+from studies.sweep.found import SCHEMA, Answer, Row, Sweep
 from studies.tables import UNKNOWN, milliseconds, percent, table
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-SCHEMA = "quadrille/sweep/1"
 RESULTS = (
     "ranks",
     "grid_lengths",
@@ -35,91 +31,31 @@ RESULTS = (
     "reason",
 )
 """Columns of the CSV after those of the keys that were varied."""
+CARRIED = (
+    "group",
+    "algorithm",
+    "algorithm_bandwidth",
+    "bus_bandwidth",
+    "latency_seconds",
+    "bandwidth_seconds",
+    "contention_seconds",
+    "bottleneck",
+    "bottleneck_utilisation",
+    "rank_classes",
+    "flow_classes",
+    "events",
+)
+COLLECTIVE_RESULTS = ("ranks", "seconds", "speedup", *CARRIED, "reason")
+"""The same where collectives are asked for."""
 MOST_ROWS = 1000
 """Rows printed; files hold all."""
 MOST_REASONS = 12
 
-Count = Annotated[int, Meta(gt=0)]
-Amount = Annotated[float, Meta(ge=0)]
-Bytes = Annotated[int, Meta(ge=0)]
-
-
-class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was found at a point, or the reason why nothing was; seconds by part are of the mean rank.
-
-    Parameters
-    ----------
-    exposed_seconds : communication while the rank's compute lane is idle
-    waiting_seconds : for the last member of a group to arrive, as far as nothing else is done meanwhile
-    communication_share : both together over the makespan
-    fits : whether the memory of a device, or of a host with all its ranks, is enough
-    grids : how many grids were compared by their closed form, and `simulated` how many then were
-    reason : why the point cannot be, or was not reached
-    """
-
-    ranks: Count | None = None
-    grid_lengths: dict[Axis, Count] | None = None
-    seconds: Amount | None = None
-    compute_seconds: Amount | None = None
-    exposed_seconds: Amount | None = None
-    waiting_seconds: Amount | None = None
-    communication_share: Amount | None = None
-    flops_per_second_per_gpu: Amount | None = None
-    bytes_sent_per_rank_max: Bytes | None = None
-    peak_bytes_per_rank_max: Bytes | None = None
-    fits: bool | None = None
-    extrapolated: bool | None = None
-    grids: Count | None = None
-    simulated: Count | None = None
-    reason: str | None = None
-    remarks: tuple[str, ...] = ()
-
-
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One point: the value of every key that was varied, what was found, and how much faster than the baseline."""
-
-    point: dict[str, str]
-    answer: Answer
-    speedup: Amount | None = None
-
-
-class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every point of a sweep.
-
-    Parameters
-    ----------
-    flags : what all points have in common, as typed
-    varied : the values of every key
-    baseline : place of the row that speed-ups compare with: the first that has an answer
-    """
-
-    flags: dict[str, str | tuple[str, ...]]
-    varied: dict[str, tuple[str, ...]]
-    best_grid: bool
-    rows: tuple[Row, ...]
-    baseline: Annotated[int, Meta(ge=0)] | None = None
-    provenance: Provenance | None = None
-
-
-def rows_of(found: Sequence[tuple[Mapping[str, str], Answer]]) -> tuple[tuple[Row, ...], int | None]:
-    """The rows with their speed-ups, and the place of the baseline.
-
-    >>> answers = (Answer(reason="too few GPUs"), Answer(seconds=4), Answer(seconds=1))
-    >>> rows, baseline = rows_of([({}, answer) for answer in answers])
-    >>> [row.speedup for row in rows], baseline
-    ([None, 1.0, 4.0], 1)
-    """
-    baseline = next((place for place, (_, answer) in enumerate(found) if answer.seconds), None)
-    base = found[baseline][1].seconds if baseline is not None else None
-
-    def speedup(answer: Answer) -> float | None:
-        return base / answer.seconds if base and answer.seconds else None
-
-    return tuple(Row(point=dict(point), answer=answer, speedup=speedup(answer)) for point, answer in found), baseline
-
 
 def sweep_table(found: Sweep) -> "Group":
     """A row for each point, the value of every key first; a number in brackets stands for one of `reasons`."""
+    if found.of_collectives:
+        return _collective_table(found)
     keys = list(found.varied)
     counted, chosen = "gpus" not in keys, found.best_grid or "gpus" in keys
     columns = [*short_keys(keys).values(), *(["ranks"] if counted else [])]
@@ -131,6 +67,17 @@ def sweep_table(found: Sweep) -> "Group":
     return table(_title(found), columns, rows, names=names)
 
 
+def _collective_table(found: Sweep) -> "Group":
+    """The same for collectives."""
+    keys = list(found.varied)
+    counted = "gpus" not in keys
+    columns = [*short_keys(keys).values(), *(["ranks"] if counted else []), "algorithm", "time", "speed-up"]
+    columns += ["bus bandwidth", "latency", "contention", "busiest link", "used", ""]
+    numbers = {reason: number for number, reason in enumerate(reasons(found), 1)}
+    rows = [_collective_cells(row, numbers, counted=counted) for row in found.rows[:MOST_ROWS]]
+    return table(_title(found), columns, rows, names=len(keys) + counted + 1)
+
+
 def reasons(found: Sweep) -> list[str]:
     """Why points of the table have no answer, each once, in the order of the first."""
     given = (row.answer.reason for row in found.rows[:MOST_ROWS])
@@ -140,6 +87,7 @@ def reasons(found: Sweep) -> list[str]:
 def reason_lines(found: Sweep) -> Iterator[str]:
     """The reasons under their numbers in the table.
 
+    >>> from studies.sweep.found import rows_of
     >>> rows, _ = rows_of([({}, Answer(reason="8 ranks: too few GPUs")), ({}, Answer(seconds=1))])
     >>> list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, rows=rows)))
     ['[1] 8 ranks: too few GPUs']
@@ -184,6 +132,25 @@ def _cells(row: Row, numbers: Mapping[str, int], *, counted: bool, chosen: bool)
     )
 
 
+def _collective_cells(row: Row, numbers: Mapping[str, int], *, counted: bool) -> Sequence[str]:
+    answer, carried = row.answer, row.answer.collective
+    rate = carried.bus_bandwidth if carried else None
+    parts = carried.seconds_by_part if carried else {}
+    return (
+        *row.point.values(),
+        *((str(answer.ranks or UNKNOWN),) if counted else ()),
+        carried.algorithm if carried else UNKNOWN,
+        milliseconds(answer.seconds),
+        UNKNOWN if row.speedup is None else f"{row.speedup:.3g}",
+        UNKNOWN if rate is None else format_bytes_per_second(rate),
+        milliseconds(parts.get("latency")),
+        milliseconds(parts.get("contention")),
+        (carried.bottleneck if carried else "") or UNKNOWN,
+        percent(carried.bottleneck_utilisation if carried else None, signed=False),
+        _note(answer, numbers),
+    )
+
+
 def _note(answer: Answer, numbers: Mapping[str, int]) -> str:
     if answer.reason is not None:
         return f"[{numbers[answer.reason]}]"
@@ -198,14 +165,18 @@ def csv_text(found: Sweep) -> str:
     """Every row as a line under the keys and the results; times in seconds, sizes in bytes."""
     text = StringIO()
     writer = comma_separated.writer(text, lineterminator="\n")
-    writer.writerow([*found.varied, *RESULTS])
-    writer.writerows([*row.point.values(), *_values(row)] for row in found.rows)
+    results = [one for one in COLLECTIVE_RESULTS if one not in found.varied] if found.of_collectives else RESULTS
+    writer.writerow([*found.varied, *results])
+    writer.writerows([*row.point.values(), *_values(row, results)] for row in found.rows)
     return text.getvalue()
 
 
-def _values(row: Row) -> Iterator[object]:
-    for column in RESULTS:
-        value = row.speedup if column == "speedup" else getattr(row.answer, column)
+def _values(row: Row, results: Sequence[str]) -> Iterator[object]:
+    for column in results:
+        if column in CARRIED:
+            value = row.answer.collective.column(column) if row.answer.collective else None
+        else:
+            value = row.speedup if column == "speedup" else getattr(row.answer, column)
         if column == "grid_lengths":
             yield _grid(row.answer)
         elif isinstance(value, bool):

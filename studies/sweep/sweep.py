@@ -12,17 +12,19 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import combinations
 
 from algorithms import files
 from algorithms.errors import InputError, RunError
 from algorithms.provenance import provenance
-from studies import figures
-from studies.experiment import same_file
+from studies.machines import is_file_name
+from studies.results import Destinations
 from studies.sweep.answers import Question, predicted_matmul
+from studies.sweep.checks import check
+from studies.sweep.collectives import predicted_collective
 from studies.sweep.figures import draw
-from studies.sweep.points import Asked, Varied, check, parse_varied, points
-from studies.sweep.report import Answer, Sweep, reason_lines, rows_of, sweep_table, write_files
+from studies.sweep.found import Answer, Sweep, rows_of
+from studies.sweep.points import KIND, Asked, Varied, parse_varied, points
+from studies.sweep.report import reason_lines, sweep_table, write_files
 from studies.tables import print_tables
 
 NOT_REACHED = Answer(reason="not reached: the sweep was interrupted")
@@ -39,7 +41,7 @@ def sweep(
     csv: str = "",
     plot: str = "",
     jobs: int = 1,
-    question: Question = predicted_matmul,
+    question: Question | None = None,
     command: Sequence[str] = (),
 ) -> Sweep:
     """Asks the question at every point, prints the table, and writes what is asked for.
@@ -51,17 +53,20 @@ def sweep(
     json, csv : files, or `-` for stdout, and then no table
     plot : a file for the figure (png, svg, pdf)
     jobs : processes that share the points
+    question : what is asked at each; by default for the prediction of the multiplication or collective
     command : the words of the command line, for provenance
 
     Raises
     ------
     InputError : what can never be, at any point; a file that cannot be written
     """
-    check_outputs({"--json": json, "--csv": csv, "--plot": plot}, base.on.machine)
-    varied = parse_varied(vary)
+    read = {"--machine": base.on.machine} if is_file_name(base.on.machine) else {}
+    Destinations(json=json, csv=csv, plot=plot).check(read)
+    varied = parse_varied(vary, base.keys)
     check(base, varied)
     asked = list(points(base, varied))
     answers = [NOT_REACHED] * len(asked)
+    question = question or (predicted_matmul if base.collective is None else predicted_collective)
     try:
         for place, answer in _progress(answered([one for _, one in asked], question, jobs), len(asked)):
             answers[place] = answer
@@ -81,26 +86,6 @@ def sweep(
             print(line)
     _remark(answers, found)
     return found
-
-
-def check_outputs(given: dict[str, str], machine: str = "") -> None:
-    """Refuse, before anything runs, files that could not be written or are named twice.
-
-    Raises
-    ------
-    InputError : naming the flag and its path
-    """
-    named = {flag: path for flag, path in {**given, "--machine": machine}.items() if path}
-    for (flag, path), (other, its_path) in combinations(named.items(), 2):
-        if same_file(path, its_path):
-            raise InputError(f"{flag} and {other} both name {path}: give each its own file")
-    for flag, path in given.items():
-        if not path:
-            continue
-        try:
-            (figures.check_figure_path if flag == "--plot" else files.check_writable)(path)
-        except InputError as error:
-            raise InputError(f"{flag} {error}") from None
 
 
 def answered(asked: Sequence[Asked], question: Question, jobs: int = 1) -> Iterator[tuple[int, Answer]]:
@@ -158,7 +143,7 @@ def _found(
     command: Sequence[str],
 ) -> Sweep:
     rows, baseline = rows_of([(point, answer) for (point, _), answer in zip(asked, answers, strict=True)])
-    flags = {"gpus": base.gpus, **asdict(base.flags), **asdict(base.on)}
+    flags = {"gpus": base.gpus, **_typed(base), **asdict(base.on)}
     return Sweep(
         flags={flag: value for flag, value in flags.items() if value},
         varied={one.key: one.values for one in varied},
@@ -167,6 +152,14 @@ def _found(
         baseline=baseline,
         provenance=provenance(command),
     )
+
+
+def _typed(base: Asked) -> dict[str, str]:
+    """The flags of the multiplication or the collective, by their names on the command line."""
+    if base.collective is None:
+        return asdict(base.flags)
+    flags = asdict(base.collective)
+    return {KIND: flags.pop("kind"), **{name: value for name, value in flags.items() if name != "gpus"}}
 
 
 def _remark(answers: Sequence[Answer], found: Sweep) -> None:

@@ -1,0 +1,126 @@
+"""What a sweep found: an answer for every point, or the reason why there is none."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from algorithms.grid import Axis
+from algorithms.provenance import Provenance
+from algorithms.record import PathPart
+from studies.sweep.points import KIND
+
+SCHEMA = "quadrille/sweep/1"
+
+Count = Annotated[int, Meta(gt=0)]
+Amount = Annotated[float, Meta(ge=0)]
+Bytes = Annotated[int, Meta(ge=0)]
+
+
+class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is kept of a collective besides its time; bandwidths in B/s.
+
+    Parameters
+    ----------
+    seconds_by_part : what the time is made of (`simulator.collectives.causes`)
+    bottleneck : the link used best, and how much of the time at full bandwidth that is
+    """
+
+    group: Count
+    algorithm: str
+    algorithm_bandwidth: Amount | None = None
+    bus_bandwidth: Amount | None = None
+    seconds_by_part: dict[PathPart, Amount] = {}
+    bottleneck: str = ""
+    bottleneck_utilisation: Amount | None = None
+    rank_classes: Bytes = 0
+    flow_classes: Bytes = 0
+    events: Bytes = 0
+
+    def column(self, name: str) -> object:
+        """The value under a column of the CSV."""
+        if name.endswith("_seconds"):
+            return {f"{part}_seconds": seconds for part, seconds in self.seconds_by_part.items()}.get(name)
+        return getattr(self, name)
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What was found at a point, or the reason why nothing was; seconds by part are of the mean rank.
+
+    Parameters
+    ----------
+    exposed_seconds : communication while the rank's compute lane is idle
+    waiting_seconds : for the last member of a group to arrive, as far as nothing else is done meanwhile
+    communication_share : both together over the makespan
+    fits : whether the memory of a device, or of a host with all its ranks, is enough
+    grids : how many grids were compared by their closed form, and `simulated` how many then were
+    reason : why the point cannot be, or was not reached
+    collective : what is known of a collective, where one was asked for
+    """
+
+    ranks: Count | None = None
+    grid_lengths: dict[Axis, Count] | None = None
+    seconds: Amount | None = None
+    compute_seconds: Amount | None = None
+    exposed_seconds: Amount | None = None
+    waiting_seconds: Amount | None = None
+    communication_share: Amount | None = None
+    flops_per_second_per_gpu: Amount | None = None
+    bytes_sent_per_rank_max: Bytes | None = None
+    peak_bytes_per_rank_max: Bytes | None = None
+    fits: bool | None = None
+    extrapolated: bool | None = None
+    grids: Count | None = None
+    simulated: Count | None = None
+    reason: str | None = None
+    collective: Carried | None = None
+    remarks: tuple[str, ...] = ()
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One point: the value of every key that was varied, what was found, and how much faster than the baseline."""
+
+    point: dict[str, str]
+    answer: Answer
+    speedup: Amount | None = None
+
+
+class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Every point of a sweep.
+
+    Parameters
+    ----------
+    flags : what all points have in common, as typed
+    varied : the values of every key
+    baseline : place of the row that speed-ups compare with: the first that has an answer
+    """
+
+    flags: dict[str, str | tuple[str, ...]]
+    varied: dict[str, tuple[str, ...]]
+    best_grid: bool
+    rows: tuple[Row, ...]
+    baseline: Annotated[int, Meta(ge=0)] | None = None
+    provenance: Provenance | None = None
+
+    @property
+    def of_collectives(self) -> bool:
+        """Whether collectives were asked for."""
+        return KIND in self.flags or KIND in self.varied
+
+
+def rows_of(found: Sequence[tuple[Mapping[str, str], Answer]]) -> tuple[tuple[Row, ...], int | None]:
+    """The rows with their speed-ups, and the place of the baseline.
+
+    >>> answers = (Answer(reason="too few GPUs"), Answer(seconds=4), Answer(seconds=1))
+    >>> rows, baseline = rows_of([({}, answer) for answer in answers])
+    >>> [row.speedup for row in rows], baseline
+    ([None, 1.0, 4.0], 1)
+    """
+    baseline = next((place for place, (_, answer) in enumerate(found) if answer.seconds), None)
+    base = found[baseline][1].seconds if baseline is not None else None
+
+    def speedup(answer: Answer) -> float | None:
+        return base / answer.seconds if base and answer.seconds else None
+
+    return tuple(Row(point=dict(point), answer=answer, speedup=speedup(answer)) for point, answer in found), baseline
