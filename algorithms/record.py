@@ -34,6 +34,7 @@ Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
 PathPart = Literal["compute", "latency", "bandwidth", "contention", "waiting", "other"]
 """Of the time of one op: `bandwidth` is what its transfers take alone, `contention` what sharing adds to all work."""
 Shards = Literal["exact", "even"]
+Granularity = Literal["exact", "collective"]
 
 
 class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,7 +148,12 @@ class Station(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a prediction was computed: nothing of it changes the answer, but `shards`.
+    """How a prediction was computed: nothing of it changes the answer, but `shards` and `granularity`.
+
+    At the granularity of collectives every transfer keeps one rate, and the
+    exact simulation would say something from `bound_low_seconds` (every transfer
+    alone on its route) to `bound_high_seconds` (beside all that may ever be
+    under way with it).
 
     Parameters
     ----------
@@ -158,6 +164,10 @@ class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     iterations_skipped : turns of loops that were known from those before
     shards : `even` where all shards were given the mean size
     shards_bound : how far off that puts the makespan at most, relative
+    granularity : `collective` where it is not the exact simulation
+    bound_low_seconds, bound_high_seconds : between which two its makespan lies then
+    bound_proven : whether it must, or is only expected to
+    approximation : what was simplified and what the bound says, in words
     """
 
     folded: bool
@@ -169,6 +179,11 @@ class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     iterations_skipped: Count = 0
     shards: Shards = "exact"
     shards_bound: Annotated[float, Meta(ge=0)] = 0.0
+    granularity: Granularity = "exact"
+    bound_low_seconds: Seconds | None = None
+    bound_high_seconds: Seconds | None = None
+    bound_proven: bool = False
+    approximation: str = ""
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -16,7 +16,7 @@ Algorithms describe themselves by *sections*, one value per member; `encode`
 lays them out member by member.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -27,6 +27,8 @@ from algorithms.steps import Run, Step
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 NOBODY = -1
+TOGETHER = 4096
+"""Members that are laid out at once: their sections are then in cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -198,10 +200,18 @@ def encode(sections: Iterable[Section], members: int, pieces: int) -> Runs:
     for j, section in enumerate(given):
         length[:, j] = np.where(sends[j] | receives[j], section.steps, 0)
     taken = length > 0
-    everything = bool(taken.all())
+    offsets = np.concatenate(([0], np.cumsum(taken.sum(axis=1))))
 
-    def flat(table: Integers) -> Integers:
-        return table.ravel() if everything else table[taken]
+    def flat(values: Sequence[Integers | int]) -> Integers:
+        """What each section has for each member, of the sections that it takes; a few members at a time, in cache."""
+        found = np.empty(offsets[-1], np.int64)
+        for low in range(0, members, TOGETHER):
+            high = min(low + TOGETHER, members)
+            block = np.empty((high - low, len(given)), np.int64)
+            for j, value in enumerate(values):
+                block[:, j] = value[low:high] if isinstance(value, np.ndarray) and value.ndim else value
+            found[offsets[low] : offsets[high]] = block[taken[low:high]]
+        return found
 
     def column(name: str, sides: list[Flags] | None = None, otherwise: int = 0) -> Integers:
         """One field of the sections, `otherwise` where its side has no peer."""
@@ -212,17 +222,14 @@ def encode(sections: Iterable[Section], members: int, pieces: int) -> Runs:
                 for side, value in zip(sides, values, strict=True)
             ]
         if all(isinstance(value, int) for value in values) and len(set(values)) == 1:
-            return np.full(np.count_nonzero(taken), values[0], np.int64)
-        whole = np.empty(length.shape, np.int64)
-        for j, value in enumerate(values):
-            whole[:, j] = value
-        return flat(whole)
+            return np.full(offsets[-1], values[0], np.int64)
+        return flat(values)
 
     return Runs(
         pieces,
-        offsets=np.concatenate(([0], np.cumsum(taken.sum(axis=1)))),
-        count=flat(length),
-        cycle=flat(_cycles(given, length)),
+        offsets=offsets,
+        count=length[taken],
+        cycle=_cycles(given, length)[taken],
         send_to=column("send_to"),
         receive_from=column("receive_from"),
         pieces_sent=column("sent", sends),

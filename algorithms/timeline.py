@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
+from math import ceil
 from statistics import median
 from typing import Literal
 
@@ -106,10 +107,33 @@ class Turns:
 
     def said(self, spans: Iterable[Span]) -> Iterator[Span]:
         """The spans of all turns but the last, which is among `spans`."""
-        for span in spans:
-            if self.start <= span.start < self.start + self.seconds and span.op in self.per_turn:
-                for before in range(self.times, 0, -1):
-                    yield moved(span, -before * self.seconds, -before * self.per_turn[span.op])
+        return (span for span, _ in self._told(self._last(spans), dict.fromkeys(range(self.times, 0, -1), 1)))
+
+    def counted(self, spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
+        """The spans of a few of these turns, and how many turns each counts for: one in the midst for many.
+
+        Some count for none, and are there because others reach over them.
+        """
+        told = self._last(spans)
+        reach = 1 + ceil(max((span.end - span.start for span in told), default=0.0) / self.seconds)
+        if self.times <= 4 * reach + 1:
+            return self._told(told, dict.fromkeys(range(self.times, 0, -1), 1))
+        first = self.times - reach
+        counts = {before: int(before > first) for before in range(self.times, first - reach - 1, -1)}
+        counts |= {before: int(before <= reach) for before in range(2 * reach, 0, -1)}
+        counts[first] = self.times - 2 * reach
+        return self._told(told, counts)
+
+    def _last(self, spans: Iterable[Span]) -> list[Span]:
+        """The spans of the last turn."""
+        stop = self.start + self.seconds
+        return [span for span in spans if self.start <= span.start < stop and span.op in self.per_turn]
+
+    def _told(self, last: Iterable[Span], counts: Mapping[int, int]) -> Iterator[tuple[Span, int]]:
+        """The spans of the turns that are so many turns before the last, each with its count."""
+        for span in last:
+            for before, count in counts.items():
+                yield moved(span, -before * self.seconds, -before * self.per_turn[span.op]), count
 
 
 def moved(span: Span, seconds: float, indices: int) -> Span:
@@ -156,6 +180,18 @@ class Timeline:
         spans = [*self.spans, *(span for turns in self.turns for span in turns.said(self.spans))]
         ordered = sorted(spans, key=lambda span: (span.rank, span.start, span.end))
         return replace(self, spans=tuple(ordered), turns=())
+
+    def counted(self) -> dict[int, list[tuple[Span, int]]]:
+        """The spans of each rank by start, and how many each counts for; a few of the turns that are said once."""
+        found: dict[int, list[tuple[Span, int]]] = defaultdict(list)
+        for span in self.spans:
+            found[span.rank].append((span, 1))
+        for turns in self.turns:
+            for span, count in turns.counted(self.spans):
+                found[span.rank].append((span, count))
+        for told in found.values():
+            told.sort(key=lambda one: (one[0].start, one[0].end))
+        return found
 
     @classmethod
     def of_classes(
@@ -234,7 +270,10 @@ class Timeline:
 
     def exposed(self) -> dict[int, float]:
         """Communication not hidden behind computing, of each rank [s]."""
-        found = {rank: sum(_exposed(spans)) for rank, spans in _by_rank(self.unrolled().spans).items()}
+        found = {}
+        for rank, told in self.counted().items():
+            exposed = _exposed([span for span, _ in told])
+            found[rank] = sum(count * seconds for (_, count), seconds in zip(told, exposed, strict=True))
         if self.members is None:
             return found
         return {rank: found.get(one, 0.0) for one, ranges in self.members.items() for rank in chain(*ranges)}
@@ -314,13 +353,13 @@ class _Sums:
 def _sums(timeline: Timeline) -> dict[str, dict[int, _Sums]]:
     """By op and rank."""
     found: dict[str, dict[int, _Sums]] = defaultdict(lambda: defaultdict(_Sums))
-    for rank, spans in _by_rank(timeline.unrolled().spans).items():
-        for span, exposed in zip(spans, _exposed(spans), strict=True):
+    for rank, told in timeline.counted().items():
+        for (span, count), exposed in zip(told, _exposed([span for span, _ in told]), strict=True):
             total = found[span.op][rank]
-            total.count += 1
-            total.seconds += span.seconds
-            total.waiting += span.waiting_seconds
-            total.exposed += exposed
+            total.count += count
+            total.seconds += count * span.seconds
+            total.waiting += count * span.waiting_seconds
+            total.exposed += count * exposed
     return found
 
 

@@ -28,6 +28,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from algorithms.lowered import Lowered
 from algorithms.runs import NOBODY, Integers, Section
@@ -78,83 +79,104 @@ def all_reduce(members: int, pieces: int) -> Lowered:
 @lru_cache(GROUPS_KEPT)
 def two_trees(members: int) -> TwoTrees:
     """Both trees, the colours of their edges and the steps in which these begin."""
-    parents = [_first_parents(members), _second_parents(members)]
-    colours = _colours(parents, members)
-    parent = np.array(parents)
-    starts = np.array([_starts(one, colour) for one, colour in zip(parents, colours, strict=True)])
+    parent = np.array([_first_parents(members), _second_parents(members)])
+    colour = _colours(parent)
+    starts = np.array([_starts(parent[tree], colour[tree]) for tree in range(2)])
     children = np.full((2, members), NOBODY)
     served_tree = np.zeros((2, members), np.int64)
-    for tree, (one, colour) in enumerate(zip(parents, colours, strict=True)):
-        children[colour[1:], one[1:]] = np.arange(1, members)
-        served_tree[colour[1:], one[1:]] = tree
+    for tree in range(2):
+        children[colour[tree, 1:], parent[tree, 1:]] = np.arange(1, members)
+        served_tree[colour[tree, 1:], parent[tree, 1:]] = tree
     return TwoTrees(parent, starts, children, served_tree)
 
 
-def _first_parents(members: int) -> list[int]:
+def _first_parents(members: int) -> Integers:
     """Parents in the in-order binary tree over 1 .. members - 1: odd positions are leaves.
 
-    >>> _first_parents(7)
+    >>> _first_parents(7).tolist()
     [-1, 2, 4, 2, 0, 6, 4]
     """
-    parents = [NOBODY]
-    for i in range(1, members):
-        bit = i & -i
-        above = (i ^ bit) | (bit << 1)
-        parents.append(above if above < members else i ^ bit)
-    return parents
+    i = np.arange(1, members)
+    bit = i & -i
+    above = (i ^ bit) | (bit << 1)
+    return np.concatenate([[NOBODY], np.where(above < members, above, i ^ bit)])
 
 
-def _second_parents(members: int) -> list[int]:
+def _second_parents(members: int) -> Integers:
     """Parents in the tree in which odd positions are inner: the first, mirrored, or shifted where that keeps parity.
 
-    >>> _second_parents(7)
+    >>> _second_parents(7).tolist()
     [-1, 3, 1, 0, 5, 3, 5]
     """
-    first, behind = _first_parents(members), members - 1
-    if behind % 2 == 0:
-        position = {i: behind + 1 - i for i in range(1, members)}
-    else:
-        position = {i: i % behind + 1 for i in range(1, members)}
-    parents = [NOBODY] * members
-    for i in range(1, members):
-        parents[position[i]] = position.get(first[i], ROOT)
+    first, behind, i = _first_parents(members), members - 1, np.arange(1, members)
+    moved = behind + 1 - i if behind % 2 == 0 else i % behind + 1
+    position = np.concatenate([[ROOT], moved])
+    parents = np.full(members, NOBODY)
+    parents[moved] = position[first[1:]]
     return parents
 
 
-def _colours(parents: list[list[int]], members: int) -> list[list[int]]:
+def _colours(parent: Integers) -> Integers:
     """0 or 1 for each edge, by tree and child, such that both edges into a member differ and both out of it.
 
     The edge of (tree, child) meets at most one other edge at its child, and one
     at its parent; so edges that must differ form paths and cycles, and these
-    alternate between both kinds of meeting: their length is even.
+    alternate between both kinds of meeting: their length is even.  The first
+    child on each has colour 0 in the first tree.
+
+    All walks go at once, each twice as far in every round, and keep the first child
+    that they have met and whether its colour in the first tree is another one.
     """
-    out: dict[int, list[tuple[int, int]]] = {}
-    for tree, one in enumerate(parents):
-        for child in range(1, members):
-            out.setdefault(one[child], []).append((tree, child))
-    colours = [[NOBODY] * members for _ in parents]
-    for edge in [(tree, child) for tree in range(2) for child in range(1, members)]:
-        pending = [(edge, 0)] if colours[edge[0]][edge[1]] == NOBODY else []
-        while pending:
-            (tree, child), colour = pending.pop()
-            if colours[tree][child] != NOBODY:
-                continue
-            colours[tree][child] = colour
-            others = [(1 - tree, child), *out[parents[tree][child]]]
-            pending += [(other, 1 - colour) for other in others if other != (tree, child)]
+    members = parent.shape[1]
+    met, turned = _meetings(parent)
+    first = np.tile(np.arange(members), (2, 1)).ravel()
+    other = np.zeros(2 * members, bool)
+    for _ in range((2 * members).bit_length()):
+        further, flipped = first[met], turned ^ other[met]
+        other = np.where(further < first, flipped, other)
+        first = np.minimum(first, further)
+        met, turned = met[met], turned ^ turned[met]
+    one_way, other_way = first[:members], first[members:]
+    in_first_tree = np.where(one_way <= other_way, other[:members], other[members:]).astype(np.int64)
+    colours = np.array([in_first_tree, 1 - in_first_tree])
+    colours[:, ROOT] = NOBODY
     return colours
 
 
-def _starts(parents: list[int], colours: list[int]) -> list[int]:
+def _meetings(parent: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    """Where a walk goes on, and whether colours in the first tree differ between both ends.
+
+    A walk at child c that is about to leave by its edge in tree t is number t members + c.
+    It goes to the child of the same parent, and leaves that by its other edge.
+    """
+    members = parent.shape[1]
+    met = np.arange(2 * members)
+    turned = np.zeros(2 * members, bool)
+    for tree in range(2):
+        order = np.argsort(parent[tree, 1:], kind="stable") + 1
+        above = parent[tree, order]
+        pairs = np.flatnonzero(above[1:] == above[:-1])
+        for here, there in ((order[pairs], order[pairs + 1]), (order[pairs + 1], order[pairs])):
+            met[tree * members + here] = (1 - tree) * members + there
+            turned[tree * members + here] = True
+    tops = [int(np.flatnonzero(parent[tree] == ROOT)[0]) for tree in range(2)]
+    if tops[0] != tops[1]:  # both edges out of the root differ, so their children have one colour in the first tree
+        met[tops[0]] = tops[1]
+        met[members + tops[1]] = members + tops[0]
+    return met, turned
+
+
+def _starts(parents: Integers, colours: Integers) -> Integers:
     """The first step of each edge: the next one of its colour after its parent has the piece."""
-    starts: list[int] = [NOBODY] * len(parents)
-    for first in range(1, len(parents)):
-        path = [first]
-        while parents[path[-1]] != ROOT and starts[parents[path[-1]]] == NOBODY:
-            path.append(parents[path[-1]])
-        for i in reversed(path):
-            after = starts[parents[i]] + 1
-            starts[i] = after + (after - colours[i]) % 2
+    starts = np.full(len(parents), NOBODY)
+    waiting = np.arange(1, len(parents))
+    while len(waiting):
+        above = parents[waiting]
+        ready = (above == ROOT) | (starts[above] != NOBODY)
+        now = waiting[ready]
+        after = starts[parents[now]] + 1
+        starts[now] = after + (after - colours[now]) % 2
+        waiting = waiting[~ready]
     return starts
 
 

@@ -111,6 +111,8 @@ class ComputeModel:
         self._fits: dict[GemmLayout, tuple[GemmFit, bool] | None] = {}
         self._curves: dict[str, SecondsBySize | None] = {}
         self.gemm = lru_cache(4096)(self._slowed_gemm)
+        self.memory = lru_cache(4096)(self._slowed_memory)
+        self._measured = frozenset(row.operation for row in machine.device.memory)
 
     def _slowed_gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
         """Seconds of a product; none for an empty one."""
@@ -158,7 +160,7 @@ class ComputeModel:
         traffic = (m * k + k * n + m * n) * ITEM_BYTES[self._dtype] / self._device.memory_bytes_per_second
         return max(arithmetic, traffic) + self._device.overhead_seconds
 
-    def memory(self, operation: str, size: int) -> Estimate:
+    def _slowed_memory(self, operation: str, size: int) -> Estimate:
         """Seconds of `copy`, `add` or `zero` that writes `size` bytes."""
         return self._slowed(self._memory(operation, size)) if size else Estimate(0.0, False)
 
@@ -172,7 +174,7 @@ class ComputeModel:
 
     def measured(self, operation: str) -> bool:
         """Whether the machine file has rows of this memory-bound work."""
-        return any(row.operation == operation for row in self._device.memory)
+        return operation in self._measured
 
     def _curve(self, operation: str) -> SecondsBySize | None:
         rows = [row for row in self._device.memory if row.operation == operation]

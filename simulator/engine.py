@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 An *activity* (a transfer, a GEMM, a reduction) is an amount of work that runs at
 a rate; it takes `demands[j]` units of resource j per unit of its own work.  The
-rates are weighted max-min (`max_min.py`) and change only when an activity
-starts or ends, so the engine goes from change to change and is exact.
+rates are weighted max-min and change only when an activity starts or ends
+(`sharing/shares.py`), so the engine goes from change to change and is exact.
 
 *Classes.*  Activities with the same demands, weight and cap run at the same rate
 and are one class.  A class keeps the work that one member has been served since
@@ -20,14 +20,6 @@ Then the processes of SimPy that wait for these ends run, and only when nothing
 else happens at this instant (an event of the lowest priority says so) are the
 resources shared anew, once.
 
-*Which rates to solve again.*  A start or an end can change only the rates of the
-connected component it lies in (classes joined by resources); with `local=False`
-everything is solved.  When a component holds more than a quarter of what is
-active, finding it costs more than it saves, and everything is solved.
-
-*Remembered states.*  A component is known by its classes and their numbers of
-members; its rates are kept, within `REMEMBERED` entries, unless `memory=False`.
-
 An activity starts when the caller says so: for a message, when both ends are
 ready (rendezvous).  Latency is paid once, before, and holds no resource.
 
@@ -35,78 +27,21 @@ ready (rendezvous).  Latency is paid once, before, and holds no resource.
 the last end; run until the event that ends the simulation.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, chain
 from math import inf, isfinite, isnan
+from operator import attrgetter
 
 import simpy
 from simpy.events import NORMAL, EventPriority
 
 from algorithms.errors import InputError
-from simulator.sharing.max_min import TIE, Demands, solve
+from simulator.sharing.flow_class import Activity, FlowClass
+from simulator.sharing.max_min import TIE
+from simulator.sharing.shares import Shares, Tally
 
-State = tuple[tuple[int, ...], tuple[int, ...]]  # numbers of classes, and their numbers of members
-
+_number = attrgetter("number")
 LATE = EventPriority(2)  # after everything else that happens at an instant
-REMEMBERED = 1 << 20  # classes in all remembered states together, about 100 MB
-COUPLED = 64  # classes in a component up to which it is solved by itself in any case
-
-
-@dataclass(slots=True, eq=False)
-class FlowClass:
-    """Activities with the same demands, weight and cap.
-
-    A unit of work takes coefficients[i] units of resources[i].
-    `service` is the work served to each member since the class was last empty,
-    `served` the work of all members together since the beginning, both as of
-    the instant `updated`.  `stamp` names the class's valid entry in the heap of ends.
-    """
-
-    number: int
-    resources: tuple[int, ...]
-    coefficients: tuple[float, ...]
-    weight: float
-    cap: float
-    members: list[tuple[float, int, "Activity"]] = field(default_factory=list)
-    rate: float = 0.0
-    service: float = 0.0
-    served: float = 0.0
-    updated: float = 0.0
-    stamp: int = 0
-
-    def advance(self, now: float) -> None:
-        """Serves the members up to the instant `now` [s]."""
-        step = self.rate * (now - self.updated)
-        self.service += step
-        self.served += step * len(self.members)
-        self.updated = now
-
-
-@dataclass(slots=True, eq=False)
-class Activity:
-    """A piece of work under way: when it was requested, when its latency was paid, when it ended [s].
-
-    `started` and `ended` are NaN until then.
-    """
-
-    number: int
-    flow_class: FlowClass
-    work: float
-    then: Callable[[], object]
-    requested: float
-    started: float = float("nan")
-    ended: float = float("nan")
-
-
-@dataclass(slots=True)
-class Tally:
-    """How often the engine did what: changes of state, components solved, components remembered."""
-
-    changes: int = 0
-    solved: int = 0
-    remembered: int = 0
 
 
 class Alarm(simpy.Event):
@@ -144,22 +79,14 @@ class FlowEngine:
 
     def __init__(self, env: simpy.Environment, *, memory: bool = True, local: bool = True) -> None:
         self.env = env
-        self.tally = Tally()
-        self._memory = memory
-        self._local = local
-        self._capacities: list[float] = []
-        self._names: list[str] = []
+        self._shares = Shares(memory=memory, local=local)
+        self._names: list[str | Callable[[], str]] = []
         self._busy: list[float] = []  # seconds of use, up to the last time that nobody used it
         self._used_since: list[float] = []
-        self._users: list[dict[FlowClass, None]] = []  # active classes by resource
         self._classes_of: list[list[FlowClass]] = []  # all classes by resource
         self._classes: dict[tuple[tuple[tuple[int, float], ...], float, float], FlowClass] = {}
-        self._active: dict[FlowClass, None] = {}
-        self._changed: dict[FlowClass, None] = {}  # members came or went since the last sharing
         self._starting: list[tuple[float, int, Activity]] = []
         self._ending: list[tuple[float, int, FlowClass]] = []
-        self._states: dict[State, list[float]] = {}
-        self._remembered = 0
         self._numbers = 0
         self._stamps = 0
         self._version = 0
@@ -167,24 +94,34 @@ class FlowEngine:
         self._in_batch = False
         self._change_requested = False
 
+    @property
+    def tally(self) -> Tally:
+        """How often rates changed, and how they were found."""
+        return self._shares.tally
+
     # Resources
 
-    def add_resource(self, capacity: float, name: str = "") -> int:
+    def add_resource(self, capacity: float, name: str | Callable[[], str] = "") -> int:
         """Number of a new resource that serves `capacity` units per second (may be infinite).
+
+        Parameters
+        ----------
+        name : or what makes it when somebody asks
 
         Raises
         ------
         InputError : a capacity that is not above zero
         """
         if not capacity > 0:
-            raise InputError(f"capacity {capacity!r} of resource {name!r}: a capacity is a number above 0")
-        self._capacities.append(float(capacity))
+            told = name if isinstance(name, str) else name()
+            raise InputError(f"capacity {capacity!r} of resource {told!r}: a capacity is a number above 0")
+        self._shares.capacities.append(float(capacity))
         self._names.append(name)
-        self._users.append({})
+        self._shares.users.append({})
         self._classes_of.append([])
         self._busy.append(0.0)
         self._used_since.append(0.0)
-        return len(self._capacities) - 1
+        return len(self._names) - 1
 
     @property
     def resource_count(self) -> int:
@@ -196,15 +133,16 @@ class FlowEngine:
 
     def resource_busy(self, resource: int) -> float:
         """Seconds so far in which anything used the resource."""
-        since = float(self.env.now) - self._used_since[resource] if self._users[resource] else 0.0
+        since = float(self.env.now) - self._used_since[resource] if self._shares.users[resource] else 0.0
         return self._busy[resource] + since
 
     def resource_name(self, resource: int) -> str:
-        return self._names[resource]
+        name = self._names[resource]
+        return name if isinstance(name, str) else name()
 
     def resource_capacity(self, resource: int) -> float:
         """Units per second."""
-        return self._capacities[resource]
+        return self._shares.capacities[resource]
 
     def resource_load(self, resource: int) -> float:
         """Units that the resource has served so far; over capacity and time, its mean use."""
@@ -239,15 +177,22 @@ class FlowEngine:
         ------
         InputError : a number out of range, an unknown resource, nothing that limits the rate
         """
-        if not (isfinite(work) and work >= 0):
+        return self.begin(self.flow_class(demands, weight=weight, cap=cap), work, latency=latency, then=then)
+
+    def begin(
+        self, flow_class: FlowClass, work: float, *, latency: float = 0.0, then: Callable[[], object]
+    ) -> Activity:
+        """A new activity of a class that is known; arguments as `start`."""
+        if not 0 <= work < inf:
             raise InputError(f"work {work!r}: the size of an activity is a finite number from 0")
-        if not (isfinite(latency) and latency >= 0):
+        if not 0 <= latency < inf:
             raise InputError(f"latency {latency!r} s: a latency is a finite number from 0")
-        self._numbers += 1
-        flow_class = self._class(demands, weight, cap)
-        activity = Activity(self._numbers, flow_class, float(work), then, requested=float(self.env.now))
-        heappush(self._starting, (activity.requested + latency, activity.number, activity))
-        self._request_change()
+        self._numbers = number = self._numbers + 1
+        now = self.env.now
+        activity = Activity(number, flow_class, work, then, now)
+        heappush(self._starting, (now + latency, number, activity))
+        if not (self._in_batch or self._change_requested):
+            self._request_change()
         return activity
 
     def event(
@@ -260,10 +205,12 @@ class FlowEngine:
         latency: float = 0.0,
     ) -> simpy.Event:
         """An event of SimPy that succeeds, with the activity as its value, when the activity ends."""
+        return self.event_of(self.flow_class(demands, weight=weight, cap=cap), work, latency=latency)
+
+    def event_of(self, flow_class: FlowClass, work: float, *, latency: float = 0.0) -> simpy.Event:
+        """The same, for an activity of a class that is known."""
         done = self.env.event()
-        activity = self.start(
-            work, demands, weight=weight, cap=cap, latency=latency, then=lambda: done.succeed(activity)
-        )
+        activity = self.begin(flow_class, work, latency=latency, then=lambda: done.succeed(activity))
         return done
 
     def rate(self, activity: Activity) -> float:
@@ -271,15 +218,17 @@ class FlowEngine:
         running = not isnan(activity.started) and isnan(activity.ended)
         return activity.flow_class.rate if running else 0.0
 
-    def _class(self, demands: Mapping[int, float], weight: float, cap: float) -> FlowClass:
-        """The class of these activities, made when it is new."""
+    def flow_class(self, demands: Mapping[int, float], *, weight: float = 1.0, cap: float = inf) -> FlowClass:
+        """The class of activities with these demands, made when it is new; arguments and errors as `start`."""
         key = (tuple(sorted(demands.items())), weight, cap)
         found = self._classes.get(key)
         if found is None:
             self._check(demands, weight, cap)
             resources = tuple(resource for resource, d in key[0] if d > 0)
             coefficients = tuple(float(d) for _, d in key[0] if d > 0)
-            found = FlowClass(len(self._classes), resources, coefficients, weight, cap)
+            capacities = self._shares.capacities
+            entries = tuple(one for one in zip(resources, coefficients, strict=True) if capacities[one[0]] < inf)
+            found = FlowClass(len(self._classes), resources, coefficients, entries, weight, cap)
             self._classes[key] = found
             for resource in resources:
                 self._classes_of[resource].append(found)
@@ -287,24 +236,25 @@ class FlowEngine:
 
     def _check(self, demands: Mapping[int, float], weight: float, cap: float) -> None:
         for resource, demand in demands.items():
-            if not 0 <= resource < len(self._capacities):
-                raise InputError(f"resource {resource}: there are {len(self._capacities)}, numbered from 0")
+            if not 0 <= resource < self.resource_count:
+                raise InputError(f"resource {resource}: there are {self.resource_count}, numbered from 0")
             if not (isfinite(demand) and demand >= 0):
-                raise InputError(f"demand {demand!r} on {self._names[resource]!r}: a demand is a finite number from 0")
+                raise InputError(
+                    f"demand {demand!r} on {self.resource_name(resource)!r}: a demand is a finite number from 0"
+                )
         if not (isfinite(weight) and weight > 0):
             raise InputError(f"weight {weight!r}: a weight is a finite number above 0")
         if not cap > 0:
             raise InputError(f"cap {cap!r}: a cap is a rate above 0")
-        if cap == inf and not any(demand > 0 and self._capacities[j] < inf for j, demand in demands.items()):
+        if cap == inf and not any(demand > 0 and self._shares.capacities[j] < inf for j, demand in demands.items()):
             raise InputError("an activity needs a finite cap, or a demand on a resource of finite capacity")
 
     # From change to change
 
     def _request_change(self) -> None:
         """Has the engine look again once everything else at this instant has happened."""
-        if not (self._in_batch or self._change_requested):
-            self._change_requested = True
-            Alarm(self.env, self._requested_change, LATE, 0.0)
+        self._change_requested = True
+        Alarm(self.env, self._requested_change, LATE, 0.0)
 
     def _requested_change(self) -> None:
         self._change_requested = False
@@ -316,11 +266,13 @@ class FlowEngine:
         self._in_batch = True
         while ended := self._due():
             answers = True
-            for activity in sorted(ended, key=lambda one: one.number):
+            ended.sort(key=_number)
+            for activity in ended:
                 activity.then()
         self._in_batch = False
         if answers and self.env.peek() <= self.env.now:
-            self._request_change()
+            if not self._change_requested:
+                self._request_change()
         else:
             self._share()
             self._arm()
@@ -347,16 +299,18 @@ class FlowEngine:
 
     def _join(self, activity: Activity, now: float) -> None:
         c = activity.flow_class
-        if not c.members:
-            c.rate, c.service = 0.0, 0.0
-            self._active[c] = None
-            for resource in c.resources:
-                if not self._users[resource]:
-                    self._used_since[resource] = now
-                self._users[resource][c] = None
-        c.advance(now)
-        heappush(c.members, (c.service + activity.work, activity.number, activity))
-        self._changed[c] = None
+        if c.members:
+            c.advance(now)
+            heappush(c.members, (c.service + activity.work, activity.number, activity))
+            self._shares.changed[c] = None
+            return
+        c.rate, c.service, c.updated = 0.0, 0.0, now
+        c.members.append((activity.work, activity.number, activity))
+        users = self._shares.users
+        for resource in c.resources:
+            if not users[resource]:
+                self._used_since[resource] = now
+        self._shares.enter(c)
 
     def _leave(self, c: FlowClass, now: float) -> list[Activity]:
         """The members of a class whose first end is due: that one, and all within `TIE` of it."""
@@ -366,14 +320,15 @@ class FlowEngine:
         while c.members and c.members[0][0] <= limit:
             ended.append(heappop(c.members)[2])
         c.stamp = 0
-        self._changed[c] = None
-        if not c.members:
-            c.rate = 0.0
-            del self._active[c]
-            for resource in c.resources:
-                del self._users[resource][c]
-                if not self._users[resource]:
-                    self._busy[resource] += now - self._used_since[resource]
+        if c.members:
+            self._shares.changed[c] = None
+            return ended
+        c.rate = 0.0
+        self._shares.leave(c)
+        users = self._shares.users
+        for resource in c.resources:
+            if not users[resource]:
+                self._busy[resource] += now - self._used_since[resource]
         return ended
 
     def _arm(self) -> None:
@@ -399,17 +354,15 @@ class FlowEngine:
 
     def _share(self) -> None:
         """New rates and ends wherever members came or went."""
-        if not self._changed:
+        changed = self._shares.changed
+        if not changed:
             return
-        self.tally.changes += 1
         now = float(self.env.now)
-        for component in self._components() if self._local else [list(self._active)]:
-            for c, rate in zip(component, self._rates(component), strict=True):
-                if rate != c.rate or c in self._changed:
-                    c.advance(now)
-                    c.rate = rate
-                    self._await(c, now)
-        self._changed.clear()
+        for c, rate in self._shares.found():
+            if rate != c.rate or c in changed:
+                c.advance(now)
+                c.rate = rate
+                self._await(c, now)
         self._drop_stale()
 
     def _await(self, c: FlowClass, now: float) -> None:
@@ -420,91 +373,6 @@ class FlowEngine:
 
     def _drop_stale(self) -> None:
         """Rebuilds the heap of ends when most of its entries are stale."""
-        if len(self._ending) > 4 * len(self._active) + 64:
+        if len(self._ending) > 4 * len(self._shares.active) + 64:
             self._ending = [entry for entry in self._ending if entry[1] == entry[2].stamp]
             heapify(self._ending)
-
-    def _components(self) -> list[list[FlowClass]]:
-        """The connected components that changed, or everything when one of them is much of it."""
-        limit = max(COUPLED, len(self._active) // 4)
-        components: list[list[FlowClass]] = []
-        visited: set[FlowClass] = set()
-        for seed in self._seeds():
-            if seed in visited:
-                continue
-            component = self._component(seed, visited, limit)
-            if len(component) > limit:
-                return [list(self._active)]
-            components.append(component)
-        return components
-
-    def _seeds(self) -> Iterable[FlowClass]:
-        """Classes that changed, and the neighbours of those that are now empty."""
-        for c in self._changed:
-            if c.members:
-                yield c
-            else:
-                for resource in c.resources:
-                    yield from self._users[resource]
-
-    def _component(self, seed: FlowClass, visited: set[FlowClass], limit: int) -> list[FlowClass]:
-        """Classes joined to `seed` by resources of finite capacity, itself included; breaks off above `limit`."""
-        component = [seed]
-        visited.add(seed)
-        crossed: set[int] = set()
-        for c in component:  # grows while it is walked
-            if len(component) > limit:
-                break
-            for resource in c.resources:
-                if resource in crossed or self._capacities[resource] == inf:
-                    continue
-                crossed.add(resource)
-                for neighbour in self._users[resource]:
-                    if neighbour not in visited:
-                        visited.add(neighbour)
-                        component.append(neighbour)
-        return component
-
-    def _rates(self, component: list[FlowClass]) -> Sequence[float]:
-        """Rate of a member of each class; the component is put in order of class number."""
-        if len(component) == 1:
-            return (self._alone(component[0]),)
-        component.sort(key=lambda c: c.number)
-        if not self._memory:
-            return self._solved(component)
-        key = tuple([c.number for c in component]), tuple([len(c.members) for c in component])
-        rates = self._states.get(key)
-        if rates is None:
-            rates = self._solved(component)
-            self._remember(key, rates)
-        else:
-            self.tally.remembered += 1
-        return rates
-
-    def _remember(self, key: State, rates: list[float]) -> None:
-        """Keeps a solved state, in place of the oldest ones when there are too many."""
-        self._states[key] = rates
-        self._remembered += len(rates)
-        while self._remembered > REMEMBERED:
-            oldest = next(iter(self._states))
-            self._remembered -= len(self._states.pop(oldest))
-
-    def _alone(self, c: FlowClass) -> float:
-        """Rate of a member of a class that shares with no other."""
-        members = len(c.members)
-        return min(
-            c.cap, *(self._capacities[j] / (d * members) for j, d in zip(c.resources, c.coefficients, strict=True)), inf
-        )
-
-    def _solved(self, component: Sequence[FlowClass]) -> list[float]:
-        """Max-min rates of a component; a class of n members demands n times as much."""
-        self.tally.solved += 1
-        offsets = [0, *accumulate(len(c.resources) for c in component)]
-        resources = list(chain.from_iterable(c.resources for c in component))
-        coefficients = [d * len(c.members) for c in component for d in c.coefficients]
-        return solve(
-            self._capacities,
-            Demands(offsets, resources, coefficients),
-            [c.weight for c in component],
-            [c.cap for c in component],
-        )

@@ -2,56 +2,38 @@
 
 SimPy keeps the clock and runs the lanes at the grain of ops.  What ops share
 (cores, memory, links) lives in the flow engine, which shows SimPy one event,
-its next change.  Each rank has a process that follows its program and hands
-ops to its lanes, and one process a lane, which takes them in program order.
+its next change.  Each lane of a rank is a process, which takes the ops of the
+rank's program in order (`feed.py`).
 """
 
+import gc
 from collections import defaultdict
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import simpy
 
 from algorithms.choices import Choices
-from algorithms.copies import copies
 from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock
 from algorithms.machine import Machine
-from algorithms.ops import Communication, CommunicationOp, Compute, Gemm, HostCopy, Op, Pointwise, lane, reads, writes
-from algorithms.parts import Place
+from algorithms.ops import Communication, CommunicationOp, lane
 from algorithms.schedule import Schedule, all_ops
 from algorithms.timeline import Span
-from algorithms.traffic import traffic
-from algorithms.volumes import gemm_sizes
-from simulator.compute import ComputeModel, Estimate
+from simulator.duties import Duties
 from simulator.engine import FlowEngine
+from simulator.feed import Feed, Process, Task
 from simulator.folding.alike_ranks import Population
+from simulator.folding.looks import Loop
 from simulator.folding.turns import Gap, Turn, walk_without
+from simulator.local_work import LocalWork
 from simulator.members import Board, Member, Spent
 from simulator.stuck import explained
 
-LOOKAHEAD = 64
-"""Ops handed to a lane before it has taken them: what is kept does not grow with the schedule."""
-
-Process = Generator[simpy.Event, object, None]
 Instance = tuple[int, str, int]
 """A rank, an op and the how manieth one."""
-
-
-@dataclass(eq=False, slots=True)
-class Task:
-    """One instance of an op on one rank."""
-
-    op: Op
-    place: Place
-    index: int
-    turn: Turn | None
-    done: simpy.Event
-    needs: list["Task"] = field(default_factory=list)
-    ready: float = 0.0
-    start: float = 0.0
-    end: float = 0.0
-    spent: Spent = field(default_factory=Spent)
+GARBAGE = 50_000
+"""Objects made before Python looks for cycles: nearly all of them stay, and looking took a third of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +62,20 @@ class Lanes:
     """
 
     def __init__(self, given: Circumstances, gaps: Sequence[Gap], *, memory: bool = True, local: bool = True) -> None:
-        self._schedule, self._machine, self._choices = given.schedule, given.machine, given.choices
-        self._ranks, self._threads = given.ranks, given.threads
+        self._schedule, self._machine, self._ranks = given.schedule, given.machine, given.ranks
         self._gaps = gaps
         self._env = simpy.Environment()
         self.engine = FlowEngine(self._env, memory=memory, local=local)
-        self._wiring = given.ranks.wiring(self.engine)
-        self._board = Board()
-        self._models: dict[tuple[int, int, float], ComputeModel] = {}
+        wiring = given.ranks.wiring(self.engine)
+        self._duties = Duties(given.schedule, given.choices)
+        self._local = LocalWork(given.machine, given.schedule.dtype, self._duties, wiring, self.engine, given.threads)
+        self._board = Board(wiring)
+        self._names = list(dict.fromkeys(["compute", *(lane(op) for op in all_ops(given.schedule))]))
         self._open: dict[tuple[int, str], Task] = {}
         self.spans: list[Span] = []
         self.spent: dict[Instance, Spent] = {}
         self.turns: dict[Instance, Turn] = {}
+        self._timekeepers: dict[Loop, int] = {}  # the rank at whose turns of a loop loads are looked at
         self.loads: dict[Turn, tuple[float, list[tuple[float, float]]]] = {}
         self.extrapolated: set[str] = set()
 
@@ -102,8 +86,10 @@ class Lanes:
         ------
         Deadlock : ranks that wait on each other, with their ops
         """
-        ranks = [self._env.process(self._rank(rank)) for rank in self._ranks.simulated]
-        everyone = self._env.all_of(ranks)
+        lanes = [one for rank in self._ranks.simulated for one in self._lanes(rank)]
+        everyone = self._env.all_of(lanes)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(GARBAGE, *thresholds[1:])
         try:
             self._env.run(until=everyone)
         except RuntimeError:
@@ -111,58 +97,47 @@ class Lanes:
                 raise
             doing = {(rank, name): task.op.name for (rank, name), task in self._open.items()}
             raise Deadlock(explained(doing, self._board.waiting(), self._ranks.stands_for)) from None
+        finally:
+            gc.set_threshold(*thresholds)
 
-    def _model(self, rank: int) -> ComputeModel:
-        """The compute model of a rank: ranks with as many neighbours and threads, and of one speed, share one."""
-        neighbours = self._wiring.neighbours(rank)
-        busy = min(neighbours, self._wiring.cores_of(self._wiring.home(rank)))
-        key = (self._threads or self._wiring.threads(rank), busy, self._wiring.speed(rank))
-        if key not in self._models:
-            threads, busy, speed = key
-            self._models[key] = ComputeModel(self._machine, self._schedule.dtype, threads, busy, speed)
-        return self._models[key]
+    def _lanes(self, rank: int) -> Iterator[simpy.Process]:
+        """The processes of a rank's lanes."""
+        feed = Feed(self._env, self._program(rank), self._names)
+        for name in self._names:
+            yield self._env.process(self._lane(rank, name, feed))
 
-    def _rank(self, rank: int) -> Process:
-        """Follow the program and hand each op to its lane, then wait for the lanes to end."""
+    def _program(self, rank: int) -> Iterator[Task]:
+        """The tasks of a rank in program order, each with those that it waits for."""
         place = self._schedule.place(rank)
-        names = dict.fromkeys(["compute", *(lane(op) for op in all_ops(self._schedule))])
-        queues = {name: simpy.Store(self._env, LOOKAHEAD) for name in names}
-        lanes = [self._env.process(self._lane(rank, name, queue)) for name, queue in queues.items()]
-        program = self._schedule.program(place)
         dependencies: Dependencies[Task] = Dependencies(self._schedule)
         counts: dict[str, int] = defaultdict(int)
-        for op, moment, turn in walk_without(program, place, self._gaps):
-            task = Task(op, moment, counts[op.name], turn, self._env.event())
+        for op, moment, turn in walk_without(self._schedule.program(place), place, self._gaps):
+            task = Task(op, moment, counts[op.name], turn)
             counts[op.name] += 1
             task.needs = dependencies.enter(op, moment, task)
-            yield queues[lane(op)].put(task)
-        for queue in queues.values():
-            yield queue.put(None)
-        yield from lanes
+            yield task
 
-    def _lane(self, rank: int, name: str, queue: simpy.Store) -> Process:
+    def _lane(self, rank: int, name: str, feed: Feed) -> Process:
         """Take ops in program order; each starts when all it depends on has ended and it has been issued."""
         host = self._machine.host
         issue = host.issue_seconds if host is not None else 0.0
-        while True:
-            task = yield queue.get()
-            if task is None:
-                return
-            assert isinstance(task, Task)
+        while (task := (yield from feed.take(name))) is not None:
             self._open[rank, name] = task
             for need in task.needs:
-                if not need.done.processed:
-                    yield need.done
+                if not need.ended:
+                    yield need.wait(self._env)
             task.ready = max((need.end for need in task.needs), default=0.0)
             task.needs = []
             if issue:
                 yield self._env.timeout(issue)
             task.start = self._env.now
-            yield from self._perform(rank, task)
-            task.end = self._env.now
+            if isinstance(task.op, Communication):
+                yield self._communicate(rank, task, task.op)
+            else:
+                yield from self._compute(rank, task)
+            task.finish(self._env.now)
             del self._open[rank, name]
             self._note(rank, name, task)
-            task.done.succeed()
 
     def _note(self, rank: int, name: str, task: Task) -> None:
         axis = task.op.axis if isinstance(task.op, Communication) else None
@@ -173,42 +148,20 @@ class Lanes:
             self.extrapolated.add(task.op.name)
         if task.turn is not None and self._gaps:
             self.turns[instance] = task.turn
-            if rank == self._ranks.simulated[0]:
+            if rank == self._timekeepers.setdefault(task.turn[0], rank):
                 self.loads[task.turn] = (task.end, self.engine.loads())
 
-    def _perform(self, rank: int, task: Task) -> Process:
-        if isinstance(task.op, Communication):
-            yield self._communicate(rank, task, task.op)
-            return
-        estimates = list(self._estimates(rank, task.op, task.place))
-        seconds = sum(estimate.seconds for estimate in estimates)
-        threads = min(self._threads or self._wiring.threads(rank), self._wiring.cores_of(self._wiring.home(rank)))
-        touches = float(self._touched(task.op, task.place)) / seconds if seconds else 0.0
-        yield self.engine.event(seconds, self._wiring.local(rank, float(threads), touches), cap=1.0)
-        task.spent = Spent(compute=seconds, extrapolated=any(estimate.extrapolated for estimate in estimates))
-        task.spent.on_path("compute", seconds)
-        task.spent.on_path("contention", float(self._env.now) - task.start - seconds)
-
-    def _touched(self, op: Compute, place: Place) -> int:
-        """Bytes of memory that local work reads and writes at least."""
-        blocks = {name: self._schedule.tensors[name].block(place).elements for name in {*reads(op), *writes(op)}}
-        return sum(size * self._schedule.item_bytes(name) for name, size in blocks.items())
-
-    def _estimates(self, rank: int, op: Gemm | Pointwise | HostCopy, place: Place) -> Generator[Estimate, None, None]:
-        model = self._model(rank)
-        if isinstance(op, Gemm):
-            m, k, n = gemm_sizes(op, self._schedule, place)
-            yield model.gemm(m, k, n, op.layout)
-            if op.accumulate:
-                yield model.memory("add", m * n * self._schedule.item_bytes(op.c))
-            return
-        size = self._schedule.tensors[op.into].block(place).elements * self._schedule.item_bytes(op.into)
-        yield model.memory(op.function if isinstance(op, Pointwise) else "copy", size)
-        yield Estimate(self._machine.device.overhead_seconds, False)
+    def _compute(self, rank: int, task: Task) -> Process:
+        assert not isinstance(task.op, Communication)
+        work = self._local.of_op(rank, task.op, task.place)
+        yield self.engine.event_of(work.flow_class, work.seconds)
+        task.spent = Spent(compute=work.seconds, extrapolated=work.extrapolated)
+        task.spent.on_path("compute", work.seconds)
+        task.spent.on_path("contention", self._env.now - task.start - work.seconds)
 
     def _communicate(self, rank: int, task: Task, op: CommunicationOp) -> simpy.Event:
         """Begin a communication op; the event is its end on this rank."""
-        moved = traffic(op, self._schedule, task.place, self._choices)
+        duty = self._duties.communication(op, task.place)
         done = self._env.event()
 
         def ended(member: Member) -> None:
@@ -219,15 +172,13 @@ class Lanes:
             rank,
             op,
             self._ranks.group(rank, op.axis),
-            moved,
-            copies(op, self._schedule, task.place, moved),
+            duty,
             engine=self.engine,
-            wiring=self._wiring,
-            compute=self._model(rank),
+            local=self._local,
             board=self._board,
             ended=ended,
         )
-        overhead = self._communication_overhead(moved is None)
+        overhead = self._communication_overhead(duty.moved is None)
         member.spent.on_path("latency", overhead)
         self._after(overhead, member.begin)
         return done

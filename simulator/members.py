@@ -5,38 +5,61 @@ a transfer starts when its sender and its receiver have both reached it.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from algorithms.copies import Copies
 from algorithms.ops import CommunicationOp, lane
 from algorithms.record import PathPart
-from algorithms.traffic import Exchange, Traffic
-from simulator.compute import ComputeModel, touched
+from simulator.duties import Duty, MemberStep
 from simulator.engine import FlowEngine
 from simulator.folding.resources import Channel
-from simulator.wiring import Cost, Wiring
+from simulator.local_work import LocalWork
+from simulator.wiring import Message, Wiring
+
+PRICES_KEPT = 256
+"""Messages of different size or pattern that a wire remembers the price of."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class Wire:
+    """A channel, the sends and receives on it that wait for their other end, and what its messages cost."""
+
+    channel: Channel
+    sends: deque["Member"] = field(default_factory=deque)
+    receives: deque["Member"] = field(default_factory=deque)
+    messages: dict[tuple[float, str], Message] = field(default_factory=dict)
+
+
 class Board:
-    """Sends and receives that wait for their other end, by channel."""
+    """The wires that are in use."""
 
-    sends: dict[Channel, deque["Member"]] = field(default_factory=dict)
-    receives: dict[Channel, deque["Member"]] = field(default_factory=dict)
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        self._wires: dict[tuple[str, int, int], Wire] = {}
+        self._of_channel: dict[Channel, Wire] = {}
 
-    def post(self, channel: Channel, member: "Member", *, is_send: bool) -> "Member | None":
-        """The other end, if it is there; else the member waits for it."""
-        mine, theirs = (self.sends, self.receives) if is_send else (self.receives, self.sends)
-        waiting = theirs.get(channel)
-        if waiting:
-            return waiting.popleft()
-        mine.setdefault(channel, deque()).append(member)
-        return None
+    def wire(self, lane: str, sender: int, receiver: int) -> Wire:
+        """What carries the messages of a lane from a rank to another."""
+        key = (lane, sender, receiver)
+        found = self._wires.get(key)
+        if found is None:
+            channel = self._wiring.channel(lane, sender, receiver)
+            found = self._wires[key] = self._of_channel.setdefault(channel, Wire(channel))
+        return found
+
+    def message(self, wire: Wire, size: float, pattern: str) -> Message:
+        """A message of so many bytes on a wire, as one step of a pattern."""
+        found = wire.messages.get((size, pattern))
+        if found is None:
+            if len(wire.messages) >= PRICES_KEPT:
+                wire.messages.clear()
+            found = wire.messages[size, pattern] = self._wiring.message(wire.channel, size, pattern)
+        return found
 
     def waiting(self) -> list["Member"]:
         """Members that wait for another end, each once, in the order of their ranks."""
-        found = {id(one): one for side in (self.sends, self.receives) for queue in side.values() for one in queue}
+        sides = (side for wire in self._of_channel.values() for side in (wire.sends, wire.receives))
+        found = {id(one): one for side in sides for one in side}
         return sorted(found.values(), key=lambda one: one.rank)
 
 
@@ -74,12 +97,10 @@ class Member:
         rank: int,
         op: CommunicationOp,
         group: Sequence[int],
-        moved: Traffic | None,
-        copied: Copies,
+        duty: Duty,
         *,
         engine: FlowEngine,
-        wiring: Wiring,
-        compute: ComputeModel,
+        local: LocalWork,
         board: Board,
         ended: Callable[["Member"], None],
     ) -> None:
@@ -88,17 +109,15 @@ class Member:
         self.step = 0
         self.spent = Spent()
         self._group = group
-        self._moved = moved
-        self._copied = copied
+        self._copied = duty.copied
         self._engine = engine
-        self._wiring = wiring
-        self._compute = compute
+        self._local = local
         self._board = board
         self._ended = ended
         self._lane = lane(op)
-        self._exchanges: Iterator[Exchange] = _messages(moved) if moved is not None else iter(())
+        self._steps = duty.steps()
         self._under_way = 0
-        self._exchange: Exchange | None = None
+        self._doing: MemberStep | None = None
         self._since = 0.0
         self._send_waits = self._receive_waits = False
 
@@ -109,99 +128,85 @@ class Member:
     @property
     def awaited(self) -> list[int]:
         """Ranks that have not come to this one's present step."""
-        if self._exchange is None:
+        if self._doing is None:
             return []
-        peers = {self._exchange.send_to: self._send_waits, self._exchange.receive_from: self._receive_waits}
+        peers = {self._doing.send_to: self._send_waits, self._doing.receive_from: self._receive_waits}
         return [self._group[peer] for peer, waits in peers.items() if peer is not None and waits]
 
     def _next(self) -> None:
-        for exchange in self._exchanges:
+        for step in self._steps:
             self.step += 1
-            sends, receives = exchange.send_to is not None, exchange.receive_from is not None
-            self._exchange, self._under_way, self._since = exchange, sends + receives, float(self._engine.env.now)
-            if exchange.send_to is not None:
-                self._post(self.rank, self._group[exchange.send_to], is_send=True)
-            if exchange.receive_from is not None:
-                self._post(self._group[exchange.receive_from], self.rank, is_send=False)
-            if sends or receives:
+            send_to, receive_from = step.send_to, step.receive_from
+            self._doing, self._since = step, self._engine.env.now
+            self._under_way = (send_to is not None) + (receive_from is not None)
+            if send_to is not None:
+                wire = self._board.wire(self._lane, self.rank, self._group[send_to])
+                if wire.receives:
+                    self._start(wire, self, wire.receives.popleft())
+                else:
+                    wire.sends.append(self)
+                    self._send_waits = True
+            if receive_from is not None:
+                wire = self._board.wire(self._lane, self._group[receive_from], self.rank)
+                if wire.sends:
+                    self._start(wire, wire.sends.popleft(), self)
+                else:
+                    wire.receives.append(self)
+                    self._receive_waits = True
+            if self._under_way:
                 return
-        self._exchange = None
+        self._doing = None
         self._work("copy", self._copied.after, lambda: self._ended(self))
 
-    def _post(self, from_rank: int, to_rank: int, *, is_send: bool) -> None:
-        channel = self._wiring.channel(self._lane, from_rank, to_rank)
-        other = self._board.post(channel, self, is_send=is_send)
-        self._send_waits |= is_send
-        self._receive_waits |= not is_send
-        if other is None:
-            return
-        sender, receiver = (self, other) if is_send else (other, self)
+    def _start(self, wire: Wire, sender: "Member", receiver: "Member") -> None:
+        """Both ends of a transfer are there."""
         sender._send_waits = receiver._receive_waits = False
-        assert sender._exchange is not None and sender._moved is not None
-        size = float(sender._exchange.sent * sender._moved.item_bytes)
-        cost = self._wiring.transfer_on(channel, size, _pattern(sender._exchange))
-        for end in (sender, receiver):
-            end._note(cost)
-        begun = float(self._engine.env.now)
+        step = sender._doing
+        assert step is not None
+        message = self._board.message(wire, step.sent, step.pattern)
+        sender._note(message)
+        receiver._note(message)
+        begun = self._engine.env.now
 
         def arrived() -> None:
-            sender._arrived(cost, begun)
-            receiver._arrived(cost, begun)
+            sender._arrived(message, begun)
+            receiver._arrived(message, begun)
 
-        self._wiring.start(cost, arrived)
+        self._engine.begin(message.flow_class, message.work, latency=message.latency, then=arrived)
 
-    def _note(self, cost: Cost) -> None:
+    def _note(self, message: Message) -> None:
         """A step's two transfers run at once: its latency counts once."""
-        assert self._exchange is not None
-        both = self._exchange.send_to is not None and self._exchange.receive_from is not None
-        self.spent.latency += cost.latency / (2 if both else 1)
-        self.spent.extrapolated |= cost.extrapolated
+        step = self._doing
+        assert step is not None
+        both = step.send_to is not None and step.receive_from is not None
+        self.spent.latency += message.latency / (2 if both else 1)
+        self.spent.extrapolated |= message.extrapolated
 
-    def _arrived(self, cost: Cost, begun: float) -> None:
+    def _arrived(self, message: Message, begun: float) -> None:
         self._under_way -= 1
         if self._under_way:
             return
-        took = float(self._engine.env.now) - begun
+        took = self._engine.env.now - begun
         self.spent.on_path("waiting", begun - self._since)
-        self.spent.on_path("latency", cost.latency)
-        self.spent.on_path("bandwidth", cost.alone)
-        self.spent.on_path("contention", took - cost.latency - cost.alone)
-        exchange, moved = self._exchange, self._moved
-        assert exchange is not None and moved is not None
-        reduced = exchange.received * moved.item_bytes if exchange.reduce else 0
-        self._work("add", reduced, self._next)
+        self.spent.on_path("latency", message.latency)
+        self.spent.on_path("bandwidth", message.alone)
+        self.spent.on_path("contention", took - message.latency - message.alone)
+        assert self._doing is not None
+        self._work("add", self._doing.added, self._next)
 
     def _work(self, operation: str, size: int, then: Callable[[], None]) -> None:
         """Local work bound by memory, on the cores where the rank lives."""
         if not size:
             then()
             return
-        estimate = self._compute.memory(operation, size)
-        self.spent.compute += estimate.seconds
-        self.spent.extrapolated |= estimate.extrapolated and self._compute.measured(operation)
-        demands = self._wiring.local(self.rank, 1.0, touched(operation, size) / estimate.seconds)
-        begun = float(self._engine.env.now)
+        work = self._local.of_bytes(self.rank, operation, size)
+        self.spent.compute += work.seconds
+        self.spent.extrapolated |= work.extrapolated
+        begun = self._engine.env.now
 
         def done() -> None:
-            self.spent.on_path("compute", estimate.seconds)
-            self.spent.on_path("contention", float(self._engine.env.now) - begun - estimate.seconds)
+            self.spent.on_path("compute", work.seconds)
+            self.spent.on_path("contention", self._engine.env.now - begun - work.seconds)
             then()
 
-        self._engine.start(estimate.seconds, demands, cap=1.0, then=done)
-
-
-def _messages(moved: Traffic) -> Iterator[Exchange]:
-    """The exchanges of one member; where a piece is empty nothing goes over the wire, except in a barrier."""
-    for exchange in moved.exchanges():
-        if moved.lowered.algorithm == "dissemination":
-            yield exchange
-        else:
-            send_to = exchange.send_to if exchange.send else None
-            receive_from = exchange.receive_from if exchange.receive else None
-            yield replace(exchange, send_to=send_to, receive_from=receive_from)
-
-
-def _pattern(exchange: Exchange) -> str:
-    if exchange.send_to is None or exchange.receive_from is None:
-        return "one_way"
-    return "exchange" if exchange.send_to == exchange.receive_from else "shift"
+        self._engine.begin(work.flow_class, work.seconds, then=done)

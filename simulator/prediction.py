@@ -7,7 +7,7 @@ from math import sqrt
 
 from algorithms.machine import Machine
 from algorithms.record import LinkLoad, PathPart
-from algorithms.timeline import Span, Timeline
+from algorithms.timeline import OpTimes, Span, Timeline
 from simulator.lanes import Instance
 from simulator.members import Spent
 
@@ -34,6 +34,21 @@ class Extent:
     link_classes: int
     events: int
     iterations_skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Between which two the exact simulation's makespan lies [s], where collectives were simulated as a whole.
+
+    Parameters
+    ----------
+    proven : false where there is no exact simulation, as of NCCL's collectives: then `low` is with ops of different
+        axes apart, and `high` with those that may be under way together one after the other
+    """
+
+    low: float
+    high: float
+    proven: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +89,9 @@ class Prediction:
     contention : seconds of each op that sharing adds, means over ranks
     links : the resources that are used most, the most used first
     extent : how much was simulated
+    times : of every op, where the timeline holds some of the ranks only
+    bound : of the makespan, where the simulation is not exact
+    labels : algorithms of collectives, by op, where they were chosen on the way
     """
 
     timeline: Timeline
@@ -84,13 +102,20 @@ class Prediction:
     links: tuple[LinkLoad, ...]
     extent: Extent
     stories: Stories = field(compare=False, repr=False)
+    times: Mapping[str, OpTimes] | None = None
+    bound: Bound | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def op_times(self) -> Mapping[str, OpTimes]:
+        """Times of every op over all ranks, by name, in the order of first start."""
+        return self.timeline.op_times() if self.times is None else self.times
 
     def parts_of(self, span: Span) -> Mapping[PathPart, float]:
         """What the time of a span went into; it adds up to end - start [s]."""
         return self.stories.of(span)
 
 
-def mean_parts(timeline: Timeline, spent: Mapping[str, Mapping[str, float]]) -> dict[str, Parts]:
+def mean_parts(times: Mapping[str, OpTimes], ranks: int, spent: Mapping[str, Mapping[str, float]]) -> dict[str, Parts]:
     """Seconds of each op by cause, means over ranks; transfer is what the other causes leave.
 
     Parameters
@@ -98,17 +123,17 @@ def mean_parts(timeline: Timeline, spent: Mapping[str, Mapping[str, float]]) -> 
     spent : latency and compute of each op, sums over all ranks
     """
     found: dict[str, Parts] = {}
-    for name, times in timeline.op_times().items():
+    for name, one in times.items():
         own = spent.get(name, {})
-        latency = min(times.seconds, own.get("latency", 0.0) / timeline.ranks)
-        compute = min(times.seconds - latency, own.get("compute", 0.0) / timeline.ranks)
-        if times.lane == "compute":
-            latency, compute = 0.0, times.seconds
+        latency = min(one.seconds, own.get("latency", 0.0) / ranks)
+        compute = min(one.seconds - latency, own.get("compute", 0.0) / ranks)
+        if one.lane == "compute":
+            latency, compute = 0.0, one.seconds
         found[name] = {
             "compute": compute,
-            "transfer": times.seconds - latency - compute,
+            "transfer": one.seconds - latency - compute,
             "latency": latency,
-            "waiting": times.waiting_seconds,
+            "waiting": one.waiting_seconds,
         }
     return found
 

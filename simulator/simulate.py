@@ -3,25 +3,37 @@
 Ranks that behave alike are simulated as one (`alike_ranks.py`), and turns of
 loops that repeat are simulated a few times (`turns.py`), so that what is kept
 grows neither with ranks nor with turns.  The simulation itself is in `lanes.py`.
+
+Where too much is left to simulate even so, since nothing is alike, all ranks are
+walked at the granularity of collectives (`steady/`): every transfer keeps one rate,
+and two more, which it can neither exceed nor fall below, bound the exact makespan.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from algorithms.choices import Choices
 from algorithms.machine import Machine
 from algorithms.ops import Communication
+from algorithms.record import Granularity
 from algorithms.schedule import Schedule
 from algorithms.timeline import Span, Timeline
 from algorithms.traffic import traffic
-from simulator.folding.alike_ranks import population
+from simulator.folding.alike_ranks import Population, population
 from simulator.folding.turns import KEPT, Gap, Rhythm, Told, Turn, plan, put_in, rhythm, walk_without
 from simulator.homes import homes_of
 from simulator.lanes import Circumstances, Instance, Lanes
 from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums, uncertainty
+from simulator.steady.predicted import predicted
+from simulator.steady.steady import steady
+from simulator.steady.walk import why_impossible
 
-__all__ = ["Prediction", "Simulation", "Switches", "simulate"]
+__all__ = ["Asked", "Prediction", "Simulation", "Switches", "simulate"]
+
+Asked = Literal[Granularity, "auto"]
+"""`auto` is exact unless that takes longer than `LONG_SECONDS`, or is of NCCL, whose steps are not known."""
 
 EXPANDED = 64
 """Timelines of so many ranks name each of them and all turns; of more, only those that stand for others."""
@@ -29,8 +41,12 @@ LINKS_NAMED = 20
 """Links named in a prediction, those used most."""
 LOOKED_AT = 4
 """Ranks, of those that are simulated, whose steps are counted to say how long it will take."""
-STEP_WALL_SECONDS = 3e-4
-"""What a step costs to simulate, about: between 1 and 5 of these on two cores of 2026, the more that runs at once."""
+STEP_WALL_SECONDS = 7e-5
+"""What a step costs to simulate, about, on two cores of 2026."""
+NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
+NOT_LOOKED_FOR = "collective granularity was asked for"
+LONG_SECONDS = 20.0
+"""An exact simulation that takes longer is not made unless it is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +78,7 @@ def simulate(
     threads: int | None = None,
     placement: str = "packed",
     switches: Switches = EVERYTHING,
+    granularity: Asked = "exact",
 ) -> Prediction:
     """Predict the schedule on a machine.
 
@@ -70,6 +87,7 @@ def simulate(
     choices : who carries out the collectives; the library's are predicted as named algorithms
     threads : BLAS threads of each rank, by default its share of the host's cores
     placement : the rule by which ranks are given their places, see `placed`
+    granularity : `collective` where a bound of the makespan will do, and the exact simulation would take too long
 
     Raises
     ------
@@ -77,7 +95,15 @@ def simulate(
     Deadlock : ranks that wait on each other, with their ops
     """
     chosen = choices or Choices()
-    simulation = Simulation(schedule, machine, choices=chosen, threads=threads, placement=placement, switches=switches)
+    simulation = Simulation(
+        schedule,
+        machine,
+        choices=chosen,
+        threads=threads,
+        placement=placement,
+        switches=switches,
+        granularity=granularity,
+    )
     return simulation.run()
 
 
@@ -93,12 +119,21 @@ class Simulation:
         threads: int | None,
         placement: str,
         switches: Switches,
+        granularity: Asked = "exact",
     ) -> None:
-        homes = homes_of(machine, schedule.grid.size, placement, schedule.grid)
-        self._ranks = population(schedule, choices, homes, fold=switches.fold, turns=switches.fold_time)
-        self._given = Circumstances(schedule, machine, choices, self._ranks, threads)
-        self._switches = switches
+        self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
+        self._homes = homes_of(machine, schedule.grid.size, placement, schedule.grid)
+        self._switches, self._asked = switches, granularity
         self._kept: dict[Turn, int] = {}
+
+    @cached_property
+    def _ranks(self) -> Population:
+        switches = self._switches
+        return population(self._schedule, self._choices, self._homes, fold=switches.fold, turns=switches.fold_time)
+
+    @cached_property
+    def _given(self) -> Circumstances:
+        return Circumstances(self._schedule, self._machine, self._choices, self._ranks, self._threads)
 
     @property
     def simulated_ranks(self) -> int:
@@ -107,7 +142,9 @@ class Simulation:
     @property
     def why_not(self) -> str:
         """What keeps ranks from being simulated as one, in words; empty where they are."""
-        return self._ranks.why_not
+        if self._choices.carriage == "nccl" and self.granularity == "collective":
+            return NCCL_ONLY
+        return NOT_LOOKED_FOR if self._asked == "collective" else self._ranks.why_not
 
     @cached_property
     def steps(self) -> int:
@@ -132,7 +169,40 @@ class Simulation:
         """Turns that are left out at first."""
         return plan(self._ranks.turns, self._kept) if self._switches.fold_time else []
 
-    def run(self) -> Prediction:
+    @cached_property
+    def granularity(self) -> Granularity:
+        """What it is simulated at."""
+        if self._asked != "auto":
+            return self._asked
+        if self._choices.carriage == "nccl":
+            return "collective" if not why_impossible(self._schedule) else "exact"
+        too_long = self.expected_wall_seconds() > LONG_SECONDS
+        return "collective" if too_long and not why_impossible(self._schedule) else "exact"
+
+    def run(self, wanted: Sequence[int] = ()) -> Prediction:
+        """Simulate.
+
+        Parameters
+        ----------
+        wanted : ranks that must be in the timeline, where not all are
+        """
+        return self._exactly() if self.granularity == "exact" else self._at_steady_rates(wanted)
+
+    def _at_steady_rates(self, wanted: Sequence[int]) -> Prediction:
+        schedule, machine = self._schedule, self._machine
+        found = steady(schedule, machine, self._choices, self._homes, threads=self._threads, wanted=wanted)
+        return predicted(
+            found,
+            machine,
+            self._homes,
+            schedule.name,
+            schedule.grid,
+            wanted=wanted,
+            links=LINKS_NAMED,
+            why_not=self.why_not,
+        )
+
+    def _exactly(self) -> Prediction:
         """Simulate, with more turns where those that were simulated did not fall into a rhythm."""
         while True:
             gaps = self._gaps()
@@ -156,7 +226,7 @@ class Simulation:
         timeline = _with_turns(short, told)
         weights = {_instance(span): int(weight) for span, weight in zip(short.spans, told.weights, strict=True)}
         spent = sums(lanes.spent, lambda instance: weights[instance] * self._ranks.count(instance[0]))
-        parts = mean_parts(timeline, spent)
+        parts = mean_parts(timeline.op_times(), timeline.ranks, spent)
         grid = self._given.schedule.grid
         named = timeline.expanded(grid) if timeline.ranks <= EXPANDED else timeline
         return Prediction(

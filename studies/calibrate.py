@@ -45,6 +45,7 @@ from runtime.microbenchmarks import (
 from runtime.reference_kernels import Times
 from simulator.compute import fit_gemm, touched
 from topologies.build import FAMILIES, build, parse_topology
+from topologies.network import Argument
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -119,7 +120,7 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
     """
     family, arguments = parse_topology(text)
     accepted = signature(FAMILIES[family]).parameters
-    speeds = {"bandwidth": 1.0, "latency": 0.0}
+    speeds: dict[str, Argument] = {"bandwidth": 1.0, "latency": 0.0}
     left_out = {word: speed for word, speed in speeds.items() if word in accepted and not _named(word, arguments)}
     net = build(family, left_out | arguments)
     kind, count = net.places

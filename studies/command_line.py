@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,6 +18,9 @@ from algorithms.errors import InputError, QuadrilleError
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
+
+    from simulator.simulate import Asked
+    from studies.machine_flags import MachineFlags
 
 DEBUG = "QUADRILLE_DEBUG"
 LAUNCHABLE = ("run", "calibrate")
@@ -44,9 +47,9 @@ app.add_typer(topology_group, name="topology")
 # Flags that several commands take
 
 
-def flag(name: str, metavar: str, text: str) -> typer.models.OptionInfo:
+def flag(name: str, metavar: str, text: str, *more_names: str) -> typer.models.OptionInfo:
     """An option whose value is read as it was typed; the command parses it and says what is accepted."""
-    option: typer.models.OptionInfo = typer.Option(name, metavar=metavar, help=text)
+    option: typer.models.OptionInfo = typer.Option(name, *more_names, metavar=metavar, help=text)
     return option
 
 
@@ -68,6 +71,7 @@ Overlap = Annotated[str, flag("--overlap", "LIST", "none, or a list of oar, ors,
 Collectives = Annotated[str, flag("--collectives", "WHO", "own, own:NAME, library, auto or (simulate) nccl.")]
 Threads = Annotated[str, flag("--threads", "T", "BLAS threads of a rank; by default its share of the cores.")]
 Machine = Annotated[str, flag("--machine", "NAME|FILE", "A machine file (.toml, or with a /) or a name.")]
+Wiring = Annotated[str, flag("--machine", "NAME|FILE|TOPOLOGY", "A machine, or a topology as topology show takes it.")]
 Settings = Annotated[list[str], flag("--set", "PATH=VALUE|xFACTOR", "What if; may be given several times.")]
 Routing = Annotated[str, flag("--routing", "RULE", "shortest, spray, ecmp[:SEED], …; by default the machine's.")]
 Fail = Annotated[list[str], flag("--fail", "LINK", "A link that has failed; may be given several times.")]
@@ -79,7 +83,9 @@ NoFold = Annotated[bool, switch("--no-fold", "Simulate every rank, also those th
 NoFoldTime = Annotated[bool, switch("--no-fold-time", "Simulate every turn of a loop, also those that repeat.")]
 NoMemory = Annotated[bool, switch("--no-memory", "Find rates anew in states that were seen before.")]
 NoLocal = Annotated[bool, switch("--no-local", "Find all rates anew at every change.")]
+Granularity = Annotated[str, flag("--granularity", "WORD", "exact, collective (bounded) or auto: what is quick.")]
 Ranks = Annotated[str, flag("--ranks", "0-7,12", "Those that the trace shows; of many, by default one of each kind.")]
+Plot = Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).", "--figure")]
 Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is stdout.")]
 Trace = Annotated[str, flag("--trace", "FILE", "Write a Chrome trace, for ui.perfetto.dev.")]
 TimelineFile = Annotated[str, flag("--timeline", "FILE", "Write the timeline, for the figure of compare.")]
@@ -100,8 +106,8 @@ VerifyMethod = Annotated[str, flag("--verify-method", "NAME", "auto, serial or f
 
 ORDER = "x,y,z,data"
 VARY_HELP = (
-    "Values of gpus, fail, degrade, slow, set:PATH or any flag that changes a prediction; with ; between them where "
-    "they hold commas. May be given several times: all combinations."
+    "Values of gpus, fail, degrade, slow, set:PATH or any flag that changes a prediction (of a collective: bytes, "
+    "group, …); with ; between them where they hold commas. May be given several times: all combinations."
 )
 
 
@@ -173,10 +179,14 @@ ON_MACHINE = flags_of(
     slow=(Slow, []),
 )
 """A machine, and what is different about it."""
+ON_WIRING = [*flags_of(machine=(Wiring, "")), *ON_MACHINE[1:]]
+"""The same where a topology is enough."""
 SWITCHES = flags_of(
     no_fold=(NoFold, False), no_fold_time=(NoFoldTime, False), no_memory=(NoMemory, False), no_local=(NoLocal, False)
 )
 """What makes a simulation fast; no answer depends on it."""
+GRANULARITY = flags_of(granularity=(Granularity, "auto"))
+"""Whether a prediction may be a bounded approximation."""
 DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""), ranks=(Ranks, ""))
 
 
@@ -198,7 +208,16 @@ def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any
     return {one.name: given[one.name] for one in group}
 
 
-def experiment_command(verb: Callable[[set[str]], Callable[..., None]]) -> Callable[..., None]:
+def machine_flags(given: Mapping[str, Any]) -> "MachineFlags":
+    """The machine that the flags name, and what is different about it."""
+    from studies.machine_flags import MachineFlags
+
+    values = taken(given, ON_MACHINE).items()
+    on: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
+    return MachineFlags(**on)
+
+
+def experiment_command(verb: Callable[[set[str], "Asked"], Callable[..., None]]) -> Callable[..., None]:
     """A command that measures or predicts a multiplication: all words but the first are the same.
 
     `simulate` checks what only a run heeds (files, repeats, verification) and is
@@ -206,44 +225,44 @@ def experiment_command(verb: Callable[[set[str]], Callable[..., None]]) -> Calla
 
     Parameters
     ----------
-    verb : gives what the command does with its flags, when some of what makes simulations fast is switched off
+    verb : gives what the command does with its flags, when some of what makes simulations fast is switched off, at a
+        granularity
     """
 
-    @with_flags(EXPERIMENT, CARRIED_OUT, PLAN, INPUTS, OUTPUTS, ON_MACHINE, SWITCHES, DESTINATIONS)
+    @with_flags(EXPERIMENT, CARRIED_OUT, PLAN, INPUTS, OUTPUTS, ON_MACHINE, SWITCHES, GRANULARITY, DESTINATIONS)
     def command(context: typer.Context, **given: Any) -> None:
-        from studies.experiment import Flags, RunFlags
-        from studies.machine_flags import MachineFlags
+        from studies.experiment import Flags, RunFlags, one_of
         from studies.results import Destinations
 
         flags = Flags(**taken(given, EXPERIMENT), **taken(given, CARRIED_OUT))
         inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
         outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
         run_flags = RunFlags(**taken(given, PLAN), inputs=inputs, outputs=outputs)  # type: ignore[arg-type]
-        on: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in taken(given, ON_MACHINE).items()
-        }
         destinations = Destinations(**taken(given, DESTINATIONS))
         off = {name.removeprefix("no_") for name, given_ in taken(given, SWITCHES).items() if given_}
-        verb(off)(flags, run_flags, MachineFlags(**on), destinations=destinations, command=context.obj)
+        granularity = one_of(given["granularity"], "granularity", ("auto", "exact", "collective"))
+        verb(off, cast("Asked", granularity))(
+            flags, run_flags, machine_flags(given), destinations=destinations, command=context.obj
+        )
 
     return command
 
 
-def measuring(off: set[str]) -> Callable[..., None]:  # noqa: ARG001 - a run simulates nothing
+def measuring(off: set[str], granularity: "Asked") -> Callable[..., None]:  # noqa: ARG001 - a run simulates nothing
     """What `run` does; imported when it is asked for."""
     from studies.run import run
 
     return run
 
 
-def predicting(off: set[str]) -> Callable[..., None]:
+def predicting(off: set[str], granularity: "Asked") -> Callable[..., None]:
     """What `simulate` does; imported when it is asked for."""
     from functools import partial
 
     from simulator.simulate import Switches
     from studies.predict import predict
 
-    return partial(predict, switches=Switches(**dict.fromkeys(off, False)))
+    return partial(predict, switches=Switches(**dict.fromkeys(off, False)), granularity=granularity)
 
 
 app.command("run", help="Measure a multiplication: as one rank, or as many under launch, mpirun or srun.")(
@@ -266,7 +285,7 @@ def compare(
     predicted: Annotated[str, typer.Argument(metavar="PREDICTED", help="A record, or a folder of records.")],
     measured: Annotated[str, typer.Argument(metavar="MEASURED", help="A record, or a folder of records.")],
     json: Json = "",
-    figure: Annotated[str, flag("--figure", "FILE", "Write a figure (.png, .svg, .pdf).")] = "",
+    figure: Plot = "",
     trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
     timelines: Annotated[
         tuple[str, str], flag("--timelines", "PREDICTED MEASURED", "Their timelines, for the figure and the trace.")
@@ -278,55 +297,6 @@ def compare(
     given = timelines if any(timelines) else None
     written = {"json": json or None, "figure": figure or None, "trace": trace or None}
     compare_records(predicted, measured, **written, timelines=given)
-
-
-SWEEP = flags_of(
-    vary=(Annotated[list[str], flag("--vary", "KEY=VALUE,…", VARY_HELP)], []),
-    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs; a --grid with one length * follows, as data=*,x=4.")], ""),
-    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of that many GPUs.")], False),
-    top=(Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the first by closed form.")], "3"),
-    jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
-    csv=(
-        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C too, as far as it is known.")],
-        "",
-    ),
-    plot=(Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).")], ""),
-    json=(Json, ""),
-)
-
-
-@app.command()
-@with_flags(EXPERIMENT, CARRIED_OUT, ON_MACHINE, SWEEP)
-def sweep(context: typer.Context, **given: Any) -> None:
-    """Predict a multiplication for every combination of the values of some flags."""
-    from studies.experiment import Flags, whole_number
-    from studies.machine_flags import MachineFlags
-    from studies.sweep.points import Asked
-    from studies.sweep.sweep import sweep as sweep_points
-
-    on: dict[str, Any] = taken(given, ON_MACHINE)
-    on = {name: tuple(value) if isinstance(value, list) else value for name, value in on.items()}
-    base = Asked(
-        flags=Flags(**taken(given, EXPERIMENT), **taken(given, CARRIED_OUT)),
-        on=MachineFlags(**on),
-        gpus=given["gpus"],
-        best_grid=given["best_grid"],
-        top=whole_number(given["top"], "--top"),
-    )
-    written = {name: given[name] for name in ("json", "csv", "plot")}
-    sweep_points(base, given["vary"], **written, jobs=whole_number(given["jobs"], "--jobs"), command=context.obj)
-
-
-@app.command()
-def explain(
-    context: typer.Context,
-    record: Annotated[str, typer.Argument(metavar="FILE", help="A record, or the JSON of collective or flows.")],
-    json: Json = "",
-) -> None:
-    """Explain where the time of a run goes: critical path, causes, and the links that fill."""
-    from studies.explain.explain import explain as explain_run
-
-    explain_run(record, json=json, command=context.obj)
 
 
 COLLECTIVE = flags_of(
@@ -349,8 +319,65 @@ COLLECTIVE = flags_of(
     shards=(Annotated[str, flag("--shards", "exact|even", "Sizes of pieces; even above 4,096 ranks.")], ""),
     dtype=(Annotated[str, flag("--dtype", "NAME", "Of the elements, for exact pieces; by default bytes.")], ""),
     root=(Annotated[str, flag("--root", "R", "Of broadcast and reduce, numbered within the group.")], "0"),
-    placement=(PlacementRule, "packed"),
+    placement=(Annotated[str, flag("--placement", "RULE", "packed, scattered or a file: a place a line.")], "packed"),
+)
+"""What names a collective of groups, besides its kind."""
+SWEPT_COLLECTIVE = [
+    *flags_of(collective=(Annotated[str, flag("--collective", "KIND", "Ask for a collective, as all-reduce.")], "")),
+    *(one for one in COLLECTIVE if one.name in ("bytes", "group", "stride", "concurrent", "channels", "root")),
+]
+"""What `collective` takes and a multiplication does not."""
+SWEEP = flags_of(
+    vary=(Annotated[list[str], flag("--vary", "KEY=VALUE,…", VARY_HELP)], []),
+    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs; a --grid with one length * follows, as data=*,x=4.")], ""),
+    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of that many GPUs.")], False),
+    top=(Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the first by closed form.")], "3"),
+    jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
+    csv=(
+        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C too, as far as it is known.")],
+        "",
+    ),
+    plot=(Plot, ""),
     json=(Json, ""),
+)
+
+
+@app.command()
+@with_flags(EXPERIMENT, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
+def sweep(context: typer.Context, **given: Any) -> None:
+    """Predict a multiplication, or a collective, for every combination of the values of some flags.
+
+    As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
+    --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
+    """
+    from studies.experiment import whole_number
+    from studies.sweep.base import base_of
+    from studies.sweep.sweep import sweep as sweep_points
+
+    sources = {name: context.get_parameter_source(name) for name in given}
+    typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    base = base_of(given, machine_flags(given), given["vary"], typed)
+    written = {name: given[name] for name in ("json", "csv", "plot")}
+    sweep_points(base, given["vary"], **written, jobs=whole_number(given["jobs"], "--jobs"), command=context.obj)
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    record: Annotated[str, typer.Argument(metavar="FILE", help="A record, or the JSON of collective or flows.")],
+    json: Json = "",
+) -> None:
+    """Explain where the time of a run goes: critical path, causes, and the links that fill."""
+    from studies.explain.explain import explain as explain_run
+
+    explain_run(record, json=json, command=context.obj)
+
+
+COLLECTIVE_SWITCHES = flags_of(
+    no_fold=(NoFold, False),
+    no_fold_time=(NoFoldTime, False),
+    no_memory=(Annotated[bool, switch("--no-memory", "Changes nothing here: no states are remembered.")], False),
+    no_local=(NoLocal, False),
 )
 
 
@@ -375,18 +402,16 @@ COLLECTIVE = flags_of(
         no_local=(NoLocal, False),
         json=(Json, ""),
     ),
-    ON_MACHINE,
+    ON_WIRING,
 )
 def flows(context: typer.Context, **given: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
     from studies.experiment import whole_number
     from studies.network.flows import flows as simulate
 
-    if given.pop("slow"):
-        raise InputError("--slow: flows compute nothing, so no GPU can be slow; --degrade makes its links slower")
-    gpus, local = given.pop("gpus"), not given.pop("no_local")
-    count = whole_number(gpus, "--gpus") if gpus else None
-    simulate(given.pop("traffic"), given.pop("machine"), gpus=count, local=local, **given, command=context.obj)
+    count = whole_number(given["gpus"], "--gpus") if given["gpus"] else None
+    chosen = {name: given[name] for name in ("traffic", "weights", "json")}
+    simulate(**chosen, on=machine_flags(given), gpus=count, local=not given["no_local"], command=context.obj)
 
 
 def collective_command() -> Callable[..., None]:
@@ -397,13 +422,17 @@ def collective_command() -> Callable[..., None]:
         annotation=Annotated[str, typer.Argument(metavar="KIND", help="all-gather, all-reduce, broadcast, …")],
     )
 
-    @with_flags([kind], COLLECTIVE, ON_MACHINE, SWITCHES)
+    @with_flags([kind], COLLECTIVE, flags_of(json=(Json, "")), ON_WIRING, COLLECTIVE_SWITCHES)
     def command(context: typer.Context, **given: Any) -> None:
-        from studies.network.collective_command import CollectiveFlags
+        from simulator.collectives.collective import Ways
         from studies.network.collective_command import collective as predict
+        from studies.network.collective_flags import CollectiveFlags
 
-        json = given.pop("json")
-        predict(CollectiveFlags(**given), json=json, command=context.obj)
+        flags = CollectiveFlags(kind=given["kind"], **taken(given, COLLECTIVE))
+        off = {name.removeprefix("no_"): not value for name, value in taken(given, COLLECTIVE_SWITCHES).items()}
+        no_memory = not off.pop("memory")
+        ways = Ways(causes=True, **off)
+        predict(flags, machine_flags(given), ways=ways, no_memory=no_memory, json=given["json"], command=context.obj)
 
     return command
 
@@ -447,7 +476,9 @@ def topology_show(
     ],
     gpus: Annotated[str, flag("--gpus", "N", "Of a named machine; by default all that it has.")] = "",
     json: Annotated[str, flag("--json", "FILE|-", "Write the network as node-link JSON; - is stdout.")] = "",
-    figure: Annotated[str, flag("--figure", "FILE", "Draw it (.png, .svg, .pdf), up to a few hundred nodes.")] = "",
+    figure: Annotated[
+        str, flag("--plot", "FILE", "Draw it (.png, .svg, .pdf), up to a few hundred nodes.", "--figure")
+    ] = "",
 ) -> None:
     """Show a network: counts, diameter, bisection bandwidth, oversubscription, and a sketch."""
     from studies.network.topology import show
@@ -540,7 +571,7 @@ def published_collectives(
     context: typer.Context,
     rows: Annotated[str, flag("--rows", "FILE.csv", "Published measurements; by default the project's own.")] = "",
     json: Json = "",
-    figure: Annotated[str, flag("--figure", "FILE", "Write a figure (.png, .svg, .pdf).")] = "",
+    figure: Plot = "",
 ) -> None:
     """How far off are predictions of NCCL on named machines, against published measurements?"""
     from studies.published_collectives.study import published_collectives as judge
@@ -555,6 +586,10 @@ def scaling_command(kind: str) -> Callable[..., None]:
         context: typer.Context,
         machine: Machine = "perlmutter",
         settings: Settings = [],  # noqa: B006 - typer copies it
+        routing: Routing = "",
+        fail: Fail = [],  # noqa: B006
+        degrade: Degrade = [],  # noqa: B006
+        slow: Slow = [],  # noqa: B006
         matmul: Annotated[str, flag("--matmul", "M,K,N", "Of each GPU (weak) or of all together (strong).")] = "",
         gpus: Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")] = "1,2,4,8,16,32,64",
         algorithm: Annotated[str, flag("--algorithm", "NAME,…", "One, several, or all.")] = "4d",
@@ -569,15 +604,23 @@ def scaling_command(kind: str) -> Callable[..., None]:
         top: Annotated[str, flag("--top", "N", "Grids simulated for each number of GPUs.")] = "3",
         json: Json = "",
         csv: Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV.")] = "",
-        plot: Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).")] = "",
+        plot: Plot = "",
     ) -> None:
         from algorithms.matmul import parse_sizes
         from studies.experiment import whole_number
+        from studies.machine_flags import MachineFlags
         from studies.scaling.study import scaling
 
         scaling(
             kind,
-            machine,
+            MachineFlags(
+                machine=machine,
+                settings=tuple(settings),
+                routing=routing,
+                fail=tuple(fail),
+                degrade=tuple(degrade),
+                slow=tuple(slow),
+            ),
             matmul=parse_sizes(matmul) if matmul else None,
             gpus=[whole_number(word.strip(), "--gpus") for word in gpus.split(",")],
             algorithm=algorithm,
@@ -590,7 +633,6 @@ def scaling_command(kind: str) -> Callable[..., None]:
             collectives=collectives,
             panel=whole_number(panel, "--panel"),
             threads=whole_number(threads, "--threads") if threads else None,
-            settings=settings,
             json=json or None,
             csv=csv or None,
             plot=plot or None,

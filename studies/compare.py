@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -19,7 +18,7 @@ from studies import figures
 from studies.cases import CASES_SCHEMA, TIMELINE_ENDING, Cases, compare_folders, summarise
 from studies.comparison import SCHEMA, Comparison, FileNames, compare_records, label
 from studies.comparison_tables import cases_tables, comparison_tables
-from studies.experiment import same_file
+from studies.results import Destinations
 from studies.tables import print_tables
 
 __all__ = ["Cases", "Comparison", "compare", "compare_files", "compare_folders", "compare_records", "summarise"]
@@ -47,10 +46,11 @@ def compare(
     ------
     InputError : records that cannot be read or compared, a path that cannot be written
     """
-    _check_outputs(json, figure, trace)
-    _check_apart({"PREDICTED": predicted, "MEASURED": measured}, {"--json": json, "--figure": figure, "--trace": trace})
+    inputs = {"PREDICTED": predicted, "MEASURED": measured}
+    inputs |= dict(zip(("PREDICTED's timeline", "MEASURED's timeline"), timelines or (), strict=False))
+    Destinations(json=json or "", trace=trace or "", plot=figure or "").check(inputs)
     if timelines and figure is None and trace is None:
-        raise InputError("--timelines is given without --figure and --trace: one to show them in is needed")
+        raise InputError("--timelines is given without --plot and --trace: one to show them in is needed")
     folders = [Path(path).is_dir() for path in (predicted, measured)]
     made = provenance(_command(predicted, measured, json, figure, trace, timelines))
     if any(folders):
@@ -62,14 +62,6 @@ def compare(
         _report_folders(Path(predicted), Path(measured), json, figure, made)
     else:
         _report_files(predicted, measured, Asked(json, figure, trace, timelines), made)
-
-
-def _check_apart(inputs: dict[str, str], outputs: dict[str, str | None]) -> None:
-    """Refuse an output that is one of the records compared."""
-    for flag, path in outputs.items():
-        for name, read in inputs.items():
-            if path is not None and path != files.STDOUT and same_file(path, read):
-                raise InputError(f"{flag} and {name} both name {path}: give the output its own file")
 
 
 def compare_files(predicted: str | Path, measured: str | Path) -> Comparison:
@@ -89,18 +81,6 @@ class Asked:
     timelines: tuple[str, str] | None
 
 
-def _check_outputs(json: str | None, figure: str | None, trace: str | None) -> None:
-    given = {"--json": json, "--figure": figure, "--trace": trace}
-    for (flag, path), (other, its_path) in combinations(given.items(), 2):
-        if path is not None and its_path is not None and same_file(path, its_path):
-            raise InputError(f"{flag} and {other} both name {path}: give each its own file")
-    for text in (json, trace):
-        if text is not None:
-            files.check_writable(text)
-    if figure is not None:
-        figures.check_figure_path(figure)
-
-
 def _command(
     predicted: str,
     measured: str,
@@ -111,7 +91,7 @@ def _command(
 ) -> list[str]:
     command = ["quadrille", "compare", predicted, measured]
     command += ["--json", json] if json else []
-    command += ["--figure", figure] if figure else []
+    command += ["--plot", figure] if figure else []
     command += ["--trace", trace] if trace else []
     return [*command, "--timelines", *timelines] if timelines else command
 

@@ -34,26 +34,28 @@ class MachineFlags:
         return self != MachineFlags()
 
 
-def chosen_machine(flags: MachineFlags, gpus: int | None = None) -> Machine:
-    """The machine that the flags name, with its routing and faults.
+def chosen_machine(flags: MachineFlags, gpus: int | None = None, *, wiring_is_enough: bool = False) -> Machine:
+    """The machine that the flags name, with its faults, and its routing in full.
 
     >>> chosen_machine(MachineFlags(machine="perlmutter", slow=["gpu:3=0.8"]), gpus=8).faults.slow
     {'gpu:3': 0.8}
+    >>> star = MachineFlags(machine="star:hosts=4,bandwidth=25e6", routing="ecmp")
+    >>> chosen_machine(star, wiring_is_enough=True).routing
+    'ecmp:0'
 
     Parameters
     ----------
     gpus : how many of a named machine's GPUs are modelled, by default all that it has
+    wiring_is_enough : whether `--machine` may be a topology, as `topology show` takes them
 
     Raises
     ------
     InputError : an unknown name, a file that holds no machine, a setting, routing or fault that does not fit
     """
-    from studies.machines import find_machine  # a rank that measures has no use for topologies
+    from studies.machines import find_machine, find_wiring  # a rank that measures has no use for topologies
+    from topologies.routes.routing import parse_routing
 
-    found = find_machine(flags.machine, flags.settings, gpus=gpus)
+    find = find_wiring if wiring_is_enough else find_machine
+    found = find(flags.machine, flags.settings, gpus=gpus)
     found = with_faults(found, fail=flags.fail, degrade=flags.degrade, slow=flags.slow)
-    if flags.routing:
-        from topologies.routes.routing import parse_routing
-
-        found = msgspec.structs.replace(found, routing=str(parse_routing(flags.routing)))
-    return found
+    return msgspec.structs.replace(found, routing=str(parse_routing(flags.routing or found.routing)))

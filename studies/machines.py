@@ -6,9 +6,16 @@ from pathlib import Path
 import msgspec
 
 from algorithms.errors import InputError
-from algorithms.machine import Device, Machine, Source, load_machine
+from algorithms.machine import Argument, Device, Machine, Source, load_machine
 from algorithms.what_if import apply
+from topologies.build import FAMILIES, parse_topology
 from topologies.machines.named import MACHINES, NamedMachine, machine
+
+UNKNOWN_DEVICE = Device(
+    peak_flops_per_second={"float32": 1.0}, memory_bytes_per_second=1.0, memory_bytes=1.0, overhead_seconds=0.0
+)
+"""Of a machine that is a topology alone, where nothing is computed."""
+WIRING_FILES = (".json", ".xml")
 
 
 def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
@@ -29,8 +36,50 @@ def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = Non
     """
     if not text:
         raise InputError(f"machine is missing: --machine takes a .toml file or one of {', '.join(MACHINES)}")
+    if text.endswith(WIRING_FILES) or (":" in text and text.partition(":")[0] in FAMILIES):
+        raise InputError(
+            f"machine {text!r:.80}: is a topology alone, enough for collective, flows and topology show; "
+            "speeds of GPUs are needed too: give a machine file (.toml) or a name"
+        )
     found = _from_file(text) if is_file_name(text) else of_name(machine(text), gpus)
     return apply(found, settings)
+
+
+def find_wiring(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
+    """The machine that `text` names, or one that is a topology alone: enough where nothing is computed.
+
+    >>> find_wiring("star:hosts=3,bandwidth=25e6", ["topology.hosts=4"]).topology
+    {'family': 'star', 'hosts': 4, 'bandwidth_bytes_per_second': 25000000.0}
+
+    Parameters
+    ----------
+    text : a machine, `family:key=value,…`, or a topology file (.json, .xml)
+    gpus : how many of a named machine's GPUs are modelled, by default all that it has
+
+    Raises
+    ------
+    InputError : no such machine, family or file; a setting that does not fit
+    """
+    if text.endswith(WIRING_FILES):
+        return apply(Machine(name=text, topology={"file": text}, device=UNKNOWN_DEVICE), settings)
+    if text in MACHINES or is_file_name(text) or text.partition(":")[0] not in FAMILIES:
+        return find_machine(text, settings, gpus)
+    family, arguments = parse_topology(text)
+    wiring: dict[str, Argument] = {"family": family, **{_with_unit(name): value for name, value in arguments.items()}}
+    try:
+        return apply(Machine(name=text, topology=wiring, device=UNKNOWN_DEVICE), settings)
+    except ValueError as error:
+        raise InputError(f"machine {text!r:.80}: {error}") from None
+
+
+def _with_unit(argument: str) -> str:
+    """The name that an argument of a topology has in machine files.
+
+    >>> _with_unit("bandwidth"), _with_unit("uplink_latency"), _with_unit("hosts")
+    ('bandwidth_bytes_per_second', 'uplink_latency_seconds', 'hosts')
+    """
+    units = {"bandwidth": "_bytes_per_second", "latency": "_seconds"}
+    return argument + units.get(argument.rpartition("_")[2], "")
 
 
 def is_file_name(text: str) -> bool:

@@ -26,6 +26,16 @@ class Placement:
         """Whether ranks outnumber cores."""
         return self.ranks > self.cores
 
+    def remark(self, machine: Machine) -> str:
+        """What a user should know of crowded places; empty where each rank has a core.
+
+        >>> from studies.machines import find_machine
+        >>> Placement(ranks=3, cores=1, threads=1).remark(find_machine("perlmutter", gpus=4))
+        'perlmutter: 3 ranks share 1 core, more ranks than cores'
+        """
+        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
+        return f"{machine.name}: {self.ranks} ranks share {cores}, more ranks than cores" if self.crowded else ""
+
     def fits(self, machine: Machine, rank_bytes: int) -> bool:
         """Whether the memory of the place holds so many bytes of each of its ranks."""
         return self.ranks * rank_bytes <= machine.device.memory_bytes

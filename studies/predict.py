@@ -14,10 +14,10 @@ from studies.experiment import Experiment, Flags, Plan, RunFlags, parse_experime
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.placement import placement
 from studies.records import predicted_record
-from studies.results import Destinations, write_results
+from studies.results import Destinations, parse_ranks, write_results
 
 if TYPE_CHECKING:
-    from simulator.simulate import Simulation, Switches
+    from simulator.simulate import Asked, Simulation, Switches
 
 
 def predict(
@@ -27,6 +27,7 @@ def predict(
     *,
     destinations: Destinations,
     switches: "Switches | None" = None,
+    granularity: "Asked" = "auto",
     command: Sequence[str] = (),
 ) -> None:
     """Predicts the experiment on the machine and writes its record, or prints it.
@@ -36,6 +37,7 @@ def predict(
     run_flags : how it would be run: checked, but no file of theirs is opened; the backend is named in the record
     on : the machine
     switches : what makes the simulation fast
+    granularity : exact, collective or auto
     command : the words of the command line, for provenance
 
     Raises
@@ -43,14 +45,25 @@ def predict(
     InputError : an experiment or a machine that cannot be
     """
     experiment = parse_experiment(flags)
-    experiment.choices.check_schedulable()
+    if granularity == "exact":
+        experiment.choices.check_schedulable()
     plan = parse_plan(run_flags, experiment)
     if not plan.inputs:
         _check_generated(experiment, plan)
     destinations.check({**plan.files, "--machine": on.machine}, ranks=experiment.grid.size)
     chosen = fitting_machine(on, experiment)
-    made, timeline = prediction_of(experiment, chosen, command, backend=plan.backend, switches=switches, announce=True)
+    made, timeline = prediction_of(
+        experiment,
+        chosen,
+        command,
+        backend=plan.backend,
+        switches=switches,
+        granularity=granularity,
+        wanted=parse_ranks(destinations.ranks, experiment.grid.size) if destinations.ranks else (),
+        announce=True,
+    )
     for remark in (
+        *_bound_in_words(made),
         *remarks(experiment, experiment.schedule()),
         *_remarks(chosen, made.peak_bytes_per_rank_max, experiment),
     ):
@@ -83,6 +96,8 @@ def prediction_of(
     *,
     backend: str = "numpy",
     switches: "Switches | None" = None,
+    granularity: "Asked" = "exact",
+    wanted: Sequence[int] = (),
     announce: bool = False,
 ) -> tuple[Record, Timeline]:
     """The predicted record of an experiment on a machine, and its timeline.
@@ -90,6 +105,8 @@ def prediction_of(
     Parameters
     ----------
     switches : what makes the simulation fast; by default everything
+    granularity : exact, collective, or what takes no more than a few seconds
+    wanted : ranks that must be in the timeline
     announce : say on stderr, before it starts, what will take long
     """
     from simulator.folding.even_shards import AUTOMATIC_ABOVE, even_bound, evenly
@@ -108,6 +125,7 @@ def prediction_of(
         threads=threads,
         placement=experiment.placement,
         switches=switches or Switches(),
+        granularity=granularity,
     )
     if announce:
         _announce(simulation, experiment)
@@ -115,7 +133,7 @@ def prediction_of(
         experiment,
         schedule,
         machine,
-        prediction := simulation.run(),
+        prediction := simulation.run(wanted),
         threads=threads,
         provenance=provenance(command),
         backend=backend,
@@ -133,12 +151,12 @@ def _nodes_of_ranks(machine: Machine, experiment: Experiment) -> list[int]:
     return nodes
 
 
-LONG_SECONDS = 20.0
-"""A simulation that will take longer says so before it starts."""
-
-
 def _announce(simulation: "Simulation", experiment: Experiment) -> None:
     """Says what will take long, and why it must."""
+    from simulator.simulate import LONG_SECONDS
+
+    if simulation.granularity == "collective":
+        return
     seconds, ranks = simulation.expected_wall_seconds(), experiment.grid.size
     if seconds < LONG_SECONDS:
         return
@@ -150,10 +168,30 @@ def _announce(simulation: "Simulation", experiment: Experiment) -> None:
     )
 
 
+def _bound_in_words(made: Record) -> list[str]:
+    """That a prediction is not exact, why, and between which two the exact one lies."""
+    how = made.simulation
+    if how is None or how.bound_low_seconds is None or how.bound_high_seconds is None:
+        return []
+    low, high = format_seconds(how.bound_low_seconds), format_seconds(how.bound_high_seconds)
+    if made.options.collectives.startswith("nccl"):
+        return [
+            f"collective granularity: {how.why_not}; {low} with ops of different axes apart, {high} with those that "
+            "may be under way together one after the other; --granularity exact predicts rings of single ranks"
+        ]
+    reason = f" ({how.why_not})" if how.why_not else ""
+    return [
+        f"collective granularity: {made.ranks} ranks are not simulated one by one{reason}; the exact simulation says "
+        f"{low} to {high}; --granularity exact asks for it"
+    ]
+
+
 def _remarks(machine: Machine, peak_bytes: int, experiment: Experiment) -> list[str]:
     """What a user should know of a prediction that the record does not say."""
     found = []
     placed = placement(machine, experiment.grid.size, experiment.placement, experiment.grid)
+    if crowded := placed.remark(machine):
+        found.append(crowded)
     if not placed.fits(machine, peak_bytes):
         held, needed = format_bytes(machine.device.memory_bytes), format_bytes(placed.ranks * peak_bytes)
         who = f"the {placed.ranks} ranks of a host need" if placed.ranks > 1 else "a rank needs"

@@ -39,6 +39,16 @@ if TYPE_CHECKING:  # a rank imports no simulator
 KernelSeconds = tuple[float, float, float]
 """Seconds of the reference kernels: gemm, copy, add."""
 NOTHING_SENT = OpVolume(0, 0, 0)
+NCCL_ALONE = (
+    "collectives take what NCCL's model says of all groups of an op at once, from when the last member has come; ops "
+    "of different axes do not slow each other at bound_low_seconds, and those that may be under way together go one "
+    "after the other at bound_high_seconds: an estimate, not proven; bytes sent are those of rings"
+)
+STEADY_RATES = (
+    "every transfer of a collective keeps one rate, that of all its groups at once; the exact simulation, in which "
+    "rates change whenever a transfer begins or ends, lies between bound_low_seconds (every transfer alone) and "
+    "bound_high_seconds (every transfer beside all that may be under way with it): proven, not estimated"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +117,7 @@ def predicted_record(
     backend: str = "numpy",
     even_within: float | None = None,
 ) -> Record:
-    """The record of a prediction; low and high are its 90 % interval.
+    """The record of a prediction; low and high are its 90 % interval, around its bound where it is not exact.
 
     Parameters
     ----------
@@ -115,7 +125,7 @@ def predicted_record(
     even_within : where all shards were given the mean size, how far off that puts the makespan at most, relative
     """
     makespan = prediction.timeline.makespan
-    half_width = makespan * prediction.relative_uncertainty
+    least, most = (makespan, makespan) if prediction.bound is None else (prediction.bound.low, prediction.bound.high)
     amounts = volumes(schedule, experiment.choices)
     return Record(
         kind="predicted",
@@ -124,9 +134,9 @@ def predicted_record(
         backend=backend,
         machine=_named(machine, experiment.placement),
         seconds=makespan,
-        seconds_low=max(0.0, makespan - half_width),
-        seconds_high=makespan + half_width,
-        ops=tuple(_op(times, experiment, amounts, prediction) for times in op_times(prediction.timeline).values()),
+        seconds_low=max(0.0, least * (1 - prediction.relative_uncertainty)),
+        seconds_high=most * (1 + prediction.relative_uncertainty),
+        ops=tuple(_op(times, experiment, amounts, prediction) for times in prediction.op_times().values()),
         links=prediction.links,
         critical_path=stations(prediction.timeline, prediction.parts_of),
         simulation=_simulation(prediction, even_within),
@@ -140,7 +150,7 @@ def _named(machine: Machine, placement_rule: str) -> MachineName:
 
 
 def _simulation(prediction: "Prediction", even_within: float | None) -> Simulation:
-    extent = prediction.extent
+    extent, bound = prediction.extent, prediction.bound
     return Simulation(
         folded=extent.folded,
         why_not=extent.why_not,
@@ -151,6 +161,11 @@ def _simulation(prediction: "Prediction", even_within: float | None) -> Simulati
         iterations_skipped=extent.iterations_skipped,
         shards="exact" if even_within is None else "even",
         shards_bound=even_within or 0.0,
+        granularity="exact" if bound is None else "collective",
+        bound_low_seconds=None if bound is None else bound.low,
+        bound_high_seconds=None if bound is None else bound.high,
+        bound_proven=bound is not None and bound.proven,
+        approximation="" if bound is None else STEADY_RATES if bound.proven else NCCL_ALONE,
     )
 
 
@@ -223,7 +238,7 @@ def _op(times: OpTimes, experiment: Experiment, amounts: Volumes, prediction: "P
         name=times.name,
         kind=times.kind,
         axis=times.axis,
-        algorithm=_label(times, experiment),
+        algorithm=_label(times, experiment, prediction.labels if prediction is not None else {}),
         count=times.count,
         bytes_sent_per_rank_max=moved.sent_per_rank_max,
         bytes_sent_total=moved.sent_total,
@@ -236,8 +251,10 @@ def _op(times: OpTimes, experiment: Experiment, amounts: Volumes, prediction: "P
     )
 
 
-def _label(times: OpTimes, experiment: Experiment) -> str | None:
+def _label(times: OpTimes, experiment: Experiment, chosen: Mapping[str, str]) -> str | None:
     """The algorithm that carried out a collective; None for other ops and for groups of one, which move nothing."""
+    if times.name in chosen:
+        return chosen[times.name]
     if times.kind not in get_args(CollectiveKind) or times.axis is None or experiment.grid.length(times.axis) == 1:
         return None
     return experiment.choices.label(cast(CollectiveKind, times.kind), times.axis)

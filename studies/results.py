@@ -10,6 +10,7 @@ from algorithms.record import OpRecord, Record, Verified, save_record
 from algorithms.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
 from studies.experiment import same_file
+from studies.figures import check_figure_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Destinations:
     json : the record
     trace : the timeline as a Chrome trace
     timeline : the timeline as a file of Quadrille, for figures
+    csv : a table
+    plot : a figure, which never goes to stdout
     ranks : those that the trace and the timeline show, such as `0-7,12`; by default all, or of many ranks those that
         stand for all
     """
@@ -28,19 +31,21 @@ class Destinations:
     json: str = ""
     trace: str = ""
     timeline: str = ""
+    csv: str = ""
+    plot: str = ""
     ranks: str = ""
 
     @property
     def to_stdout(self) -> bool:
         """Whether stdout is taken by a file."""
-        return files.STDOUT in (self.json, self.trace, self.timeline)
+        return files.STDOUT in (self.json, self.trace, self.timeline, self.csv)
 
     def check(self, others: Mapping[str, str] | None = None, *, ranks: int = 0) -> None:
         """Refuse, before anything runs, what could not be written.
 
         Parameters
         ----------
-        others : the other files of the command, by flag
+        others : the other files of the command, by flag or by what they are
         ranks : how many there are, where `ranks` may be given
 
         Raises
@@ -51,15 +56,15 @@ class Destinations:
             if not (self.trace or self.timeline):
                 raise InputError(f"--ranks {self.ranks}: says what --trace or --timeline shows; give one of them")
             parse_ranks(self.ranks, ranks)
-        flags = {"--json": self.json, "--trace": self.trace, "--timeline": self.timeline}
-        given = {flag: path for flag, path in flags.items() if path}
+        named = ("json", "trace", "timeline", "csv", "plot")
+        given = {f"--{name}": path for name in named if (path := getattr(self, name))}
         for flag, path in given.items():
             every = (given | dict(others or {})).items()
             same = [other for other, its_path in every if same_file(its_path, path)]
             if len(same) > 1:
                 raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
             try:
-                files.check_writable(path)
+                (check_figure_path if flag == "--plot" else files.check_writable)(path)
             except InputError as error:
                 raise InputError(f"{flag} {error}") from None
 
@@ -161,9 +166,12 @@ def _title(made: Record) -> str:
 
 def _spread(made: Record) -> str:
     """Low and high of a record, and what they are; a prediction from data sheets alone has none."""
-    if made.kind == "predicted" and made.seconds_low == made.seconds_high:
+    bounded = made.simulation is not None and made.simulation.granularity == "collective"
+    if made.kind == "predicted" and made.seconds_low == made.seconds_high and not bounded:
         return "from data sheets: no interval is known"
     what = f"5th to 95th percentile of {made.repeats} repeats" if made.kind == "measured" else "90 % interval"
+    if bounded and made.simulation is not None:
+        what = "collective granularity, " + ("exact is" if made.simulation.bound_proven else "as axes meet")
     return f"{what}: {format_seconds(made.seconds_low)} to {format_seconds(made.seconds_high)}"
 
 

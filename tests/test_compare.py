@@ -388,7 +388,7 @@ def test_without_timelines_the_figure_shows_bars_and_a_remark_says_so(paths, tmp
     compare(*paths, figure=str(tmp_path / "bars.png"))
     assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
     assert "bars by op" in capsys.readouterr().err
-    with pytest.raises(InputError, match="without --figure"):
+    with pytest.raises(InputError, match="without --plot"):
         compare(*paths, timelines=("a", "b"))
 
 

@@ -6,6 +6,7 @@ import numba
 import numpy as np
 import pytest
 
+from simulator.sharing import compiled as compiled_module
 from simulator.sharing.columns import Table
 from simulator.sharing.compiled import compiled, loading_seconds
 
@@ -34,6 +35,11 @@ KERNELS = (_worth, add_up)
 
 def account():
     return Account(np.array([1.0, 2.0, 4.0, 8.0]), np.array([1, 1, 0, 1], np.int8), np.zeros(1))
+
+
+@pytest.fixture(autouse=True)
+def no_twins_yet(monkeypatch):
+    monkeypatch.setattr(compiled_module, "_kept", {})
 
 
 @pytest.fixture
@@ -86,3 +92,12 @@ def test_a_table_refuses_arrays_that_are_not_one_piece():
         Table(account()._replace(amounts=np.zeros((2, 2))))
     with pytest.raises(AssertionError):
         Table(account()._replace(amounts=np.zeros(8)[::2]))
+
+
+def test_twins_are_made_once_in_a_process_until_a_constant_changes(kept_at, monkeypatch):
+    twins = compiled(KERNELS, ["add_up"])
+    assert compiled(KERNELS, ["add_up"]) is twins
+    monkeypatch.setitem(globals(), "RATE", 5)
+    mine = account()
+    compiled(KERNELS, ["add_up"])["add_up"](mine, 1)
+    assert mine.total[0] == (2 + 8) * 5

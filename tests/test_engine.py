@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
-from simulator import engine as engine_module
 from simulator.engine import FlowEngine
+from simulator.sharing import shares
 from simulator.sharing.max_min import Demands, solve
 from topologies.cluster import gpu_cluster
 from topologies.routes.routing import Routes
@@ -110,13 +110,13 @@ def test_ends_are_those_of_a_loop_that_solves_everything_anew(traffic):
 
 
 def test_a_component_that_holds_most_of_what_is_active_is_solved_whole(monkeypatch):
-    monkeypatch.setattr(engine_module, "COUPLED", 2)
+    monkeypatch.setattr(shares, "COUPLED", 2)
     arrivals = [(0.0, 1.0 + i, {i: 1.0, (i + 1) % 7: 2.0}, 1.0, inf, 0.0) for i in range(7)]
     assert engine_ends([3.0] * 7, arrivals) == pytest.approx(naive_ends([3.0] * 7, arrivals), rel=1e-9)
 
 
 def test_forgetting_states_changes_no_end(monkeypatch):
-    monkeypatch.setattr(engine_module, "REMEMBERED", 3)
+    monkeypatch.setattr(shares, "REMEMBERED", 3)
     arrivals = [(i % 3, 1.0 + i, {0: 1.0, 1 + i % 2: 1.0}, 1.0, inf, 0.0) for i in range(11)]
     assert engine_ends([3.0, 2.0, 1.5], arrivals) == pytest.approx(naive_ends([3.0, 2.0, 1.5], arrivals), rel=1e-9)
 

@@ -13,6 +13,7 @@ from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.matmul import Matmul
 from simulator.simulate import simulate
+from studies.machine_flags import MachineFlags
 from studies.machines import find_machine
 from studies.scaling import study
 from studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
@@ -20,6 +21,7 @@ from studies.scaling.study import Question as AnyQuestion
 from studies.scaling.study import answer, parse_algorithms, scaling
 from tests.toy_machines import FREE, one_host, star
 
+PERLMUTTER = MachineFlags(machine="perlmutter")
 SMALL = (64, 48, 96)
 
 
@@ -30,7 +32,7 @@ def question(kind="strong", sizes=SMALL, *, algorithm="4d", dtype="float64", pas
 
 @pytest.mark.parametrize("kind", ["weak", "strong"])
 def test_the_default_study_simulates_the_best_three_of_all_grids(kind, capsys):
-    found = scaling(kind, "perlmutter", gpus=[1, 2, 4, 8, 16])
+    found = scaling(kind, PERLMUTTER, gpus=[1, 2, 4, 8, 16])
     assert [sum(run.gpus == gpus for run in found.runs) for gpus in (1, 2, 4, 8, 16)] == [1, 3, 3, 3, 3]
     assert [sum(one.gpus == gpus for one in found.ranked) for gpus in (1, 2, 4, 8, 16)] == [1, 4, 10, 20, 35]
     assert all(run.closed_form_place <= 3 for run in found.runs)
@@ -40,7 +42,7 @@ def test_the_default_study_simulates_the_best_three_of_all_grids(kind, capsys):
 
 
 def test_a_simulated_run_is_what_simulate_gives():
-    found = answer(question(gpus=(6,)), "perlmutter")
+    found = answer(question(gpus=(6,)), PERLMUTTER)
     run = found.best[0]
     schedule = matmul_schedule(Matmul(*SMALL, "float64", "training"), run.algorithm, Grid(**run.grid))
     assert run.seconds == simulate(schedule, find_machine("perlmutter", gpus=6)).timeline.makespan
@@ -82,7 +84,7 @@ def test_efficiency_is_the_rate_of_one_gpu_over_that_on_the_fewest():
 
 
 def test_runs_are_sorted_by_gpus_and_then_by_simulated_time():
-    found = answer(question(gpus=(2, 4, 6), algorithm="3d,4d", top=5), "perlmutter")
+    found = answer(question(gpus=(2, 4, 6), algorithm="3d,4d", top=5), PERLMUTTER)
     keys = [(run.gpus, float(f"{run.seconds:.9e}")) for run in found.runs]
     assert keys == sorted(keys)
     assert [run.gpus for run in found.best] == [2, 4, 6]
@@ -100,7 +102,7 @@ def test_overlap_hides_communication_and_leaves_the_closed_form():
 
 
 def test_the_same_question_has_the_same_answer():
-    one, other = (answer(question(gpus=(1, 6)), "perlmutter") for _ in range(2))
+    one, other = (answer(question(gpus=(1, 6)), PERLMUTTER) for _ in range(2))
     assert msgspec.json.encode(one) == msgspec.json.encode(other)
 
 
@@ -115,7 +117,7 @@ def test_grids_that_do_not_fit_in_memory_are_ranked_and_not_simulated():
 
 def test_what_fits_nowhere_is_refused_with_the_memory_it_needs():
     with pytest.raises(InputError, match=r"no grid fits; a rank needs at least .* TiB of 37.3 GiB"):
-        answer(question(sizes=(10**6, 10**6, 10**6), gpus=(1, 2)), "perlmutter")
+        answer(question(sizes=(10**6, 10**6, 10**6), gpus=(1, 2)), PERLMUTTER)
 
 
 def test_numbers_of_gpus_without_a_grid_are_left_out_with_a_remark():
@@ -142,7 +144,7 @@ def test_a_question_that_cannot_be_is_refused(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"machine": "tianhe"}, "machine 'tianhe' is unknown"),
+        ({"machine": MachineFlags(machine="tianhe")}, "machine 'tianhe' is unknown"),
         ({"algorithm": "5d"}, "algorithm '5d'"),
         ({"algorithm": "4d,4d"}, "repeats 4d"),
         ({"dtype": "int8"}, "dtype 'int8'"),
@@ -151,13 +153,13 @@ def test_a_question_that_cannot_be_is_refused(change, message):
         ({"collectives": "own:star"}, "collectives 'own:star'"),
         ({"matmul": (0, 1, 1)}, "matmul m=0"),
         ({"plot": "figure.doc"}, "figure.doc"),
-        ({"json": "-", "csv": "-"}, "only one of them can go to stdout"),
+        ({"json": "-", "csv": "-"}, "--json and --csv both name -: give each its own file"),
         ({"json": "no/such/folder.json"}, "cannot be written"),
     ],
 )
 def test_words_that_cannot_be_are_refused(change, message):
     with pytest.raises(InputError, match=message):
-        scaling("strong", **{"machine": "perlmutter", "gpus": [1], **change})
+        scaling("strong", **{"machine": PERLMUTTER, "gpus": [1], **change})
 
 
 def test_the_ranks_of_a_host_share_its_memory():
@@ -210,9 +212,18 @@ def test_the_plot_is_the_same_bytes_for_the_same_answer(tmp_path):
     assert one == other and one.startswith(b"<?xml")
 
 
+def test_routing_and_faults_are_those_of_the_study_and_recorded():
+    slow = MachineFlags(machine="perlmutter", routing="ecmp", slow=("gpu:3=0.5",))
+    healthy, degraded = (answer(question(gpus=(1, 4)), machine) for machine in (PERLMUTTER, slow))
+    assert degraded.machine.routing == "ecmp:0" and degraded.machine.faults.slow == {"gpu:3": 0.5}
+    assert {run.gpus for run in degraded.runs} == {4}  # of one GPU there is no gpu:3
+    assert any("1 GPUs: --slow gpu:3" in remark for remark in degraded.remarks)
+    assert degraded.best[0].seconds > next(run for run in healthy.best if run.gpus == 4).seconds
+
+
 def test_settings_change_the_machine():
     slow, fast = (
-        answer(question(gpus=(1,)), "perlmutter", settings)
+        answer(question(gpus=(1,)), MachineFlags(machine="perlmutter", settings=settings))
         for settings in ((), ("device.peak_flops_per_second=x2", "device.overhead_seconds=0"))
     )
     assert fast.best[0].seconds < slow.best[0].seconds

@@ -28,7 +28,7 @@ from algorithms.tensors import Tensor
 from algorithms.volumes import bytes_sent, flops
 from runtime.execute import execute
 from runtime.in_process import InProcess
-from simulator import lanes
+from simulator import feed
 from simulator.simulate import simulate
 from tests.toy_machines import (
     BANDWIDTH,
@@ -502,7 +502,7 @@ def test_the_same_simulation_gives_the_same_timeline(algorithm, grid):
 def test_how_far_ops_are_handed_ahead_changes_nothing(monkeypatch):
     schedule, machine = scheduled("summa", Grid(z=2, x=2), sizes=(20, 150, 20), panel=1), star(4, memory=1e10)
     ahead = simulate(schedule, machine).timeline
-    monkeypatch.setattr(lanes, "LOOKAHEAD", 1)
+    monkeypatch.setattr(feed, "LOOKAHEAD", 1)
     assert simulate(schedule, machine).timeline == ahead
 
 

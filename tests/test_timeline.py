@@ -10,7 +10,7 @@ from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.ops import AllReduce, Gemm
 from algorithms.provenance import provenance
-from algorithms.timeline import ALONE, Span, Timeline, op_times, with_arrivals, with_groups
+from algorithms.timeline import ALONE, Span, Timeline, Turns, op_times, with_arrivals, with_groups
 from algorithms.timeline_files import load_timeline, save_timeline
 
 
@@ -231,3 +231,41 @@ def test_a_file_with_a_fault_is_refused(tmp_path, change, words):
     path.write_text(json.dumps(raw))
     with pytest.raises(InputError, match=words):
         load_timeline(path)
+
+
+@st.composite
+def repeating(draw):
+    """Turns said once, of spans that may reach over several turns, with others before and after them."""
+    period, times = draw(st.integers(1, 6)), draw(st.integers(1, 70))
+    first = 40 + period * times
+    spans = []
+    for number in range(draw(st.integers(1, 5))):
+        lane = draw(st.sampled_from(["compute", "x", "y"]))
+        start = first + draw(st.integers(0, 4 * period - 1)) / 4
+        spans.append(
+            span(draw(st.integers(0, 1)), f"op {number}", lane, start, start + draw(st.integers(0, 15)), index=99)
+        )
+    for number in range(draw(st.integers(0, 4))):
+        lane, early = draw(st.sampled_from(["compute", "x"])), draw(st.booleans())
+        start = draw(st.integers(0, 39)) if early else first + period + draw(st.integers(0, 5))
+        spans.append(span(0, f"other {number}", lane, start, start + draw(st.integers(0, 12))))
+    turns = Turns(first, period, times, {one.op: 1 for one in spans if one.op.startswith("op")})
+    return replace(timeline_of(*spans, ranks=2), turns=(turns,))
+
+
+@given(timeline=repeating())
+def test_turns_that_are_said_once_are_counted_as_if_they_were_told(timeline):
+    told = timeline.unrolled()
+    expected = told.op_times()
+    for name, times in timeline.op_times().items():
+        assert times.count == expected[name].count
+        for part in ("seconds", "waiting_seconds", "exposed_seconds"):
+            assert getattr(times, part) == pytest.approx(getattr(expected[name], part), rel=1e-9, abs=1e-9)
+    assert timeline.exposed() == pytest.approx(told.exposed(), rel=1e-9, abs=1e-9)
+
+
+def test_what_is_told_of_turns_does_not_grow_with_them():
+    last = span(0, "multiply", "compute", 1e6, 1e6 + 1)
+    many = replace(timeline_of(last), turns=(Turns(1e6, 1.0, 10**6, {"multiply": 1}),))
+    assert len(many.counted()[0]) < 20
+    assert (many.op_times()["multiply"].count, many.op_times()["multiply"].seconds) == (10**6 + 1, 10**6 + 1)

@@ -8,9 +8,9 @@ from algorithms.catalogue import matmul_schedule
 from algorithms.choices import parse_choices
 from algorithms.grid import Grid, parse_grid
 from algorithms.matmul import Matmul
-from algorithms.ops import AllReduce, Barrier, Pointwise
+from algorithms.ops import AllReduce, Barrier, Pointwise, Receive, Send
 from algorithms.parts import Part
-from algorithms.schedule import Repeat, Role
+from algorithms.schedule import Repeat, Role, in_sequence
 from algorithms.tensors import Tensor
 from algorithms.timeline import Span
 from algorithms.timeline_files import load_timeline, save_timeline
@@ -99,19 +99,105 @@ def test_a_timeline_of_many_ranks_says_turns_once_and_unrolls_them_when_asked(tm
         assert short.op_times()[name].count == times.count
 
 
+# Loops in loops, and roles
+
+
+def work(name, layers, buffer="S"):
+    """Layers of local work and a sum over y."""
+    body = (
+        Pointwise(name=f"{name} clear", function="zero", into=buffer),
+        AllReduce(name=f"{name} sum", axis="y", buffer=buffer),
+    )
+    return (Repeat(f"{name} layer", layers, body),)
+
+
+def handed_on(stage, stages, name, layers):
+    """What a stage does with one microbatch: from the stage before it, to the stage after it."""
+    come = (Receive(name=f"{name} from before", axis="x", sender=stage - 1, into="S"),) if stage else ()
+    go = (Send(name=f"{name} to next", axis="x", to=stage + 1, source="S"),) if stage + 1 < stages else ()
+    return (*come, *work(name, layers), *go)
+
+
+def handed_back(stage, stages, name, layers):
+    """The same in the other direction, on the axis's second lane and another buffer."""
+    come, go = (), ()
+    if stage + 1 < stages:
+        come = (Receive(name=f"{name} from next", axis="x", lane=1, sender=stage + 1, into="D"),)
+    if stage:
+        go = (Send(name=f"{name} to before", axis="x", lane=1, to=stage - 1, source="D"),)
+    return (*come, *work(name, layers, "D"), *go)
+
+
+def filled_pipeline(stages, microbatches, layers):
+    """All microbatches forwards, then all backwards."""
+    roles = []
+    for stage in range(stages):
+        there, back = (way(stage, stages, name, layers) for way, name in ((handed_on, "f"), (handed_back, "b")))
+        program = (Repeat("forward", microbatches, there), Repeat("backward", microbatches, back))
+        roles.append(Role(in_sequence(program), axis="x", start=stage, stop=stage + 1))
+    return pipeline_of(roles, stages)
+
+
+def alternating_pipeline(stages, microbatches, layers):
+    """One forwards, one backwards, after as many forwards as there are stages to come."""
+    roles = []
+    for stage in range(stages):
+        ahead = stages - 1 - stage
+        steady = (*handed_on(stage, stages, "f", layers), *handed_back(stage, stages, "b", layers))
+        program = (
+            Repeat("ahead", ahead, handed_on(stage, stages, "first", layers)),
+            Repeat("steady", microbatches - ahead, steady),
+            Repeat("behind", ahead, handed_back(stage, stages, "last", layers)),
+        )
+        roles.append(Role(program, axis="x", start=stage, stop=stage + 1))
+    return pipeline_of(roles, stages)
+
+
+def pipeline_of(roles, stages):
+    return program_of(
+        Grid(x=stages, y=2), [Tensor(name, Part("m"), Part("m")) for name in "SD"], roles=tuple(roles), m=66
+    )
+
+
+def few_long_turns(layers):
+    """Four turns of one loop, each with a long loop of its own in it."""
+    body = (*work("a", layers), Barrier(name="meet", axis="y"), *work("b", layers))
+    return program_of(Grid(y=3), [Tensor("S", Part("m"), Part("m"))], roles=(Role((Repeat("i", 4, body),)),), m=66)
+
+
+NESTED = {
+    "a filled pipeline": (filled_pipeline(3, 60, 2), 2 * 48),
+    "one forwards, one backwards": (alternating_pipeline(2, 62, 2), 48),
+    "no rhythm": (alternating_pipeline(3, 40, 2), 0),
+    "loops in each of a few turns": (few_long_turns(50), 4 * 2 * 36),
+}
+
+
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize("machine", ["star", "leaves", "a slow host"])
+@pytest.mark.parametrize("case", NESTED)
+def test_the_answer_is_that_of_every_turn_in_nested_loops_and_roles(case, machine, fold):
+    schedule, skipped = NESTED[case]
+    given_ = schedule, MACHINES[machine](schedule.grid.size)
+    short = simulate(*given_, switches=Switches(fold=fold))
+    check_same(short, simulate(*given_, switches=Switches(fold=fold, fold_time=False)))
+    if machine == "star":
+        assert short.extent.iterations_skipped == skipped
+
+
 # Parts
 
 
 def test_what_is_left_out_is_a_multiple_of_every_period_and_only_of_long_stretches():
-    assert plan({0: [1] * 23 + [2] * 40}, {}) == [Gap(0, 23, 39, 63)]
-    assert plan({0: [1] * 40}, {(0, 0): 32}) == []
+    assert plan({"i#0": [1] * 23 + [2] * 40}, {}) == [Gap("i#0", 23, 39, 63)]
+    assert plan({"i#0": [1] * 40}, {("i#0", 0): 32}) == []
 
 
 def test_turns_that_are_left_out_are_passed_over():
     schedule = scheduled("summa", "z=1,x=2", (4, 80, 4), "forward")
     place = schedule.place(0)
     program = schedule.program(place)
-    numbers = [turn[1] for _, _, turn in walk_without(program, place, [Gap(1, 0, 3, 18)]) if turn]
+    numbers = [turn[1] for _, _, turn in walk_without(program, place, [Gap(f"{program[1].loop}#0", 0, 3, 18)]) if turn]
     assert sorted(set(numbers)) == [0, 1, 2, 18, 19]
 
 
@@ -132,26 +218,26 @@ def spans_of(turns, ranks=1, drift=0.0):
         for rank in range(ranks)
         for turn in range(turns)
     ]
-    return found, [(0, span.index) for span in found]
+    return found, [("i#0", span.index) for span in found]
 
 
 def test_a_rhythm_is_found_where_all_turns_are_alike():
-    found = rhythm(Gap(0, 0, 8, 56), *spans_of(8))
+    found = rhythm(Gap("i#0", 0, 8, 56), *spans_of(8))
     assert (found.seconds, found.turns, found.times) == (pytest.approx(1.0), 1, 48)
 
 
 def test_ranks_that_drift_apart_for_longer_than_the_window_have_no_rhythm():
-    assert rhythm(Gap(0, 0, 8, 56), *spans_of(8, ranks=2, drift=1.0)) is not None
-    assert rhythm(Gap(0, 0, 8, 56), *spans_of(8, ranks=8, drift=1.0)) is None
+    assert rhythm(Gap("i#0", 0, 8, 56), *spans_of(8, ranks=2, drift=1.0)) is not None
+    assert rhythm(Gap("i#0", 0, 8, 56), *spans_of(8, ranks=8, drift=1.0)) is None
 
 
 def test_something_else_under_way_breaks_the_rhythm():
     spans, turns = spans_of(8)
     other = Span(0, "else", "all_reduce", "z", 2.0, 2.0, 2.0, 7.0)
-    assert rhythm(Gap(0, 0, 8, 56), [*spans, other], [*turns, None]) is None
+    assert rhythm(Gap("i#0", 0, 8, 56), [*spans, other], [*turns, None]) is None
 
 
 def test_a_turn_that_is_slower_breaks_the_rhythm():
     spans, turns = spans_of(8)
     spans[4] = Span(0, "op", "gemm", "compute", 4.0, 4.0, 0.0, 4.5, index=4)
-    assert rhythm(Gap(0, 0, 8, 56), spans, turns) is None
+    assert rhythm(Gap("i#0", 0, 8, 56), spans, turns) is None

@@ -7,10 +7,11 @@ import pytest
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.timeline_files import load_timeline
+from simulator.simulate import LONG_SECONDS
 from studies.experiment import Flags, parse_experiment
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.placement import placement
-from studies.predict import LONG_SECONDS, prediction_of
+from studies.predict import prediction_of
 from studies.results import parse_ranks
 from tests.quadrille import called
 
@@ -144,8 +145,8 @@ def test_where_ranks_live_is_known_at_once_for_many():
 
 
 def test_what_will_take_long_says_so_before_it_starts(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("studies.predict.LONG_SECONDS", 1e-6)
-    ended = called(capsys, *TRAINING, "--json", tmp_path / "r.json")
+    monkeypatch.setattr("simulator.simulate.LONG_SECONDS", 1e-6)
+    ended = called(capsys, *TRAINING, "--granularity", "exact", "--json", tmp_path / "r.json")
     assert "steps of" in ended.err
     assert "Ctrl-C ends it" in ended.err
     assert LONG_SECONDS == 20

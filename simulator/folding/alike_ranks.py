@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from heapq import nlargest
 
 import numpy as np
 
@@ -12,8 +13,9 @@ from algorithms.record import LinkLoad
 from algorithms.schedule import Schedule
 from algorithms.timeline import Span, Timeline
 from simulator.engine import FlowEngine
-from simulator.folding.classes import Classes, classes_of
+from simulator.folding.classes import Classes, KnownPaths, classes_of, known_paths
 from simulator.folding.equitable import Ints
+from simulator.folding.looks import Loop
 from simulator.folding.patterns import patterns
 from simulator.folding.resources import Apart, Resources, Together
 from simulator.homes import Homes
@@ -32,7 +34,7 @@ class Population:
     Parameters
     ----------
     classes : of ranks that behave alike; None where every rank is simulated
-    apart : the flows and paths that were found where none behave alike
+    known : the paths that were found where none behave alike
     why_not : what keeps ranks apart then, in words
     turns : what all ranks do in each turn of each loop, see `Patterns`
     """
@@ -42,14 +44,14 @@ class Population:
     routes: Routes
     classes: Classes | None = None
     why_not: str = ""
-    turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    apart: Classes | None = None
+    turns: Mapping[Loop, Sequence[int]] = field(default_factory=dict)
+    known: KnownPaths | None = None
 
     def wiring(self, engine: FlowEngine) -> Wiring:
         """What the simulated ranks take of the resources of an engine."""
         resources: Resources
         if self.classes is None:
-            resources = Apart(self.homes, self.routes, engine, self.apart)
+            resources = Apart(self.homes, self.routes, engine, self.known)
         else:
             resources = Together(self.classes, self.homes, engine)
         return Wiring(self.homes.machine, self.grid.size, engine, homes=self.homes, resources=resources)
@@ -110,11 +112,17 @@ class Population:
         ----------
         loads : units served and seconds of use of each resource
         """
-        found = []
-        for resource, (units, busy) in enumerate(loads):
-            if units and makespan:
-                used = units / (engine.resource_capacity(resource) * makespan)
-                found.append(LinkLoad(engine.resource_name(resource), units, busy, used))
+        used = {
+            resource: units / (engine.resource_capacity(resource) * makespan)
+            for resource, (units, _) in enumerate(loads)
+            if units and makespan
+        }
+        least = min(nlargest(most, used.values()), default=0.0)
+        found = [
+            LinkLoad(engine.resource_name(resource), *loads[resource], utilisation)
+            for resource, utilisation in used.items()
+            if utilisation >= least
+        ]
         return tuple(sorted(found, key=lambda load: (-load.utilisation, load.link))[:most])
 
     def class_counts(self) -> tuple[int, int, int]:
@@ -147,11 +155,12 @@ def population(
     if found is None:
         return replace(alone, why_not=TOO_MANY)
     if not fold or schedule.grid.size == 1:
-        return replace(alone, why_not="" if fold else NOT_ASKED, turns=found.turns)
+        known = known_paths(found, homes, routes) if len(found.sender) else None
+        return replace(alone, why_not="" if fold else NOT_ASKED, turns=found.turns, known=known)
     classes = classes_of(found, homes, routes)
     if classes.folding.folded:
         return replace(alone, classes=classes, turns=found.turns)
-    return replace(alone, why_not=classes.folding.why_not, turns=found.turns, apart=classes)
+    return replace(alone, why_not=classes.folding.why_not, turns=found.turns, known=classes.known)
 
 
 def strides(ranks: Ints) -> tuple[range, ...]:

@@ -16,6 +16,15 @@ OWN_WORK = -1
 """The label of work that a rank does at its own place."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownPaths:
+    """The paths of flows from rank to rank."""
+
+    sender: Ints
+    receiver: Ints
+    paths: Paths
+
+
 @dataclass(frozen=True, eq=False)
 class Classes:
     """The ranks, flows and links of a run that behave alike.
@@ -34,6 +43,11 @@ class Classes:
     flows: Flows
     channels: Mapping[tuple[str, int, int], int]
     own: Mapping[int, int]
+
+    @property
+    def known(self) -> KnownPaths:
+        """The paths of all flows."""
+        return KnownPaths(self.flows.sender, self.flows.receiver, self.paths)
 
     @property
     def counts(self) -> Ints:
@@ -66,6 +80,11 @@ def classes_of(found: Patterns, homes: Homes, routes: Routes) -> Classes:
         return Classes(folding, Quotient(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {})
     small = quotient(folding, flows)
     return Classes(folding, small, paths, flows, *_channels(found, folding, small, shared=homes.shared))
+
+
+def known_paths(found: Patterns, homes: Homes, routes: Routes) -> KnownPaths:
+    """The paths of all flows of a run."""
+    return KnownPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, homes, routes))
 
 
 def _paths(sender: Ints, receiver: Ints, homes: Homes, routes: Routes) -> Paths:

@@ -1,5 +1,6 @@
 """What ranks share, in one numbering: first the links of the network, then the cores of places, then their memory."""
 
+from functools import partial
 from math import inf
 
 from simulator.engine import FlowEngine
@@ -44,5 +45,5 @@ class Entered(Numbering):
     def entered(self, number: int) -> int:
         """The resource of the engine, made when it is first asked for."""
         if number not in self._entered:
-            self._entered[number] = self._engine.add_resource(self.capacity(number), self.name(number))
+            self._entered[number] = self._engine.add_resource(self.capacity(number), partial(self.name, number))
         return self._entered[number]

@@ -12,8 +12,9 @@ needed, never coarser.  An op depends on a few axes only, and is looked at once
 for each combination of coordinates along these.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -41,16 +42,16 @@ from algorithms.ops import (
     reads,
     writes,
 )
-from algorithms.parts import Panel, Place
-from algorithms.schedule import Program, Repeat, Schedule, walk
+from algorithms.parts import Place
+from algorithms.schedule import Schedule
 from algorithms.traffic import Traffic, traffic
-from simulator.folding.coordinates import Needs, needs
+from simulator.folding.colours import Colours
+from simulator.folding.coordinates import Needs
 from simulator.folding.group_members import Members, even_pieces
 from simulator.folding.labels import Ints, bags, numbered, pairs
+from simulator.folding.looks import Key, Looks, Loop, turning
 
-Key = Hashable
-
-MOST_CHANNELS = 1 << 23
+LISTED = 1 << 23
 """More are not worth listing: each rank talks to hundreds, and every transfer between classes is simulated anyway."""
 
 
@@ -63,8 +64,8 @@ class Patterns:
     colours : of each rank
     lanes : names; a channel's lane is a place in it
     lane, sender, receiver, label : of each channel
-    turns : what all ranks do in each turn of the loops, by a loop's place in the program: the same numbers, the same
-        sizes, peers and roots; only the turns that all ranks take; empty where ranks have different programs
+    turns : what all ranks that have a loop do in each of its turns, by where it stands: the same numbers, the same
+        sizes, peers and roots; only the turns that all of them take
     """
 
     colours: Ints
@@ -73,7 +74,7 @@ class Patterns:
     sender: Ints
     receiver: Ints
     label: Ints
-    turns: dict[int, list[int]]
+    turns: dict[Loop, list[int]]
 
 
 def patterns(schedule: Schedule, choices: Choices) -> Patterns | None:
@@ -90,67 +91,53 @@ class _Finder:
         self.schedule = schedule
         self._choices = choices
         self._grid = schedule.grid
-        ranks = np.arange(schedule.grid.size)
-        self._coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
-        self._colours = np.zeros(len(ranks), dtype=np.int64)
+        self._colours = Colours(schedule.grid)
         self._members: dict[Key, Members] = {}
         self._groups: dict[tuple[str, Axis, Key], set[int]] = {}
         self._single: dict[tuple[str, int, int], set[Key]] = {}
-        self._turns: list[dict[int, list[int]]] = []
+        self._turns: list[dict[Loop, list[int]]] = []
 
     # Programs
 
     def look(self) -> None:
         """Every op at every moment that differs, for the ranks that follow one program for the same number of turns."""
         for position, (ranks, place) in enumerate(self._alike_programs()):
-            self._colours[ranks] = position
-            looks = _Looks(self, ranks)
-            turns: dict[int, list[int]] = {}
-            for entry_number, entry in enumerate(self.schedule.program(place)):
-                if isinstance(entry, Repeat):
-                    moments = (place.during(entry.loop, index) for index in entry.indices(place))
-                    turns[entry_number] = [
-                        looks.number(tuple(looks.seen(op, at) for op, at in walk(entry.body, moment)))
-                        for moment in moments
-                    ]
-                else:
-                    looks.seen(entry, place)
-            self._turns.append(turns)
+            self._colours.of_rank[ranks] = position
+            looks = Looks(self.schedule, partial(self._look_at, ranks))
+            self._turns.append(looks.turns(self.schedule.program(place), place))
 
-    def turns(self) -> dict[int, list[int]]:
-        """What all ranks together do in each turn of the loops."""
-        if len(self.schedule.roles) > 1 or not self._turns:
-            return {}
+    def turns(self) -> dict[Loop, list[int]]:
+        """What all ranks that have a loop do together in each of its turns."""
         found = {}
-        for entry_number in self._turns[0]:
-            together = zip(*(turns[entry_number] for turns in self._turns), strict=False)
-            found[entry_number] = numbered(list(together)).tolist()
+        for loop in dict.fromkeys(loop for turns in self._turns for loop in turns):
+            together = zip(*(turns[loop] for turns in self._turns if loop in turns), strict=False)
+            found[loop] = numbered(list(together)).tolist()
         return found
 
     def _alike_programs(self) -> Iterator[tuple[Ints, Place]]:
         axes: set[Axis] = {role.axis for role in self.schedule.roles if role.axis is not None}
         for role in self.schedule.roles:
-            axes |= _turning(role.program)
+            axes |= turning(role.program)
         chosen = sorted(axes)
         for coordinates in product(*(range(self._grid.length(axis)) for axis in chosen)):
             given = dict(zip(chosen, coordinates, strict=True))
             ranks = np.arange(self._grid.size)
             for axis, coordinate in given.items():
-                ranks = ranks[self._coordinates[axis][ranks] == coordinate]
+                ranks = ranks[self._colours.coordinates[axis][ranks] == coordinate]
             yield ranks, Place(self._grid, self.schedule.sizes, {axis: given.get(axis, 0) for axis in AXES})
 
     # Ops
 
-    def look_at(self, op: Op, moment: Place, needed: Needs, ranks: Ints) -> Key:
+    def _look_at(self, ranks: Ints, op: Op, moment: Place, needed: Needs) -> Key:
         """Notes what an op does to colours and channels; equal for moments at which it does the same on all ranks."""
         if not isinstance(op, Communication):
             tensors = [self.schedule.tensors[name] for name in dict.fromkeys((*reads(op), *writes(op)))]
-            values, which = self._values(
+            values, which = self._colours.looked_at(
                 needed, moment, ranks, lambda place: tuple(tensor.block(place).shape for tensor in tensors)
             )
             return self._told_apart(ranks, values, which)
         if self._grid.length(op.axis) == 1:
-            values, which = self._values(needed, moment, ranks, lambda place: self._alone(op, place))
+            values, which = self._colours.looked_at(needed, moment, ranks, lambda place: self._alone(op, place))
             return self._told_apart(ranks, values, which)
         if isinstance(op, Send | Receive | Shift):
             return self._point_to_point(op, moment, needed, ranks)
@@ -158,7 +145,7 @@ class _Finder:
         return self._collective(op, moment, needed, ranks)
 
     def _told_apart(self, ranks: Ints, values: Sequence[Key], which: Ints) -> Key:
-        self._split(ranks, numbered(values)[which])
+        self._colours.split(ranks, numbered(values)[which])
         return tuple(values)
 
     def _alone(self, op: CommunicationOp, place: Place) -> Key:
@@ -167,7 +154,7 @@ class _Finder:
     def _collective(self, op: Collective, moment: Place, needed: Needs, ranks: Ints) -> Key:
         """One look for each kind of group; its members differ in what `Members` says."""
         axes = set(needed.axes) - {op.axis}
-        if not _same_on_all_members(op, self.schedule):
+        if not same_on_all_members(op, self.schedule):
             axes.add(op.axis)
             needed = replace(needed, whole=needed.whole | {op.axis})
         patterns_of: dict[Key, Key] = {}
@@ -180,17 +167,17 @@ class _Finder:
             patterns_of[sizes] = key
             return sizes
 
-        values, which = self._values(needed, moment, ranks, look, axes)
+        values, which = self._colours.looked_at(needed, moment, ranks, look, axes)
         sizes = numbered(values)[which]
         kinds = np.zeros(len(ranks), dtype=np.int64)
         for position, value in enumerate(dict.fromkeys(values)):
             here = np.flatnonzero(sizes == position)
             key = patterns_of[value]
-            kinds[here] = self._members[key].kinds[self._coordinates[op.axis][ranks[here]]]
-            first = ranks[here] - self._coordinates[op.axis][ranks[here]] * self._grid.stride(op.axis)
+            kinds[here] = self._members[key].kinds[self._colours.coordinates[op.axis][ranks[here]]]
+            first = ranks[here] - self._colours.coordinates[op.axis][ranks[here]] * self._grid.stride(op.axis)
             self._groups.setdefault((lane(op), op.axis, key), set()).update(np.unique(first).tolist())
-        self._split(ranks, sizes)
-        self._split(ranks, kinds)
+        self._colours.split(ranks, sizes)
+        self._colours.split(ranks, kinds)
         return tuple(values)
 
     def _pattern(self, op: Collective, moved: Traffic) -> Key:
@@ -205,9 +192,9 @@ class _Finder:
     def _point_to_point(self, op: Send | Receive | Shift, moment: Place, needed: Needs, ranks: Ints) -> Key:
         stride = self._grid.stride(op.axis)
         needed = replace(needed, whole=needed.whole | {op.axis})
-        values, which = self._values(needed, moment, ranks, lambda place: self._peers(op, place))
+        values, which = self._colours.looked_at(needed, moment, ranks, lambda place: self._peers(op, place))
         loops = tuple((loop, moment.indices.get(loop)) for loop in sorted(needed.loops))
-        first = ranks - self._coordinates[op.axis][ranks] * stride
+        first = ranks - self._colours.coordinates[op.axis][ranks] * stride
         for rank, base, own in zip(ranks.tolist(), first.tolist(), which.tolist(), strict=True):
             to, sender, *_ = values[own]
             if to is not None:
@@ -217,7 +204,7 @@ class _Finder:
                 pair = (lane(op), base + sender * stride, rank)
                 self._single.setdefault(pair, set()).add((type(op), op.name, loops, "receives"))
         kinds = [(to is None, sender is None, to == sender, *sizes) for to, sender, *sizes in values]
-        self._split(ranks, numbered(kinds)[which])
+        self._colours.split(ranks, numbered(kinds)[which])
         return tuple(values)
 
     def _peers(self, op: Send | Receive | Shift, place: Place) -> tuple[Any, ...]:
@@ -229,47 +216,12 @@ class _Finder:
         (exchange,) = moved.exchanges()
         return exchange.send_to, exchange.receive_from, local, exchange.sent, exchange.received
 
-    # Colours
-
-    def _values(
-        self,
-        needed: Needs,
-        moment: Place,
-        ranks: Ints,
-        look: Callable[[Place], Key],
-        among: set[Axis] | None = None,
-    ) -> tuple[list[Any], Ints]:
-        """What `look` sees for each combination of kinds of coordinates, and the one of each of the ranks."""
-        index = np.zeros(len(ranks), dtype=np.int64)
-        representatives = {}
-        for axis in needed.axes:
-            if among is None or axis in among:
-                ones, kinds = needed.kinds(axis, self._grid.length(axis))
-                index = index * len(ones) + np.array(kinds)[self._coordinates[axis][ranks]]
-                representatives[axis] = ones
-        used, which = np.unique(index, return_inverse=True)
-        values = []
-        for rest in used.tolist():
-            coordinates = dict(moment.coordinates)
-            for axis, ones in reversed(list(representatives.items())):
-                rest, kind = divmod(rest, len(ones))  # noqa: PLW2901 - the digits of a number, the last one first
-                coordinates[axis] = ones[kind]
-            values.append(look(replace(moment, coordinates=coordinates)))
-        return values, which
-
-    def _split(self, ranks: Ints, kinds: Ints) -> None:
-        """Gives ranks of different kinds different colours."""
-        if len(kinds) and (kinds != kinds[0]).any():
-            extra = np.zeros(len(self._colours), dtype=np.int64)
-            extra[ranks] = kinds + 1
-            self._colours = pairs(self._colours, extra)
-
     # Channels
 
     def result(self) -> Patterns | None:
         """All colours and channels, once everything was looked at."""
         uses = list(self._uses())
-        if sum(len(sender) for _, sender, _, _ in uses) > MOST_CHANNELS:
+        if sum(len(sender) for _, sender, _, _ in uses) > LISTED:
             return None
         lanes = tuple(dict.fromkeys(name for name, *_ in uses))
         none = np.zeros(0, dtype=np.int64)
@@ -281,7 +233,7 @@ class _Finder:
         channels, owner = np.unique((lane_of * size + sender) * size + receiver, return_inverse=True)
         rest, receivers = np.divmod(channels, size)
         return Patterns(
-            self._colours,
+            self._colours.of_rank,
             lanes,
             *np.divmod(rest, size),
             receivers,
@@ -308,42 +260,7 @@ class _Finder:
             yield name, np.full(len(numbers), sender), np.full(len(numbers), receiver), numbers
 
 
-class _Looks:
-    """What was seen of the ops of one program, each looked at once for each value of the loops that it depends on."""
-
-    def __init__(self, finder: _Finder, ranks: Ints) -> None:
-        self._finder = finder
-        self._ranks = ranks
-        self._needs: dict[int, Needs] = {}
-        self._seen: dict[Key, int] = {}
-        self._numbers: dict[Key, int] = {}
-
-    def seen(self, op: Op, moment: Place) -> int:
-        """A number for what the op does at that moment."""
-        if id(op) not in self._needs:
-            self._needs[id(op)] = needs(op, self._finder.schedule)
-        needed = self._needs[id(op)]
-        key = (id(op), *(moment.indices.get(loop) for loop in sorted(needed.loops)))
-        if key not in self._seen:
-            self._seen[key] = self.number((id(op), self._finder.look_at(op, moment, needed, self._ranks)))
-        return self._seen[key]
-
-    def number(self, what: Key) -> int:
-        return self._numbers.setdefault(what, len(self._numbers))
-
-
-def _turning(program: Program) -> set[Axis]:
-    """Axes on whose coordinate it depends how often something is repeated."""
-    found: set[Axis] = set()
-    for entry in program:
-        if isinstance(entry, Repeat):
-            found |= _turning(entry.body)
-            if isinstance(entry.count, Panel) and entry.count.shared_over is not None:
-                found.add(entry.count.shared_over)
-    return found
-
-
-def _same_on_all_members(op: Collective, schedule: Schedule) -> bool:
+def same_on_all_members(op: Collective, schedule: Schedule) -> bool:
     """Whether each member of a group moves the same pieces of the same buffer."""
     match op:
         case AllToAll():

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Protocol
 
 from simulator.engine import FlowEngine
-from simulator.folding.classes import Classes
+from simulator.folding.classes import Classes, KnownPaths
 from simulator.folding.numbering import Entered
 from simulator.homes import Homes
 from topologies.routes.routing import Routes
@@ -58,10 +58,10 @@ class Apart:
 
     Parameters
     ----------
-    known : the paths of all flows, where somebody has asked for them already: in one go that takes far less time
+    known : of as many flows as somebody has asked for already: in one go that takes far less time
     """
 
-    def __init__(self, homes: Homes, routes: Routes, engine: FlowEngine, known: "Classes | None" = None) -> None:
+    def __init__(self, homes: Homes, routes: Routes, engine: FlowEngine, known: "KnownPaths | None" = None) -> None:
         self._homes = homes
         self._routes = routes
         self._known = known
@@ -81,7 +81,7 @@ class Apart:
         return self._between(self._homes.place(sender), self._homes.place(receiver))
 
     def _routed(self, source: int, target: int) -> Share:
-        flow = self._flows.get((source, target)) if self._known is not None else None
+        flow = self._flows.get((source, target))
         paths = self._routes.between([source], [target]) if flow is None or self._known is None else self._known.paths
         first, last = paths.offsets[flow or 0 : (flow or 0) + 2].tolist()
         taken = list(zip(paths.links[first:last].tolist(), paths.shares[first:last].tolist(), strict=True))
@@ -94,8 +94,9 @@ class Apart:
     @cached_property
     def _flows(self) -> dict[tuple[int, int], int]:
         """A flow between two places, by these."""
-        assert self._known is not None
-        ends = (self._homes.of_rank[rank].tolist() for rank in (self._known.flows.sender, self._known.flows.receiver))
+        if self._known is None:
+            return {}
+        ends = (self._homes.of_rank[rank].tolist() for rank in (self._known.sender, self._known.receiver))
         return {pair: flow for flow, pair in enumerate(zip(*ends, strict=True))}
 
     def at_home(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:

@@ -9,7 +9,7 @@ after is later by as much.
 
 When is that exact?  The future follows from the state: what is under way, how far
 it is, and the rest of the program.  Take a window of time in which every rank
-is inside the loop, nothing else is under way, and each span of a turn is that
+that has the loop is inside it, nothing else is under way, and each span of a turn is that
 of P turns before, T seconds later, on every rank.  Then what happens in the
 window is the same T seconds later, so the state at its end is the state one
 period before, but for the number of turns that are left.  From that state the
@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 
 from algorithms.ops import Op
 from algorithms.parts import Place
-from algorithms.schedule import Program, Repeat, walk
+from algorithms.schedule import Program, Repeat
 from algorithms.timeline import Span, Turns
+from simulator.folding.looks import Loop, in_turn, loop_in, outer_loops
 
 KEPT = (8, 32)
 """Turns of a stretch that are simulated, in one attempt after the other; at last all."""
@@ -43,8 +44,8 @@ WINDOW = 3
 SAME = 1e-12
 """Periods that differ by less, relative, are one."""
 
-Turn = tuple[int, int]
-"""A loop's place in the program, and the how manieth turn of those that are simulated or left out."""
+Turn = tuple[Loop, int]
+"""Where a loop stands, and the how manieth turn of those that are simulated or left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,11 @@ class Gap:
 
     Parameters
     ----------
-    loop : its place in the program
+    loop : where it stands, see `looks.py`
     first, left_out, stop : turns first .. left_out - 1 are simulated, left_out .. stop - 1 are not
     """
 
-    loop: int
+    loop: Loop
     first: int
     left_out: int
     stop: int
@@ -67,41 +68,63 @@ class Gap:
         return self.stop - self.left_out
 
 
-def plan(turns: Mapping[int, Sequence[int]], kept: Mapping[Turn, int]) -> list[Gap]:
-    """What is left out at first.
+def plan(turns: Mapping[Loop, Sequence[int]], kept: Mapping[Turn, int]) -> list[Gap]:
+    """What is left out at first: turns of the outermost loops that are long enough.
 
-    >>> plan({3: [7] * 50 + [8] * 4}, {})
-    [Gap(loop=3, first=0, left_out=14, stop=50)]
+    >>> plan({"i#0": [7] * 50 + [8] * 4, "i#0[0]/j#0": [9] * 99}, {})
+    [Gap(loop='i#0', first=0, left_out=14, stop=50)]
 
     Parameters
     ----------
-    turns : what is done in each turn, by loop
+    turns : what is done in each turn, by loop, the outer ones first
     kept : turns that must be simulated of the stretch that begins at one, where it is not `KEPT[0]`
     """
-    found = []
+    found: list[Gap] = []
+    shortened: set[Loop] = set()
     for loop, done in turns.items():
         first = 0
+        if not shortened.isdisjoint(outer_loops(loop)):
+            continue
         for _, alike in groupby(done):
             stop = first + len(list(alike))
             simulated = kept.get((loop, first), KEPT[0])
             count = (stop - first - simulated) // MULTIPLE * MULTIPLE
             if count > 0 and stop - first >= WORTH * simulated:
                 found.append(Gap(loop, first, stop - count, stop))
+                shortened.add(loop)
             first = stop
     return found
 
 
 def walk_without(program: Program, place: Place, gaps: Sequence[Gap]) -> Iterator[tuple[Op, Place, Turn | None]]:
-    """Ops of one rank in program order, each with its moment and turn; turns that are left out are passed over."""
-    for loop, entry in enumerate(program):
-        if isinstance(entry, Repeat):
-            out = [gap for gap in gaps if gap.loop == loop]
-            for number, index in enumerate(entry.indices(place)):
-                if not any(gap.left_out <= number < gap.stop for gap in out):
-                    for op, moment in walk(entry.body, place.during(entry.loop, index)):
-                        yield op, moment, (loop, number)
-        else:
-            yield entry, place, None
+    """Ops of one rank in program order, each with its moment; turns that are left out are passed over.
+
+    With each op comes its turn of the loop that has a gap; None where no loop around it has one.
+    """
+    by_loop: dict[Loop, list[Gap]] = {}
+    for gap in gaps:
+        by_loop.setdefault(gap.loop, []).append(gap)
+    return _walk(program, place, by_loop, "", None)
+
+
+def _walk(
+    program: Program, place: Place, gaps: Mapping[Loop, Sequence[Gap]], within: str, turn: Turn | None
+) -> Iterator[tuple[Op, Place, Turn | None]]:
+    for at, entry in enumerate(program):
+        if not isinstance(entry, Repeat):
+            yield entry, place, turn
+            continue
+        loop = loop_in(program, at, within) if gaps else ""
+        out = gaps.get(loop, ())
+        for number, index in enumerate(entry.indices(place)):
+            if not any(gap.left_out <= number < gap.stop for gap in out):
+                yield from _walk(
+                    entry.body,
+                    place.during(entry.loop, index),
+                    gaps,
+                    in_turn(loop, number) if gaps else "",
+                    (loop, number) if out else turn,
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +226,7 @@ def put_in(rhythms: Sequence[Rhythm], spans: Sequence[Span], turn_of: Sequence[T
     spans : of the shorter loops
     """
     times = np.array([(span.ready, span.start, span.arrival, span.end) for span in spans]).reshape(-1, 4)
-    starts, ops = times[:, 1].copy(), np.array([span.op for span in spans])
+    ready, starts, ops = times[:, 0].copy(), times[:, 1].copy(), np.array([span.op for span in spans])
     indices = np.array([span.index for span in spans], dtype=np.int64)
     weights = np.ones(len(spans), dtype=np.int64)
     turns: list[Turns] = []
@@ -211,7 +234,8 @@ def put_in(rhythms: Sequence[Rhythm], spans: Sequence[Span], turn_of: Sequence[T
         own = np.array([turn is not None and turn[0] == one.gap.loop for turn in turn_of])
         block = own & (starts >= one.cut) & (starts < one.cut + one.seconds)
         later, shift = starts >= one.cut, one.times * one.seconds
-        times[later] += shift
+        times[later, 1:] += shift
+        times[later & (own | (ready >= one.cut)), 0] += shift  # what was ready before the loop still is
         per_turn = {}
         for op in np.unique(ops[block]).tolist():
             doing = [spans[place].rank for place in np.flatnonzero(block & (ops == op)).tolist()]

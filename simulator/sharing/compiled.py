@@ -36,6 +36,8 @@ KERNEL_SECONDS = 0.2
 """What a kernel takes to compile, on average; only told."""
 
 _seconds = 0.0
+_kept: dict[tuple[str, Kernel], Mapping[str, Kernel]] = {}
+"""The twins of this process, by a sum over their code and the last of their kernels."""
 
 
 def compiled(kernels: Sequence[Kernel], called: Collection[str] = ()) -> Mapping[str, Kernel]:
@@ -54,10 +56,18 @@ def compiled(kernels: Sequence[Kernel], called: Collection[str] = ()) -> Mapping
     """
     global _seconds
     began = time.perf_counter()
-    numba = import_module("numba")
     mark = f"{_code_sum(kernels):08x}"
     if called:
         mark += f"_{zlib.crc32(repr(sorted(called)).encode()):08x}"
+    if (mark, kernels[-1]) not in _kept:
+        _kept[mark, kernels[-1]] = _twins(kernels, called, mark)
+    _seconds += time.perf_counter() - began
+    return _kept[mark, kernels[-1]]
+
+
+def _twins(kernels: Sequence[Kernel], called: Collection[str], mark: str) -> Mapping[str, Kernel]:
+    """The compiled twins that Python calls."""
+    numba = import_module("numba")
     twins: dict[str, Kernel] = {}
     for kernel in kernels:
         assert isinstance(kernel, FunctionType)
@@ -70,8 +80,12 @@ def compiled(kernels: Sequence[Kernel], called: Collection[str] = ()) -> Mapping
         if not inner:
             with suppress(RuntimeError):  # no folder can be written: compiled anew in every process
                 twins[kernel.__name__].enable_caching()  # type: ignore[attr-defined]
-    _seconds += time.perf_counter() - began
     return {name: _entry(twin, len(kernels)) for name, twin in twins.items() if not called or name in called}
+
+
+def as_table(columns: tuple[Any, ...]) -> object:
+    """A named tuple of arrays as twins take it; to be kept by those who call often."""
+    return import_module("simulator.sharing.columns").Table(columns)
 
 
 def loading_seconds() -> float:

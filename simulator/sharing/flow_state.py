@@ -151,51 +151,60 @@ def _needed(owner: Integers, links: Integers, shares: Floats, capacities: Floats
 def _state(
     capacities: Floats, offsets: Integers, links: Integers, shares: Floats, weights: Floats, *, local: bool
 ) -> State:
-    flows, entries, count = len(weights), len(links), len(capacities)
-    on_link = np.bincount(links, minlength=count)
-    numbers = np.zeros(COUNTS, np.int64)
-    numbers[LOCAL] = local
+    on_link = np.bincount(links, minlength=len(capacities))
+    state = blank_state(len(capacities), len(weights), len(links))
+    state.capacities[:] = capacities
+    state.offsets[:] = offsets
+    state.links[:], state.shares[:] = links, shares
+    state.weights[:] = weights
+    state.starts[1:] = np.cumsum(on_link)[:-1]
+    state.counts[LOCAL] = local
+    return state
+
+
+def blank_state(links: int, flows: int, entries: int) -> State:
+    """Room for so many links, flows and entries, with nothing in it."""
 
     def whole(size: int, value: int = 0) -> Integers:
         return np.full(size, value, np.int64)
 
     return State(
-        capacities=np.ascontiguousarray(capacities, np.float64),
-        offsets=np.ascontiguousarray(offsets, np.int64),
-        links=np.ascontiguousarray(links, np.int64),
-        shares=np.ascontiguousarray(shares, np.float64),
-        weights=np.ascontiguousarray(weights, np.float64),
+        capacities=np.zeros(links),
+        offsets=whole(flows + 1),
+        links=whole(entries),
+        shares=np.zeros(entries),
+        weights=np.zeros(flows),
         rate=np.zeros(flows),
         holder=whole(flows, -1),
         place=whole(flows, -1),
         active=whole(flows),
-        starts=np.concatenate([[0], np.cumsum(on_link)[:-1]]).astype(np.int64) if count else whole(0),
-        users=whole(count),
+        starts=whole(links),
+        users=whole(links),
         slot_flow=whole(entries),
         slot_share=np.zeros(entries),
         slot_entry=whole(entries),
         slot=whole(entries),
         begun=whole(flows),
-        loosened=whole(count),
-        loose=np.zeros(count, np.int8),
-        counts=numbers,
+        loosened=whole(links),
+        loose=np.zeros(links, np.int8),
+        counts=whole(COUNTS),
         lowest=np.full(1, inf),
         chosen=whole(flows),
         phase=np.zeros(flows, np.int8),
         current=np.zeros(flows),
         pull=np.zeros(flows),
         fresh_holder=whole(flows),
-        stamp=whole(count),
-        touched=whole(count),
-        room=np.zeros(count),
-        load=np.zeros(count),
-        measured=np.zeros(count),
-        rising=whole(count),
-        known=np.zeros(count, np.int8),
-        key=np.zeros(count),
-        heap=whole(count),
-        heap_key=np.zeros(count),
-        tight=whole(count),
+        stamp=whole(links),
+        touched=whole(links),
+        room=np.zeros(links),
+        load=np.zeros(links),
+        measured=np.zeros(links),
+        rising=whole(links),
+        known=np.zeros(links, np.int8),
+        key=np.zeros(links),
+        heap=whole(links),
+        heap_key=np.zeros(links),
+        tight=whole(links),
     )
 
 

@@ -25,7 +25,7 @@ from simulator.sharing import bundled_filling, bundles
 from simulator.sharing.bundled_filling import settle_bundled
 from simulator.sharing.bundles import Bundles, enter, helps, leave, new_bundles
 from simulator.sharing.compiled import compiled
-from simulator.sharing.flow_state import ACTIVE, FILLED, FILLS, Array, Floats, Integers, State, as_lists, new_state
+from simulator.sharing.flow_state import ACTIVE, FILLED, Array, Floats, Integers, State, as_lists, new_state
 from simulator.sharing.max_min import TIE
 from simulator.sharing.rates import begin, end, settle
 
@@ -70,14 +70,13 @@ class Finished:
     carried : by link [bytes]
     busy : by link, time in which any flow uses it [s]
     events : instants at which flows began or ended
-    fillings, filled : how often rates were found, and for how many flows in all
+    filled : for how many flows rates were found, counted anew each time
     """
 
     finish: Floats
     carried: Floats
     busy: Floats
     events: int
-    fillings: int
     filled: int
 
 
@@ -144,7 +143,6 @@ def simulate_flows(capacities: Floats, traffic: Traffic, *, local: bool = True) 
         carried=np.bincount(traffic.links, traffic.shares * traffic.sizes[owner], len(capacities)).astype(np.float64),
         busy=np.asarray(progress.busy),
         events=int(events),
-        fillings=int(state.counts[FILLS]),
         filled=int(state.counts[FILLED]),
     )
 

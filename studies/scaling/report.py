@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Meta
 
 from algorithms import files
-from algorithms.errors import InputError
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid
 from algorithms.matmul import Gathered
 from algorithms.ops import OverlapName
@@ -115,17 +114,6 @@ class Scaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def best(self) -> tuple[Run, ...]:
         """The fastest run on each number of GPUs."""
         return tuple(next(runs) for _, runs in groupby(self.runs, key=lambda run: run.gpus))
-
-
-def check_outputs(json: str | None, csv: str | None, plot: str | None) -> None:
-    """Raises InputError if one of these files could not be written; to be asked before the work."""
-    if json == csv == files.STDOUT:
-        raise InputError("--json - and --csv -: only one of them can go to stdout")
-    for path in (json, csv):
-        if path is not None:
-            files.check_writable(path)
-    if plot is not None:
-        figures.check_figure_path(plot)
 
 
 def write_outputs(found: Scaling, json: str | None, csv: str | None, plot: str | None) -> None:

@@ -36,11 +36,14 @@ from algorithms.record import Matmul as Sizes
 from algorithms.tensors import DType
 from algorithms.units import format_bytes
 from algorithms.volumes import volumes
+from simulator.machine_network import network_of, speeds_of
 from simulator.simulate import Prediction, simulate
-from studies.machines import find_machine
+from studies.machine_flags import MachineFlags, chosen_machine
+from studies.machines import is_file_name
 from studies.placement import Placement, placement
+from studies.results import Destinations
 from studies.scaling.ranking import RankedGrid, Yardstick, rank_grids
-from studies.scaling.report import Ranked, Run, Scaling, check_outputs, write_outputs
+from studies.scaling.report import Ranked, Run, Scaling, write_outputs
 
 ScalingKind = Literal["weak", "strong"]
 MACHINE = "perlmutter"
@@ -59,7 +62,7 @@ def main() -> None:
     for kind in get_args(ScalingKind):
         command = ["quadrille", "study", f"{kind}-scaling", "--machine", MACHINE]
         tables = str(RESULTS / f"{kind}-{MACHINE}")
-        scaling(kind, MACHINE, json=f"{tables}.json", csv=f"{tables}.csv", command=command)
+        scaling(kind, MachineFlags(machine=MACHINE), json=f"{tables}.json", csv=f"{tables}.csv", command=command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +109,7 @@ class Question:
 
 def scaling(
     kind: str,
-    machine: Machine | str,
+    machine: Machine | MachineFlags,
     *,
     matmul: tuple[int, int, int] | None = None,
     gpus: Sequence[int] = DEFAULT_GPUS,
@@ -120,7 +123,6 @@ def scaling(
     collectives: str = "own",
     panel: int = DEFAULT_PANEL,
     threads: int | None = None,
-    settings: Sequence[str] = (),
     json: str | None = None,
     csv: str | None = None,
     plot: str | None = None,
@@ -131,7 +133,7 @@ def scaling(
     Parameters
     ----------
     kind : `weak` or `strong`
-    machine, settings : as `--machine` and `--set` name them, or a machine
+    machine : as the flags name it, with so many GPUs each time if it is known by name; or a machine
     matmul : m, k, n, of each GPU (weak: m grows with the GPUs) or of all together (strong)
     algorithm : one name, several with commas between, or `all`
     top : grids simulated for each number of GPUs
@@ -143,7 +145,9 @@ def scaling(
     ------
     InputError : a study that cannot be, a file that cannot be written, a matmul that fits on none of the machines
     """
-    check_outputs(json, csv, plot)
+    named = machine.machine if isinstance(machine, MachineFlags) else ""
+    read = {"--machine": named} if is_file_name(named) else {}
+    Destinations(json=json or "", csv=csv or "", plot=plot or "").check(read)
     chosen = cast(ScalingKind, kind)
     m, k, n = matmul or DEFAULT_SIZES.get(chosen, (1, 1, 1))
     problem = Matmul(m, k, n, cast(DType, dtype), cast(Passes, passes), cast(Gathered, gathered), panel)
@@ -158,7 +162,7 @@ def scaling(
         threads=threads,
         top=top,
     )
-    found = msgspec.structs.replace(answer(question, machine, settings), provenance=provenance(command))
+    found = msgspec.structs.replace(answer(question, machine), provenance=provenance(command))
     for remark in found.remarks:
         print(f"quadrille: {remark}", file=sys.stderr)
     write_outputs(found, json, csv, plot)
@@ -183,20 +187,24 @@ def parse_algorithms(text: str) -> tuple[Algorithm, ...]:
     return tuple(find_algorithm(name) for name in names)
 
 
-def answer(question: Question, machine: Machine | str, settings: Sequence[str] = ()) -> Scaling:
+def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:
     """All grids ranked and the best simulated, for each number of GPUs.
 
     Raises
     ------
     InputError : a machine that has too few GPUs; no grid that fits in memory on any number of them
     """
-    largest = _machine(machine, settings, question.gpus[-1])
+    largest = _machine(machine, question.gpus[-1])
     Yardstick(largest, question.problem, question.gpus[-1], question.choices)  # refuses too few GPUs before any work
     runs: list[Run] = []
     ranked: list[Ranked] = []
     missing: list[str] = []
     for gpus in question.gpus:
-        one = _machine(machine, settings, gpus)
+        try:
+            one = _machine(machine, gpus)
+        except InputError as error:
+            missing.append(f"{gpus} GPUs: {error}")
+            continue
         found = _ranked(question, gpus, one)
         placed = placement(one, gpus)
         fitting = [place for place, grid in enumerate(found) if placed.fits(one, grid.peak_bytes)]
@@ -207,7 +215,7 @@ def answer(question: Question, machine: Machine | str, settings: Sequence[str] =
         raise InputError(f"scaling {_sizes(question.problem)}: nothing to simulate; {'; '.join(missing)}")
     return Scaling(
         kind=question.kind,
-        machine=MachineName(largest.name, largest.sha256),
+        machine=MachineName(largest.name, largest.sha256, largest.routing, largest.faults),
         matmul=Sizes(m=question.problem.m, k=question.problem.k, n=question.problem.n),
         dtype=question.problem.dtype,
         passes=question.problem.passes,
@@ -224,9 +232,16 @@ def answer(question: Question, machine: Machine | str, settings: Sequence[str] =
     )
 
 
-def _machine(machine: Machine | str, settings: Sequence[str], gpus: int) -> Machine:
-    """The machine with so many GPUs, if it is known by name; else as it is."""
-    return find_machine(machine, settings, gpus=gpus) if isinstance(machine, str) else machine
+def _machine(machine: Machine | MachineFlags, gpus: int) -> Machine:
+    """The machine with so many GPUs, if it is known by name; else as it is.
+
+    Raises
+    ------
+    InputError : a machine that cannot be, or has no such link or GPU as its faults name
+    """
+    chosen = chosen_machine(machine, gpus) if isinstance(machine, MachineFlags) else machine
+    speeds_of(chosen, network_of(chosen))
+    return chosen
 
 
 def _ranked(question: Question, gpus: int, machine: Machine) -> list[RankedGrid]:

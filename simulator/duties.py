@@ -1,0 +1,196 @@
+"""What an op comes to on a rank, found once for each kind of place.
+
+Layout arithmetic costs ten times as much as simulating a step.  What an op
+needs to know of a place is little (`coordinates.py`): at most two sizes an axis, and
+the coordinate along its own axis.  So ranks by the thousand share a few duties.
+Where every turn of a loop is a kind of its own, what is kept is forgotten in time.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from algorithms.choices import Choices
+from algorithms.copies import Copies, copies
+from algorithms.grid import Axis
+from algorithms.ops import Communication, CommunicationOp, Compute, Gemm, Op, reads, writes
+from algorithms.parts import Place
+from algorithms.schedule import Schedule
+from algorithms.traffic import Traffic, traffic
+from algorithms.volumes import gemm_sizes
+from simulator.folding.coordinates import needs
+
+Found = TypeVar("Found")
+Kind = tuple[int, ...]
+"""What an op needs to know of a place: kinds of its coordinates, and loop indices."""
+
+KEPT = 1 << 12
+"""Kinds of places of which an op's duties are kept."""
+STEPS_KEPT = 1 << 18
+"""Steps that are kept, together about 30 MB; those of longer programs are found when they are walked."""
+
+
+class MemberStep(NamedTuple):
+    """What one member does in one step of a communication op.
+
+    Parameters
+    ----------
+    send_to, receive_from : coordinates along the op's axis; None where nothing goes over the wire
+    sent, added : bytes that it sends, and that it adds to what it holds
+    pattern : whether messages go one way, around, or to and fro
+    """
+
+    send_to: int | None
+    receive_from: int | None
+    sent: float
+    added: int
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Duty:
+    """A communication op on one rank.
+
+    Parameters
+    ----------
+    moved : None where nothing goes over a wire
+    copied : bytes copied before and after
+    kept : its steps, where they are not too many to keep
+    """
+
+    moved: Traffic | None
+    copied: Copies
+    kept: tuple[MemberStep, ...] | None
+
+    def steps(self) -> Iterator[MemberStep]:
+        """Step by step."""
+        if self.kept is not None:
+            return iter(self.kept)
+        return member_steps(self.moved) if self.moved is not None else iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSizes:
+    """Local work on one rank.
+
+    Parameters
+    ----------
+    product : rows, inner dimension and columns, of a product
+    written : bytes of the result
+    touched : bytes of memory that are read and written at least
+    """
+
+    product: tuple[int, int, int] | None
+    written: int
+    touched: int
+
+
+class Duties:
+    """The duties of a schedule's ops.
+
+    >>> from algorithms.catalogue import matmul_schedule
+    >>> from algorithms.grid import Grid
+    >>> from algorithms.matmul import Matmul
+    >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=2))
+    >>> *_, op = schedule.program(schedule.place(0))
+    >>> duty = Duties(schedule, Choices()).communication(op, schedule.place(0))
+    >>> [step.sent for step in duty.steps()]
+    [128.0, 128.0]
+    """
+
+    def __init__(self, schedule: Schedule, choices: Choices) -> None:
+        self._schedule = schedule
+        self._choices = choices
+        self._kinds: dict[int, Kinds] = {}
+        self._steps = 0
+        self._same: dict[MemberStep, MemberStep] = {}
+        self._communication: Kept[Duty] = Kept(self._duty)
+        self._local: Kept[LocalSizes] = Kept(self._sizes)
+
+    def kind(self, op: Op, place: Place) -> Kind:
+        """The kind of a place, for this op."""
+        found = self._kinds.get(id(op))
+        if found is None:
+            found = self._kinds[id(op)] = Kinds(op, self._schedule)
+        return found.of(place)
+
+    def communication(self, op: CommunicationOp, place: Place) -> Duty:
+        """A communication op on the rank at `place`."""
+        return self._communication.found(op, self.kind(op, place), place)
+
+    def local(self, op: Compute, place: Place) -> LocalSizes:
+        """Local work on the rank at `place`."""
+        return self._local.found(op, self.kind(op, place), place)
+
+    def _duty(self, op: CommunicationOp, place: Place) -> Duty:
+        moved = traffic(op, self._schedule, place, self._choices)
+        copied = copies(op, self._schedule, place, moved)
+        count = 0 if moved is None else moved.lowered.steps
+        if self._steps + count > STEPS_KEPT:
+            return Duty(moved, copied, None)
+        self._steps += count
+        steps = () if moved is None else tuple(self._same.setdefault(step, step) for step in member_steps(moved))
+        return Duty(moved, copied, steps)
+
+    def _sizes(self, op: Compute, place: Place) -> LocalSizes:
+        tensors, item_bytes = self._schedule.tensors, self._schedule.item_bytes
+        blocks = {name: tensors[name].block(place).elements * item_bytes(name) for name in {*reads(op), *writes(op)}}
+        product = gemm_sizes(op, self._schedule, place) if isinstance(op, Gemm) else None
+        return LocalSizes(product, blocks[op.c if isinstance(op, Gemm) else op.into], sum(blocks.values()))
+
+
+class Kept(Generic[Found]):
+    """What was found, by op and kind of place; all is forgotten when it is too much."""
+
+    def __init__(self, find: Callable[..., Found]) -> None:
+        self._find = find
+        self._kept: dict[int, dict[Kind, Found]] = {}
+
+    def found(self, op: Op, kind: Kind, place: Place) -> Found:
+        """What `find` says of the op at such a place."""
+        of_op = self._kept.setdefault(id(op), {})
+        if kind not in of_op:
+            if len(of_op) >= KEPT:
+                of_op.clear()
+            of_op[kind] = self._find(op, place)
+        return of_op[kind]
+
+
+class Kinds:
+    """The kinds of places that an op tells apart."""
+
+    def __init__(self, op: Op, schedule: Schedule) -> None:
+        needed = needs(op, schedule)
+        needed.whole |= {role.axis for role in schedule.roles if role.axis is not None}
+        if isinstance(op, Communication):
+            needed.whole.add(op.axis)
+        self._axes: list[tuple[Axis, list[int]]] = []
+        for axis in needed.axes:
+            _, kinds = needed.kinds(axis, schedule.grid.length(axis))
+            if len(set(kinds)) > 1:
+                self._axes.append((axis, kinds))
+        self._loops = sorted(needed.loops)
+
+    def of(self, place: Place) -> Kind:
+        """The kind of this one."""
+        coordinates, indices = place.coordinates, place.indices
+        found = [kinds[coordinates[axis]] for axis, kinds in self._axes]
+        found += [indices.get(loop, 0) for loop in self._loops]
+        return tuple(found)
+
+
+def member_steps(moved: Traffic) -> Iterator[MemberStep]:
+    """The steps of one member; where a piece is empty nothing goes over the wire, except in a barrier."""
+    is_barrier = moved.lowered.algorithm == "dissemination"
+    for exchange in moved.exchanges():
+        sent, received = exchange.sent, exchange.received
+        send_to = exchange.send_to if sent or is_barrier else None
+        receive_from = exchange.receive_from if received or is_barrier else None
+        added = received * moved.item_bytes if exchange.reduce else 0
+        yield MemberStep(send_to, receive_from, float(sent * moved.item_bytes), added, _pattern(send_to, receive_from))
+
+
+def _pattern(send_to: int | None, receive_from: int | None) -> str:
+    if send_to is None or receive_from is None:
+        return "one_way"
+    return "exchange" if send_to == receive_from else "shift"

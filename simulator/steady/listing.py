@@ -1,0 +1,84 @@
+"""Every channel of a schedule: which rank sends to which on which lane, whenever it does."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from algorithms.errors import InputError
+from algorithms.ops import Communication, lane
+from algorithms.schedule import Schedule, all_ops, walk
+from simulator.folding.labels import Ints
+from simulator.steady.stages import Stage
+from simulator.steady.work import Looks, Part
+
+MOST_CHANNELS = 1 << 23
+"""More take more memory than a laptop has."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """Channels, by rising lane, sender and receiver; a lane is a place in `lanes`."""
+
+    lanes: tuple[str, ...]
+    lane: Ints
+    sender: Ints
+    receiver: Ints
+
+
+def listing(schedule: Schedule, looks: Looks, programs: Iterable[tuple[Ints, int]]) -> Listing:
+    """All channels.
+
+    >>> from algorithms.catalogue import matmul_schedule
+    >>> from algorithms.choices import Choices
+    >>> from algorithms.grid import Grid
+    >>> from algorithms.matmul import Matmul
+    >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=3))
+    >>> found = listing(schedule, Looks(schedule, Choices()), [(np.arange(3), 0)])
+    >>> found.lanes, found.sender.tolist(), found.receiver.tolist()
+    (('y',), [0, 1, 2], [1, 2, 0])
+
+    Parameters
+    ----------
+    programs : the ranks that follow each program, and one of them
+
+    Raises
+    ------
+    InputError : too many to list
+    """
+    lanes = tuple(dict.fromkeys(lane(op) for op in all_ops(schedule) if isinstance(op, Communication)))
+    size, grid = schedule.grid.size, schedule.grid
+    keys: dict[str, Ints] = {}
+    seen = set()
+    pairs: dict[int, tuple[tuple[Stage, ...], Ints]] = {}
+    for ranks, one in programs:
+        place = schedule.place(one)
+        for op, moment in walk(schedule.program(place), place):
+            key = one, looks.key(op, moment)
+            if not isinstance(op, Communication) or grid.length(op.axis) == 1 or key in seen:
+                continue
+            seen.add(key)
+            stride = grid.stride(op.axis)
+            first = np.unique(ranks - ranks // stride % grid.length(op.axis) * stride)
+            for part in looks.parts(op, moment, first):
+                found = _channels(part, size, pairs)
+                name = lane(op)
+                keys[name] = np.unique(np.concatenate([keys[name], found])) if name in keys else found
+                if sum(map(len, keys.values())) > MOST_CHANNELS:
+                    raise InputError(f"op {op.name!r}: ranks talk to too many others; at most {MOST_CHANNELS} channels")
+    used = [name for name in lanes if name in keys]
+    none = np.zeros(0, dtype=np.int64)
+    number = np.concatenate([none, *(np.full(len(keys[name]), at) for at, name in enumerate(used))])
+    return Listing(tuple(used), number, *np.divmod(np.concatenate([none, *(keys[name] for name in used)]), size))
+
+
+def _channels(part: Part, size: int, pairs: dict[int, tuple[tuple[Stage, ...], Ints]]) -> Ints:
+    """Sender x size + receiver of each channel that the groups of a part use."""
+    members = part.ranks.size if part.flat else part.ranks.shape[1]
+    if id(part.stages) not in pairs:
+        moves = [move for stage in part.stages for move in stage.moves]
+        both = [move.sender * members + move.receiver for move in moves]
+        pairs[id(part.stages)] = part.stages, np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *both]))
+    sender, receiver = np.divmod(pairs[id(part.stages)][1], members)
+    ranks = part.ranks.reshape(1, -1) if part.flat else part.ranks
+    return np.unique(ranks[:, sender] * size + ranks[:, receiver])

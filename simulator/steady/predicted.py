@@ -1,0 +1,123 @@
+"""A prediction from a walk at steady rates: the same form as the exact simulation's, with the bound."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from algorithms.grid import Grid
+from algorithms.machine import Machine
+from algorithms.record import LinkLoad
+from algorithms.timeline import ALONE, Span, Timeline
+from simulator.folding.labels import Ints
+from simulator.homes import Homes
+from simulator.lanes import Instance as Key
+from simulator.members import Spent
+from simulator.prediction import Bound, Extent, Prediction, Stories, mean_parts, uncertainty
+from simulator.steady.steady import Steady
+from simulator.steady.tally import Instance
+
+SHOWN = 8
+"""Ranks whose spans are in the timeline if nobody asks for others, beside those on the critical path."""
+MOST_TURNS = 64
+"""Ranks that are looked for to complete the critical path."""
+
+
+def predicted(
+    found: Steady,
+    machine: Machine,
+    homes: Homes,
+    name: str,
+    grid: Grid,
+    *,
+    wanted: Sequence[int],
+    links: int,
+    why_not: str,
+) -> Prediction:
+    """The prediction.
+
+    Parameters
+    ----------
+    wanted : ranks whose spans are to be in the timeline
+    links : how many are named, those used most
+    why_not : what kept ranks from being simulated as one
+    """
+    tally = found.tally
+    times = tally.times()
+    ranks = set(wanted) or set(range(min(SHOWN, grid.size)))
+    spans, spent = _on_path(found, grid, ranks)
+    timeline = Timeline(tuple(spans), "predicted", grid.size, name)
+    parts = mean_parts(times, grid.size, tally.spent())
+    return Prediction(
+        timeline,
+        parts,
+        frozenset(tally.extrapolated),
+        uncertainty(machine),
+        {op: max(0.0, sums["contention"]) / grid.size for op, sums in tally.spent().items()},
+        _loads(found, homes, links),
+        Extent(
+            folded=False,
+            why_not=why_not,
+            rank_classes=grid.size,
+            flow_classes=len(found.channels.keys),
+            link_classes=int(np.count_nonzero(np.bincount(found.channels.paths.links))),
+            events=found.walk.carried.messages,
+        ),
+        Stories(spent, lambda rank: rank, {}),
+        times,
+        Bound(found.low, found.high, proven=found.walk.nccl is None),
+        found.walk.nccl.labels if found.walk.nccl is not None else {},
+    )
+
+
+def _on_path(found: Steady, grid: Grid, ranks: set[int]) -> tuple[list[Span], dict[Key, Spent]]:
+    """Spans of these ranks and of those on the critical path, as far as spans of all are kept."""
+    ends, instances = found.walk.ends[1], found.tally.instances
+    ranks = ranks | {int(np.argmax(ends)), found.walk.first_rank}
+    groups = {(one.op.name, one.index): one for one in instances if one.axis is not None}
+    spans: list[Span] = []
+    spent: dict[Key, Spent] = {}
+    fresh: Iterable[int] = ranks
+    for _ in range(MOST_TURNS):
+        for span, story in _spans(instances, np.array(sorted(fresh)), grid):
+            spans.append(span)
+            spent[span.rank, span.op, span.index] = story
+        path = Timeline(tuple(spans), "predicted", grid.size).critical_path()
+        last = {_last(groups[span.op, span.index], span, grid) for span in path if span.group != ALONE}
+        fresh = last - ranks
+        if not fresh:
+            break
+        ranks |= fresh
+    return sorted(spans, key=lambda span: (span.rank, span.start, span.end)), spent
+
+
+def _spans(instances: Sequence[Instance], ranks: Ints, grid: Grid) -> Iterable[tuple[Span, Spent]]:
+    for one in instances:
+        stride, length = (grid.stride(one.axis), grid.length(one.axis)) if one.axis is not None else (0, 1)
+        yield from one.spans(ranks, stride, length)
+
+
+def _last(one: Instance, span: Span, grid: Grid) -> int:
+    """The member of a span's group that began last."""
+    assert span.axis is not None
+    members = span.group + grid.stride(span.axis) * np.arange(grid.length(span.axis))
+    at = np.searchsorted(one.ranks, members)
+    at = at[one.ranks[np.minimum(at, len(one.ranks) - 1)] == members]
+    own = int(np.searchsorted(one.ranks, span.rank))
+    latest = int(at[np.argmax(one.start[at])])
+    return int(one.ranks[latest]) if one.start[latest] > one.start[own] else span.rank
+
+
+def _loads(found: Steady, homes: Homes, most: int) -> tuple[LinkLoad, ...]:
+    """The links that are used most, the most used first; in use as long as their busiest channel at least."""
+    carried, channels = found.walk.carried, found.channels
+    moved, busy = found.walk.link_bytes(), channels.link_busy(carried.seconds)
+    busy = np.maximum(busy, carried.links / channels.capacities)
+    used = np.flatnonzero(moved)
+    utilisation = moved[used] / (channels.capacities[used] * found.seconds) if found.seconds else np.zeros(len(used))
+    chosen = np.argsort(-utilisation, kind="stable")[:most]
+    return tuple(
+        LinkLoad(
+            homes.net.link(int(used[at])).name, float(moved[used[at]]), float(busy[used[at]]), float(utilisation[at])
+        )
+        for at in chosen.tolist()
+    )

@@ -1,0 +1,154 @@
+"""A schedule at the granularity of collectives: every transfer at one rate, and at the least and the greatest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from algorithms.choices import Choices
+from algorithms.errors import InputError
+from algorithms.machine import Machine
+from algorithms.ops import Communication, CommunicationOp, lane
+from algorithms.parts import Place
+from algorithms.schedule import Schedule, walk
+from simulator.folding.labels import Ints
+from simulator.homes import Homes
+from simulator.machine_network import routes_of
+from simulator.steady.costs import Costs
+from simulator.steady.listing import listing
+from simulator.steady.nccl import Nccl
+from simulator.steady.passing import ROWS, Carried, Passing
+from simulator.steady.rates import HIGH, LOW, TYPICAL, Channels, channels_of, local_rates
+from simulator.steady.tally import Tally
+from simulator.steady.together import together
+from simulator.steady.walk import Given, Walk, programs, why_impossible
+from simulator.steady.work import Looks
+from topologies.network import Floats
+
+KEPT_BYTES = 1 << 27
+"""Spans of all ranks are kept up to this, for the critical path."""
+BYTES_A_SPAN = 80
+SLOWER = 1.25
+"""By how much typical rates are slowed at least where they promise more than links can carry."""
+SLOWEST = 1e6
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steady:
+    """What came of it.
+
+    Parameters
+    ----------
+    seconds, low, high : the makespan, typically, and between which two the exact simulation's is [s]
+    """
+
+    seconds: float
+    low: float
+    high: float
+    walk: Walk
+    tally: Tally
+
+    @property
+    def channels(self) -> Channels:
+        return self.walk.channels
+
+
+def steady(
+    schedule: Schedule,
+    machine: Machine,
+    choices: Choices,
+    homes: Homes,
+    *,
+    threads: int | None = None,
+    wanted: Sequence[int] = (),
+) -> Steady:
+    """The schedule at steady rates.
+
+    Parameters
+    ----------
+    wanted : ranks whose spans are kept in any case
+
+    Raises
+    ------
+    InputError : a schedule that cannot be walked so
+    """
+    reason = why_impossible(schedule)
+    if reason:
+        raise InputError(f"granularity collective: {reason}; accepted is exact")
+    each, looks = programs(schedule), Looks(schedule, choices)
+    found = listing(schedule, looks, [(one.ranks, int(one.ranks[0])) for one in each])
+    busy = together(schedule, [one.place for one in each])
+    channels = channels_of(found, homes, routes_of(machine, homes.net), busy)
+    local = local_rates(homes, threads, busy)
+    costs = Costs(machine, homes, schedule.dtype, threads, channels, local)
+    nccl = Nccl(machine, homes, choices) if choices.carriage == "nccl" else None
+    given = Given(schedule, machine, looks, costs, busy, nccl)
+    own_work = _own_work(given)
+    instances = sum(len(one.ranks) * sum(1 for _ in walk(schedule.program(one.place), one.place)) for one in each)
+    if instances * BYTES_A_SPAN <= KEPT_BYTES:
+        return _within(given, own_work, None)
+    first = _within(given, own_work, np.zeros(0, dtype=np.int64)).walk
+    kept = {int(np.argmax(first.ends[TYPICAL])), first.first_rank, *wanted}
+    return _within(given, own_work, np.array(sorted(kept)))
+
+
+def _within(given: Given, own_work: dict[str, Floats], kept: Ints | None) -> Steady:
+    """The walk, with the spans of these ranks or of all, and typical times within the bounds.
+
+    Where lanes overlap, messages of several share links, and typical rates, which
+    know one lane, may promise more than a link can carry; then all are slowed.
+    """
+    found = _walked(given, own_work, kept)
+    while found.seconds < found.low * (1 - ROUNDING) and given.costs.channels.slowed < SLOWEST:
+        given.costs.channels.slowed *= max(SLOWER, found.low / found.seconds)
+        found = _walked(given, own_work, kept)
+    return found
+
+
+def _walked(given: Given, own_work: dict[str, Floats], kept: Ints | None) -> Steady:
+    tally = Tally(given.schedule.grid.size, kept)
+    walked, channels = Walk(given, tally, own_work), given.costs.channels
+    walked.run()
+    if given.nccl is not None:
+        given.nccl.check()
+    low, typical, high = (float(walked.ends[row].max()) - walked.begin for row in (LOW, TYPICAL, HIGH))
+    if given.nccl is None:
+        low = max(low, float((walked.link_bytes() / channels.capacities).max(initial=0.0)))
+    return Steady(typical, low, high, walked, tally)
+
+
+def _own_work(given: Given) -> dict[str, Floats]:
+    """Local work of each rank in one instance of an op that runs beside others, at most [s]."""
+    beside = {name for others in given.busy.beside.values() for name in others}
+    if not beside or not given.costs.local.alone.any():
+        return {}
+    schedule, looks = given.schedule, given.looks
+    found: dict[str, Floats] = {}
+    seen = set()
+    for one in programs(schedule):
+        for op, moment in walk(schedule.program(one.place), one.place):
+            key = one.number, looks.key(op, moment)
+            if not isinstance(op, Communication) or op.name not in beside or key in seen:
+                continue
+            seen.add(key)
+            most = found.setdefault(op.name, np.zeros(schedule.grid.size))
+            np.maximum(most, _local_seconds(op, looks, given, moment, one.ranks), out=most)
+    return found
+
+
+def _local_seconds(op: CommunicationOp, looks: Looks, given: Given, moment: Place, ranks: Ints) -> Floats:
+    """Copies and additions of each rank in an op, by itself [s]."""
+    grid, costs = given.schedule.grid, given.costs
+    found = np.zeros(grid.size)
+    length, stride = grid.length(op.axis), grid.stride(op.axis)
+    if length == 1:
+        found[ranks], _ = costs.memory("copy", looks.alone(op, moment, ranks), ranks)
+        return found
+    first = np.unique(ranks - ranks // stride % length * stride)
+    carried = Carried.none(len(costs.channels.keys), len(costs.channels.capacities))
+    for part in looks.parts(op, moment, first):
+        passing = Passing(part, lane(op), costs, carried, np.zeros((ROWS, part.ranks.size)))
+        passing.run()
+        found[part.ranks.ravel()] = passing.story.compute
+    return found
