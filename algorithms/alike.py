@@ -13,10 +13,11 @@ from itertools import pairwise, product
 from math import prod
 
 from algorithms.choices import Choices
+from algorithms.exchanges import largest_power_of_two
 from algorithms.grid import AXES, Axis
-from algorithms.ops import Collective, Communication, Op, collective_kind
+from algorithms.ops import AllReduce, Collective, Communication, Op, collective_kind
 from algorithms.parts import Part, Place
-from algorithms.schedule import Schedule, all_ops, walk
+from algorithms.schedule import Schedule, all_ops, differing_loops, walk_alike
 from algorithms.traffic import traffic
 
 
@@ -58,9 +59,14 @@ def _split(starts: set[int], length: int) -> Intervals:
     return list(pairwise(edges))
 
 
+def _uneven(size: int, length: int) -> set[int]:
+    """Starts of intervals where a cut has parts of two lengths: after the longer ones, and at the ends, which meet."""
+    return _around(size % length, length) | _around(0, length) if size % length else set()
+
+
 def _around(boundary: int, length: int) -> set[int]:
     """Starts of intervals such that neighbours of a coordinate lie on the same side as those of its class."""
-    return {max(0, boundary - 1), boundary, min(length, boundary + 1)}
+    return {(boundary - 1) % length, boundary, min(length, boundary + 1)}
 
 
 def _intervals(schedule: Schedule, axis: Axis, choices: Choices) -> Intervals:
@@ -68,12 +74,12 @@ def _intervals(schedule: Schedule, axis: Axis, choices: Choices) -> Intervals:
     length = schedule.grid.length(axis)
     if _every_coordinate_differs(schedule, axis, choices):
         return _split(set(range(length)), length)
-    starts = {1, length - 1}
+    starts: set[int] = set()
     for tensor in schedule.tensors.values():
         for part in (tensor.rows, tensor.columns):
-            if axis in part.axes:
+            if axis in part.cut_over:
                 for size in _sizes_before(schedule, part, axis):
-                    starts |= _around(size % length, length)
+                    starts |= _uneven(size, length)
         if tensor.held_at is not None and tensor.held_at[0] == axis:
             starts |= _around(tensor.held_at[1], length)
     for role in schedule.roles:
@@ -100,10 +106,18 @@ def _every_coordinate_differs(schedule: Schedule, axis: Axis, choices: Choices) 
 
 
 def _sizes_before(schedule: Schedule, part: Part, axis: Axis) -> set[int]:
-    """The one or two lengths of the range that the cut over `axis` divides."""
+    """The lengths, few, of the range that the cut over `axis` divides."""
     sizes = {schedule.sizes[part.dimension]}
-    for outer in part.axes[: part.axes.index(axis)]:
-        length = schedule.grid.length(outer)
+    if axis in part.axes:
+        return _cut_on(schedule, sizes, part.axes[: part.axes.index(axis)])
+    units = _cut_on(schedule, sizes, part.axes)
+    return _cut_on(schedule, {size * part.each for size in units}, part.finer[: part.finer.index(axis)])
+
+
+def _cut_on(schedule: Schedule, sizes: set[int], axes: tuple[Axis, ...]) -> set[int]:
+    """The lengths of the parts of such ranges, cut over one axis after the other."""
+    for axis in axes:
+        length = schedule.grid.length(axis)
         sizes = {size // length + extra for size in sizes for extra in ((0, 1) if size % length else (0,))}
     return sizes
 
@@ -112,15 +126,18 @@ def _piece_boundaries(schedule: Schedule, axis: Axis, intervals: dict[Axis, Inte
     """Where, along the axis, the pieces of its collectives change their size."""
     length = schedule.grid.length(axis)
     starts: set[int] = set()
+    loops = differing_loops(schedule)
     for one in _representatives(schedule, {**intervals, axis: [(0, length)]}):
-        for op, moment in walk(schedule.program(one.place), one.place):
-            if isinstance(op, Communication) and op.axis == axis:
-                starts |= _size_changes(op, schedule, moment, choices, length)
+        for found in walk_alike(schedule.program(one.place), one.place, loops):
+            if isinstance(found.op, Communication) and found.op.axis == axis:
+                starts |= _size_changes(found.op, schedule, found.moment, choices, length)
     for tensor in schedule.tensors.values():
-        if tensor.sharded_over == axis:
+        if axis in tensor.shards:
+            before = tensor.shards[: tensor.shards.index(axis)]
             for one in _representatives(schedule, {**intervals, axis: [(0, length)]}):
                 rows, columns = tensor.block(one.place).rectangle_shape
-                starts |= _around(rows * columns % length, length)
+                for size in _cut_on(schedule, {rows * columns}, before):
+                    starts |= _uneven(size, length)
     return starts
 
 
@@ -128,8 +145,11 @@ def _size_changes(op: Op, schedule: Schedule, moment: Place, choices: Choices, l
     moved = traffic(op, schedule, moment, choices) if isinstance(op, Communication) else None
     if moved is None:
         return set()
+    if moved.lowered.algorithm == "doubling" and isinstance(op, AllReduce):
+        core = largest_power_of_two(length)
+        return {length - core, core}
     sizes = _sizes(moved.edges)
-    changes = {i for i in range(1, len(sizes)) if sizes[i] != sizes[i - 1]}
+    changes = {i for i in range(len(sizes)) if sizes[i] != sizes[i - 1]}
     return {start for change in changes for start in _around(change, length)}
 
 

@@ -31,8 +31,8 @@ def cannon(problem: Matmul, grid: Grid) -> Schedule:
     rows, columns = Part("m", ("z",)), Part("n", ("x",))
     tensors = [
         *mesh_inputs(problem),
-        Tensor("A turning", rows, Part("k", ("x",), rotated_by=("z", LOOP)), copies=2, loop=LOOP),
-        Tensor("B turning", Part("k", ("z",), rotated_by=("x", LOOP)), columns, copies=2, loop=LOOP),
+        Tensor("A turning", rows, Part("k", ("x",), rotated_by=("z", LOOP)), copies=((LOOP, 2),)),
+        Tensor("B turning", Part("k", ("z",), rotated_by=("x", LOOP)), columns, copies=((LOOP, 2),)),
         Tensor("C", rows, columns),
     ]
     program = _turns(grid.x)

@@ -51,23 +51,30 @@ class Choices:
         """How many neighbours along the axis share a node; 1 where they do not do so regularly."""
         return dict(self.per_node).get(axis, 1)
 
-    def label(self, kind: CollectiveKind, axis: Axis | None = None) -> str:
+    def label(self, kind: CollectiveKind, axis: Axis | None = None, carried: Name | None = None) -> str:
         """What a record calls it; given the axis, also what a hierarchy comes to along it.
+
+        Parameters
+        ----------
+        carried : by which algorithm an op went, where its size decides: a sum of a few elements goes by doubling
 
         >>> parse_choices("library").label("all_gather")
         'library (as ring)'
         >>> parse_choices("own:hierarchical").label("all_gather", "z")
         'hierarchical (as ring)'
+        >>> parse_choices("own").label("all_reduce", "z", "doubling")
+        'ring (as doubling)'
         """
         name: str = self.algorithm(kind)
         if name == "hierarchical" and axis is not None:
             sharing = self.sharing(axis)
             name = f"hierarchical ({sharing} to a node)" if sharing > 1 else f"hierarchical (as {SETS['ring'][kind]})"
+        by_size = carried is not None and self.algorithm(kind) == "ring" and carried != "ring"
         match self.carriage:
             case "own":
-                return name
+                return f"{name} (as {carried})" if by_size else name
             case "library":
-                return f"library (as {name})"
+                return f"library (as {carried if by_size else name})"
             case "nccl":
                 return f"nccl (as {name})"
 

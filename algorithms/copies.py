@@ -22,7 +22,7 @@ from algorithms.ops import (
     Shift,
 )
 from algorithms.parts import Place, number
-from algorithms.schedule import Program, Schedule, ops
+from algorithms.schedule import Schedule, all_ops
 from algorithms.storage import is_view
 from algorithms.traffic import Traffic
 
@@ -41,7 +41,7 @@ NONE = Copies()
 def copies(op: CommunicationOp, schedule: Schedule, place: Place, moved: Traffic | None) -> Copies:
     """Bytes that the rank at `place` copies locally; `moved` is the op's traffic there."""
     if moved is None:
-        return _alone(op, schedule, place, schedule.program(place))
+        return _alone(op, schedule, place)
     of_members = isinstance(op, AllGather | AllToAll)
     own = moved.edges[moved.member + 1] - moved.edges[moved.member] if of_members else 0
     match op:
@@ -60,11 +60,11 @@ def copies(op: CommunicationOp, schedule: Schedule, place: Place, moved: Traffic
             return NONE
 
 
-def _alone(op: CommunicationOp, schedule: Schedule, place: Place, program: Program) -> Copies:
+def _alone(op: CommunicationOp, schedule: Schedule, place: Place) -> Copies:
     """In a group of one the result is a view where it can be, else a copy."""
     match op:
         case AllGather() | ReduceScatter() | Broadcast():
-            if is_view(schedule, op.into, tuple(ops(program))):
+            if is_view(schedule, op.into, tuple(all_ops(schedule))):
                 return NONE
             held = not isinstance(op, Broadcast) or number(op.root, place) == place.coordinates[op.axis]
             return Copies(before=_bytes(schedule, op.into, place)) if held else NONE

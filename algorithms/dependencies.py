@@ -8,7 +8,7 @@ uses to know that (a pending communication, a SimPy event).
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from algorithms.ops import Op, Shift, lane, reads, writes
+from algorithms.ops import Op, Pointwise, Shift, lane, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops
 from algorithms.storage import view_sources
@@ -67,4 +67,4 @@ class Dependencies(Generic[Token]):
 
 def ahead(op: Op) -> int:
     """How many iterations later the copy that the op writes is used."""
-    return op.ahead if isinstance(op, Shift) else 0
+    return op.ahead if isinstance(op, Shift | Pointwise) else 0

@@ -99,7 +99,7 @@ def exchange_all(members: int) -> Lowered:
     The members beyond the largest power of two add theirs to a partner before,
     and get the sum from it after.
     """
-    core = 1 << (members.bit_length() - 1)
+    core = largest_power_of_two(members)
     extra, whole = members - core, Run(0, 1)
     inner = doublings(core)
     outer = 1 if extra else 0
@@ -161,6 +161,15 @@ def dissemination(members: int) -> Lowered:
             yield Section(steps=1, send_to=(here + (1 << s)) % members, receive_from=(here - (1 << s)) % members)
 
     return Lowered("dissemination", members, 1, doublings(members), step, sections)
+
+
+def largest_power_of_two(members: int) -> int:
+    """That is not more.
+
+    >>> largest_power_of_two(12), largest_power_of_two(16)
+    (8, 16)
+    """
+    return 1 << (members.bit_length() - 1)
 
 
 def doublings(members: int) -> int:

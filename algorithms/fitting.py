@@ -2,6 +2,7 @@
 
 from algorithms.choices import Choices
 from algorithms.errors import InputError
+from algorithms.kernels import FACTS
 from algorithms.ops import (
     AllGather,
     AllReduce,
@@ -11,6 +12,7 @@ from algorithms.ops import (
     CommunicationOp,
     Gemm,
     HostCopy,
+    Kernel,
     Op,
     Pointwise,
     Receive,
@@ -46,10 +48,53 @@ def check_op(op: Op, schedule: Schedule, place: Place) -> None:
                 raise InputError(f"op {op.name!r}: {op.function} takes {takes} sources, not {len(op.sources)}")
             for source in op.sources:
                 _check_same(op, source, op.into, schedule, place)
+        case Kernel():
+            _check_kernel(op, schedule, place)
         case HostCopy():
             _check_same(op, op.source, op.into, schedule, place)
         case _:
             _check_communication(op, schedule, place)
+
+
+def _check_kernel(op: Kernel, schedule: Schedule, place: Place) -> None:
+    """Every tensor must have the shape that the function's line in `kernels.py` gives it."""
+    facts = FACTS[op.function]
+    given = (*op.into, *op.updates, *op.sources)
+    shapes = (*facts.into, *facts.updates, *facts.sources)
+    counts = len(op.into), len(op.updates), len(op.sources)
+    if counts != (len(facts.into), len(facts.updates), len(facts.sources)):
+        raise InputError(
+            f"op {op.name!r}: {op.function} writes {len(facts.into)}, updates {len(facts.updates)} and reads "
+            f"{len(facts.sources)} tensors, not {', '.join(map(str, counts))}"
+        )
+    known: dict[str, object] = {}
+    for name, shape in zip(given, shapes, strict=True):
+        block = schedule.tensors[name].block(place)
+        fits = _same_as(known, "=", block) if shape == "=" else block.piece is None and _has(block, shape, known)
+        if not fits:
+            raise InputError(
+                f"op {op.name!r}: {schedule.tensors[name]} does not fit the others of {op.function} "
+                f"({shape}) at {_where(place)}"
+            )
+
+
+def _has(block: Block, shape: str, known: dict[str, object]) -> bool:
+    """Whether the rows and columns of a block are what the two words of a shape say."""
+    return all(_is(word, span, known) for word, span in zip(shape.split(), (block.rows, block.columns), strict=True))
+
+
+def _is(word: str, span: tuple[int, int], known: dict[str, object]) -> bool:
+    if word == "-":
+        return True
+    if word.isdigit():
+        return span[1] - span[0] == int(word)
+    factor, letter = (int(word[:-1]) if len(word) > 1 else 1), word[-1]
+    divided = not any(edge % factor for edge in span)
+    return divided and _same_as(known, letter, (span[0] // factor, span[1] // factor))
+
+
+def _same_as(known: dict[str, object], word: str, value: object) -> bool:
+    return known.setdefault(word, value) == value
 
 
 def _check_memory(op: Op, schedule: Schedule) -> None:

@@ -1,4 +1,4 @@
-"""The grid of ranks: a data × z × y × x box, and the groups along its axes."""
+"""The grid of ranks: a pipeline × data × z × y × x box, and the groups along its axes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -7,44 +7,47 @@ from typing import Literal, get_args
 
 from algorithms.errors import InputError
 
-Axis = Literal["data", "z", "y", "x"]
+Axis = Literal["pipeline", "data", "z", "y", "x"]
 AXES: tuple[Axis, ...] = get_args(Axis)
-DEFAULT_ORDER: tuple[Axis, ...] = ("x", "y", "z", "data")
+DEFAULT_ORDER: tuple[Axis, ...] = ("x", "y", "z", "data", "pipeline")
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Ranks 0 .. size - 1 laid out on a data × z × y × x box.
+    """Ranks 0 .. size - 1 laid out on a pipeline × data × z × y × x box.
 
-    `order` lists the axes from the fastest to the slowest.  By default
+    `order` lists the axes from the fastest to the slowest; those that it leaves
+    out follow in the default order.  By default
     consecutive ranks are neighbours along x, so x is the axis to place on the
     fastest links of a machine.
 
     >>> grid = Grid(data=2, y=2, x=2)
     >>> grid.coordinates(5)
-    {'data': 1, 'z': 0, 'y': 0, 'x': 1}
+    {'pipeline': 0, 'data': 1, 'z': 0, 'y': 0, 'x': 1}
     >>> grid.group(5, "y")
     (5, 7)
-    >>> Grid(z=2, x=2, order=("z", "x", "y", "data")).group(0, "x")
+    >>> Grid(z=2, x=2, order=("z", "x")).group(0, "x")
     (0, 2)
 
     Raises
     ------
-    InputError : a length below one; an order that does not name every axis once
+    InputError : a length below one; an order that names an axis twice
     """
 
     data: int = 1
     z: int = 1
     y: int = 1
     x: int = 1
+    pipeline: int = 1
     order: tuple[Axis, ...] = DEFAULT_ORDER
 
     def __post_init__(self) -> None:
         for axis in AXES:
             if self.length(axis) < 1:
                 raise InputError(f"grid axis {axis}={self.length(axis)}: a length is a whole number from 1")
-        if sorted(self.order) != sorted(AXES):
-            raise InputError(f"order {','.join(self.order)} must name each of {','.join(AXES)} once")
+        if len(set(self.order)) < len(self.order) or not set(self.order) <= set(AXES):
+            raise InputError(f"order {','.join(self.order)} must name each of {','.join(AXES)} at most once")
+        object.__setattr__(self, "order", completed(self.order))
 
     @property
     def size(self) -> int:
@@ -53,7 +56,8 @@ class Grid:
 
     @property
     def lengths(self) -> dict[Axis, int]:
-        return {axis: self.length(axis) for axis in AXES}
+        """The length of each axis, as records hold them: the pipeline's only where there is one."""
+        return {axis: self.length(axis) for axis in AXES if axis != "pipeline" or self.pipeline > 1}
 
     def length(self, axis: Axis) -> int:
         """Number of ranks along `axis`."""
@@ -94,13 +98,18 @@ def parse_order(text: str) -> tuple[Axis, ...]:
     """Axes from the fastest to the slowest; those not named follow in the default order.
 
     >>> parse_order("z,x")
-    ('z', 'x', 'y', 'data')
+    ('z', 'x', 'y', 'data', 'pipeline')
     """
     named = [_axis(word.strip(), "order") for word in text.split(",")]
     repeated = {axis for axis in named if named.count(axis) > 1}
     if repeated:
         raise InputError(f"order {text!r} repeats {', '.join(sorted(repeated))}: name each axis once")
-    return tuple(named) + tuple(axis for axis in DEFAULT_ORDER if axis not in named)
+    return completed(tuple(named))
+
+
+def completed(order: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The order with the axes that it leaves out, in the default order, at its end."""
+    return order + tuple(axis for axis in DEFAULT_ORDER if axis not in order)
 
 
 def parse_grid(text: str, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
@@ -132,4 +141,4 @@ def _axis(name: str, where: str) -> Axis:
     raise InputError(f"{where}: unknown axis {name!r}; the axes are {', '.join(AXES)}")
 
 
-assert [field.name for field in fields(Grid)][:4] == list(AXES)
+assert {field.name for field in fields(Grid)} == {*AXES, "order"}

@@ -75,6 +75,7 @@ def lower(
     root: int = 0,
     size_bytes: int = 0,
     per_node: int = 1,
+    elements: int | None = None,
 ) -> Lowered:
     """The collective as steps.
 
@@ -82,7 +83,10 @@ def lower(
     ----------
     size_bytes : the whole buffer [B]; pipelined ones go in chunks that suit it
     per_node : how many neighbouring members share a node, in all of the group alike: what a hierarchy goes by
+    elements : of the whole buffer, where they are known: see `is_tiny`
     """
+    if elements is not None and is_tiny(kind, algorithm, members, elements):
+        algorithm = "doubling"
     match algorithm:
         case "double_binary_tree":
             return _double_binary_tree(kind, members, root, 2 * chunks(members, size_bytes // 2))
@@ -92,6 +96,18 @@ def lower(
             return _flat(kind, SETS["ring"][kind], members, root, chunks(members, size_bytes))
         case _:
             return _flat(kind, algorithm, members, root, chunks(members, size_bytes))
+
+
+def is_tiny(kind: CollectiveKind, algorithm: Name, members: int, elements: int) -> bool:
+    """Whether a ring would have pieces without an element: then the whole sum goes in every step of a doubling.
+
+    A loss or a norm is one element.  A ring of p members would take 2 (p - 1) steps for it, in most of which most
+    members have nothing to send.
+
+    >>> is_tiny("all_reduce", "ring", 8, 7), is_tiny("all_reduce", "ring", 8, 8)
+    (True, False)
+    """
+    return kind == "all_reduce" and algorithm == "ring" and elements < members
 
 
 def _flat(kind: CollectiveKind, algorithm: Name, members: int, root: int, pieces: int) -> Lowered:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from algorithms.grid import Axis
+from algorithms.kernels import Function
 from algorithms.parts import Number
 
 GemmLayout = Literal["NN", "NT", "TN"]
-Function = Literal["zero", "copy", "add"]
+PointwiseFunction = Literal["zero", "copy", "add"]
+Combination = Literal["sum", "max"]
 OverlapName = Literal["oar", "ors", "oag"]
 CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier"]
-Kind = Literal["gemm", "pointwise", "host_copy", "send", "receive", "shift"] | CollectiveKind
+Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "send", "receive", "shift"] | CollectiveKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +36,34 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointwise:
-    """into = function(sources), element by element: work bound by memory, not by arithmetic."""
+    """into = function(sources), element by element: work bound by memory, not by arithmetic.
+
+    `ahead` says that `into` is the copy of that many iterations later.
+    """
+
+    name: str
+    function: PointwiseFunction
+    into: str
+    sources: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """Local work of a layer, other than a product: one of the functions that `kernels.py` lists.
+
+    `into` is written from `sources`; `updates` are read and written in place.
+    `scalars` are numbers by name; `counter` is the loop whose index the function is told.
+    """
 
     name: str
     function: Function
-    into: str
+    into: tuple[str, ...] = ()
+    updates: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    scalars: tuple[tuple[str, float], ...] = ()
+    counter: str | None = None
     after: tuple[str, ...] = ()
 
 
@@ -87,9 +111,10 @@ class ReduceScatter(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(Communication):
-    """The members' buffers are replaced by their sum."""
+    """The members' buffers are replaced by their sum, or by the largest of each element."""
 
     buffer: str
+    combination: Combination = "sum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +177,7 @@ class Shift(Communication):
     ahead: int = 0
 
 
-Compute = Gemm | Pointwise | HostCopy
+Compute = Gemm | Pointwise | Kernel | HostCopy
 Collective = AllGather | ReduceScatter | AllReduce | Broadcast | Reduce | AllToAll | Barrier
 PointToPoint = Send | Receive | Shift
 CommunicationOp = Collective | PointToPoint
@@ -170,6 +195,7 @@ COLLECTIVE_KINDS: dict[type[Collective], CollectiveKind] = {
 OTHER_KINDS: dict[type[Compute | PointToPoint], Kind] = {
     Gemm: "gemm",
     Pointwise: "pointwise",
+    Kernel: "kernel",
     HostCopy: "host_copy",
     Send: "send",
     Receive: "receive",
@@ -194,6 +220,8 @@ def reads(op: Op) -> tuple[str, ...]:
             return (op.a, op.b, op.c) if op.accumulate else (op.a, op.b)
         case Pointwise():
             return op.sources
+        case Kernel():
+            return op.sources + op.updates
         case AllReduce():
             return (op.buffer,)
         case Barrier() | Receive():
@@ -207,6 +235,8 @@ def writes(op: Op) -> tuple[str, ...]:
     match op:
         case Gemm():
             return (op.c,)
+        case Kernel():
+            return op.into + op.updates
         case AllReduce():
             return (op.buffer,)
         case ReduceScatter() | Reduce():

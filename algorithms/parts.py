@@ -8,6 +8,7 @@ indices of one moment, turns it into a range.
     cut of 6 over 2, then 2    0 1 | 2 || 3 4 | 5
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -95,6 +96,8 @@ class Panel:
     loop: str
     shared_over: Axis | None = None
     """The axis whose members take turns: each takes a run of the panels."""
+    each: int = 1
+    """Elements of every unit of the dimension; `width` counts units."""
 
     def __post_init__(self) -> None:
         if self.width < 1:
@@ -115,7 +118,7 @@ class Panel:
         """Range of the dimension covered by the panel of this moment."""
         edges = self.edges(place.grid, place.sizes[self.dimension])
         number = self.turns(place)[0] + place.indices[self.loop]
-        return edges[number], edges[number + 1]
+        return edges[number] * self.each, edges[number + 1] * self.each
 
 
 @lru_cache(maxsize=256)
@@ -136,26 +139,42 @@ class Part:
     rotated_by : coordinates and loop indices added to the index of the innermost
         cut, modulo its length (Cannon's skew)
     panel : the window of the moment, instead of a cut
+    each : elements of every unit of the dimension, which a cut leaves whole (the
+        rows of a sequence, the columns of an attention head)
+    finer : axes that cut on, through units too
 
     >>> from algorithms.grid import Grid
     >>> rows = Part("m", ("data", "z"))
     >>> place = Place(Grid(data=2, z=2), {"m": 6}, {"data": 1, "z": 0, "y": 0, "x": 0})
     >>> rows.bounds(place)
     (3, 5)
+    >>> Part("m", ("data", "z"), each=10).bounds(place)
+    (30, 50)
     """
 
     dimension: str
     axes: tuple[Axis, ...] = ()
     rotated_by: tuple[str, ...] = ()
     panel: Panel | None = None
+    each: int = 1
+    finer: tuple[Axis, ...] = ()
+
+    @property
+    def cut_over(self) -> tuple[Axis, ...]:
+        """All axes that cut it."""
+        return self.axes + self.finer
 
     def bounds(self, place: Place) -> tuple[int, int]:
-        """Start and stop in the whole dimension."""
+        """First element in the whole dimension, and one past the last."""
         if self.panel is not None:
             return self.panel.bounds(place)
         start, stop = 0, place.sizes[self.dimension]
         for axis in self.axes:
             first, last = cut(stop - start, place.grid.length(axis), self._index(axis, place))
+            start, stop = start + first, start + last
+        start, stop = start * self.each, stop * self.each
+        for axis in self.finer:
+            first, last = cut(stop - start, place.grid.length(axis), place.coordinates[axis])
             start, stop = start + first, start + last
         return start, stop
 
@@ -165,13 +184,18 @@ class Part:
             index += sum(_variable(name, place) for name in self.rotated_by)
         return index % place.grid.length(axis)
 
+    @property
+    def turning(self) -> bool:
+        """Whether a loop rotates it, so that a rank's range changes."""
+        return any(name not in AXES for name in self.rotated_by)
+
     def longest(self, place: Place) -> int:
         """Length of the longest range that the part takes while its loop runs."""
         if self.panel is not None:
             edges = self.panel.edges(place.grid, place.sizes[self.dimension])
             first, last = self.panel.turns(place)
-            return max((edges[i + 1] - edges[i] for i in range(first, last)), default=0)
-        if not self.rotated_by:
+            return max((edges[i + 1] - edges[i] for i in range(first, last)), default=0) * self.panel.each
+        if not self.turning:
             start, stop = self.bounds(place)
             return stop - start
         turning = replace(self, rotated_by=())
@@ -187,7 +211,8 @@ class Part:
         if self.panel is not None:
             return f"{self.dimension}[{self.panel.loop}]"
         turned = "+" + "+".join(self.rotated_by) if self.rotated_by else ""
-        return f"{self.dimension}/{'/'.join(self.axes)}{turned}" if self.axes else self.dimension
+        units = f"{self.each}·{self.dimension}" if self.each > 1 else self.dimension
+        return "/".join((units, *self.cut_over)) + turned
 
 
 def _variable(name: str, place: Place) -> int:
@@ -207,7 +232,7 @@ class Owner:
 
     def value(self, place: Place) -> int:
         size, parts = place.sizes[self.panel.dimension], place.grid.length(self.axis)
-        start, _ = self.panel.bounds(place)
+        start = self.panel.bounds(place)[0] // self.panel.each
         short, longer = divmod(size, parts)
         inside_longer = longer * (short + 1)
         if start < inside_longer:
@@ -222,27 +247,111 @@ class Owner:
 class Multiple:
     """`factor` times a coordinate or loop index: the distance of a shift, the peer of a send.
 
+    `around` an axis it is a coordinate of that axis, after whose last one comes the first.
+
     >>> from algorithms.grid import Grid
     >>> Multiple("z", -1).value(Place(Grid(z=3), {}, {"z": 2}))
     -2
+    >>> Multiple("z", -1, around="y").value(Place(Grid(z=3, y=5), {}, {"z": 2}))
+    3
     """
 
     of: str
     factor: int = 1
     plus: int = 0
+    around: Axis | None = None
 
     def value(self, place: Place) -> int:
-        return self.factor * _variable(self.of, place) + self.plus
+        value = self.factor * _variable(self.of, place) + self.plus
+        return value if self.around is None else value % place.grid.length(self.around)
 
     def __str__(self) -> str:
         times = {1: "", -1: "-"}.get(self.factor, f"{self.factor}·")
-        return f"{times}{self.of}" + (f"{self.plus:+d}" if self.plus else "")
+        around = f" around {self.around}" if self.around is not None else ""
+        return f"{times}{self.of}" + (f"{self.plus:+d}" if self.plus else "") + around
 
 
-Number = int | Owner | Multiple
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The sum of several numbers: a turn and a coordinate, say.
+
+    >>> from algorithms.grid import Grid
+    >>> place = Place(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
+    >>> Total(Multiple("turn"), Multiple("pipeline", -1, plus=3)).value(place)
+    7
+    """
+
+    one: "Number"
+    other: "Number"
+
+    def value(self, place: Place) -> int:
+        return number(self.one, place) + number(self.other, place)
+
+    def __str__(self) -> str:
+        return f"{self.one} + {self.other}"
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """In how many panels a rank takes part, `plus` so many, and no fewer than none.
+
+    >>> from algorithms.grid import Grid
+    >>> Turns(Panel("k", 4, ("x",), "p"), plus=-1).value(Place(Grid(x=3), {"k": 9}, {"x": 0}))
+    2
+    """
+
+    panel: Panel
+    plus: int = 0
+
+    def value(self, place: Place) -> int:
+        start, stop = self.panel.turns(place)
+        return max(0, stop - start + self.plus)
+
+    def __str__(self) -> str:
+        return f"panels of {self.panel.dimension}" + (f"{self.plus:+d}" if self.plus else "")
+
+
+class Formula(ABC):
+    """A number worked out from other numbers; what there is stands in `training/formulas.py`."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def operands(self) -> tuple["Number", ...]:
+        """The numbers from which it is worked out."""
+
+    @abstractmethod
+    def value(self, place: Place) -> int:
+        """The number at this place."""
+
+
+Number = int | Owner | Multiple | Total | Turns | Formula
 """A whole number that may depend on the place."""
 
 
 def number(value: Number, place: Place) -> int:
     """The number at this place."""
     return value if isinstance(value, int) else value.value(place)
+
+
+def variables(value: Number) -> frozenset[str]:
+    """Coordinates and loop indices on which a number depends.
+
+    >>> sorted(variables(Total(Multiple("turn"), Multiple("pipeline", -1))))
+    ['pipeline', 'turn']
+    """
+    match value:
+        case Multiple():
+            return frozenset({value.of})
+        case Total():
+            return variables(value.one) | variables(value.other)
+        case Formula():
+            return frozenset[str]().union(*(variables(operand) for operand in value.operands))
+        case Owner():
+            shared = value.panel.shared_over
+            return frozenset({value.panel.loop} | ({shared} if shared is not None else set()))
+        case Turns():
+            return frozenset() if value.panel.shared_over is None else frozenset({value.panel.shared_over})
+        case _:
+            return frozenset()

@@ -5,13 +5,13 @@ chosen by `Role`; all else is the same program on every rank.  Nothing here
 grows with the number of ranks, layers or microbatches.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from algorithms.errors import InputError
 from algorithms.grid import Axis, Grid
 from algorithms.ops import Communication, Op, Receive, Send, kind, lane, reads, writes
-from algorithms.parts import Panel, Place
+from algorithms.parts import Number, Panel, Part, Place, number, variables
 from algorithms.tensors import ITEM_BYTES, DType, Tensor
 
 
@@ -20,18 +20,24 @@ class Repeat:
     """`body`, once for each value of `loop` from `first`, `count` times.
 
     A count given as a Panel is the number of panels in which the rank takes part.
+    `backwards` goes through the same values from the last to the first.
     """
 
     loop: str
-    count: int | Panel
+    count: Number | Panel
     body: "Program"
-    first: int = 0
+    first: Number = 0
+    backwards: bool = False
 
     def indices(self, place: Place) -> range:
-        if isinstance(self.count, int):
-            return range(self.first, self.first + self.count)
-        start, stop = self.count.turns(place)
-        return range(self.first, self.first + stop - start)
+        if isinstance(self.count, Panel):
+            start, stop = self.count.turns(place)
+            length = stop - start
+        else:
+            length = max(0, number(self.count, place))
+        first = number(self.first, place)
+        forwards = range(first, first + length)
+        return forwards[::-1] if self.backwards else forwards
 
 
 Program = tuple[Op | Repeat, ...]
@@ -65,6 +71,7 @@ class Schedule:
     dtype : of all tensors that do not say otherwise
     tensors : every tensor, by name
     inputs, outputs : names of the tensors that are there at the start and wanted at the end
+    state : those that are there at the start and change: parameters
     roles : the first one that includes a rank gives its program
     """
 
@@ -77,6 +84,7 @@ class Schedule:
     outputs: tuple[str, ...]
     roles: tuple[Role, ...]
     overlap: frozenset[str] = field(default=frozenset())
+    state: tuple[str, ...] = ()
 
     def place(self, rank: int) -> Place:
         """The place of a rank before anything runs."""
@@ -115,6 +123,15 @@ def declare(*tensors: Tensor) -> dict[str, Tensor]:
     return {tensor.name: tensor for tensor in tensors}
 
 
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """An op at one moment that stands for `count` moments at which it does the same."""
+
+    op: Op
+    moment: Place
+    count: int
+
+
 def walk(program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
     """Ops of one rank in program order, each with its moment, one at a time."""
     for entry in program:
@@ -123,6 +140,53 @@ def walk(program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
                 yield from walk(entry.body, place.during(entry.loop, index))
         else:
             yield entry, place
+
+
+def walk_alike(program: Program, place: Place, loops: Collection[str], count: int = 1) -> Iterator[Instances]:
+    """Ops of one rank in program order, iterations that are alike only once, with how many they stand for.
+
+    `loops` are those whose iterations differ (`differing_loops`).
+    """
+    for entry in program:
+        if not isinstance(entry, Repeat):
+            yield Instances(entry, place, count)
+            continue
+        indices = entry.indices(place)
+        if entry.loop in loops:
+            for index in indices:
+                yield from walk_alike(entry.body, place.during(entry.loop, index), loops, count)
+        elif indices:
+            moment = place.during(entry.loop, indices[0])
+            yield from walk_alike(entry.body, moment, loops, count * len(indices))
+
+
+def differing_loops(schedule: Schedule) -> frozenset[str]:
+    """Loops whose index changes a size, a peer, a root or how often something is repeated.
+
+    An index that only tells copies of a tensor apart makes no difference, and
+    one that another loop begins at makes one only if that loop's index does.
+    """
+    found = {part.panel.loop for tensor in schedule.tensors.values() for part in _parts(tensor) if part.panel}
+    found |= {name for tensor in schedule.tensors.values() for part in _parts(tensor) for name in part.rotated_by}
+    for op in all_ops(schedule):
+        for field_name in ("root", "to", "sender", "distance"):
+            found |= variables(getattr(op, field_name, 0))
+    repeats = [entry for role in schedule.roles for entry in _repeats(role.program)]
+    found |= {name for one in repeats if not isinstance(one.count, Panel) for name in variables(one.count)}
+    while more := {name for one in repeats if one.loop in found for name in variables(one.first)} - found:
+        found |= more
+    return frozenset(found)
+
+
+def _parts(tensor: Tensor) -> tuple[Part, Part]:
+    return tensor.rows, tensor.columns
+
+
+def _repeats(program: Program) -> Iterator[Repeat]:
+    for entry in program:
+        if isinstance(entry, Repeat):
+            yield entry
+            yield from _repeats(entry.body)
 
 
 def ops(program: Program) -> Iterator[Op]:
@@ -144,7 +208,8 @@ def in_sequence(program: Program) -> Program:
     """The program with each op ordered after the one before it, around loops too.
 
     This is how a schedule without overlap is written: a rank does one thing at
-    a time.  An overlap is a pass that takes such edges out again.
+    a time.  An overlap is a pass that takes such edges out again.  Nothing is
+    ordered after an op that is concurrent from the start (a pipeline's sends).
     """
     return _chain(program, ())[0]
 
@@ -153,14 +218,18 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
     chained: list[Op | Repeat] = []
     for entry in program:
         if isinstance(entry, Repeat):
-            last = tuple(op.name for op in ops(entry.body))[-1:]
+            last = tuple(op.name for op in ops(entry.body) if not _runs_beside(op))[-1:]
             body, _ = _chain(entry.body, tuple(dict.fromkeys(before + last)))
             chained.append(replace(entry, body=body))
             before = tuple(dict.fromkeys(before + last))
         else:
             chained.append(replace(entry, after=tuple(dict.fromkeys(entry.after + before))))
-            before = (entry.name,)
+            before = before if _runs_beside(entry) else (entry.name,)
     return tuple(chained), before
+
+
+def _runs_beside(op: Op) -> bool:
+    return isinstance(op, Communication) and op.concurrent
 
 
 def as_table(schedule: Schedule) -> str:
@@ -180,6 +249,8 @@ def as_table(schedule: Schedule) -> str:
 
 
 def _duty(schedule: Schedule, name: str) -> str:
+    if name in schedule.state:
+        return "state"
     return "input" if name in schedule.inputs else "output" if name in schedule.outputs else ""
 
 
@@ -196,8 +267,9 @@ def _lane_table(program: Program) -> list[str]:
 def _rows(program: Program, lanes: Iterable[str], indent: str) -> Iterator[tuple[str, ...]]:
     for entry in program:
         if isinstance(entry, Repeat):
-            count = entry.count if isinstance(entry.count, int) else f"panels of {entry.count.dimension}"
-            yield (f"{indent}repeat {entry.loop}, {count}", *("" for _ in lanes))
+            count = f"panels of {entry.count.dimension}" if isinstance(entry.count, Panel) else entry.count
+            turned = ", backwards" if entry.backwards else ""
+            yield (f"{indent}repeat {entry.loop}, {count}{turned}", *("" for _ in lanes))
             yield from _rows(entry.body, lanes, indent + "  ")
         else:
             cell = _cell(entry)

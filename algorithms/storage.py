@@ -10,6 +10,7 @@ from algorithms.ops import (
     Broadcast,
     Gemm,
     HostCopy,
+    Kernel,
     Op,
     Pointwise,
     Reduce,
@@ -19,7 +20,7 @@ from algorithms.ops import (
     writes,
 )
 from algorithms.parts import Place, number
-from algorithms.schedule import Schedule, ops, walk
+from algorithms.schedule import Schedule, all_ops, differing_loops, ops, walk_alike
 from algorithms.tensors import ITEM_BYTES
 from algorithms.traffic import traffic
 
@@ -55,12 +56,11 @@ class Storage:
 
 def storage(schedule: Schedule, place: Place, choices: Choices) -> Storage:
     """What the rank at `place` keeps while it runs the schedule."""
-    program = schedule.program(place)
-    own = {
-        name: tensor
-        for name, tensor in schedule.tensors.items()
-        if not is_view(schedule, name, tuple(ops(program))) and _touched(schedule, name, tuple(ops(program)))
-    }
+    written = tuple(ops(schedule.program(place)))
+    touched = {name for op in written for name in (*writes(op), *reads(op))}
+    touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
+    views = view_sources(schedule, tuple(all_ops(schedule)))
+    own = {name: tensor for name, tensor in schedule.tensors.items() if name in touched and name not in views}
     sizes = {name: tensor.capacity(place) for name, tensor in own.items()}
     products = 0
     reductions: dict[str, int] = {}
@@ -69,7 +69,7 @@ def storage(schedule: Schedule, place: Place, choices: Choices) -> Storage:
         match op:
             case Gemm() if op.accumulate:
                 products = max(products, schedule.tensors[op.c].capacity(moment))
-            case Gemm() | Pointwise() | HostCopy():
+            case Gemm() | Pointwise() | Kernel() | HostCopy():
                 pass
             case _:
                 moved = traffic(op, schedule, moment, choices)
@@ -81,7 +81,7 @@ def storage(schedule: Schedule, place: Place, choices: Choices) -> Storage:
     scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
     return Storage(
         sizes,
-        {name: tensor.copies for name, tensor in own.items()},
+        {name: tensor.instances(place) for name, tensor in own.items()},
         {name: ITEM_BYTES[tensor.dtype or schedule.dtype] for name, tensor in own.items()},
         products,
         reductions,
@@ -93,36 +93,36 @@ def storage(schedule: Schedule, place: Place, choices: Choices) -> Storage:
 def _moments(schedule: Schedule, place: Place) -> list[tuple[Op, Place]]:
     """Each op at the first moment of every distinct size and root, which may vary in a loop."""
     seen: dict[tuple[object, ...], tuple[Op, Place]] = {}
-    for op, moment in walk(schedule.program(place), place):
+    for one in walk_alike(schedule.program(place), place, differing_loops(schedule)):
+        op, moment = one.op, one.moment
         blocks = tuple(schedule.tensors[name].block(moment).shape for name in writes(op))
         root = number(op.root, moment) if isinstance(op, Broadcast | Reduce) else 0
         seen.setdefault((op.name, blocks, root), (op, moment))
     return list(seen.values())
 
 
-def _touched(schedule: Schedule, name: str, program: tuple[Op, ...]) -> bool:
-    used = {tensor for op in program for tensor in (*writes(op), *reads(op))}
-    return name in used or name in schedule.inputs or name in schedule.outputs
-
-
-def is_view(schedule: Schedule, name: str, program: tuple[Op, ...]) -> bool:
+def is_view(schedule: Schedule, name: str, written: tuple[Op, ...]) -> bool:
     """Whether the tensor is never more than another name for a region of its source: groups of one move nothing."""
-    writers = [op for op in program if name in writes(op)]
-    made_by_groups_of_one = [
-        op
-        for op in writers
-        if isinstance(op, AllGather | Broadcast | ReduceScatter) and op.into == name and alone(schedule, op.axis)
-    ]
-    return bool(writers) and len(made_by_groups_of_one) == len(writers)
+    return name in view_sources(schedule, written)
 
 
 def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
-    """The tensor with a buffer of its own behind each view."""
-    direct = {
-        op.into: op.source
-        for op in written
-        if isinstance(op, AllGather | Broadcast | ReduceScatter) and is_view(schedule, op.into, written)
-    }
+    """The tensor with a buffer of its own behind each view: what only groups of one gather, scatter or broadcast.
+
+    It must be so in the programs of all roles, and the source must have a copy for each of the view's.
+    """
+    direct: dict[str, str] = {}
+    others: set[str] = set()
+    for op in written:
+        renames = isinstance(op, AllGather | Broadcast | ReduceScatter) and alone(schedule, op.axis)
+        for name in writes(op):
+            if renames and isinstance(op, AllGather | Broadcast | ReduceScatter) and name == op.into:
+                direct[name] = op.source
+                if not set(schedule.tensors[name].copies) <= set(schedule.tensors[op.source].copies):
+                    others.add(name)
+            else:
+                others.add(name)
+    direct = {name: source for name, source in direct.items() if name not in others}
 
     def behind(name: str) -> str:
         return behind(direct[name]) if name in direct else name

@@ -22,6 +22,7 @@ from algorithms.ops import (
     Communication,
     CommunicationOp,
     Op,
+    Pointwise,
     Receive,
     Reduce,
     ReduceScatter,
@@ -138,16 +139,16 @@ def traffic(op: CommunicationOp, schedule: Schedule, place: Place, choices: Choi
             edges, receive_edges = _edges(op, schedule, place)
             item = _item_bytes(op, schedule)
             root = number(op.root, place) if isinstance(op, Broadcast | Reduce) else 0
-            lowered = _lowered(op, choices, members, root, edges[-1] * item)
+            lowered = _lowered(op, choices, members, root, edges[-1], item)
             if isinstance(op, AllReduce | Broadcast | Reduce):
                 edges = receive_edges = tuple(boundaries(edges[-1], lowered.pieces))
             return Traffic(member, lowered, edges, receive_edges, item, root)
 
 
-def _lowered(op: Collective, choices: Choices, members: int, root: int, size_bytes: int) -> Lowered:
-    name = collective_kind(op)
-    algorithm, per_node = choices.algorithm(name), choices.sharing(op.axis)
-    return lower(name, algorithm, members, root=root, size_bytes=size_bytes, per_node=per_node)
+def _lowered(op: Collective, choices: Choices, members: int, root: int, elements: int, item_bytes: int) -> Lowered:
+    kind, size = collective_kind(op), elements * item_bytes
+    algorithm, per_node = choices.algorithm(kind), choices.sharing(op.axis)
+    return lower(kind, algorithm, members, root=root, size_bytes=size, per_node=per_node, elements=elements)
 
 
 def _item_bytes(op: CommunicationOp, schedule: Schedule) -> int:
@@ -198,16 +199,24 @@ def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, pl
 
 
 def piece_of(whole: Block, part: Block) -> tuple[int, int]:
-    """Range of the flattened `whole` that `part` covers, which must be full rows of it or a piece.
+    """Range of the flattened `whole` that `part` covers, which must be full rows of it, a range of its only row, or a
+    piece; the whole may be a piece itself.
 
     >>> piece_of(Block((2, 6), (0, 3)), Block((4, 6), (0, 3)))
     (6, 12)
+    >>> piece_of(Block((2, 6), (0, 3), (4, 9)), Block((2, 6), (0, 3), (7, 9)))
+    (3, 5)
     """
     width = whole.columns[1] - whole.columns[0]
     if part.piece is not None and (part.rows, part.columns) == (whole.rows, whole.columns):
-        return part.piece
-    if part.piece is None and part.columns == whole.columns:
+        before = 0 if whole.piece is None else whole.piece[0]
+        return part.piece[0] - before, part.piece[1] - before
+    if part.piece is not None or whole.piece is not None:
+        return -1, -1
+    if part.columns == whole.columns:
         return (part.rows[0] - whole.rows[0]) * width, (part.rows[1] - whole.rows[0]) * width
+    if part.rows == whole.rows and whole.rows[1] - whole.rows[0] == 1:
+        return part.columns[0] - whole.columns[0], part.columns[1] - whole.columns[0]
     return -1, -1
 
 
@@ -261,11 +270,12 @@ def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, place: Place
     return Traffic(member, lowered, (0, sent), (0, received), item)
 
 
-def later(op: Shift, schedule: Schedule, place: Place) -> Place:
-    """The moment to which the copy that a shift writes belongs."""
-    loop = schedule.tensors[op.into].loop
-    if loop is None or not op.ahead:
+def later(op: Shift | Pointwise, schedule: Schedule, place: Place) -> Place:
+    """The moment to which the copy that the op writes belongs."""
+    copies = schedule.tensors[op.into].copies
+    if not copies or not op.ahead:
         return place
+    loop, _ = copies[-1]
     return place.during(loop, place.indices.get(loop, 0) + op.ahead)
 
 

@@ -13,9 +13,11 @@ from algorithms.choices import Choices
 from algorithms.errors import InputError
 from algorithms.fitting import check_op
 from algorithms.grid import Axis
+from algorithms.kernels import FACTS, Summed
 from algorithms.ops import (
     AllReduce,
     Gemm,
+    Kernel,
     Op,
     Pointwise,
     Reduce,
@@ -53,7 +55,7 @@ def validate(schedule: Schedule) -> Schedule:
 
 def _check_names(schedule: Schedule, role: Role) -> None:
     _check_declared(schedule, role)
-    written = set(schedule.inputs)
+    written = {*schedule.inputs, *schedule.state}
     loops = _loop_written(role)
     for op in ops(role.program):
         for name in reads(op):
@@ -87,11 +89,19 @@ def _loop_written(role: Role) -> set[str]:
 
 
 def _check_shapes(schedule: Schedule, role: Role) -> None:
-    """Each op at the ends of its loops, on one rank of each class that plays the role."""
-    places = [one.place for one in alike(schedule, Choices()) if role.includes(one.place)]
-    step = max(1, len(places) // MOST_PLACES)
-    for place in dict.fromkeys([*range(0, len(places), step), len(places) - 1]) if places else ():
-        for op, moment in _ends(role.program, places[place]):
+    """Each op at the ends of its loops, on one rank of each class that plays the role, and on neighbours of rank 0.
+
+    Ranks of a class have blocks of the same sizes at different places: a swapped axis shows on a rank whose
+    coordinates differ.
+    """
+    classes = [one.place for one in alike(schedule, Choices()) if role.includes(one.place)]
+    step = max(1, len(classes) // MOST_PLACES)
+    places = [classes[i] for i in dict.fromkeys([*range(0, len(classes), step), len(classes) - 1])] if classes else []
+    grid = schedule.grid
+    neighbours = [grid.rank_at({axis: 1}) for axis in grid.order if grid.length(axis) > 1]
+    places += [place for place in map(schedule.place, neighbours) if role.includes(place) and place not in places]
+    for place in places:
+        for op, moment in _ends(role.program, place):
             check_op(op, schedule, moment)
 
 
@@ -112,6 +122,8 @@ class _Sums:
 
     schedule: Schedule
     pending: dict[str, frozenset[Axis]] = field(default_factory=dict)
+    zeros: set[str] = field(default_factory=set)
+    maxima: set[str] = field(default_factory=set)
 
     def follow(self, role: Role) -> None:
         for op in ops(role.program):
@@ -125,7 +137,14 @@ class _Sums:
                 )
 
     def _enter(self, op: Op) -> None:
+        zeros = self.zeros - {*writes(op)}
+        self._follow(op)
+        self.zeros = zeros | ({op.into} if isinstance(op, Pointwise) and op.function == "zero" else set())
+
+    def _follow(self, op: Op) -> None:
         match op:
+            case Kernel():
+                self._kernel(op)
             case Gemm():
                 added = self._contraction(op) | self._of(op.a) | self._of(op.b)
                 self.pending[op.c] = added | (self._of(op.c) if op.accumulate else frozenset())
@@ -133,6 +152,8 @@ class _Sums:
                 sources = frozenset[Axis]().union(*(self._of(name) for name in op.sources))
                 self.pending[op.into] = sources
             case AllReduce():
+                if (op.combination == "max") != (op.buffer in self.maxima) and self._long(self._of(op.buffer)):
+                    raise InputError(f"op {op.name!r} takes the {op.combination} of {op.buffer!r}, which needs another")
                 self._sum(op, op.buffer, op.buffer)
             case ReduceScatter() | Reduce():
                 self._sum(op, op.source, op.into)
@@ -151,6 +172,42 @@ class _Sums:
                 "the same values would be added several times"
             )
         self.pending[into] = pending - {op.axis}
+
+    def _kernel(self, op: Kernel) -> None:
+        """A linear function keeps partial sums, any other must not be given one; both may leave new ones."""
+        facts = FACTS[op.function]
+        read = {name: self._long(self._of(name)) for name in reads(op)}
+        if not facts.linear:
+            for name, left in read.items():
+                if left:
+                    raise InputError(
+                        f"op {op.name!r}: {op.function} of {name!r}, which is still a partial sum over "
+                        f"{', '.join(sorted(left))}"
+                    )
+        kept = frozenset[Axis]().union(*(self._of(name) for name in reads(op)))
+        sums = facts.sums or (None,) * len(writes(op))
+        for name, summed in zip(writes(op), sums, strict=True):
+            new = frozenset[Axis]() if summed is None else self._summed(op.sources[summed[1]], summed[0])
+            if op.sources and facts.linear and name in op.updates and name not in self.zeros:
+                self._check_alike(op, name, self._of(op.sources[-1]) | new)
+            self.pending[name] = kept | new
+            self.maxima = self.maxima | {name} if op.function == "row_maxima" else self.maxima - {name}
+
+    def _summed(self, name: str, dimensions: Summed) -> frozenset[Axis]:
+        """Axes that cut what is summed over."""
+        tensor = self.schedule.tensors[name]
+        if dimensions == "both":
+            return tensor.cut_over
+        return _cut_axes(tensor.rows if dimensions == "rows" else tensor.columns)
+
+    def _check_alike(self, op: Kernel, name: str, added: frozenset[Axis]) -> None:
+        """What is added to a tensor must be a partial sum over the same axes as the tensor is."""
+        different = self._long(added) ^ self._long(self._of(name))
+        if different:
+            raise InputError(
+                f"op {op.name!r} adds to {name!r}, and only one of the two is a partial sum over "
+                f"{', '.join(sorted(different))}: the other would be counted more than once"
+            )
 
     def _contraction(self, op: Gemm) -> frozenset[Axis]:
         tensor = self.schedule.tensors[op.a]
@@ -173,4 +230,4 @@ def _cut_axes(part: Part) -> frozenset[Axis]:
     """Axes that cut a contracted dimension; a loop over all its panels or turns leaves no sum to make."""
     if part.panel is not None:
         return frozenset() if part.panel.shared_over is None else frozenset({part.panel.shared_over})
-    return frozenset() if part.rotated_by else frozenset(part.axes)
+    return frozenset() if part.rotated_by else frozenset(part.cut_over)

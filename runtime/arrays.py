@@ -5,12 +5,13 @@ is asked for.  Every verb works on arrays that exist: nothing is allocated
 while a schedule runs.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
 from algorithms.errors import InputError
-from algorithms.tensors import DType
+from algorithms.tensors import DType, ElementType
 from runtime.communicators import Array
 
 Backend = Literal["numpy", "cupy"]
@@ -35,10 +36,17 @@ class Library(Protocol):
 
     name: Backend
 
-    def empty(self, elements: int, dtype: DType) -> Array:
+    @property
+    def module(self) -> Any:
+        """NumPy, or the module that stands for it."""
+
+    def carry_out(self, work: Callable[[], None]) -> None:
+        """Work written for the module, in order with the other verbs."""
+
+    def empty(self, elements: int, dtype: ElementType) -> Array:
         """A flat array, uninitialised."""
 
-    def empty_on_host(self, elements: int, dtype: DType) -> Array:
+    def empty_on_host(self, elements: int, dtype: ElementType) -> Array:
         """A flat host array, uninitialised; the host's values of 16-bit types are float32."""
 
     def put(self, into: Array, host_values: np.ndarray[Any, Any]) -> None:
@@ -50,6 +58,8 @@ class Library(Protocol):
     def matmul(self, a: Array, b: Array, out: Array) -> None: ...
 
     def add(self, one: Array, other: Array, out: Array) -> None: ...
+
+    def maximum(self, one: Array, other: Array, out: Array) -> None: ...
 
     def copy(self, into: Array, source: Array) -> None: ...
 
@@ -70,10 +80,17 @@ class NumpyLibrary:
 
     name: Backend = "numpy"
 
-    def empty(self, elements: int, dtype: DType) -> Array:
+    @property
+    def module(self) -> Any:
+        return np
+
+    def carry_out(self, work: Callable[[], None]) -> None:
+        work()
+
+    def empty(self, elements: int, dtype: ElementType) -> Array:
         return np.empty(elements, dtype)
 
-    def empty_on_host(self, elements: int, dtype: DType) -> Array:
+    def empty_on_host(self, elements: int, dtype: ElementType) -> Array:
         return self.empty(elements, dtype)
 
     def put(self, into: Array, host_values: np.ndarray[Any, Any]) -> None:
@@ -88,6 +105,9 @@ class NumpyLibrary:
 
     def add(self, one: Array, other: Array, out: Array) -> None:
         np.add(one, other, out=out)
+
+    def maximum(self, one: Array, other: Array, out: Array) -> None:
+        np.maximum(one, other, out=out)
 
     def copy(self, into: Array, source: Array) -> None:
         np.copyto(into, source)

@@ -7,9 +7,17 @@ from algorithms.choices import Choices
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.storage import storage
-from algorithms.tensors import Block, DType
+from algorithms.tensors import ITEM_BYTES, Block, DType, ElementType
 from runtime.arrays import Library
 from runtime.communicators import Array
+
+WIDER: dict[DType, DType] = {"float16": "float32", "bfloat16": "float32", "float32": "float64", "float64": "float64"}
+"""Dtype of room for elements that are twice as long as those of the schedule's dtype."""
+
+
+def of_dtype(room: Array, dtype: Any) -> Array:
+    """Room as elements of another dtype."""
+    return room if room.dtype == dtype else room.view(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +37,8 @@ class Buffers:
     def __init__(self, schedule: Schedule, place: Place, choices: Choices, library: Library) -> None:
         self._schedule = schedule
         self._library = library
-        self._views: dict[str, Array] = {}
+        self._blocks: dict[str, Block] = {}
+        self._views: dict[tuple[str, int], Array] = {}
         plan = storage(schedule, place, choices)
         self.allocated_bytes = 0
         self._copies = {
@@ -39,45 +48,52 @@ class Buffers:
             ]
             for name, size in plan.tensors.items()
         }
+        widest = schedule.dtype if plan.scratch_item_bytes == ITEM_BYTES[schedule.dtype] else WIDER[schedule.dtype]
         self.scratch = Scratch(
-            self._allocate(plan.products, schedule.dtype),
-            self._allocate(0, schedule.dtype),
+            self._allocate(plan.products, widest),
+            self._allocate(0, widest),
             *(
-                {lane: self._allocate(size, schedule.dtype) for lane, size in sizes.items()}
+                {lane: self._allocate(size, widest) for lane, size in sizes.items()}
                 for sizes in (plan.reductions, plan.packed, plan.packed)
             ),
         )
 
-    def _allocate(self, elements: int, dtype: DType, on_host: bool = False) -> Array:
+    def _allocate(self, elements: int, dtype: ElementType, on_host: bool = False) -> Array:
         array = self._library.empty_on_host(elements, dtype) if on_host else self._library.empty(elements, dtype)
         self.allocated_bytes += int(array.nbytes)
         return array
 
-    def load(self, name: str, host_values: Any) -> None:
-        """Put an input's host values into its buffer."""
-        flat = self._copies[name][0]
-        self._library.put(flat[: host_values.size], host_values.reshape(-1))
+    def load(self, name: str, place: Place, host_values: Any) -> None:
+        """Put host values into the buffer of a tensor that is there at the start."""
+        self._library.put(self.flat(name, place), host_values.reshape(-1))
 
     def is_view(self, name: str) -> bool:
         return name not in self._copies
 
-    def bind(self, name: str, view: Array) -> None:
-        """Let `name` stand for a view of another tensor."""
-        self._views[name] = view
+    def bind(self, name: str, place: Place, view: Array) -> None:
+        """Let the copy of `name` at this moment stand for a view of another tensor."""
+        self._views[name, self._schedule.tensors[name].instance(place)] = view
 
     def flat(self, name: str, place: Place, ahead: int = 0) -> Array:
         """The block as a flat array."""
-        if name in self._views:
-            return self._views[name].reshape(-1)
         tensor = self._schedule.tensors[name]
-        elements = tensor.block(place).elements
-        return self._copies[name][tensor.instance(place, ahead)][:elements]
+        instance = tensor.instance(place, ahead)
+        if (name, instance) in self._views:
+            return self._views[name, instance].reshape(-1)
+        return self._copies[name][instance][: self.block(name, place).elements]
 
     def stored(self, name: str, place: Place) -> Array:
         """The block in the shape in which it is stored."""
-        if name in self._views:
-            return self._views[name]
+        view = self._views.get((name, self._schedule.tensors[name].instance(place)))
+        if view is not None:
+            return view
         return self.flat(name, place).reshape(self.block(name, place).shape)
+
+    def result(self, name: str, place: Place) -> Array | list[Array]:
+        """The block, or those of all copies."""
+        moments = list(self._schedule.tensors[name].moments(place))
+        blocks = [self.stored(name, moment) for moment in moments]
+        return blocks if self._schedule.tensors[name].copies else blocks[0]
 
     def matrix(self, name: str, place: Place) -> Array:
         """The block as a matrix."""
@@ -90,7 +106,14 @@ class Buffers:
         return self.matrix(name, place)[rows, columns]
 
     def block(self, name: str, place: Place) -> Block:
-        return self._schedule.tensors[name].block(place)
+        """The rank's block at this moment; one that no loop moves is worked out once."""
+        found = self._blocks.get(name)
+        if found is None:
+            tensor = self._schedule.tensors[name]
+            found = tensor.block(place)
+            if all(part.panel is None and not part.rotated_by for part in (tensor.rows, tensor.columns)):
+                self._blocks[name] = found
+        return found
 
 
 def _within(outer: tuple[int, int], inner: tuple[int, int]) -> slice:

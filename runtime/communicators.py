@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from algorithms.grid import Axis, Grid
+from algorithms.ops import Combination
 
 Array = Any
 """A NumPy or CuPy array: the boundary at which types end."""
@@ -46,7 +47,7 @@ class Communicator(Protocol):
     def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
         """The member's piece of the sum goes into `piece`; the whole is used up."""
 
-    def all_reduce(self, buffer: Array, *, blocking: bool) -> Request: ...
+    def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request: ...
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request: ...
 

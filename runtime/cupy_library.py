@@ -12,19 +12,26 @@ float32 arrays that hold exactly those values, in and out.
 Source: NVIDIA, "cuBLAS library", sections cublasGemmEx and cublasMath_t.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from algorithms.errors import InputError
-from algorithms.tensors import DType
+from algorithms.tensors import DType, ElementType
 from runtime.arrays import Backend
 from runtime.communicators import Array
 from runtime.devices import INSTALL, Device, load_cupy, use_device
 from runtime.pinned import PinnedPool, fetch_in_chunks, put_in_chunks
 
-STORED: dict[DType, str] = {"float64": "float64", "float32": "float32", "float16": "float16", "bfloat16": "uint16"}
+STORED: dict[ElementType, str] = {
+    "int32": "int32",
+    "float64": "float64",
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "uint16",
+}
 """Dtype of the arrays."""
 
 GEMM: dict[str, tuple[str, str, type[np.floating[Any]]]] = {
@@ -96,14 +103,14 @@ class CupyLibrary:
         other._beside = other
         return other
 
-    def empty(self, elements: int, dtype: DType) -> Array:
+    def empty(self, elements: int, dtype: ElementType) -> Array:
         """A flat array, uninitialised."""
         with self.stream:
             array = self.cupy.empty(elements, STORED[dtype])
         self.allocated_bytes += int(array.nbytes)
         return array
 
-    def empty_on_host(self, elements: int, dtype: DType) -> Array:
+    def empty_on_host(self, elements: int, dtype: ElementType) -> Array:
         """A flat host array, uninitialised; the host's values of 16-bit types are float32."""
         return np.empty(elements, np.float64 if dtype == "float64" else np.float32)
 
@@ -120,6 +127,20 @@ class CupyLibrary:
         host = np.empty(array.size, str(array.dtype))
         fetch_in_chunks(self, host.view(np.uint8), source)
         return to_host_values(host).reshape(array.shape)
+
+    @property
+    def module(self) -> Any:
+        return self.cupy
+
+    def carry_out(self, work: Callable[[], None]) -> None:
+        with self.stream:
+            work()
+
+    def maximum(self, one: Array, other: Array, out: Array) -> None:
+        """The larger of each two elements."""
+        assert out.dtype != np.uint16, "no maximum of bfloat16 is needed: maxima are taken of float32"
+        with self.stream:
+            self.cupy.maximum(one, other, out=out)
 
     def matmul(self, a: Array, b: Array, out: Array) -> None:
         """C_mn = A_mk B_kn.

@@ -181,19 +181,27 @@ class RankExecutor:
         self, source: Source, repeats: int, warmups: int, between: Callable[[int], None] | None
     ) -> Course[RankResult]:
         """Load the inputs, run all repeats, and give the results of the last."""
-        for name in self._schedule.inputs:
-            self._buffers.load(name, source.stored(name, self._schedule.tensors[name].block(self._place)))
+        self._load(source, self._schedule.inputs)
         spans: list[list[Span]] = []
         for repeat in range(-warmups, repeats):
+            self._load(source, self._schedule.state)
             if between is not None:
                 between(self._rank)
             yield from self._meet()
             tasks = yield from self._once()
             if repeat >= 0:
                 spans.append([self._span(task) for task in tasks])
-        outputs = {name: self._buffers.stored(name, self._place) for name in self._schedule.outputs}
+        outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
         runs = repeats + warmups
         return RankResult(outputs, spans, self._transfers.bytes_sent // max(1, runs), self._buffers.allocated_bytes)
+
+    def _load(self, source: Source, names: tuple[str, ...]) -> None:
+        """Every copy of the tensors, from its place."""
+        for name in names:
+            tensor = self._schedule.tensors[name]
+            for moment in tensor.moments(self._place):
+                values = source.stored(tensor.copy_name(moment), tensor.block(moment))
+                self._buffers.load(name, moment, values)
 
     def _meet(self) -> Course[None]:
         """A barrier of all ranks, axis by axis."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from algorithms.errors import Deadlock
 from algorithms.grid import Axis, Grid
+from algorithms.ops import Combination
 from runtime.communicators import DONE, Array, Course, Edges, Request, Result, Wait
 
 Key = tuple[Axis, int, tuple[int, ...]]
@@ -129,9 +130,9 @@ class InProcessCommunicator:
 
         return self._meet("reduce_scatter", act, (whole, piece))
 
-    def all_reduce(self, buffer: Array, *, blocking: bool) -> Request:
+    def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
         def act(came: dict[int, Any]) -> None:
-            total = _sum(came)
+            total = _sum(came) if combination == "sum" else _largest(came)
             for into in came.values():
                 into[...] = total
 
@@ -183,6 +184,13 @@ def _sum(came: dict[int, Any]) -> Array:
     total = np.array(came[0], copy=True)
     for member in sorted(came)[1:]:
         total += came[member]
+    return total
+
+
+def _largest(came: dict[int, Any]) -> Array:
+    total = np.array(came[0], copy=True)
+    for member in sorted(came)[1:]:
+        np.maximum(total, came[member], out=total)
     return total
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 from mpi4py import MPI
 
 from algorithms.grid import Axis, Grid
+from algorithms.ops import Combination
 from runtime.clocks import clock_offset
 from runtime.communicators import DONE, Array, Course, Edges, Request, Result, Wait
 
@@ -118,13 +119,18 @@ class MpiCommunicator:
             requests += [self._communicator.Ireduce(part, next(rooms, None), root=root) for part in parts]
         return Flight(requests, finish)
 
-    def all_reduce(self, buffer: Array, *, blocking: bool) -> Request:
+    def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
+        operation = MPI.MAX if combination == "max" else MPI.SUM
         host, finish = self._staging.both_ways(buffer)
         if self._is_long(host):
             parts = self._slices(host)
-            return Flight([self._communicator.Iallreduce(MPI.IN_PLACE, part) for part in parts], finish)
+            return Flight([self._communicator.Iallreduce(MPI.IN_PLACE, part, operation) for part in parts], finish)
         return self._begin(
-            blocking, self._communicator.Allreduce, self._communicator.Iallreduce, (MPI.IN_PLACE, host), finish
+            blocking,
+            self._communicator.Allreduce,
+            self._communicator.Iallreduce,
+            (MPI.IN_PLACE, host, operation),
+            finish,
         )
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:

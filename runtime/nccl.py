@@ -30,6 +30,7 @@ from mpi4py import MPI
 
 from algorithms.errors import InputError, RunError
 from algorithms.grid import Axis, Grid
+from algorithms.ops import Combination
 from runtime.communicators import Array, Course, Edges, Request, Result, Wait
 from runtime.devices import check_unshared
 from runtime.mpi import Alone, MpiCarrier
@@ -169,12 +170,13 @@ class NcclCommunicator:
                 self._lane.stream.ptr,
             )  # fmt: skip
 
-    def all_reduce(self, buffer: Array, *, blocking: bool) -> Request:
-        return self._at_once(lambda: self._all_reduce(buffer))
+    def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
+        return self._at_once(lambda: self._all_reduce(buffer, combination))
 
-    def _all_reduce(self, buffer: Array) -> None:
-        address, kind, total = buffer.data.ptr, self._type(buffer), self._nccl.NCCL_SUM
-        self._communicator.allReduce(address, address, buffer.size, kind, total, self._lane.stream.ptr)
+    def _all_reduce(self, buffer: Array, combination: Combination = "sum") -> None:
+        operation = self._nccl.NCCL_MAX if combination == "max" else self._nccl.NCCL_SUM
+        address, kind = buffer.data.ptr, self._type(buffer)
+        self._communicator.allReduce(address, address, buffer.size, kind, operation, self._lane.stream.ptr)
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
         return self._at_once(lambda: self._broadcast(buffer, root))

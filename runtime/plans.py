@@ -11,16 +11,19 @@ from functools import partial
 from typing import assert_never
 
 from algorithms.choices import Choices
+from algorithms.kernels import FACTS
 from algorithms.ops import (
     AllGather,
     AllReduce,
     AllToAll,
     Barrier,
     Broadcast,
+    Combination,
     CommunicationOp,
     Compute,
     Gemm,
     HostCopy,
+    Kernel,
     Pointwise,
     Receive,
     Reduce,
@@ -33,8 +36,9 @@ from algorithms.parts import Place, number
 from algorithms.schedule import Schedule
 from algorithms.traffic import Exchange, Traffic, later, shared_rectangle, traffic
 from runtime.arrays import Library
-from runtime.buffers import Buffers
+from runtime.buffers import Buffers, of_dtype
 from runtime.communicators import Array, Communicator, Request
+from runtime.layer_kernels import Given, carry_out
 
 Copy = tuple[Array, Array]
 """Into, and from where."""
@@ -42,7 +46,7 @@ Copy = tuple[Array, Array]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One step: what is received from whom, what is sent to whom, then `into = held + received`."""
+    """One step: what is received from whom, what is sent to whom, then `into = held + received` (or the larger)."""
 
     receives: tuple[tuple[Array, int], ...]
     sends: tuple[tuple[Array, int], ...]
@@ -59,6 +63,7 @@ class Plan:
     rounds : our own steps
     library : begins the library's collective instead
     library_bytes : what a prediction says that this sends
+    combination : what a reducing step makes of two elements
     """
 
     before: list[Copy] = field(default_factory=list)
@@ -66,6 +71,7 @@ class Plan:
     rounds: list[Round] = field(default_factory=list)
     library: Callable[[], Request] | None = None
     library_bytes: int = 0
+    combination: Combination = "sum"
 
 
 class Planner:
@@ -89,6 +95,8 @@ class Planner:
                 return partial(self._fetch, into, source) if to_host else partial(library.put, into, source)
             case Pointwise():
                 return self._pointwise(op, place)
+            case Kernel():
+                return self._kernel(op, place)
             case _:
                 assert_never(op)
 
@@ -96,7 +104,7 @@ class Planner:
         into[...] = self._library.fetch(source)
 
     def _pointwise(self, op: Pointwise, place: Place) -> Callable[[], None]:
-        into = self._buffers.flat(op.into, place)
+        into = self._buffers.flat(op.into, later(op, self._schedule, place))
         sources = [self._buffers.flat(source, place) for source in op.sources]
         match op.function:
             case "zero":
@@ -109,6 +117,20 @@ class Planner:
             case _:
                 assert_never(op.function)
 
+    def _kernel(self, op: Kernel, place: Place) -> Callable[[], None]:
+        facts = FACTS[op.function]
+        into, updates, sources = (
+            tuple(
+                self._buffers.flat(name, place) if shape == "=" else self._buffers.matrix(name, place)
+                for name, shape in zip(names, shapes, strict=True)
+            )
+            for names, shapes in ((op.into, facts.into), (op.updates, facts.updates), (op.sources, facts.sources))
+        )
+        blocks = tuple(self._buffers.block(name, place) for name in (*op.sources, *op.updates))
+        count = place.indices[op.counter] if op.counter is not None else 0
+        given = Given(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
+        return partial(self._library.carry_out, partial(carry_out, op.function, given))
+
     def _gemm(self, op: Gemm, place: Place) -> Callable[[], None]:
         a, b = self._buffers.matrix(op.a, place), self._buffers.matrix(op.b, place)
         left = a.T if op.layout == "TN" else a
@@ -116,7 +138,7 @@ class Planner:
         c = self._buffers.matrix(op.c, place)
         if not op.accumulate:
             return partial(self._library.matmul, left, right, c)
-        product = self._buffers.scratch.product[: c.size].reshape(c.shape)
+        product = of_dtype(self._buffers.scratch.product, c.dtype)[: c.size].reshape(c.shape)
 
         def accumulate() -> None:
             self._library.matmul(left, right, product)
@@ -134,7 +156,8 @@ class Planner:
             case ReduceScatter():
                 return self._reduce_scatter(op, place, group, moved)
             case AllReduce():
-                return self._carried(Plan(), op, group, moved, flat(op.buffer, place))
+                plan = Plan(combination=op.combination)
+                return self._carried(plan, op, group, moved, flat(op.buffer, place))
             case Broadcast():
                 return self._broadcast(op, place, group, moved)
             case Reduce():
@@ -170,14 +193,14 @@ class Planner:
         """In a group of one the result is the source under another name."""
         flat = self._buffers.flat(source, place)
         if self._buffers.is_view(into):
-            self._buffers.bind(into, flat.reshape(self._buffers.block(into, place).shape))
+            self._buffers.bind(into, place, flat.reshape(self._buffers.block(into, place).shape))
             return Plan()
         return Plan(before=[(self._buffers.flat(into, place), flat)])
 
     def _broadcast(self, op: Broadcast, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
         region = self._buffers.block(op.into, place)
         if moved is None and self._buffers.is_view(op.into):
-            self._buffers.bind(op.into, self._buffers.window(op.source, place, region))
+            self._buffers.bind(op.into, place, self._buffers.window(op.source, place, region))
             return Plan()
         plan = Plan()
         if group.member == number(op.root, place):
@@ -196,8 +219,9 @@ class Planner:
         if moved is None:
             return Plan(before=[(self._buffers.flat(op.into, place), self._buffers.flat(op.source, place))])
         scratch, tensors = self._buffers.scratch, self._schedule.tensors
-        sent = scratch.packed[lane(op)][: moved.edges[-1]]
-        received = scratch.unpacked[lane(op)][: moved.receive_edges[-1]]
+        dtype = self._buffers.flat(op.source, place).dtype
+        sent = of_dtype(scratch.packed[lane(op)], dtype)[: moved.edges[-1]]
+        received = of_dtype(scratch.unpacked[lane(op)], dtype)[: moved.receive_edges[-1]]
         here_source, here_into = self._buffers.block(op.source, place), self._buffers.block(op.into, place)
         plan = Plan()
         for member in range(group.size):
@@ -289,7 +313,8 @@ class Planner:
             held = received[start:stop]
             room = held
             if exchange.reduce:
-                room = self._buffers.scratch.reductions[lane(op)][position : position + stop - start]
+                whole = of_dtype(self._buffers.scratch.reductions[lane(op)], held.dtype)
+                room = whole[position : position + stop - start]
                 sums.append((held, room, held if into is None else into))
                 position += stop - start
             receives.append((room, exchange.receive_from))
@@ -309,7 +334,7 @@ def _library_collective(
         case ReduceScatter():
             return group.reduce_scatter(buffer, moved.edges, received, blocking=blocking)
         case AllReduce():
-            return group.all_reduce(buffer, blocking=blocking)
+            return group.all_reduce(buffer, op.combination, blocking=blocking)
         case Broadcast():
             return group.broadcast(buffer, moved.root, blocking=blocking)
         case Reduce():

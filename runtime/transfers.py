@@ -62,6 +62,7 @@ class Transfers:
             yield [plan.library()]
         if plan.rounds:
             beside.synchronise()
+        combine = beside.add if plan.combination == "sum" else beside.maximum
         for step in plan.rounds:
             requests = [group.receive(room, sender) for room, sender in step.receives]
             for part, to in step.sends:
@@ -70,7 +71,7 @@ class Transfers:
             yield requests
             if step.sums:
                 for held, room, into in step.sums:
-                    beside.add(held, room, into)
+                    combine(held, room, into)
                 beside.synchronise()
         for into, source in plan.after:
             beside.copy(into, source)

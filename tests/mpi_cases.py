@@ -79,10 +79,10 @@ def pipeline(ranks):
         Tensor("U", Part("k"), width, held_at=("x", 0)),
         Tensor("W", width, width),
         Tensor("V", width, Part("n"), held_at=("x", ranks - 1)),
-        Tensor("A rows", window, Part("k"), loop="i"),
-        Tensor("in", window, width, copies=2, loop="i"),
-        Tensor("out", window, width, copies=2, loop="i"),
-        Tensor("Y rows", window, Part("n"), loop="i"),
+        Tensor("A rows", window, Part("k")),
+        Tensor("in", window, width, copies=(("i", 2),)),
+        Tensor("out", window, width, copies=(("i", 2),)),
+        Tensor("Y rows", window, Part("n")),
         Tensor("Y", rows, Part("n"), held_at=("x", ranks - 1)),
     )
     take = Broadcast(name="take", axis="z", root=0, source="A", into="A rows")
@@ -119,7 +119,7 @@ def shifts(ranks):
     turning = Part("m", ("z",), rotated_by=("t",))
     tensors = declare(
         Tensor("A", Part("m", ("z",)), Part("k")),
-        Tensor("A turned", turning, Part("k"), copies=2, loop="t"),
+        Tensor("A turned", turning, Part("k"), copies=(("t", 2),)),
         Tensor("whole", Part("m"), Part("k")),
     )
     body = (

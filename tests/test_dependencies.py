@@ -72,7 +72,7 @@ def test_an_accumulation_reads_what_it_adds_to():
 
 
 def test_copies_are_storages_of_their_own():
-    tensors = [square("A", copies=2, loop="t"), square("B")]
+    tensors = [square("A", copies=(("t", 2),)), square("B")]
     turn = Shift(name="turn", axis="x", distance=1, source="A", into="A", ahead=1)
     use = Gemm(name="use", a="A", b="A", c="B", accumulate=True)
     found = waits(Repeat("t", 3, (use, turn)), tensors=tensors)

@@ -45,7 +45,7 @@ def grids(most_ranks):
                 yield "2.5d", Grid(**lengths)
                 if lengths["y"] == 1:
                     yield "cannon", Grid(**lengths)
-        for lengths in factorisations(ranks, AXES):
+        for lengths in factorisations(ranks, ("data", "z", "y", "x")):
             yield "4d", Grid(**lengths)
 
 

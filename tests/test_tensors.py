@@ -58,12 +58,12 @@ def test_a_tensor_held_at_one_coordinate_is_nothing_elsewhere():
 def test_axes_either_cut_or_repeat_or_hold():
     tensor = Tensor("A", Part("m", ("data",)), Part("k", ("x",), rotated_by=("z", "t")), held_at=("y", 0))
     assert tensor.cut_over == {"data", "x", "z"}
-    assert tensor.repeated_over == set()
+    assert tensor.repeated_over == {"pipeline"}
     assert Tensor("A", Part("m"), Part("k")).repeated_over == set(AXES)
 
 
 def test_copies_take_turns_with_their_loop():
-    tensor = Tensor("A", Part("m"), Part("k"), copies=2, loop="t")
+    tensor = Tensor("A", Part("m"), Part("k"), copies=(("t", 2),))
     place = Place(Grid(), {"m": 1, "k": 1}, Grid().coordinates(0))
     assert [tensor.instance(place.during("t", index)) for index in range(4)] == [0, 1, 0, 1]
     assert tensor.instance(place.during("t", 3), ahead=1) == 0
@@ -75,8 +75,8 @@ def test_copies_take_turns_with_their_loop():
 def test_the_capacity_holds_the_block_of_every_moment(m, k, length, width):
     grid = Grid(z=length, x=length)
     panel = Panel("k", width, ("x", "z"), loop="t")
-    turning = Tensor("A", Part("m", ("z",)), Part("k", ("x",), rotated_by=("z", "t")), copies=2, loop="t")
-    window = Tensor("P", Part("m", ("z",)), Part("k", panel=panel), loop="t")
+    turning = Tensor("A", Part("m", ("z",)), Part("k", ("x",), rotated_by=("z", "t")), copies=(("t", 2),))
+    window = Tensor("P", Part("m", ("z",)), Part("k", panel=panel))
     for rank in range(grid.size):
         place = Place(grid, {"m": m, "k": k}, grid.coordinates(rank))
         for tensor, count in ((turning, length), (window, panel.turns(place)[1])):
@@ -85,5 +85,5 @@ def test_the_capacity_holds_the_block_of_every_moment(m, k, length, width):
 
 
 def test_a_tensor_prints_its_layout():
-    tensor = Tensor("A", Part("m", ("z",)), Part("k", ("x",)), held_at=("y", 0), copies=2)
+    tensor = Tensor("A", Part("m", ("z",)), Part("k", ("x",)), held_at=("y", 0), copies=(("t", 2),))
     assert str(tensor) == "A (m/z × k/x) on y=0 2 copies"

@@ -16,7 +16,7 @@ from algorithms.schedule import Role, Schedule, declare, walk
 from algorithms.steps import Run
 from algorithms.tensors import Block, Tensor
 from algorithms.traffic import piece_of, ranges, shared_rectangle, traffic
-from algorithms.volumes import bytes_sent
+from algorithms.volumes import bytes_sent, volumes
 from tests.mpi_cases import CUSTOM, chosen_grids, custom
 
 sizes = st.integers(1, 12)
@@ -77,9 +77,19 @@ def test_a_ring_all_gather_sends_all_but_one_piece(m, k, length):
 @given(sizes, st.integers(2, 7))
 def test_a_ring_all_reduce_sends_every_piece_twice_but_for_two(m, length):
     reduction = AllReduce(name="sum", axis="x", buffer="C")
-    schedule = one_op(reduction, Tensor("C", Part("m"), Part("n")), grid=Grid(x=length), m=m, n=3)
+    schedule = one_op(reduction, Tensor("C", Part("m"), Part("n")), grid=Grid(x=length), m=m, n=7)
     total = sum(bytes_sent(schedule, rank, Choices()) for rank in range(length))
-    assert total == 2 * (length - 1) * 3 * m * 8
+    assert total == 2 * (length - 1) * 7 * m * 8
+
+
+@pytest.mark.parametrize(("length", "sent"), [(2, [1]), (4, [2]), (8, [3]), (3, [1, 2]), (12, [1, 3, 4])])
+def test_a_sum_of_fewer_elements_than_members_goes_by_doubling(length, sent):
+    reduction = AllReduce(name="sum", axis="x", buffer="C")
+    schedule = one_op(reduction, Tensor("C", Part("m"), Part("n")), grid=Grid(x=length), m=1, n=1)
+    assert sorted({bytes_sent(schedule, rank, Choices()) // 8 for rank in range(length)}) == sent
+    found = volumes(schedule, Choices())
+    assert found.by_op["sum"].algorithm == "doubling"
+    assert found.sent_total == sum(bytes_sent(schedule, rank, Choices()) for rank in range(length))
 
 
 @given(sizes, sizes, st.integers(1, 5))

@@ -1,0 +1,126 @@
+"""The local functions of a layer other than products: shapes, sums and work of each, known without running any.
+
+A shape is two words, rows and columns.  A letter stands for a range of a
+dimension, the same wherever the function's line names it; `3h` is a range
+three times as long from three times as far, a number is a length, `-` any
+range.  `=` is the very same block as every other `=` of the line, so that the
+function may go through flattened shards element by element.
+
+A function that sums over rows or columns of a source leaves a partial sum over
+the axes that cut them (`sums`); only a linear function may be given one.
+
+Source: Vaswani et al., "Attention Is All You Need", 2017; Ba, Kiros, Hinton,
+"Layer Normalization", 2016; Hendrycks, Gimpel, "Gaussian Error Linear Units",
+2016 (the tanh form); Kingma, Ba, "Adam", 2015, algorithm 1; Dao et al.,
+"FlashAttention", 2022 (only the logarithms of the row sums are kept).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Function = Literal[
+    "add_to",
+    "transpose",
+    "add_region",
+    "cast",
+    "add_bias",
+    "column_sums",
+    "gelu",
+    "gelu_gradient",
+    "row_moments",
+    "normalise",
+    "normalise_sums",
+    "normalise_gradient",
+    "normalise_parameter_sums",
+    "attention",
+    "attention_gradient",
+    "attention_keeping",
+    "attention_keeping_gradient",
+    "embed",
+    "embed_gradient",
+    "add_positions",
+    "position_sums",
+    "row_maxima",
+    "exponential_sums",
+    "cross_entropy",
+    "square_error",
+    "square_sum",
+    "clip",
+    "adam",
+]
+
+Summed = Literal["rows", "columns", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a function.
+
+    Parameters
+    ----------
+    into, updates, sources : the shape of each tensor
+    linear : whether a partial sum among the tensors read makes one of what is written
+    sums : for each tensor written, over which dimensions of which source it is a sum
+    flops : for each element of the first tensor
+    """
+
+    into: tuple[str, ...] = ()
+    updates: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    linear: bool = False
+    sums: tuple[tuple[Summed, int] | None, ...] = ()
+    flops: int = 1
+
+
+FACTS: dict[Function, Facts] = {
+    "add_to": Facts(updates=("=",), sources=("=",), linear=True),
+    "add_region": Facts(updates=("- -",), sources=("- -",), linear=True),
+    "cast": Facts(into=("=",), sources=("=",), linear=True),
+    "transpose": Facts(into=("n m",), sources=("m n",), linear=True),
+    "add_bias": Facts(updates=("m n",), sources=("1 n",)),
+    "column_sums": Facts(into=("1 n",), sources=("m n",), linear=True, sums=(("rows", 0),)),
+    "gelu": Facts(into=("=",), sources=("=",), flops=12),
+    "gelu_gradient": Facts(into=("=",), sources=("=", "="), flops=20),
+    "row_moments": Facts(into=("m 2",), sources=("m n",), sums=(("columns", 0),), flops=3),
+    "normalise": Facts(into=("m n",), sources=("m n", "m 2", "1 n", "1 n"), flops=5),
+    "normalise_sums": Facts(into=("m 2",), sources=("m n", "m 2", "1 n", "m n"), sums=(("columns", 0),), flops=6),
+    "normalise_gradient": Facts(into=("m n",), sources=("m n", "m 2", "m 2", "1 n", "m n"), flops=9),
+    "normalise_parameter_sums": Facts(
+        into=("1 n", "1 n"), sources=("m n", "m 2", "m n"), sums=(("rows", 0), ("rows", 0)), flops=5
+    ),
+    "attention": Facts(into=("m h", "m -"), sources=("m 3h",)),
+    "attention_gradient": Facts(into=("m 3h",), sources=("m 3h", "m h", "m -", "m h")),
+    "attention_keeping": Facts(into=("m h", "m w"), sources=("m 3h",)),
+    "attention_keeping_gradient": Facts(into=("m 3h",), sources=("m 3h", "m w", "m h")),
+    "embed": Facts(into=("m h",), sources=("m 1", "v h"), sums=(("rows", 1),)),
+    "embed_gradient": Facts(updates=("v h",), sources=("m 1", "m h"), linear=True, sums=(("rows", 1),)),
+    "add_positions": Facts(updates=("m h",), sources=("- h",)),
+    "position_sums": Facts(into=("- h",), sources=("m h",), linear=True, sums=(("rows", 0),)),
+    "row_maxima": Facts(into=("m 1",), sources=("m v",), sums=(("columns", 0),)),
+    "exponential_sums": Facts(into=("m 2",), sources=("m v", "m 1", "m 1"), sums=(("columns", 0),), flops=12),
+    "cross_entropy": Facts(
+        into=("m v", "1 1"), sources=("m v", "m 1", "m 2", "m 1"), sums=(None, ("rows", 0)), flops=12
+    ),
+    "square_error": Facts(into=("=", "1 1"), sources=("=", "="), sums=(None, ("both", 0)), flops=4),
+    "square_sum": Facts(into=("1 1",), sources=("=",), sums=(("both", 0),), flops=2),
+    "clip": Facts(updates=("=",), sources=("1 1",)),
+    "adam": Facts(updates=("=", "=", "="), sources=("=",), flops=16),
+}
+
+
+ATTENTION_PRODUCTS: dict[Function, int] = {
+    "attention": 2,
+    "attention_gradient": 5,
+    "attention_keeping": 2,
+    "attention_keeping_gradient": 4,
+}
+"""Square products of each; a gradient that is not given the weights of the forward pass makes the scores again."""
+
+
+def attention_flops(function: Function, rows: int, columns: int, sequence: int) -> int:
+    """Floating-point operations of causal attention whose output is rows × columns: half of each square product.
+
+    >>> attention_flops("attention", 8, 16, 4), attention_flops("attention_gradient", 8, 16, 4)
+    (1024, 2560)
+    """
+    return ATTENTION_PRODUCTS[function] * rows * sequence * columns

@@ -1,0 +1,52 @@
+"""The square products of attention: how many, how large, known without running any."""
+
+from dataclasses import dataclass
+
+from algorithms.kernels import ATTENTION_PRODUCTS, Function
+from algorithms.ops import Kernel
+from algorithms.parts import Place
+from algorithms.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """The square products of attention on one rank.
+
+    Parameters
+    ----------
+    count : sequences times heads
+    sequence, head : rows and columns of queries, keys and values of one
+    item_bytes : of an element
+    function : whose they are: forward or backward, with the weights kept between them or not
+    """
+
+    count: int
+    sequence: int
+    head: int
+    item_bytes: int
+    function: Function
+
+    @property
+    def flops(self) -> int:
+        """Of the causal half of every product."""
+        return self.count * ATTENTION_PRODUCTS[self.function] * self.sequence**2 * self.head
+
+    @property
+    def backward(self) -> bool:
+        return self.function.endswith("gradient")
+
+    @property
+    def kept(self) -> bool:
+        """Whether the softmax's weights are kept for the backward pass, which is then never fused."""
+        return self.function.startswith("attention_keeping")
+
+
+def squares(op: Kernel, schedule: Schedule, place: Place) -> Squares | None:
+    """What a kernel has of them; None for one that is not attention."""
+    if op.function not in ATTENTION_PRODUCTS:
+        return None
+    rows, columns = schedule.tensors[op.sources[0]].block(place).rectangle_shape
+    numbers = dict(op.scalars)
+    sequence, head = int(numbers["sequence"]), int(numbers["head"])
+    count = rows // sequence * (columns // (3 * head))
+    return Squares(count, sequence, head, schedule.item_bytes(op.sources[0]), op.function)
