@@ -7,6 +7,9 @@ of the faster axes).  Its ring runs at the effective bandwidth
     B(P_i, G_i)                 from a table, where the group stays inside a node (P_i G_i <= G_node)
     B_inter / min(G_node, P_i)  otherwise: the rings that leave a node share its injection bandwidth
 
+The second rule needs rings that share a node evenly: P_i divides G_node or is at least as long.
+Lengths and bandwidths may be arrays, one element for each of many grids.
+
 Source: Singh, Singhania, Ranjan, Kirchenbauer, Geiping, Wen, Jain, Hans,
 Shu, Tomar, Goldstein, Bhatele, "A 4D hybrid algorithm to scale parallel
 training to thousands of GPUs", arXiv 2305.13525; the tables and the charges of
@@ -16,10 +19,17 @@ an iteration as in the authors' public script.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from algorithms.errors import InputError
 from algorithms.grid import AXES, Axis, Grid
 from algorithms.units import GIB
+
+Seconds = TypeVar("Seconds", float, NDArray[np.float64])
+"""Of one grid, or of many at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +56,37 @@ FRONTIER = _in_gib(8, {(1, 2): 129, (1, 4): 52, (1, 8): 135, (2, 2): 50, (2, 4):
 
 
 @dataclass(frozen=True, slots=True)
-class LayerCost:
+class LayerCost(Generic[Seconds]):
     """Seconds of each collective of one layer, each charged once."""
 
-    gather_weight: float
-    scatter_gradient: float
-    forward_sum: float
-    backward_sum: float
-    data_sum: float
+    gather_weight: Seconds
+    scatter_gradient: Seconds
+    forward_sum: Seconds
+    backward_sum: Seconds
+    data_sum: Seconds
 
     @property
-    def forward(self) -> float:
+    def forward(self) -> Seconds:
         return self.gather_weight + self.forward_sum
 
     @property
-    def backward(self) -> float:
+    def backward(self) -> Seconds:
         """Backward pass that gathers the weight again, without the sum over data."""
         return self.gather_weight + self.backward_sum + self.scatter_gradient
 
     @property
-    def training(self) -> float:
+    def training(self) -> Seconds:
         return self.forward + self.backward + self.data_sum
 
     @property
-    def recomputed_training(self) -> float:
+    def recomputed_training(self) -> Seconds:
         """As the authors charge an iteration: forward sum twice, weight gathered twice in all."""
         return self.training + self.forward_sum
+
+    @property
+    def over_z(self) -> Seconds:
+        """An iteration's gathers of the weight and the scatter of its gradient."""
+        return 2 * self.gather_weight + self.scatter_gradient
 
 
 def effective_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float:
@@ -84,14 +99,29 @@ def effective_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float
     ------
     InputError : a group inside a node that the table lacks; simulate it instead
     """
+    found = known_bandwidth(stride, length, node)
+    if found is None:
+        known = ", ".join(map(str, sorted(node.inside)))
+        raise InputError(
+            f"no bandwidth for (stride, length) = ({stride}, {length}): the table of nodes of {node.gpus} has {known}, "
+            f"and between nodes strides that divide {node.gpus} or are longer"
+        )
+    return found
+
+
+def known_bandwidth(stride: int, length: int, node: NodeBandwidths) -> float | None:
+    """The same, and None where neither the table nor the rule for nodes has it.
+
+    >>> known_bandwidth(1, 3, PERLMUTTER), known_bandwidth(3, 8, PERLMUTTER)
+    (None, None)
+    """
     if length == 1:
         return inf
-    if stride * length > node.gpus:
-        return node.between / min(node.gpus, stride)
-    if (stride, length) not in node.inside:
-        known = ", ".join(map(str, sorted(node.inside)))
-        raise InputError(f"no bandwidth for (stride, length) = ({stride}, {length}) in a node; the table has {known}")
-    return node.inside[stride, length]
+    if stride * length <= node.gpus:
+        return node.inside.get((stride, length))
+    if stride < node.gpus and node.gpus % stride:
+        return None
+    return node.between / min(node.gpus, stride)
 
 
 def axis_bandwidths(grid: Grid, node: NodeBandwidths) -> dict[Axis, float]:
@@ -105,16 +135,16 @@ def axis_bandwidths(grid: Grid, node: NodeBandwidths) -> dict[Axis, float]:
 
 
 def layer_cost(
-    m: float,
+    m: Seconds,
     k: float,
     n: float,
-    lengths: Mapping[Axis, int],
-    bandwidths: Mapping[Axis, float],
+    lengths: Mapping[Axis, Any],
+    bandwidths: Mapping[Axis, Any],
     *,
     transposed: bool = False,
     element_bytes: int = 2,
     gradient_bytes: int = 4,
-) -> LayerCost:
+) -> LayerCost[Seconds]:
     """Seconds of the five collectives of one layer O_mn = I_mk @ W_kn.
 
         gather W over z      (1/Bz)  (Gz-1)     b k n/(Gx Gy Gz)
@@ -131,7 +161,7 @@ def layer_cost(
 
     Parameters
     ----------
-    m : rows of one data-parallel replica
+    m : rows of one data-parallel replica, or of each grid's
     bandwidths : effective bandwidth of each axis [B/s]
     element_bytes, gradient_bytes : b and b_gradient
     """
@@ -146,34 +176,3 @@ def layer_cost(
         backward_sum=2 * (gx - 1) / gx * element_bytes * m * k / (gz * gy) / bx,
         data_sum=2 * (gd - 1) / gd * gradient_bytes * weight / bd,
     )
-
-
-def gpt_block_seconds(batch: int, sequence: int, hidden: int, grid: Grid, node: NodeBandwidths) -> float:
-    """Communication seconds of one GPT block in one training iteration with recomputation, exact form.
-
-    Four layers: QKV H -> 3H, attention output H -> H (transposed), MLP up
-    H -> 4H, MLP down 4H -> H (transposed).
-    """
-    return _block_seconds(batch, sequence, hidden, grid, node, mlp_down=(4 * hidden, hidden))
-
-
-def gpt_block_seconds_of_authors(batch: int, sequence: int, hidden: int, grid: Grid, node: NodeBandwidths) -> float:
-    """As the authors' script has it: MLP down charged as H -> 4H with exchanged axes.  For reproduction only.
-
-    >>> in_features_first = Grid(y=2, x=2, z=8, order=("y", "x", "z", "data"))
-    >>> round(gpt_block_seconds_of_authors(1024, 2048, 7168, in_features_first, PERLMUTTER), 6)
-    0.68242
-    """
-    return _block_seconds(batch, sequence, hidden, grid, node, mlp_down=(hidden, 4 * hidden))
-
-
-def _block_seconds(
-    batch: int, sequence: int, hidden: int, grid: Grid, node: NodeBandwidths, mlp_down: tuple[int, int]
-) -> float:
-    bandwidths, lengths = axis_bandwidths(grid, node), grid.lengths
-    rows = batch * sequence / grid.data
-    normal = [(hidden, 3 * hidden), (hidden, 4 * hidden)]
-    transposed = [(hidden, hidden), mlp_down]
-    costs = [layer_cost(rows, k, n, lengths, bandwidths) for k, n in normal]
-    costs += [layer_cost(rows, k, n, lengths, bandwidths, transposed=True) for k, n in transposed]
-    return sum(cost.recomputed_training for cost in costs)

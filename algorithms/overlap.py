@@ -1,10 +1,18 @@
 """Overlap as a pass: ordering edges and the order inside lanes change, never which ops there are or their sizes.
 
-    oar   the sum of dA is under way while dB is multiplied
-    ors   the scatter of dB is under way until the end; where the group that
-          sums dA has one rank, dB is multiplied before dA
-    oag   what the gradients need again is gathered while C is multiplied, into
-          a second buffer: at most two gathered weights are alive
+    oar   the sum of dI is under way while dW is multiplied
+    ors   the scatter of dW is under way until its result is used, at the end of
+          the backward pass; where the group that sums dI has one rank, dW is
+          multiplied before dI
+    oag   the next weight is gathered while a product uses this one
+          (`reordering/gather_ahead.py`); for a product alone, what its gradients need
+          again is gathered while it is multiplied, into a second buffer;
+          panels are sent ahead (`reordering/double_buffer.py`)
+
+No bit of a result changes: what is added to what, and in which order, is
+decided by the ops, and these stay.  With ors, a dW that a loop writes in every
+turn has two buffers, used in turn, and scatters have a lane of their own beside
+the gathers' (a second communicator), so that neither queues behind the other.
 
 Source: the authors' code of AxoNN, as described by Singh et al., arXiv 2305.13525, section 4.
 """
@@ -14,8 +22,23 @@ from dataclasses import replace
 from typing import get_args
 
 from algorithms.errors import InputError
-from algorithms.ops import AllGather, Communication, Gemm, Op, OverlapName, reads
+from algorithms.grid import Axis
+from algorithms.ops import (
+    AllGather,
+    Communication,
+    Gemm,
+    Op,
+    OverlapName,
+    ReduceScatter,
+    reads,
+    writes,
+)
+from algorithms.reordering.double_buffer import double_buffered
+from algorithms.reordering.gather_ahead import gather_ahead
+from algorithms.reordering.loops import goes_over_layers
+from algorithms.reordering.postponed import postponed
 from algorithms.schedule import Program, Repeat, Schedule, in_sequence, ops
+from algorithms.storage import alone
 from algorithms.tensors import Tensor
 
 OVERLAPS: tuple[OverlapName, ...] = get_args(OverlapName)
@@ -52,50 +75,76 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
         raise InputError(f"schedule {schedule.name} already overlaps {done}: name all overlaps in one pass")
     tensors = dict(schedule.tensors)
 
-    def change(program: Program) -> Program:
-        changed = _without_edges(program)
-        if "ors" in chosen and _sums_alone(schedule, changed):
-            changed = _weights_first(changed)
+    def reorder(program: Program) -> Program:
+        changed = without_edges(program)
+        if "ors" in chosen:
+            changed = postponed(schedule, _weights_first(changed, schedule))
+            _double_sources(changed, schedule, tensors)
         if "oag" in chosen:
-            changed = _gather_ahead(changed, tensors)
-        return _release(in_sequence(changed), chosen)
+            again = _gathered_again(changed)
+            changed = _gather_again_ahead(changed, again, tensors) if again else gather_ahead(schedule, changed)
+        return double_buffered(changed, tensors, chosen)
 
-    changed = schedule.with_program(change)
+    reordered = schedule.with_program(reorder)
+    lanes = _second_lanes(reordered, chosen)
+    changed = reordered.with_program(lambda program: in_sequence(_released(_moved_to(program, lanes), chosen)))
     return replace(changed, tensors=tensors, overlap=chosen)
 
 
-def _without_edges(program: Program) -> Program:
-    """The program without the edges that `in_sequence` adds anew."""
+def without_edges(program: Program) -> Program:
+    """The program without the edges that are added anew at the end."""
     return tuple(
-        replace(entry, body=_without_edges(entry.body)) if isinstance(entry, Repeat) else replace(entry, after=())
+        replace(entry, body=without_edges(entry.body)) if isinstance(entry, Repeat) else replace(entry, after=())
         for entry in program
     )
 
 
-def _marked(op: Op | Repeat, name: OverlapName) -> bool:
-    return isinstance(op, Communication) and op.overlap == name
+def _marked(op: Op | Repeat, *names: str) -> bool:
+    return isinstance(op, Communication) and op.overlap in names
 
 
-def _sums_alone(schedule: Schedule, program: Program) -> bool:
-    """Whether the group that sums dA has one rank."""
-    return any(
-        isinstance(op, Communication) and op.overlap == "oar" and schedule.grid.length(op.axis) == 1
-        for op in ops(program)
-    )
+def _weights_first(program: Program, schedule: Schedule) -> Program:
+    """The program with dW and its scatter before dI and its sum, in every layer whose dI is summed by one rank."""
+    changed = [
+        replace(entry, body=_weights_first(entry.body, schedule)) if isinstance(entry, Repeat) else entry
+        for entry in program
+    ]
+    for position, summed in enumerate(changed):
+        if isinstance(summed, Communication) and _marked(summed, "oar") and alone(schedule, summed.axis):
+            marks = [i for i in range(position + 1, len(changed)) if _marked(changed[i], "oar", "ors")]
+            products = [i for i in range(position) if isinstance(changed[i], Gemm)]
+            if not (marks and products and _marked(changed[marks[0]], "ors")):
+                continue
+            multiply, scatter = products[-1], marks[0]
+            towards_dw = changed[position + 1 : scatter + 1]
+            if not {*writes(summed)} & {name for op in ops(tuple(towards_dw)) for name in reads(op)}:
+                changed[multiply : scatter + 1] = towards_dw + changed[multiply : position + 1]
+    return tuple(changed)
 
 
-def _weights_first(program: Program) -> Program:
-    """The program with dB and its scatter before dA and its sum."""
-    first_sum = next(i for i, entry in enumerate(program) if _marked(entry, "oar"))
-    scatter = next(i for i, entry in enumerate(program) if _marked(entry, "ors"))
-    multiply = max(i for i in range(first_sum) if isinstance(program[i], Gemm))
-    towards_db = program[first_sum + 1 : scatter + 1]
-    return program[:multiply] + towards_db + program[multiply : first_sum + 1] + program[scatter + 1 :]
+def _double_sources(program: Program, schedule: Schedule, tensors: dict[str, Tensor]) -> None:
+    """Two copies of every dW that is written again in the next turn of a loop, while its scatter is under way."""
+    for entry in program:
+        if not isinstance(entry, Repeat):
+            continue
+        for op in entry.body:
+            if isinstance(op, ReduceScatter) and _marked(op, "ors") and not alone(schedule, op.axis):
+                source = tensors[op.source]
+                if entry.count != 1 and goes_over_layers(schedule, entry) and entry.loop not in dict(source.copies):
+                    tensors[op.source] = replace(source, copies=(*source.copies, (entry.loop, 2)))
+        _double_sources(entry.body, schedule, tensors)
 
 
-def _gather_ahead(program: Program, tensors: dict[str, Tensor]) -> Program:
-    """Every second gather moved before the first product, into a buffer of its own."""
-    for again in [entry for entry in program if isinstance(entry, AllGather) and entry.overlap == "oag"]:
+def _gathered_again(program: Program) -> list[AllGather]:
+    """The gathers that repeat one which is not marked: a product alone, whose gradients gather its operands again."""
+    gathers = [entry for entry in program if isinstance(entry, AllGather)]
+    unmarked = {entry.source for entry in gathers if not _marked(entry, "oag")}
+    return [entry for entry in gathers if _marked(entry, "oag") and entry.source in unmarked]
+
+
+def _gather_again_ahead(program: Program, gathers: list[AllGather], tensors: dict[str, Tensor]) -> Program:
+    """These gathers moved before the first product, each into a buffer of its own."""
+    for again in gathers:
         buffer = f"{again.into} ahead"
         tensors[buffer] = replace(tensors[again.into], name=buffer)
         position = program.index(again)
@@ -113,21 +162,38 @@ def _reading(entry: Op | Repeat, old: str, new: str) -> Op | Repeat:
     return replace(entry, a=new if entry.a == old else entry.a, b=new if entry.b == old else entry.b)
 
 
-def _release(program: Program, chosen: frozenset[OverlapName]) -> Program:
-    """Nothing waits any more for the chosen ops except what uses their results."""
-    freed = {op.name: op.after for op in ops(program) if isinstance(op, Communication) and op.overlap in chosen}
+def _second_lanes(schedule: Schedule, chosen: frozenset[OverlapName]) -> frozenset[Axis]:
+    """Axes on which gathers of weights would queue behind scatters that nothing waits for."""
+    found: set[Axis] = set()
+    for role in schedule.roles:
+        busy: set[Axis] = set()
+        for op in ops(role.program):
+            if isinstance(op, ReduceScatter) and _marked(op, *chosen & {"ors"}):
+                busy.add(op.axis)
+            if isinstance(op, AllGather) and _marked(op, "oag") and op.axis in busy:
+                found.add(op.axis)
+    return frozenset(axis for axis in found if not alone(schedule, axis))
 
-    def before(names: tuple[str, ...]) -> tuple[str, ...]:
-        result: list[str] = []
-        for name in names:
-            result += before(freed[name]) if name in freed else (name,)
-        return tuple(dict.fromkeys(result))
+
+def _moved_to(program: Program, lanes: frozenset[Axis]) -> Program:
+    """The program with the scatters of dW on the second lane of these axes, a communicator of their own."""
 
     def change(entry: Op | Repeat) -> Op | Repeat:
         if isinstance(entry, Repeat):
             return replace(entry, body=tuple(change(inner) for inner in entry.body))
-        if isinstance(entry, Communication) and entry.name in freed:
-            return replace(entry, after=before(entry.after), concurrent=True)
-        return replace(entry, after=before(entry.after))
+        second = isinstance(entry, ReduceScatter) and _marked(entry, "ors") and entry.axis in lanes
+        return replace(entry, lane=1) if isinstance(entry, Communication) and second else entry
+
+    return tuple(change(entry) for entry in program)
+
+
+def _released(program: Program, chosen: frozenset[OverlapName]) -> Program:
+    """The chosen ops concurrent: nothing waits for them except what uses their results."""
+
+    def change(entry: Op | Repeat) -> Op | Repeat:
+        if isinstance(entry, Repeat):
+            return replace(entry, body=tuple(change(inner) for inner in entry.body))
+        released = isinstance(entry, Communication) and _marked(entry, *chosen)
+        return replace(entry, concurrent=True) if isinstance(entry, Communication) and released else entry
 
     return tuple(change(entry) for entry in program)

@@ -8,11 +8,10 @@ from algorithms.costs_4d import (
     PERLMUTTER,
     axis_bandwidths,
     effective_bandwidth,
-    gpt_block_seconds,
-    gpt_block_seconds_of_authors,
     layer_cost,
 )
 from algorithms.errors import InputError
+from algorithms.gpt_costs import gpt_block_seconds, gpt_block_seconds_of_authors
 from algorithms.grid import AXES, Grid
 from algorithms.units import GIB
 
@@ -85,7 +84,7 @@ def test_a_layer_costs_what_its_rings_cost_without_latency(data, z, y, x):
     m, k, n = 840, 420, 1260
     grid = {"data": data, "z": z, "y": y, "x": x}
     rate = {"data": 1.0, "z": 2.0, "y": 3.0, "x": 5.0}
-    links = {axis: costs.Link(latency=0, bandwidth=rate[axis]) for axis in AXES}
+    links = {axis: costs.Link(latency=0, bandwidth=rate[axis]) for axis in rate}
     cost = layer_cost(m, k, n, grid, rate)
     shard = k * n / (x * y * z)
     assert cost.gather_weight == pytest.approx(costs.ring_all_gather(z, 2 * shard, links["z"]))

@@ -1,0 +1,185 @@
+"""The end of a training step: gradients summed over the ranks that share a parameter, clipped, and Adam.
+
+Source: Kingma, Ba, "Adam: a method for stochastic optimization", ICLR 2015;
+Loshchilov, Hutter, "Decoupled weight decay regularization", ICLR 2019; Pascanu,
+Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013 (clipping by the global norm).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from algorithms.errors import InputError
+from algorithms.grid import AXES, Axis
+from algorithms.ops import AllReduce, Kernel, Op, Pointwise
+from algorithms.schedule import Program, Repeat
+from algorithms.tensors import DType, Tensor
+from algorithms.training.layers import Parameter
+from algorithms.training.scheme import ONE
+
+STEP = "step"
+NORM, SQUARE = "norm", "square"
+
+
+@dataclass(frozen=True, slots=True)
+class Adam:
+    """The optimizer's numbers.
+
+    Parameters
+    ----------
+    rate : of learning
+    beta1, beta2 : of the running means of gradients and of their squares
+    decay : of weights, beside the gradient
+    clip : the largest norm of all gradients together; 0 for none
+    """
+
+    rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    decay: float = 0.0
+    clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "epsilon"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} {getattr(self, name)}: a number above 0 is accepted")
+        for name in ("decay", "clip"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name} {getattr(self, name)}: a number from 0 is accepted")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)}: a number from 0 and below 1 is accepted")
+
+    @property
+    def scalars(self) -> tuple[tuple[str, float], ...]:
+        return tuple((name, getattr(self, name)) for name in ("rate", "beta1", "beta2", "epsilon", "decay"))
+
+
+def moment_names(parameter: str) -> tuple[str, str]:
+    """The running means that Adam keeps of a parameter's gradient and of its square."""
+    return f"mean of {parameter}", f"square of {parameter}"
+
+
+def moments(parameter: Parameter) -> tuple[Tensor, Tensor]:
+    """These means, laid out as the parameter."""
+    first, second = moment_names(parameter.name)
+    return replace(parameter.tensor, name=first), replace(parameter.tensor, name=second)
+
+
+def optimizer_tensors(parameters: Sequence[Parameter], adam: Adam, statistics: DType | None = None) -> list[Tensor]:
+    """Gradients, moments and, for clipping, the squares of norms, in the dtype of statistics."""
+    found: list[Tensor] = []
+    for one in parameters:
+        found += [replace(one.tensor, name=one.gradient, dtype=one.gradient_dtype), *moments(one)]
+    if adam.clip:
+        names = (NORM, SQUARE, *map(_squares, _cuts(parameters)))
+        found += [Tensor(name, ONE, ONE, dtype=statistics) for name in names]
+    return found
+
+
+def zero_moments(parameters: Sequence[Parameter]) -> Program:
+    """Before the first step."""
+    return each(
+        parameters,
+        lambda one: [
+            Pointwise(name=f"zero {tensor.name}", function="zero", into=tensor.name) for tensor in moments(one)
+        ],
+    )
+
+
+def finish_step(
+    parameters: Sequence[Parameter],
+    adam: Adam,
+    *,
+    exchange: Program = (),
+    counted: Sequence[Parameter] | None = None,
+    across: Program = (),
+) -> Program:
+    """Sums of gradients, clipping where it is asked for, and the update of every parameter.
+
+    Parameters
+    ----------
+    exchange : ops between the sums and the clipping: the shared table's gradient, between the ends of a pipeline
+    counted : parameters whose gradients this rank counts in the norm, where another stage counts some
+    across : ops that add the squares of the norm over all stages
+    """
+    sums = each(parameters, _sums)
+    clipping: Program = ()
+    if adam.clip:
+        norm = _norm(parameters if counted is None else counted)
+        clipping = (*norm, *across, *each(parameters, lambda one: [_clip(one, adam)]))
+    return (*sums, *exchange, *clipping, *each(parameters, lambda one: [_update(one, adam)]))
+
+
+def each(parameters: Sequence[Parameter], work: Callable[[Parameter], list[Op]]) -> Program:
+    """The work of every parameter, once for each of its copies."""
+    program: list[Op | Repeat] = []
+    loops = dict.fromkeys((one.tensor.copies, one.tensor.begins) for one in parameters)
+    for copies, begins in loops:
+        alike = [one for one in parameters if (one.tensor.copies, one.tensor.begins) == (copies, begins)]
+        body: Program = tuple(op for one in alike for op in work(one))
+        for loop, count in reversed(copies):
+            body = (Repeat(loop, count, body, first=dict(begins).get(loop, 0)),)
+        program += body
+    return tuple(program)
+
+
+def _sums(one: Parameter) -> list[Op]:
+    return [
+        AllReduce(name=f"sum {one.gradient} over {axis}", axis=axis, buffer=one.gradient) for axis in one.summed_over
+    ]
+
+
+def _cuts(parameters: Sequence[Parameter]) -> list[tuple[Axis, ...]]:
+    """The sets of axes that cut parameters; stages are added up at the end."""
+    return list(dict.fromkeys(_cut(one) for one in parameters))
+
+
+def _cut(one: Parameter) -> tuple[Axis, ...]:
+    return tuple(axis for axis in AXES if axis in one.tensor.cut_over and axis != "pipeline")
+
+
+def _squares(axes: tuple[Axis, ...]) -> str:
+    return f"squares cut over {','.join(axes) or 'nothing'}"
+
+
+def _norm(parameters: Sequence[Parameter]) -> Program:
+    """The square of the norm of all gradients: each element counts once, however many ranks hold it.
+
+    Gradients that are cut over the same axes are added up before their sum over these axes is made.
+    """
+    program: Program = (Pointwise(name="zero norm", function="zero", into=NORM),)
+    for axes in _cuts(parameters):
+        squares = _squares(axes)
+        program += (
+            Pointwise(name=f"zero {squares}", function="zero", into=squares),
+            *each([one for one in parameters if _cut(one) == axes], _square),
+            *(AllReduce(name=f"sum {squares} over {axis}", axis=axis, buffer=squares) for axis in reversed(axes)),
+            Kernel(name=f"add {squares}", function="add_to", updates=(NORM,), sources=(squares,)),
+        )
+    return program
+
+
+def _square(one: Parameter) -> list[Op]:
+    return [
+        Kernel(name=f"square {one.gradient}", function="square_sum", into=(SQUARE,), sources=(one.gradient,)),
+        Kernel(name=f"count {one.gradient}", function="add_to", updates=(_squares(_cut(one)),), sources=(SQUARE,)),
+    ]
+
+
+def _clip(one: Parameter, adam: Adam) -> Kernel:
+    scalars = (("limit", adam.clip),)
+    name = f"clip {one.gradient}"
+    return Kernel(name=name, function="clip", updates=(one.gradient,), sources=(NORM,), scalars=scalars)
+
+
+def _update(one: Parameter, adam: Adam) -> Kernel:
+    first, second = moments(one)
+    return Kernel(
+        name=f"update {one.name}",
+        function="adam",
+        updates=(one.name, first.name, second.name),
+        sources=(one.gradient,),
+        scalars=adam.scalars,
+        counter=STEP,
+    )

@@ -1,0 +1,83 @@
+"""Training that goes on: the optimizer's moments are there at the start, and steps have numbers of their own.
+
+A pass over the schedule of a step: what is carried from one run to the next is
+its state, parameters and moments, and the number of the first step.  The loops
+and ops of the step itself do not change.
+"""
+
+from dataclasses import replace
+
+from algorithms.ops import Op, Pointwise
+from algorithms.schedule import Program, Repeat, Schedule
+from algorithms.tensors import Tensor
+from algorithms.training.adam import STEP
+from algorithms.training.adam import moment_names as moment_names
+
+
+def carried(schedule: Schedule) -> tuple[str, ...]:
+    """Tensors that hold all that one step leaves to the next: parameters, then their moments."""
+    moments = {name for one in schedule.state for name in moment_names(one)}
+    parameters = tuple(name for name in schedule.state if name not in moments)
+    return (*parameters, *(name for one in parameters for name in moment_names(one)))
+
+
+def continued(schedule: Schedule, first_step: int) -> Schedule:
+    """The schedule of steps `first_step`, `first_step` + 1, …, which begins with parameters and moments."""
+    moments = set(carried(schedule)) - set(schedule.state)
+    gone = _zeroed(schedule, moments)
+    going_on = schedule.with_program(
+        lambda program: _from(_without(program, gone), first_step), state=carried(schedule)
+    )
+    return replace(going_on, tensors={name: _counted(one, first_step) for name, one in schedule.tensors.items()})
+
+
+def giving_back(schedule: Schedule) -> Schedule:
+    """The schedule with all that the next step needs among its outputs."""
+    outputs = dict.fromkeys((*schedule.outputs, *carried(schedule)))
+    return replace(schedule, outputs=tuple(outputs))
+
+
+def _zeroed(schedule: Schedule, moments: set[str]) -> set[str]:
+    """The ops that empty the moments before the first step."""
+    found: set[str] = set()
+    for role in schedule.roles:
+        for op in _ops_before_steps(role.program):
+            if isinstance(op, Pointwise) and op.function == "zero" and op.into in moments:
+                found.add(op.name)
+    return found
+
+
+def _ops_before_steps(program: Program) -> list[Op]:
+    found: list[Op] = []
+    for entry in program:
+        if isinstance(entry, Repeat):
+            found += [] if entry.loop == STEP else _ops_before_steps(entry.body)
+        else:
+            found.append(entry)
+    return found
+
+
+def _without(program: Program, gone: set[str]) -> Program:
+    """The program without these ops; nothing is after them, and a loop of nothing is none."""
+    kept: list[Op | Repeat] = []
+    for entry in program:
+        if isinstance(entry, Repeat):
+            body = _without(entry.body, gone)
+            kept += [replace(entry, body=body)] if body else []
+        elif entry.name not in gone:
+            kept.append(replace(entry, after=tuple(name for name in entry.after if name not in gone)))
+    return tuple(kept)
+
+
+def _from(program: Program, first_step: int) -> Program:
+    return tuple(
+        replace(entry, first=first_step) if isinstance(entry, Repeat) and entry.loop == STEP else entry
+        for entry in program
+    )
+
+
+def _counted(tensor: Tensor, first_step: int) -> Tensor:
+    """Copies for steps are told apart by the numbers of the steps."""
+    if STEP not in dict(tensor.copies) or not first_step:
+        return tensor
+    return replace(tensor, begins=(*tensor.begins, (STEP, first_step)))

@@ -1,0 +1,71 @@
+"""Floating-point operations of a training step, by formula: those of the model, and those that hardware carries out.
+
+For the plain GPT with B sequences of s tokens, L layers, hidden size h, vocabulary V:
+
+    model      72 B s L h² (1 + s/(6 h) + V/(12 L h))
+    hardware   96 B s L h² (1 + s/(6 h) + V/(16 L h))      with full recomputation
+
+Attention is counted as whole squares, causal or not, as in the sources; a
+schedule's own count (`volumes.py`) has half of them.  The optimizer and all
+that is not a product is left out, as usual.
+
+Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU
+Clusters Using Megatron-LM", SC21, section 3 and appendix; Chowdhery et al.,
+"PaLM", 2022, appendix B (the two names); Korthikanti et al., arXiv 2205.05198,
+appendix A (selective recomputation).
+"""
+
+from dataclasses import dataclass
+
+from algorithms.training.models import ModelShape
+from algorithms.training.recompute import Recompute
+
+
+@dataclass(frozen=True, slots=True)
+class StepFlops:
+    """Of one training step over all GPUs: of the model, and with what is computed again."""
+
+    model: int
+    hardware: int
+
+
+def forward_flops(shape: ModelShape, batch: int) -> int:
+    """Of the products of one forward pass over `batch` sequences."""
+    return shape.layers * layer_flops(shape, batch) + 2 * batch * shape.sequence * shape.table
+
+
+def layer_flops(shape: ModelShape, batch: int) -> int:
+    """Of the products of one layer's forward pass."""
+    return 2 * batch * shape.sequence * shape.products + square_flops(shape, batch)
+
+
+def square_flops(shape: ModelShape, batch: int) -> int:
+    """Of the two square products of one layer's attention, forward, the causal half not left out."""
+    return 4 * batch * shape.sequence**2 * shape.hidden
+
+
+def step_flops(shape: ModelShape, batch: int, recompute: Recompute = "none") -> StepFlops:
+    """Of a training step: a backward pass is two forward passes.
+
+    >>> shape = ModelShape("toy", layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
+    >>> step_flops(shape, 3, "full")
+    StepFlops(model=129024, hardware=168960)
+    """
+    model = 3 * forward_flops(shape, batch)
+    match recompute:
+        case "none":
+            again = 0
+        case "selective":
+            again = shape.layers * square_flops(shape, batch)
+        case "full":
+            again = shape.layers * layer_flops(shape, batch)
+    return StepFlops(model, model + again)
+
+
+def flops_per_second_per_gpu(flops: float, seconds: float, gpus: int) -> float:
+    """What each GPU does of work that all share.
+
+    >>> flops_per_second_per_gpu(8e12, 2.0, 4)
+    1000000000000.0
+    """
+    return flops / seconds / gpus

@@ -1,0 +1,205 @@
+"""A GPT transformer trained on the cross entropy of the next token, under any scheme.
+
+    X      = table[tokens] + positions
+    layer:   N1 = norm(X)    QKV = N1 W + b      A = attention(QKV)    X2 = X + A W + b
+             N2 = norm(X2)   U = N2 W + b        G = gelu(U)           X  = X2 + G W + b
+    loss   = cross entropy of norm(X) tableᵀ
+
+QKV and the first product of the MLP are normal, the other two transposed, so a
+layer ends in the layout in which it began and one body stands for all.  Heads
+and whole sequences stay together: attention needs no communication.
+"""
+
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import get_args
+
+from algorithms.errors import InputError
+from algorithms.grid import Grid
+from algorithms.matmul import Gathered
+from algorithms.parts import Part
+from algorithms.schedule import Schedule, declare
+from algorithms.tensors import Copies, DType, Tensor
+from algorithms.training.adam import STEP, Adam, optimizer_tensors
+from algorithms.training.gpt_step import GptStep, Pieces
+from algorithms.training.layers import LOSS
+from algorithms.training.microbatches import MICROBATCH, Microbatches, microbatches
+from algorithms.training.norm import Norm, layer_norm
+from algorithms.training.pipeline import Stages
+from algorithms.training.precision import Precision, in_dtype_of_statistics
+from algorithms.training.recompute import Recompute, find_recompute
+from algorithms.training.scheme import ONE, Scheme
+from algorithms.training.transformer import LAYER, Shape, transformer_layer
+from algorithms.training.vocabulary import TARGETS, TOKENS
+from algorithms.training.zero import Spread, refuse_sharded_weights, spread_over
+
+MLP_FACTOR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Gpt:
+    """The problem.
+
+    Parameters
+    ----------
+    layers, hidden, heads : of the transformer
+    sequence : tokens of a sequence
+    vocabulary : different tokens
+    batch : sequences of one step, over all data-parallel replicas
+    steps : of the optimizer, each on a batch of its own
+    micro_batch : sequences of a microbatch on each coordinate along data and z; None for one microbatch
+    interleave : chunks of layers of every pipeline stage
+    zero : 0 to 3, what is sharded over data beside what the scheme does (`zero.py`)
+    gradient_bytes : of gradients as they are added up and reduced, in 16-bit dtypes
+    recompute : which activations are made again in the backward pass instead of kept (`recompute.py`)
+    inner : width of the MLP; 0 for four times hidden
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    sequence: int
+    vocabulary: int
+    batch: int
+    dtype: DType = "float32"
+    steps: int = 1
+    gathered: Gathered = "again"
+    adam: Adam = field(default_factory=Adam)
+    micro_batch: int | None = None
+    interleave: int = 1
+    zero: int = 0
+    gradient_bytes: int = 4
+    recompute: Recompute = "selective"
+    inner: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "batch", "steps"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)}: a whole number from 1 is accepted")
+        if self.inner < 0:
+            raise InputError(f"inner {self.inner}: a whole number from 0 is accepted (0: {MLP_FACTOR} times hidden)")
+        if self.hidden % self.heads:
+            raise InputError(f"heads {self.heads}: a number that divides hidden = {self.hidden} is accepted")
+        if self.dtype not in get_args(DType):
+            raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
+        find_recompute(self.recompute)
+        Spread(self.zero, self.precision)
+
+    @property
+    def precision(self) -> Precision:
+        return Precision(self.dtype, self.gradient_bytes)
+
+    @property
+    def head(self) -> int:
+        """Columns of a head."""
+        return self.hidden // self.heads
+
+    @property
+    def tokens(self) -> int:
+        """Of a batch."""
+        return self.batch * self.sequence
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {
+            "batch": self.batch,
+            "sequence": self.sequence,
+            "hidden": self.hidden,
+            "heads": self.heads,
+            "inner": self.inner or MLP_FACTOR * self.hidden,
+            "vocabulary": self.vocabulary,
+            "one": 1,
+            "two": 2,
+        }
+
+
+def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme, rows: int) -> None:
+    """Refuse a grid over which the model does not divide.
+
+    Parameters
+    ----------
+    rows : sequences of a microbatch, over all ranks
+
+    Raises
+    ------
+    InputError : heads that their axis does not divide, fewer sequences than parts, or an axis that the scheme lacks
+    """
+    scheme.check(grid)
+    axis = scheme.inner.columns
+    if problem.heads % grid.length(axis):
+        raise InputError(
+            f"grid {axis}={grid.length(axis)}: attention heads are cut over {axis}, "
+            f"which must divide heads = {problem.heads}"
+        )
+    for layout in (scheme.stream, scheme.inner):
+        parts = prod(grid.length(one) for one in layout.rows)
+        if rows < parts:
+            words = " times ".join(f"{one}={grid.length(one)}" for one in layout.rows)
+            what = "batch" if rows == problem.batch else "microbatch of"
+            raise InputError(f"{what} {rows}: at least {words}, {parts} sequences, are needed")
+    refuse_sharded_weights(problem.zero, grid)
+
+
+def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
+    """Ops of every rank for `steps` training steps."""
+    parts = microbatches(problem.batch, problem.micro_batch, grid)
+    check_gpt(problem, grid, scheme, parts.rows)
+    stages = Stages(grid.pipeline, problem.layers, parts.count, problem.interleave)
+    plan = spread_over(grid, problem.zero, problem.precision, parts.count, problem.gathered)
+    step = GptStep(_pieces(problem, scheme, stages), stages, plan, problem.steps, problem.adam)
+    statistics = problem.precision.statistics
+    tensors = [
+        *(tensor for layer in step.layers for tensor in layer.tensors),
+        *(one.tensor for one in step.parameters),
+        *optimizer_tensors(step.parameters, problem.adam, statistics),
+        *step.tensors(),
+        *_stream(problem, scheme, stages),
+        *_inputs(problem, scheme, stages, parts),
+    ]
+    outputs = (LOSS, *(name for one in step.parameters for name in (one.name, one.gradient)))
+    return Schedule(
+        f"gpt {scheme.name}",
+        problem.sizes | {"batch": parts.rows},
+        grid,
+        problem.dtype,
+        declare(*(in_dtype_of_statistics(one, statistics) for one in tensors)),
+        (TOKENS, TARGETS),
+        outputs,
+        step.roles(),
+        state=tuple(one.name for one in step.parameters),
+    )
+
+
+def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> Pieces:
+    rows, hidden = Part("batch", each=problem.sequence), Part("hidden")
+    shape = Shape(problem.layers, problem.hidden, problem.heads, problem.sequence, problem.gathered, problem.recompute)
+    last = layer_norm(Norm("last", rows, hidden, problem.hidden, "X", "last N", "dlast N", "dX"), scheme)
+    loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens)
+    whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(-1))
+    return Pieces(
+        scheme.embedding(rows, "X", "dX"),
+        transformer_layer(shape, rows, scheme),
+        last,
+        replace(loss, tensors=(*loss.tensors, whole)),
+    )
+
+
+def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
+    """The activation that goes through all layers, and its gradient: two of them where one is still on its way."""
+    rows, hidden = Part("batch", each=problem.sequence), Part("hidden")
+    both: Copies = ((MICROBATCH, 2),) if stages.count > 1 else ()
+    return [
+        stages.tensor(scheme.stream.tensor("X", rows, hidden, ((LAYER, problem.layers + 1),)), "batch"),
+        replace(scheme.stream.tensor("dX", rows, hidden), copies=both),
+        scheme.stream.tensor("dlast N", rows, hidden),
+    ]
+
+
+def _inputs(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -> list[Tensor]:
+    rows = Part("batch", each=problem.sequence)
+    copies = ((STEP, problem.steps), *parts.copies)
+    tokens = replace(rows, axes=scheme.token_rows)
+    return [
+        Tensor(TOKENS, tokens, ONE, copies=copies, dtype="int32", stages=stages.at(0)),
+        Tensor(TARGETS, scheme.inner.cut_rows(rows), ONE, copies=copies, dtype="int32", stages=stages.at(-1)),
+    ]

@@ -1,0 +1,225 @@
+"""The programs of a GPT's training step, one for each kind of pipeline stage.
+
+    first stage    embedding, its layers                    sends X on, receives dX
+    between        its layers                               receives X, sends it on; dX the other way around
+    last stage     its layers, normalisation, loss          receives X, sends dX back
+
+Both ends have the table of the vocabulary: each makes its share of the table's
+gradient, and they exchange them before the optimizer's step.  Without a
+pipeline all of it is one program.
+"""
+
+from dataclasses import dataclass, replace
+
+from algorithms.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
+from algorithms.parts import Multiple, Number, Total
+from algorithms.schedule import Program, Repeat, Role
+from algorithms.schedule import ops as ops_of
+from algorithms.tensors import Tensor
+from algorithms.training.adam import Adam
+from algorithms.training.formulas import Larger, Smaller
+from algorithms.training.layers import Layer, Parameter
+from algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
+from algorithms.training.steps import Steps, added_up, held_by
+from algorithms.training.transformer import LAYER
+from algorithms.training.vocabulary import TABLE
+from algorithms.training.zero import Spread, spread
+
+AROUND = 2
+"""Added to the lane of what goes from the last stage around to the first, or back: chunks only."""
+OTHER_SHARE = f"d{TABLE} of the other end"
+ALWAYS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A model's layers.
+
+    Parameters
+    ----------
+    ends : the embedding, and what the table's gradient needs
+    block : the layer that stands for all
+    last, loss : the head
+    """
+
+    ends: Layer
+    block: Layer
+    last: Layer
+    loss: Layer
+
+
+class GptStep:
+    """The step's programs and the tensors that they add to the layers'."""
+
+    def __init__(self, pieces: Pieces, stages: Stages, plan: Spread, steps: int, adam: Adam) -> None:
+        self._stages, self._steps = stages, Steps(plan, steps, adam, stages.count > 1)
+        ends, head, last = pieces.ends, pieces.last, stages.count - 1
+        if last:
+            ends, head = held_by(ends, (0,), {TABLE: (0, last)}), held_by(head, (last,))
+        table = [one for one in ends.parameters if one.name == TABLE]
+        begun = _begun(pieces.loss, ends)
+        self._begin_shares: Program = tuple(
+            Pointwise(name=f"zero {name}", function="zero", into=name) for name in begun
+        )
+        self._ends = spread(ends, plan)
+        self._tail = spread(Layer((), tuple(table), (), _after(ends.backward, begun)), plan)
+        self._block = spread(stages.staged(pieces.block, "batch"), plan)
+        self._last = spread(head, plan)
+        self._loss = spread(added_up(pieces.loss) if plan.adds else pieces.loss, plan, table)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return (self._ends, self._block, self._last, self._loss)
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        return [one for layer in self.layers for one in layer.parameters]
+
+    def tensors(self) -> list[Tensor]:
+        """Those of the step itself."""
+        if not self._steps.piped:
+            return []
+        (table,) = self._tail.parameters
+        return [replace(table.tensor, name=OTHER_SHARE, dtype=table.gradient_dtype)]
+
+    def roles(self) -> tuple[Role, ...]:
+        """A program for each kind of stage."""
+        if not self._steps.piped:
+            return (Role(self._steps.program(self.parameters, self._alone())),)
+        count, block = self._stages.count, list(self._block.parameters)
+        first = [*self._ends.parameters, *block]
+        last = [*self._tail.parameters, *block, *self._last.parameters]
+        counted = [*block, *self._last.parameters]
+        program = self._steps.program(first, self._turns("first"), losses=False, exchange=self._exchange(0))
+        roles = [Role(program, "pipeline", 0, 1)]
+        if count > 2:
+            program = self._steps.program(block, self._turns("between"), losses=False)
+            roles.append(Role(program, "pipeline", 1, count - 1))
+        program = self._steps.program(last, self._turns("last"), exchange=self._exchange(count - 1), counted=counted)
+        return (*roles, Role(program, "pipeline", count - 1, count))
+
+    def _alone(self) -> Program:
+        """The passes of all layers."""
+        forward: Program = (Repeat(LAYER, 1, self._ends.forward), *self._layers_forward())
+        return self._stages.turns(forward, (*self._head(), *self._layers_backward(), *self._ends.backward))
+
+    def _layers_forward(self) -> Program:
+        return (Repeat(LAYER, self._stages.length(), self._block.forward, first=self._stages.begin),)
+
+    def _layers_backward(self) -> Program:
+        body, begin = self._block.backward, self._stages.begin
+        return (Repeat(LAYER, self._stages.length(), body, first=begin, backwards=True),)
+
+    def _head(self) -> Program:
+        """Normalisation and loss, forward and backward, on the X behind the last layer."""
+        last, loss = self._last, self._loss
+        body = (*last.forward, *loss.forward, *loss.backward, *last.backward)
+        return (Repeat(LAYER, 1, body, first=self._stages.layers),)
+
+    def _turns(self, kind: str) -> Program:
+        """The passes of one stage, in the order of its turns."""
+        chunks, around = self._stages.chunks, self._stages.chunks > 1
+        first, last = kind == "first", kind == "last"
+        embeds = _where_first() if around else ALWAYS
+        ends = _where_last(chunks) if around else ALWAYS
+        embed: Program = (Repeat(LAYER, 1, self._ends.forward),)
+        towards_table: Program = (*self._begin_shares, *self._ends.backward)
+        head: Program = (*self._head(), *self._tail.backward)
+        forward = (
+            *(_only(embeds, embed) if first else ()),
+            *(_only(_where_not_first(), self._receive_x(True)) if first and around else ()),
+            *(() if first else self._receive_x(False)),
+            *self._layers_forward(),
+            *(_only(_where_not_last(chunks), self._send_x(True)) if last and around else ()),
+            *(() if last else self._send_x(False)),
+        )
+        backward = (
+            *(_only(ends, head) if last else ()),
+            *(_only(_where_not_last(chunks), self._receive_dx(True)) if last and around else ()),
+            *(() if last else self._receive_dx(False)),
+            *self._layers_backward(),
+            *(_only(embeds, towards_table) if first else ()),
+            *(_only(_where_not_first(), self._send_dx(True)) if first and around else ()),
+            *(() if first else self._send_dx(False)),
+        )
+        return self._stages.turns(forward, backward)
+
+    def _receive_x(self, around: bool) -> Program:
+        lane, name = _lane(FORWARD_LANE, around), _name("receive X", around)
+        op = Receive(name=name, axis="pipeline", lane=lane, sender=_stage(-1), into="X")
+        return (Repeat(LAYER, 1, (op,), first=self._stages.begin),)
+
+    def _send_x(self, around: bool) -> Program:
+        lane, name = _lane(FORWARD_LANE, around), _name("send X", around)
+        op = Send(name=name, axis="pipeline", lane=lane, to=_stage(1), source="X", concurrent=True)
+        return (Repeat(LAYER, 1, (op,), first=Total(self._stages.begin, self._stages.length())),)
+
+    def _receive_dx(self, around: bool) -> Program:
+        lane, name = _lane(BACKWARD_LANE, around), _name("receive dX", around)
+        return (Receive(name=name, axis="pipeline", lane=lane, sender=_stage(1), into="dX"),)
+
+    def _send_dx(self, around: bool) -> Program:
+        lane, name = _lane(BACKWARD_LANE, around), _name("send dX", around)
+        return (Send(name=name, axis="pipeline", lane=lane, to=_stage(-1), source="dX", concurrent=True),)
+
+    def _exchange(self, stage: int) -> Program:
+        """Both ends' shares of the table's gradient, added up on both."""
+        last = self._stages.count - 1
+        gradient, other = f"d{TABLE}", last - stage
+        send = Send(name=f"send {gradient}", axis="pipeline", to=other, source=gradient)
+        receive = Receive(name=f"receive {gradient}", axis="pipeline", sender=other, into=OTHER_SHARE)
+        add = Kernel(name=f"add {OTHER_SHARE}", function="add_to", updates=(gradient,), sources=(OTHER_SHARE,))
+        return (send, receive, add) if stage == 0 else (receive, send, add)
+
+
+def _begun(loss: Layer, ends: Layer) -> tuple[str, ...]:
+    """The gradients that the loss begins and the embedding adds to."""
+    left = {name for op in ops_of(loss.backward) for name in writes(op)}
+    added = {name for op in ops_of(ends.backward) if isinstance(op, Kernel) for name in op.updates}
+    return tuple(sorted(left & added))
+
+
+def _after(program: Program, begun: tuple[str, ...]) -> Program:
+    """What is done with these gradients when nothing is added to them any more."""
+    reading, found = set(begun), list[Op | Repeat]()
+    for entry in program:
+        inside = list(ops_of(entry.body)) if isinstance(entry, Repeat) else [entry]
+        if any(isinstance(op, Kernel) and set(op.updates) & set(begun) for op in inside):
+            found = []
+        elif any(reading & set(reads(op)) for op in inside):
+            found.append(entry)
+            reading |= {name for op in inside for name in writes(op)}
+    return tuple(found)
+
+
+def _only(count: Number, body: Program) -> Program:
+    """A body that only some chunks run."""
+    return body if isinstance(count, int) and count == ALWAYS else (Repeat("once", count, body),)
+
+
+def _where_first() -> Number:
+    return Larger(0, Multiple(CHUNK, -1, 1))
+
+
+def _where_not_first() -> Number:
+    return Smaller(1, Multiple(CHUNK))
+
+
+def _where_last(chunks: int) -> Number:
+    return Larger(0, Multiple(CHUNK, 1, 2 - chunks))
+
+
+def _where_not_last(chunks: int) -> Number:
+    return Smaller(1, Multiple(CHUNK, -1, chunks - 1))
+
+
+def _stage(distance: int) -> Multiple:
+    return Multiple("pipeline", 1, distance, around="pipeline")
+
+
+def _lane(lane: int, around: bool) -> int:
+    return lane + AROUND if around else lane
+
+
+def _name(words: str, around: bool) -> str:
+    return f"{words} around" if around else words

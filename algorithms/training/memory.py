@@ -1,0 +1,62 @@
+"""Memory of a training step by what it is for, from the very buffers that the runtime allocates.
+
+parameters        weights as products use them
+gradients         as they are added up and reduced
+optimizer         moments, and the weights' own copy where products use others
+activations       what a layer keeps for its backward pass, one for each layer
+gathered weights  blocks of weights that are stored as shards
+buffers           all else: gradients of activations, what one layer needs at a time, room for reductions
+"""
+
+from typing import Literal, get_args
+
+from algorithms.alike import alike
+from algorithms.choices import Choices
+from algorithms.parts import Place
+from algorithms.schedule import Schedule
+from algorithms.storage import storage
+from algorithms.tensors import ITEM_BYTES, Tensor
+from algorithms.training.transformer import LAYER
+
+Kind = Literal["parameters", "gradients", "optimizer", "activations", "gathered weights", "buffers"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def memory_bytes_by_kind(schedule: Schedule, place: Place, choices: Choices) -> dict[Kind, int]:
+    """Bytes of the rank at `place` by kind; they add up to what `storage` says.
+
+    Parameters
+    ----------
+    schedule : of a training step, whose state are its parameters
+    """
+    kept = storage(schedule, place, choices)
+    mixed = ITEM_BYTES[schedule.dtype] == 2
+    names = _names(schedule.state, mixed)
+    found: dict[Kind, int] = dict.fromkeys(KINDS, 0)
+    for name, elements in kept.tensors.items():
+        kind = names.get(name) or _of_activation(schedule.tensors[name])
+        found[kind] += elements * kept.copies[name] * kept.item_bytes[name]
+    found["buffers"] += kept.bytes - sum(found.values())
+    return found
+
+
+def fullest(schedule: Schedule, choices: Choices) -> dict[Kind, int]:
+    """Bytes by kind of the rank that needs most, among one of each class of ranks."""
+    each = (memory_bytes_by_kind(schedule, one.place, choices) for one in alike(schedule, choices))
+    return max(each, key=lambda kinds: sum(kinds.values()))
+
+
+def _names(parameters: tuple[str, ...], mixed: bool) -> dict[str, Kind]:
+    """The kind of every tensor that is named after a parameter."""
+    found: dict[str, Kind] = {}
+    for name in parameters:
+        found[name] = "optimizer" if mixed else "parameters"
+        found |= dict.fromkeys((f"{name} held", f"{name} cast"), "parameters")
+        found |= dict.fromkeys((f"mean of {name}", f"square of {name}"), "optimizer")
+        found |= dict.fromkeys((f"d{name}", f"d{name} held"), "gradients")
+        found[f"{name} whole"] = "gathered weights"
+    return found
+
+
+def _of_activation(tensor: Tensor) -> Kind:
+    return "activations" if LAYER in dict(tensor.copies) and tensor.rows.dimension == "batch" else "buffers"

@@ -1,0 +1,201 @@
+"""A stack of linear layers with GELU between them, trained on the mean squared error, under any scheme.
+
+    Z_i = H_{i-1} W_i + b_i        H_i = gelu(Z_i)        H_0 = X
+    loss = Σ (Z_last - T)² / (2 rows · last width)
+
+Layers alternate between normal and transposed, so that nothing is redistributed.
+"""
+
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import get_args
+
+from algorithms.errors import InputError
+from algorithms.grid import Grid
+from algorithms.matmul import Gathered
+from algorithms.ops import AllReduce, Kernel
+from algorithms.parts import Part
+from algorithms.schedule import Program, Schedule, declare
+from algorithms.tensors import DType, Tensor
+from algorithms.training.adam import STEP, Adam, optimizer_tensors
+from algorithms.training.layers import LOSS, Layer
+from algorithms.training.microbatches import Microbatches, microbatches
+from algorithms.training.mlp_step import MlpStep
+from algorithms.training.pipeline import Stages
+from algorithms.training.precision import Precision, in_dtype_of_statistics
+from algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
+from algorithms.training.steps import Steps
+from algorithms.training.zero import Spread, refuse_sharded_weights, spread_over
+
+INPUT, TARGET = "H0", "T"
+
+
+@dataclass(frozen=True, slots=True)
+class Mlp:
+    """The problem.
+
+    Parameters
+    ----------
+    widths : of the input and of every layer's output
+    rows : of one batch, over all data-parallel replicas
+    steps : of the optimizer, on the same batch
+    micro_batch : rows of a microbatch on each coordinate along data and z; None for one microbatch
+    zero : 0 to 3, what is sharded over data beside what the scheme does (`zero.py`)
+    gradient_bytes : of gradients as they are added up and reduced, in 16-bit dtypes
+
+    >>> Mlp((8, 16, 4), rows=32).flops
+    28672
+    """
+
+    widths: tuple[int, ...]
+    rows: int
+    dtype: DType = "float32"
+    steps: int = 1
+    gathered: Gathered = "again"
+    adam: Adam = field(default_factory=Adam)
+    micro_batch: int | None = None
+    zero: int = 0
+    gradient_bytes: int = 4
+
+    def __post_init__(self) -> None:
+        if len(self.widths) < 2 or min(self.widths) < 1:
+            raise InputError(f"mlp {','.join(map(str, self.widths))}: at least two widths, each from 1, are accepted")
+        for name in ("rows", "steps"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} {getattr(self, name)}: a whole number from 1 is accepted")
+        if self.dtype not in get_args(DType):
+            raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
+        Spread(self.zero, self.precision)
+
+    @property
+    def precision(self) -> Precision:
+        return Precision(self.dtype, self.gradient_bytes)
+
+    @property
+    def layers(self) -> int:
+        return len(self.widths) - 1
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        widths = {f"width{i}": width for i, width in enumerate(self.widths)}
+        return {"rows": self.rows, "one": 1, **widths}
+
+    @property
+    def flops(self) -> int:
+        """Of all products of a step; the gradient of the input is not needed."""
+        pairs = [one * other for one, other in zip(self.widths, self.widths[1:], strict=False)]
+        return 2 * self.rows * (3 * sum(pairs) - pairs[0]) * self.steps
+
+
+def orientation(layer: int) -> Orientation:
+    """Of layer `layer`, counted from 0."""
+    return "transposed" if layer % 2 else "normal"
+
+
+def check_mlp(problem: Mlp, grid: Grid, scheme: Scheme, rows: int) -> None:
+    """Refuse a grid over which the problem does not divide; `rows` are those of a microbatch.
+
+    Raises
+    ------
+    InputError : fewer rows than parts, an axis that the scheme lacks, or ZeRO 3 with a pipeline
+    """
+    scheme.check(grid)
+    for layout in (scheme.stream, scheme.inner):
+        axes = [*layout.rows, *layout.finer]
+        parts = prod(grid.length(one) for one in axes)
+        if rows < parts:
+            words = " times ".join(f"{one}={grid.length(one)}" for one in axes)
+            what = "rows" if rows == problem.rows else "microbatch of"
+            raise InputError(f"{what} {rows}: at least {words}, {parts} rows, are needed")
+    refuse_sharded_weights(problem.zero, grid)
+
+
+def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
+    """Ops of every rank for `steps` training steps."""
+    parts = microbatches(problem.rows, problem.micro_batch, grid)
+    check_mlp(problem, grid, scheme, parts.rows)
+    stages = Stages(grid.pipeline, problem.layers, parts.count)
+    plan = spread_over(grid, problem.zero, problem.precision, parts.count, problem.gathered)
+    layers = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
+    loss = _loss(problem, scheme, stages)
+    step = MlpStep(layers, loss, stages, Steps(plan, problem.steps, problem.adam, grid.pipeline > 1))
+    statistics = problem.precision.statistics
+    tensors = [
+        *(tensor for layer in (*step.layers, step.loss) for tensor in layer.tensors),
+        *(one.tensor for one in step.parameters),
+        *optimizer_tensors(step.parameters, problem.adam, statistics),
+        *_activations(problem, scheme),
+        *_inputs(problem, scheme, stages, parts),
+    ]
+    return Schedule(
+        f"mlp {scheme.name}",
+        problem.sizes | {"rows": parts.rows},
+        grid,
+        problem.dtype,
+        declare(*(in_dtype_of_statistics(one, statistics) for one in step.kept(tensors))),
+        (INPUT, TARGET),
+        (LOSS, *(name for one in step.parameters for name in (one.name, one.gradient))),
+        step.roles(),
+        state=tuple(one.name for one in step.parameters),
+    )
+
+
+def _linear(problem: Mlp, layer: int) -> Linear:
+    number = layer + 1
+    return Linear(
+        f"L{number}",
+        Part("rows"),
+        Part(f"width{layer}"),
+        Part(f"width{number}"),
+        f"H{layer}",
+        f"Z{number}",
+        f"dH{layer}",
+        f"dZ{number}",
+        orientation(layer),
+        problem.gathered,
+        first=layer == 0,
+    )
+
+
+def layout_of(scheme: Scheme, layer: int) -> Layout:
+    """How the output of so many layers lies."""
+    return sides(scheme, orientation(layer))[0]
+
+
+def _activation(scheme: Scheme, name: str, layer: int) -> Tensor:
+    return layout_of(scheme, layer).tensor(name, Part("rows"), Part(f"width{layer}"))
+
+
+def _activations(problem: Mlp, scheme: Scheme) -> list[Tensor]:
+    """What GELU makes, and the gradients of all activations."""
+    last = problem.layers
+    found = [_activation(scheme, f"dZ{layer}", layer) for layer in range(1, last + 1)]
+    for layer in range(1, last):
+        found += [_activation(scheme, f"H{layer}", layer), _activation(scheme, f"dH{layer}", layer)]
+    return found
+
+
+def _inputs(problem: Mlp, scheme: Scheme, stages: Stages, parts: Microbatches) -> list[Tensor]:
+    ends = (_activation(scheme, INPUT, 0), stages.at(0)), (_activation(scheme, TARGET, problem.layers), stages.at(-1))
+    return [replace(tensor, copies=parts.copies, stages=at) for tensor, at in ends]
+
+
+def _loss(problem: Mlp, scheme: Scheme, stages: Stages) -> Layer:
+    last = problem.layers
+    layout = layout_of(scheme, last)
+    weight = 1.0 / (problem.rows * problem.widths[-1])
+    forward: Program = (
+        Kernel(
+            name="loss",
+            function="square_error",
+            into=(f"dZ{last}", LOSS),
+            sources=(f"Z{last}", TARGET),
+            scalars=(("weight", weight),),
+        ),
+        *(
+            AllReduce(name=f"sum loss over {axis}", axis=axis, buffer=LOSS)
+            for axis in (layout.columns, *layout.row_axes)
+        ),
+    )
+    whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(-1))
+    return Layer((whole,), (), forward, ())

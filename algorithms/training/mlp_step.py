@@ -1,0 +1,123 @@
+"""The programs of an MLP's training step: one of all layers, or one for each stage of a pipeline.
+
+A stage hands on what GELU makes of its last sum, H, and gets the gradient of
+that back.
+"""
+
+from dataclasses import dataclass, replace
+
+from algorithms.ops import Kernel, Op, Receive, Send, reads, writes
+from algorithms.parts import cut
+from algorithms.schedule import Program, Repeat, Role
+from algorithms.schedule import ops as ops_of
+from algorithms.tensors import Copies, Tensor
+from algorithms.training.layers import Layer, Parameter
+from algorithms.training.microbatches import MICROBATCH
+from algorithms.training.pipeline import BACKWARD_LANE, FORWARD_LANE, Stages
+from algorithms.training.steps import Steps, added_up, held_by
+from algorithms.training.zero import spread
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The layers first + 1 .. last, which a stage has."""
+
+    stage: int
+    first: int
+    last: int
+
+
+class MlpStep:
+    """The step's programs; `layers` are the products, `loss` goes forward only and leaves the gradient of the last."""
+
+    def __init__(self, layers: list[Layer], loss: Layer, stages: Stages, steps: Steps) -> None:
+        self._stages, self._steps = stages, steps
+        self._spans = [Span(stage, *cut(len(layers), stages.count, stage)) for stage in range(stages.count)]
+        placed = [
+            held_by(layer, (span.stage,)) if steps.piped else layer
+            for span in self._spans
+            for layer in layers[span.first : span.last]
+        ]
+        self.layers = [spread(layer, steps.plan) for layer in placed]
+        self.loss = added_up(loss) if steps.plan.adds else loss
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        return [one for layer in self.layers for one in layer.parameters]
+
+    def roles(self) -> tuple[Role, ...]:
+        """A program for each stage."""
+        if not self._steps.piped:
+            return (Role(self._program(self._spans[0])),)
+        return tuple(Role(self._program(span), "pipeline", span.stage, span.stage + 1) for span in self._spans)
+
+    def _program(self, span: Span) -> Program:
+        own = self.layers[span.first : span.last]
+        parameters = [one for layer in own for one in layer.parameters]
+        passes = self._stages.turns(self._forward(span), self._backward(span))
+        return self._steps.program(parameters, passes, losses=span.last == len(self.layers))
+
+    def _forward(self, span: Span) -> Program:
+        program: list[Op | Repeat] = []
+        if span.first > 0:
+            name = f"H{span.first}"
+            program.append(
+                Receive(name=f"receive {name}", axis="pipeline", lane=FORWARD_LANE, sender=span.stage - 1, into=name)
+            )
+        for number in range(span.first + 1, span.last + 1):
+            program += self.layers[number - 1].forward
+            if number < len(self.layers):
+                program.append(
+                    Kernel(name=f"L{number} gelu", function="gelu", into=(f"H{number}",), sources=(f"Z{number}",))
+                )
+        if span.last == len(self.layers):
+            return (*program, *self.loss.forward)
+        name, to = f"H{span.last}", span.stage + 1
+        send = Send(name=f"send {name}", axis="pipeline", lane=FORWARD_LANE, to=to, source=name, concurrent=True)
+        return (*program, send)
+
+    def _backward(self, span: Span) -> Program:
+        program: list[Op | Repeat] = []
+        if span.last < len(self.layers):
+            name = f"dH{span.last}"
+            program += [
+                Receive(name=f"receive {name}", axis="pipeline", lane=BACKWARD_LANE, sender=span.stage + 1, into=name),
+                _gelu_gradient(span.last),
+            ]
+        for number in range(span.last, span.first, -1):
+            program += self.layers[number - 1].backward
+            if number > span.first + 1:
+                program.append(_gelu_gradient(number - 1))
+        if span.first == 0:
+            return tuple(program)
+        name, to = f"dH{span.first}", span.stage - 1
+        send = Send(name=f"send {name}", axis="pipeline", lane=BACKWARD_LANE, to=to, source=name, concurrent=True)
+        return (*program, send)
+
+    def kept(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The tensors, those of activations with a copy for each microbatch that is under way."""
+        if not self._steps.piped:
+            return tensors
+        forward, backward = (
+            {name for span in self._spans for op in ops_of(part(span)) for name in (*reads(op), *writes(op))}
+            for part in (self._forward, self._backward)
+        )
+        under_way, in_turn = self._stages.under_way, ((MICROBATCH, 2),)
+
+        def copies(one: Tensor) -> Copies:
+            activation = one.rows.dimension == "rows" and MICROBATCH not in dict(one.copies)
+            if activation and one.name in forward & backward:
+                return (*one.copies, *under_way)
+            return in_turn if activation and one.name.startswith("dH") else one.copies
+
+        return [replace(one, copies=copies(one)) for one in tensors]
+
+
+def _gelu_gradient(number: int) -> Kernel:
+    """Of the sum of a layer, from the gradient of what GELU made of it."""
+    return Kernel(
+        name=f"L{number} gelu gradient",
+        function="gelu_gradient",
+        into=(f"dZ{number}",),
+        sources=(f"Z{number}", f"dH{number}"),
+    )

@@ -1,0 +1,206 @@
+"""Shapes of transformers: known by name, or by numbers.
+
+A shape says how large a model is, not how it is trained.  The schedules carry
+out the plain GPT: learned positions, biases, LayerNorm, GELU, an MLP of any
+width, as many key heads as query heads, one table for both ends.  Other shapes
+(Llama's) are counted exactly here; `differences` says in words what a schedule
+of the plain form does otherwise.
+
+Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel
+Training to Thousands of GPUs", arXiv 2305.13525 (640b: unverified); `gpt3-…`:
+Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1, where
+1.3b has 24 heads and 13b a hidden size of 5140, neither a multiple of the
+other: 16 heads and 5120 are taken; `llama…`: Touvron et al., arXiv 2302.13971
+and 2307.09288, and the published `config.json` files; "The Llama 3 Herd of
+Models", arXiv 2407.21783, table 3.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from algorithms.errors import InputError
+
+Norm = Literal["layer", "rms"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """How large a transformer is.
+
+    Parameters
+    ----------
+    inner : width of the MLP; 0 for four times hidden
+    key_heads : heads of keys and values; 0 for as many as of queries
+    gated : whether the MLP has a third product (SwiGLU)
+    positions : whether they are learned
+    shared_table : whether the embedding's table makes the logits too
+    embedding_norm : whether a normalisation follows the embedding (BLOOM)
+
+    >>> ModelShape("gpt2", 12, 768, 12, 1024, 50257).parameters
+    124439808
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    sequence: int
+    vocabulary: int
+    inner: int = 0
+    key_heads: int = 0
+    gated: bool = False
+    norm: Norm = "layer"
+    biases: bool = True
+    positions: bool = True
+    shared_table: bool = True
+    embedding_norm: bool = False
+
+    def __post_init__(self) -> None:
+        for field in ("layers", "hidden", "heads", "sequence", "vocabulary"):
+            if getattr(self, field) < 1:
+                raise InputError(f"model {self.name}: {field} {getattr(self, field)}: a whole number from 1 is needed")
+        if self.hidden % self.heads:
+            raise InputError(f"model {self.name}: heads {self.heads}: must divide hidden = {self.hidden}")
+        if self.heads % self.key_value_heads:
+            raise InputError(f"model {self.name}: key_heads {self.key_heads}: must divide heads = {self.heads}")
+
+    @property
+    def mlp(self) -> int:
+        """Width of the MLP."""
+        return self.inner or 4 * self.hidden
+
+    @property
+    def key_value_heads(self) -> int:
+        return self.key_heads or self.heads
+
+    @property
+    def qkv(self) -> int:
+        """Columns of queries, keys and values together."""
+        return self.hidden // self.heads * (self.heads + 2 * self.key_value_heads)
+
+    @property
+    def products(self) -> int:
+        """Elements of the weights of a layer's products."""
+        return self.hidden * (self.qkv + self.hidden + (3 if self.gated else 2) * self.mlp)
+
+    @property
+    def layer_parameters(self) -> int:
+        biases = self.qkv + 2 * self.hidden + (2 if self.gated else 1) * self.mlp if self.biases else 0
+        return self.products + biases + 2 * self._normalisation
+
+    @property
+    def table(self) -> int:
+        """Elements of one table of the vocabulary."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All that is learned: 12 L h² (1 + 13/(12 h) + (V + s)/(12 L h)) + 2 h for the plain GPT."""
+        ends = self.table * (1 if self.shared_table else 2) + (self.sequence * self.hidden if self.positions else 0)
+        return self.layers * self.layer_parameters + ends + self._normalisation * (2 if self.embedding_norm else 1)
+
+    @property
+    def _normalisation(self) -> int:
+        return self.hidden * (2 if self.norm == "layer" else 1)
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """What a schedule of the plain GPT of the same sizes does otherwise, in words; empty where nothing."""
+        checks = {
+            "a gated MLP is two products of one and a half times its width: same weights and flop": self.gated,
+            f"keys and values have {self.heads} heads, not {self.key_value_heads}": self.qkv != 3 * self.hidden,
+            "RMSNorm is LayerNorm": self.norm == "rms",
+            "products have biases": not self.biases,
+            "positions are a learned table": not self.positions,
+            "one table serves both ends": not self.shared_table,
+            "no normalisation follows the embedding": self.embedding_norm,
+        }
+        return tuple(words for words, differs in checks.items() if differs)
+
+
+def _gpt(name: str, layers: int, hidden: int, heads: int, vocabulary: int = 51200, sequence: int = 2048) -> ModelShape:
+    return ModelShape(name, layers, hidden, heads, sequence, vocabulary)
+
+
+def _llama(
+    name: str, sizes: tuple[int, int, int, int], sequence: int, key_heads: int = 0, words: int = 32000
+) -> ModelShape:
+    layers, hidden, heads, inner = sizes
+    return ModelShape(name, layers, hidden, heads, sequence, words, inner, key_heads, **LLAMA)  # type: ignore[arg-type]
+
+
+LLAMA = {"gated": True, "norm": "rms", "biases": False, "positions": False, "shared_table": False}
+GPT3_WORDS, LLAMA3_WORDS = 50257, 128256
+SHAPES: dict[str, ModelShape] = {
+    shape.name: shape
+    for shape in (
+        _gpt("tiny", 2, 64, 8, vocabulary=256, sequence=32),
+        _gpt("5b", 24, 4096, 32),
+        _gpt("10b", 32, 5120, 40),
+        _gpt("20b", 32, 7168, 56),
+        _gpt("40b", 38, 9216, 72),
+        _gpt("60b", 56, 9216, 72),
+        _gpt("80b", 42, 12288, 96),
+        _gpt("160b", 84, 12288, 96),
+        _gpt("320b", 96, 16384, 128),
+        _gpt("640b", 192, 16384, 128),
+        _gpt("gpt3-125m", 12, 768, 12, GPT3_WORDS),
+        _gpt("gpt3-350m", 24, 1024, 16, GPT3_WORDS),
+        _gpt("gpt3-760m", 24, 1536, 16, GPT3_WORDS),
+        _gpt("gpt3-1.3b", 24, 2048, 16, GPT3_WORDS),
+        _gpt("gpt3-2.7b", 32, 2560, 32, GPT3_WORDS),
+        _gpt("gpt3-6.7b", 32, 4096, 32, GPT3_WORDS),
+        _gpt("gpt3-13b", 40, 5120, 40, GPT3_WORDS),
+        _gpt("gpt3-175b", 96, 12288, 96, GPT3_WORDS),
+        _llama("llama-7b", (32, 4096, 32, 11008), 2048),
+        _llama("llama-13b", (40, 5120, 40, 13824), 2048),
+        _llama("llama-30b", (60, 6656, 52, 17920), 2048),
+        _llama("llama-65b", (80, 8192, 64, 22016), 2048),
+        _llama("llama2-7b", (32, 4096, 32, 11008), 4096),
+        _llama("llama2-13b", (40, 5120, 40, 13824), 4096),
+        _llama("llama2-70b", (80, 8192, 64, 28672), 4096, 8),
+        _llama("llama3-8b", (32, 4096, 32, 14336), 8192, 8, LLAMA3_WORDS),
+        _llama("llama3-70b", (80, 8192, 64, 28672), 8192, 8, LLAMA3_WORDS),
+        _llama("llama3-405b", (126, 16384, 128, 53248), 8192, 8, LLAMA3_WORDS),
+    )
+}
+NEEDED = ("layers", "hidden", "heads", "sequence", "vocabulary")
+OPTIONAL = ("inner", "key_heads")
+
+
+def find_shape(text: str) -> ModelShape:
+    """The shape that `text` names: a name, numbers by name, or a file that ends in `.json`.
+
+    >>> find_shape("layers=2,hidden=8,heads=2,sequence=4,vocabulary=16").parameters
+    1920
+
+    Raises
+    ------
+    InputError : an unknown name, a number that is missing or cannot be, a file that holds no known model
+    """
+    if text in SHAPES:
+        return SHAPES[text]
+    if "=" in text:
+        return _by_numbers(text)
+    if text.endswith(".json"):
+        from algorithms.training.model_files import from_config
+
+        return from_config(text)
+    raise InputError(
+        f"model {text!r}: accepted are {', '.join(SHAPES)}; numbers as {','.join(f'{name}=…' for name in NEEDED)}; "
+        "and a Hugging Face config.json"
+    )
+
+
+def _by_numbers(text: str) -> ModelShape:
+    given: dict[str, int] = {}
+    for item in text.split(","):
+        name, _, value = (part.strip() for part in item.partition("="))
+        if name not in NEEDED + OPTIONAL or name in given:
+            raise InputError(f"model {text!r}: {name!r}: accepted, each once, are {', '.join(NEEDED + OPTIONAL)}")
+        if not (value.isascii() and value.isdigit()):
+            raise InputError(f"model {text!r}: {name}={value}: a whole number from 1 is needed")
+        given[name] = int(value)
+    if missing := [name for name in NEEDED if name not in given]:
+        raise InputError(f"model {text!r}: {missing[0]} is missing: needed are {', '.join(NEEDED)}")
+    return ModelShape(text, **given)  # type: ignore[arg-type]

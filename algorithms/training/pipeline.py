@@ -1,0 +1,221 @@
+"""Layers cut over the pipeline axis: which stage has which, and in which order a stage takes its microbatches.
+
+1F1B: a stage begins `ahead` microbatches, then takes one backward for every
+forward, then finishes those that are under way:
+
+    stage 0 of 3    F0 F1 F2 B0 F3 B1    B2 B3        ahead = stages - 1 - stage
+    stage 2         F0 B0 F1 B1 F2 B2 F3 B3
+
+Interleaved, a stage has several chunks of layers, every stages-th one, and
+takes turns of as many microbatches as there are stages, chunk after chunk; it
+begins (stages - 1 - stage) · 2 + (chunks - 1) · stages turns ahead.
+`Stages.turns` alone decides the order: another scheduler is another such
+function.
+
+Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU
+Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2.
+"""
+
+from dataclasses import dataclass, replace
+
+from algorithms.errors import InputError
+from algorithms.parts import Multiple, Number, Total
+from algorithms.schedule import Program, Repeat
+from algorithms.tensors import Copies, Tensor
+from algorithms.training.formulas import Begin, Length, Listed, Quotient, Remainder, Smaller, Times
+from algorithms.training.layers import Layer
+from algorithms.training.microbatches import MICROBATCH
+from algorithms.training.transformer import LAYER
+
+CHUNK, TURN = "chunk", "turn"
+FORWARD_LANE, BACKWARD_LANE = 0, 1
+"""Of what stages send each other: activations, and their gradients."""
+STAGE, NUMBER_OF_CHUNK, NUMBER_OF_TURN = Multiple("pipeline"), Multiple(CHUNK), Multiple(TURN)
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A pipeline.
+
+    Parameters
+    ----------
+    count : of stages
+    layers, microbatches : of the model, and of a step
+    chunks : of layers that a stage has, interleaved with those of the others
+
+    >>> Stages(2, 4, 3).order(0)
+    ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
+
+    Raises
+    ------
+    InputError : fewer layers than stages; chunks that do not come out even
+    """
+
+    count: int
+    layers: int
+    microbatches: int
+    chunks: int = 1
+
+    def __post_init__(self) -> None:
+        parts = self.count * self.chunks
+        if self.chunks < 1:
+            raise InputError(f"interleave {self.chunks}: a whole number from 1 is accepted")
+        if self.layers < self.count:
+            raise InputError(
+                f"grid pipeline={self.count}: every stage needs a layer of its own, and there are {self.layers}"
+            )
+        if self.chunks > 1 and self.count == 1:
+            raise InputError(f"interleave {self.chunks}: chunks are interleaved in a pipeline, which grid lacks")
+        if self.chunks > 1 and self.layers % parts:
+            raise InputError(
+                f"interleave {self.chunks}: layers = {self.layers} must be a multiple of "
+                f"pipeline={self.count} times {self.chunks}"
+            )
+        if self.chunks > 1 and self.microbatches % self.count:
+            raise InputError(
+                f"interleave {self.chunks}: the number of microbatches, {self.microbatches}, must be a multiple of "
+                f"pipeline={self.count}"
+            )
+
+    def at(self, stage: int) -> tuple[int, ...] | None:
+        """The stages that hold a tensor which one needs, counted from either end; None where there is only one."""
+        return (stage % self.count,) if self.count > 1 else None
+
+    @property
+    def turns_in_all(self) -> int:
+        """Forward turns of a stage, and as many backward ones."""
+        return self.microbatches * self.chunks
+
+    @property
+    def position(self) -> Number:
+        """Which part of the layers a stage's chunk is."""
+        return STAGE if self.chunks == 1 else Total(Multiple(CHUNK, self.count), STAGE)
+
+    @property
+    def begin(self) -> Number:
+        """The first layer of a stage, or of its chunk."""
+        if self.count == 1:
+            return 0
+        return Begin(self.layers, self.count * self.chunks, self.position)
+
+    def length(self, plus: int = 0) -> Number:
+        """How many layers that is."""
+        parts = self.count * self.chunks
+        if self.layers % parts == 0:
+            return self.layers // parts + plus
+        return Length(self.layers, parts, self.position, plus)
+
+    @property
+    def ahead(self) -> Number:
+        """Forward turns that a stage begins before its first backward one."""
+        if self.chunks == 1:
+            return Smaller(self.turns_in_all, Multiple("pipeline", -1, self.count - 1))
+        first = 2 * (self.count - 1) + (self.chunks - 1) * self.count
+        return Smaller(self.turns_in_all, Multiple("pipeline", -2, first))
+
+    @property
+    def steady(self) -> Number:
+        """Turns of one forward and one backward."""
+        return Total(self.turns_in_all, _negative(self.ahead))
+
+    def turns(self, forward: Program, backward: Program) -> Program:
+        """The passes of one microbatch through one chunk, in the order in which a stage takes them."""
+        if self.count == 1:
+            both = (*forward, *backward)
+            return both if self.microbatches == 1 else (Repeat(MICROBATCH, self.microbatches, both),)
+        turn = NUMBER_OF_TURN
+        return (
+            Repeat(TURN, self.ahead, self._at(forward, turn)),
+            Repeat(
+                TURN,
+                self.steady,
+                (*self._at(forward, Total(turn, self.ahead)), *self._at(backward, turn, backwards=True)),
+            ),
+            Repeat(TURN, self.ahead, self._at(backward, Total(turn, self.steady), backwards=True)),
+        )
+
+    def _at(self, body: Program, turn: Number, *, backwards: bool = False) -> Program:
+        """A pass as the turn of that number takes it."""
+        if self.chunks == 1:
+            return (Repeat(MICROBATCH, 1, body, first=turn),)
+        round_of, within = self.count * self.chunks, self.count
+        chunk: Number = Quotient(Remainder(turn, round_of), within)
+        if backwards:
+            chunk = Total(self.chunks - 1, _negative(chunk))
+        microbatch = Total(Times(within, Quotient(turn, round_of)), Remainder(turn, within))
+        return (Repeat(CHUNK, 1, (Repeat(MICROBATCH, 1, body, first=microbatch),), first=chunk),)
+
+    def order(self, stage: int) -> list[str]:
+        """The turns of a stage, each with its microbatch and, where there are several, its chunk."""
+        ahead = self._ahead_of(stage)
+        steady = self.turns_in_all - ahead
+        forward = [self._name("F", turn) for turn in range(self.turns_in_all)]
+        backward = [self._name("B", turn) for turn in range(self.turns_in_all)]
+        between = [one for pair in zip(forward[ahead:], backward, strict=False) for one in pair]
+        return forward[:ahead] + between + backward[steady:]
+
+    def _ahead_of(self, stage: int) -> int:
+        later = self.count - 1 - stage
+        wanted = later if self.chunks == 1 else 2 * later + (self.chunks - 1) * self.count
+        return min(self.turns_in_all, wanted)
+
+    def _name(self, letter: str, turn: int) -> str:
+        chunk, microbatch = self._of_turn(turn, backwards=letter == "B")
+        return f"{letter}{microbatch}" if self.chunks == 1 else f"{letter}{microbatch}.{chunk}"
+
+    def _of_turn(self, turn: int, *, backwards: bool) -> tuple[int, int]:
+        """Chunk and microbatch."""
+        if self.chunks == 1:
+            return 0, turn
+        rounds, rest = divmod(turn, self.count * self.chunks)
+        chunk = rest // self.count
+        return self.chunks - 1 - chunk if backwards else chunk, rounds * self.count + rest % self.count
+
+    def alive(self, stage: int) -> tuple[int, ...]:
+        """Of each chunk of a stage, how many microbatches are under way at most."""
+        now, most = [0] * self.chunks, [0] * self.chunks
+        ahead = self._ahead_of(stage)
+        for turn in range(self.turns_in_all + ahead):
+            if turn < self.turns_in_all:
+                chunk, _ = self._of_turn(turn, backwards=False)
+                now[chunk] += 1
+                most[chunk] = max(most[chunk], now[chunk])
+            if turn >= ahead:
+                now[self._of_turn(turn - ahead, backwards=True)[0]] -= 1
+        return tuple(most)
+
+    @property
+    def under_way(self) -> Copies:
+        """The loops that tell apart what is kept of microbatches that are under way."""
+        if self.count == 1:
+            return ()
+        if self.chunks == 1:
+            return ((MICROBATCH, Smaller(self.microbatches, Multiple("pipeline", -1, self.count))),)
+        alive = tuple(self.alive(stage) for stage in range(self.count))
+        return ((CHUNK, self.chunks), (MICROBATCH, Listed(alive, (STAGE, NUMBER_OF_CHUNK))))
+
+    def staged(self, layer: Layer, rows: str) -> Layer:
+        """The layer that stands for all, with copies for those of a stage; activations are tensors of these rows."""
+        return replace(
+            layer,
+            tensors=tuple(self.tensor(one, rows) for one in layer.tensors),
+            parameters=tuple(replace(one, tensor=self.tensor(one.tensor, rows)) for one in layer.parameters),
+        )
+
+    def tensor(self, tensor: Tensor, rows: str) -> Tensor:
+        """A tensor that every layer has, as a stage has it; activations once more for each microbatch under way."""
+        loops = dict(tensor.copies)
+        if self.count == 1 or LAYER not in loops:
+            return tensor
+        more = loops[LAYER]
+        assert isinstance(more, int)
+        inner = tuple(one for one in tensor.copies if one[0] != LAYER)
+        of_layers = (LAYER, self.length(more - self.layers))
+        if tensor.rows.dimension == rows:
+            return replace(tensor, copies=(*inner, *self.under_way, of_layers))
+        chunks = ((CHUNK, self.chunks),) if self.chunks > 1 else ()
+        return replace(tensor, copies=(*inner, *chunks, of_layers), begins=((LAYER, self.begin),))
+
+
+def _negative(value: Number) -> Number:
+    return Times(-1, value)

@@ -1,0 +1,227 @@
+"""AxoNN's 4D algorithm; with scattered activations, Megatron's sequence parallelism and Bian's 3-D products.
+
+    W         inputs/y × outputs/x             sharded over z, gathered for use
+    b         1 × outputs/x                    repeated
+
+with activations repeated:
+    I         rows/data/z × inputs/y           repeated over x
+    O         rows/data/z × outputs/x          summed over y, repeated over y
+
+with activations scattered, which are gathered for use too:
+    I         rows/data/z/x × inputs/y         gathered over x
+    O         rows/data/z/y × outputs/x        summed and scattered over y
+
+A transposed product has x and y exchanged, so that the output of one is the
+input of the next as it stands.  With x the only long axis (and data), repeated
+activations are Megatron-LM's column and row parallel pairs, scattered ones its
+sequence parallelism; scattered ones on a cube are Bian's balanced 3-D products.
+The gradient of b is a sum over rows, and due over all axes that cut rows.
+
+Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to
+Thousands of GPUs", arXiv 2305.13525, section 3; Shoeybi et al., "Megatron-LM",
+arXiv 1909.08053; Korthikanti et al., "Reducing Activation Recomputation in
+Large Transformer Models", arXiv 2205.05198; Bian et al., arXiv 2105.14450.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from algorithms.grid import Axis, Grid
+from algorithms.ops import AllGather, AllReduce, Gemm, Kernel, OverlapName, ReduceScatter
+from algorithms.parts import Part
+from algorithms.schedule import Program
+from algorithms.tensors import Copies, Tensor
+from algorithms.training.layers import Layer, Parameter, Start
+from algorithms.training.scheme import Layout, Linear, Vector, check_axes, sides
+from algorithms.training.vectors import on_diagonal, repeated
+from algorithms.training.vocabulary import WHOLE_ROWS, Ends, embedding, vocabulary_loss
+
+Activations = Literal["repeated", "sequences scattered", "rows scattered"]
+Vectors = Literal["repeated", "diagonal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme4D:
+    """The 4D algorithm, or one of its forms.
+
+    Parameters
+    ----------
+    activations : repeated over the axis that cuts neither rows nor columns, or
+        scattered over it, in whole sequences (Bian) or in rows (sequence parallelism)
+    vectors : on every rank that uses them, or on a diagonal (Bian)
+    axes : those that may be longer than one, beside the pipeline's
+    """
+
+    name: str = "4d"
+    activations: Activations = "repeated"
+    vectors: Vectors = "repeated"
+    axes: tuple[Axis, ...] = ("data", "z", "y", "x")
+
+    @property
+    def stream(self) -> Layout:
+        return self._layout("y", "x")
+
+    @property
+    def inner(self) -> Layout:
+        return self._layout("x", "y")
+
+    def _layout(self, columns: Axis, third: Axis) -> Layout:
+        match self.activations:
+            case "repeated":
+                return Layout(("data", "z"), columns)
+            case "sequences scattered":
+                return Layout(("data", "z", third), columns)
+            case "rows scattered":
+                return Layout(("data", "z"), columns, (third,))
+
+    @property
+    def scattered(self) -> bool:
+        return self.activations != "repeated"
+
+    def check(self, grid: Grid) -> None:
+        check_axes(self.name, self.axes, grid)
+
+    def linear(self, linear: Linear) -> Layer:
+        return _Product(self, linear).layer()
+
+    def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
+        match self.vectors:
+            case "repeated":
+                return repeated(name, columns, layout, start, copies)
+            case "diagonal":
+                third: Axis = "x" if layout.columns == "y" else "y"
+                return on_diagonal(name, columns, layout, start, copies, third)
+
+    @property
+    def token_rows(self) -> tuple[Axis, ...]:
+        return WHOLE_ROWS
+
+    def embedding(self, rows: Part, into: str, towards_into: str) -> Layer:
+        return embedding(self._ends, rows, into, towards_into)
+
+    def vocabulary_loss(self, rows: Part, source: str, towards_source: str, tokens: int) -> Layer:
+        return vocabulary_loss(self._ends, rows, source, towards_source, tokens)
+
+    @property
+    def _ends(self) -> Ends:
+        positions_over: tuple[Axis, ...] = ("z", "x") if self.vectors == "diagonal" else ()
+        return Ends(self.stream, self.inner, self.scattered, positions_over)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An activation as a product uses it: gathered over `axis` where it is scattered.
+
+    >>> [op.name for op in Operand("up gather I", "N2", "up I whole", "x").gather()]
+    ['up gather I']
+    """
+
+    label: str
+    stored: str
+    used: str
+    axis: Axis
+
+    def gather(self, suffix: str = "", overlap: OverlapName | None = None) -> Program:
+        if self.used == self.stored:
+            return ()
+        name = self.label + suffix
+        return (AllGather(name=name, axis=self.axis, source=self.stored, into=self.used, overlap=overlap),)
+
+
+class _Product:
+    """The ops of one product."""
+
+    def __init__(self, scheme: Scheme4D, linear: Linear) -> None:
+        self._scheme, self._linear = scheme, linear
+        self._before, self._after = sides(scheme, linear.orientation)
+        self._bias = scheme.vector(f"{linear.name} b", linear.outputs, self._after, "zeros", linear.copies)
+        self._input = self._operand("I", linear.source, self._after.columns)
+        self._output_gradient = self._operand("dO", linear.towards_into, self._before.columns)
+
+    def _operand(self, letter: str, stored: str, axis: Axis) -> Operand:
+        name = self._linear.name
+        used = f"{name} {letter} whole" if self._scheme.scattered else stored
+        return Operand(f"{name} gather {letter}", stored, used, axis)
+
+    def layer(self) -> Layer:
+        linear = self._linear
+        inner, columns = self._before.cut_columns(linear.inputs), self._after.cut_columns(linear.outputs)
+        weight = Tensor(f"{linear.name} W", inner, columns, sharded_over="z", copies=linear.copies)
+        whole = Tensor(f"{linear.name} W whole", inner, columns, copies=linear.copies if self._keeps else ())
+        tensors = [whole, replace(whole, name=f"d{whole.name}", copies=())]
+        tensors.append(self._after.tensor(linear.into, linear.rows, linear.outputs))
+        if self._scheme.scattered:
+            rows = replace(linear.rows, axes=WHOLE_ROWS)
+            tensors += [
+                Tensor(self._input.used, rows, inner, copies=linear.copies if self._keeps else ()),
+                Tensor(f"{linear.name} O whole", rows, columns),
+                Tensor(self._output_gradient.used, rows, columns),
+                Tensor(f"{linear.name} dI whole", rows, inner),
+            ]
+        parameters = (Parameter(weight, ("data",)), self._bias.parameter)
+        return Layer((*tensors, *self._bias.tensors), parameters, self._forward(), self._backward())
+
+    @property
+    def _keeps(self) -> bool:
+        return self._linear.gathered == "keep"
+
+    def _gather_weight(self, suffix: str = "") -> AllGather:
+        name = self._linear.name
+        return AllGather(
+            name=f"{name} gather W{suffix}", axis="z", source=f"{name} W", into=f"{name} W whole", overlap="oag"
+        )
+
+    def _forward(self) -> Program:
+        linear, name = self._linear, self._linear.name
+        partial = f"{name} O whole" if self._scheme.scattered else linear.into
+        axis = self._before.columns
+        summed: AllReduce | ReduceScatter
+        if self._scheme.scattered:
+            summed = ReduceScatter(name=f"{name} scatter O", axis=axis, source=partial, into=linear.into)
+        else:
+            summed = AllReduce(name=f"{name} sum O", axis=axis, buffer=linear.into)
+        return (
+            *self._input.gather(),
+            self._gather_weight(),
+            Gemm(name=f"{name} multiply", a=self._input.used, b=f"{name} W whole", c=partial),
+            summed,
+            *self._bias.fetch,
+            Kernel(name=f"{name} add b", function="add_bias", updates=(linear.into,), sources=(self._bias.local,)),
+        )
+
+    def _backward(self) -> Program:
+        linear, name = self._linear, self._linear.name
+        gradient, again = self._output_gradient, not self._keeps
+        return (
+            Kernel(
+                name=f"{name} sum db",
+                function="column_sums",
+                into=(self._bias.towards_local,),
+                sources=(linear.towards_into,),
+            ),
+            *self._bias.give_back,
+            *gradient.gather(),
+            *(() if linear.first else self._towards_input(gradient.used, again)),
+            *(self._input.gather(" again", "oag") if again else ()),
+            Gemm(name=f"{name} multiply dW", a=self._input.used, b=gradient.used, c=f"d{name} W whole", layout="TN"),
+            ReduceScatter(
+                name=f"{name} scatter dW", axis="z", source=f"d{name} W whole", into=f"d{name} W", overlap="ors"
+            ),
+        )
+
+    def _towards_input(self, gradient: str, again: bool) -> Program:
+        linear, name = self._linear, self._linear.name
+        partial = f"{name} dI whole" if self._scheme.scattered else linear.towards_source
+        axis = self._after.columns
+        summed: AllReduce | ReduceScatter
+        if self._scheme.scattered:
+            summed = ReduceScatter(
+                name=f"{name} scatter dI", axis=axis, source=partial, into=linear.towards_source, overlap="oar"
+            )
+        else:
+            summed = AllReduce(name=f"{name} sum dI", axis=axis, buffer=partial, overlap="oar")
+        return (
+            *((self._gather_weight(" again"),) if again else ()),
+            Gemm(name=f"{name} multiply dI", a=gradient, b=f"{name} W whole", c=partial, layout="NT"),
+            summed,
+        )

@@ -1,0 +1,146 @@
+"""Optimus on a z × x mesh, and Tesseract on y such meshes: every activation and weight in blocks, every product SUMMA.
+
+    I, O      rows/data/y/z × columns/x
+    W         inputs/z × outputs/x          repeated over data and y
+    b         1/z × outputs/x               on the first row of the mesh, broadcast down its columns
+
+    O  = I W        NN: panels of I go along x, those of W along z
+    dI = dO W^T     NT: panels of W go along z, those of dI are summed along x
+    dW = I^T dO     TN: panels of I go along x, those of dW are summed along z
+
+The panels run over the inputs: the blocks of I and W, cut where the blocks of
+either end, so that O and dO never move.  Layouts before and after a product
+are the same.  The y meshes of Tesseract take different rows and sum their
+gradients; with one of them it is Optimus.  Attention needs no communication,
+as heads are cut over x and whole sequences over the rest.
+
+Source: Xu et al., "An Efficient 2D Method for Training Super-Large Deep
+Learning Models" (Optimus), arXiv 2104.05343; Wang et al., "Tesseract:
+Parallelize the Tensor Parallelism Efficiently", arXiv 2105.14500.
+"""
+
+from dataclasses import dataclass, replace
+
+from algorithms.grid import Axis, Grid
+from algorithms.ops import Kernel
+from algorithms.parts import Panel, Part
+from algorithms.schedule import Program
+from algorithms.summa import Moved, product_nn, product_nt, product_tn
+from algorithms.tensors import Copies, Tensor
+from algorithms.training.layers import Layer, Parameter, Start
+from algorithms.training.scheme import Layout, Linear, Vector, check_axes
+from algorithms.training.vectors import on_first_row
+from algorithms.training.vocabulary_mesh import mesh_embedding, mesh_vocabulary_loss
+
+WIDEST = 1 << 62
+"""Wider than any block: panels then end only where blocks do."""
+BLOCKS = Layout(("data", "y", "z"), "x")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeMesh:
+    """SUMMA on a mesh, or on several.
+
+    Parameters
+    ----------
+    axes : those that may be longer than one, beside the pipeline's
+    panel : units of the inputs that are broadcast at once, at most
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    panel: int = WIDEST
+
+    @property
+    def stream(self) -> Layout:
+        return BLOCKS
+
+    @property
+    def inner(self) -> Layout:
+        return BLOCKS
+
+    def check(self, grid: Grid) -> None:
+        check_axes(self.name, self.axes, grid)
+
+    def linear(self, linear: Linear) -> Layer:
+        return _Product(self, linear).layer()
+
+    def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
+        """On the first row of the mesh."""
+        return on_first_row(name, columns, layout, start, copies, "z")
+
+    @property
+    def token_rows(self) -> tuple[Axis, ...]:
+        return BLOCKS.rows
+
+    def embedding(self, rows: Part, into: str, towards_into: str) -> Layer:
+        return mesh_embedding(BLOCKS, self._vocabulary, rows, into, towards_into)
+
+    def vocabulary_loss(self, rows: Part, source: str, towards_source: str, tokens: int) -> Layer:
+        return mesh_vocabulary_loss(BLOCKS, self._vocabulary, rows, source, towards_source, tokens)
+
+    @property
+    def _vocabulary(self) -> Panel:
+        return self.panels(Part("vocabulary"), "vocabulary panel")
+
+    def panels(self, dimension: Part, loop: str) -> Panel:
+        """The panels of a dimension that is cut over x as columns and over z as rows."""
+        return Panel(dimension.dimension, self.panel, ("x", "z"), loop, each=dimension.each)
+
+
+class _Product:
+    """The ops of one product."""
+
+    def __init__(self, scheme: SchemeMesh, linear: Linear) -> None:
+        self._linear = linear
+        self._panel = scheme.panels(linear.inputs, f"{linear.name} panel")
+        self._bias = scheme.vector(f"{linear.name} b", linear.outputs, BLOCKS, "zeros", linear.copies)
+
+    def layer(self) -> Layer:
+        linear, name = self._linear, self._linear.name
+        rows, window = BLOCKS.cut_rows(linear.rows), Part(linear.inputs.dimension, panel=self._panel)
+        outputs = BLOCKS.cut_columns(linear.outputs)
+        weight = Tensor(f"{name} W", replace(linear.inputs, axes=("z",)), outputs, copies=linear.copies)
+        tensors = [
+            BLOCKS.tensor(linear.into, linear.rows, linear.outputs),
+            Tensor(f"{name} I panel", rows, window),
+            Tensor(f"{name} W panel", window, outputs),
+            Tensor(f"{name} dW panel", window, outputs),
+        ]
+        if not linear.first:
+            tensors.append(Tensor(f"{name} dI panel", rows, window))
+        parameters = (Parameter(weight, ("y", "data")), self._bias.parameter)
+        return Layer((*tensors, *self._bias.tensors), parameters, self._forward(), self._backward())
+
+    def _input(self, suffix: str = "") -> Moved:
+        name = self._linear.name
+        return Moved(f"{name} send I panel{suffix}", self._linear.source, f"{name} I panel", "oag")
+
+    def _weight(self, suffix: str = "") -> Moved:
+        name = self._linear.name
+        return Moved(f"{name} send W panel{suffix}", f"{name} W", f"{name} W panel", "oag")
+
+    def _forward(self) -> Program:
+        linear, name = self._linear, self._linear.name
+        return (
+            *product_nn(self._panel, f"{name} zero O", f"{name} multiply", self._input(), self._weight(), linear.into),
+            *self._bias.fetch,
+            Kernel(name=f"{name} add b", function="add_bias", updates=(linear.into,), sources=(self._bias.local,)),
+        )
+
+    def _backward(self) -> Program:
+        linear, name, gradient = self._linear, self._linear.name, self._linear.towards_into
+        towards_input = Moved(f"{name} sum dI panel", linear.towards_source, f"{name} dI panel", "oar")
+        towards_weight = Moved(f"{name} sum dW panel", f"d{name} W", f"{name} dW panel", "ors")
+        return (
+            Kernel(
+                name=f"{name} sum db", function="column_sums", into=(self._bias.towards_local,), sources=(gradient,)
+            ),
+            *self._bias.give_back,
+            *(
+                ()
+                if linear.first
+                else product_nt(self._panel, f"{name} multiply dI", gradient, self._weight(" again"), towards_input)
+            ),
+            *product_tn(self._panel, f"{name} multiply dW", self._input(" again"), gradient, towards_weight),
+        )

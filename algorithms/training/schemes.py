@@ -1,0 +1,51 @@
+"""The schemes by the names that users give them.
+
+    4d         AxoNN: data, z, y, x           activations repeated, weights sharded over z
+    megatron   Megatron-LM: data, x           the 4D algorithm on x alone; rows may be scattered (sequence parallelism)
+    bian       Bian's 3-D: data, z, y, x      activations scattered in whole sequences, vectors on a diagonal
+    optimus    Optimus 2-D: data, z, x        SUMMA on a z × x mesh
+    tesseract  Tesseract 2.5-D: data, z, y, x y such meshes
+
+Each takes the pipeline's axis too.  The eight algorithms of Bian et al. are the
+layouts in which a product is issued: C = A B is the forward pass (NN), C = A B^T
+the gradient of I (NT), C = A^T B that of W (TN), and their own gradients are
+among these again; the matrix-vector pair is `vectors.on_diagonal`.
+"""
+
+from algorithms.errors import InputError
+from algorithms.grid import Axis
+from algorithms.training.scheme import Scheme
+from algorithms.training.scheme_4d import Scheme4D
+from algorithms.training.scheme_mesh import SchemeMesh
+
+ALL: tuple[Axis, ...] = ("data", "z", "y", "x")
+SCHEMES: dict[str, Scheme] = {
+    "4d": Scheme4D(),
+    "megatron": Scheme4D("megatron", axes=("data", "x")),
+    "optimus": SchemeMesh("optimus", axes=("data", "z", "x")),
+    "tesseract": SchemeMesh("tesseract", axes=ALL),
+    "bian": Scheme4D("bian", "sequences scattered", "diagonal"),
+}
+SEQUENCE_PARALLEL: dict[str, Scheme] = {
+    "megatron": Scheme4D("megatron", "rows scattered", axes=("data", "x")),
+}
+
+
+def find_scheme(name: str, *, sequence_parallel: bool = False) -> Scheme:
+    """The scheme of that name, with the rows between its products scattered where that is asked for.
+
+    >>> find_scheme("megatron", sequence_parallel=True).stream.finer
+    ('x',)
+
+    Raises
+    ------
+    InputError : an unknown name, or a scheme without repeated rows to scatter
+    """
+    if name not in SCHEMES:
+        raise InputError(f"scheme {name!r}: accepted are {', '.join(SCHEMES)}")
+    if not sequence_parallel:
+        return SCHEMES[name]
+    if name not in SEQUENCE_PARALLEL:
+        accepted = ", ".join(SEQUENCE_PARALLEL)
+        raise InputError(f"--sequence-parallel with scheme {name}: it is accepted with {accepted}")
+    return SEQUENCE_PARALLEL[name]

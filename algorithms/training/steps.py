@@ -1,0 +1,74 @@
+"""All steps of a training run on the ranks of one kind: what comes before and after the passes of the microbatches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from algorithms.ops import AllReduce, Kernel, Pointwise
+from algorithms.schedule import Program, Repeat, in_sequence
+from algorithms.training.adam import NORM, STEP, Adam, finish_step, zero_moments
+from algorithms.training.layers import LOSS, Layer, Parameter
+from algorithms.training.microbatches import renamed
+from algorithms.training.zero import Spread, begin_step, end_step
+
+LOSS_PART = f"{LOSS} of the microbatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What all kinds of ranks have in common.
+
+    Parameters
+    ----------
+    steps : of the optimizer
+    piped : whether there are several stages, over which the norm of all gradients is summed
+    """
+
+    plan: Spread
+    steps: int
+    adam: Adam
+    piped: bool
+
+    def program(
+        self,
+        parameters: Sequence[Parameter],
+        passes: Program,
+        *,
+        losses: bool = True,
+        exchange: Program = (),
+        counted: Sequence[Parameter] | None = None,
+    ) -> Program:
+        """All steps of the ranks that have these parameters.
+
+        Parameters
+        ----------
+        passes : of all microbatches
+        losses : whether these ranks know the loss
+        exchange, counted : as `finish_step`
+        """
+        across = (AllReduce(name="sum norm over pipeline", axis="pipeline", buffer=NORM),) if self.piped else ()
+        zero_loss = (Pointwise(name="zero loss", function="zero", into=LOSS),) if losses and self.plan.adds else ()
+        step: Program = (
+            *zero_loss,
+            *begin_step(parameters, self.plan),
+            *passes,
+            *end_step(parameters, self.plan),
+            *finish_step(parameters, self.adam, exchange=exchange, counted=counted, across=across),
+        )
+        return in_sequence((*zero_moments(parameters), Repeat(STEP, self.steps, step)))
+
+
+def added_up(loss: Layer) -> Layer:
+    """The loss of every microbatch added to that of the batch."""
+    whole = next(one for one in loss.tensors if one.name == LOSS)
+    add = Kernel(name="add loss", function="add_to", updates=(LOSS,), sources=(LOSS_PART,))
+    part = replace(whole, name=LOSS_PART, copies=(), stages=None)
+    return replace(loss, tensors=(*loss.tensors, part), forward=(*renamed(loss.forward, {LOSS: LOSS_PART}), add))
+
+
+def held_by(layer: Layer, stages: tuple[int, ...], special: dict[str, tuple[int, ...]] | None = None) -> Layer:
+    """The layer with its parameters on these stages of a pipeline only, some by name on others."""
+    parameters = (
+        replace(one, tensor=replace(one.tensor, stages=(special or {}).get(one.name, stages)))
+        for one in layer.parameters
+    )
+    return replace(layer, parameters=tuple(parameters))

@@ -1,0 +1,77 @@
+"""Vectors (bias, γ, β) as they are stored and as the ranks that hold their columns use them: three ways.
+
+    repeated      on every rank that holds the columns
+    first row     on the first row of a mesh; broadcast down its columns, gradients summed back up
+    diagonal      on the ranks of a diagonal, cut further over z; broadcast, then gathered, and back
+
+A vector belongs to an activation whose columns one axis cuts and whose rows z,
+a third axis and data cut.  The diagonal is where the coordinates of the column
+axis and of the third one add up to 0, modulo the third's length; on a cube
+that is one rank in p of each plane, and where the lengths differ it wraps around.
+
+Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2; Bian et al., arXiv
+2105.14450, section 3.1.2 and algorithms 7 and 8 (matrix-vector operations).
+"""
+
+from dataclasses import replace
+
+from algorithms.grid import Axis
+from algorithms.ops import AllGather, Broadcast, Reduce, ReduceScatter
+from algorithms.parts import Multiple, Part
+from algorithms.schedule import Program
+from algorithms.tensors import Copies, Tensor
+from algorithms.training.layers import Parameter, Start
+from algorithms.training.scheme import ONE, Layout, Vector
+
+
+def repeated(name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
+    """On every rank that holds these columns."""
+    tensor = Tensor(name, ONE, layout.cut_columns(columns), copies=copies)
+    return Vector(Parameter(tensor, layout.row_axes, start), (), name, f"d{name}")
+
+
+def on_first_row(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, down: Axis) -> Vector:
+    """On the ranks at coordinate 0 of axis `down`: a matrix of one row that `down` cuts."""
+    cut = layout.cut_columns(columns)
+    stored = Tensor(name, replace(ONE, axes=(down,)), cut, copies=copies)
+    local = Tensor(f"{name} local", ONE, cut)
+    towards = replace(local, name=f"d{local.name}")
+
+    def fetch(suffix: str) -> Program:
+        return (Broadcast(name=f"send {name}{suffix}", axis=down, root=0, source=name, into=local.name),)
+
+    give_back: Program = (Reduce(name=f"collect d{name}", axis=down, root=0, source=towards.name, into=f"d{name}"),)
+    summed_over = tuple(axis for axis in layout.row_axes if axis != down)
+    parameter = Parameter(stored, summed_over, start)
+    return Vector(parameter, (local, towards), local.name, towards.name, fetch(""), fetch(" again"), give_back)
+
+
+def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: Copies, third: Axis) -> Vector:
+    """On the diagonal of the layout's column axis and `third`, and cut over z."""
+    whole = layout.cut_columns(columns)
+    piece = replace(whole, finer=("z",))
+    stored = Tensor(name, replace(ONE, axes=(third,), rotated_by=(layout.columns,)), piece, copies=copies)
+    shard, local = Tensor(f"{name} shard", ONE, piece), Tensor(f"{name} local", ONE, whole)
+    gradients = [replace(one, name=f"d{one.name}") for one in (shard, local)]
+    root = Multiple(layout.columns, -1, around=third)
+
+    def fetch(suffix: str) -> Program:
+        return (
+            Broadcast(name=f"send {name}{suffix}", axis=third, root=root, source=name, into=shard.name),
+            AllGather(name=f"gather {name}{suffix}", axis="z", source=shard.name, into=local.name),
+        )
+
+    give_back: Program = (
+        ReduceScatter(name=f"scatter d{name}", axis="z", source=gradients[1].name, into=gradients[0].name),
+        Reduce(name=f"collect d{name}", axis=third, root=root, source=gradients[0].name, into=f"d{name}"),
+    )
+    summed_over = tuple(axis for axis in layout.row_axes if axis not in ("z", third))
+    return Vector(
+        Parameter(stored, summed_over, start),
+        (shard, local, *gradients),
+        local.name,
+        gradients[1].name,
+        fetch(""),
+        fetch(" again"),
+        give_back,
+    )

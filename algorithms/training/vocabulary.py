@@ -1,0 +1,174 @@
+"""The two ends of a language model, which share one table: the embedding of tokens, and the loss over the vocabulary.
+
+    table   vocabulary/x × hidden/y   sharded over z, gathered for use
+    X       rows × hidden/y           the tokens' rows of the table, summed over x, plus positions
+    logits  rows × vocabulary/x       normalised X times the table transposed, summed over y
+
+The loss needs of every row its largest logit and the sum of its exponentials,
+both over x; no rank ever holds a whole row.  Scattered activations are
+gathered before they are used, and sums are scattered.
+
+Source: Shoeybi et al., "Megatron-LM", 2019, section 3 (vocabulary-parallel
+embedding and cross entropy); Press, Wolf, "Using the output embedding to
+improve language models", 2017 (the shared table).
+"""
+
+from dataclasses import dataclass, replace
+
+from algorithms.grid import Axis
+from algorithms.ops import AllGather, AllReduce, Gemm, Kernel, OverlapName, ReduceScatter
+from algorithms.parts import Part
+from algorithms.schedule import Program
+from algorithms.tensors import Tensor
+from algorithms.training.layers import LOSS, Layer, Parameter
+from algorithms.training.scheme import ONE, TWO, Layout
+
+TABLE, POSITIONS = "table", "positions"
+TOKENS, TARGETS = "tokens", "targets"
+WHOLE_ROWS: tuple[Axis, ...] = ("data", "z")
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where the ends of a model lie.
+
+    Parameters
+    ----------
+    stream, logits : their layouts
+    scattered : whether both are scattered
+    positions_over : axes over which the positions are sharded, the outermost first; gathered for use
+    """
+
+    stream: Layout
+    logits: Layout
+    scattered: bool
+    positions_over: tuple[Axis, ...] = ()
+
+    def gathered(self, name: str, axis: Axis) -> tuple[str, Program]:
+        """The name of an activation as it is used, and the op that gathers it."""
+        if not self.scattered:
+            return name, ()
+        whole = f"{name} whole"
+        return whole, (AllGather(name=f"gather {name}", axis=axis, source=name, into=whole),)
+
+    def summed(self, name: str, axis: Axis, overlap: OverlapName | None = None) -> tuple[str, Program]:
+        """The name under which an activation is made as a partial sum, and the op that sums it."""
+        if not self.scattered:
+            return name, (AllReduce(name=f"sum {name}", axis=axis, buffer=name, overlap=overlap),)
+        whole = f"{name} partial"
+        scatter = ReduceScatter(name=f"scatter {name}", axis=axis, source=whole, into=name, overlap=overlap)
+        return whole, (scatter,)
+
+    def wholes(self, rows: Part, columns: Part, *names: str) -> list[Tensor]:
+        """Activations of whole rows, where the ends are scattered."""
+        (axis,) = columns.axes
+        layout = Layout(WHOLE_ROWS, axis)
+        return [layout.tensor(name, rows, columns) for name in names] if self.scattered else []
+
+
+def sharded(tensor: Tensor, over: tuple[Axis, ...]) -> tuple[list[Tensor], Program, Program, str]:
+    """A parameter sharded over several axes: tensors on the way, ops that gather it and that scatter its gradient.
+
+    Returns
+    -------
+    the tensors beside the stored one, both programs, and the name of the whole: the tensor itself if nothing is sharded
+    """
+    ways = [tensor.name] + [f"{tensor.name} over {axis}" for axis in reversed(over[:-1])] + [f"{tensor.name} whole"]
+    if not over:
+        return [], (), (), tensor.name
+    tensors: list[Tensor] = []
+    gathers: list[AllGather] = []
+    scatters: list[ReduceScatter] = []
+    for left in range(len(over) - 1, -1, -1):
+        source, into, axis = ways[len(over) - 1 - left], ways[len(over) - left], over[left]
+        held = replace(tensor, name=into, sharded_over=over[:left] or None, copies=())
+        tensors += [held, replace(held, name=f"d{into}")]
+        gathers.append(AllGather(name=f"gather {into}", axis=axis, source=source, into=into, overlap="oag"))
+        name = f"scatter d{into}"
+        scatters.insert(0, ReduceScatter(name=name, axis=axis, source=f"d{into}", into=f"d{source}", overlap="ors"))
+    return tensors, tuple(gathers), tuple(scatters), ways[-1]
+
+
+def embedding(ends: Ends, rows: Part, into: str, towards_into: str) -> Layer:
+    """X = table[tokens] + positions; its backward pass adds to the table's gradient, which the loss has begun."""
+    vocabulary, hidden = ends.logits.cut_columns(Part("vocabulary")), ends.stream.cut_columns(Part("hidden"))
+    x = ends.logits.columns
+    partial, summed = ends.summed(into, x)
+    gradient, gather = ends.gathered(towards_into, x)
+    table = Tensor(TABLE, vocabulary, hidden, sharded_over="z")
+    positions = Tensor(POSITIONS, Part("sequence"), hidden, sharded_over=ends.positions_over or None)
+    on_the_way, gather_positions, scatter_positions, whole = sharded(positions, ends.positions_over)
+    tensors = (
+        *on_the_way,
+        Tensor(f"{TABLE} whole", vocabulary, hidden),
+        Tensor(f"d{TABLE} whole", vocabulary, hidden),
+        *ends.wholes(rows, hidden, partial, gradient),
+    )
+    forward: Program = (
+        AllGather(name="gather table", axis="z", source=TABLE, into=f"{TABLE} whole", overlap="oag"),
+        Kernel(name="embed", function="embed", into=(partial,), sources=(TOKENS, f"{TABLE} whole")),
+        *summed,
+        *gather_positions,
+        Kernel(name="add positions", function="add_positions", updates=(into,), sources=(whole,)),
+    )
+    backward: Program = (
+        Kernel(name="sum dpositions", function="position_sums", into=(f"d{whole}",), sources=(towards_into,)),
+        *scatter_positions,
+        *gather,
+        Kernel(
+            name="embed gradient", function="embed_gradient", updates=(f"d{TABLE} whole",), sources=(TOKENS, gradient)
+        ),
+        ReduceScatter(name="scatter dtable", axis="z", source=f"d{TABLE} whole", into=f"d{TABLE}", overlap="ors"),
+    )
+    summed_over = tuple(axis for axis in ends.stream.row_axes if axis not in ends.positions_over)
+    parameters = (Parameter(table, ("data",)), Parameter(positions, summed_over))
+    return Layer(tensors, parameters, forward, backward)
+
+
+def vocabulary_loss(ends: Ends, rows: Part, source: str, towards_source: str, tokens: int) -> Layer:
+    """Mean cross entropy of so many tokens; the backward pass begins the table's gradient."""
+    x, y = ends.logits.columns, ends.stream.columns
+    vocabulary, hidden = Part("vocabulary"), Part("hidden")
+    used, gather_source = ends.gathered(source, x)
+    partial, sum_logits = ends.summed("logits", y)
+    gradient, gather_gradient = ends.gathered("dlogits", y)
+    towards, sum_towards = ends.summed(towards_source, x, "oar")
+    own_rows = ends.logits.cut_rows(rows)
+    tensors = (
+        ends.logits.tensor("logits", rows, vocabulary),
+        ends.logits.tensor("dlogits", rows, vocabulary),
+        Tensor("logits maxima", own_rows, ONE),
+        Tensor("logits sums", own_rows, TWO),
+        *ends.wholes(rows, ends.stream.cut_columns(hidden), used, towards),
+        *ends.wholes(rows, ends.logits.cut_columns(vocabulary), partial, gradient),
+    )
+    forward: Program = (
+        AllGather(name="gather table again", axis="z", source=TABLE, into=f"{TABLE} whole", overlap="oag"),
+        *gather_source,
+        Gemm(name="multiply logits", a=used, b=f"{TABLE} whole", c=partial, layout="NT"),
+        *sum_logits,
+        Kernel(name="logits maxima", function="row_maxima", into=("logits maxima",), sources=("logits",)),
+        AllReduce(name="largest logits", axis=x, buffer="logits maxima", combination="max"),
+        Kernel(
+            name="exponential sums",
+            function="exponential_sums",
+            into=("logits sums",),
+            sources=("logits", "logits maxima", TARGETS),
+        ),
+        AllReduce(name="sum exponentials", axis=x, buffer="logits sums"),
+        Kernel(
+            name="cross entropy",
+            function="cross_entropy",
+            into=("dlogits", LOSS),
+            sources=("logits", "logits maxima", "logits sums", TARGETS),
+            scalars=(("weight", 1.0 / tokens),),
+        ),
+        *(AllReduce(name=f"sum loss over {axis}", axis=axis, buffer=LOSS) for axis in ends.logits.row_axes),
+    )
+    backward: Program = (
+        *gather_gradient,
+        Gemm(name=f"multiply {towards_source}", a=gradient, b=f"{TABLE} whole", c=towards),
+        *sum_towards,
+        Gemm(name="multiply dtable", a=gradient, b=used, c=f"d{TABLE} whole", layout="TN"),
+    )
+    return Layer(tensors, (), forward, backward)

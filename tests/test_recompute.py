@@ -1,0 +1,128 @@
+"""Recomputation: the same results, the memory of Korthikanti's formulas, flop and bytes of a second forward pass."""
+
+import pytest
+
+from algorithms.choices import Choices
+from algorithms.errors import InputError
+from algorithms.grid import Grid
+from algorithms.schedule import all_ops
+from algorithms.storage import storage
+from algorithms.training.adam import Adam
+from algorithms.training.gpt import Gpt, gpt_schedule
+from algorithms.training.recompute import RECOMPUTES, find_recompute
+from algorithms.training.scheme_4d import Scheme4D
+from algorithms.volumes import flops, volumes
+from tests.trainings import check_training
+
+FORMS = ["repeated", "sequences scattered", "rows scattered"]
+H, A, S, B = 24, 4, 7, 6
+"""Hidden size, heads, sequence, batch."""
+
+
+def gpt(recompute, layers=2, **given):
+    return Gpt(layers, H, A, S, 19, B, recompute=recompute, **given)
+
+
+def schedule_of(problem, grid, form="repeated"):
+    return gpt_schedule(problem, grid, Scheme4D(activations=form))
+
+
+@pytest.mark.parametrize(
+    ("recompute", "grid", "form", "gathered"),
+    [
+        ("none", Grid(), "repeated", "again"),
+        ("none", Grid(z=2, x=2), "rows scattered", "keep"),
+        ("none", Grid(z=3, y=2), "sequences scattered", "again"),
+        ("full", Grid(z=2, x=2), "repeated", "again"),
+        ("full", Grid(z=3, y=2), "repeated", "keep"),
+        ("full", Grid(z=2, x=2), "rows scattered", "again"),
+        ("full", Grid(x=2), "rows scattered", "keep"),
+        ("full", Grid(z=2, y=2), "sequences scattered", "again"),
+        ("full", Grid(z=2, x=2), "sequences scattered", "keep"),
+    ],
+    ids=str,
+)
+def test_a_step_equals_the_serial_one(recompute, grid, form, gathered):
+    problem = gpt(recompute, dtype="float64", steps=2, gathered=gathered, adam=Adam(clip=0.5, rate=0.01))
+    check_training(problem, grid, Scheme4D(activations=form))
+
+
+def kept_of_a_layer(recompute, grid, form):
+    """Bytes of activations that rank 0 keeps for each layer, and how many layers keep them."""
+    sizes = []
+    for layers in (2, 3):
+        schedule = schedule_of(gpt(recompute, layers, dtype="bfloat16"), grid, form)
+        kept = storage(schedule, schedule.place(0), Choices())
+        batch = [name for name in kept.tensors if schedule.tensors[name].rows.dimension == "batch"]
+        sizes.append(sum(kept.tensors[name] * kept.copies[name] * kept.item_bytes[name] for name in batch))
+    return sizes[1] - sizes[0]
+
+
+def korthikanti(recompute, t, *, scattered):
+    """Bytes of a layer's activations on t tensor-parallel ranks.
+
+    Source: Korthikanti et al., arXiv 2205.05198, sections 4 and 5.
+    """
+    sbh, scores = S * B * H, 5 * A * S * S * B
+    match recompute:
+        case "none":
+            return (34 * sbh + scores) / t if scattered else sbh * (10 + 24 / t) + scores / t
+        case "selective":
+            return 34 * sbh / t if scattered else sbh * (10 + 24 / t)
+        case _:
+            return 2 * sbh / t if scattered else 2 * sbh
+
+
+@pytest.mark.parametrize("t", [1, 2])
+@pytest.mark.parametrize("form", ["repeated", "rows scattered"])
+@pytest.mark.parametrize("recompute", RECOMPUTES)
+def test_activations_take_the_bytes_of_korthikantis_formulas(recompute, form, t):
+    scattered = form == "rows scattered"
+    expected = korthikanti(recompute, t, scattered=scattered)
+    if recompute != "full":
+        # There is no dropout: no two masks of one byte, and of attention's 5 bytes only the 2 of the weights.
+        # What the formulas leave out as small is kept: two moments of every row of both normalisations, in
+        # float32, and without the weights attention's logarithms, one of each row and head.
+        rows = S * B / (t if scattered else 1)
+        expected += 2 * rows * 2 * 4 - 2 * rows * H
+        expected += -3 * A * S * S * B / t if recompute == "none" else 2 * S * B * A / t
+    assert kept_of_a_layer(recompute, Grid(x=t), form) == expected
+
+
+def test_full_recomputation_multiplies_every_layer_again():
+    plain, again = (schedule_of(gpt(word), Grid()) for word in ("selective", "full"))
+    forward = 24 * B * S * H * H + 2 * B * S * S * H  # half of the two square products: attention is causal
+    assert flops(again, again.place(0)) - flops(plain, plain.place(0)) == 2 * forward
+
+
+def test_selective_recomputation_makes_the_scores_again():
+    none, selective = (schedule_of(gpt(word), Grid()) for word in ("none", "selective"))
+    assert flops(selective, selective.place(0)) - flops(none, none.place(0)) == 2 * B * S * S * H
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_full_recomputation_sums_twice_and_gathers_weights_as_often_as_before(form):
+    grid = Grid(z=2, y=2, x=2)
+    plain, again = (volumes(schedule_of(gpt(word), grid, form), Choices()).by_op for word in ("selective", "full"))
+
+    def sent(by_op, *words):
+        return sum(volume.sent_total for name, volume in by_op.items() if all(word in name for word in words))
+
+    assert sent(again, "gather W") == sent(plain, "gather W") > 0
+    assert sent(again, "scatter dW") == sent(plain, "scatter dW") > 0
+    word = "sum O" if form == "repeated" else "scatter O"
+    assert sent(again, word) == 2 * sent(plain, word) > 0
+
+
+def test_what_the_second_run_gathers_serves_the_backward_pass():
+    names = [op.name for op in all_ops(schedule_of(gpt("full"), Grid(z=2)))]
+    assert "again up gather W" in names
+    assert "up gather W again" not in names
+    kept = [op.name for op in all_ops(schedule_of(gpt("full", gathered="keep"), Grid(z=2)))]
+    assert "again up gather W" not in kept
+    assert "again up multiply" in kept
+
+
+def test_an_unknown_word_is_refused_with_those_accepted():
+    with pytest.raises(InputError, match="recompute 'some': accepted are none, selective, full"):
+        find_recompute("some")
