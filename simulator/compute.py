@@ -7,21 +7,23 @@ A product of m x k by k x n is given the form
 for each dtype, layout, number of threads and number of busy neighbours, by a
 fit of relative errors in which outliers count little.  Work bound by memory
 is read off the measured curve of its kind.  Without measured rows a product
-takes the longer of flop / peak and bytes / memory bandwidth, and is flagged
-as extrapolated.
+takes the longer of flop / peak and bytes / memory bandwidth, or what is known of
+such devices (`rooflines.py`), and is flagged as extrapolated.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf
 
 import numpy as np
 
+from algorithms.kernels import Function
 from algorithms.machine import GemmRow, Machine, MemoryRow
 from algorithms.ops import GemmLayout
 from algorithms.tensors import ITEM_BYTES, DType
+from algorithms.volumes import Work
 from simulator.interpolation import SecondsBySize
+from simulator.rooflines import attention_seconds, best_product_seconds, pass_seconds
 
 LEAST_ROWS = 6
 REWEIGHTINGS = 40
@@ -152,12 +154,13 @@ class ComputeModel:
         return None
 
     def _from_data_sheet(self, m: int, k: int, n: int) -> float:
-        peak = self._device.peak_flops_per_second.get(self._dtype)
-        arithmetic = 2.0 * m * k * n / peak if peak else inf
-        if not peak:
-            known = max(self._device.peak_flops_per_second.values())
-            arithmetic = 2.0 * m * k * n / known
-        traffic = (m * k + k * n + m * n) * ITEM_BYTES[self._dtype] / self._device.memory_bytes_per_second
+        achieved, rate = self._device.achieved, self._device.memory_bytes_per_second
+        size = (m * k + k * n + m * n) * ITEM_BYTES[self._dtype]
+        if achieved is None:
+            arithmetic, traffic = 2.0 * m * k * n / self._peak, size / rate
+        else:
+            arithmetic = best_product_seconds(1, m, k, n, self._peak, achieved)
+            traffic = size / (rate * achieved.memory_share)
         return max(arithmetic, traffic) + self._device.overhead_seconds
 
     def _slowed_memory(self, operation: str, size: int) -> Estimate:
@@ -169,8 +172,29 @@ class ComputeModel:
             self._curves[operation] = self._curve(operation)
         curve = self._curves[operation]
         if curve is None:
-            return Estimate(touched(operation, size) / self._device.memory_bytes_per_second, True)
+            share = self._device.achieved.memory_share if self._device.achieved is not None else 1.0
+            return Estimate(touched(operation, size) / (self._device.memory_bytes_per_second * share), True)
         return Estimate(curve.seconds(size), not curve.covers(size))
+
+    def kernel(self, work: Work, function: Function) -> Estimate:
+        """Seconds of a layer's function: by its bytes, or by its products where they take longer."""
+        device = self._device
+        if not work.touched:
+            return Estimate(device.overhead_seconds, False)
+        rate, achieved = device.memory_bytes_per_second, device.achieved
+        if achieved is None:
+            seconds = max(work.product_flops / self._peak, work.touched / rate)
+        elif work.squares is not None:
+            seconds = attention_seconds(work.squares, work.touched, self._peak, rate, achieved)
+        else:
+            seconds = pass_seconds(function, work.touched, rate, achieved)
+        return self._slowed(Estimate(seconds + (device.overhead_seconds if seconds else 0.0), True))
+
+    @property
+    def _peak(self) -> float:
+        """Of the dtype, or the largest that the device has [flop/s]."""
+        peaks = self._device.peak_flops_per_second
+        return peaks.get(self._dtype) or max(peaks.values())
 
     def measured(self, operation: str) -> bool:
         """Whether the machine file has rows of this memory-bound work."""

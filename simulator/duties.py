@@ -6,18 +6,19 @@ the coordinate along its own axis.  So ranks by the thousand share a few duties.
 Where every turn of a loop is a kind of its own, what is kept is forgotten in time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
 from algorithms.choices import Choices
 from algorithms.copies import Copies, copies
 from algorithms.grid import Axis
-from algorithms.ops import Communication, CommunicationOp, Compute, Gemm, Op, reads, writes
+from algorithms.ops import AllReduce, Communication, CommunicationOp, Compute, Gemm, Kernel, Op, lane, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.traffic import Traffic, traffic
-from algorithms.volumes import gemm_sizes
+from algorithms.volumes import Work, gemm_sizes, kernel_work
 from simulator.folding.coordinates import needs
 
 Found = TypeVar("Found")
@@ -56,11 +57,15 @@ class Duty:
     moved : None where nothing goes over a wire
     copied : bytes copied before and after
     kept : its steps, where they are not too many to keep
+    wires : what the wires that its messages go on are called, see `wires_of`
+    ends : for each step that is kept, where the run of equal steps that it is in ends
     """
 
     moved: Traffic | None
     copied: Copies
     kept: tuple[MemberStep, ...] | None
+    wires: str
+    ends: tuple[int, ...] = ()
 
     def steps(self) -> Iterator[MemberStep]:
         """Step by step."""
@@ -78,11 +83,13 @@ class LocalSizes:
     product : rows, inner dimension and columns, of a product
     written : bytes of the result
     touched : bytes of memory that are read and written at least
+    work : of a layer's function
     """
 
     product: tuple[int, int, int] | None
     written: int
     touched: int
+    work: Work | None = None
 
 
 class Duties:
@@ -127,16 +134,48 @@ class Duties:
         copied = copies(op, self._schedule, place, moved)
         count = 0 if moved is None else moved.lowered.steps
         if self._steps + count > STEPS_KEPT:
-            return Duty(moved, copied, None)
+            return Duty(moved, copied, None, wires_of(op, moved))
         self._steps += count
         steps = () if moved is None else tuple(self._same.setdefault(step, step) for step in member_steps(moved))
-        return Duty(moved, copied, steps)
+        return Duty(moved, copied, steps, wires_of(op, moved), _run_ends(steps))
 
     def _sizes(self, op: Compute, place: Place) -> LocalSizes:
         tensors, item_bytes = self._schedule.tensors, self._schedule.item_bytes
         blocks = {name: tensors[name].block(place).elements * item_bytes(name) for name in {*reads(op), *writes(op)}}
-        product = gemm_sizes(op, self._schedule, place) if isinstance(op, Gemm) else None
-        return LocalSizes(product, blocks[op.c if isinstance(op, Gemm) else op.into], sum(blocks.values()))
+        total = sum(blocks.values())
+        match op:
+            case Gemm():
+                return LocalSizes(gemm_sizes(op, self._schedule, place), blocks[op.c], total)
+            case Kernel():
+                work = kernel_work(op, self._schedule, place)
+                return LocalSizes(None, sum(blocks[name] for name in writes(op)), total, work)
+            case _:
+                return LocalSizes(None, blocks[op.into], total)
+
+
+def _run_ends(steps: Sequence[MemberStep]) -> tuple[int, ...]:
+    """For each step, where the run of equal ones ends.
+
+    >>> _run_ends("aab")
+    (2, 2, 3)
+    """
+    ends: list[int] = []
+    for _, run in groupby(steps):
+        count = len(list(run))
+        ends += [len(ends) + count] * count
+    return tuple(ends)
+
+
+def wires_of(op: CommunicationOp, moved: Traffic | None) -> str:
+    """The wires of an op's lane that its messages go on.
+
+    On a wire sends and receives meet in order.  Each op sends as often as it receives, so ops may as well have wires
+    of their own.  Sums by doubling have: else a ring's neighbours were two kinds, those that exchange and those
+    that do not, and no two of them alike.
+    """
+    if isinstance(op, AllReduce) and moved is not None and moved.lowered.algorithm == "doubling":
+        return f"{lane(op)} by doubling"
+    return lane(op)
 
 
 class Kept(Generic[Found]):

@@ -29,6 +29,7 @@ the last end; run until the event that ends the simulation.
 
 from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
+from itertools import chain, repeat
 from math import inf, isfinite, isnan
 from operator import attrgetter
 
@@ -38,6 +39,7 @@ from simpy.events import NORMAL, EventPriority
 from algorithms.errors import InputError
 from simulator.sharing.flow_class import Activity, FlowClass
 from simulator.sharing.max_min import TIE
+from simulator.sharing.moments import Moment, Recurring, Stride
 from simulator.sharing.shares import Shares, Tally
 
 _number = attrgetter("number")
@@ -93,6 +95,8 @@ class FlowEngine:
         self._next_change = inf
         self._in_batch = False
         self._change_requested = False
+        self.settled: Callable[[], None] | None = None
+        """Called when all that happens at an instant has happened, and nothing else is due then."""
 
     @property
     def tally(self) -> Tally:
@@ -275,6 +279,8 @@ class FlowEngine:
                 self._request_change()
         else:
             self._share()
+            if self.settled is not None and self.env.peek() > self.env.now:
+                self.settled()
             self._arm()
 
     def _due(self) -> list[Activity]:
@@ -349,6 +355,47 @@ class FlowEngine:
         if version == self._version:
             self._next_change = inf
             self._change()
+
+    # Stretches that repeat
+
+    def moment(self) -> Moment:
+        """The present state, once everything has settled."""
+        now = float(self.env.now)
+        services = {c: c.service + c.rate * (now - c.updated) for c in self._shares.active}
+        return Moment(
+            now,
+            [(due, activity) for due, _, activity in sorted(self._starting)],
+            {c: [(end - service, one) for end, _, one in sorted(c.members)] for c, service in services.items()},
+            services,
+            [self._served(c) for c in self._classes.values()],
+            [self.resource_busy(one) for one in range(self.resource_count)],
+        )
+
+    def leap(self, before: Moment, after: Moment, found: Stride, times: int) -> None:
+        """Go on as if what happened between two moments, the later one now, had happened so many times more."""
+        shift = times * found.seconds
+        later = after.now + shift
+        for activity in after.activities():
+            if activity.number not in found.staying:
+                assert isinstance(activity.then, Recurring)
+                activity.then.begun += shift
+                activity.requested += shift
+                activity.started += shift
+        for c, was, served in zip(
+            self._classes.values(), chain(before.served, repeat(0.0)), after.served, strict=False
+        ):
+            c.served = served + times * (served - was)
+        for c, service in after.services.items():
+            c.service, c.updated = service + times * found.moved.get(c, 0.0), later
+            self._await(c, later)
+        self._starting = [
+            (due if one.number in found.staying else due + shift, number, one) for due, number, one in self._starting
+        ]
+        heapify(self._starting)
+        for resource, (was, busy) in enumerate(zip(chain(before.busy, repeat(0.0)), after.busy, strict=False)):
+            self._busy[resource] += times * (busy - was)
+            if self._shares.users[resource]:
+                self._used_since[resource] += shift
 
     # Sharing
 

@@ -8,7 +8,7 @@ import simpy
 
 from algorithms.ops import Op, lane
 from algorithms.parts import Place
-from simulator.folding.turns import Turn
+from simulator.folding.gaps import Turn
 from simulator.members import Spent
 
 LOOKAHEAD = 64

@@ -24,10 +24,11 @@ from simulator.duties import Duties
 from simulator.engine import FlowEngine
 from simulator.feed import Feed, Process, Task
 from simulator.folding.alike_ranks import Population
+from simulator.folding.gaps import Gap, Turn, walk_without
 from simulator.folding.looks import Loop
-from simulator.folding.turns import Gap, Turn, walk_without
 from simulator.local_work import LocalWork
 from simulator.members import Board, Member, Spent
+from simulator.strides import Strides
 from simulator.stuck import explained
 
 Instance = tuple[int, str, int]
@@ -59,9 +60,18 @@ class Lanes:
     ----------
     gaps : turns of loops that are passed over
     memory, local : of the engine
+    strides : whether steps that repeat are passed over
     """
 
-    def __init__(self, given: Circumstances, gaps: Sequence[Gap], *, memory: bool = True, local: bool = True) -> None:
+    def __init__(
+        self,
+        given: Circumstances,
+        gaps: Sequence[Gap],
+        *,
+        memory: bool = True,
+        local: bool = True,
+        strides: bool = True,
+    ) -> None:
         self._schedule, self._machine, self._ranks = given.schedule, given.machine, given.ranks
         self._gaps = gaps
         self._env = simpy.Environment()
@@ -70,6 +80,7 @@ class Lanes:
         self._duties = Duties(given.schedule, given.choices)
         self._local = LocalWork(given.machine, given.schedule.dtype, self._duties, wiring, self.engine, given.threads)
         self._board = Board(wiring)
+        self._strides = Strides(self.engine) if strides else None
         self._names = list(dict.fromkeys(["compute", *(lane(op) for op in all_ops(given.schedule))]))
         self._open: dict[tuple[int, str], Task] = {}
         self.spans: list[Span] = []
@@ -129,7 +140,7 @@ class Lanes:
             task.ready = max((need.end for need in task.needs), default=0.0)
             task.needs = []
             if issue:
-                yield self._env.timeout(issue)
+                yield from self._issue(issue)
             task.start = self._env.now
             if isinstance(task.op, Communication):
                 yield self._communicate(rank, task, task.op)
@@ -138,6 +149,13 @@ class Lanes:
             task.finish(self._env.now)
             del self._open[rank, name]
             self._note(rank, name, task)
+
+    def _issue(self, seconds: float) -> Process:
+        if self._strides is not None:
+            self._strides.waiting += 1
+        yield self._env.timeout(seconds)
+        if self._strides is not None:
+            self._strides.waiting -= 1
 
     def _note(self, rank: int, name: str, task: Task) -> None:
         axis = task.op.axis if isinstance(task.op, Communication) else None
@@ -154,7 +172,11 @@ class Lanes:
     def _compute(self, rank: int, task: Task) -> Process:
         assert not isinstance(task.op, Communication)
         work = self._local.of_op(rank, task.op, task.place)
+        if self._strides is not None:
+            self._strides.happened()
         yield self.engine.event_of(work.flow_class, work.seconds)
+        if self._strides is not None:
+            self._strides.happened()
         task.spent = Spent(compute=work.seconds, extrapolated=work.extrapolated)
         task.spent.on_path("compute", work.seconds)
         task.spent.on_path("contention", self._env.now - task.start - work.seconds)
@@ -166,6 +188,8 @@ class Lanes:
 
         def ended(member: Member) -> None:
             task.spent = member.spent
+            if self._strides is not None:
+                self._strides.leave(member)
             done.succeed()
 
         member = Member(
@@ -179,6 +203,8 @@ class Lanes:
             ended=ended,
         )
         overhead = self._communication_overhead(duty.moved is None)
+        if self._strides is not None:
+            self._strides.enter(member)
         member.spent.on_path("latency", overhead)
         self._after(overhead, member.begin)
         return done

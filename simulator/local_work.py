@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from algorithms.machine import Machine
-from algorithms.ops import Compute, Gemm, Pointwise
+from algorithms.ops import Compute, Gemm, Kernel, Pointwise
 from algorithms.parts import Place
 from algorithms.tensors import DType
 from simulator.compute import ComputeModel, Estimate, touched
@@ -107,6 +107,9 @@ def estimated(
         estimates = [model.gemm(*sizes.product, op.layout)]
         if op.accumulate:
             estimates.append(model.memory("add", sizes.written))
+    elif isinstance(op, Kernel):
+        assert sizes.work is not None
+        estimates = [model.kernel(sizes.work, op.function)]
     else:
         function = op.function if isinstance(op, Pointwise) else "copy"
         estimates = [model.memory(function, sizes.written), Estimate(overhead_seconds, False)]

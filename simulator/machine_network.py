@@ -151,7 +151,7 @@ def _by_axes(rule: str, ranks: int, grid: Grid | None) -> Ints:
     coordinates = _coordinates(grid)
     for axis in order:
         slots += coordinates[axis] * stride
-        stride *= grid.lengths[axis]  # type: ignore[index]
+        stride *= grid.length(axis)  # type: ignore[arg-type]
     return slots
 
 

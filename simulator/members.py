@@ -7,13 +7,15 @@ a transfer starts when its sender and its receiver have both reached it.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from algorithms.ops import CommunicationOp, lane
+from algorithms.ops import CommunicationOp
 from algorithms.record import PathPart
 from simulator.duties import Duty, MemberStep
 from simulator.engine import FlowEngine
 from simulator.folding.resources import Channel
 from simulator.local_work import LocalWork
+from simulator.sharing.moments import Recurring
 from simulator.wiring import Message, Wiring
 
 PRICES_KEPT = 256
@@ -82,6 +84,78 @@ class Spent:
         if seconds:
             self.path[part] = self.path.get(part, 0.0) + seconds
 
+    def copy(self) -> "Spent":
+        return Spent(self.latency, self.compute, self.extrapolated, dict(self.path))
+
+    def again(self, before: "Spent", after: "Spent", times: int) -> None:
+        """What was spent between two moments, so many times more."""
+        self.latency += times * (after.latency - before.latency)
+        self.compute += times * (after.compute - before.compute)
+        for part, seconds in after.path.items():
+            self.on_path(part, times * (seconds - before.path.get(part, 0.0)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemberState:
+    """How far a member is.
+
+    Parameters
+    ----------
+    step : steps that it has begun
+    alike_ends : where the run of equal steps ends that the last one is in
+    doing : transfers that are under way, and whether it waits to send, and to receive
+    since : when it began the step [s]
+    spent : so far, a copy
+    """
+
+    step: int
+    alike_ends: int
+    doing: tuple[int, bool, bool]
+    since: float
+    spent: "Spent"
+
+    def is_like(self, earlier: "MemberState", seconds: float, slack: float) -> bool:
+        """Whether it is as it was `seconds` before, but for steps that equal each other."""
+        if self.doing != earlier.doing or self.alike_ends != earlier.alike_ends:
+            return False
+        if self.step == earlier.step:
+            return self.since == earlier.since
+        return abs(self.since - earlier.since - seconds) <= slack
+
+
+class Transfer(Recurring):
+    """What is called when a message has arrived."""
+
+    __slots__ = ("message", "receiver", "sender")
+
+    def __init__(self, sender: "Member", receiver: "Member", message: Message, begun: float) -> None:
+        self.sender, self.receiver, self.message, self.begun = sender, receiver, message, begun
+
+    @property
+    def key(self) -> tuple[float, ...]:
+        return id(self.sender), id(self.receiver), id(self.message)
+
+    def __call__(self) -> None:
+        self.sender.arrived(self.message, self.begun)
+        self.receiver.arrived(self.message, self.begun)
+
+
+class Adding(Recurring):
+    """What is called when a member has done local work within an op."""
+
+    __slots__ = ("member", "seconds", "then")
+
+    def __init__(self, member: "Member", seconds: float, begun: float, then: Callable[[], None]) -> None:
+        self.member, self.seconds, self.begun, self.then = member, seconds, begun, then
+
+    @property
+    def key(self) -> tuple[float, ...]:
+        return id(self.member), self.seconds
+
+    def __call__(self) -> None:
+        self.member.worked(self.seconds, self.begun)
+        self.then()
+
 
 class Member:
     """One rank in one instance of a communication op.
@@ -114,8 +188,10 @@ class Member:
         self._local = local
         self._board = board
         self._ended = ended
-        self._lane = lane(op)
+        self._lane = duty.wires
         self._steps = duty.steps()
+        self._ends = duty.ends
+        self.watch: Callable[[Member], None] | None = None
         self._under_way = 0
         self._doing: MemberStep | None = None
         self._since = 0.0
@@ -136,6 +212,8 @@ class Member:
     def _next(self) -> None:
         for step in self._steps:
             self.step += 1
+            if self.watch is not None:
+                self.watch(self)
             send_to, receive_from = step.send_to, step.receive_from
             self._doing, self._since = step, self._engine.env.now
             self._under_way = (send_to is not None) + (receive_from is not None)
@@ -166,12 +244,7 @@ class Member:
         message = self._board.message(wire, step.sent, step.pattern)
         sender._note(message)
         receiver._note(message)
-        begun = self._engine.env.now
-
-        def arrived() -> None:
-            sender._arrived(message, begun)
-            receiver._arrived(message, begun)
-
+        arrived = Transfer(sender, receiver, message, self._engine.env.now)
         self._engine.begin(message.flow_class, message.work, latency=message.latency, then=arrived)
 
     def _note(self, message: Message) -> None:
@@ -182,7 +255,8 @@ class Member:
         self.spent.latency += message.latency / (2 if both else 1)
         self.spent.extrapolated |= message.extrapolated
 
-    def _arrived(self, message: Message, begun: float) -> None:
+    def arrived(self, message: Message, begun: float) -> None:
+        """One of the step's transfers has ended."""
         self._under_way -= 1
         if self._under_way:
             return
@@ -202,11 +276,35 @@ class Member:
         work = self._local.of_bytes(self.rank, operation, size)
         self.spent.compute += work.seconds
         self.spent.extrapolated |= work.extrapolated
-        begun = self._engine.env.now
-
-        def done() -> None:
-            self.spent.on_path("compute", work.seconds)
-            self.spent.on_path("contention", self._engine.env.now - begun - work.seconds)
-            then()
-
+        done = Adding(self, work.seconds, self._engine.env.now, then)
         self._engine.begin(work.flow_class, work.seconds, then=done)
+
+    def worked(self, seconds: float, begun: float) -> None:
+        """Local work has ended."""
+        self.spent.on_path("compute", seconds)
+        self.spent.on_path("contention", self._engine.env.now - begun - seconds)
+
+    # Steps that are passed over
+
+    @property
+    def alike_left(self) -> int:
+        """Steps after this one that equal it, in a row."""
+        return self._alike_ends - self.step
+
+    @property
+    def _alike_ends(self) -> int:
+        return self._ends[self.step - 1] if 0 < self.step <= len(self._ends) else self.step
+
+    def state(self) -> MemberState:
+        """How far it is."""
+        doing = self._under_way, self._send_waits, self._receive_waits
+        return MemberState(self.step, self._alike_ends, doing, self._since, self.spent.copy())
+
+    def pass_over(self, before: MemberState, now: MemberState, times: int, seconds: float) -> None:
+        """Do so many times what was done between two states, all of it in so many seconds."""
+        steps = times * (now.step - before.step)
+        if steps:
+            deque(islice(self._steps, steps), 0)
+            self.step += steps
+            self._since += seconds
+            self.spent.again(before.spent, now.spent, times)

@@ -9,6 +9,7 @@ walked at the granularity of collectives (`steady/`): every transfer keeps one r
 and two more, which it can neither exceed nor fall below, bound the exact makespan.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +23,8 @@ from algorithms.schedule import Schedule
 from algorithms.timeline import Span, Timeline
 from algorithms.traffic import traffic
 from simulator.folding.alike_ranks import Population, population
-from simulator.folding.turns import KEPT, Gap, Rhythm, Told, Turn, plan, put_in, rhythm, walk_without
+from simulator.folding.gaps import Gap, Turn, more, plan, slots_of, walk_without
+from simulator.folding.turns import Rhythm, Told, drift_apart, put_in, rhythm
 from simulator.homes import homes_of
 from simulator.lanes import Circumstances, Instance, Lanes
 from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums, uncertainty
@@ -56,7 +58,7 @@ class Switches:
     Parameters
     ----------
     fold : simulate ranks that behave alike as one
-    fold_time : leave out turns of a loop that are known from those before
+    fold_time : leave out turns of a loop, and steps of a collective, that are known from those before
     memory : remember the rates of states seen before
     local : find new rates only where something changed
     """
@@ -167,7 +169,11 @@ class Simulation:
 
     def _gaps(self) -> list[Gap]:
         """Turns that are left out at first."""
-        return plan(self._ranks.turns, self._kept) if self._switches.fold_time else []
+        return plan(self._ranks.turns, self._kept, self._slots) if self._switches.fold_time else []
+
+    @cached_property
+    def _slots(self) -> dict[str, list[int]]:
+        return slots_of(self._schedule)
 
     @cached_property
     def granularity(self) -> Granularity:
@@ -206,7 +212,8 @@ class Simulation:
         """Simulate, with more turns where those that were simulated did not fall into a rhythm."""
         while True:
             gaps = self._gaps()
-            lanes = Lanes(self._given, gaps, memory=self._switches.memory, local=self._switches.local)
+            switches = self._switches
+            lanes = Lanes(self._given, gaps, memory=switches.memory, local=switches.local, strides=switches.fold_time)
             lanes.run()
             timeline = self._ranks.timeline(lanes.spans)
             turn_of = [lanes.turns.get(_instance(span)) for span in timeline.spans]
@@ -214,10 +221,12 @@ class Simulation:
             missed = [gap for gap, found in zip(gaps, rhythms, strict=True) if found is None]
             if not missed:
                 return self._prediction(lanes, timeline, [found for found in rhythms if found is not None], turn_of)
+            own = Counter(turn[0] for turn in turn_of if turn is not None)
             for gap in missed:
-                simulated = gap.left_out - gap.first
-                more = next((kept for kept in KEPT if kept > simulated), gap.stop - gap.first)
-                self._kept[gap.loop, gap.first] = more
+                whole = own[gap.loop] * (1 + gap.count / gap.simulated)
+                self._kept[gap.loop, gap.first] = more(
+                    gap, whole / len(turn_of), hopeless=drift_apart(gap, timeline.spans, turn_of)
+                )
 
     def _prediction(
         self, lanes: Lanes, short: Timeline, rhythms: Sequence[Rhythm], turn_of: Sequence[Turn | None]
@@ -293,7 +302,7 @@ def _a_period(
     one: Rhythm, loads: Mapping[Turn, tuple[float, list[tuple[float, float]]]]
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Loads at two moments within the window, a period apart."""
-    for turn in range(one.gap.first, one.gap.left_out - one.turns):
+    for turn in range(one.gap.first, one.gap.first + one.gap.simulated - one.turns):
         (begin, before), (end, after) = loads[one.gap.loop, turn], loads[one.gap.loop, turn + one.turns]
         if begin >= one.begin and end <= one.end:
             return before, after

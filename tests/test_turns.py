@@ -9,13 +9,14 @@ from algorithms.choices import parse_choices
 from algorithms.grid import Grid, parse_grid
 from algorithms.matmul import Matmul
 from algorithms.ops import AllReduce, Barrier, Pointwise, Receive, Send
-from algorithms.parts import Part
+from algorithms.parts import Multiple, Part
 from algorithms.schedule import Repeat, Role, in_sequence
 from algorithms.tensors import Tensor
 from algorithms.timeline import Span
 from algorithms.timeline_files import load_timeline, save_timeline
 from algorithms.what_if import with_faults
-from simulator.folding.turns import Gap, plan, rhythm, walk_without
+from simulator.folding.gaps import Gap, plan, slots_of, walk_without
+from simulator.folding.turns import rhythm
 from simulator.simulate import Switches, simulate
 from tests.test_alike_ranks import check_same, key
 from tests.toy_machines import leaf_spine, program_of, star
@@ -169,7 +170,7 @@ NESTED = {
     "a filled pipeline": (filled_pipeline(3, 60, 2), 2 * 48),
     "one forwards, one backwards": (alternating_pipeline(2, 62, 2), 48),
     "no rhythm": (alternating_pipeline(3, 40, 2), 0),
-    "loops in each of a few turns": (few_long_turns(50), 4 * 2 * 36),
+    "loops in each of a few turns": (few_long_turns(50), 4 * 2 * 40),
 }
 
 
@@ -189,16 +190,33 @@ def test_the_answer_is_that_of_every_turn_in_nested_loops_and_roles(case, machin
 
 
 def test_what_is_left_out_is_a_multiple_of_every_period_and_only_of_long_stretches():
-    assert plan({"i#0": [1] * 23 + [2] * 40}, {}) == [Gap("i#0", 23, 39, 63)]
+    assert plan({"i#0": [1] * 11 + [2] * 41}, {}) == [Gap("i#0", 11, 16, 50, 52)]
+    assert plan({"i#0": [1] * 41}, {("i#0", 0): 10}) == [Gap("i#0", 0, 15, 39, 41)]
     assert plan({"i#0": [1] * 40}, {("i#0", 0): 32}) == []
+    assert plan({"i#0": [1] * 40}, {}, {"i": [2, 5, 40]}) == [Gap("i#0", 0, 5, 35, 40)]
+
+
+def test_as_many_turns_are_simulated_behind_a_gap_as_there_are_copies_that_take_turns():
+    tensors = [
+        Tensor("S", Part("m"), Part("m"), copies=(("j", 3), ("i", 60))),
+        Tensor("T", Part("m"), Part("m"), copies=(("j", Multiple("pipeline", -1, 4)),)),
+    ]
+    clear = Pointwise(name="clear", function="zero", into="S")
+    body = (Repeat("j", 1, (clear,), first=Multiple("i")),)
+    schedule = program_of(Grid(pipeline=3), tensors, roles=(Role((Repeat("i", 60, body),)),), m=6)
+    found = slots_of(schedule)
+    assert found == {"i": [2, 3, 4, 60], "j": [2, 3, 4]}
+    assert plan({"i#0": [1] * 60}, {}, found) == [Gap("i#0", 0, 4, 56, 60)]
 
 
 def test_turns_that_are_left_out_are_passed_over():
     schedule = scheduled("summa", "z=1,x=2", (4, 80, 4), "forward")
     place = schedule.place(0)
     program = schedule.program(place)
-    numbers = [turn[1] for _, _, turn in walk_without(program, place, [Gap(f"{program[1].loop}#0", 0, 3, 18)]) if turn]
-    assert sorted(set(numbers)) == [0, 1, 2, 18, 19]
+    numbers = [
+        turn[1] for _, _, turn in walk_without(program, place, [Gap(f"{program[1].loop}#0", 0, 3, 18, 20)]) if turn
+    ]
+    assert sorted(set(numbers)) == [0, 1, 2, 3, 4]
 
 
 def spans_of(turns, ranks=1, drift=0.0):
@@ -222,22 +240,22 @@ def spans_of(turns, ranks=1, drift=0.0):
 
 
 def test_a_rhythm_is_found_where_all_turns_are_alike():
-    found = rhythm(Gap("i#0", 0, 8, 56), *spans_of(8))
+    found = rhythm(Gap("i#0", 0, 6, 54, 56), *spans_of(8))
     assert (found.seconds, found.turns, found.times) == (pytest.approx(1.0), 1, 48)
 
 
 def test_ranks_that_drift_apart_for_longer_than_the_window_have_no_rhythm():
-    assert rhythm(Gap("i#0", 0, 8, 56), *spans_of(8, ranks=2, drift=1.0)) is not None
-    assert rhythm(Gap("i#0", 0, 8, 56), *spans_of(8, ranks=8, drift=1.0)) is None
+    assert rhythm(Gap("i#0", 0, 6, 54, 56), *spans_of(8, ranks=2, drift=1.0)) is not None
+    assert rhythm(Gap("i#0", 0, 6, 54, 56), *spans_of(8, ranks=8, drift=1.0)) is None
 
 
 def test_something_else_under_way_breaks_the_rhythm():
     spans, turns = spans_of(8)
     other = Span(0, "else", "all_reduce", "z", 2.0, 2.0, 2.0, 7.0)
-    assert rhythm(Gap("i#0", 0, 8, 56), [*spans, other], [*turns, None]) is None
+    assert rhythm(Gap("i#0", 0, 6, 54, 56), [*spans, other], [*turns, None]) is None
 
 
 def test_a_turn_that_is_slower_breaks_the_rhythm():
     spans, turns = spans_of(8)
     spans[4] = Span(0, "op", "gemm", "compute", 4.0, 4.0, 0.0, 4.5, index=4)
-    assert rhythm(Gap("i#0", 0, 8, 56), spans, turns) is None
+    assert rhythm(Gap("i#0", 0, 6, 54, 56), spans, turns) is None

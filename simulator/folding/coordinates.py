@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from algorithms.grid import AXES, Axis, Grid
 from algorithms.ops import Op, reads, writes
-from algorithms.parts import Multiple, Number, Owner, Panel, Part, cut, is_mean
+from algorithms.parts import Formula, Multiple, Number, Owner, Panel, Part, Total, Turns, cut, is_mean
 from algorithms.schedule import Schedule
 from algorithms.tensors import Tensor
 
@@ -66,14 +66,14 @@ def lengths(part: Part, schedule: Schedule) -> set[int]:
 
 def _tensor(tensor: Tensor, schedule: Schedule, found: Needs) -> None:
     sizes = [_part(part, schedule, found) for part in (tensor.rows, tensor.columns)]
-    if tensor.sharded_over is not None:
-        elements = {rows * columns for rows in sizes[0] for columns in sizes[1]}
-        _cut(elements, tensor.sharded_over, schedule.grid, found)
+    elements = {rows * columns for rows in sizes[0] for columns in sizes[1]}
+    for axis in tensor.shards:
+        elements = _cut(elements, axis, schedule.grid, found)
+    if tensor.stages is not None:
+        found.whole.add("pipeline")
     if tensor.held_at is not None:
         axis, coordinate = tensor.held_at
         found.thresholds.setdefault(axis, set()).update((coordinate, coordinate + 1))
-    if tensor.loop is not None:
-        found.loops.add(tensor.loop)
 
 
 def _part(part: Part, schedule: Schedule, found: Needs) -> set[int]:
@@ -89,6 +89,9 @@ def _part(part: Part, schedule: Schedule, found: Needs) -> set[int]:
         found.whole.add(part.axes[-1])
         for name in part.rotated_by:
             _variable(name, found)
+    sizes = {size * part.each for size in sizes}
+    for axis in part.finer:
+        sizes = _cut(sizes, axis, schedule.grid, found)
     return sizes
 
 
@@ -118,6 +121,15 @@ def _number(value: Number, found: Needs) -> None:
             _panel(value.panel, found)
         case Multiple():
             _variable(value.of, found)
+        case Total():
+            _number(value.one, found)
+            _number(value.other, found)
+        case Formula():
+            for operand in value.operands:
+                _number(operand, found)
+        case Turns():
+            if value.panel.shared_over is not None:
+                found.whole.add(value.panel.shared_over)
         case int():
             pass
 

@@ -27,6 +27,7 @@ c' there; its time differs by at most the ratio of the two, which is put on top.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 from typing import cast
 
 from algorithms.choices import Choices
@@ -129,9 +130,9 @@ def _elements(tensor: Tensor, schedule: Schedule, even: Schedule) -> _Elements:
     rows, columns = lengths(tensor.rows, schedule), lengths(tensor.columns, schedule)
     mean_rows, mean_columns = (_mean(part, even) for part in (tensor.rows, tensor.columns))
     least, mean, most = min(rows) * min(columns), mean_rows * mean_columns, max(rows) * max(columns)
-    if tensor.sharded_over is None:
+    if not tensor.shards:
         return _Elements(least, mean, most)
-    shards = schedule.grid.length(tensor.sharded_over)
+    shards = prod(schedule.grid.length(axis) for axis in tensor.shards)
     return _Elements(least // shards, mean / shards, -(-most // shards))
 
 
@@ -158,6 +159,7 @@ def _chunked(op: Collective, tensor: Tensor, schedule: Schedule, even: Schedule,
             members,
             size_bytes=int(elements * item),
             per_node=choices.sharing(op.axis),
+            elements=cast(int, elements) if isinstance(op, AllReduce) else None,
         ).pieces
         for elements in (found.least, found.mean, found.most)
     ]

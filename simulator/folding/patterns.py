@@ -45,6 +45,7 @@ from algorithms.ops import (
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.traffic import Traffic, traffic
+from simulator.duties import wires_of
 from simulator.folding.colours import Colours
 from simulator.folding.coordinates import Needs
 from simulator.folding.group_members import Members, even_pieces
@@ -157,14 +158,14 @@ class _Finder:
         if not same_on_all_members(op, self.schedule):
             axes.add(op.axis)
             needed = replace(needed, whole=needed.whole | {op.axis})
-        patterns_of: dict[Key, Key] = {}
+        patterns_of: dict[Key, tuple[str, Key]] = {}
 
         def look(place: Place) -> Key:
             moved = traffic(op, self.schedule, place, self._choices)
             assert moved is not None
             key, even = self._pattern(op, moved), even_pieces(moved)
             sizes = (key, moved.edges[:2] if even else (moved.edges, moved.receive_edges))
-            patterns_of[sizes] = key
+            patterns_of[sizes] = wires_of(op, moved), key
             return sizes
 
         values, which = self._colours.looked_at(needed, moment, ranks, look, axes)
@@ -172,10 +173,10 @@ class _Finder:
         kinds = np.zeros(len(ranks), dtype=np.int64)
         for position, value in enumerate(dict.fromkeys(values)):
             here = np.flatnonzero(sizes == position)
-            key = patterns_of[value]
+            wires, key = patterns_of[value]
             kinds[here] = self._members[key].kinds[self._colours.coordinates[op.axis][ranks[here]]]
             first = ranks[here] - self._colours.coordinates[op.axis][ranks[here]] * self._grid.stride(op.axis)
-            self._groups.setdefault((lane(op), op.axis, key), set()).update(np.unique(first).tolist())
+            self._groups.setdefault((wires, op.axis, key), set()).update(np.unique(first).tolist())
         self._colours.split(ranks, sizes)
         self._colours.split(ranks, kinds)
         return tuple(values)

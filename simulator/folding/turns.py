@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 Where many turns in a row do the same on all ranks, most of them are left out
-at first (`plan`), and the shorter loop is simulated.  If the simulation has
+at first (`gaps.py`), and the shorter loop is simulated.  If the simulation has
 fallen into a rhythm there, whole periods are put in (`rhythm`), and what comes
 after is later by as much.
 
@@ -14,122 +14,31 @@ of P turns before, T seconds later, on every rank.  Then what happens in the
 window is the same T seconds later, so the state at its end is the state one
 period before, but for the number of turns that are left.  From that state the
 longer loop goes on for as many periods as were left out, and then as the shorter
-one did.  The window must be three periods long, so that what was under way when
-it began has ended long before.  Where there is no such window (ranks that drift
-apart for long), more turns are simulated, at last all.
+one did: the gap may lie anywhere among turns of one rhythm.  The window must be three
+periods long, so that what was under way when it began has ended long before.  Where
+there is no such window (ranks that drift apart for long), more turns are simulated, at
+last all.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.ops import Op
-from algorithms.parts import Place
-from algorithms.schedule import Program, Repeat
 from algorithms.timeline import Span, Turns
-from simulator.folding.looks import Loop, in_turn, loop_in, outer_loops
+from simulator.folding.gaps import Gap, Turn
 
-KEPT = (8, 32)
-"""Turns of a stretch that are simulated, in one attempt after the other; at last all."""
-WORTH = 3
-"""Stretches of so many times the turns that are simulated are shortened; a vain attempt then costs a third."""
 PERIODS = (1, 2, 3, 4, 6)
-MULTIPLE = 12
-"""Of turns that are left out: of every period, and of every number of copies of a tensor up to four."""
 WINDOW = 3
 """Periods that the window must last."""
 SAME = 1e-12
 """Periods that differ by less, relative, are one."""
 
-Turn = tuple[Loop, int]
-"""Where a loop stands, and the how manieth turn of those that are simulated or left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """A stretch of equal turns, of which the last ones are left out.
-
-    Parameters
-    ----------
-    loop : where it stands, see `looks.py`
-    first, left_out, stop : turns first .. left_out - 1 are simulated, left_out .. stop - 1 are not
-    """
-
-    loop: Loop
-    first: int
-    left_out: int
-    stop: int
-
-    @property
-    def count(self) -> int:
-        return self.stop - self.left_out
-
-
-def plan(turns: Mapping[Loop, Sequence[int]], kept: Mapping[Turn, int]) -> list[Gap]:
-    """What is left out at first: turns of the outermost loops that are long enough.
-
-    >>> plan({"i#0": [7] * 50 + [8] * 4, "i#0[0]/j#0": [9] * 99}, {})
-    [Gap(loop='i#0', first=0, left_out=14, stop=50)]
-
-    Parameters
-    ----------
-    turns : what is done in each turn, by loop, the outer ones first
-    kept : turns that must be simulated of the stretch that begins at one, where it is not `KEPT[0]`
-    """
-    found: list[Gap] = []
-    shortened: set[Loop] = set()
-    for loop, done in turns.items():
-        first = 0
-        if not shortened.isdisjoint(outer_loops(loop)):
-            continue
-        for _, alike in groupby(done):
-            stop = first + len(list(alike))
-            simulated = kept.get((loop, first), KEPT[0])
-            count = (stop - first - simulated) // MULTIPLE * MULTIPLE
-            if count > 0 and stop - first >= WORTH * simulated:
-                found.append(Gap(loop, first, stop - count, stop))
-                shortened.add(loop)
-            first = stop
-    return found
-
-
-def walk_without(program: Program, place: Place, gaps: Sequence[Gap]) -> Iterator[tuple[Op, Place, Turn | None]]:
-    """Ops of one rank in program order, each with its moment; turns that are left out are passed over.
-
-    With each op comes its turn of the loop that has a gap; None where no loop around it has one.
-    """
-    by_loop: dict[Loop, list[Gap]] = {}
-    for gap in gaps:
-        by_loop.setdefault(gap.loop, []).append(gap)
-    return _walk(program, place, by_loop, "", None)
-
-
-def _walk(
-    program: Program, place: Place, gaps: Mapping[Loop, Sequence[Gap]], within: str, turn: Turn | None
-) -> Iterator[tuple[Op, Place, Turn | None]]:
-    for at, entry in enumerate(program):
-        if not isinstance(entry, Repeat):
-            yield entry, place, turn
-            continue
-        loop = loop_in(program, at, within) if gaps else ""
-        out = gaps.get(loop, ())
-        for number, index in enumerate(entry.indices(place)):
-            if not any(gap.left_out <= number < gap.stop for gap in out):
-                yield from _walk(
-                    entry.body,
-                    place.during(entry.loop, index),
-                    gaps,
-                    in_turn(loop, number) if gaps else "",
-                    (loop, number) if out else turn,
-                )
-
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """What repeats before a gap.
+    """What repeats around a gap.
 
     Parameters
     ----------
@@ -151,7 +60,7 @@ class Rhythm:
 
 
 def rhythm(gap: Gap, spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> Rhythm | None:
-    """The rhythm into which the turns before a gap fall; None where they do not.
+    """The rhythm into which the turns around a gap fall; None where they do not, all but the last one behind it.
 
     Parameters
     ----------
@@ -161,7 +70,7 @@ def rhythm(gap: Gap, spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> R
     if times is None:
         return None
     for period in PERIODS:
-        found = _window(times, period)
+        found = _window(times, period, gap.left_out - gap.first)
         if found is None:
             continue
         begin, end, seconds = found
@@ -175,14 +84,24 @@ def rhythm(gap: Gap, spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> R
     return None
 
 
+def drift_apart(gap: Gap, spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> bool:
+    """Whether ranks go through the turns each in a rhythm of its own: then more turns do not bring them together."""
+    times, _ = _times(gap, spans, turn_of)
+    if times is None or len(times) < 4:
+        return False
+    steps = np.diff(times[-4:, :, 2], axis=0)
+    own, slack = steps[-1], SAME * steps.max() + 16 * np.finfo(float).eps * times.max()
+    return bool((np.abs(steps - own) <= slack).all() and np.ptp(own) > 1e-9 * own.max())
+
+
 def _times(
     gap: Gap, spans: Sequence[Span], turn_of: Sequence[Turn | None]
 ) -> tuple[NDArray[np.float64] | None, list[bool]]:
     """Ready, start and end of each op of each rank in each turn [turns, ops, 3], if all turns have the same ops."""
-    turns: list[list[tuple[int, str, int, Span]]] = [[] for _ in range(gap.left_out - gap.first)]
+    turns: list[list[tuple[int, str, int, Span]]] = [[] for _ in range(gap.simulated)]
     inside = []
     for span, turn in zip(spans, turn_of, strict=True):
-        own = turn is not None and turn[0] == gap.loop and gap.first <= turn[1] < gap.left_out
+        own = turn is not None and turn[0] == gap.loop and gap.first <= turn[1] < gap.first + gap.simulated
         inside.append(own)
         if own and turn is not None:
             turns[turn[1] - gap.first].append((span.rank, span.op, span.index, span))
@@ -193,14 +112,24 @@ def _times(
     return np.array([[(s.ready, s.start, s.end) for *_, s in done] for done in ordered]), inside
 
 
-def _window(times: NDArray[np.float64], period: int) -> tuple[float, float, float] | None:
-    """When the turns repeat after `period` of them on every rank: from, until, and the seconds of a period."""
+def _window(times: NDArray[np.float64], period: int, before: int) -> tuple[float, float, float] | None:
+    """When the turns repeat after `period` of them on every rank: from, until, and the seconds of a period.
+
+    All but the last one must do so behind the gap.  There an op may be ready at another time than with all turns, if
+    what it needs was done long before it starts.
+
+    Parameters
+    ----------
+    before : turns before the gap
+    """
     if len(times) <= period:
         return None
     steps = times[period:] - times[:-period]
     middle = len(steps) // 2
     seconds = float(np.median(steps[middle]))
-    near = np.abs(steps - seconds).max(axis=(1, 2)) <= SAME * seconds + 16 * np.finfo(float).eps * times.max()
+    off = np.abs(steps - seconds)
+    off[max(0, before - period) :, :, 0] = 0.0
+    near = off.max(axis=(1, 2)) <= SAME * seconds + 16 * np.finfo(float).eps * times.max()
     if seconds <= 0 or not near[middle]:
         return None
     first = last = middle
@@ -208,6 +137,8 @@ def _window(times: NDArray[np.float64], period: int) -> tuple[float, float, floa
         first -= 1
     while last + 1 < len(near) and near[last + 1]:
         last += 1
+    if last + period < len(times) - 2:
+        return None
     return float(times[first, :, 2].max()), float(times[last + period, :, 1].min()), seconds
 
 

@@ -1,0 +1,90 @@
+"""Whole training steps, folded in space and time: the same answer as rank by rank, turn by turn and step by step."""
+
+import pytest
+
+from algorithms.choices import Choices
+from algorithms.grid import parse_grid
+from algorithms.overlap import overlap
+from algorithms.training.gpt import Gpt, gpt_schedule
+from algorithms.training.scheme_4d import Scheme4D
+from algorithms.volumes import volumes
+from algorithms.what_if import with_faults
+from simulator.simulate import Simulation, Switches, simulate
+from studies.machines import find_machine
+from tests.toy_machines import leaf_spine, star
+
+FEW = {"memory": 1e10, "overhead": 1e-6}
+MACHINES = {
+    "star": lambda n: star(n, **FEW),
+    "leaves": lambda n: leaf_spine(-(-n // 4), 4, spines=2, **FEW),
+    "a slow host": lambda n: with_faults(star(n, **FEW), slow=["host:1=0.5"]),
+    "perlmutter": lambda _: find_machine("perlmutter"),
+}
+CASES = [
+    ("data=2,z=2,y=2,x=2", "none", {}),
+    ("data=2,z=2,y=2,x=2", "oar,ors,oag", {}),
+    ("z=6,x=2", "oag", {}),
+    ("data=5", "ors", {"steps": 2, "batch": 10}),
+    ("data=2,y=2", "oar", {"micro_batch": 1, "layers": 3, "batch": 36}),
+    ("z=2,x=2", "none", {"recompute": "full"}),
+    ("pipeline=2,z=2", "none", {"micro_batch": 1, "layers": 4}),
+    ("pipeline=3", "none", {"micro_batch": 1, "layers": 3, "batch": 26}),
+]
+LAYERS = 12
+ON = list(zip(CASES, ["star", "perlmutter", "a slow host"] * 3, strict=False))
+"""Every case on a machine, in turns."""
+OFF = {"fold": False}, {"fold_time": False}, {"memory": False}, {"local": False}
+
+
+def scheduled(grid, overlaps="none", *, layers=LAYERS, batch=12, **options):
+    problem = Gpt(layers, 24, 4, 6, 34, batch, **options)
+    made = gpt_schedule(problem, parse_grid(grid), Scheme4D())
+    return made if overlaps == "none" else overlap(made, set(overlaps.split(",")))
+
+
+def check_same(one, other):
+    """The same makespan and the same mean seconds of every op."""
+    assert one.timeline.makespan == pytest.approx(other.timeline.makespan, rel=1e-9)
+    mine, theirs = one.timeline.op_times(), other.timeline.op_times()
+    assert mine.keys() == theirs.keys()
+    for name, times in theirs.items():
+        assert mine[name].count == times.count
+        assert mine[name].seconds == pytest.approx(times.seconds, rel=1e-9, abs=1e-9 * other.timeline.makespan)
+
+
+@pytest.mark.parametrize(("case", "machine"), ON, ids=str)
+def test_the_answer_is_the_same_with_and_without_folding_over_time(case, machine):
+    grid, overlaps, options = case
+    schedule = scheduled(grid, overlaps, **options)
+    given = schedule, MACHINES[machine](schedule.grid.size)
+    short, long = simulate(*given), simulate(*given, switches=Switches(fold_time=False))
+    assert short.extent.iterations_skipped > 0 or "pipeline" in grid or machine == "a slow host"
+    check_same(short, long)
+
+
+@pytest.mark.parametrize(("machine", "overlaps"), [("leaves", "none"), ("perlmutter", "oar,ors,oag")])
+@pytest.mark.parametrize("off", OFF, ids=lambda off: next(iter(off)))
+def test_the_answer_is_the_same_with_and_without_each_switch(off, machine, overlaps):
+    schedule = scheduled("data=2,z=3,y=2,x=2", overlaps, batch=12)
+    given = schedule, MACHINES[machine](schedule.grid.size)
+    check_same(simulate(*given), simulate(*given, switches=Switches(**off)))
+
+
+def test_sums_of_one_element_leave_ranks_alike():
+    problem = Gpt(2, 128, 4, 8, 128, 64)
+    schedule = gpt_schedule(problem, parse_grid("data=4,z=8,y=2,x=2"), Scheme4D())
+    perlmutter = find_machine("perlmutter")
+    asked = {"choices": Choices(), "threads": None, "placement": "packed"}
+    simulation = Simulation(schedule, perlmutter, switches=Switches(), **asked)
+    assert simulation.simulated_ranks <= 4
+    found = volumes(schedule, Choices()).by_op
+    assert found["sum loss over z"].algorithm == "doubling"
+    assert found["sum loss over z"].sent_per_rank_max == 3 * 4  # three exchanges among eight members, of four bytes
+    assert found["QKV gather W"].algorithm == "ring"
+
+
+def test_a_deep_model_takes_hardly_more_events_than_a_shallow_one():
+    machine = find_machine("perlmutter")
+    shallow, deep = (simulate(scheduled("data=2,z=2,y=2,x=2", layers=layers), machine) for layers in (16, 68))
+    assert deep.extent.events <= 1.05 * shallow.extent.events
+    assert deep.extent.iterations_skipped > shallow.extent.iterations_skipped

@@ -1,0 +1,117 @@
+"""How near products and passes over memory come to a GPU's peaks: public microbenchmarks, and what follows from them.
+
+A product is cut into tiles of 256 x 128, as many at once as there are
+multiprocessors, and a tile of inner length k reaches `product_share` k / (k + `ramp`)
+of the peak.  For A100 the two numbers are the least-squares fit to the rows
+below.  For the others only the best of many products is known: their share is
+such that this one is met, times what A100's fit is below A100's best, for a
+step's products are many and the clock sinks.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from topologies.nodes.gpus import Generation
+from topologies.quantity import Quantity
+
+TILE = (256, 128)
+GUIDE = (
+    'NVIDIA, "Matrix Multiplication Background", DU-09799-001, 2023, sections 2.3, 3.1 and 3.2: the tile that cuBLAS '
+    "prefers for large products, and whole waves of tiles"
+)
+SIZING = (
+    "EleutherAI/cookbook, benchmarks/sizing/sample_results (transformer.out, bmm.out), one A100, fp16; "
+    'Anthony et al., "The Case for Co-Designing Model Architectures with Hardware", 2024'
+)
+BEST = "stas00/ml-engineering, compute/accelerator/README.md, maximum achievable matmul FLOPS, bf16"
+TENSOR_CORES_2018 = (
+    'Markidis et al., "NVIDIA Tensor Core Programmability, Performance & Precision", IPDPSW 2018: '
+    "83e12 with cuBLAS, taken as met by 8192 x 8192 x 8192"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A measured product, or so many of the same size at once."""
+
+    count: int
+    m: int
+    k: int
+    n: int
+    flops_per_second: float
+
+    def waves(self, multiprocessors: int) -> float:
+        """Share of the last and the other waves that is work, and of edge tiles that is within the product."""
+        tiles = self.count * ceil(self.m / TILE[0]) * ceil(self.n / TILE[1])
+        whole = ceil(tiles / multiprocessors) * multiprocessors * TILE[0] * TILE[1]
+        return self.count * self.m * self.n / whole
+
+
+A100_ROWS = (
+    Product(1, 8192, 4096, 12288, 241.616e12),
+    Product(1, 8192, 4096, 4096, 234.852e12),
+    Product(1, 8192, 4096, 16384, 241.128e12),
+    Product(1, 8192, 16384, 4096, 252.764e12),
+    Product(1, 8192, 4096, 51200, 255.380e12),
+    Product(64, 2048, 256, 2048, 130.182e12),
+    Product(64, 2048, 2048, 256, 218.952e12),
+    Product(128, 1024, 1024, 1024, 227.295e12),
+)
+A100_PEAK = 312e12
+MULTIPROCESSORS: dict[Generation, tuple[int, str]] = {
+    "volta": (80, 'NVIDIA, "Tesla V100 GPU Architecture", WP-08608-001, 2017'),
+    "ampere": (108, 'NVIDIA, "A100 Tensor Core GPU Architecture", 2020'),
+    "hopper": (132, 'NVIDIA, "H100 Tensor Core GPU Architecture", 2022, SXM5'),
+    "cdna2": (110, 'AMD, "CDNA 2 Architecture" white paper, 2021, one of two dies'),
+    "cdna3": (304, 'AMD, "Instinct MI300X Accelerator" data sheet, 2023'),
+}
+BEST_ROWS: dict[Generation, tuple[Product, float, str]] = {
+    "volta": (Product(1, 8192, 8192, 8192, 83e12), 125e12, TENSOR_CORES_2018),
+    "ampere": (Product(1, 1024, 5120, 10240, 271.2e12), A100_PEAK, f"{BEST}, A100 SXM"),
+    "hopper": (Product(1, 2048, 13312, 2048, 794.5e12), 989.4e12, f"{BEST}, H100 SXM"),
+    "cdna2": (Product(1, 1024, 14080, 19968, 147.0e12), 191.5e12, f"{BEST}, MI250X, older table"),
+    "cdna3": (Product(1, 4096, 10240, 4864, 781.9e12), 1307.4e12, f"{BEST}, MI300X, older table"),
+}
+MEMORY_SHARE = 0.7
+MEMORY_SOURCE = f"{SIZING}: GELU, 5.4e8 B in 0.5 ms, of 1.555e12 B/s (printed to one digit: 0.6 to 0.8)"
+
+
+def a100_fit() -> tuple[float, float]:
+    """Share and ramp that meet A100's rows best: 1 / share + ramp / share / k by least squares of relative errors.
+
+    >>> [round(number, 3) for number in a100_fit()]
+    [0.855, 257.384]
+    """
+    measured = np.array([row.flops_per_second / A100_PEAK / row.waves(108) for row in A100_ROWS])
+    terms = np.array([[1.0, 1.0 / row.k] for row in A100_ROWS]) * measured[:, None]
+    (one, per_k), *_ = np.linalg.lstsq(terms, np.ones(len(A100_ROWS)), rcond=None)
+    return float(1 / one), float(per_k / one)
+
+
+def achieved(generation: Generation) -> tuple[Quantity, ...] | None:
+    """The numbers of a generation of GPUs, or None where no public rows were found."""
+    if generation not in BEST_ROWS:
+        return None
+    share, ramp = a100_fit()
+    lower = share / _share_of_best("ampere", ramp)
+    count, source = MULTIPROCESSORS[generation]
+    if generation != "ampere":
+        share = min(1.0, lower * _share_of_best(generation, ramp))
+    words = (
+        f"fit to {SIZING}" if generation == "ampere" else f"{BEST_ROWS[generation][2]}; times {lower:.3f}, see there"
+    )
+    return (
+        Quantity("achieved.product_share", share, words),
+        Quantity("achieved.ramp", ramp, f"fit to {SIZING}"),
+        Quantity("achieved.tile_rows", TILE[0], GUIDE),
+        Quantity("achieved.tile_columns", TILE[1], GUIDE),
+        Quantity("achieved.multiprocessors", count, source),
+        Quantity("achieved.memory_share", MEMORY_SHARE, MEMORY_SOURCE),
+    )
+
+
+def _share_of_best(generation: Generation, ramp: float) -> float:
+    row, peak, _ = BEST_ROWS[generation]
+    return row.flops_per_second / peak / row.waves(MULTIPROCESSORS[generation][0]) * (row.k + ramp) / row.k
