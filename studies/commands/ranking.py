@@ -1,0 +1,62 @@
+"""The command `rank`: the best grids of a model on a machine."""
+
+from typing import Annotated, Any
+
+import typer
+
+from studies.commands.app import app
+from studies.commands.options import (
+    GRANULARITY,
+    ON_MACHINE,
+    Collectives,
+    Dtype,
+    Gathered,
+    GradientBytes,
+    Json,
+    Overlap,
+    Recompute,
+    flag,
+    flags_of,
+    machine_flags,
+    switch,
+    taken,
+    with_flags,
+)
+
+RANKED = flags_of(
+    gpt=(
+        Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model: 20b, layers=2,… or a config.json; needed.")],
+        "",
+    ),
+    batch=(Annotated[str, flag("--batch", "N", "Sequences of one step, over all GPUs; needed.")], ""),
+    gpus=(Annotated[str, flag("--gpus", "N", "How many; needed.")], ""),
+    top=(Annotated[str, flag("--top", "N", "Grids that are simulated, the first by the model.")], "8"),
+    form=(Annotated[str, flag("--form", "exact|authors", "Of the model: authors reproduces their script.")], "exact"),
+    order=(
+        Annotated[str, flag("--order", "AXIS,…", "Rank order, the fastest axis first; by default all are tried.")],
+        "",
+    ),
+    powers_of_two=(Annotated[bool, switch("--powers-of-two", "Only lengths that are powers of two.")], False),
+    min_model_parallel=(Annotated[str, flag("--min-model-parallel", "N", "Least product of x, y and z.")], "1"),
+    overlap=(Overlap, "none"),
+    recompute=(Recompute, "full"),
+    gathered=(Gathered, "again"),
+    gradient_bytes=(GradientBytes, "4"),
+    dtype=(Dtype, "bfloat16"),
+    collectives=(Collectives, "own"),
+)
+"""What is ranked, and how it is simulated."""
+
+
+@app.command("rank")
+@with_flags(RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")))
+def rank(context: typer.Context, **given: Any) -> None:
+    """Rank all grids of a GPT by a communication model, simulate the best, and set both orders side by side.
+
+    As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
+    """
+    from studies.rank.question import RankFlags
+    from studies.rank.rank import rank as rank_grids
+
+    flags = RankFlags(**taken(given, RANKED), **taken(given, GRANULARITY))
+    rank_grids(flags, machine_flags(given), json=given["json"], command=context.obj)

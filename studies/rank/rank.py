@@ -1,0 +1,70 @@
+"""`quadrille rank`: every grid of a number of GPUs by the analytical model, the best of them simulated.
+
+Started by `quadrille launch`, the ranks share the simulations; the first one
+speaks, and says the same whatever their number.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from algorithms import files
+from algorithms.provenance import provenance
+from studies.machine_flags import MachineFlags
+from studies.machines import is_file_name
+from studies.rank.analytical import ranked
+from studies.rank.question import Question, RankFlags, parse_question
+from studies.rank.report import SCHEMA, RankAnswer, answer_of, print_answer
+from studies.rank.sharing import assemble
+from studies.rank.step import Step, simulated_step
+from studies.results import Destinations
+
+
+def rank(flags: RankFlags, on: MachineFlags, *, json: str = "", command: Sequence[str] = ()) -> RankAnswer:
+    """Ranks the grids, and on the first rank writes or prints what came out.
+
+    Parameters
+    ----------
+    json : a file, or `-` for stdout
+    command : the words of the command line, for provenance
+
+    Raises
+    ------
+    InputError : a flag, a model, a machine or a file that cannot be; no grid that fits
+    """
+    Destinations(json=json).check({"--machine": on.machine} if is_file_name(on.machine) else {})
+    question = parse_question(flags, on)
+    crew = assemble()
+    found = ranked(question, crew)
+    grids = [found.candidates.grid(place) for place in range(min(question.top, len(found)))]
+
+    def simulated(place: int) -> Step:
+        return simulated_step(question, grids[place])
+
+    answer = answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))
+    if crew.speaks:
+        for remark in _remarks(question):
+            print(f"quadrille: {remark}", file=sys.stderr)
+        _write(answer, json, command)
+    return answer
+
+
+def _write(answer: RankAnswer, json: str, command: Sequence[str]) -> None:
+    """The file has a provenance; stdout has none, and is the same in every run."""
+    if json == files.STDOUT:
+        files.write_json(json, answer, SCHEMA)
+        return
+    if json:
+        import msgspec
+
+        files.write_json(json, msgspec.structs.replace(answer, provenance=provenance(command)), SCHEMA)
+    print_answer(answer)
+
+
+def _remarks(question: Question) -> list[str]:
+    """What a user should know beside the answer."""
+    machine, dtype = question.machine, question.precision.dtype
+    found = [f"model {question.shape.name}, as it is simulated: {words}" for words in question.shape.differences]
+    if dtype not in machine.device.peak_flops_per_second:
+        known = ", ".join(machine.device.peak_flops_per_second)
+        found.append(f"{machine.name} gives no speed for {dtype}, only for {known}")
+    return found
