@@ -1,0 +1,197 @@
+"""What came of the study: rows with their roles, spreads of errors, and how a person sees them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from statistics import mean, median
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from algorithms.provenance import Provenance
+from studies.published_training.sites import Site
+from studies.tables import percent, print_tables, table
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+Role = Literal["judged", "calibration", "skipped"]
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A row, what is predicted for it in its own unit, and what it counts for; `flops` says which flop it has."""
+
+    id: str
+    paper: str
+    source: str
+    machine: str
+    model: str | None
+    workload: str
+    gpus: int
+    metric: str
+    unit: str
+    flops: Literal["model", "hardware"] | None
+    published: float
+    predicted: float | None
+    relative_error: float | None
+    role: Role
+    reason: str
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Of absolute relative errors; null where nothing was judged."""
+
+    rows: int
+    median: float | None
+    mean: float | None
+    worst: float | None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Of all judged rows, and of parts of them; a source is a paper, its times and memory apart."""
+
+    rows: int
+    median: float | None
+    mean: float | None
+    worst: float | None
+    by_source: dict[str, Spread]
+    by_machine: dict[str, Spread]
+
+
+class Learnt(msgspec.Struct, frozen=True, kw_only=True):
+    """What was learnt of a machine, and from which rows."""
+
+    machine: str
+    between: float
+    rest_bytes: float
+    rows: dict[str, str]
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """A paper's claim and what is predicted of it.
+
+    Parameters
+    ----------
+    setting : what it was predicted for, and what of that is assumed
+    why : the likeliest cause of the gap
+    """
+
+    name: str
+    source: str
+    unit: str
+    claimed: float
+    predicted: float
+    relative_error: float
+    setting: str
+    why: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `--json` writes; claims are there where they were asked for."""
+
+    rows: list[Judged]
+    summary: Summary
+    calibration: list[Learnt]
+    claims: list[Claimed]
+    provenance: Provenance
+
+
+def summarise(rows: Sequence[Judged]) -> Summary:
+    """Spreads of the errors of judged rows."""
+    judged = [row for row in rows if row.role == "judged"]
+    whole = _spread(judged)
+    return Summary(
+        rows=whole.rows,
+        median=whole.median,
+        mean=whole.mean,
+        worst=whole.worst,
+        by_source=_spreads(judged, lambda row: f"{row.paper}: {'memory' if row.metric == 'peak_memory' else 'time'}"),
+        by_machine=_spreads(judged, lambda row: row.machine),
+    )
+
+
+def _spreads(rows: Sequence[Judged], by: Callable[[Judged], str]) -> dict[str, Spread]:
+    parts: dict[str, list[Judged]] = defaultdict(list)
+    for row in rows:
+        parts[by(row)].append(row)
+    return {name: _spread(part) for name, part in sorted(parts.items())}
+
+
+def _spread(rows: Sequence[Judged]) -> Spread:
+    errors = [abs(row.relative_error) for row in rows if row.relative_error is not None]
+    if not errors:
+        return Spread(0, None, None, None)
+    return Spread(len(errors), median(errors), mean(errors), max(errors))
+
+
+def learnt(site: Site) -> Learnt:
+    return Learnt(machine=site.machine, between=site.between, rest_bytes=site.rest_bytes, rows=dict(site.rows))
+
+
+def show(answer: Answer) -> None:
+    """Prints every judged row and the summary for a person."""
+    judged = [
+        (
+            row.id,
+            row.paper,
+            row.workload,
+            f"{row.metric} [{row.unit}]" + (f" ({row.flops})" if row.flops else ""),
+            f"{row.published:.4g}",
+            f"{row.predicted:.4g}",
+            percent(row.relative_error, signed=True),
+        )
+        for row in answer.rows
+        if row.role == "judged" and row.predicted is not None
+    ]
+    spreads = [
+        ("all", _spread([row for row in answer.rows if row.role == "judged"])),
+        *answer.summary.by_source.items(),
+    ]
+    skipped: dict[str, int] = defaultdict(int)
+    for row in answer.rows:
+        if row.role == "skipped":
+            skipped[row.reason] += 1
+    print_tables(
+        table("judged", ("id", "source", "run", "quantity", "published", "predicted", "error"), judged),
+        table(
+            "error of judged rows",
+            ("source", "how many", "median", "mean", "worst"),
+            [
+                (name, str(s.rows), *(percent(v, signed=False) for v in (s.median, s.mean, s.worst)))
+                for name, s in spreads
+            ],
+        ),
+        table(
+            "learnt, never judged",
+            ("machine", "between nodes", "rest [GB]", "rows"),
+            [
+                (
+                    one.machine,
+                    f"{one.between:.3f}",
+                    f"{one.rest_bytes / 1e9:.1f}",
+                    ", ".join(map(" ".join, one.rows.items())),
+                )
+                for one in answer.calibration
+            ],
+        ),
+        table("skipped", ("reason", "rows"), [(reason, str(count)) for reason, count in sorted(skipped.items())]),
+        *([_claims(answer.claims)] if answer.claims else []),
+    )
+    for one in answer.claims:
+        print(f"{one.name} ({one.setting}): {one.why}")
+
+
+def _claims(claims: Sequence[Claimed]) -> "Group":
+    return table(
+        "claims",
+        ("claim", "source", "claimed", "predicted", "error"),
+        [
+            (
+                one.name,
+                one.source,
+                f"{one.claimed:g} {one.unit}",
+                f"{one.predicted:.3g} {one.unit}",
+                percent(one.relative_error, signed=True),
+            )
+            for one in claims
+        ],
+    )

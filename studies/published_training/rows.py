@@ -1,0 +1,172 @@
+"""Published training runs, as a file has them: one printed number a row."""
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from algorithms.errors import InputError
+
+NEEDED = (
+    "id",
+    "kind",
+    "source",
+    "machine",
+    "gpu_type",
+    "num_gpus",
+    "algorithm",
+    "tp",
+    "pp",
+    "dp",
+    "layers",
+    "hidden",
+    "heads",
+    "seq_len",
+    "vocab",
+    "global_batch",
+    "micro_batch",
+    "recompute",
+    "precision",
+    "metric",
+    "value",
+    "unit",
+)
+Metric = Literal["seconds", "flops", "share", "total_flops", "memory"]
+METRICS: Mapping[tuple[str, str], tuple[Metric, float]] = {
+    ("iteration_time", "s"): ("seconds", 1.0),
+    ("iteration_time", "ms"): ("seconds", 1e-3),
+    ("model_flops_per_gpu", "TFLOP/s"): ("flops", 1e12),
+    ("pct_of_peak", "%"): ("share", 1e-2),
+    ("aggregate_flops", "PFLOP/s"): ("total_flops", 1e15),
+    ("peak_memory", "GB/GPU"): ("memory", 1e9),
+}
+"""What is predicted, by the words and units of the file, and how large a unit is."""
+RUN = (
+    *("source", "table_or_figure", "machine", "gpu_type", "num_gpus", "algorithm", "tp", "pp", "dp", "zero_stage"),
+    *("vpp", "model", "layers", "hidden", "heads", "global_batch", "micro_batch", "recompute", "precision"),
+)
+"""Columns that tell runs apart."""
+WORDS = -1
+"""For a column that has words where a number is looked for, such as the kind of sharding."""
+NOT_PRINTED = ("n/a", "-", "none", "?")
+"""What a file may have for a number that the source does not print, beside nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One printed number; whole numbers that the source does not print are 0, and -1 where words stand for them.
+
+    Parameters
+    ----------
+    words : the columns as they stand
+    """
+
+    id: str
+    value: float
+    gpus: int
+    tensor: int
+    pipeline: int
+    data: int
+    interleave: int
+    zero: int
+    layers: int
+    hidden: int
+    heads: int
+    sequence: int
+    vocabulary: int
+    batch: int
+    micro: int
+    words: Mapping[str, str]
+
+    @property
+    def metric(self) -> tuple[Metric, float] | None:
+        """What it says, and its unit; None where that is nothing we predict."""
+        return METRICS.get((self.words["metric"], self.words["unit"]))
+
+    @property
+    def printed(self) -> float | None:
+        """The value in SI units."""
+        return None if self.metric is None else self.value * self.metric[1]
+
+    @property
+    def run(self) -> tuple[str, ...]:
+        """What tells runs apart: a table's rows that share it are of one run, in other words."""
+        return tuple(self.words.get(name, "") for name in RUN)
+
+
+def read_rows(path: str | Path) -> list[Row]:
+    """The rows of kind training of a CSV file.
+
+    Raises
+    ------
+    InputError : a file that cannot be read, or has a fault: with its line and column
+    """
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            return list(_parsed(file, str(path)))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+    except csv.Error as error:
+        raise InputError(f"{path} is no CSV: {error}") from None
+
+
+def _parsed(file: Iterable[str], path: str) -> Iterable[Row]:
+    lines = csv.reader(file, strict=True)
+    header = next(lines, None)
+    if not header:
+        raise InputError(f"{path}: the file is empty; its first line must name the columns")
+    if missing := [name for name in NEEDED if name not in header]:
+        raise InputError(f"{path}: line 1: the column {missing[0]} is missing")
+    seen: dict[str, int] = {}
+    for fields in lines:
+        if not fields:
+            continue
+        line = lines.line_num
+        if len(fields) != len(header):
+            raise InputError(f"{path}: line {line}: {len(fields)} columns, where the first line names {len(header)}")
+        given = dict(zip(header, fields, strict=True))
+        if given["id"] in seen:
+            raise InputError(f"{path}: line {line}: column id: {given['id']!r} is that of line {seen[given['id']]} too")
+        seen[given["id"]] = line
+        if given["kind"] == "training":
+            yield _row(given, f"{path}: line {line}")
+
+
+def _row(given: Mapping[str, str], where: str) -> Row:
+    text = given["value"].strip()
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"{where}: column value: {text!r} is not a number above 0")
+
+    def whole(column: str) -> int:
+        written = given.get(column, "").strip()
+        written = "" if written.lower() in NOT_PRINTED else written
+        if written and not (written.isascii() and written.isdigit()):
+            if column == "num_gpus":
+                raise InputError(f"{where}: column {column}: {written!r} is not a whole number")
+            return WORDS
+        return int(written or 0)
+
+    return Row(
+        id=given["id"],
+        value=value,
+        gpus=whole("num_gpus"),
+        tensor=whole("tp"),
+        pipeline=whole("pp"),
+        data=whole("dp"),
+        interleave=whole("vpp"),
+        zero=whole("zero_stage"),
+        layers=whole("layers"),
+        hidden=whole("hidden"),
+        heads=whole("heads"),
+        sequence=whole("seq_len"),
+        vocabulary=whole("vocab"),
+        batch=whole("global_batch"),
+        micro=whole("micro_batch"),
+        words=given,
+    )

@@ -1,0 +1,178 @@
+"""Runs that rows describe, and why a row describes none that is modelled.
+
+What a source leaves out is taken as follows, and no other way: a run without a
+pipeline whose microbatch is not printed takes a replica's share at once; one
+with a pipeline takes single sequences.  Whether a run computed its activations
+again follows from its seconds and flop/s where both are printed and the row does
+not say: they are by the formula with four passes or with three.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from algorithms.tensors import DType
+from algorithms.training.flops import flops_per_second_per_gpu, step_flops
+from algorithms.training.models import ModelShape
+from algorithms.training.recompute import Recompute
+from studies.published_training.rows import WORDS, Row
+from topologies.machines.named import MACHINES
+from topologies.nodes.gpus import A100_40GB, A100_80GB, V100_16GB, V100_32GB, Gpu
+
+NAMES = {
+    "NVIDIA Selene (DGX A100 SuperPOD)": "selene",
+    "DGX A100": "selene",
+    "DGX A100 cluster": "selene",
+    "IDRIS Jean Zay gpu_p5": "jean-zay-a100",
+    "IDRIS Jean Zay gpu_p13": "jean-zay-v100",
+}
+"""Clusters of DGX A100 that are not named are taken as Selene's network."""
+GPUS: dict[str, Gpu] = {
+    "A100-SXM4-40GB": A100_40GB,
+    "A100-SXM4-80GB": A100_80GB,
+    "V100-SXM2-16GB": V100_16GB,
+    "V100-SXM2-32GB": V100_32GB,
+}
+DTYPES: dict[str, DType] = {"fp16": "float16", "bf16": "bfloat16"}
+PRINTED = ("tensor", "pipeline", "data", "layers", "hidden", "heads", "sequence", "vocabulary", "batch")
+CLOSE = 0.12
+"""Flop/s by four passes and by three are a third apart: nearer than this to one of them is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A training run.
+
+    Parameters
+    ----------
+    machine : the name of ours
+    tensor, pipeline, data : lengths of the groups
+    interleave : chunks of layers of a stage
+    micro : sequences of a microbatch
+    deepspeed : whether pipeline and optimizer are DeepSpeed's, else Megatron-LM's
+    """
+
+    machine: str
+    gpu: Gpu
+    gpus: int
+    tensor: int
+    pipeline: int
+    data: int
+    interleave: int
+    zero: int
+    shape: ModelShape
+    batch: int
+    micro: int
+    recompute: Recompute
+    dtype: DType
+    deepspeed: bool
+
+    @property
+    def microbatches(self) -> float:
+        """Of one replica in a step; those that are not whole run as if they were cut."""
+        return self.batch / (self.micro * self.data)
+
+    @property
+    def sums_in_fp32(self) -> bool:
+        """Whether gradients are added up and reduced in fp32: DeepSpeed's bf16 optimizer does."""
+        return self.deepspeed and self.dtype == "bfloat16"
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers of each stage, see `cut`."""
+        return cut(self.shape.layers, self.pipeline)
+
+
+def cut(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers of each stage.
+
+    Evenly where that is possible; else with the embedding and the logits counted
+    as a layer each, where that is even; else whole shares from the first stage
+    on, and the last one takes what is left (DeepSpeed's partition by type).
+
+    Source: BigScience, tr11-176B-ml/chronicles-prequel.md, "Re-do" and "Rebalancing layers".
+
+    >>> cut(12, 3), cut(10, 3), cut(11, 3)
+    ((4, 4, 4), (3, 4, 3), (4, 4, 3))
+    """
+    if layers % stages == 0:
+        return (layers // stages,) * stages
+    if stages > 1 and (layers + 2) % stages == 0:
+        inner = (layers + 2) // stages
+        return (inner - 1, *(inner,) * (stages - 2), inner - 1)
+    share = -(-layers // stages)
+    return tuple(max(0, min(share, layers - stage * share)) for stage in range(stages))
+
+
+def run_of(row: Row, same: Sequence[Row]) -> Run | str:
+    """The run of a row, or why it is none that is modelled.
+
+    Parameters
+    ----------
+    same : rows of the same run
+    """
+    if reason := _not_ours(row) or _not_whole(row):
+        return reason
+    name, gpu = NAMES[row.words["machine"]], GPUS[row.words["gpu_type"]]
+    shape = ModelShape(row.words["model"], row.layers, row.hidden, row.heads, row.sequence, row.vocabulary)
+    micro = row.micro or (row.batch // row.data if row.pipeline == 1 else 1)
+    if micro < 1 or row.gpus > MACHINES[name].gpus:
+        return "fewer sequences than replicas, or more GPUs than the machine has"
+    recompute = _recompute(row, same, shape)
+    if recompute is None:
+        return "whether activations are computed again is not printed and does not follow from seconds and flop/s"
+    deepspeed = "deepspeed" in row.words["algorithm"].lower()
+    return Run(
+        name,
+        gpu,
+        row.gpus,
+        row.tensor,
+        row.pipeline,
+        row.data,
+        max(1, row.interleave),
+        row.zero,
+        shape,
+        row.batch,
+        micro,
+        recompute,
+        DTYPES[row.words["precision"]],
+        deepspeed,
+    )
+
+
+def _not_ours(row: Row) -> str:
+    """Why the machine, the quantity or the software of a row are none that are predicted; empty where they are."""
+    if row.words["machine"] not in NAMES or row.words["gpu_type"] not in GPUS:
+        return f"machine {row.words['machine']!r} with {row.words['gpu_type']!r} is none of ours"
+    if row.metric is None:
+        return f"{row.words['metric']} in {row.words['unit']} is not predicted"
+    if row.words["precision"] not in DTYPES:
+        return f"precision {row.words['precision']!r} is not predicted"
+    return f"ZeRO {row.zero} is not modelled here" if row.zero > 1 else ""
+
+
+def _not_whole(row: Row) -> str:
+    """What the numbers of a row lack or contradict; empty where they do not."""
+    if worded := [field for field in (*PRINTED, "interleave", "zero", "micro") if getattr(row, field) == WORDS]:
+        return f"{worded[0]} is words, not a number"
+    if missing := [field for field in PRINTED if not getattr(row, field)]:
+        return f"the source does not print {', '.join(missing)}"
+    if row.tensor * row.pipeline * row.data != row.gpus:
+        return "tensor x pipeline x data is not the number of GPUs"
+    if row.hidden % row.heads or row.heads % row.tensor or row.layers < row.pipeline:
+        return "heads or layers do not divide as the row says"
+    return ""
+
+
+def _recompute(row: Row, same: Sequence[Row], shape: ModelShape) -> Recompute | None:
+    said = row.words["recompute"].split(" ")[0]
+    if said in ("none", "selective", "full"):
+        return said  # type: ignore[return-value]
+    printed = {one.metric[0]: one.printed for one in same if one.metric is not None}
+    seconds, rate = printed.get("seconds"), printed.get("flops")
+    if not seconds or not rate:
+        return None
+    flops = step_flops(shape, row.batch, "full")
+    for recompute, count in (("none", flops.model), ("full", flops.hardware)):
+        if abs(flops_per_second_per_gpu(count, seconds, row.gpus) / rate - 1) < CLOSE:
+            return recompute  # type: ignore[return-value]
+    return None

@@ -1,0 +1,90 @@
+"""What is learnt of a machine from at most two training rows of the project's own copy, chosen by rule, never judged.
+
+    between   share of the NICs that sums of many groups and messages between stages reach: from the seconds of the
+              run with the most replicas, only where a microbenchmark of the machine says that an all-reduce over nodes
+              reaches less than half of what NCCL counts on; else 1
+    rest      bytes of a GPU beside what is counted (context, libraries, gaps): from the memory of the run with the
+              largest microbatch, only where at least eight runs of the machine print their memory; else 0
+
+Ties go to the row that is printed first.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from algorithms.choices import parse_choices
+from studies.network.collective import Question, bus_factor
+from studies.published_collectives.rows import Row as CollectiveRow
+from studies.published_collectives.sites import machine_of
+from studies.published_training.memory import peak_bytes
+from studies.published_training.rows import Row
+from studies.published_training.runs import NAMES, Run
+from studies.published_training.step import step_seconds
+from topologies.machines.named import MACHINES
+
+REACHED = 0.5
+LEFT_AT_LEAST = 8
+SHARES = (1e-3, 1.0)
+HALVINGS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A machine, what was learnt of it, and from which rows, by what they set."""
+
+    machine: str
+    between: float = 1.0
+    rest_bytes: float = 0.0
+    rows: Mapping[str, str] = field(default_factory=dict)
+
+
+def slow_networks(rows: Sequence[CollectiveRow], seconds: Callable[[CollectiveRow], float]) -> frozenset[str]:
+    """Those machines of the runs whose all-reduces over nodes take more than twice what NCCL's model says.
+
+    Parameters
+    ----------
+    seconds : what is predicted of such a row
+    """
+    return frozenset(
+        name
+        for row in rows
+        if (name := machine_of(row)) is not None
+        and name in NAMES.values()
+        and (row.collective, row.metric, row.unit) == ("all_reduce", "busbw", "GB/s")
+        and row.gpus > MACHINES[name].gpus_per_node
+        and row.bytes
+        and row.value
+        and seconds(row) < REACHED * bus_factor("all_reduce", row.gpus) * row.bytes / (row.value * 1e9)
+    )
+
+
+def question_of(row: CollectiveRow) -> Question:
+    """The all-reduce of a row, as NCCL would carry it out."""
+    return Question(kind="all_reduce", bytes=row.size, gpus=row.gpus, group=row.gpus, choices=parse_choices("nccl"))
+
+
+def learn(machine: str, runs: Sequence[tuple[Row, Run]], slow: frozenset[str]) -> Site:
+    """A machine from its rows whose runs are modelled, in the order in which they are printed."""
+    between, rest, rows = 1.0, 0.0, {}
+    timed = [(row, run) for row, run in runs if row.metric is not None and row.metric[0] == "seconds" and run.data > 1]
+    if machine in slow and timed:
+        row, run = max(timed, key=lambda one: one[1].data)
+        assert row.printed is not None
+        between, rows["between"] = _share(run, row.printed), row.id
+    weighed = [(row, run) for row, run in runs if row.metric is not None and row.metric[0] == "memory"]
+    if len(weighed) >= LEFT_AT_LEAST:
+        row, run = max(weighed, key=lambda one: one[1].micro)
+        assert row.printed is not None
+        rest, rows["rest"] = max(0.0, row.printed - peak_bytes(run)), row.id
+    return Site(machine, between, rest, rows)
+
+
+def _share(run: Run, seconds: float) -> float:
+    """The share of the network with which the run takes that long, by halving; one end where none does."""
+    low, high = SHARES
+    if step_seconds(run, high).seconds >= seconds:
+        return high
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if step_seconds(run, middle).seconds < seconds else (middle, high)
+    return float((low * high) ** 0.5)

@@ -1,0 +1,195 @@
+"""Seconds of a training step: simulated pieces, put together by the closed form of a pipeline.
+
+A stage takes t for a microbatch: forward, forward again where activations are
+not kept, backward, gradients added to those of the microbatches before, and what
+comes and goes.  With m microbatches, and v
+chunks of layers a stage, stages that may differ take
+
+    m · max t + (Σ t - max t) / v
+
+which for equal stages is the usual (m + (p - 1) / v) t.  After it come the sum
+of gradients over replicas, the exchange of the shared table between the first
+and the last stage, and the update, bound by memory.
+
+Source: Narayanan et al., SC21, sections 2.2 (bubble) and 4.1 (scatter and
+gather between stages); Rajbhandari et al., "ZeRO", 2020 (volumes).
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
+
+from algorithms.choices import parse_choices
+from algorithms.machine import Machine
+from algorithms.ops import CollectiveKind
+from algorithms.tensors import DType
+from algorithms.training.models import ModelShape
+from studies.machines import achieved_of, find_machine
+from studies.network.collective import Question, predict_collective
+from studies.published_training.runs import Run
+from studies.published_training.stage import Pieces, pieces_of
+from topologies.machines.named import MACHINES
+from topologies.nodes.gpus import Gpu
+
+UPDATE_BYTES = 52
+"""Touched for each parameter: gradients made fp32 (6), their norm (4), clipped (8), Adam's four numbers read and three
+written (28), weights made fp16 again (6)."""
+ADD_BYTES, WIDE_ADD_BYTES = 6, 10
+"""Touched for each parameter to add a gradient to the sum so far, in 16 bits and in fp32."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """Of one training step, by what it goes into.
+
+    Parameters
+    ----------
+    steady, bubble : of the slowest stage at work, and of it waiting
+    between_stages : the part of both that microbatches travel
+    replicas, table, update : after the last microbatch
+    """
+
+    steady: float
+    bubble: float
+    between_stages: float
+    replicas: float
+    table: float
+    update: float
+
+    @property
+    def seconds(self) -> float:
+        return self.steady + self.bubble + self.replicas + self.table + self.update
+
+
+def step_seconds(run: Run, between: float = 1.0) -> StepSeconds:
+    """What a step of a run takes.
+
+    Parameters
+    ----------
+    between : share of the bandwidth between nodes that is reached
+    """
+    pieces = _pieces(run.shape, run.tensor, run.micro, run.dtype, run.machine, run.gpu)
+    travel = 2 * run.interleave * _travel(run, between) if run.pipeline > 1 else 0.0
+    stages = [seconds + travel for seconds in _stages(run, pieces)]
+    slowest = max(stages)
+    turns = run.microbatches + (sum(stages) / slowest - 1) / run.interleave
+    parameters = max(stage_parameters(run))
+    return StepSeconds(
+        run.microbatches * slowest,
+        (sum(stages) - slowest) / run.interleave,
+        turns * travel,
+        _replicas(run, parameters, between),
+        _table(run, between),
+        _update(run, parameters),
+    )
+
+
+def _stages(run: Run, pieces: Pieces) -> list[float]:
+    """Of each stage for one microbatch, without what comes and goes."""
+    again = {"none": 0.0, "selective": 0.0, "full": pieces.layer.forward}[run.recompute]
+    stages = [layers * (pieces.layer.both + again) for layers in run.layers]
+    stages[0] += pieces.first.both
+    stages[-1] += pieces.last.both
+    if run.microbatches <= 1:
+        return stages
+    touched = WIDE_ADD_BYTES if run.sums_in_fp32 else ADD_BYTES
+    parameters = stage_parameters(run)
+    return [one + _passes(run, size * touched) for one, size in zip(stages, parameters, strict=True)]
+
+
+def stage_parameters(run: Run) -> list[float]:
+    """Of one GPU of each stage; with a pipeline, the last one has the table too."""
+    found = [layers * run.shape.layer_parameters / run.tensor for layers in run.layers]
+    found[0] += (run.shape.table + run.shape.sequence * run.shape.hidden) / run.tensor
+    if run.pipeline > 1:
+        found[-1] += run.shape.table / run.tensor
+    return found
+
+
+def _travel(run: Run, between: float) -> float:
+    """A microbatch's activations from a stage to the next, each GPU of the group sending its share.
+
+    Stages whose ranks fill nodes are on different ones; else half of what leaves is taken to stay.
+    """
+    node = MACHINES[run.machine].node
+    size = run.micro * run.shape.sequence * run.shape.hidden * 2
+    sharing = min(node.gpus, run.tensor * run.data) / run.tensor
+    rate = node.nic_bandwidth * node.nics * between
+    return size * max(1.0, sharing) / rate
+
+
+def _replicas(run: Run, parameters: float, between: float) -> float:
+    """The sum of gradients over replicas; sharded optimizers gather what they have updated.
+
+    DeepSpeed's bf16 optimizer sums in fp32 and gathers bf16: half as much again
+    as an fp32 sum, where the fp16 one moves half of that.
+    """
+    if run.data == 1:
+        return 0.0
+    wide = run.sums_in_fp32
+    reduced = _group(run, "reduce_scatter", parameters * (4 if wide else 2), run.data, run.tensor)
+    gathered = _group(run, "all_gather", parameters * (2 if run.zero or not wide else 4), run.data, run.tensor)
+    across = run.tensor * run.data > MACHINES[run.machine].gpus_per_node
+    return (reduced + gathered) / (between if across else 1.0)
+
+
+def _table(run: Run, between: float) -> float:
+    """The sum of the shared table's gradient over the first and the last stage."""
+    if run.pipeline == 1:
+        return 0.0
+    stride = max(run.tensor * run.data, MACHINES[run.machine].gpus_per_node)
+    return _group(run, "all_reduce", run.shape.table / run.tensor * 2, 2, stride) / between
+
+
+def _update(run: Run, parameters: float) -> float:
+    return _passes(run, parameters / (run.data if run.zero else 1) * UPDATE_BYTES)
+
+
+def _passes(run: Run, size: float) -> float:
+    """Seconds in which so many bytes of memory are touched."""
+    device = machine_for(run.machine, run.gpu, 1).device
+    assert device.achieved is not None
+    return size / (device.memory_bytes_per_second * device.achieved.memory_share)
+
+
+def _group(run: Run, kind: CollectiveKind, size: float, members: int, stride: int) -> float:
+    return _collective(run.machine, run.gpu, kind, int(size), members, stride)
+
+
+@cache
+def _collective(machine: str, gpu: Gpu, kind: CollectiveKind, size: int, members: int, stride: int) -> float:
+    """A collective of all groups of so many members, so far apart, at once, by NCCL's model."""
+    gpus = stride * members
+    question = Question(
+        kind=kind,
+        bytes=size,
+        gpus=gpus,
+        group=members,
+        stride=stride,
+        concurrent="all",
+        choices=parse_choices("nccl"),
+    )
+    return predict_collective(question, machine_for(machine, gpu, gpus)).seconds
+
+
+@cache
+def _pieces(shape: ModelShape, tensor: int, micro: int, dtype: DType, machine: str, gpu: Gpu) -> Pieces:
+    return pieces_of(shape, tensor, micro, dtype, machine_for(machine, gpu, tensor))
+
+
+@cache
+def machine_for(name: str, gpu: Gpu, gpus: int) -> Machine:
+    """So much of a named machine with these GPUs, and what public microbenchmarks say that they reach.
+
+    Attention is unfused: all runs judged here are older than fused attention.
+    """
+    found = find_machine(name, (), gpus=gpus)
+    device = msgspec.structs.replace(
+        found.device,
+        peak_flops_per_second=dict(gpu.peak_flops_per_second),
+        memory_bytes_per_second=gpu.memory_bytes_per_second,
+        memory_bytes=gpu.memory_bytes,
+        achieved=achieved_of(gpu, "unfused"),
+    )
+    return msgspec.structs.replace(found, device=device)

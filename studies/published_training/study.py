@@ -1,0 +1,176 @@
+"""How far off are predictions of whole training steps on named machines, against what others have published?
+
+Every row of kind training is listed with its role: judged, learnt from
+(`sites.py` has the rule), or skipped with the reason.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from algorithms import files
+from algorithms.provenance import provenance
+from algorithms.training.flops import step_flops
+from simulator.machine_network import network_of
+from studies.machines import find_machine
+from studies.network.collective import predict_collective
+from studies.published_collectives import rows as collectives
+from studies.published_collectives.sites import machine_of
+from studies.published_training.answers import Answer, Judged, Role, learnt, show, summarise
+from studies.published_training.claims import predicted_claims
+from studies.published_training.memory import peak_bytes
+from studies.published_training.rows import Metric, Row, read_rows
+from studies.published_training.runs import Run, run_of
+from studies.published_training.sites import Site, learn, question_of, slow_networks
+from studies.published_training.step import StepSeconds, step_seconds
+from studies.results import Destinations
+
+ROWS = Path(collectives.__file__).parent / "published_results.csv"
+SCHEMA = "quadrille/published-training/1"
+PREFERRED: tuple[Metric, ...] = ("seconds", "flops", "total_flops", "share")
+"""Of one run, these say the same; the first that is printed is judged."""
+Runs = Mapping[str, Run | str]
+
+
+def published_training(rows: str = "", *, claims: bool = False, json: str = "", command: Sequence[str] = ()) -> Answer:
+    """Predicts every row, judges what can be judged, and prints and writes what came out.
+
+    Parameters
+    ----------
+    rows : a CSV file; the project's own by default.  What is learnt of machines is always from the project's own
+    claims : whether what papers claim of their schemes is predicted too, which takes minutes
+    json : a file; `-` is stdout
+    """
+    Destinations(json=json).check({"--rows": rows or str(ROWS)})
+    given = read_rows(rows or ROWS)
+    sites = learn_sites(read_rows(ROWS))
+    runs = runs_of(given)
+    judged = [judge(row, runs[row.id], _twin(row, given), sites) for row in given]
+    answer = Answer(
+        rows=judged,
+        summary=summarise(judged),
+        calibration=[learnt(site) for site in sites.values() if site.rows],
+        claims=list(predicted_claims()) if claims else [],
+        provenance=provenance(command),
+    )
+    if json:
+        files.write_json(json, answer, SCHEMA)
+    if json != files.STDOUT:
+        show(answer)
+    return answer
+
+
+def runs_of(rows: Sequence[Row]) -> dict[str, Run | str]:
+    """The run of each row by its id, or why there is none."""
+    same = _by_run(rows)
+    return {row.id: run_of(row, same[row.run]) for row in rows}
+
+
+def learn_sites(own: Sequence[Row]) -> dict[str, Site]:
+    """Every machine whose runs are modelled, with what was learnt of it, by its name."""
+    runs = runs_of(own)
+    by_machine: dict[str, list[tuple[Row, Run]]] = defaultdict(list)
+    for row in own:
+        run = runs[row.id]
+        if isinstance(run, Run):
+            by_machine[run.machine].append((row, run))
+    slow = slow_networks(collectives.read_rows(ROWS), _all_reduce_seconds)
+    return {name: learn(name, found, slow) for name, found in by_machine.items()}
+
+
+def _all_reduce_seconds(row: collectives.Row) -> float:
+    name = machine_of(row)
+    assert name is not None, row.id
+    machine = find_machine(name, (), gpus=row.gpus)
+    return predict_collective(question_of(row), machine, net=network_of(machine)).seconds
+
+
+def _by_run(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
+    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row.run].append(row)
+    return found
+
+
+def _twin(row: Row, rows: Sequence[Row]) -> Row | None:
+    """The row that says the same of the same run and is preferred to this one, where there is one.
+
+    A run that a table prints more than once is measured more than once: rows
+    of a metric are told apart by their order.
+    """
+    if row.metric is None or row.metric[0] not in PREFERRED:
+        return None
+    same = [one for one in rows if one.run == row.run and one.metric is not None]
+    place = [one.id for one in same if one.words["metric"] == row.words["metric"]].index(row.id)
+    for metric in PREFERRED[: PREFERRED.index(row.metric[0])]:
+        others = [one for one in same if one.metric is not None and one.metric[0] == metric]
+        if place < len(others):
+            return others[place]
+    return None
+
+
+def judge(row: Row, run: Run | str, twin: Row | None, sites: Mapping[str, Site]) -> Judged:
+    """A row with its prediction and role."""
+    if isinstance(run, str):
+        return _entry(row, None, None, "skipped", run)
+    site = sites.get(run.machine) or Site(run.machine)
+    predicted = predict(row, run, site)
+    if row.id in site.rows.values():
+        learnt_here = next(what for what, used in site.rows.items() if used == row.id)
+        return _entry(row, run, predicted, "calibration", f"sets {learnt_here}")
+    if twin is not None:
+        role: Role = "calibration" if twin.id in site.rows.values() else "skipped"
+        return _entry(row, run, predicted, role, "the same run as another row that is printed in more detail")
+    return _entry(row, run, predicted, "judged", "")
+
+
+def predict(row: Row, run: Run, site: Site) -> float:
+    """What is predicted for a row, in its own unit."""
+    assert row.metric is not None
+    metric, unit = row.metric
+    if metric == "memory":
+        return (peak_bytes(run) + site.rest_bytes) / unit
+    seconds = _step(run, site.between).seconds
+    flops = step_flops(run.shape, run.batch, run.recompute).hardware
+    match metric:
+        case "seconds":
+            found = seconds
+        case "flops":
+            found = flops / seconds / run.gpus
+        case "total_flops":
+            found = flops / seconds
+        case "share":
+            found = flops / seconds / run.gpus / run.gpu.peak_flops_per_second[run.dtype]
+    return found / unit
+
+
+@cache
+def _step(run: Run, between: float) -> StepSeconds:
+    return step_seconds(run, between)
+
+
+def _entry(row: Row, run: Run | None, predicted: float | None, role: Role, reason: str) -> Judged:
+    has_flops = row.metric is not None and row.metric[0] in ("flops", "share", "total_flops")
+    return Judged(
+        id=row.id,
+        paper=row.words.get("paper") or row.words["source"],
+        source=row.words["source"],
+        machine=row.words["machine"],
+        model=run.machine if run is not None else None,
+        workload=_workload(row),
+        gpus=row.gpus,
+        metric=row.words["metric"],
+        unit=row.words["unit"],
+        flops="hardware" if has_flops and run is not None else None,
+        published=row.value,
+        predicted=predicted,
+        relative_error=predicted / row.value - 1 if predicted is not None else None,
+        role=role,
+        reason=reason,
+    )
+
+
+def _workload(row: Row) -> str:
+    words = {name: row.words.get(name, "") for name in ("model", "tp", "pp", "dp", "micro_batch", "global_batch")}
+    return f"{words.pop('model')} " + ", ".join(f"{name}={value}" for name, value in words.items() if value)

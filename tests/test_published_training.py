@@ -1,0 +1,223 @@
+"""The study of published training runs: what is judged, what is not, and how far off it is."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithms.choices import parse_choices
+from algorithms.errors import InputError
+from algorithms.grid import Grid
+from algorithms.storage import storage
+from algorithms.training.models import ModelShape
+from simulator.folding.even_shards import evenly
+from simulator.simulate import simulate
+from studies.published_training.claims import (
+    AXONN_80B,
+    LARGEST,
+    OVERLAPS,
+    Training,
+    megatron_runs,
+    seconds,
+    smallest_depth,
+)
+from studies.published_training.memory import parameter_bytes, peak_bytes
+from studies.published_training.rows import read_rows
+from studies.published_training.runs import Run, cut, run_of
+from studies.published_training.sites import Site, learn
+from studies.published_training.step import stage_parameters, step_seconds
+from studies.published_training.study import ROWS, judge, published_training, runs_of
+
+SC21 = "Narayanan 2021 Megatron PTD-P (SC21)"
+BLOOM = "BigScience BLOOM tuning chronicles"
+
+
+@pytest.fixture(scope="module")
+def own():
+    return read_rows(ROWS)
+
+
+@pytest.fixture(scope="module")
+def runs(own):
+    return runs_of(own)
+
+
+@pytest.fixture
+def rows_file(tmp_path, own):
+    """Writes a file of the project's rows with these ids, fields of all of them changed."""
+
+    def write(ids, **changes):
+        path = tmp_path / "rows.csv"
+        chosen = [{**row.words, **changes} for row in own if row.id in ids]
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(own[0].words))
+            writer.writeheader()
+            writer.writerows(chosen)
+        return str(path)
+
+    return write
+
+
+def test_sc21_is_met_without_any_training_row(own, runs, rows_file, capsys):
+    answer = published_training(rows_file({row.id for row in own if row.words["paper"] == SC21}))
+    spread = answer.summary.by_source[f"{SC21}: time"]
+    assert spread.rows == 8
+    assert spread.mean <= 0.05
+    assert spread.worst <= 0.12
+    assert not any(one.machine == "selene" for one in answer.calibration)
+    assert {row.reason for row in answer.rows if row.role == "skipped"} == {
+        "the same run as another row that is printed in more detail"
+    }
+    assert all(row.flops == "hardware" for row in answer.rows if row.metric == "model_flops_per_gpu")
+    assert "310.1B" in capsys.readouterr().out
+
+
+def test_rows_that_teach_are_never_judged(own, runs):
+    chosen = [(row, runs[row.id]) for row in own if isinstance(runs[row.id], Run)]
+    jean_zay = [(row, run) for row, run in chosen if run.machine == "jean-zay-a100"]
+    site = learn("jean-zay-a100", jean_zay, frozenset({"jean-zay-a100"}))
+    assert set(site.rows) == {"between", "rest"}
+    assert 0 < site.between < 1
+    taught = {row.id: row for row, _ in jean_zay if row.id in site.rows.values()}
+    for row in taught.values():
+        found = judge(row, runs[row.id], None, {"jean-zay-a100": site})
+        assert found.role == "calibration"
+        assert found.relative_error == pytest.approx(0, abs=1e-6)
+    timed = taught[site.rows["between"]]
+    twin = next(row for row, _ in jean_zay if row.run == timed.run and row.words["metric"] == "model_flops_per_gpu")
+    assert judge(twin, runs[twin.id], timed, {"jean-zay-a100": site}).role == "calibration"
+
+
+def test_a_machine_without_a_slow_network_learns_nothing_about_it(own, runs):
+    selene = [(row, runs[row.id]) for row in own if isinstance(runs[row.id], Run) and runs[row.id].machine == "selene"]
+    assert learn("selene", selene, frozenset()) == Site("selene")
+
+
+@given(layers=st.integers(1, 200), stages=st.integers(1, 70))
+def test_stages_hold_all_layers(layers, stages):
+    assert sum(cut(layers, stages)) == layers
+    assert len(cut(layers, stages)) == stages
+    assert min(cut(layers, stages)) >= 0
+
+
+def test_equal_stages_follow_the_usual_form(runs):
+    """(m + (p - 1) / v) t, where the ends of the model are left out."""
+    run = runs["16"]
+    step = step_seconds(run)
+    stage = step.steady / run.microbatches
+    bubble = stage * (run.pipeline - 1) / run.interleave
+    assert step.bubble == pytest.approx(bubble, rel=0.03)
+    once = step_seconds(replace(run, interleave=1))
+    assert once.bubble == pytest.approx(run.interleave * step.bubble, rel=0.03)
+    assert step_seconds(replace(run, batch=2 * run.batch)).steady == pytest.approx(2 * step.steady)
+
+
+def test_a_slower_network_slows_what_goes_over_it_alone(runs):
+    run = runs["16"]
+    fast, slow = step_seconds(run), step_seconds(run, 0.5)
+    assert slow.replicas == pytest.approx(2 * fast.replicas)
+    assert slow.between_stages > 1.9 * fast.between_stages
+    assert slow.update == fast.update
+
+
+def test_parameters_of_all_stages_are_those_of_the_model(runs):
+    run = runs["22"]
+    shape = run.shape
+    held = sum(stage_parameters(run)) * run.tensor
+    assert held == pytest.approx(shape.parameters + shape.table - 2 * shape.hidden)
+
+
+def test_memory_follows_what_is_sharded(runs):
+    run = next(
+        one for one in runs.values() if isinstance(one, Run) and one.machine == "jean-zay-a100" and one.zero == 1
+    )
+    assert parameter_bytes(replace(run, zero=0)) == 20
+    assert parameter_bytes(replace(run, data=6, dtype="float16")) == 6
+    assert parameter_bytes(replace(run, data=6, dtype="bfloat16")) == 10
+    assert peak_bytes(replace(run, recompute="none")) > peak_bytes(replace(run, recompute="selective"))
+    assert peak_bytes(replace(run, recompute="selective")) > peak_bytes(run)
+    assert peak_bytes(replace(run, micro=2 * run.micro)) > peak_bytes(run)
+
+
+def test_recomputation_follows_from_seconds_and_flops_where_it_is_not_said(own):
+    rows = [row for row in own if row.id in ("96", "97")]
+    assert run_of(rows[0], rows).recompute == "full"
+    halved = [
+        row if row.words["metric"] != "model_flops_per_gpu" else replace(row, value=row.value * 0.75) for row in rows
+    ]
+    assert run_of(halved[0], halved).recompute == "none"
+    assert "does not follow" in run_of(rows[0], rows[:1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"machine": "a laptop"}, "none of ours"),
+        ({"precision": "fp8"}, "precision 'fp8'"),
+        ({"metric": "mfu"}, "mfu in"),
+        ({"layers": ""}, "does not print layers"),
+        ({"zero_stage": "FSDP 64"}, "zero is words"),
+        ({"zero_stage": "3"}, "ZeRO 3"),
+        ({"dp": "31"}, "not the number of GPUs"),
+        ({"heads": "7"}, "do not divide"),
+    ],
+)
+def test_rows_that_are_not_modelled_say_why(rows_file, changes, words):
+    answer = published_training(rows_file({"4"}, **changes))
+    (row,) = answer.rows
+    assert (row.role, row.predicted) == ("skipped", None)
+    assert words in row.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"value": "many"}, "column value: 'many'"), ({"num_gpus": "all"}, "column num_gpus: 'all'")],
+)
+def test_a_file_that_cannot_be_is_refused_with_its_line(rows_file, changes, words):
+    with pytest.raises(InputError) as refused:
+        published_training(rows_file({"4"}, **changes))
+    assert words in str(refused.value)
+    assert "line 2" in str(refused.value)
+
+
+SMALL = Training("perlmutter", 8, ModelShape("small", 7, 1024, 16, 256, 512), 8)
+
+
+@pytest.mark.parametrize("overlaps", [frozenset(), OVERLAPS])
+def test_a_step_continued_from_few_layers_is_that_of_all(overlaps):
+    grid = Grid(x=4, z=2)
+    whole = simulate(
+        evenly(SMALL.schedule(grid, 7, overlaps)), SMALL.model, choices=parse_choices("library"), granularity="exact"
+    )
+    step, _ = seconds(SMALL, grid, overlaps)
+    assert step == pytest.approx(whole.timeline.makespan, rel=0.02)
+
+
+def test_seconds_of_sums_over_data_are_told_and_overlaps_gain():
+    assert seconds(SMALL, Grid(x=4, z=2))[1] == 0
+    step, sums = seconds(SMALL, Grid(x=4, data=2))
+    assert 0 < sums < step
+    assert seconds(SMALL, Grid(x=4, z=2), OVERLAPS)[0] < seconds(SMALL, Grid(x=4, z=2), frozenset())[0]
+
+
+@pytest.mark.parametrize("training", [AXONN_80B, *(training for training, _ in LARGEST)], ids=lambda one: one.machine)
+def test_the_grid_of_a_claim_is_the_first_that_fits(training):
+    def kept(grid):
+        schedule = training.schedule(grid, training.shape.layers)
+        return storage(schedule, schedule.place(0), parse_choices("library")).bytes
+
+    grid = smallest_depth(training)
+    assert grid.size == training.gpus
+    room = training.model.device.memory_bytes
+    assert kept(grid) <= room
+    assert kept(replace(grid, z=grid.z // 2, data=grid.data * 2)) > room
+
+
+def test_megatron_is_given_every_run_that_fits():
+    runs = megatron_runs(AXONN_80B)
+    assert all(run.tensor * run.pipeline * run.data == 1024 for run in runs)
+    assert all(peak_bytes(run) <= 40e9 for run in runs)
+    assert {(run.tensor, run.pipeline) for run in runs} >= {(4, 4), (8, 2)}
+    assert (1, 1) not in {(run.tensor, run.pipeline) for run in runs}

@@ -1,0 +1,184 @@
+"""One training step predicted: flop/s, exposure and memory follow from the schedule and add up."""
+
+from dataclasses import replace
+from functools import cache
+
+import msgspec
+import pytest
+
+from algorithms.achieved import Achieved
+from algorithms.choices import Choices
+from algorithms.grid import Grid
+from algorithms.machine import Device, Machine
+from algorithms.ops import Kernel
+from algorithms.schedule import ops
+from algorithms.training.flops import step_flops
+from algorithms.training.gpt import Gpt, gpt_schedule
+from algorithms.training.memory import KINDS, fullest, memory_bytes_by_kind
+from algorithms.training.models import ModelShape
+from algorithms.training.scheme_4d import Scheme4D
+from algorithms.volumes import kernel_work, volumes
+from simulator.rooflines import attention_seconds, best_product_seconds, pass_seconds
+from studies.training.prediction import predict_training, recompute_of
+from topologies.nodes.achieved import A100_PEAK, A100_ROWS, BEST_ROWS, achieved
+
+DEVICE = Device(
+    peak_flops_per_second={"float32": 1e12, "bfloat16": 2e12},
+    memory_bytes_per_second=1e11,
+    memory_bytes=1e9,
+    overhead_seconds=1e-6,
+)
+PROBLEM = Gpt(3, 30, 6, 7, 23, 12)
+
+
+def machine(hosts, **changes):
+    topology = {"family": "star", "hosts": hosts, "bandwidth_bytes_per_second": 1e9, "latency_seconds": 1e-6}
+    return Machine(name="toy", topology=topology, device=msgspec.structs.replace(DEVICE, **changes))
+
+
+def predicted(grid, problem=PROBLEM, **changes):
+    return predict_training(gpt_schedule(problem, grid, Scheme4D()), problem, machine(grid.size, **changes))
+
+
+@pytest.mark.parametrize("grid", [Grid(), Grid(x=3), Grid(data=2, z=3), Grid(data=2, z=2, y=2, x=3)])
+def test_rates_are_flops_by_seconds_and_gpus(grid):
+    found = predicted(grid)
+    flops = step_flops(ModelShape("odd", 3, 30, 6, 7, 23), 12, "selective")
+    assert found.model_flops_per_second_per_gpu * found.seconds * grid.size == pytest.approx(flops.model)
+    assert found.hardware_flops_per_second_per_gpu * found.seconds * grid.size == pytest.approx(flops.hardware)
+    assert found.percent_of_peak == pytest.approx(100 * found.hardware_flops_per_second_per_gpu / 1e12)
+
+
+def test_what_happens_once_is_not_of_an_iteration():
+    one = predicted(Grid(z=2))
+    three = predicted(Grid(z=2), replace(PROBLEM, steps=3))
+    assert three.seconds == pytest.approx(one.seconds, rel=1e-6)
+    assert one.prediction.timeline.makespan > one.seconds
+
+
+def test_exposure_is_along_long_axes_and_no_more_than_the_iteration():
+    found = predicted(Grid(data=2, z=2, y=2, x=3))
+    assert set(found.exposed_seconds_by_axis) == {"data", "z", "y", "x"}
+    assert all(seconds > 0 for seconds in found.exposed_seconds_by_axis.values())
+    assert sum(found.exposed_seconds_by_axis.values()) < found.seconds
+    assert predicted(Grid()).exposed_seconds_by_axis == {}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_memory_by_kind_adds_up_to_the_buffers(dtype, zero):
+    problem = replace(PROBLEM, dtype=dtype, zero=zero)
+    grid = Grid(data=2, z=2, x=3)
+    schedule = gpt_schedule(problem, grid, Scheme4D())
+    most = sum(fullest(schedule, Choices("library")).values())
+    assert most == volumes(schedule, Choices("library")).peak_bytes_per_rank_max
+    if (dtype, zero) == ("bfloat16", 1):
+        assert predict_training(schedule, problem, machine(12)).memory_bytes == most
+
+
+def test_states_have_the_bytes_per_parameter_of_mixed_precision():
+    schedule = gpt_schedule(replace(PROBLEM, dtype="bfloat16"), Grid(), Scheme4D())
+    kinds = memory_bytes_by_kind(schedule, schedule.place(0), Choices())
+    parameters = ModelShape("odd", 3, 30, 6, 7, 23).parameters
+    assert kinds["parameters"] == 2 * parameters
+    assert kinds["optimizer"] == 12 * parameters
+    assert kinds["gradients"] == 4 * parameters
+    assert tuple(kinds) == KINDS
+
+
+def test_gathered_weights_are_those_of_an_axis_that_shards():
+    alone = gpt_schedule(PROBLEM, Grid(), Scheme4D())
+    sharded = gpt_schedule(PROBLEM, Grid(z=2), Scheme4D())
+    assert memory_bytes_by_kind(alone, alone.place(0), Choices())["gathered weights"] == 0
+    products = 12 * 30 * 30 + 23 * 30
+    assert memory_bytes_by_kind(sharded, sharded.place(0), Choices())["gathered weights"] == 4 * products
+
+
+def test_a_step_fits_where_its_fullest_rank_does():
+    need = predicted(Grid(x=2)).memory_bytes
+    assert predicted(Grid(x=2), memory_bytes=float(need)).fits
+    assert not predicted(Grid(x=2), memory_bytes=float(need - 1)).fits
+
+
+def test_selective_recomputation_is_told_by_the_ops():
+    assert recompute_of(gpt_schedule(PROBLEM, Grid(), Scheme4D())) == "selective"
+
+
+def numbers(generation, **changes):
+    found = {one.quantity.removeprefix("achieved."): one.number for one in achieved(generation)}
+    whole = ("tile_rows", "tile_columns", "multiprocessors")
+    return Achieved(**{name: int(value) if name in whole else value for name, value in found.items()}, **changes)
+
+
+@pytest.mark.parametrize("row", A100_ROWS, ids=str)
+def test_products_of_an_a100_are_met_within_seven_percent(row):
+    seconds = best_product_seconds(row.count, row.m, row.k, row.n, A100_PEAK, numbers("ampere"))
+    measured = 2 * row.count * row.m * row.k * row.n / row.flops_per_second
+    assert seconds == pytest.approx(measured, rel=0.07)
+
+
+@pytest.mark.parametrize("generation", ["volta", "hopper", "cdna2", "cdna3"])
+def test_other_gpus_stay_below_their_best_product_as_far_as_an_a100_does(generation):
+    def below(name):
+        row, peak, _ = BEST_ROWS[name]
+        seconds = best_product_seconds(1, row.m, row.k, row.n, peak, numbers(name))
+        return 2 * row.m * row.k * row.n / seconds / row.flops_per_second
+
+    assert below(generation) == pytest.approx(below("ampere"), rel=0.05)
+    assert below(generation) < 1
+
+
+def attention(**changes):
+    schedule = gpt_schedule(replace(PROBLEM, hidden=768, heads=6, sequence=2048), Grid(), Scheme4D())
+    found = {}
+    for op in ops(schedule.roles[0].program):
+        if isinstance(op, Kernel) and op.function in ("attention", "attention_gradient"):
+            work = kernel_work(op, schedule, schedule.place(0))
+            found[op.function] = attention_seconds(
+                work.squares, work.touched, 312e12, 2e12, numbers("ampere", **changes)
+            )
+    return found
+
+
+def test_unfused_attention_takes_longer_and_twice_as_long_backward():
+    fused, unfused = attention(), attention(attention="unfused")
+    assert unfused["attention_gradient"] == pytest.approx(2 * unfused["attention"])
+    assert all(unfused[function] > 2 * fused[function] for function in fused)
+
+
+def test_unfused_passes_cost_what_a_products_epilogue_saves():
+    fused, unfused = numbers("ampere"), numbers("ampere", pointwise="unfused")
+    assert pass_seconds("add_bias", 700, 1e3, fused) == 0
+    assert pass_seconds("add_bias", 700, 1e3, unfused) == pytest.approx(1.0)
+    assert pass_seconds("gelu", 700, 1e3, fused) == pass_seconds("gelu", 700, 1e3, unfused) == pytest.approx(1.0)
+
+
+def test_a_device_that_says_what_it_achieves_is_slower_than_its_peaks():
+    at_peak = predicted(Grid(x=2))
+    short = predicted(Grid(x=2), achieved=numbers("ampere"))
+    assert short.seconds > at_peak.seconds
+
+
+@cache
+def pipelined(stages, microbatches, interleave=1):
+    """Seconds of a step on links that cost nothing."""
+    problem = Gpt(6, 64, 4, 32, 17, microbatches, micro_batch=1, interleave=interleave)
+    free = Machine(
+        name="free",
+        topology={"family": "star", "hosts": 3, "bandwidth_bytes_per_second": 1e15, "latency_seconds": 0},
+        device=msgspec.structs.replace(DEVICE, memory_bytes_per_second=1e12, overhead_seconds=0),
+    )
+    schedule = gpt_schedule(problem, Grid(pipeline=stages), Scheme4D())
+    return predict_training(schedule, problem, free, even_shards=False).seconds
+
+
+def test_a_pipelines_schedule_takes_what_the_closed_form_says():
+    """m max t + (Σ t - max t) / v, and the update: the form that the study of published training uses."""
+    whole = pipelined(1, 5) - pipelined(1, 4)
+    update = pipelined(1, 5) - 5 * whole
+    slowest = pipelined(3, 7) - pipelined(3, 6)
+    assert slowest > whole / 3
+    for microbatches, interleave in ((5, 1), (6, 2)):
+        form = microbatches * slowest + (whole - slowest) / interleave
+        assert form + update / 3 <= pipelined(3, microbatches, interleave) * 1.02
+        assert form + update >= pipelined(3, microbatches, interleave) * 0.98
