@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from algorithms import files
+from algorithms.achieved import Achieved
 from algorithms.provenance import Provenance
 
 SCHEMA = "quadrille/machine/1"
@@ -63,12 +64,13 @@ class TransferRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one rank computes with."""
+    """What one rank computes with; without `achieved`, a device without rows reaches its peaks."""
 
     peak_flops_per_second: Annotated[dict[Dtype, Rate], Meta(min_length=1)]
     memory_bytes_per_second: Rate
     memory_bytes: Bytes
     overhead_seconds: Overhead
+    achieved: Achieved | None = None
     gemm: tuple[GemmRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from algorithms import files
 from algorithms.grid import AXES, Axis
@@ -28,6 +28,7 @@ Count = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(gt=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 PositiveSeconds = Annotated[float, Meta(gt=0)]
+Rate = Annotated[float, Meta(ge=0)]
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 Kind = Literal["predicted", "measured"]
 Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
@@ -45,10 +46,32 @@ class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     n: Size
 
 
+class Mlp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A stack of linear layers: widths of the input and of every layer's output, rows of one batch."""
+
+    widths: tuple[Size, ...]
+    rows: Size
+
+
+class Gpt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A transformer, and the sequences of one batch."""
+
+    layers: Size
+    hidden: Size
+    heads: Size
+    sequence: Size
+    vocabulary: Size
+    batch: Size
+    inner: Annotated[int, Meta(ge=0)] = 0
+    """Width of the MLP; 0 for four times hidden."""
+
+
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What was computed: exactly one kind of work is named."""
 
     matmul: Matmul | None = None
+    mlp: Mlp | None = None
+    gpt: Gpt | None = None
 
     def __post_init__(self) -> None:
         if sum(getattr(self, kind) is not None for kind in self.__struct_fields__) != 1:
@@ -56,13 +79,22 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Choices that change how the same product is computed."""
+    """Choices that change how the same thing is computed; those from `scheme` on are of training steps only."""
 
     overlap: tuple[Literal["oar", "ors", "oag"], ...] = ()
     gathered: Literal["keep", "again"] = "again"
     collectives: str = "own:ring"
     threads: Size = 1
     panel: Size | None = None
+    scheme: str | UnsetType = UNSET
+    sequence_parallel: bool | UnsetType = UNSET
+    zero: Count | UnsetType = UNSET
+    micro_batch: Size | UnsetType | None = UNSET
+    interleave: Size | UnsetType = UNSET
+    recompute: Literal["none", "selective", "full"] | UnsetType = UNSET
+    gradient_bytes: Size | UnsetType = UNSET
+    steps: Size | UnsetType = UNSET
+    clip: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
 
 
 class MachineName(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -187,7 +219,21 @@ class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One run of a workload, predicted by the simulator or measured by the runtime."""
+    """One run of a workload, predicted by the simulator or measured by the runtime.
+
+    Of training steps only:
+
+    Parameters
+    ----------
+    losses : of every step, where it was run; null where it is not a number
+    seconds_per_iteration : of one step, without what happens once before the first
+    model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu : of the products of a step, without and with
+        those that are made again, each attention a whole square (`training/flops.py`); null where nothing took time
+    percent_of_peak : the hardware's, as the papers have it, of what the machine's device can do in the dtype
+    exposed_seconds_by_axis : of the mean rank, of all steps: communication while its compute lane is idle
+    memory_bytes_by_kind : of the rank that keeps most
+    fits : whether the device has room for it; null where no machine is known
+    """
 
     kind: Kind
     workload: Workload
@@ -218,13 +264,22 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     reference: Reference | None = None
     verified: Verified | None = None
     provenance: Provenance | None = None
+    losses: tuple[float | None, ...] | UnsetType = UNSET
+    seconds_per_iteration: Seconds | UnsetType = UNSET
+    model_flops_per_second_per_gpu: Rate | UnsetType | None = UNSET
+    hardware_flops_per_second_per_gpu: Rate | UnsetType | None = UNSET
+    percent_of_peak: Rate | UnsetType | None = UNSET
+    exposed_seconds_by_axis: dict[str, Seconds] | UnsetType = UNSET
+    memory_bytes_by_kind: dict[str, Count] | UnsetType = UNSET
+    fits: bool | UnsetType | None = UNSET
 
     def __post_init__(self) -> None:
         if prod(self.grid.values()) != self.ranks:
             lengths = ",".join(f"{axis}={length}" for axis, length in self.grid.items())
             raise ValueError(f"ranks = {self.ranks}: the grid {lengths} has {prod(self.grid.values())}")
-        if sorted(self.order) != sorted(AXES):
-            raise ValueError(f"order = {','.join(self.order)}: each of {','.join(AXES)} is needed once")
+        needed = [axis for axis in AXES if axis != "pipeline" or axis in self.grid]
+        if sorted(self.order) != sorted(needed):
+            raise ValueError(f"order = {','.join(self.order)}: each of {','.join(needed)} is needed once")
         if self.seconds_of_repeats and len(self.seconds_of_repeats) != self.repeats:
             raise ValueError(f"repeats = {self.repeats}: seconds_of_repeats has {len(self.seconds_of_repeats)}")
 

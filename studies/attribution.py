@@ -30,7 +30,7 @@ import msgspec
 
 from algorithms.record import Cause, OpRecord
 
-COMPUTING = ("gemm", "pointwise")
+COMPUTING = ("gemm", "pointwise", "kernel")
 ON_COMPUTE_LANE = (*COMPUTING, "host_copy")
 """Kinds of op that occupy the compute lane, so that all their seconds count."""
 

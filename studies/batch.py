@@ -20,6 +20,7 @@ from studies.launch import launch_all
 from studies.machine_flags import MachineFlags
 from studies.results import Destinations
 from studies.run import RunFlags, run
+from studies.training_flags import TrainingFlags
 
 PROGRAM = ("-m", "studies.batch")
 
@@ -39,7 +40,7 @@ class Case:
         ['--matmul', '4,4,4', '--algorithm', '3d', '--grid', 'z=2', '--verify']
         """
         given = {**asdict(self.flags), **asdict(self.run_flags)}
-        usual = {**asdict(Flags()), **asdict(RunFlags())}
+        usual = {**asdict(type(self.flags)()), **asdict(RunFlags())}
         files = {**given.pop("inputs"), **given.pop("outputs")}
         words = [
             word
@@ -66,7 +67,8 @@ def measure(ranks: int, cases: Sequence[Case]) -> None:
 def main(path: str) -> None:
     """Run every case of the file on this rank."""
     for number, fields in enumerate(json.loads(Path(path).read_text())):
-        case = Case(Flags(**fields["flags"]), fields["record"], RunFlags(**fields["run_flags"]))
+        form = TrainingFlags if "gpt" in fields["flags"] else Flags
+        case = Case(form(**fields["flags"]), fields["record"], RunFlags(**fields["run_flags"]))
         with contextlib.redirect_stdout(io.StringIO()):
             run(
                 case.flags,

@@ -4,8 +4,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2, prod
-from typing import Literal, cast, get_args
+from typing import Literal, Protocol, cast, get_args
 
+from algorithms import bounds, record
 from algorithms.catalogue import Algorithm, find_algorithm, matmul_schedule
 from algorithms.choices import Choices, parse_choices, placed
 from algorithms.errors import InputError
@@ -13,9 +14,9 @@ from algorithms.grid import Grid, parse_grid, parse_order
 from algorithms.matmul import Gathered, Matmul, Passes, parse_sizes
 from algorithms.ops import Communication, OverlapName
 from algorithms.overlap import OVERLAPS, overlap, parse_overlap
-from algorithms.record import Shards
+from algorithms.record import Options, Shards, Workload
 from algorithms.schedule import Schedule, all_ops
-from algorithms.tensors import DType
+from algorithms.tensors import ITEM_BYTES, DType
 from algorithms.validate import validate
 from runtime.arrays import Backend
 from runtime.generator import Kind
@@ -66,6 +67,8 @@ class RunFlags:
     repeats: str = "5"
     verify: bool = False
     verify_method: str = "auto"
+    save: str = ""
+    load: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +84,14 @@ class Plan:
     warmups: int
     repeats: int
     checked: Checked | None
+    save: str = ""
+    load: str = ""
 
     @property
     def files(self) -> dict[str, str]:
-        """Paths of all matrices by the flag that names them."""
-        return {f"--{matrix.lower()}": path for matrix, path in (*self.inputs.items(), *self.outputs.items())}
+        """Paths of all matrices, and of what is saved, by the flag that names them."""
+        matrices = {f"--{matrix.lower()}": path for matrix, path in (*self.inputs.items(), *self.outputs.items())}
+        return matrices | ({"--save": self.save} if self.save else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,47 @@ class Experiment:
     shards: Shards | None = None
 
     @property
+    def name(self) -> str:
+        """What a record calls its algorithm."""
+        return self.algorithm.name
+
+    @property
+    def dtype(self) -> DType:
+        return self.problem.dtype
+
+    @property
+    def passes(self) -> Passes:
+        return self.problem.passes
+
+    @property
+    def flops(self) -> int:
+        """Of all products."""
+        return self.problem.flops
+
+    @property
+    def workload(self) -> Workload:
+        return Workload(record.Matmul(self.problem.m, self.problem.k, self.problem.n))
+
+    def options(self, threads: int) -> Options:
+        """What was chosen, as a record has it."""
+        return Options(
+            overlap=tuple(name for name in OVERLAPS if name in self.overlaps),
+            gathered=self.gathered,
+            collectives=str(self.choices),
+            threads=threads,
+            panel=self.panel,
+        )
+
+    @property
+    def lower_bound_bytes(self) -> float | None:
+        """Bytes that some rank must send; None where operands are held repeatedly, which may need fewer."""
+        problem = self.problem
+        if problem.training or not self.algorithm.one_copy:
+            return None
+        words = bounds.lower_bound_words(problem.m, problem.k, problem.n, self.grid.size)
+        return max(0.0, words) * ITEM_BYTES[problem.dtype]
+
+    @property
     def panel(self) -> int | None:
         """Width of the panels, for the algorithms that have them."""
         return self.problem.panel if self.algorithm.name in PANELLED else None
@@ -133,6 +180,21 @@ class Experiment:
     def schedule(self) -> Schedule:
         """The checked schedule, with its overlaps."""
         return validate(overlap(matmul_schedule(self.problem, self.algorithm.name, self.grid), self.overlaps))
+
+    def check_run(self, flags: RunFlags) -> None:
+        """Refuse flags of training steps, files of gradients in a forward pass, and a product in an operand's place."""
+        for flag, path in (("--save", flags.save), ("--load", flags.load)):
+            if path:
+                raise InputError(f"{flag} {path}: is for --mlp and --gpt; a multiplication has --a to --db")
+        _check_matrices(flags, training=self.problem.training)
+
+    def fitting(self, ranks: int) -> str:
+        """In words, what else could be given on so many ranks."""
+        return fitting(self.algorithm, ranks)
+
+    def remarks(self) -> list[str]:
+        """What to say of overlaps and of kept blocks that change nothing."""
+        return remarks(self, self.schedule())
 
 
 def parse_experiment(flags: Flags) -> Experiment:
@@ -175,7 +237,14 @@ def parse_problem(flags: Flags) -> Matmul:
     )
 
 
-def parse_plan(flags: RunFlags, experiment: Experiment) -> Plan:
+class Planned(Protocol):
+    """What can be run, and says which flags of a run it has no use for."""
+
+    def check_run(self, flags: RunFlags) -> None:
+        """Refuse flags of a run that cannot be of this experiment (InputError)."""
+
+
+def parse_plan(flags: RunFlags, experiment: Planned) -> Plan:
     """The plan that the flags name.
 
     Raises
@@ -183,7 +252,7 @@ def parse_plan(flags: RunFlags, experiment: Experiment) -> Plan:
     InputError : naming the flag, its value and what would be accepted
     """
     checked = cast(Checked, one_of(flags.verify_method, "verify-method", get_args(Checked)))
-    _check_matrices(flags, training=experiment.problem.training)
+    experiment.check_run(flags)
     plan = Plan(
         cast(Backend, one_of(flags.backend, "backend", get_args(Backend))),
         cast(CarrierName, one_of(flags.carrier, "carrier", get_args(CarrierName))),
@@ -194,6 +263,8 @@ def parse_plan(flags: RunFlags, experiment: Experiment) -> Plan:
         whole_number(flags.warmups, "--warmups", least=0),
         whole_number(flags.repeats, "--repeats"),
         checked if flags.verify else None,
+        flags.save,
+        flags.load,
     )
     if plan.carrier == "nccl" and plan.backend != "cupy":
         raise InputError("carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi")
@@ -256,7 +327,17 @@ def whole_number(text: str, flag: str, *, least: int = 1, most: int | None = Non
     return int(text)
 
 
-def check_ranks(experiment: Experiment, ranks: int) -> None:
+class Gridded(Protocol):
+    """What runs on a grid of ranks."""
+
+    @property
+    def grid(self) -> Grid: ...
+
+    def fitting(self, ranks: int) -> str:
+        """In words, what else could be given on so many ranks."""
+
+
+def check_ranks(experiment: Gridded, ranks: int) -> None:
     """Refuse a number of ranks that is not that of the grid, and say which grids would fit.
 
     Raises
@@ -268,7 +349,7 @@ def check_ranks(experiment: Experiment, ranks: int) -> None:
     size = experiment.grid.size
     raise InputError(
         f"ranks={ranks}, but the grid {experiment.grid} has {size}: start {size} ranks (quadrille launch -n {size} …) "
-        f"or give {fitting(experiment.algorithm, ranks)}"
+        f"or give {experiment.fitting(ranks)}"
     )
 
 

@@ -26,6 +26,7 @@ WAITING = "waiting"
 COLOURS = {
     "gemm": "#0072b2",
     "pointwise": "#56b4e9",
+    "kernel": "#004c6d",
     "host_copy": "#999999",
     "all_gather": "#e69f00",
     "reduce_scatter": "#009e73",

@@ -5,17 +5,21 @@ from pathlib import Path
 
 import msgspec
 
+from algorithms.achieved import Achieved, Variant
 from algorithms.errors import InputError
 from algorithms.machine import Argument, Device, Machine, Source, load_machine
 from algorithms.what_if import apply
 from topologies.build import FAMILIES, parse_topology
 from topologies.machines.named import MACHINES, NamedMachine, machine
+from topologies.nodes.gpus import Gpu
+from topologies.quantity import Quantity
 
 UNKNOWN_DEVICE = Device(
     peak_flops_per_second={"float32": 1.0}, memory_bytes_per_second=1.0, memory_bytes=1.0, overhead_seconds=0.0
 )
 """Of a machine that is a topology alone, where nothing is computed."""
 WIRING_FILES = (".json", ".xml")
+WHOLE_NUMBERS = ("tile_rows", "tile_columns", "multiprocessors")
 
 
 def find_machine(text: str, settings: Sequence[str] = (), gpus: int | None = None) -> Machine:
@@ -107,11 +111,31 @@ def of_name(named: NamedMachine, gpus: int | None = None) -> Machine:
         memory_bytes_per_second=named.memory_bytes_per_second,
         memory_bytes=named.memory_bytes,
         overhead_seconds=named.overhead_seconds,
+        achieved=achieved_of(named.gpu),
     )
-    sources = tuple(Source(number.quantity, number.value, number.source) for number in named.quantities)
+    sources = tuple(Source(number.quantity, number.value, number.source) for number in _quantities(named))
     topology: dict[str, str | bool | int | float | list[str | int | float]]
     topology = {"family": named.name, **named.arguments(gpus)}
     return Machine(name=named.name, topology=topology, device=device, sources=sources)
+
+
+def achieved_of(gpu: Gpu, attention: Variant = "fused") -> Achieved | None:
+    """What products and passes over memory reach on a GPU, or None where nothing is known but its peaks."""
+    from topologies.nodes.achieved import achieved  # it takes NumPy, which `machines` alone can do without
+
+    found = achieved(gpu.generation)
+    if found is None:
+        return None
+    numbers = {one.quantity.removeprefix("achieved."): one.number for one in found}
+    whole = {key: int(numbers.pop(key)) for key in WHOLE_NUMBERS}
+    return Achieved(**numbers, **whole, attention=attention)  # type: ignore[arg-type]
+
+
+def _quantities(named: NamedMachine) -> tuple[Quantity, ...]:
+    """Every number of a named machine, and what work reaches on its GPUs."""
+    from topologies.nodes.achieved import achieved
+
+    return (*named.quantities, *(achieved(named.gpu.generation) or ()))
 
 
 def list_machines(name: str = "") -> None:
@@ -122,9 +146,10 @@ def list_machines(name: str = "") -> None:
 
 def _described(named: NamedMachine) -> Iterator[str]:
     yield f"{named.name}: {named.summary}"
-    width = max(len(number.quantity) for number in named.quantities)
-    values = [f"{number.value:g}" if not isinstance(number.value, str) else number.value for number in named.quantities]
+    numbers = _quantities(named)
+    width = max(len(number.quantity) for number in numbers)
+    values = [f"{number.value:g}" if not isinstance(number.value, str) else number.value for number in numbers]
     longest = max(map(len, values))
-    for number, value in zip(named.quantities, values, strict=True):
+    for number, value in zip(numbers, values, strict=True):
         yield f"  {number.quantity:{width}}  {value:>{longest}}  {number.source}"
     yield ""

@@ -6,16 +6,15 @@ from typing import cast, get_args
 from algorithms.errors import InputError
 from runtime.generator import Kind
 from runtime.matrix_files import (
-    WRITE_BYTES,
     MatrixWriter,
     check_writable,
     commit_all,
     discard_all,
     file_dtype,
     open_operands,
-    writing_token,
 )
 from runtime.operands import Matrix, Operands, Rectangle
+from runtime.shared_files import WRITE_BYTES, writing_token
 from studies.experiment import Flags, one_of, parse_problem
 
 

@@ -10,11 +10,13 @@ from algorithms.record import Record
 from algorithms.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
 from runtime.matrix_files import open_operands
-from studies.experiment import Experiment, Flags, Plan, RunFlags, parse_experiment, parse_plan, remarks
+from studies.experiment import Experiment, Flags, Plan, RunFlags, parse_plan
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.placement import placement
 from studies.records import predicted_record
 from studies.results import Destinations, parse_ranks, write_results
+from studies.training_flags import with_usual_dtype
+from studies.workloads import AnyExperiment, experiment_of
 
 if TYPE_CHECKING:
     from simulator.simulate import Asked, Simulation, Switches
@@ -44,11 +46,11 @@ def predict(
     ------
     InputError : an experiment or a machine that cannot be
     """
-    experiment = parse_experiment(flags)
+    experiment = experiment_of(with_usual_dtype(flags, on))
     if granularity == "exact":
         experiment.choices.check_schedulable()
     plan = parse_plan(run_flags, experiment)
-    if not plan.inputs:
+    if isinstance(experiment, Experiment) and not plan.inputs:
         _check_generated(experiment, plan)
     destinations.check({**plan.files, "--machine": on.machine}, ranks=experiment.grid.size)
     chosen = fitting_machine(on, experiment)
@@ -64,7 +66,7 @@ def predict(
     )
     for remark in (
         *_bound_in_words(made),
-        *remarks(experiment, experiment.schedule()),
+        *experiment.remarks(),
         *_remarks(chosen, made.peak_bytes_per_rank_max, experiment),
     ):
         print(f"quadrille: {remark}", file=sys.stderr)
@@ -77,7 +79,7 @@ def _check_generated(experiment: Experiment, plan: Plan) -> None:
     open_operands(problem.m, problem.k, problem.n, problem.dtype, kind=plan.kind, training=problem.training)
 
 
-def fitting_machine(on: MachineFlags, experiment: Experiment) -> Machine:
+def fitting_machine(on: MachineFlags, experiment: AnyExperiment) -> Machine:
     """The machine that the flags name, known to have room for the ranks of the experiment.
 
     Raises
@@ -90,7 +92,7 @@ def fitting_machine(on: MachineFlags, experiment: Experiment) -> Machine:
 
 
 def prediction_of(
-    experiment: Experiment,
+    experiment: AnyExperiment,
     machine: Machine,
     command: Sequence[str] = (),
     *,
@@ -142,7 +144,7 @@ def prediction_of(
     return made, prediction.timeline
 
 
-def _nodes_of_ranks(machine: Machine, experiment: Experiment) -> list[int]:
+def _nodes_of_ranks(machine: Machine, experiment: AnyExperiment) -> list[int]:
     """Number of the node of each rank on the machine."""
     from simulator.homes import homes_of
 
@@ -151,7 +153,7 @@ def _nodes_of_ranks(machine: Machine, experiment: Experiment) -> list[int]:
     return nodes
 
 
-def _announce(simulation: "Simulation", experiment: Experiment) -> None:
+def _announce(simulation: "Simulation", experiment: AnyExperiment) -> None:
     """Says what will take long, and why it must."""
     from simulator.simulate import LONG_SECONDS
 
@@ -186,7 +188,7 @@ def _bound_in_words(made: Record) -> list[str]:
     ]
 
 
-def _remarks(machine: Machine, peak_bytes: int, experiment: Experiment) -> list[str]:
+def _remarks(machine: Machine, peak_bytes: int, experiment: AnyExperiment) -> list[str]:
     """What a user should know of a prediction that the record does not say."""
     found = []
     placed = placement(machine, experiment.grid.size, experiment.placement, experiment.grid)
@@ -196,8 +198,8 @@ def _remarks(machine: Machine, peak_bytes: int, experiment: Experiment) -> list[
         held, needed = format_bytes(machine.device.memory_bytes), format_bytes(placed.ranks * peak_bytes)
         who = f"the {placed.ranks} ranks of a host need" if placed.ranks > 1 else "a rank needs"
         found.append(f"{who} {needed}, and a device of {machine.name} has {held}: it would not fit")
-    if experiment.problem.dtype not in machine.device.peak_flops_per_second:
+    if experiment.dtype not in machine.device.peak_flops_per_second:
         known = ", ".join(machine.device.peak_flops_per_second)
-        found.append(f"{machine.name} gives no speed for {experiment.problem.dtype}, only for {known}")
+        found.append(f"{machine.name} gives no speed for {experiment.dtype}, only for {known}")
     found += [f"{machine.name}: {warning}" for warning in (machine.fit.warnings if machine.fit is not None else ())]
     return found

@@ -8,29 +8,27 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 
-from algorithms import bounds, record
+from algorithms import record
+from algorithms.lowered import Name
 from algorithms.machine import Machine
 from algorithms.ops import CollectiveKind
-from algorithms.overlap import OVERLAPS
 from algorithms.percentiles import percentiles
 from algorithms.record import (
     MachineName,
     OpRecord,
-    Options,
     Provenance,
     Record,
     Reference,
     Simulation,
     Verified,
-    Workload,
 )
 from algorithms.schedule import Schedule
-from algorithms.tensors import ITEM_BYTES
 from algorithms.timeline import OpTimes, Timeline, op_times
 from algorithms.volumes import OpVolume, Volumes, volumes
-from studies.experiment import Experiment
 from studies.explain.critical_path import stations
 from studies.placement import placement
+from studies.training_figures import Spent, figures_of
+from studies.workloads import AnyExperiment
 
 if TYPE_CHECKING:  # a rank imports no simulator
     from runtime.verify import Verification
@@ -60,6 +58,7 @@ class Measured:
     timelines : one a repeat
     bytes_sent : counted, of every rank
     reference : seconds of the reference kernels (gemm, copy, add) beside each repeat, means over ranks
+    losses : of every training step
     """
 
     timelines: Sequence[Timeline]
@@ -69,10 +68,11 @@ class Measured:
     warmups: int
     threads: int
     backend: str
+    losses: tuple[float, ...] | None = None
 
 
 def measured_record(
-    experiment: Experiment,
+    experiment: AnyExperiment,
     schedule: Schedule,
     run: Measured,
     provenance: Provenance,
@@ -87,6 +87,8 @@ def measured_record(
     makespans = [timeline.makespan for timeline in run.timelines]
     over_repeats = percentiles(makespans)
     amounts = volumes(schedule, experiment.choices)
+    ops = _measured_ops(experiment, amounts, run.timelines)
+    spent = Spent(median(makespans), ops, machine, run.losses)
     return Record(
         kind="measured",
         **_what(experiment, run.threads),
@@ -99,15 +101,16 @@ def measured_record(
         repeats=len(makespans),
         warmups=run.warmups,
         seconds_of_repeats=tuple(makespans),
-        ops=_measured_ops(experiment, amounts, run.timelines),
+        ops=ops,
         reference=_reference(run.reference),
         verified=None if run.verification is None else _verified(run.verification),
         provenance=provenance,
+        **figures_of(experiment, schedule, spent),
     )
 
 
 def predicted_record(
-    experiment: Experiment,
+    experiment: AnyExperiment,
     schedule: Schedule,
     machine: Machine,
     prediction: "Prediction",
@@ -127,6 +130,7 @@ def predicted_record(
     makespan = prediction.timeline.makespan
     least, most = (makespan, makespan) if prediction.bound is None else (prediction.bound.low, prediction.bound.high)
     amounts = volumes(schedule, experiment.choices)
+    ops = tuple(_op(times, experiment, amounts, prediction) for times in prediction.op_times().values())
     return Record(
         kind="predicted",
         **_what(experiment, threads),
@@ -136,12 +140,13 @@ def predicted_record(
         seconds=makespan,
         seconds_low=max(0.0, least * (1 - prediction.relative_uncertainty)),
         seconds_high=most * (1 + prediction.relative_uncertainty),
-        ops=tuple(_op(times, experiment, amounts, prediction) for times in prediction.op_times().values()),
+        ops=ops,
         links=prediction.links,
         critical_path=stations(prediction.timeline, prediction.parts_of),
         simulation=_simulation(prediction, even_within),
         reference=_calibrated(machine, experiment),
         provenance=provenance,
+        **figures_of(experiment, schedule, Spent(makespan, ops, machine)),
     )
 
 
@@ -175,33 +180,27 @@ def typical(timelines: Sequence[Timeline]) -> Timeline:
     return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
 
 
-def _what(experiment: Experiment, threads: int) -> dict[str, Any]:
+def _what(experiment: AnyExperiment, threads: int) -> dict[str, Any]:
     """What was computed and how: the same keys for both kinds."""
-    problem, grid = experiment.problem, experiment.grid
+    grid = experiment.grid
     return {
-        "workload": Workload(record.Matmul(problem.m, problem.k, problem.n)),
-        "dtype": problem.dtype,
-        "passes": problem.passes,
-        "algorithm": experiment.algorithm.name,
+        "workload": experiment.workload,
+        "dtype": experiment.dtype,
+        "passes": experiment.passes,
+        "algorithm": experiment.name,
         "grid": grid.lengths,
-        "order": grid.order,
+        "order": tuple(axis for axis in grid.order if axis in grid.lengths),
         "ranks": grid.size,
-        "options": Options(
-            overlap=tuple(name for name in OVERLAPS if name in experiment.overlaps),
-            gathered=experiment.gathered,
-            collectives=str(experiment.choices),
-            threads=threads,
-            panel=experiment.panel,
-        ),
+        "options": experiment.options(threads),
     }
 
 
-def _amounts(experiment: Experiment, amounts: Volumes) -> dict[str, Any]:
+def _amounts(experiment: AnyExperiment, amounts: Volumes) -> dict[str, Any]:
     return {
         "flops_per_rank_max": amounts.flops_per_rank_max,
         "bytes_sent_per_rank_max": amounts.sent_per_rank_max,
         "bytes_sent_total": amounts.sent_total,
-        "bytes_lower_bound_per_rank": _lower_bound(experiment),
+        "bytes_lower_bound_per_rank": experiment.lower_bound_bytes,
         "peak_bytes_per_rank_max": amounts.peak_bytes_per_rank_max,
     }
 
@@ -210,16 +209,7 @@ def _counted(bytes_sent: Mapping[int, int]) -> dict[str, int]:
     return {"bytes_sent_per_rank_max": max(bytes_sent.values()), "bytes_sent_total": sum(bytes_sent.values())}
 
 
-def _lower_bound(experiment: Experiment) -> float | None:
-    """Bytes that some rank must send; None where operands are held repeatedly, which may need fewer."""
-    problem = experiment.problem
-    if problem.training or not experiment.algorithm.one_copy:
-        return None
-    words = bounds.lower_bound_words(problem.m, problem.k, problem.n, experiment.grid.size)
-    return max(0.0, words) * ITEM_BYTES[problem.dtype]
-
-
-def _measured_ops(experiment: Experiment, amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
+def _measured_ops(experiment: AnyExperiment, amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
     """Every op over all repeats, and its seconds in each."""
     each = [op_times(timeline) for timeline in timelines]
     return tuple(
@@ -231,14 +221,16 @@ def _measured_ops(experiment: Experiment, amounts: Volumes, timelines: Sequence[
     )
 
 
-def _op(times: OpTimes, experiment: Experiment, amounts: Volumes, prediction: "Prediction | None" = None) -> OpRecord:
+def _op(
+    times: OpTimes, experiment: AnyExperiment, amounts: Volumes, prediction: "Prediction | None" = None
+) -> OpRecord:
     moved = amounts.by_op.get(times.name, NOTHING_SENT)
     parts = prediction.parts.get(times.name, {}) if prediction is not None else {}
     return OpRecord(
         name=times.name,
         kind=times.kind,
         axis=times.axis,
-        algorithm=_label(times, experiment, prediction.labels if prediction is not None else {}),
+        algorithm=_label(times, experiment, prediction.labels if prediction is not None else {}, moved.algorithm),
         count=times.count,
         bytes_sent_per_rank_max=moved.sent_per_rank_max,
         bytes_sent_total=moved.sent_total,
@@ -251,13 +243,13 @@ def _op(times: OpTimes, experiment: Experiment, amounts: Volumes, prediction: "P
     )
 
 
-def _label(times: OpTimes, experiment: Experiment, chosen: Mapping[str, str]) -> str | None:
+def _label(times: OpTimes, experiment: AnyExperiment, chosen: Mapping[str, str], carried: Name | None) -> str | None:
     """The algorithm that carried out a collective; None for other ops and for groups of one, which move nothing."""
     if times.name in chosen:
         return chosen[times.name]
     if times.kind not in get_args(CollectiveKind) or times.axis is None or experiment.grid.length(times.axis) == 1:
         return None
-    return experiment.choices.label(cast(CollectiveKind, times.kind), times.axis)
+    return experiment.choices.label(cast(CollectiveKind, times.kind), times.axis, carried)
 
 
 def _reference(beside: Sequence[KernelSeconds]) -> Reference | None:
@@ -279,7 +271,7 @@ def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSe
     ]
 
 
-def _calibrated(machine: Machine, experiment: Experiment) -> Reference | None:
+def _calibrated(machine: Machine, experiment: AnyExperiment) -> Reference | None:
     """The reference kernels as they were beside the machine's calibration.
 
     None where ranks of a place outnumber its cores: kernels that take turns show no drift.

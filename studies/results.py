@@ -1,7 +1,8 @@
 """Where results go: files that were asked for, and a table for a person on stdout."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
 
 from algorithms import files
 from algorithms.errors import InputError
@@ -11,6 +12,10 @@ from algorithms.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
 from studies.experiment import same_file
 from studies.figures import check_figure_path
+from studies.training_lines import training_lines, workload_words
+
+OPS_SHOWN = 32
+"""Most ops in the table that is printed; a transformer has hundreds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ def write_results(destinations: Destinations, made: Record, timeline: Timeline) 
 def print_record(made: Record) -> None:
     """Prints a record for a person: the total, then every op."""
     heads = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
+    shown = shown_ops(made.ops)
     rows = [
         (
             op.name,
@@ -126,9 +132,26 @@ def print_record(made: Record) -> None:
             format_bytes(op.bytes_sent_per_rank_max),
             "extrapolated" if op.extrapolated else "",
         )
-        for op in made.ops
+        for op in shown
     ]
-    print("\n".join([_title(made), "", *_aligned([heads, *rows]), "", *_closing_lines(made)]))
+    left = _left_out(made.ops, shown)
+    print("\n".join([_title(made), "", *_aligned([heads, *rows]), *left, "", *_closing_lines(made)]))
+
+
+def shown_ops(ops: Sequence[OpRecord]) -> list[OpRecord]:
+    """All ops, or of very many those that take longest, in the order of the program."""
+    if len(ops) <= OPS_SHOWN:
+        return list(ops)
+    longest = set(nlargest(OPS_SHOWN, range(len(ops)), key=lambda number: (ops[number].seconds, -number)))
+    return [op for number, op in enumerate(ops) if number in longest]
+
+
+def _left_out(ops: Sequence[OpRecord], shown: Sequence[OpRecord]) -> list[str]:
+    """What is said of the ops that are not shown."""
+    if len(shown) == len(ops):
+        return []
+    seconds = sum(op.seconds for op in ops) - sum(op.seconds for op in shown)
+    return [f"and {len(ops) - len(shown)} more, {format_seconds(seconds)} together; --json has all"]
 
 
 def _what(op: OpRecord) -> str:
@@ -154,12 +177,10 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _title(made: Record) -> str:
-    sizes = made.workload.matmul
-    assert sizes is not None
     grid = ",".join(f"{axis}={length}" for axis, length in made.grid.items() if length > 1) or "x=1"
     threads = f"{made.options.threads} thread{'s' if made.options.threads > 1 else ''} each"
     return (
-        f"{made.kind}: {made.algorithm}, {made.passes}, m={sizes.m} k={sizes.k} n={sizes.n} {made.dtype}, "
+        f"{made.kind}: {made.algorithm}, {made.passes}, {workload_words(made.workload)} {made.dtype}, "
         f"grid {grid}, {made.ranks} rank{'s' if made.ranks > 1 else ''}, {threads}"
     )
 
@@ -183,6 +204,7 @@ def _closing_lines(made: Record) -> list[str]:
     ]
     if made.bytes_lower_bound_per_rank is not None:
         lines.append(f"some rank must send at least {format_bytes(made.bytes_lower_bound_per_rank)}")
+    lines += training_lines(made)
     if made.verified is not None:
         lines.append(_verdict(made.verified))
     return lines

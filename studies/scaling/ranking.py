@@ -68,6 +68,7 @@ from algorithms.ops import (
     CommunicationOp,
     Compute,
     Gemm,
+    Kernel,
     OverlapName,
     Pointwise,
     Receive,
@@ -81,7 +82,7 @@ from algorithms.parts import Place, number
 from algorithms.schedule import Schedule, walk
 from algorithms.storage import storage
 from algorithms.traffic import Traffic, ranges, traffic
-from algorithms.volumes import gemm_sizes
+from algorithms.volumes import gemm_sizes, kernel_work
 from simulator.compute import ComputeModel
 from simulator.engine import FlowEngine
 from simulator.homes import homes_of
@@ -241,6 +242,8 @@ class Yardstick:
             seconds = self._compute.gemm(m, k, n, op.layout).seconds
             added = m * n * schedule.item_bytes(op.c) if op.accumulate else 0
             return seconds + self._compute.memory("add", added).seconds
+        if isinstance(op, Kernel):
+            return self._compute.kernel(kernel_work(op, schedule, place), op.function).seconds
         size = schedule.tensors[op.into].block(place).elements * schedule.item_bytes(op.into)
         return self._compute.memory(op.function if isinstance(op, Pointwise) else "copy", size).seconds
 

@@ -317,7 +317,7 @@ def _remarks_on(machine: Machine, question: Question) -> Iterator[str]:
     if question.problem.dtype not in known:
         yield f"{machine.name} gives no speed for {question.problem.dtype}, only for {', '.join(known)}"
     if not machine.device.gemm:
-        yield f"{machine.name} has no measured products: they are predicted at the peak of the data sheet"
+        yield f"{machine.name} has no measured products: they are predicted from data sheets and public measurements"
 
 
 def _remarks_at(

@@ -16,18 +16,20 @@ from algorithms.machine import Machine
 from algorithms.record import OpRecord, Record
 from algorithms.units import format_bytes
 from studies.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
-from studies.experiment import Experiment, Flags, parse_experiment, remarks, whole_number
+from studies.experiment import Experiment, Flags, whole_number
 from studies.placement import placement
 from studies.predict import prediction_of
 from studies.sweep.found import Answer
 from studies.sweep.points import Asked, following, machine_of
+from studies.training_flags import with_usual_dtype
+from studies.workloads import AnyExperiment, experiment_of
 
 Question = Callable[[Asked], Answer]
 """What is asked at every point; it gives a reason, and raises nothing, where the point cannot be."""
 
 
 def predicted_matmul(asked: Asked) -> Answer:
-    """The prediction of a multiplication.
+    """The prediction of a multiplication, or of training steps.
 
     >>> from studies.machine_flags import MachineFlags
     >>> asked = Asked(flags=Flags(matmul="64,64,64", grid="x=8"), on=MachineFlags(machine="perlmutter"))
@@ -45,7 +47,7 @@ def _one_grid(asked: Asked) -> Answer:
     flags = asked.flags
     if asked.gpus:
         flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
-    experiment = parse_experiment(flags)
+    experiment = experiment_of(with_usual_dtype(flags, asked.on))
     machine = machine_of(asked.on, experiment.grid.size)
     return _answer(experiment, machine, prediction_of(experiment, machine)[0])
 
@@ -60,7 +62,9 @@ def _best_grid(asked: Asked) -> Answer:
     from studies.scaling.ranking import rank_grids  # brings the simulator along
 
     gpus = whole_number(asked.gpus, "gpus")
-    one = parse_experiment(replace(asked.flags, grid=Flags().grid))
+    one = experiment_of(replace(asked.flags, grid=Flags().grid))
+    if not isinstance(one, Experiment):
+        raise InputError("--best-grid is for --matmul; quadrille rank looks for the best grid of training steps")
     machine = machine_of(asked.on, gpus)
     placed = placement(machine, gpus)
     ranked = rank_grids(
@@ -86,12 +90,12 @@ def _best_grid(asked: Asked) -> Answer:
 
 
 def _answer(
-    experiment: Experiment, machine: Machine, made: Record, *, grids: int | None = None, simulated: int | None = None
+    experiment: AnyExperiment, machine: Machine, made: Record, *, grids: int | None = None, simulated: int | None = None
 ) -> Answer:
     """What a sweep keeps of a record."""
     moving = [op for op in made.ops if op.kind not in ON_COMPUTE_LANE]
     exposed, waiting = sum(map(charged_seconds, moving)), sum(map(charged_waiting, moving))
-    rate = experiment.problem.flops / (made.ranks * made.seconds) if made.seconds else None
+    rate = experiment.flops / (made.ranks * made.seconds) if made.seconds else None
     return Answer(
         ranks=made.ranks,
         grid_lengths=made.grid,
@@ -115,15 +119,15 @@ def _computing(op: OpRecord) -> float:
     return op.seconds if op.kind in ON_COMPUTE_LANE else 0.0
 
 
-def _remarks(experiment: Experiment, machine: Machine, made: Record) -> Iterator[str]:
+def _remarks(experiment: AnyExperiment, machine: Machine, made: Record) -> Iterator[str]:
     """What a user should know of a prediction that its numbers do not say."""
-    yield from remarks(experiment, experiment.schedule())
+    yield from experiment.remarks()
     if crowded := placement(machine, made.ranks, experiment.placement, experiment.grid).remark(machine):
         yield crowded
-    dtype, known = experiment.problem.dtype, machine.device.peak_flops_per_second
+    dtype, known = experiment.dtype, machine.device.peak_flops_per_second
     if dtype not in known:
         yield f"{machine.name} gives no speed for {dtype}, only for {', '.join(known)}"
     if not machine.device.gemm:
-        yield f"{machine.name} has no measured products: they are predicted at the peak of the data sheet"
+        yield f"{machine.name} has no measured products: they are predicted from data sheets and public measurements"
     elif any(op.extrapolated for op in made.ops):
         yield f"some ops lie outside what was measured on {machine.name}: they are extrapolated"

@@ -1,14 +1,15 @@
 """The flags of `quadrille sweep`: what all points have in common, a multiplication or a collective."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from algorithms.errors import InputError
-from studies.experiment import Flags, whole_number
+from studies.experiment import whole_number
 from studies.machine_flags import MachineFlags
 from studies.network.collective_flags import CollectiveFlags
-from studies.sweep.points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, KIND, Asked
+from studies.sweep.points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, KIND, SWITCH, Asked
+from studies.training_flags import TrainingFlags
 
 MATMULS_OWN = tuple(name for name in (*FLAG_KEYS, "best_grid", "top") if name not in COLLECTIVE_FLAG_KEYS)
 COLLECTIVES_OWN = tuple(name for name in COLLECTIVE_FLAG_KEYS if name not in FLAG_KEYS)
@@ -41,12 +42,19 @@ def base_of(given: Mapping[str, Any], on: MachineFlags, vary: Sequence[str], typ
             f"{_flag(alien[0])} is for collectives: give --collective KIND too, as --collective all-reduce"
         )
     return Asked(
-        flags=Flags(**{name: given[name] for name in FLAG_KEYS}),
+        flags=_flags(given, typed),
         on=on,
         gpus=given["gpus"],
         best_grid=given["best_grid"],
         top=whole_number(given["top"], "--top"),
     )
+
+
+def _flags(given: Mapping[str, Any], typed: Collection[str]) -> TrainingFlags:
+    """The flags of a multiplication or of training steps, which have no dtype unless it was typed."""
+    flags = TrainingFlags(**{name: given[name] for name in (*FLAG_KEYS, SWITCH)})
+    trains = bool(flags.mlp or flags.gpt)
+    return replace(flags, dtype="") if trains and "dtype" not in typed else flags
 
 
 def _flag(name: str) -> str:

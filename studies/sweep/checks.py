@@ -11,9 +11,11 @@ from dataclasses import fields, replace
 from algorithms.errors import InputError
 from algorithms.grid import parse_grid
 from simulator.machine_network import network_of, speeds_of
-from studies.experiment import Flags, parse_experiment, whole_number
+from studies.experiment import Flags, whole_number
 from studies.network.collective_flags import CollectiveFlags, parse_kind, parse_question
 from studies.sweep.points import COLLECTIVE_FLAG_KEYS, FAULTS, FLAG_KEYS, FOLLOWS, KIND, NONE, Asked, Varied, points
+from studies.training_flags import TrainingFlags
+from studies.workloads import KINDS, experiment_of
 
 PLACES = 10**15
 """GPUs of a machine that has room for everything."""
@@ -59,7 +61,7 @@ def _check_value(base: Asked, key: str, value: str, machines: Sequence[str], gpu
     if base.collective is not None and key in COLLECTIVE_FLAG_KEYS:
         _check_alone(key, value)
     elif base.collective is None and key in FLAG_KEYS:
-        _check_flags(Asked(flags=Flags(matmul="1,1,1")).given(key, value).flags)
+        _check_flags(Asked(flags=_plain(base, key, value)).given(key, value).flags)
     else:
         refused = []
         for machine in (value,) if key == "machine" else machines:
@@ -80,7 +82,17 @@ def _check_value(base: Asked, key: str, value: str, machines: Sequence[str], gpu
 def _check_flags(flags: Flags) -> None:
     """Refuse a flag that can never be; whether the grid suits the algorithm and the GPUs is seen at each point."""
     parse_grid(flags.grid.replace(FOLLOWS, "1"))
-    parse_experiment(replace(flags, grid=Flags().grid))
+    experiment_of(replace(flags, grid=Flags().grid))
+
+
+def _plain(base: Asked, key: str, value: str) -> TrainingFlags:
+    """Flags with which any value of a key can be, but for one that never can."""
+    given = {kind: getattr(base.flags, kind, "") for kind in KINDS} | ({key: value} if key in KINDS else {})
+    trained = next((kind for kind in KINDS if given[kind] and kind != "matmul"), None)
+    if trained is None or key == "matmul":
+        return TrainingFlags(matmul="1,1,1")
+    flags = TrainingFlags(batch="1")
+    return replace(flags, gpt=given[trained]) if trained == "gpt" else replace(flags, mlp=given[trained])
 
 
 def _check_follows(base: Asked, varied: Sequence[Varied], *, counted: bool) -> None:

@@ -35,9 +35,10 @@ from algorithms.units import parse_bytes
 from studies.experiment import Flags
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.network.collective_flags import CollectiveFlags
+from studies.training_flags import TrainingFlags
 
 MOST_POINTS = 100_000
-LISTS = ("matmul", "grid", "order", "overlap", "placement")
+LISTS = ("matmul", "mlp", "gpt", "grid", "order", "overlap", "placement")
 """Keys whose values hold commas, so that only semicolons separate them."""
 FAULTS = ("fail", "degrade", "slow")
 NONE = "none"
@@ -50,7 +51,7 @@ MACHINES_KEPT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked at one point, as it would be typed: a multiplication, or a collective where there is one.
+    """What is asked at one point, as it would be typed: a multiplication, training steps or a collective.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class Asked:
     top : grids simulated in this search
     """
 
-    flags: Flags = field(default_factory=Flags)
+    flags: Flags = field(default_factory=TrainingFlags)
     collective: CollectiveFlags | None = None
     on: MachineFlags = field(default_factory=MachineFlags)
     gpus: str = ""
@@ -103,7 +104,9 @@ class Asked:
 
 KIND = "collective"
 """The key of the kind of collective."""
-FLAG_KEYS = tuple(one.name for one in fields(Flags))
+SWITCH = "sequence_parallel"
+"""The only flag that is given or not, which no value varies."""
+FLAG_KEYS = tuple(one.name for one in fields(TrainingFlags) if one.name != SWITCH)
 COLLECTIVE_FLAG_KEYS = (KIND, *(one.name for one in fields(CollectiveFlags) if one.name not in ("kind", "gpus")))
 MACHINE_KEYS = ("machine", "routing")
 KEYS = ("gpus", *FLAG_KEYS, *MACHINE_KEYS, *FAULTS)

@@ -26,6 +26,7 @@ from studies.sweep.found import Answer, Sweep, rows_of
 from studies.sweep.points import KIND, Asked, Varied, parse_varied, points
 from studies.sweep.report import reason_lines, sweep_table, write_files
 from studies.tables import print_tables
+from studies.workloads import own_flags
 
 NOT_REACHED = Answer(reason="not reached: the sweep was interrupted")
 QUIET_SECONDS = 5.0
@@ -155,9 +156,9 @@ def _found(
 
 
 def _typed(base: Asked) -> dict[str, str]:
-    """The flags of the multiplication or the collective, by their names on the command line."""
+    """The flags of the multiplication, the training steps or the collective, by their names on the command line."""
     if base.collective is None:
-        return asdict(base.flags)
+        return own_flags(base.flags)
     flags = asdict(base.collective)
     return {KIND: flags.pop("kind"), **{name: value for name, value in flags.items() if name != "gpus"}}
 

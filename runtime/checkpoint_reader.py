@@ -1,0 +1,168 @@
+"""Checkpoints read: opened, compared with what is wanted, their sums checked, and their blocks given to ranks."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.errors import InputError
+from algorithms.schedule import Schedule
+from algorithms.tensors import Block, ElementType
+from runtime.execute import Source
+from runtime.operands import split_block
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+from runtime.checkpoint import (
+    CODES,
+    DTYPES,
+    LENGTH_BYTES,
+    MOST_HEADER_BYTES,
+    NO_SUM,
+    SCHEMA,
+    Stored,
+    contents,
+    share_of,
+    sum_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An opened checkpoint.
+
+    Parameters
+    ----------
+    given : its path, as the user named it
+    steps : how many were done
+    model : what it is of, in words
+    sums : SHA-256 of each tensor's bytes
+    """
+
+    given: str
+    steps: int
+    model: str
+    header_bytes: int
+    stored: Mapping[str, Stored]
+    sums: Mapping[str, str]
+
+    def check_fits(self, schedule: Schedule, names: Sequence[str], model: str) -> None:
+        """Refuse a checkpoint of another model.
+
+        Raises
+        ------
+        InputError : naming the first thing that differs
+        """
+        if self.model != model:
+            raise InputError(f"--load {self.given} is of {self.model}; one of {model} is accepted")
+        wanted = contents(schedule, names)
+        for name in sorted({*wanted, *self.stored}):
+            if name not in self.stored:
+                raise InputError(f"--load {self.given} has no {name!r}, which {model} needs")
+            if name not in wanted:
+                raise InputError(f"--load {self.given} has {name!r}, which {model} lacks")
+            held, needed = self.stored[name], wanted[name]
+            if held.shape != needed.shape:
+                shapes = " x ".join(map(str, held.shape)), " x ".join(map(str, needed.shape))
+                raise InputError(f"--load {self.given}: {name!r} has shape {shapes[0]}; {shapes[1]} is needed")
+            if held.dtype != needed.dtype:
+                raise InputError(f"--load {self.given}: {name!r} holds {held.dtype}; {needed.dtype} is needed")
+
+    def check_sums(self, communicator: "Intracomm") -> None:
+        """Refuse damaged content; each rank sums up a share of the tensors, and all come to the same conclusion.
+
+        Raises
+        ------
+        InputError : naming the first tensor whose bytes are not those that were written
+        """
+        mine = [
+            name
+            for name in share_of(sorted(self.stored), communicator)
+            if sum_of(Path(self.given), self.header_bytes, self.stored[name]) != self.sums[name]
+        ]
+        wrong = sorted(name for names in communicator.allgather(mine) for name in names)
+        if wrong:
+            raise InputError(
+                f"--load {self.given}: the checksum of {wrong[0]!r} is wrong: its bytes are not those that were written"
+            )
+
+    def block(self, name: str, block: Block) -> NDArray[Any]:
+        """A rank's block of a tensor, as it is stored."""
+        one = self.stored[name]
+        offset = self.header_bytes + one.begin
+        whole = np.memmap(self.given, DTYPES[CODES[one.dtype]], "r", offset, one.shape)
+        filled = np.empty(block.shape, whole.dtype)
+        for rectangle, part in split_block(block, filled):
+            rows = slice(rectangle.row_start, rectangle.row_stop)
+            part[...] = whole[rows, rectangle.column_start : rectangle.column_stop]
+        return filled
+
+
+class CheckpointSource:
+    """What a checkpoint holds comes from it, all else (batches) from elsewhere."""
+
+    def __init__(self, checkpoint: Checkpoint, otherwise: Source) -> None:
+        self._checkpoint, self._otherwise = checkpoint, otherwise
+
+    def stored(self, matrix: str, block: Block) -> Any:
+        """The elements of a rank's block of the copy of that name."""
+        if matrix in self._checkpoint.stored:
+            return self._checkpoint.block(matrix, block)
+        return self._otherwise.stored(matrix, block)
+
+
+def open_checkpoint(path: str) -> Checkpoint:
+    """The checkpoint at `path`, its header checked.
+
+    Raises
+    ------
+    InputError : a file that is missing, unreadable, none of ours, of a newer version, damaged or truncated
+    """
+    found = Path(path)
+    try:
+        if found.exists() and not found.is_file():
+            raise InputError(f"--load {path} is not a plain file; a checkpoint that --save wrote is accepted")
+        with found.open("rb") as file:
+            length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+            text = file.read(min(length, MOST_HEADER_BYTES))
+    except FileNotFoundError:
+        raise InputError(f"--load {path}: there is no such file; a checkpoint that --save wrote is accepted") from None
+    except OSError as error:
+        raise InputError(f"--load {path} cannot be read ({error.strerror})") from None
+    try:
+        described = json.loads(text)
+        metadata = described.pop("__metadata__")
+        schema = metadata["schema"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InputError(f"--load {path} is no checkpoint: one that --save wrote is accepted") from None
+    if schema != SCHEMA:
+        raise InputError(f"--load {path} has schema {schema!r}: {SCHEMA} is accepted")
+    written = str(metadata.get("sha256")).encode()
+    if sha256(text.replace(written, NO_SUM.encode(), 1)).hexdigest().encode() != written:
+        raise InputError(f"--load {path}: the checksum of its header is wrong: the file is damaged")
+    return _checked(path, described, metadata, LENGTH_BYTES + length)
+
+
+def _checked(path: str, described: Mapping[str, Any], metadata: Mapping[str, str], header_bytes: int) -> Checkpoint:
+    """The checkpoint of a header whose own sum is right; the file is as long as it says."""
+    stored = dict(_stored_of(described))
+    expected = header_bytes + sum(one.bytes for one in stored.values())
+    size = Path(path).stat().st_size
+    if size != expected:
+        what = "truncated" if size < expected else "longer than it should be"
+        raise InputError(f"--load {path} is {what}: it has {size} bytes and its header says {expected}")
+    sums = {name: metadata[f"sha256 of {name}"] for name in stored}
+    return Checkpoint(path, int(metadata["steps"]), metadata["model"], header_bytes, stored, sums)
+
+
+def _stored_of(described: Mapping[str, Any]) -> Iterator[tuple[str, Stored]]:
+    names: dict[str, ElementType] = {code: dtype for dtype, code in CODES.items()}
+    for name, one in described.items():
+        rows, columns = one["shape"]
+        yield name, Stored(names[one["dtype"]], (rows, columns), one["data_offsets"][0])

@@ -1,0 +1,217 @@
+"""Files that many ranks write together, complete or not at all.
+
+Writing goes to a hidden file beside the target, which takes the target's name
+in one step when all is written.  The ranks write by position (`pwrite`) and not
+through a mapping: on a full disk that is an error and not a bus error, and on
+network file systems two hosts may share a page.  The caller puts the barriers:
+
+    every rank   check_writable            before the run
+    rank 0       create          barrier
+    every rank   write …, close  barrier
+    rank 0       commit          (or discard, whatever went wrong)
+"""
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.errors import InputError, RunError
+from runtime.operands import Rectangle
+
+WRITE_BYTES = 2**26
+"""Most bytes given to the system in one write; Linux takes less than 2^31 at once."""
+
+
+class SharedFile:
+    """One file being written by many ranks; every rank makes one with the same arguments.
+
+    Parameters
+    ----------
+    path : the file that will be replaced, or appear, at the end
+    header : what it begins with
+    content_bytes : how long it is behind that [B]
+    flag : what the user called it, for messages
+    kind : what it is, for messages
+    token : the same on all ranks and different in every run (`writing_token` of
+        rank 0): two runs that write the same target do not meet
+    """
+
+    def __init__(
+        self, path: str | Path, header: bytes, content_bytes: int, *, flag: str, kind: str, token: str = ""
+    ) -> None:
+        self.flag, self.given, self.kind = flag, path, kind
+        self.target = Path(os.path.realpath(path))  # a link stays a link, its target is replaced
+        self.partial = self.target.with_name(f".{self.target.name[:200]}.{token or 'quadrille'}.partial")
+        self.header = header
+        self.file_bytes = len(header) + content_bytes
+        self._descriptor: int | None = None
+
+    def check_writable(self) -> None:
+        """Refuse a target that could not be written, without leaving anything behind.
+
+        Raises
+        ------
+        InputError : no such folder, no permission, a target that is no plain file, too little space
+        """
+        try:
+            objection = self._objection()
+        except OSError as error:
+            objection = f"cannot be written ({error.strerror})"
+        finally:
+            self.discard()
+        if objection:
+            raise InputError(f"{self.flag} {self.given} {objection}; {self.kind} in a writable folder is accepted")
+
+    def _objection(self) -> str:
+        """Why the target could not be written, if one can tell; makes the hidden file to find out."""
+        folder = self.target.parent
+        if not str(self.given) or str(self.given).endswith(os.sep) or self.target.is_dir():
+            return "is not the name of a file"
+        if self.target.exists() and not self.target.is_file():
+            return "is not a plain file"
+        if not folder.is_dir():
+            return f"cannot be written: there is no folder {folder}"
+        self._reserve(len(self.header))
+        space = os.statvfs(folder)
+        free_bytes = space.f_bavail * space.f_frsize
+        if free_bytes < self.file_bytes:
+            return f"needs {self.file_bytes} bytes and its disk has {free_bytes} free"
+        return ""
+
+    def create(self) -> None:
+        """Make the hidden file at its full size (rank 0, before the others write); remove those of killed runs."""
+        self._sweep()
+        try:
+            self._reserve(self.file_bytes)
+        except OSError as error:
+            self.discard()
+            raise self._failure(error) from None
+
+    def _sweep(self) -> None:
+        """Remove hidden files of this target whose writer, a process of this host, is no more."""
+        before = f".{self.target.name[:200]}."
+        with suppress(OSError):  # what cannot be removed is only in the way
+            for path in self.target.parent.iterdir():
+                token = path.name.removeprefix(before).removesuffix(".partial")
+                if path.name == f"{before}{token}.partial" and _is_abandoned(token):
+                    path.unlink(missing_ok=True)
+
+    def _reserve(self, file_bytes: int) -> None:
+        descriptor = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            os.posix_fallocate(descriptor, 0, file_bytes)
+            _write_at(descriptor, memoryview(self.header), 0)
+        finally:
+            os.close(descriptor)
+
+    def put(self, position: int, content: memoryview) -> None:
+        """Put bytes at a position of the file.
+
+        Raises
+        ------
+        RunError : the disk is full or fails
+        """
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self.partial, os.O_RDWR)
+            _write_at(self._descriptor, content, position)
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def put_rectangle(
+        self, begin: int, columns: int, rectangle: Rectangle, values: NDArray[Any], dtype: np.dtype[Any]
+    ) -> None:
+        """Put a rectangle of a matrix of `dtype` with so many columns that begins at a position."""
+        for position, run in _runs(columns, rectangle, values, dtype):
+            self.put(begin + position, run)
+
+    def close(self) -> None:
+        """Bring what this rank wrote to the disk (every rank, before rank 0 commits)."""
+        if self._descriptor is None:
+            return
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise self._failure(error) from None
+        finally:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def commit(self) -> None:
+        """Give the hidden file its name (rank 0, when every rank has closed)."""
+        try:
+            self.partial.replace(self.target)
+        except OSError as error:
+            self.discard()
+            raise self._failure(error) from None
+
+    def discard(self) -> None:
+        """Remove the hidden file; the target is as it was.  May be called at any time, also after commit."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        with suppress(OSError):  # a folder that has gone, or never let us in
+            self.partial.unlink(missing_ok=True)
+
+    def _failure(self, error: OSError) -> RunError:
+        return RunError(f"{self.flag} {self.given} could not be written: {error.strerror}; nothing was left there")
+
+
+def writing_token() -> str:
+    """A token for the files that this process is about to write: its host, its id, and a word drawn by chance."""
+    return f"{_host_word()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _is_abandoned(token: str) -> bool:
+    """Whether a token is of a process of this host that has ended."""
+    found = re.fullmatch(r"([0-9a-f]{8})-(\d+)-[0-9a-f]{8}", token)
+    if found is None or found[1] != _host_word():
+        return False
+    try:
+        os.kill(int(found[2]), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
+
+
+def _host_word() -> str:
+    """A short word for this host: names of files have little room."""
+    return sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _runs(
+    columns: int, rectangle: Rectangle, values: NDArray[Any], dtype: np.dtype[Any]
+) -> Iterator[tuple[int, memoryview]]:
+    """Contiguous runs of a matrix: position in it [B] and bytes, converted slab by slab."""
+    height, width = rectangle.shape
+    if not rectangle.elements:
+        return
+    item_bytes = dtype.itemsize
+    row_bytes = columns * item_bytes
+    first = rectangle.row_start * row_bytes + rectangle.column_start * item_bytes
+    slab = max(1, WRITE_BYTES // (width * item_bytes))
+    for top in range(0, height, slab):
+        rows = np.ascontiguousarray(values[top : top + slab], dtype)
+        if width == columns:
+            yield first + top * row_bytes, rows.data.cast("B")
+            continue
+        for index, row in enumerate(rows):
+            yield first + (top + index) * row_bytes, row.data.cast("B")
+
+
+def _write_at(descriptor: int, run: memoryview, position: int) -> None:
+    """Write all of `run` at `position`; a single write may take less."""
+    written = 0
+    while written < len(run):
+        written += os.pwrite(descriptor, run[written : written + WRITE_BYTES], position + written)

@@ -1,0 +1,238 @@
+"""Whether a training run is right: its losses, gradients and parameters against those of one process in float64.
+
+The serial run (`serial_training.py`) begins with the same parameters, reads the
+same batches and takes the same steps.  How far a run in a shorter dtype may be
+from it follows from two things:
+
+    what rounding does in one step     a sum of n terms in any order is off by about √n eps (random
+                                       signs of the errors), so errors of √n eps of the largest element
+    what training makes of that        measured: a second serial run, in which every parameter is moved at the
+                                       start by up to eps of itself, and every gradient of every step by up
+                                       to eps of its largest element, moves the result by `moved`
+
+    |found - serial| ≤ (4 + log2 P) √n max(moved, eps · largest)      for each tensor, elementwise maxima
+    n: the longest sum: tokens of a batch, or the widest layer;   P: ranks
+
+The measured part is there because Adam divides by the size of a gradient: where
+that is zero but for rounding (biases of keys), a parameter moves by chance, and
+no comparison with it can say more.  A sum that was forgotten or made twice is
+off by parts of `largest`, thousands of times the bound.
+
+Source: Higham, Mary, "A new approach to probabilistic rounding error
+analysis", SIAM J. Sci. Comput. 41, 2019 (√n); Kingma, Ba, 2015 (Adam).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite, log2, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.parts import Place
+from algorithms.schedule import Schedule
+from algorithms.tensors import Block, DType
+from algorithms.training.adam import Adam
+from algorithms.training.continued import moment_names
+from algorithms.training.gpt import Gpt
+from algorithms.training.mlp import Mlp
+from runtime.checkpoint import contents
+from runtime.execute import Source, WholeMatrices
+from runtime.serial_training import Matrices, clipped, gpt_loss, mlp_loss
+from runtime.training_data import TrainingSource
+from runtime.verify import EPS, Verification
+
+Array = NDArray[np.float64]
+LossOf = Callable[[Mapping[str, Array], int], tuple[float, Matrices]]
+"""Loss and gradients at some parameters in a step."""
+FIXED, PER_DOUBLING = 4.0, 1.0
+FLOATS = 8
+"""Bytes of a number of the serial run."""
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a serial run: the loss of every step, gradients of the last, parameters behind it."""
+
+    losses: list[float]
+    gradients: Matrices
+    parameters: Matrices
+
+    @property
+    def values(self) -> Matrices:
+        """Gradients and parameters by the names that schedules give them."""
+        return {f"d{name}": value for name, value in self.gradients.items()} | self.parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The serial run, and by how much each of its results moves where rounding moves its steps.
+
+    Parameters
+    ----------
+    terms : of the longest sum
+    """
+
+    run: Run
+    moved: Mapping[str, float]
+    terms: int
+
+
+def serial_bytes(problem: Gpt | Mlp, rank: int) -> int:
+    """Memory that checking takes on a rank, roughly: rank 0 trains alone [B]."""
+    match problem:
+        case Gpt() as gpt:
+            parameters = gpt.layers * 12 * gpt.hidden**2 + gpt.vocabulary * gpt.hidden
+            kept = gpt.tokens * (gpt.layers * 16 * gpt.hidden + 4 * gpt.vocabulary)
+        case Mlp() as mlp:
+            parameters = sum(one * other for one, other in zip(mlp.widths, mlp.widths[1:], strict=False))
+            kept = 4 * mlp.rows * sum(mlp.widths)
+    return FLOATS * (2 * parameters if rank else 10 * parameters + kept)
+
+
+def serial_reference(
+    problem: Gpt | Mlp, schedule: Schedule, source: Source, data: TrainingSource, first_step: int
+) -> Reference:
+    """The serial run of a problem and its moved twin.
+
+    Parameters
+    ----------
+    source : where the run's parameters, and moments where it goes on, come from
+    data : where its batches come from
+    """
+    stored = contents(schedule, schedule.state)
+    whole = {
+        name: np.asarray(source.stored(name, Block((0, one.shape[0]), (0, one.shape[1]))), np.float64)
+        for name, one in stored.items()
+    }
+    moments = {one for name in whole for one in moment_names(name)}
+    began = {name: value for name, value in whole.items() if name not in moments}
+    steps = range(first_step, first_step + problem.steps)
+    loss_of, terms = _loss_of(problem, data)
+    eps = EPS[problem.dtype]
+    exact = _train(began, whole, loss_of, steps, problem.adam, 0.0)
+    near = _train(began, whole, loss_of, steps, problem.adam, eps)
+    moved = {name: _largest(near.values[name] - value) for name, value in exact.values.items()}
+    for step, (one, other) in enumerate(zip(exact.losses, near.losses, strict=True)):
+        moved[f"loss {step}"] = abs(one - other)
+    return Reference(exact, moved, terms)
+
+
+def _loss_of(problem: Gpt | Mlp, data: TrainingSource) -> tuple[LossOf, int]:
+    """The loss of a problem, and the terms of its longest sum."""
+    match problem:
+        case Gpt() as gpt:
+            terms = max(gpt.tokens, gpt.sizes["inner"], gpt.vocabulary)
+            return lambda held, step: gpt_loss(held, *data.tokens(step, gpt.batch), gpt.layers, gpt.heads), terms
+        case Mlp() as mlp:
+            x, target = data.rows(mlp.rows)
+            return lambda held, _: mlp_loss(held, x, target), max(mlp.rows, *mlp.widths)
+
+
+def _train(
+    began: Mapping[str, Array], whole: Mapping[str, Array], loss_of: LossOf, steps: range, adam: Adam, eps: float
+) -> Run:
+    """Steps of Adam with decoupled decay, with every parameter and gradient moved by up to `eps`."""
+    random = np.random.default_rng(SEED)
+
+    def moved(value: Array, by: Any) -> Array:
+        return value + eps * by * random.uniform(-1, 1, value.shape) if eps else value.copy()
+
+    held = {name: moved(value, value) for name, value in began.items()}
+    means = {name: [whole.get(one, np.zeros_like(held[name])) for one in moment_names(name)] for name in held}
+    losses: list[float] = []
+    gradients: Matrices = {}
+    for step in steps:
+        loss, found = loss_of(held, step)
+        losses.append(loss)
+        gradients = clipped({name: moved(g, _largest(g)) for name, g in found.items()}, adam.clip)
+        for name, g in gradients.items():
+            first, second = means[name]
+            first = adam.beta1 * first + (1 - adam.beta1) * g
+            second = adam.beta2 * second + (1 - adam.beta2) * g**2
+            means[name] = [first, second]
+            towards = first / (1 - adam.beta1 ** (step + 1))
+            spread = np.sqrt(second / (1 - adam.beta2 ** (step + 1)))
+            held[name] = held[name] - adam.rate * (towards / (spread + adam.epsilon) + adam.decay * held[name])
+    return Run(losses, gradients, held)
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values).max(initial=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The largest error of something by what is allowed there, both by its largest element."""
+
+    what: str
+    error: float
+    allowed: float
+
+    @property
+    def share(self) -> float:
+        return self.error / self.allowed if isfinite(self.error) else inf
+
+
+def verify_blocks(
+    schedule: Schedule, place: Place, blocks: Mapping[str, Sequence[NDArray[Any]]], reference: Reference, dtype: DType
+) -> Verification:
+    """The verdict on what one rank holds of losses, gradients and parameters."""
+    factor = (FIXED + PER_DOUBLING * log2(schedule.grid.size)) * sqrt(reference.terms)
+    values = WholeMatrices(reference.run.values)
+    findings = list(_losses(blocks["loss"], reference, factor, EPS[dtype]))
+    for name, found in blocks.items():
+        tensor = schedule.tensors[name]
+        for moment, block in zip(tensor.moments(place), found, strict=True):
+            copy = tensor.copy_name(moment)
+            if name == "loss" or copy not in reference.run.values or not block.size:
+                continue
+            expected = values.stored(copy, tensor.block(moment))
+            scale = _largest(reference.run.values[copy])
+            findings.append(_finding(copy, block - expected, scale, reference.moved[copy], factor * EPS[dtype], factor))
+    return _verdict(max(findings, key=lambda one: one.share, default=Finding("nothing", 0.0, EPS[dtype])))
+
+
+def _losses(blocks: Sequence[NDArray[Any]], reference: Reference, factor: float, eps: float) -> list[Finding]:
+    return [
+        _finding(
+            f"the loss of step {step}",
+            np.asarray(block, np.float64) - expected,
+            abs(expected),
+            reference.moved[f"loss {step}"],
+            factor * eps,
+            factor,
+        )
+        for step, (block, expected) in enumerate(zip(blocks, reference.run.losses, strict=False))
+        if block.size
+    ]
+
+
+def _finding(what: str, off: Any, scale: float, moved: float, least: float, factor: float) -> Finding:
+    """An error and what is allowed, relative to the largest element; a number that is none is infinitely off."""
+    error = _largest(np.asarray(off, np.float64)) if np.isfinite(off).all() else inf
+    size = scale or 1.0
+    return Finding(what, error / size, max(factor * moved / size, least))
+
+
+def _verdict(worst: Finding) -> Verification:
+    ok = worst.share <= 1
+    found = Verification("serial", worst.error, worst.allowed, ok=ok)
+    if ok:
+        return found
+    return replace(
+        found, reason=f"{worst.what} is off by {worst.error:.3g} of its largest element, {worst.allowed:.3g} is allowed"
+    )
+
+
+def verdict_of_all(verdicts: Sequence[Verification]) -> Verification:
+    """The verdict that is nearest to its bound, or farthest beyond it; a wrong one names its rank."""
+    rank = max(range(len(verdicts)), key=lambda one: _share(verdicts[one]))
+    worst = verdicts[rank]
+    return worst if worst.ok else replace(worst, reason=f"rank {rank}: {worst.reason}")
+
+
+def _share(verdict: Verification) -> float:
+    return verdict.max_error / verdict.bound if isfinite(verdict.max_error) else inf

@@ -1,0 +1,216 @@
+"""What training begins with: parameters from the generator, batches from it or from a text; any block on any rank.
+
+A parameter's element is keyed by (seed, name, element), where the name says
+which layer it is of, so it is the same on every grid and under every scheme:
+
+    normal     uniform with the deviation 0.02 (GPT) or 1/√rows (linear layers), so in ±√3 of it
+    zeros      biases, β
+    ones       γ
+
+A GPT reads bytes of a text; sequence i of step t begins where a number keyed by
+(seed, t, i) says, and its targets are the bytes one further.  A stack of linear
+layers takes X from the generator and learns a fixed function of it, the cubic
+T_ij = 3 x - 4 x³ of x = X_i,(j mod width): products alone, so that all ranks round alike.
+
+Text: the poems "Jabberwocky" and "The Walrus and the Carpenter", Lewis Carroll, "Through the
+Looking-Glass", 1871; in the public domain.  Deviation 0.02: Radford et al.,
+"Language Models are Unsupervised Multitask Learners", 2019 (GPT-2).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.errors import InputError
+from algorithms.schedule import Schedule
+from algorithms.tensors import Block, Tensor
+from algorithms.training.adam import STEP
+from algorithms.training.layers import Start
+from algorithms.training.microbatches import MICROBATCH
+from runtime import generator
+from runtime.generator import INCREMENT, MASK, mix, stream_key
+from runtime.operands import Rectangle, round_to, split_block
+
+TEXT = Path(__file__).parent / "texts" / "through_the_looking_glass.txt"
+DEVIATION = 0.02
+"""Of a GPT's weights at the start."""
+STARTS: dict[str, Start] = {"γ": "ones", "β": "zeros", "b": "zeros"}
+"""How parameters begin, by the last word of their names; all others are normal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the elements of a tensor are keyed by.
+
+    Parameters
+    ----------
+    tensor : as the schedule has it
+    indices : of the loops that tell its copies apart, where this copy is used
+    """
+
+    tensor: Tensor
+    indices: Mapping[str, int]
+
+
+class TrainingSource:
+    """The inputs and parameters of a schedule of training steps, block by block.
+
+    Parameters
+    ----------
+    seed : of everything
+    microbatch : sequences, or rows, of one
+    sequence : tokens of a sequence; 0 where rows are no tokens
+    """
+
+    def __init__(self, schedule: Schedule, *, seed: int, sequence: int = 0) -> None:
+        self._schedule, self._seed, self._sequence = schedule, seed, sequence
+        self._dtype = schedule.dtype
+
+    def stored(self, name: str, block: Block) -> NDArray[Any]:
+        """The elements of a rank's block of the copy of that name, as it is stored."""
+        known = known_as(self._schedule, name)
+        filled = np.empty(block.shape, self._array_dtype(known.tensor))
+        for rectangle, part in split_block(block, filled):
+            part[...] = self._values(name, known, rectangle)
+        if known.tensor.dtype is None:
+            round_to(self._dtype, filled)
+        return filled
+
+    def whole(self, name: str) -> NDArray[Any]:
+        """All of the copy of that name."""
+        rows, columns = shape_of(self._schedule, known_as(self._schedule, name).tensor)
+        return self.stored(name, Block((0, rows), (0, columns)))
+
+    def _array_dtype(self, tensor: Tensor) -> np.dtype[Any]:
+        if tensor.dtype == "int32":
+            return np.dtype(np.int32)
+        return np.dtype(np.float64 if (tensor.dtype or self._dtype) == "float64" else np.float32)
+
+    def _values(self, name: str, known: Known, rectangle: Rectangle) -> NDArray[Any]:
+        tensor = known.tensor
+        if tensor.name in ("tokens", "targets"):
+            return self._tokens(known, rectangle)
+        if tensor.name == "T":
+            return self._target(known, rectangle)
+        if tensor.name == "H0":
+            return self._input(known, rectangle)
+        match STARTS.get(tensor.name.rpartition(" ")[2], "normal"):
+            case "zeros":
+                return np.zeros(rectangle.shape, self._array_dtype(tensor))
+            case "ones":
+                return np.ones(rectangle.shape, self._array_dtype(tensor))
+            case _:
+                shape = shape_of(self._schedule, tensor)
+                deviation = DEVIATION if self._sequence else shape[0] ** -0.5
+                uniform = generator.block(self._seed, name, *shape, rectangle, self._array_dtype(tensor))
+                found: NDArray[Any] = uniform * uniform.dtype.type(3**0.5 * deviation)
+                return found
+
+    # Batches
+
+    def tokens(self, step: int, batch: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The tokens and targets of all sequences of a step."""
+        rows = np.arange(batch * self._sequence)
+        shape = (batch, self._sequence)
+        return self._read(step, rows, 0).reshape(shape), self._read(step, rows, 1).reshape(shape)
+
+    def rows(self, rows: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """X and T of all rows of a batch, in float64."""
+        found = []
+        for name in ("H0", "T"):
+            columns = shape_of(self._schedule, self._schedule.tensors[name])[1]
+            whole = Rectangle(0, rows, 0, columns)
+            values = self._values(name, Known(self._schedule.tensors[name], {}), whole)
+            round_to(self._dtype, values)
+            found.append(values.astype(np.float64))
+        return found[0], found[1]
+
+    def _first_row(self, known: Known) -> int:
+        """Rows of the batch before this microbatch."""
+        rows, _ = shape_of(self._schedule, known.tensor)
+        return known.indices.get(MICROBATCH, 0) * rows
+
+    def _input(self, known: Known, rectangle: Rectangle) -> NDArray[Any]:
+        """Rows of X: of the whole batch, whatever the microbatch."""
+        width = shape_of(self._schedule, known.tensor)[1]
+        return self._generated(known, rectangle, width)
+
+    def _generated(self, known: Known, rectangle: Rectangle, width: int) -> NDArray[Any]:
+        first = self._first_row(known)
+        top, bottom = rectangle.row_start + first, rectangle.row_stop + first
+        wanted = Rectangle(top, bottom, rectangle.column_start, rectangle.column_stop)
+        return generator.block(self._seed, "H0", bottom, width, wanted, self._array_dtype(known.tensor))
+
+    def _target(self, known: Known, rectangle: Rectangle) -> NDArray[Any]:
+        width = self._schedule.sizes["width0"]
+        rows = Rectangle(rectangle.row_start, rectangle.row_stop, 0, width)
+        x = self._generated(known, rows, width)
+        round_to(self._dtype, x)
+        x = x[:, np.arange(rectangle.column_start, rectangle.column_stop) % width]
+        found: NDArray[Any] = x * (3 - 4 * (x * x))
+        return found
+
+    def _tokens(self, known: Known, rectangle: Rectangle) -> NDArray[Any]:
+        """Bytes of the text; the targets are one further."""
+        first, step = self._first_row(known), known.indices.get(STEP, 0)
+        rows = np.arange(rectangle.row_start + first, rectangle.row_stop + first)
+        return self._read(step, rows, 1 if known.tensor.name == "targets" else 0).reshape(rectangle.shape)
+
+    def _read(self, step: int, rows: NDArray[np.int64], shift: int) -> NDArray[np.int32]:
+        """Rows of a step's batch, token by token, each so much further in the text."""
+        key = stream_key(self._seed, f"batch of step {step}")
+        sequences, positions = np.divmod(rows, self._sequence)
+        text = text_bytes()
+        last = text.size - self._sequence
+        starts = {int(i): mix((key + int(i) * INCREMENT) & MASK) % last for i in np.unique(sequences)}
+        begin = np.array([starts[int(i)] for i in sequences], np.int64)
+        return text[begin + positions + shift].astype(np.int32)
+
+
+@cache
+def text_bytes() -> NDArray[np.uint8]:
+    """The text that a GPT reads."""
+    return np.frombuffer(TEXT.read_bytes(), np.uint8)
+
+
+def check_text(sequence: int, vocabulary: int) -> None:
+    """Refuse a model that cannot read the text.
+
+    Raises
+    ------
+    InputError : a vocabulary without some of its bytes, or a sequence longer than it
+    """
+    text = text_bytes()
+    if vocabulary <= int(text.max()):
+        raise InputError(f"vocabulary {vocabulary}: the text that is read has bytes up to {text.max()}: 256 is usual")
+    if sequence >= text.size:
+        raise InputError(f"sequence {sequence}: the text that is read has {text.size} bytes: fewer are accepted")
+
+
+def known_as(schedule: Schedule, name: str) -> Known:
+    """The tensor of which a copy has that name, and the indices in it.
+
+    Raises
+    ------
+    KeyError : there is none
+    """
+    words = name.split(" ")
+    for length in range(len(words), 0, -1):
+        tensor = schedule.tensors.get(" ".join(words[:length]))
+        rest = words[length:]
+        if tensor is not None and len(rest) % 2 == 0 and all(word.isdigit() for word in rest[1::2]):
+            return Known(tensor, {loop: int(index) for loop, index in zip(rest[::2], rest[1::2], strict=True)})
+    raise KeyError(name)
+
+
+def shape_of(schedule: Schedule, tensor: Tensor) -> tuple[int, int]:
+    """Rows and columns of one whole copy."""
+    return (
+        schedule.sizes[tensor.rows.dimension] * tensor.rows.each,
+        schedule.sizes[tensor.columns.dimension] * tensor.columns.each,
+    )

@@ -1,0 +1,193 @@
+"""Commands about one experiment, or many: run, simulate, schedule, compare, sweep, explain, operands."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from studies.commands.app import app
+from studies.commands.networks import COLLECTIVE
+from studies.commands.options import (
+    CARRIED_OUT,
+    DESTINATIONS,
+    EXPERIMENT,
+    GRANULARITY,
+    INPUTS,
+    ON_MACHINE,
+    OUTPUTS,
+    PLAN,
+    SWITCHES,
+    TRAINING,
+    VARY_HELP,
+    Dtype,
+    FileA,
+    FileB,
+    FileDC,
+    Json,
+    Operands,
+    Plot,
+    Seed,
+    Sizes,
+    experiment_flags,
+    flag,
+    flags_of,
+    machine_flags,
+    switch,
+    taken,
+    typed,
+    with_flags,
+)
+
+if TYPE_CHECKING:
+    from simulator.simulate import Asked
+
+
+def experiment_command(verb: Callable[[set[str], "Asked"], Callable[..., None]]) -> Callable[..., None]:
+    """A command that measures or predicts a multiplication or training steps: all words but the first are the same.
+
+    `simulate` checks what only a run heeds (files, repeats, verification) and is
+    not changed by it; `run` checks the machine and names it in its record.
+
+    Parameters
+    ----------
+    verb : gives what the command does with its flags, when some of what makes simulations fast is switched off, at a
+        granularity
+    """
+
+    @with_flags(
+        EXPERIMENT, TRAINING, CARRIED_OUT, PLAN, INPUTS, OUTPUTS, ON_MACHINE, SWITCHES, GRANULARITY, DESTINATIONS
+    )
+    def command(context: typer.Context, **given: Any) -> None:
+        from studies.experiment import RunFlags, one_of
+        from studies.results import Destinations
+
+        flags = experiment_flags(context, given)
+        inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
+        outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
+        run_flags = RunFlags(**taken(given, PLAN), inputs=inputs, outputs=outputs)  # type: ignore[arg-type]
+        destinations = Destinations(**taken(given, DESTINATIONS))
+        off = {name.removeprefix("no_") for name, given_ in taken(given, SWITCHES).items() if given_}
+        granularity = one_of(given["granularity"], "granularity", ("auto", "exact", "collective"))
+        verb(off, cast("Asked", granularity))(
+            flags, run_flags, machine_flags(given), destinations=destinations, command=context.obj
+        )
+
+    return command
+
+
+def measuring(off: set[str], granularity: "Asked") -> Callable[..., None]:  # noqa: ARG001 - a run simulates nothing
+    """What `run` does; imported when it is asked for."""
+    from studies.run import run
+
+    return run
+
+
+def predicting(off: set[str], granularity: "Asked") -> Callable[..., None]:
+    """What `simulate` does; imported when it is asked for."""
+    from functools import partial
+
+    from simulator.simulate import Switches
+    from studies.predict import predict
+
+    return partial(predict, switches=Switches(**dict.fromkeys(off, False)), granularity=granularity)
+
+
+app.command(
+    "run", help="Measure a multiplication or training steps: as one rank, or as many under launch, mpirun or srun."
+)(experiment_command(measuring))
+app.command("simulate", help="Predict a multiplication or training steps on a machine.")(experiment_command(predicting))
+
+
+@app.command()
+@with_flags(EXPERIMENT, TRAINING)
+def schedule(context: typer.Context, **given: Any) -> None:
+    """Print a schedule: its tensors, then its lanes and ops."""
+    from studies.workloads import experiment_of
+
+    print(experiment_of(experiment_flags(context, given)).schedule())
+
+
+@app.command()
+def compare(
+    predicted: Annotated[str, typer.Argument(metavar="PREDICTED", help="A record, or a folder of records.")],
+    measured: Annotated[str, typer.Argument(metavar="MEASURED", help="A record, or a folder of records.")],
+    json: Json = "",
+    figure: Plot = "",
+    trace: Annotated[str, flag("--trace", "FILE", "Write both timelines as one Chrome trace.")] = "",
+    timelines: Annotated[
+        tuple[str, str], flag("--timelines", "PREDICTED MEASURED", "Their timelines, for the figure and the trace.")
+    ] = ("", ""),
+) -> None:
+    """Compare predicted with measured, op by op."""
+    from studies.compare import compare as compare_records
+
+    given = timelines if any(timelines) else None
+    written = {"json": json or None, "figure": figure or None, "trace": trace or None}
+    compare_records(predicted, measured, **written, timelines=given)
+
+
+SWEPT_COLLECTIVE = [
+    *flags_of(collective=(Annotated[str, flag("--collective", "KIND", "Ask for a collective, as all-reduce.")], "")),
+    *(one for one in COLLECTIVE if one.name in ("bytes", "group", "stride", "concurrent", "channels", "root")),
+]
+"""What `collective` takes and a multiplication does not."""
+SWEEP = flags_of(
+    vary=(Annotated[list[str], flag("--vary", "KEY=VALUE,…", VARY_HELP)], []),
+    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs; a --grid with one length * follows, as data=*,x=4.")], ""),
+    best_grid=(Annotated[bool, switch("--best-grid", "Take the fastest of all grids of that many GPUs.")], False),
+    top=(Annotated[str, flag("--top", "N", "Grids that --best-grid simulates, the first by closed form.")], "3"),
+    jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
+    csv=(
+        Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV; after Ctrl-C too, as far as it is known.")],
+        "",
+    ),
+    plot=(Plot, ""),
+    json=(Json, ""),
+)
+
+
+@app.command()
+@with_flags(EXPERIMENT, TRAINING, CARRIED_OUT, SWEPT_COLLECTIVE, ON_MACHINE, SWEEP)
+def sweep(context: typer.Context, **given: Any) -> None:
+    """Predict a multiplication, training steps or a collective for every combination of the values of some flags.
+
+    As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
+    --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
+    """
+    from studies.experiment import whole_number
+    from studies.sweep.base import base_of
+    from studies.sweep.sweep import sweep as sweep_points
+
+    base = base_of(given, machine_flags(given), given["vary"], typed(context, given))
+    written = {name: given[name] for name in ("json", "csv", "plot")}
+    sweep_points(base, given["vary"], **written, jobs=whole_number(given["jobs"], "--jobs"), command=context.obj)
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    record: Annotated[str, typer.Argument(metavar="FILE", help="A record, or the JSON of collective or flows.")],
+    json: Json = "",
+) -> None:
+    """Explain where the time of a run goes: critical path, causes, and the links that fill."""
+    from studies.explain.explain import explain as explain_run
+
+    explain_run(record, json=json, command=context.obj)
+
+
+@app.command()
+def operands(
+    matmul: Sizes = "",
+    dtype: Dtype = "float32",
+    seed: Seed = "0",
+    operands: Operands = "uniform",
+    a: FileA = "",
+    b: FileB = "",
+    dc: FileDC = "",
+) -> None:
+    """Write to files the operands that run generates from the same seed."""
+    from studies.experiment import Flags, whole_number
+    from studies.operand_files import write_operands
+
+    chosen = whole_number(seed, "--seed", least=0)
+    write_operands(Flags(matmul=matmul, dtype=dtype), seed=chosen, kind=operands, paths={"A": a, "B": b, "dC": dc})

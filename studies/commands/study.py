@@ -1,0 +1,170 @@
+"""Commands of `quadrille study`."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from studies.commands.app import study
+from studies.commands.options import (
+    ORDER,
+    Collectives,
+    Degrade,
+    Dtype,
+    Fail,
+    Gathered,
+    Json,
+    Machine,
+    Order,
+    Overlap,
+    Panel,
+    Passes,
+    Plot,
+    Routing,
+    Seed,
+    Settings,
+    Slow,
+    Threads,
+    flag,
+    switch,
+)
+
+
+@study.command("main-job")
+def main_job(folder: Annotated[str, flag("--folder", "DIR", "Where its files go.")] = "") -> None:
+    """Calibrate this machine, predict and run several multiplications, verify and compare them."""
+    from pathlib import Path
+
+    from studies.main_job.study import FOLDER
+    from studies.main_job.study import main_job as do_main_job
+
+    do_main_job(Path(folder) if folder else FOLDER)
+
+
+@study.command("host-fidelity")
+def host_fidelity(
+    context: typer.Context,
+    seed: Seed = "0",
+    cases: Annotated[str, flag("--cases", "N", "How many multiplications are drawn.")] = "24",
+    machine: Annotated[str, flag("--machine", "FILE.toml", "Of this host; by default it is calibrated first.")] = "",
+    oversubscribed: Annotated[bool, typer.Option(help="Report 4 and 8 ranks too.")] = True,
+    json: Json = "",
+) -> None:
+    """How far off are predictions of this host, over cases drawn by the seed?"""
+    from studies.experiment import whole_number
+    from studies.host_fidelity.study import host_fidelity as measure_fidelity
+
+    measure_fidelity(
+        seed=whole_number(seed, "--seed", least=0),
+        cases=whole_number(cases, "--cases"),
+        json=json,
+        machine=machine,
+        oversubscribed=oversubscribed,
+        command=context.obj,
+    )
+
+
+@study.command("simulator-speed")
+def simulator_speed(
+    context: typer.Context,
+    quick: Annotated[bool, switch("--quick", "One repeat, at most 16,384 GPUs, nothing switched off.")] = False,
+    simgrid: Annotated[bool, typer.Option(help="Run SimGrid beside, where it is installed.")] = True,
+    json: Json = "",
+) -> None:
+    """How fast is the network simulator, on pinned workloads, beside SimGrid?"""
+    from studies.simulator_speed.study import simulator_speed as measure_speed
+
+    measure_speed(json_file=json, quick=quick, simgrid=simgrid, command=context.obj)
+
+
+@study.command("published-collectives")
+def published_collectives(
+    context: typer.Context,
+    rows: Annotated[str, flag("--rows", "FILE.csv", "Published measurements; by default the project's own.")] = "",
+    json: Json = "",
+    figure: Plot = "",
+) -> None:
+    """How far off are predictions of NCCL on named machines, against published measurements?"""
+    from studies.published_collectives.study import published_collectives as judge
+
+    judge(rows, json=json, figure=figure, command=context.obj)
+
+
+@study.command("published-training")
+def published_training(
+    context: typer.Context,
+    rows: Annotated[str, flag("--rows", "FILE.csv", "Published training runs; by default the project's own.")] = "",
+    claims: Annotated[bool, switch("--claims", "Predict what papers claim of their schemes too: minutes.")] = False,
+    json: Json = "",
+) -> None:
+    """How far off are predictions of whole training steps, against published runs?"""
+    from studies.published_training.study import published_training as judge
+
+    judge(rows, claims=claims, json=json, command=context.obj)
+
+
+def scaling_command(kind: str) -> Callable[..., None]:
+    """The command of one kind of scaling study: both take the same flags."""
+
+    def command(
+        context: typer.Context,
+        machine: Machine = "perlmutter",
+        settings: Settings = [],  # noqa: B006 - typer copies it
+        routing: Routing = "",
+        fail: Fail = [],  # noqa: B006
+        degrade: Degrade = [],  # noqa: B006
+        slow: Slow = [],  # noqa: B006
+        matmul: Annotated[str, flag("--matmul", "M,K,N", "Of each GPU (weak) or of all together (strong).")] = "",
+        gpus: Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")] = "1,2,4,8,16,32,64",
+        algorithm: Annotated[str, flag("--algorithm", "NAME,…", "One, several, or all.")] = "4d",
+        order: Order = ORDER,
+        dtype: Dtype = "bfloat16",
+        passes: Passes = "training",
+        gathered: Gathered = "again",
+        panel: Panel = "256",
+        overlap: Overlap = "none",
+        collectives: Collectives = "own",
+        threads: Threads = "",
+        top: Annotated[str, flag("--top", "N", "Grids simulated for each number of GPUs.")] = "3",
+        json: Json = "",
+        csv: Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV.")] = "",
+        plot: Plot = "",
+    ) -> None:
+        from algorithms.matmul import parse_sizes
+        from studies.experiment import whole_number
+        from studies.machine_flags import MachineFlags
+        from studies.scaling.study import scaling
+
+        scaling(
+            kind,
+            MachineFlags(
+                machine=machine,
+                settings=tuple(settings),
+                routing=routing,
+                fail=tuple(fail),
+                degrade=tuple(degrade),
+                slow=tuple(slow),
+            ),
+            matmul=parse_sizes(matmul) if matmul else None,
+            gpus=[whole_number(word.strip(), "--gpus") for word in gpus.split(",")],
+            algorithm=algorithm,
+            passes=passes,
+            dtype=dtype,
+            top=whole_number(top, "--top"),
+            order=order,
+            overlaps=overlap,
+            gathered=gathered,
+            collectives=collectives,
+            panel=whole_number(panel, "--panel"),
+            threads=whole_number(threads, "--threads") if threads else None,
+            json=json or None,
+            csv=csv or None,
+            plot=plot or None,
+            command=context.obj,
+        )
+
+    return command
+
+
+study.command("weak-scaling", help="How a multiplication that grows goes on more GPUs.")(scaling_command("weak"))
+study.command("strong-scaling", help="How the same multiplication goes on more GPUs.")(scaling_command("strong"))

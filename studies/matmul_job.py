@@ -1,0 +1,158 @@
+"""What a run of a multiplication reads, checks and writes."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from algorithms.matmul import Matmul
+from algorithms.schedule import Schedule
+from runtime.execute import Execution
+from runtime.matrix_files import (
+    MatrixWriter,
+    check_writable,
+    commit_all,
+    discard_all,
+    file_dtype,
+    open_operands,
+)
+from runtime.operands import Operands
+from runtime.shared_files import writing_token
+from runtime.verify import (
+    FACTORS,
+    VERIFY_BYTES,
+    Method,
+    Product,
+    Verification,
+    choose_method,
+    combine,
+    output_of_block,
+    verify,
+)
+from studies.experiment import Checked, Experiment, Plan
+from studies.launch import MARK, note_partial_files
+from studies.site import Site
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+
+class MatmulJob:
+    """Operands from files or the generator, products checked and written to files.
+
+    Parameters
+    ----------
+    communicator : all ranks, each of which makes one
+    """
+
+    verify_bytes = VERIFY_BYTES
+
+    def __init__(self, experiment: Experiment, plan: Plan, communicator: "Intracomm") -> None:
+        self._experiment, self._plan = experiment, plan
+        self.schedule = experiment.schedule()
+        self._communicator = communicator
+        self.source: Operands
+
+    def open(self) -> None:
+        """Opens what is read and looks whether all can be written (InputError)."""
+        problem = self._experiment.problem
+        self.source = _operands(problem, self._plan)
+        self._writers = _writers(problem, self._plan, self._communicator)
+        check_writable(list(self._writers.values()))
+
+    def verified(self, execution: Execution, site: Site) -> Verification:
+        """The verdict of all ranks, the same on each."""
+        assert self._plan.checked is not None
+        method = choose(self._plan.checked, self._experiment, self.schedule)
+        return _verified(self.schedule, execution, self.source, method, site)
+
+    def write(self, execution: Execution, site: Site) -> None:
+        """Writes the products that go to files."""
+        _write_outputs(self.schedule, execution, self._writers, site)
+
+    def losses(self, execution: Execution, site: Site) -> None:
+        """None: nothing is learned."""
+        return
+
+    @property
+    def not_written(self) -> str:
+        """What is said of files where the result is wrong."""
+        return "; no matrix was written" if self._writers else ""
+
+
+def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Method:
+    """How the result is checked: by the serial product where each rank's share of every product is small enough."""
+    if checked != "auto":
+        return checked
+    return choose_method(max(_multiplications(product, schedule) for product in experiment.problem.outputs))
+
+
+def _multiplications(product: str, schedule: Schedule) -> int:
+    """Multiplications behind the block of a product on rank 0, whose blocks are the largest."""
+    inner = schedule.sizes[FACTORS[_product(product)].contracted]
+    return inner * schedule.tensors[product].block(schedule.place(0)).elements
+
+
+def _operands(problem: Matmul, plan: Plan) -> Operands:
+    return open_operands(
+        problem.m,
+        problem.k,
+        problem.n,
+        problem.dtype,
+        seed=plan.seed,
+        kind=plan.kind,
+        paths=plan.inputs,
+        training=problem.training,
+    )
+
+
+def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
+    """One for each product that goes to a file, the same on every rank."""
+    shapes = {"C": (problem.m, problem.n), "dA": (problem.m, problem.k), "dB": (problem.k, problem.n)}
+    token: str = communicator.bcast(writing_token())
+    dtype = file_dtype(problem.dtype)
+    return {
+        product: MatrixWriter(path, shapes[product], dtype, flag=f"--{product.lower()}", token=token)
+        for product, path in plan.outputs.items()
+    }
+
+
+def _verified(schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: Site) -> Verification:
+    """The verdict of all ranks, the same on each."""
+    rank = site.communicator.rank
+    outputs = [
+        output_of_block(_product(name), schedule.tensors[name].block(schedule.place(rank)), site.library.fetch(array))
+        for name, array in execution.outputs[rank].items()
+    ]
+    mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
+    return combine(site.communicator.allgather(mine))
+
+
+def _product(name: str) -> Product:
+    return cast(Product, name)
+
+
+def _write_outputs(
+    schedule: Schedule, execution: Execution, writers: Mapping[Product, MatrixWriter], site: Site
+) -> None:
+    """Writes the products that go to files, all of them or none; of repeated blocks the first rank writes its own."""
+    if not writers:
+        return
+    rank = site.communicator.rank
+    place = schedule.place(rank)
+    try:
+        if site.speaks:
+            note_partial_files(os.environ.get(MARK), [writer.partial for writer in writers.values()])
+        for writer in writers.values() if site.speaks else ():
+            writer.create()
+        site.communicator.Barrier()
+        for product, writer in writers.items():
+            tensor = schedule.tensors[product]
+            if all(place.coordinates[axis] == 0 for axis in tensor.repeated_over):
+                writer.write_block(tensor.block(place), site.library.fetch(execution.outputs[rank][product]))
+            writer.close()
+        site.communicator.Barrier()
+        if site.speaks:
+            commit_all(list(writers.values()))
+    except BaseException:
+        discard_all(list(writers.values()))
+        raise

@@ -1,0 +1,168 @@
+"""Training steps as `run` and `simulate` know them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from algorithms import record
+from algorithms.choices import Choices, placed
+from algorithms.errors import InputError
+from algorithms.grid import Grid
+from algorithms.ops import OverlapName
+from algorithms.overlap import OVERLAPS, overlap
+from algorithms.record import Options, Shards, Workload
+from algorithms.schedule import Schedule
+from algorithms.tensors import DType
+from algorithms.training.flops import StepFlops, step_flops
+from algorithms.training.gpt import Gpt, gpt_schedule
+from algorithms.training.mlp import Mlp, mlp_schedule
+from algorithms.training.models import ModelShape
+from algorithms.training.scheme import Scheme
+from algorithms.validate import validate
+from studies.experiment import RunFlags
+
+OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
+"""Flags that a problem must have a field for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingExperiment:
+    """Training steps of one model under one scheme, and how they are carried out.
+
+    Parameters
+    ----------
+    problem : the model, its batch, and what is chosen about the step
+    shape : of a GPT, as it was named; None of an MLP
+    overlaps, choices, threads, placement, shards : as of `studies.experiment.Experiment`
+    """
+
+    problem: Gpt | Mlp
+    scheme: Scheme
+    sequence_parallel: bool
+    grid: Grid
+    overlaps: frozenset[OverlapName]
+    choices: Choices
+    threads: int | None = None
+    placement: str = "packed"
+    shards: Shards | None = None
+    shape: ModelShape | None = None
+
+    @property
+    def name(self) -> str:
+        """What a record calls its algorithm."""
+        return self.scheme.name
+
+    @property
+    def dtype(self) -> DType:
+        return self.problem.dtype
+
+    @property
+    def passes(self) -> Literal["training"]:
+        return "training"
+
+    @property
+    def workload(self) -> Workload:
+        match self.problem:
+            case Gpt() as gpt:
+                names = list(record.Gpt.__struct_fields__)
+                return Workload(gpt=record.Gpt(**{name: getattr(gpt, name) for name in names}))
+            case Mlp() as mlp:
+                return Workload(mlp=record.Mlp(mlp.widths, mlp.rows))
+
+    @property
+    def model(self) -> str:
+        """What is trained, in words, whatever the batch."""
+        match self.problem:
+            case Gpt() as gpt:
+                names = ("layers", "hidden", "heads", "sequence", "vocabulary")
+                return "gpt " + ",".join(f"{name}={getattr(gpt, name)}" for name in names)
+            case Mlp() as mlp:
+                return "mlp " + ",".join(map(str, mlp.widths))
+
+    def options(self, threads: int) -> Options:
+        """What was chosen, as a record has it."""
+        problem = self.problem
+        chosen = {name: getattr(problem, name) for name in OF_GPTS if hasattr(problem, name)}
+        return Options(
+            overlap=tuple(name for name in OVERLAPS if name in self.overlaps),
+            gathered=problem.gathered,
+            collectives=str(self.choices),
+            threads=threads,
+            scheme=self.scheme.name,
+            sequence_parallel=self.sequence_parallel,
+            steps=problem.steps,
+            clip=problem.adam.clip,
+            **chosen,
+        )
+
+    @property
+    def step_flops(self) -> StepFlops:
+        """Of the products of one step, over all ranks."""
+        match self.problem:
+            case Gpt() as gpt:
+                shape = self.shape or ModelShape("", gpt.layers, gpt.hidden, gpt.heads, gpt.sequence, gpt.vocabulary)
+                return step_flops(shape, gpt.batch, gpt.recompute)
+            case Mlp() as mlp:
+                return StepFlops(mlp.flops // mlp.steps, mlp.flops // mlp.steps)
+
+    @property
+    def flops(self) -> int:
+        """Of the model's products, over all steps."""
+        return self.step_flops.model * self.problem.steps
+
+    @property
+    def lower_bound_bytes(self) -> None:
+        """Bytes that some rank must send: not known of training steps."""
+        return None
+
+    def on_nodes(self, nodes: Sequence[int]) -> "TrainingExperiment":
+        """The same where hierarchical collectives know the node of each rank."""
+        if self.choices.set_name != "hierarchical":
+            return self
+        return replace(self, choices=placed(self.choices, self.grid, nodes))
+
+    def unchecked_schedule(self) -> Schedule:
+        """The schedule before its overlaps, which may yet be continued from a checkpoint."""
+        match self.problem:
+            case Gpt() as gpt:
+                return gpt_schedule(gpt, self.grid, self.scheme)
+            case Mlp() as mlp:
+                return mlp_schedule(mlp, self.grid, self.scheme)
+
+    def schedule(self) -> Schedule:
+        """The checked schedule, with its overlaps."""
+        return self.checked(self.unchecked_schedule())
+
+    def checked(self, schedule: Schedule) -> Schedule:
+        """A schedule of this experiment, checked, with its overlaps."""
+        return validate(overlap(schedule, self.overlaps))
+
+    def check_run(self, flags: RunFlags) -> None:
+        """Refuse flags that are of multiplications."""
+        usual = RunFlags()
+        if flags.operands != usual.operands:
+            raise InputError(f"--operands {flags.operands}: is for --matmul; a model begins as --seed says")
+        if flags.verify_method not in ("auto", "serial"):
+            raise InputError(f"--verify-method {flags.verify_method}: training is checked by a serial run: serial")
+        for matrix, path in (*flags.inputs.items(), *flags.outputs.items()):
+            if path:
+                raise InputError(f"--{matrix.lower()} {path}: is for --matmul; a model has --load and --save")
+
+    def fitting(self, ranks: int) -> str:
+        """In words, what else could be given on so many ranks."""
+        axes = ", ".join(axis for axis in ("pipeline", "data", "z", "y", "x") if _takes(self.scheme, axis))
+        return f"a --grid of {ranks} over the axes {axes}"
+
+    def remarks(self) -> list[str]:
+        """What to say of a model that schedules carry out otherwise."""
+        differences = self.shape.differences if self.shape is not None else ()
+        return [f"{self.shape.name} as a plain GPT: {words}" for words in differences if self.shape is not None]
+
+
+def _takes(scheme: Scheme, axis: str) -> bool:
+    """Whether a scheme has an axis."""
+    try:
+        scheme.check(Grid(**cast(Any, {axis: 2})))
+    except InputError as error:
+        return "no axis" not in str(error)
+    return True

@@ -1,0 +1,121 @@
+"""What a run of training steps reads, checks and writes."""
+
+import os
+from typing import TYPE_CHECKING
+
+from algorithms.schedule import Schedule
+from algorithms.training.continued import carried, continued, giving_back
+from algorithms.training.gpt import Gpt
+from runtime.checkpoint import CheckpointWriter
+from runtime.checkpoint_reader import CheckpointSource, open_checkpoint
+from runtime.execute import Execution, Source
+from runtime.shared_files import writing_token
+from runtime.training_checks import Reference, serial_bytes, serial_reference, verdict_of_all, verify_blocks
+from runtime.training_data import TrainingSource, check_text
+from runtime.verify import Verification
+from studies.experiment import Plan
+from studies.launch import MARK, note_partial_files
+from studies.site import Site
+from studies.training_experiment import TrainingExperiment
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+
+class TrainingJob:
+    """Parameters from the generator or a checkpoint, losses and gradients checked, and a checkpoint at the end.
+
+    Parameters
+    ----------
+    communicator : all ranks, each of which makes one
+    """
+
+    schedule: Schedule
+    source: Source
+
+    def __init__(self, experiment: TrainingExperiment, plan: Plan, communicator: "Intracomm") -> None:
+        self._experiment, self._plan, self._communicator = experiment, plan, communicator
+        problem = experiment.problem
+        if isinstance(problem, Gpt):
+            check_text(problem.sequence, problem.vocabulary)
+        self._checkpoint = open_checkpoint(plan.load) if plan.load else None
+        self._first_step = self._checkpoint.steps if self._checkpoint is not None else 0
+        schedule = experiment.unchecked_schedule()
+        if self._checkpoint is not None:
+            schedule = continued(schedule, self._first_step)
+        if plan.save:
+            schedule = giving_back(schedule)
+        self.schedule = experiment.checked(schedule)
+        self.verify_bytes = serial_bytes(problem, communicator.rank)
+
+    def open(self) -> None:
+        """Looks whether the checkpoint is of this model and sound, and whether one can be written."""
+        problem, plan = self._experiment.problem, self._plan
+        sequence = problem.sequence if isinstance(problem, Gpt) else 0
+        self._data = TrainingSource(self.schedule, seed=plan.seed, sequence=sequence)
+        source: Source = self._data
+        if self._checkpoint is not None:
+            self._checkpoint.check_fits(self.schedule, carried(self.schedule), self._experiment.model)
+            self._checkpoint.check_sums(self._communicator)
+            source = CheckpointSource(self._checkpoint, source)
+        self.source = source
+        self._writer = None
+        if plan.save:
+            token: str = self._communicator.bcast(writing_token())
+            steps = self._first_step + problem.steps
+            self._writer = CheckpointWriter(
+                plan.save, self.schedule, carried(self.schedule), steps, self._experiment.model, token=token
+            )
+            self._writer.check_writable()
+
+    def losses(self, execution: Execution, site: Site) -> tuple[float, ...]:
+        """The loss of every step, from the first rank that has it."""
+        rank = site.communicator.rank
+        mine = [float(site.library.fetch(one).reshape(-1)[0]) for one in execution.outputs[rank]["loss"] if one.size]
+        every: list[list[float]] = site.communicator.allgather(mine)
+        return tuple(next(losses for losses in every if losses))
+
+    def verified(self, execution: Execution, site: Site) -> Verification:
+        """The verdict of all ranks, the same on each: rank 0 trains alone and gives all what came of it."""
+        communicator = site.communicator
+        reference: Reference | None = None
+        if communicator.rank == 0:
+            reference = serial_reference(
+                self._experiment.problem, self.schedule, self.source, self._data, self._first_step
+            )
+        reference = communicator.bcast(reference)
+        assert reference is not None
+        blocks = {
+            name: [site.library.fetch(one) for one in (found if isinstance(found, list) else [found])]
+            for name, found in execution.outputs[communicator.rank].items()
+        }
+        place = self.schedule.place(communicator.rank)
+        mine = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
+        return verdict_of_all(communicator.allgather(mine))
+
+    def write(self, execution: Execution, site: Site) -> None:
+        """Writes the checkpoint, if one was asked for."""
+        writer = self._writer
+        if writer is None:
+            return
+        communicator = site.communicator
+        try:
+            if site.speaks:
+                note_partial_files(os.environ.get(MARK), [writer.partial])
+                writer.create()
+            communicator.Barrier()
+            outputs = execution.outputs[communicator.rank]
+            writer.write(self.schedule.place(communicator.rank), outputs, site.library.fetch)
+            communicator.Barrier()
+            writer.seal(communicator)
+            communicator.Barrier()
+            if site.speaks:
+                writer.commit()
+        except BaseException:
+            writer.discard()
+            raise
+
+    @property
+    def not_written(self) -> str:
+        """What is said of files where the result is wrong."""
+        return "; no checkpoint was written" if self._plan.save else ""

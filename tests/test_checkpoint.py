@@ -1,0 +1,179 @@
+"""Checkpoints: what is saved on one grid goes on on another; what is damaged, foreign or killed harms nothing."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from algorithms.errors import InputError
+from runtime.checkpoint_reader import open_checkpoint
+from tests.quadrille import ROOT, called
+from tests.training_jobs import SMALL, ended, losses, verdict
+
+GPT = {"gpt": SMALL, "batch": "6", "dtype": "float64"}
+GRIDS = [
+    {"grid": "y=3"},
+    {"grid": "data=2,z=3,y=2", "overlap": "oar,ors,oag"},
+    {"grid": "x=3", "scheme": "megatron", "sequence_parallel": True},
+    {"grid": "z=2,x=3", "scheme": "optimus"},
+    {"grid": "z=3,y=2,x=2", "scheme": "bian"},
+    {"grid": "pipeline=3,z=2", "micro_batch": "1"},
+    {"grid": "data=2,z=3", "zero": "3"},
+    {"grid": "data=3,y=2", "zero": "1"},
+]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def unbroken():
+    return losses(ended(**GPT, steps="5"))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "three.ckpt"
+    ended(**GPT, steps="3", grid="z=2,x=2", save=path)
+    return path
+
+
+@pytest.mark.parametrize("other", GRIDS, ids=str)
+def test_training_goes_on_from_any_grid_and_scheme_as_if_there_had_been_no_break(unbroken, saved, other):
+    run = ended(**GPT, steps="2", load=saved, **other)
+    np.testing.assert_allclose(losses(run), unbroken[3:], rtol=1e-11)
+    assert verdict(run).ok
+
+
+@pytest.mark.parametrize("other", GRIDS, ids=str)
+def test_what_any_grid_and_scheme_saves_goes_on(unbroken, tmp_path, other):
+    path = tmp_path / "two.ckpt"
+    ended(**GPT, steps="2", save=path, **other)
+    ended(**GPT, steps="1", load=path, save=path, grid="z=3")
+    np.testing.assert_allclose(losses(ended(**GPT, steps="2", load=path, grid="x=2")), unbroken[3:], rtol=1e-11)
+
+
+def test_the_file_does_not_depend_on_the_grid_where_sums_do_not(tmp_path):
+    """One step of one row on each rank: nothing is added in another order than alone."""
+    for name, grid in (("a", "x=1"), ("b", "data=1")):
+        ended(mlp="5,7,3", batch="4", save=tmp_path / name, grid=grid)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_the_layout_is_that_of_safetensors(saved):
+    """Read by its published description, with nothing of ours."""
+    content = saved.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    metadata = header.pop("__metadata__")
+    assert all(isinstance(value, str) for value in metadata.values())
+    assert metadata["steps"] == "3" and metadata["schema"] == "quadrille/checkpoint/1"
+    ends = sorted(tuple(one["data_offsets"]) for one in header.values())
+    assert ends[0][0] == 0 and ends[-1][1] == len(content) - 8 - length
+    assert all(before[1] == after[0] for before, after in pairwise(ends))
+    one = header["norm1 γ layer 1"]
+    values = np.frombuffer(content, np.float64, 30, 8 + length + one["data_offsets"][0])
+    assert one["dtype"] == "F64" and one["shape"] == [1, 30] and np.abs(values - 1).max() < 0.01
+
+
+# What is refused
+
+
+def damaged(saved, tmp_path, change):
+    path = tmp_path / "damaged.ckpt"
+    path.write_bytes(change(saved.read_bytes()))
+    return path
+
+
+def flipped(position):
+    def change(content):
+        changed = bytearray(content)
+        changed[position] ^= 1
+        return bytes(changed)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (flipped(-1), "the checksum of 'up b layer 2' is wrong"),
+        (flipped(-2000), "the checksum of "),
+        (flipped(100), "is wrong: the file is damaged"),
+        (flipped(0), "is no checkpoint"),
+        (lambda content: content[:-1], "is truncated: it has "),
+        (lambda content: content[:50], "is no checkpoint"),
+        (lambda content: content + b"x", "is longer than it should be"),
+        (lambda _: b"", "is no checkpoint"),
+        (lambda content: content.replace(b"checkpoint/1", b"checkpoint/2", 1), "quadrille/checkpoint/1 is accepted"),
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(saved, tmp_path, change, line):
+    with pytest.raises(InputError) as refused:
+        ended(**GPT, load=damaged(saved, tmp_path, change))
+    assert line in str(refused.value) and "\n" not in str(refused.value), refused.value
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ({"gpt": SMALL.replace("layers=3", "layers=2")}, "layers=3"),
+        ({"gpt": SMALL.replace("hidden=30", "hidden=36")}, "hidden=30"),
+        ({"dtype": "float32"}, "holds float64; float32 is needed"),
+    ],
+)
+def test_another_model_is_refused_naming_what_differs(saved, flags, line):
+    with pytest.raises(InputError, match=line):
+        ended(**GPT | flags, load=saved)
+
+
+def test_no_file_a_folder_and_a_matrix_are_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((3, 3)))
+    for path, line in ((tmp_path / "none", "no such file"), (tmp_path, "not a plain"), (tmp_path / "a.npy", "is no")):
+        with pytest.raises(InputError, match=line):
+            open_checkpoint(str(path))
+
+
+# On the command line
+
+
+TINY = ("run", "--mlp", "5,7,3", "--batch", "4", "--repeats", "1", "--warmups", "0", "--json", os.devnull)
+
+
+def test_a_run_saves_and_another_goes_on(capsys, tmp_path):
+    path = tmp_path / "w.ckpt"
+    assert called(capsys, *TINY, "--steps", "2", "--save", path).status == 0
+    words = [word if word != os.devnull else "-" for word in TINY]
+    went_on = json.loads(called(capsys, *words, "--load", path, "--verify").out)
+    at_once = json.loads(called(capsys, *words, "--steps", "3").out)
+    assert went_on["losses"][0] == at_once["losses"][2] and went_on["verified"]["ok"]
+    assert names(tmp_path) == ["w.ckpt"]
+    refused = called(capsys, *TINY, "--save", tmp_path / "no" / "w.ckpt")
+    assert refused.status == 2 and "there is no folder" in refused.line
+
+
+KILLED = """
+import os, signal, sys
+from runtime.checkpoint import CheckpointWriter
+sealed = CheckpointWriter.seal
+CheckpointWriter.seal = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from studies.command_line import main
+main(sys.argv[1:])
+"""
+
+
+def test_a_killed_save_leaves_the_one_before(capsys, tmp_path):
+    path = tmp_path / "w.ckpt"
+    assert called(capsys, *TINY, "--save", path).status == 0
+    before = path.read_bytes()
+    words = [sys.executable, "-c", KILLED, *TINY, "--steps", "2", "--save", str(path)]
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False, timeout=60)
+    assert done.returncode == -9 and path.read_bytes() == before
+    assert len(names(tmp_path)) == 2, "the killed one leaves its hidden file"
+    assert called(capsys, *TINY, "--load", path, "--save", path).status == 0
+    assert names(tmp_path) == ["w.ckpt"] and path.read_bytes() != before

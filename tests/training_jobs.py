@@ -1,0 +1,88 @@
+"""Training as `run` does it, all ranks in this process: what tests of data, checks and checkpoints share."""
+
+from types import SimpleNamespace
+
+from algorithms.training.continued import carried, continued, giving_back
+from algorithms.training.gpt import Gpt
+from runtime.checkpoint import CheckpointWriter
+from runtime.checkpoint_reader import CheckpointSource, open_checkpoint
+from runtime.execute import execute
+from runtime.in_process import InProcess
+from runtime.training_checks import serial_reference, verdict_of_all, verify_blocks
+from runtime.training_data import TrainingSource
+from studies.training_flags import TrainingFlags, parse_training
+
+SMALL = "layers=3,hidden=30,heads=6,sequence=7,vocabulary=127"
+
+
+class Alone:
+    """A world of one rank."""
+
+    rank, size = 0, 1
+
+    @staticmethod
+    def gather(value):
+        return [value]
+
+    allgather = gather
+
+
+def ended(*, save="", load="", seed=0, **flags):
+    """What became of a run: experiment, schedule, execution, source, data and first step."""
+    experiment = parse_training(TrainingFlags(**flags))
+    checkpoint = open_checkpoint(str(load)) if load else None
+    first = checkpoint.steps if checkpoint else 0
+    schedule = experiment.unchecked_schedule()
+    schedule = continued(schedule, first) if checkpoint else schedule
+    schedule = experiment.checked(giving_back(schedule) if save else schedule)
+    problem = experiment.problem
+    data = TrainingSource(schedule, seed=seed, sequence=problem.sequence if isinstance(problem, Gpt) else 0)
+    source = data
+    if checkpoint:
+        checkpoint.check_fits(schedule, carried(schedule), experiment.model)
+        checkpoint.check_sums(Alone)
+        source = CheckpointSource(checkpoint, data)
+    execution = execute(schedule, source, InProcess(experiment.grid.size), choices=experiment.choices)
+    if save:
+        write(save, experiment, schedule, execution, first + problem.steps)
+    return SimpleNamespace(
+        experiment=experiment, schedule=schedule, execution=execution, source=source, data=data, first=first
+    )
+
+
+def write(path, experiment, schedule, execution, steps):
+    """A checkpoint of what all ranks have."""
+    writer = CheckpointWriter(path, schedule, carried(schedule), steps, experiment.model)
+    writer.create()
+    for rank, outputs in execution.outputs.items():
+        writer.write(schedule.place(rank), outputs, lambda array: array)
+    writer.seal(Alone)
+    writer.commit()
+    return writer
+
+
+def losses(run):
+    """Of every step, from the first rank that has them."""
+    every = (
+        [float(loss.reshape(-1)[0]) for loss in found["loss"] if loss.size] for _, found in sorted(outputs(run).items())
+    )
+    return next(found for found in every if found)
+
+
+def outputs(run):
+    return run.execution.outputs
+
+
+def verdict(run, change=lambda rank, blocks: None):
+    """What `--verify` says of a run whose blocks were changed."""
+    experiment = run.experiment
+    reference = serial_reference(experiment.problem, run.schedule, run.source, run.data, run.first)
+    verdicts = []
+    for rank, found in sorted(outputs(run).items()):
+        blocks = {
+            name: [one.copy() for one in (blocks if isinstance(blocks, list) else [blocks])]
+            for name, blocks in found.items()
+        }
+        change(rank, blocks)
+        verdicts.append(verify_blocks(run.schedule, run.schedule.place(rank), blocks, reference, experiment.dtype))
+    return verdict_of_all(verdicts)
