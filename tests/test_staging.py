@@ -73,8 +73,8 @@ class StagedCommunicator:
     def all_gather(self, whole, edges, *, blocking):
         return self._carry("all_gather", "both_ways", whole, edges, blocking=blocking)
 
-    def all_reduce(self, buffer, *, blocking):
-        return self._carry("all_reduce", "both_ways", buffer, blocking=blocking)
+    def all_reduce(self, buffer, combination="sum", *, blocking):
+        return self._carry("all_reduce", "both_ways", buffer, combination, blocking=blocking)
 
     def broadcast(self, buffer, root, *, blocking):
         return self._carry("broadcast", "both_ways", buffer, root, blocking=blocking)
