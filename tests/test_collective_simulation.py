@@ -197,7 +197,7 @@ def test_all_ranks_end_when_the_simulator_of_ops_says(kind, name, members):
 def test_pieces_without_elements_are_not_sent(name, elements):
     schedule = toy_machines.collective("all_reduce", 5, 8 * elements)
     timeline = simulate(schedule, toy_machines.star(5), choices=parse_choices(f"own:{name}")).timeline
-    lowered = lower("all_reduce", SETS[name]["all_reduce"], 5, size_bytes=8 * elements)
+    lowered = lower("all_reduce", SETS[name]["all_reduce"], 5, size_bytes=8 * elements, elements=elements)
     jobs = [Job(lowered.runs(), np.arange(5)[None], 8.0 * elements, item_bytes=8)]
     result = simulate_collective(jobs, *star(5), shards="exact")
     assert result.seconds == pytest.approx(timeline.end, rel=EXACT)
