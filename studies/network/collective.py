@@ -224,9 +224,7 @@ def _own_jobs(question: Question, groups: Ints, places: Ints, routes: Routes) ->
     sharing = members_sharing(places[groups], routes.net.per_node) if algorithm == "hierarchical" else 1
     size = question.bytes
     elements = int(size // question.item_bytes) if question.item_bytes > 1 else None
-    lowered = lower(
-        kind, algorithm, members, root=question.root, size_bytes=size, per_node=sharing, elements=elements
-    )
+    lowered = lower(kind, algorithm, members, root=question.root, size_bytes=size, per_node=sharing, elements=elements)
     runs = lowered.runs()
     rows = [groups]
     why = f"{question.choices} has {lowered.algorithm} for {kind}"
