@@ -56,6 +56,20 @@ def clipped(gradients: Matrices, limit: float) -> Matrices:
     return {name: g * min(1.0, limit / (norm + 1e-6)) for name, g in gradients.items()}
 
 
+def adam_step(value: Array, moments: tuple[Array, Array], g: Array, step: int, adam: Any) -> tuple[Array, Array, Array]:
+    """A parameter and its two moments after one step of Adam with decoupled decay; steps count from 0.
+
+    Parameters
+    ----------
+    adam : the optimizer's numbers (`algorithms.training.adam.Adam`)
+    """
+    first = adam.beta1 * moments[0] + (1 - adam.beta1) * g
+    second = adam.beta2 * moments[1] + (1 - adam.beta2) * g**2
+    mean = first / (1 - adam.beta1 ** (step + 1))
+    spread = second / (1 - adam.beta2 ** (step + 1))
+    return value - adam.rate * (mean / (np.sqrt(spread) + adam.epsilon) + adam.decay * value), first, second
+
+
 def train(
     parameters: Mapping[str, Array],
     loss_of: Callable[[Mapping[str, Array], int], tuple[float, Matrices]],
@@ -70,8 +84,7 @@ def train(
     adam : the optimizer's numbers (`algorithms.training.adam.Adam`)
     """
     held = {name: np.array(value, np.float64) for name, value in parameters.items()}
-    first = {name: np.zeros_like(value) for name, value in held.items()}
-    second = {name: np.zeros_like(value) for name, value in held.items()}
+    means = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in held.items()}
     losses: list[float] = []
     gradients: Matrices = {}
     for step in range(steps):
@@ -79,11 +92,8 @@ def train(
         losses.append(loss)
         gradients = clipped(gradients, adam.clip)
         for name, g in gradients.items():
-            first[name] = adam.beta1 * first[name] + (1 - adam.beta1) * g
-            second[name] = adam.beta2 * second[name] + (1 - adam.beta2) * g**2
-            mean = first[name] / (1 - adam.beta1 ** (step + 1))
-            spread = second[name] / (1 - adam.beta2 ** (step + 1))
-            held[name] -= adam.rate * (mean / (np.sqrt(spread) + adam.epsilon) + adam.decay * held[name])
+            held[name], *after = adam_step(held[name], means[name], g, step, adam)
+            means[name] = (after[0], after[1])
     return losses, held, gradients
 
 

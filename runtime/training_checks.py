@@ -39,7 +39,7 @@ from algorithms.training.gpt import Gpt
 from algorithms.training.mlp import Mlp
 from runtime.checkpoint import contents
 from runtime.execute import Source, WholeMatrices
-from runtime.serial_training import Matrices, clipped, gpt_loss, mlp_loss
+from runtime.serial_training import Matrices, adam_step, clipped, gpt_loss, mlp_loss
 from runtime.training_data import TrainingSource
 from runtime.verify import EPS, Verification
 
@@ -141,7 +141,7 @@ def _train(
         return value + eps * by * random.uniform(-1, 1, value.shape) if eps else value.copy()
 
     held = {name: moved(value, value) for name, value in began.items()}
-    means = {name: [whole.get(one, np.zeros_like(held[name])) for one in moment_names(name)] for name in held}
+    means = {name: _moments(name, whole, held[name]) for name in held}
     losses: list[float] = []
     gradients: Matrices = {}
     for step in steps:
@@ -149,14 +149,15 @@ def _train(
         losses.append(loss)
         gradients = clipped({name: moved(g, _largest(g)) for name, g in found.items()}, adam.clip)
         for name, g in gradients.items():
-            first, second = means[name]
-            first = adam.beta1 * first + (1 - adam.beta1) * g
-            second = adam.beta2 * second + (1 - adam.beta2) * g**2
-            means[name] = [first, second]
-            towards = first / (1 - adam.beta1 ** (step + 1))
-            spread = np.sqrt(second / (1 - adam.beta2 ** (step + 1)))
-            held[name] = held[name] - adam.rate * (towards / (spread + adam.epsilon) + adam.decay * held[name])
+            held[name], *after = adam_step(held[name], means[name], g, step, adam)
+            means[name] = (after[0], after[1])
     return Run(losses, gradients, held)
+
+
+def _moments(name: str, whole: Mapping[str, Array], value: Array) -> tuple[Array, Array]:
+    """The moments that a run goes on from; zeros where it begins."""
+    first, second = (whole.get(one, np.zeros_like(value)) for one in moment_names(name))
+    return first, second
 
 
 def _largest(values: Array) -> float:
