@@ -9,6 +9,7 @@ import msgspec
 
 from algorithms.provenance import Provenance
 from studies.published_collectives.sites import Site
+from studies.published_rows import Spread
 from studies.tables import percent, print_tables, table
 
 LARGE = 1 << 20
@@ -38,15 +39,6 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     message_bytes: int | None
     algorithm: str
     gpu_path: Literal["modelled", "not modelled"]
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """Of absolute relative errors; null where nothing was judged."""
-
-    rows: int
-    median: float | None
-    mean: float | None
-    worst: float | None
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

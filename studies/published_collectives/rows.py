@@ -1,15 +1,15 @@
 """Published measurements of collectives, as a file has them."""
 
-import csv
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from algorithms.errors import InputError
 from algorithms.ops import CollectiveKind
+from studies.published_rows import published_rows
 
 KINDS = ("collective", "p2p")
 NEEDED = (
@@ -130,40 +130,12 @@ def read_rows(path: str | Path) -> list[Row]:
     ------
     InputError : a file that cannot be read, or has a fault: with its line and column
     """
-    try:
-        with Path(path).open(encoding="utf-8", newline="") as file:
-            found = list(_parsed(file, str(path)))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
-    except csv.Error as error:
-        raise InputError(f"{path} is no CSV: {error}") from None
+    found = [_row(given, where) for given, where in published_rows(path, NEEDED, KINDS)]
     decimals: dict[tuple[str, ...], int] = {}
     for row in found:
         key = (row.source, row.table, row.metric)
         decimals[key] = max(decimals.get(key, 0), row.decimals)
     return [replace(row, decimals=decimals[row.source, row.table, row.metric]) for row in found]
-
-
-def _parsed(file: Iterable[str], path: str) -> Iterable[Row]:
-    lines = csv.reader(file, strict=True)
-    header = next(lines, None)
-    if not header:
-        raise InputError(f"{path}: the file is empty; its first line must name the columns")
-    if missing := [name for name in NEEDED if name not in header]:
-        raise InputError(f"{path}: line 1: the column {missing[0]} is missing")
-    seen: dict[str, int] = {}
-    for fields in lines:
-        if not fields:
-            continue
-        line = lines.line_num
-        if len(fields) != len(header):
-            raise InputError(f"{path}: line {line}: {len(fields)} columns, where the first line names {len(header)}")
-        given = dict(zip(header, fields, strict=True))
-        if given["id"] in seen:
-            raise InputError(f"{path}: line {line}: column id: {given['id']!r} is that of line {seen[given['id']]} too")
-        seen[given["id"]] = line
-        if given["kind"] in KINDS:
-            yield _row(given, f"{path}: line {line}")
 
 
 def _row(given: Mapping[str, str], where: str) -> Row:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from algorithms.provenance import Provenance
+from studies.published_rows import Spread
 from studies.published_training.sites import Site
 from studies.tables import percent, print_tables, table
 
@@ -35,15 +36,6 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     relative_error: float | None
     role: Role
     reason: str
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """Of absolute relative errors; null where nothing was judged."""
-
-    rows: int
-    median: float | None
-    mean: float | None
-    worst: float | None
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

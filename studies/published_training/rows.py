@@ -1,13 +1,13 @@
 """Published training runs, as a file has them: one printed number a row."""
 
-import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from algorithms.errors import InputError
+from studies.published_rows import published_rows
 
 NEEDED = (
     "id",
@@ -103,35 +103,7 @@ def read_rows(path: str | Path) -> list[Row]:
     ------
     InputError : a file that cannot be read, or has a fault: with its line and column
     """
-    try:
-        with Path(path).open(encoding="utf-8", newline="") as file:
-            return list(_parsed(file, str(path)))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
-    except csv.Error as error:
-        raise InputError(f"{path} is no CSV: {error}") from None
-
-
-def _parsed(file: Iterable[str], path: str) -> Iterable[Row]:
-    lines = csv.reader(file, strict=True)
-    header = next(lines, None)
-    if not header:
-        raise InputError(f"{path}: the file is empty; its first line must name the columns")
-    if missing := [name for name in NEEDED if name not in header]:
-        raise InputError(f"{path}: line 1: the column {missing[0]} is missing")
-    seen: dict[str, int] = {}
-    for fields in lines:
-        if not fields:
-            continue
-        line = lines.line_num
-        if len(fields) != len(header):
-            raise InputError(f"{path}: line {line}: {len(fields)} columns, where the first line names {len(header)}")
-        given = dict(zip(header, fields, strict=True))
-        if given["id"] in seen:
-            raise InputError(f"{path}: line {line}: column id: {given['id']!r} is that of line {seen[given['id']]} too")
-        seen[given["id"]] = line
-        if given["kind"] == "training":
-            yield _row(given, f"{path}: line {line}")
+    return [_row(given, where) for given, where in published_rows(path, NEEDED, ("training",))]
 
 
 def _row(given: Mapping[str, str], where: str) -> Row:
