@@ -125,28 +125,16 @@ def embedding(ends: Ends, rows: Part, into: str, towards_into: str) -> Layer:
     return Layer(tensors, parameters, forward, backward)
 
 
-def vocabulary_loss(ends: Ends, rows: Part, source: str, towards_source: str, tokens: int) -> Layer:
-    """Mean cross entropy of so many tokens; the backward pass begins the table's gradient."""
-    x, y = ends.logits.columns, ends.stream.columns
-    vocabulary, hidden = Part("vocabulary"), Part("hidden")
-    used, gather_source = ends.gathered(source, x)
-    partial, sum_logits = ends.summed("logits", y)
-    gradient, gather_gradient = ends.gathered("dlogits", y)
-    towards, sum_towards = ends.summed(towards_source, x, "oar")
-    own_rows = ends.logits.cut_rows(rows)
+def cross_entropy(logits: Layout, rows: Part, tokens: int) -> tuple[tuple[Tensor, ...], Program]:
+    """From the logits, as they lie, to the loss of so many tokens and `dlogits`: the tensors and the ops."""
+    x, own_rows, vocabulary = logits.columns, logits.cut_rows(rows), Part("vocabulary")
     tensors = (
-        ends.logits.tensor("logits", rows, vocabulary),
-        ends.logits.tensor("dlogits", rows, vocabulary),
+        logits.tensor("logits", rows, vocabulary),
+        logits.tensor("dlogits", rows, vocabulary),
         Tensor("logits maxima", own_rows, ONE),
         Tensor("logits sums", own_rows, TWO),
-        *ends.wholes(rows, ends.stream.cut_columns(hidden), used, towards),
-        *ends.wholes(rows, ends.logits.cut_columns(vocabulary), partial, gradient),
     )
-    forward: Program = (
-        AllGather(name="gather table again", axis="z", source=TABLE, into=f"{TABLE} whole", overlap="oag"),
-        *gather_source,
-        Gemm(name="multiply logits", a=used, b=f"{TABLE} whole", c=partial, layout="NT"),
-        *sum_logits,
+    program: Program = (
         Kernel(name="logits maxima", function="row_maxima", into=("logits maxima",), sources=("logits",)),
         AllReduce(name="largest logits", axis=x, buffer="logits maxima", combination="max"),
         Kernel(
@@ -163,7 +151,31 @@ def vocabulary_loss(ends: Ends, rows: Part, source: str, towards_source: str, to
             sources=("logits", "logits maxima", "logits sums", TARGETS),
             scalars=(("weight", 1.0 / tokens),),
         ),
-        *(AllReduce(name=f"sum loss over {axis}", axis=axis, buffer=LOSS) for axis in ends.logits.row_axes),
+        *(AllReduce(name=f"sum loss over {axis}", axis=axis, buffer=LOSS) for axis in logits.row_axes),
+    )
+    return tensors, program
+
+
+def vocabulary_loss(ends: Ends, rows: Part, source: str, towards_source: str, tokens: int) -> Layer:
+    """Mean cross entropy of so many tokens; the backward pass begins the table's gradient."""
+    x, y = ends.logits.columns, ends.stream.columns
+    vocabulary, hidden = Part("vocabulary"), Part("hidden")
+    used, gather_source = ends.gathered(source, x)
+    partial, sum_logits = ends.summed("logits", y)
+    gradient, gather_gradient = ends.gathered("dlogits", y)
+    towards, sum_towards = ends.summed(towards_source, x, "oar")
+    made, entropy = cross_entropy(ends.logits, rows, tokens)
+    tensors = (
+        *made,
+        *ends.wholes(rows, ends.stream.cut_columns(hidden), used, towards),
+        *ends.wholes(rows, ends.logits.cut_columns(vocabulary), partial, gradient),
+    )
+    forward: Program = (
+        AllGather(name="gather table again", axis="z", source=TABLE, into=f"{TABLE} whole", overlap="oag"),
+        *gather_source,
+        Gemm(name="multiply logits", a=used, b=f"{TABLE} whole", c=partial, layout="NT"),
+        *sum_logits,
+        *entropy,
     )
     backward: Program = (
         *gather_gradient,

@@ -16,14 +16,14 @@ Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2.
 
 from dataclasses import replace
 
-from algorithms.ops import AllReduce, Kernel, Pointwise
+from algorithms.ops import Kernel, Pointwise
 from algorithms.parts import Panel, Part
 from algorithms.schedule import Program, Repeat
 from algorithms.summa import Moved, product_nn, product_nt, product_tn
 from algorithms.tensors import Tensor
-from algorithms.training.layers import LOSS, Layer, Parameter
-from algorithms.training.scheme import ONE, TWO, Layout
-from algorithms.training.vocabulary import POSITIONS, TABLE, TARGETS, TOKENS, sharded
+from algorithms.training.layers import Layer, Parameter
+from algorithms.training.scheme import Layout
+from algorithms.training.vocabulary import POSITIONS, TABLE, TOKENS, cross_entropy, sharded
 
 PANEL, TOWARDS_PANEL = f"{TABLE} panel", f"d{TABLE} panel"
 TOKENS_SHARE, TOKENS_PANEL = f"d{TABLE} tokens", f"d{TABLE} tokens panel"
@@ -80,15 +80,9 @@ def mesh_vocabulary_loss(
     blocks: Layout, panel: Panel, rows: Part, source: str, towards_source: str, tokens: int
 ) -> Layer:
     """Mean cross entropy of so many tokens; the backward pass begins the table's gradient."""
-    vocabulary, own_rows = Part("vocabulary"), blocks.cut_rows(rows)
-    x = blocks.columns
-    tensors = (
-        blocks.tensor("logits", rows, vocabulary),
-        blocks.tensor("dlogits", rows, vocabulary),
-        Tensor("logits panel", own_rows, Part("vocabulary", panel=panel)),
-        Tensor("logits maxima", own_rows, ONE),
-        Tensor("logits sums", own_rows, TWO),
-    )
+    own_rows = blocks.cut_rows(rows)
+    made, entropy = cross_entropy(blocks, rows, tokens)
+    tensors = (*made, Tensor("logits panel", own_rows, Part("vocabulary", panel=panel)))
     forward: Program = (
         *product_nt(
             panel,
@@ -97,23 +91,7 @@ def mesh_vocabulary_loss(
             Moved("send table panel to logits", TABLE, PANEL, "oag"),
             Moved("sum logits panel", "logits", "logits panel"),
         ),
-        Kernel(name="logits maxima", function="row_maxima", into=("logits maxima",), sources=("logits",)),
-        AllReduce(name="largest logits", axis=x, buffer="logits maxima", combination="max"),
-        Kernel(
-            name="exponential sums",
-            function="exponential_sums",
-            into=("logits sums",),
-            sources=("logits", "logits maxima", TARGETS),
-        ),
-        AllReduce(name="sum exponentials", axis=x, buffer="logits sums"),
-        Kernel(
-            name="cross entropy",
-            function="cross_entropy",
-            into=("dlogits", LOSS),
-            sources=("logits", "logits maxima", "logits sums", TARGETS),
-            scalars=(("weight", 1.0 / tokens),),
-        ),
-        *(AllReduce(name=f"sum loss over {axis}", axis=axis, buffer=LOSS) for axis in blocks.row_axes),
+        *entropy,
     )
     gradient = Moved("send dlogits panel", "dlogits", "logits panel", "oag")
     backward: Program = (
