@@ -3,21 +3,21 @@
 A cut gives at most two sizes, and a coordinate's size depends only on which
 side of the boundary it lies.  So the coordinates of each axis fall into a few
 intervals whose members do the same to blocks of the same size, and one
-representative of each stands for all: counts over a hundred thousand ranks
-need a handful of evaluations.
+representative of each stands for all (`kinds.py`): counts over a hundred thousand
+ranks need a handful of evaluations.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise, product
-from math import prod
 
-from algorithms.choices import Choices
-from algorithms.exchanges import largest_power_of_two
+from algorithms.collectives.choices import Choices
+from algorithms.collectives.exchanges import largest_power_of_two
+from algorithms.counting_walk import counting_walk
 from algorithms.grid import AXES, Axis
-from algorithms.ops import AllReduce, Collective, Communication, Op, collective_kind
-from algorithms.parts import Part, Place
-from algorithms.schedule import Schedule, all_ops, differing_loops, walk_alike
+from algorithms.kinds import Kinds, around, cut_on, kinds_of, uneven
+from algorithms.ops import AllReduce, Barrier, Broadcast, Collective, Op, Reduce
+from algorithms.parts import Place
+from algorithms.schedule import Schedule
 from algorithms.traffic import traffic
 
 
@@ -34,115 +34,55 @@ class Alike:
 
 
 def alike(schedule: Schedule, choices: Choices) -> list[Alike]:
-    """Representatives of all ranks: those of one class have blocks of the same sizes and send the same bytes."""
-    intervals = {axis: _intervals(schedule, axis, choices) for axis in AXES}
+    """Representatives of all ranks.
+
+    Those of one class have blocks of the same sizes, and each op of theirs sends and computes as much in all its
+    instances together, though it may be in different turns of a loop that it does so (`roots.py`).
+    """
+    kinds = kinds_of(schedule, choices)
+    while _split_by_pieces(schedule, kinds, choices):
+        pass
+    return list(_representatives(schedule, kinds))
+
+
+def _split_by_pieces(schedule: Schedule, kinds: Kinds, choices: Choices) -> bool:
+    """Whether pieces along some axis tell more ranks apart, which may tell more apart along another."""
+    before = {axis: len(kinds.intervals(axis)) for axis in AXES}
     for axis in AXES:
-        if len(intervals[axis]) < schedule.grid.length(axis):
-            starts = {first for first, _ in intervals[axis]}
-            starts |= _piece_boundaries(schedule, axis, intervals, choices)
-            intervals[axis] = _split(starts, schedule.grid.length(axis))
-    return list(_representatives(schedule, intervals))
+        if 1 < schedule.grid.length(axis) > len(kinds.intervals(axis)):
+            kinds.starts[axis] |= _piece_boundaries(schedule, axis, kinds, choices)
+    return any(len(kinds.intervals(axis)) > before[axis] for axis in AXES)
 
 
-Intervals = list[tuple[int, int]]
-
-
-def _representatives(schedule: Schedule, intervals: dict[Axis, Intervals]) -> Iterator[Alike]:
-    for chosen in product(*(intervals[axis] for axis in AXES)):
-        coordinates = {axis: first for axis, (first, _) in zip(AXES, chosen, strict=True)}
-        count = prod(stop - first for first, stop in chosen)
+def _representatives(schedule: Schedule, kinds: Kinds, along: Axis | None = None) -> Iterator[Alike]:
+    for coordinates, count in kinds.each(along):
         yield Alike(Place(schedule.grid, schedule.sizes, coordinates), count)
 
 
-def _split(starts: set[int], length: int) -> Intervals:
-    edges = sorted({start for start in starts if 0 < start < length} | {0, length})
-    return list(pairwise(edges))
-
-
-def _uneven(size: int, length: int) -> set[int]:
-    """Starts of intervals where a cut has parts of two lengths: after the longer ones, and at the ends, which meet."""
-    return _around(size % length, length) | _around(0, length) if size % length else set()
-
-
-def _around(boundary: int, length: int) -> set[int]:
-    """Starts of intervals such that neighbours of a coordinate lie on the same side as those of its class."""
-    return {(boundary - 1) % length, boundary, min(length, boundary + 1)}
-
-
-def _intervals(schedule: Schedule, axis: Axis, choices: Choices) -> Intervals:
-    """Intervals of the axis from the cuts of dimensions; single coordinates where each one plays its own part."""
-    length = schedule.grid.length(axis)
-    if _every_coordinate_differs(schedule, axis, choices):
-        return _split(set(range(length)), length)
-    starts: set[int] = set()
-    for tensor in schedule.tensors.values():
-        for part in (tensor.rows, tensor.columns):
-            if axis in part.cut_over:
-                for size in _sizes_before(schedule, part, axis):
-                    starts |= _uneven(size, length)
-        if tensor.held_at is not None and tensor.held_at[0] == axis:
-            starts |= _around(tensor.held_at[1], length)
-    for role in schedule.roles:
-        if role.axis == axis:
-            starts |= _around(role.start, length) | (set() if role.stop is None else _around(role.stop, length))
-    return _split(starts, length)
-
-
-def _every_coordinate_differs(schedule: Schedule, axis: Axis, choices: Choices) -> bool:
-    """Panels, turning blocks, roots and peers that depend on coordinates, and steps that are not a ring's."""
-    for tensor in schedule.tensors.values():
-        for part in (tensor.rows, tensor.columns):
-            if part.panel is not None and axis in (*part.panel.axes, part.panel.shared_over):
-                return True
-            if part.rotated_by and (axis in part.rotated_by or axis in part.axes):
-                return True
-    ringed = {"ring", "pairwise"}
-    for op in all_ops(schedule):
-        if not isinstance(op, Communication) or op.axis != axis:
-            continue
-        if not isinstance(op, Collective) or choices.algorithm(collective_kind(op)) not in ringed:
-            return True
-    return False
-
-
-def _sizes_before(schedule: Schedule, part: Part, axis: Axis) -> set[int]:
-    """The lengths, few, of the range that the cut over `axis` divides."""
-    sizes = {schedule.sizes[part.dimension]}
-    if axis in part.axes:
-        return _cut_on(schedule, sizes, part.axes[: part.axes.index(axis)])
-    units = _cut_on(schedule, sizes, part.axes)
-    return _cut_on(schedule, {size * part.each for size in units}, part.finer[: part.finer.index(axis)])
-
-
-def _cut_on(schedule: Schedule, sizes: set[int], axes: tuple[Axis, ...]) -> set[int]:
-    """The lengths of the parts of such ranges, cut over one axis after the other."""
-    for axis in axes:
-        length = schedule.grid.length(axis)
-        sizes = {size // length + extra for size in sizes for extra in ((0, 1) if size % length else (0,))}
-    return sizes
-
-
-def _piece_boundaries(schedule: Schedule, axis: Axis, intervals: dict[Axis, Intervals], choices: Choices) -> set[int]:
+def _piece_boundaries(schedule: Schedule, axis: Axis, kinds: Kinds, choices: Choices) -> set[int]:
     """Where, along the axis, the pieces of its collectives change their size."""
     length = schedule.grid.length(axis)
     starts: set[int] = set()
-    loops = differing_loops(schedule)
-    for one in _representatives(schedule, {**intervals, axis: [(0, length)]}):
-        for found in walk_alike(schedule.program(one.place), one.place, loops):
-            if isinstance(found.op, Communication) and found.op.axis == axis:
+    for one in _representatives(schedule, kinds, axis):
+        for found in counting_walk(schedule, one.place, choices):
+            if _goes_in_pieces(found.op, axis):
                 starts |= _size_changes(found.op, schedule, found.moment, choices, length)
-    for tensor in schedule.tensors.values():
-        if axis in tensor.shards:
-            before = tensor.shards[: tensor.shards.index(axis)]
-            for one in _representatives(schedule, {**intervals, axis: [(0, length)]}):
+        for tensor in schedule.tensors.values():
+            if axis in tensor.shards:
+                before = tensor.shards[: tensor.shards.index(axis)]
                 rows, columns = tensor.block(one.place).rectangle_shape
-                for size in _cut_on(schedule, {rows * columns}, before):
-                    starts |= _uneven(size, length)
+                for size in cut_on(schedule, {rows * columns}, before):
+                    starts |= uneven(size, length)
     return starts
 
 
+def _goes_in_pieces(op: Op, axis: Axis) -> bool:
+    """Whether each member has a piece of its own."""
+    return isinstance(op, Collective) and not isinstance(op, Broadcast | Reduce | Barrier) and op.axis == axis
+
+
 def _size_changes(op: Op, schedule: Schedule, moment: Place, choices: Choices, length: int) -> set[int]:
-    moved = traffic(op, schedule, moment, choices) if isinstance(op, Communication) else None
+    moved = traffic(op, schedule, moment, choices) if isinstance(op, Collective) else None
     if moved is None:
         return set()
     if moved.lowered.algorithm == "doubling" and isinstance(op, AllReduce):
@@ -150,7 +90,7 @@ def _size_changes(op: Op, schedule: Schedule, moment: Place, choices: Choices, l
         return {length - core, core}
     sizes = _sizes(moved.edges)
     changes = {i for i in range(len(sizes)) if sizes[i] != sizes[i - 1]}
-    return {start for change in changes for start in _around(change, length)}
+    return {start for change in changes for start in around(change, length)}
 
 
 def _sizes(edges: tuple[int, ...]) -> list[int]:

@@ -8,6 +8,7 @@ piece and unpacks.
 
 from dataclasses import dataclass
 
+from algorithms.numbers import number
 from algorithms.ops import (
     AllGather,
     AllReduce,
@@ -21,7 +22,7 @@ from algorithms.ops import (
     Send,
     Shift,
 )
-from algorithms.parts import Place, number
+from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops
 from algorithms.storage import is_view
 from algorithms.traffic import Traffic

@@ -42,6 +42,13 @@ class Dependencies(Generic[Token]):
         self._note(op, place, token)
         return needed
 
+    def tokens(self) -> Iterator[Token]:
+        """Those for which an op may yet have to wait, some more than once."""
+        yield from self._writer.values()
+        for readers in self._readers.values():
+            yield from readers.values()
+        yield from self._latest.values()
+
     def _conflicts(self, op: Op, place: Place) -> Iterator[Token]:
         for storage in self._storages(reads(op), place):
             if storage in self._writer:

@@ -1,8 +1,9 @@
 """Whether the tensors of an op fit together at one place: shapes, regions, roots and peers."""
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.errors import InputError
 from algorithms.kernels import FACTS
+from algorithms.numbers import number
 from algorithms.ops import (
     AllGather,
     AllReduce,
@@ -23,7 +24,7 @@ from algorithms.ops import (
     reads,
     writes,
 )
-from algorithms.parts import Place, number
+from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.tensors import Block
 from algorithms.traffic import later, traffic

@@ -11,7 +11,7 @@ from typing import Literal
 
 from algorithms.grid import Axis
 from algorithms.kernels import Function
-from algorithms.parts import Number
+from algorithms.numbers import Number
 
 GemmLayout = Literal["NN", "NT", "TN"]
 PointwiseFunction = Literal["zero", "copy", "add"]

@@ -8,7 +8,6 @@ indices of one moment, turns it into a range.
     cut of 6 over 2, then 2    0 1 | 2 || 3 4 | 5
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -33,13 +32,16 @@ def cut(size: int, parts: int, index: int) -> tuple[int, int]:
         edges = Fraction(size * index, parts), Fraction(size * (index + 1), parts)
         return cast(tuple[int, int], edges)  # they count as whole numbers do
     short, longer = divmod(size, parts)
-    start = index * short + min(index, longer)
-    return start, start + short + (index < longer)
+    if index < longer:
+        start = index * (short + 1)
+        return start, start + short + 1
+    start = index * short + longer
+    return start, start + short
 
 
 def is_mean(size: object) -> bool:
     """Whether a size is a mean one, that no rank has."""
-    return isinstance(size, Fraction)
+    return type(size) is Fraction  # whose isinstance is slow, and this is asked for every block
 
 
 def boundaries(size: int, parts: int) -> list[int]:
@@ -70,11 +72,18 @@ class Place:
 
     def at(self, axis: Axis, coordinate: int) -> "Place":
         """The same moment at another member of the group along `axis`."""
-        return replace(self, coordinates={**self.coordinates, axis: coordinate})
+        return Place(self.grid, self.sizes, {**self.coordinates, axis: coordinate}, self.indices)
 
     def during(self, loop: str, index: int) -> "Place":
         """The same rank in iteration `index` of `loop`."""
-        return replace(self, indices={**self.indices, loop: index})
+        return Place(self.grid, self.sizes, self.coordinates, {**self.indices, loop: index})
+
+    def variable(self, name: str) -> int:
+        """Value of a coordinate, or of a loop index; outside its loop an index is 0."""
+        for axis in AXES:
+            if name == axis:
+                return self.coordinates[axis]
+        return self.indices.get(name, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,7 @@ class Panel:
 
     def edges(self, grid: Grid, size: int) -> tuple[int, ...]:
         """Where the panels begin, and where the last one ends."""
-        return _panel_edges(size, self.width, tuple(grid.length(axis) for axis in self.axes))
+        return _panel_edges(size, self.width, tuple([grid.length(axis) for axis in self.axes]))
 
     def turns(self, place: Place) -> tuple[int, int]:
         """First panel this rank takes part in, and one past the last."""
@@ -117,7 +126,8 @@ class Panel:
     def bounds(self, place: Place) -> tuple[int, int]:
         """Range of the dimension covered by the panel of this moment."""
         edges = self.edges(place.grid, place.sizes[self.dimension])
-        number = self.turns(place)[0] + place.indices[self.loop]
+        first = 0 if self.shared_over is None else self.turns(place)[0]
+        number = first + place.indices[self.loop]
         return edges[number] * self.each, edges[number + 1] * self.each
 
 
@@ -170,7 +180,11 @@ class Part:
             return self.panel.bounds(place)
         start, stop = 0, place.sizes[self.dimension]
         for axis in self.axes:
-            first, last = cut(stop - start, place.grid.length(axis), self._index(axis, place))
+            length = place.grid.length(axis)
+            if length == 1:
+                continue
+            index = place.coordinates[axis] if not self.rotated_by else self._index(axis, place)
+            first, last = cut(stop - start, length, index)
             start, stop = start + first, start + last
         start, stop = start * self.each, stop * self.each
         for axis in self.finer:
@@ -181,7 +195,7 @@ class Part:
     def _index(self, axis: Axis, place: Place) -> int:
         index = place.coordinates[axis]
         if axis == self.axes[-1]:
-            index += sum(_variable(name, place) for name in self.rotated_by)
+            index += sum(place.variable(name) for name in self.rotated_by)
         return index % place.grid.length(axis)
 
     @property
@@ -213,145 +227,3 @@ class Part:
         turned = "+" + "+".join(self.rotated_by) if self.rotated_by else ""
         units = f"{self.each}·{self.dimension}" if self.each > 1 else self.dimension
         return "/".join((units, *self.cut_over)) + turned
-
-
-def _variable(name: str, place: Place) -> int:
-    """Value of a coordinate, or of a loop index; outside its loop an index is 0."""
-    for axis in AXES:
-        if name == axis:
-            return place.coordinates[axis]
-    return place.indices.get(name, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The coordinate along `axis` whose block holds the panel of the moment."""
-
-    panel: Panel
-    axis: Axis
-
-    def value(self, place: Place) -> int:
-        size, parts = place.sizes[self.panel.dimension], place.grid.length(self.axis)
-        start = self.panel.bounds(place)[0] // self.panel.each
-        short, longer = divmod(size, parts)
-        inside_longer = longer * (short + 1)
-        if start < inside_longer:
-            return start // (short + 1)
-        return longer + (start - inside_longer) // short
-
-    def __str__(self) -> str:
-        return f"owner of {self.panel.dimension}[{self.panel.loop}]"
-
-
-@dataclass(frozen=True, slots=True)
-class Multiple:
-    """`factor` times a coordinate or loop index: the distance of a shift, the peer of a send.
-
-    `around` an axis it is a coordinate of that axis, after whose last one comes the first.
-
-    >>> from algorithms.grid import Grid
-    >>> Multiple("z", -1).value(Place(Grid(z=3), {}, {"z": 2}))
-    -2
-    >>> Multiple("z", -1, around="y").value(Place(Grid(z=3, y=5), {}, {"z": 2}))
-    3
-    """
-
-    of: str
-    factor: int = 1
-    plus: int = 0
-    around: Axis | None = None
-
-    def value(self, place: Place) -> int:
-        value = self.factor * _variable(self.of, place) + self.plus
-        return value if self.around is None else value % place.grid.length(self.around)
-
-    def __str__(self) -> str:
-        times = {1: "", -1: "-"}.get(self.factor, f"{self.factor}·")
-        around = f" around {self.around}" if self.around is not None else ""
-        return f"{times}{self.of}" + (f"{self.plus:+d}" if self.plus else "") + around
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """The sum of several numbers: a turn and a coordinate, say.
-
-    >>> from algorithms.grid import Grid
-    >>> place = Place(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
-    >>> Total(Multiple("turn"), Multiple("pipeline", -1, plus=3)).value(place)
-    7
-    """
-
-    one: "Number"
-    other: "Number"
-
-    def value(self, place: Place) -> int:
-        return number(self.one, place) + number(self.other, place)
-
-    def __str__(self) -> str:
-        return f"{self.one} + {self.other}"
-
-
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """In how many panels a rank takes part, `plus` so many, and no fewer than none.
-
-    >>> from algorithms.grid import Grid
-    >>> Turns(Panel("k", 4, ("x",), "p"), plus=-1).value(Place(Grid(x=3), {"k": 9}, {"x": 0}))
-    2
-    """
-
-    panel: Panel
-    plus: int = 0
-
-    def value(self, place: Place) -> int:
-        start, stop = self.panel.turns(place)
-        return max(0, stop - start + self.plus)
-
-    def __str__(self) -> str:
-        return f"panels of {self.panel.dimension}" + (f"{self.plus:+d}" if self.plus else "")
-
-
-class Formula(ABC):
-    """A number worked out from other numbers; what there is stands in `training/formulas.py`."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def operands(self) -> tuple["Number", ...]:
-        """The numbers from which it is worked out."""
-
-    @abstractmethod
-    def value(self, place: Place) -> int:
-        """The number at this place."""
-
-
-Number = int | Owner | Multiple | Total | Turns | Formula
-"""A whole number that may depend on the place."""
-
-
-def number(value: Number, place: Place) -> int:
-    """The number at this place."""
-    return value if isinstance(value, int) else value.value(place)
-
-
-def variables(value: Number) -> frozenset[str]:
-    """Coordinates and loop indices on which a number depends.
-
-    >>> sorted(variables(Total(Multiple("turn"), Multiple("pipeline", -1))))
-    ['pipeline', 'turn']
-    """
-    match value:
-        case Multiple():
-            return frozenset({value.of})
-        case Total():
-            return variables(value.one) | variables(value.other)
-        case Formula():
-            return frozenset[str]().union(*(variables(operand) for operand in value.operands))
-        case Owner():
-            shared = value.panel.shared_over
-            return frozenset({value.panel.loop} | ({shared} if shared is not None else set()))
-        case Turns():
-            return frozenset() if value.panel.shared_over is None else frozenset({value.panel.shared_over})
-        case _:
-            return frozenset()

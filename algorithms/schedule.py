@@ -5,13 +5,14 @@ chosen by `Role`; all else is the same program on every rank.  Nothing here
 grows with the number of ranks, layers or microbatches.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from algorithms.errors import InputError
 from algorithms.grid import Axis, Grid
-from algorithms.ops import Communication, Op, Receive, Send, kind, lane, reads, writes
-from algorithms.parts import Number, Panel, Part, Place, number, variables
+from algorithms.numbers import Number, number
+from algorithms.ops import Communication, Op
+from algorithms.parts import Panel, Place
 from algorithms.tensors import ITEM_BYTES, DType, Tensor
 
 
@@ -106,6 +107,8 @@ class Schedule:
         return replace(self, roles=roles, **changes)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
+        from algorithms.schedule_table import as_table  # which reads schedules
+
         return as_table(self)
 
 
@@ -123,15 +126,6 @@ def declare(*tensors: Tensor) -> dict[str, Tensor]:
     return {tensor.name: tensor for tensor in tensors}
 
 
-@dataclass(frozen=True, slots=True)
-class Instances:
-    """An op at one moment that stands for `count` moments at which it does the same."""
-
-    op: Op
-    moment: Place
-    count: int
-
-
 def walk(program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
     """Ops of one rank in program order, each with its moment, one at a time."""
     for entry in program:
@@ -140,53 +134,6 @@ def walk(program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
                 yield from walk(entry.body, place.during(entry.loop, index))
         else:
             yield entry, place
-
-
-def walk_alike(program: Program, place: Place, loops: Collection[str], count: int = 1) -> Iterator[Instances]:
-    """Ops of one rank in program order, iterations that are alike only once, with how many they stand for.
-
-    `loops` are those whose iterations differ (`differing_loops`).
-    """
-    for entry in program:
-        if not isinstance(entry, Repeat):
-            yield Instances(entry, place, count)
-            continue
-        indices = entry.indices(place)
-        if entry.loop in loops:
-            for index in indices:
-                yield from walk_alike(entry.body, place.during(entry.loop, index), loops, count)
-        elif indices:
-            moment = place.during(entry.loop, indices[0])
-            yield from walk_alike(entry.body, moment, loops, count * len(indices))
-
-
-def differing_loops(schedule: Schedule) -> frozenset[str]:
-    """Loops whose index changes a size, a peer, a root or how often something is repeated.
-
-    An index that only tells copies of a tensor apart makes no difference, and
-    one that another loop begins at makes one only if that loop's index does.
-    """
-    found = {part.panel.loop for tensor in schedule.tensors.values() for part in _parts(tensor) if part.panel}
-    found |= {name for tensor in schedule.tensors.values() for part in _parts(tensor) for name in part.rotated_by}
-    for op in all_ops(schedule):
-        for field_name in ("root", "to", "sender", "distance"):
-            found |= variables(getattr(op, field_name, 0))
-    repeats = [entry for role in schedule.roles for entry in _repeats(role.program)]
-    found |= {name for one in repeats if not isinstance(one.count, Panel) for name in variables(one.count)}
-    while more := {name for one in repeats if one.loop in found for name in variables(one.first)} - found:
-        found |= more
-    return frozenset(found)
-
-
-def _parts(tensor: Tensor) -> tuple[Part, Part]:
-    return tensor.rows, tensor.columns
-
-
-def _repeats(program: Program) -> Iterator[Repeat]:
-    for entry in program:
-        if isinstance(entry, Repeat):
-            yield entry
-            yield from _repeats(entry.body)
 
 
 def ops(program: Program) -> Iterator[Op]:
@@ -230,58 +177,3 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
 
 def _runs_beside(op: Op) -> bool:
     return isinstance(op, Communication) and op.concurrent
-
-
-def as_table(schedule: Schedule) -> str:
-    """The schedule as a grid of lanes and ops that a person can read."""
-    lines = [
-        f"{schedule.name} on {schedule.grid}: "
-        + ", ".join(f"{letter}={size}" for letter, size in schedule.sizes.items())
-        + f", {schedule.dtype}"
-        + (f", overlap {','.join(sorted(schedule.overlap))}" if schedule.overlap else "")
-    ]
-    lines += [f"  {_duty(schedule, tensor.name):6} {tensor}" for tensor in schedule.tensors.values()]
-    for role in schedule.roles:
-        if role.axis is not None:
-            lines.append(f"role {role.axis}={role.start}..{'' if role.stop is None else role.stop - 1}")
-        lines += _lane_table(role.program)
-    return "\n".join(lines)
-
-
-def _duty(schedule: Schedule, name: str) -> str:
-    if name in schedule.state:
-        return "state"
-    return "input" if name in schedule.inputs else "output" if name in schedule.outputs else ""
-
-
-def _lane_table(program: Program) -> list[str]:
-    lanes = list(dict.fromkeys(["compute", *(lane(op) for op in ops(program))]))
-    rows = [(name, *cells) for name, *cells in _rows(program, lanes, "")]
-    heads = ("", *lanes)
-    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]
-    ]
-
-
-def _rows(program: Program, lanes: Iterable[str], indent: str) -> Iterator[tuple[str, ...]]:
-    for entry in program:
-        if isinstance(entry, Repeat):
-            count = f"panels of {entry.count.dimension}" if isinstance(entry.count, Panel) else entry.count
-            turned = ", backwards" if entry.backwards else ""
-            yield (f"{indent}repeat {entry.loop}, {count}{turned}", *("" for _ in lanes))
-            yield from _rows(entry.body, lanes, indent + "  ")
-        else:
-            cell = _cell(entry)
-            yield (indent + entry.name, *(cell if name == lane(entry) else "" for name in lanes))
-
-
-def _cell(op: Op) -> str:
-    """What the op does, from what to what; the other end of a send or receive is a coordinate."""
-    source, into = "+".join(reads(op)), "+".join(writes(op)[:1])
-    if isinstance(op, Send):
-        into = f"{op.axis}={op.to}"
-    if isinstance(op, Receive):
-        source = f"{op.axis}={op.sender}"
-    mark = " ∥" if isinstance(op, Communication) and op.concurrent else ""
-    return f"{kind(op)}{mark}: {source} → {into}" if source or into else f"{kind(op)}{mark}"

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
-from algorithms.choices import Choices
+from algorithms.amounts import amount
+from algorithms.collectives.choices import Choices
+from algorithms.counting_walk import counting_walk
 from algorithms.grid import Axis
+from algorithms.numbers import number
 from algorithms.ops import (
     AllGather,
     AllToAll,
@@ -19,8 +22,8 @@ from algorithms.ops import (
     reads,
     writes,
 )
-from algorithms.parts import Place, number
-from algorithms.schedule import Schedule, all_ops, differing_loops, ops, walk_alike
+from algorithms.parts import Place
+from algorithms.schedule import Schedule, all_ops, ops
 from algorithms.tensors import ITEM_BYTES
 from algorithms.traffic import traffic
 
@@ -65,19 +68,22 @@ def storage(schedule: Schedule, place: Place, choices: Choices) -> Storage:
     products = 0
     reductions: dict[str, int] = {}
     packed: dict[str, int] = {}
-    for op, moment in _moments(schedule, place):
+    for op, moment in _moments(schedule, place, choices):
         match op:
             case Gemm() if op.accumulate:
                 products = max(products, schedule.tensors[op.c].capacity(moment))
             case Gemm() | Pointwise() | Kernel() | HostCopy():
                 pass
-            case _:
+            case AllToAll():
                 moved = traffic(op, schedule, moment, choices)
                 if moved is not None:
-                    reductions[lane(op)] = max(reductions.get(lane(op), 0), moved.largest_receive)
-                    if isinstance(op, AllToAll):
-                        largest = max(moved.edges[-1], moved.receive_edges[-1])
-                        packed[lane(op)] = max(packed.get(lane(op), 0), largest)
+                    largest = max(moved.edges[-1], moved.receive_edges[-1])
+                    packed[lane(op)] = max(packed.get(lane(op), 0), largest)
+                    reductions.setdefault(lane(op), 0)
+            case _:
+                on_wire = amount(op, schedule, moment, choices)
+                if on_wire is not None:
+                    reductions[lane(op)] = max(reductions.get(lane(op), 0), on_wire.added)
     scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
     return Storage(
         sizes,
@@ -90,10 +96,10 @@ def storage(schedule: Schedule, place: Place, choices: Choices) -> Storage:
     )
 
 
-def _moments(schedule: Schedule, place: Place) -> list[tuple[Op, Place]]:
+def _moments(schedule: Schedule, place: Place, choices: Choices) -> list[tuple[Op, Place]]:
     """Each op at the first moment of every distinct size and root, which may vary in a loop."""
     seen: dict[tuple[object, ...], tuple[Op, Place]] = {}
-    for one in walk_alike(schedule.program(place), place, differing_loops(schedule)):
+    for one in counting_walk(schedule, place, choices):
         op, moment = one.op, one.moment
         blocks = tuple(schedule.tensors[name].block(moment).shape for name in writes(op))
         root = number(op.root, moment) if isinstance(op, Broadcast | Reduce) else 0

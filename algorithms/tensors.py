@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from algorithms.grid import AXES, Axis
-from algorithms.parts import Number, Part, Place, cut, number, variables
+from algorithms.numbers import Number, number, variables
+from algorithms.parts import Part, Place, cut
 
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 ElementType = DType | Literal["int32"]
@@ -144,6 +145,8 @@ class Tensor:
 
     def instance(self, place: Place, ahead: int = 0) -> int:
         """Which of the copies belongs to this moment, or to `ahead` iterations of the last loop later."""
+        if not self.copies:
+            return 0
         found = 0
         for position, (loop, count) in enumerate(self.copies, 1):
             if not isinstance(count, int):

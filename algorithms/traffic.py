@@ -8,10 +8,12 @@ which step.  Together they give every byte, for one rank at a time.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.collectives.lowered import Lowered
+from algorithms.collectives.lowering import lower
+from algorithms.collectives.transfer_steps import Run, Step
 from algorithms.errors import InputError
-from algorithms.lowered import Lowered
-from algorithms.lowering import lower
+from algorithms.numbers import number
 from algorithms.ops import (
     AllGather,
     AllReduce,
@@ -30,9 +32,8 @@ from algorithms.ops import (
     Shift,
     collective_kind,
 )
-from algorithms.parts import Place, boundaries, number
+from algorithms.parts import Place, boundaries
 from algorithms.schedule import Schedule
-from algorithms.steps import Run, Step
 from algorithms.tensors import Block, Tensor
 
 

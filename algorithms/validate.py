@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from algorithms.alike import alike
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.errors import InputError
 from algorithms.fitting import check_op
 from algorithms.grid import Axis

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.storage import storage

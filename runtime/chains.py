@@ -19,7 +19,8 @@ from algorithms.ops import AllGather, Gemm, Op, Pointwise, Receive, Send, Shift
 from algorithms.parts import Part
 from algorithms.schedule import Repeat, Role, Schedule, declare, in_sequence
 from algorithms.tensors import Tensor
-from algorithms.timeline import Span, Timeline
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
 from runtime.execute import execute
 from runtime.mpi import MpiCarrier
 from runtime.operands import Operands

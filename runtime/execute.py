@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.dependencies import Dependencies
 from algorithms.ops import Communication, CommunicationOp, Compute, Op, lane
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops, walk
 from algorithms.tensors import Block
-from algorithms.timeline import Span, Timeline
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
 from runtime.arrays import Library
 from runtime.buffers import Buffers
 from runtime.communicators import Array, Carrier, Communicator, Course, Request, Wait

@@ -3,6 +3,14 @@
 Each takes the blocks that the rank holds, as matrices or, where a function goes
 element by element, as they are stored.  Formulas are written out where they
 stand; `x` is an input, `y` an output, `g` a gradient.
+
+Only what both modules have is used, and nothing that makes the host wait for the
+device: no mask as an index (the result is as long as it has ones), no number taken
+out of an array.  On a GPU the rows of an embedding's gradient are summed by atomic
+additions, in an order of the device's own, so its last bits may differ from run to run;
+all other functions give the same bits every time.
+
+Source: CuPy documentation, "Differences between CuPy and NumPy", and cupyx.scatter_add.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,10 +73,11 @@ def _widened(xp: Any, array: Array) -> Array:
 
 
 def _narrowed(xp: Any, array: Array, dtype: Any) -> Array:
-    """The nearest elements of 16 bits, of two as near the even one."""
+    """The nearest elements of 16 bits, of two as near the even one; what is no number stays none."""
     if dtype == xp.uint16:
         bits = array.view(xp.uint32)
-        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
+        nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
+        return xp.where(xp.isnan(array), xp.uint16(0x7FC0), nearest)  # a GPU's own, 0x7FFFFFFF, would become -0
     return array.astype(dtype)
 
 
@@ -184,7 +193,7 @@ def _scores(given: Given, q: Array, k: Array) -> Array:
     sequence = q.shape[2]
     scores = given.xp.matmul(q, k.transpose(0, 1, 3, 2)) / sqrt(q.shape[3])
     later = given.xp.triu(given.xp.ones((sequence, sequence), bool), 1)
-    return given.xp.where(later, given.xp.asarray(-given.xp.inf, scores.dtype), scores)
+    return given.xp.where(later, -given.xp.inf, scores)
 
 
 def _lengths(given: Given) -> tuple[int, int]:
@@ -273,9 +282,9 @@ def _embed(given: Given) -> None:
 def _embed_gradient(given: Given) -> None:
     tokens, g = given.sources
     (towards_table,) = given.updates
-    first, stop = given.blocks[-1].rows
-    here = (tokens[:, 0] >= first) & (tokens[:, 0] < stop)
-    given.xp.add.at(towards_table, tokens[here, 0] - first, g[here])
+    here, index = _within(given, tokens[:, 0], given.blocks[-1].rows)
+    if towards_table.shape[0]:
+        given.xp.add.at(towards_table, index, given.xp.where(here[:, None], g, 0))
 
 
 def _positions(given: Given, block: Block, sequence: int) -> Array:
@@ -290,9 +299,14 @@ def _add_positions(given: Given) -> None:
 
 
 def _position_sums(given: Given) -> None:
+    """Sums over sequences, one after the other; a block may begin and end within one."""
     (into,), (g,) = given.into, given.sources
+    first, stop = given.blocks[0].rows
+    sequence = into.shape[0]
     into[...] = 0
-    given.xp.add.at(into, _positions(given, given.blocks[0], into.shape[0]), g)
+    for start in range(first - first % sequence, stop, sequence):
+        top, bottom = max(start, first), min(start + sequence, stop)
+        into[top - start : bottom - start] += g[top - first : bottom - first]
 
 
 def _row_maxima(given: Given) -> None:
@@ -317,8 +331,8 @@ def _cross_entropy(given: Given) -> None:
     towards_x = given.into[0]
     towards_x[...] = given.xp.exp(x - maxima) / sums[:, :1] * weight
     here, index = _within(given, targets[:, 0], given.blocks[0].columns)
-    rows = given.xp.arange(x.shape[0])[here]
-    towards_x[rows, index[here]] -= weight
+    if x.shape[1]:
+        towards_x[given.xp.arange(x.shape[0]), index] -= here * towards_x.dtype.type(weight)
     given.into[1][...] = weight * (given.xp.log(sums[:, 0]) - sums[:, 1]).sum()
 
 

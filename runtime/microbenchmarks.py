@@ -20,8 +20,8 @@ import numpy as np
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
+from algorithms.formats.percentiles import spread
 from algorithms.ops import GemmLayout
-from algorithms.percentiles import spread
 from algorithms.tensors import DType
 from runtime.chains import Overheads, Pattern, measure_chain
 from runtime.reference_kernels import ReferenceKernels, Times, seconds

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.kernels import FACTS
+from algorithms.numbers import number
 from algorithms.ops import (
     AllGather,
     AllReduce,
@@ -32,7 +33,7 @@ from algorithms.ops import (
     Shift,
     lane,
 )
-from algorithms.parts import Place, number
+from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.traffic import Exchange, Traffic, later, shared_rectangle, traffic
 from runtime.arrays import Library

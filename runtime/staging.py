@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from algorithms.choices import Carriage
+from algorithms.collectives.choices import Carriage
 from algorithms.errors import InputError
 from algorithms.tensors import DType
 from runtime.communicators import Array

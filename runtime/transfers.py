@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.ops import CommunicationOp, Compute
 from algorithms.parts import Place
 from algorithms.schedule import Schedule

@@ -138,7 +138,7 @@ class Verification:
         verdict = "verified" if self.ok else "NOT VERIFIED"
         text = f"{verdict}: relative error {self.max_error:.2g}, bound {self.bound:.2g}"
         if self.method == "serial":
-            text += ", against a serial product"
+            text += ", by the serial check"
         else:
             seen = f"from {self.smallest_error_seen:.2g} on" if self.smallest_error_seen else "whatever its size"
             text += f", by Freivalds' check with {self.vectors} vectors: one wrong entry is seen {seen},"

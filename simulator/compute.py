@@ -17,11 +17,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from algorithms.costs.volumes import Work
+from algorithms.formats.machine import GemmRow, Machine, MemoryRow
 from algorithms.kernels import Function
-from algorithms.machine import GemmRow, Machine, MemoryRow
 from algorithms.ops import GemmLayout
 from algorithms.tensors import ITEM_BYTES, DType
-from algorithms.volumes import Work
 from simulator.interpolation import SecondsBySize
 from simulator.rooflines import attention_seconds, best_product_seconds, pass_seconds
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.copies import Copies, copies
+from algorithms.costs.volumes import Work, gemm_sizes, kernel_work
 from algorithms.grid import Axis
 from algorithms.ops import AllReduce, Communication, CommunicationOp, Compute, Gemm, Kernel, Op, lane, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.traffic import Traffic, traffic
-from algorithms.volumes import Work, gemm_sizes, kernel_work
 from simulator.folding.coordinates import needs
 
 Found = TypeVar("Found")
@@ -95,9 +95,9 @@ class LocalSizes:
 class Duties:
     """The duties of a schedule's ops.
 
-    >>> from algorithms.catalogue import matmul_schedule
+    >>> from algorithms.matmuls.catalogue import matmul_schedule
     >>> from algorithms.grid import Grid
-    >>> from algorithms.matmul import Matmul
+    >>> from algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=2))
     >>> *_, op = schedule.program(schedule.place(0))
     >>> duty = Duties(schedule, Choices()).communication(op, schedule.place(0))

@@ -5,8 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
+from algorithms.formats.machine import Machine
 from algorithms.grid import Grid
-from algorithms.machine import Machine
 from simulator.machine_network import cores_of, homes, network_of, speeds_of
 from topologies.network import Floats, Ints, Network
 

@@ -8,27 +8,28 @@ rank's program in order (`feed.py`).
 
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import simpy
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock
-from algorithms.machine import Machine
-from algorithms.ops import Communication, CommunicationOp, lane
+from algorithms.formats.machine import Machine
+from algorithms.ops import Communication, lane
 from algorithms.schedule import Schedule, all_ops
-from algorithms.timeline import Span
+from algorithms.timelines.spans import COMPUTE, Span
 from simulator.duties import Duties
 from simulator.engine import FlowEngine
 from simulator.feed import Feed, Process, Task
 from simulator.folding.alike_ranks import Population
-from simulator.folding.gaps import Gap, Turn, walk_without
+from simulator.folding.gaps import Turn
 from simulator.folding.looks import Loop
+from simulator.folding.watch import Watch
 from simulator.local_work import LocalWork
-from simulator.members import Board, Member, Spent
-from simulator.strides import Strides
+from simulator.programs import Programs, Waiting
+from simulator.spent import Spent
 from simulator.stuck import explained
 
 Instance = tuple[int, str, int]
@@ -58,30 +59,28 @@ class Lanes:
 
     Parameters
     ----------
-    gaps : turns of loops that are passed over
-    memory, local : of the engine
-    strides : whether steps that repeat are passed over
+    watch : decides which turns of loops are passed over
+    local, memory : of the engine
     """
 
     def __init__(
         self,
         given: Circumstances,
-        gaps: Sequence[Gap],
+        watch: Watch,
         *,
-        memory: bool = True,
         local: bool = True,
-        strides: bool = True,
+        memory: bool = True,
     ) -> None:
         self._schedule, self._machine, self._ranks = given.schedule, given.machine, given.ranks
-        self._gaps = gaps
+        self._watch = watch
         self._env = simpy.Environment()
-        self.engine = FlowEngine(self._env, memory=memory, local=local)
+        self.engine = FlowEngine(self._env, local=local, memory=memory)
         wiring = given.ranks.wiring(self.engine)
-        self._duties = Duties(given.schedule, given.choices)
-        self._local = LocalWork(given.machine, given.schedule.dtype, self._duties, wiring, self.engine, given.threads)
-        self._board = Board(wiring)
-        self._strides = Strides(self.engine) if strides else None
-        self._names = list(dict.fromkeys(["compute", *(lane(op) for op in all_ops(given.schedule))]))
+        duties = Duties(given.schedule, given.choices)
+        local_work = LocalWork(given.machine, given.schedule.dtype, duties, wiring, given.threads)
+        self._programs = Programs(given.machine, given.ranks, wiring, duties, local_work, self.engine)
+        self._members: dict[tuple[int, str], int] = {}
+        self._names = list(dict.fromkeys([COMPUTE, *(lane(op) for op in all_ops(given.schedule))]))
         self._open: dict[tuple[int, str], Task] = {}
         self.spans: list[Span] = []
         self.spent: dict[Instance, Spent] = {}
@@ -107,7 +106,7 @@ class Lanes:
             if everyone.triggered:
                 raise
             doing = {(rank, name): task.op.name for (rank, name), task in self._open.items()}
-            raise Deadlock(explained(doing, self._board.waiting(), self._ranks.stands_for)) from None
+            raise Deadlock(explained(doing, self._waiting(), self._ranks.stands_for)) from None
         finally:
             gc.set_threshold(*thresholds)
 
@@ -115,6 +114,8 @@ class Lanes:
         """The processes of a rank's lanes."""
         feed = Feed(self._env, self._program(rank), self._names)
         for name in self._names:
+            disturbs = None if name == COMPUTE else self._programs.pace(rank)
+            self._members[rank, name] = self.engine.member(disturbs)
             yield self._env.process(self._lane(rank, name, feed))
 
     def _program(self, rank: int) -> Iterator[Task]:
@@ -122,7 +123,7 @@ class Lanes:
         place = self._schedule.place(rank)
         dependencies: Dependencies[Task] = Dependencies(self._schedule)
         counts: dict[str, int] = defaultdict(int)
-        for op, moment, turn in walk_without(self._schedule.program(place), place, self._gaps):
+        for op, moment, turn in self._watch.walk(self._schedule.program(place), place):
             task = Task(op, moment, counts[op.name], turn)
             counts[op.name] += 1
             task.needs = dependencies.enter(op, moment, task)
@@ -140,22 +141,14 @@ class Lanes:
             task.ready = max((need.end for need in task.needs), default=0.0)
             task.needs = []
             if issue:
-                yield from self._issue(issue)
+                yield self._env.timeout(issue)
             task.start = self._env.now
-            if isinstance(task.op, Communication):
-                yield self._communicate(rank, task, task.op)
-            else:
-                yield from self._compute(rank, task)
+            self._watch.began(task.turn)
+            yield self._carried_out(rank, name, task)
+            task.spent = Spent.of(self.engine.told(self._members[rank, name]))
             task.finish(self._env.now)
             del self._open[rank, name]
             self._note(rank, name, task)
-
-    def _issue(self, seconds: float) -> Process:
-        if self._strides is not None:
-            self._strides.waiting += 1
-        yield self._env.timeout(seconds)
-        if self._strides is not None:
-            self._strides.waiting -= 1
 
     def _note(self, rank: int, name: str, task: Task) -> None:
         axis = task.op.axis if isinstance(task.op, Communication) else None
@@ -164,60 +157,27 @@ class Lanes:
         self.spent[instance] = task.spent
         if task.spent.extrapolated:
             self.extrapolated.add(task.op.name)
-        if task.turn is not None and self._gaps:
+        self._watch.ended(task.turn, (*instance, task.ready, task.start, task.end))
+        if task.turn is not None:
             self.turns[instance] = task.turn
-            if rank == self._timekeepers.setdefault(task.turn[0], rank):
+            if task.turn not in self.loads and rank == self._timekeepers.setdefault(task.turn[0], rank):
                 self.loads[task.turn] = (task.end, self.engine.loads())
 
-    def _compute(self, rank: int, task: Task) -> Process:
-        assert not isinstance(task.op, Communication)
-        work = self._local.of_op(rank, task.op, task.place)
-        if self._strides is not None:
-            self._strides.happened()
-        yield self.engine.event_of(work.flow_class, work.seconds)
-        if self._strides is not None:
-            self._strides.happened()
-        task.spent = Spent(compute=work.seconds, extrapolated=work.extrapolated)
-        task.spent.on_path("compute", work.seconds)
-        task.spent.on_path("contention", self._env.now - task.start - work.seconds)
-
-    def _communicate(self, rank: int, task: Task, op: CommunicationOp) -> simpy.Event:
-        """Begin a communication op; the event is its end on this rank."""
-        duty = self._duties.communication(op, task.place)
+    def _carried_out(self, rank: int, name: str, task: Task) -> simpy.Event:
+        """Begin an op; the event is its end on this rank."""
+        op, place = task.op, task.place
+        if isinstance(op, Communication):
+            program = self._programs.communication(rank, op, place)
+        else:
+            program = self._programs.compute(rank, op, place)
         done = self._env.event()
-
-        def ended(member: Member) -> None:
-            task.spent = member.spent
-            if self._strides is not None:
-                self._strides.leave(member)
-            done.succeed()
-
-        member = Member(
-            rank,
-            op,
-            self._ranks.group(rank, op.axis),
-            duty,
-            engine=self.engine,
-            local=self._local,
-            board=self._board,
-            ended=ended,
-        )
-        overhead = self._communication_overhead(duty.moved is None)
-        if self._strides is not None:
-            self._strides.enter(member)
-        member.spent.on_path("latency", overhead)
-        self._after(overhead, member.begin)
+        self.engine.begin(self._members[rank, name], program, done.succeed)
         return done
 
-    def _communication_overhead(self, alone: bool) -> float:
-        """Seconds beside the steps of a communication op; measured steps between ranks of a host include theirs."""
-        host, device = self._machine.host, self._machine.device
-        if host is not None:
-            return host.alone_seconds if alone else 0.0
-        return 0.0 if alone else device.overhead_seconds
-
-    def _after(self, seconds: float, action: Callable[[], None]) -> None:
-        if seconds:
-            self.engine.start(0.0, {}, cap=1.0, latency=seconds, then=action)
-        else:
-            action()
+    def _waiting(self) -> list[Waiting]:
+        """Ranks in communication ops that wait for another."""
+        found = []
+        for (rank, name), task in sorted(self._open.items(), key=lambda entry: entry[0]):
+            if isinstance(task.op, Communication):
+                found.append(self._programs.waiting(rank, task.op, task.place, self._members[rank, name]))
+        return [one for one in found if one is not None]

@@ -1,15 +1,13 @@
-"""What the ranks' own work takes: seconds, threads and memory bandwidth, as activities of the engine."""
+"""What the ranks' own work takes: seconds, threads and memory bandwidth."""
 
 from dataclasses import dataclass
 
-from algorithms.machine import Machine
+from algorithms.formats.machine import Machine
 from algorithms.ops import Compute, Gemm, Kernel, Pointwise
 from algorithms.parts import Place
 from algorithms.tensors import DType
 from simulator.compute import ComputeModel, Estimate, touched
 from simulator.duties import Duties, Kind, LocalSizes
-from simulator.engine import FlowEngine
-from simulator.sharing.flow_class import FlowClass
 from simulator.wiring import Wiring
 
 KEPT = 1 << 16
@@ -18,11 +16,12 @@ KEPT = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Local work as an activity: `seconds` at the rates of its class, where nothing else is under way."""
+    """Local work: `seconds` of so many threads that touch so much memory, where nothing else is under way."""
 
     seconds: float
     extrapolated: bool
-    flow_class: FlowClass
+    threads: float
+    bytes_per_second: float
 
 
 class LocalWork:
@@ -39,15 +38,13 @@ class LocalWork:
         dtype: DType,
         duties: Duties,
         wiring: Wiring,
-        engine: FlowEngine,
         threads: int | None,
     ) -> None:
         self._machine, self._dtype, self._threads = machine, dtype, threads
-        self._duties, self._wiring, self._engine = duties, wiring, engine
+        self._duties, self._wiring = duties, wiring
         self._models: dict[tuple[int, int, float], ComputeModel] = {}
         self._of_rank: dict[int, ComputeModel] = {}
         self._ops: dict[tuple[int, int, Kind], tuple[float, bool, float]] = {}
-        self._classes: dict[tuple[int, float, float], FlowClass] = {}
 
     def model(self, rank: int) -> ComputeModel:
         """The compute model of a rank: ranks with as many neighbours and threads, and of one speed, share one."""
@@ -74,7 +71,7 @@ class LocalWork:
         seconds, extrapolated, rate = found
         cores = self._wiring.cores_of(self._wiring.home(rank))
         threads = min(self._threads or self._wiring.threads(rank), cores)
-        return Work(seconds, extrapolated, self._class(rank, float(threads), rate))
+        return Work(seconds, extrapolated, float(threads), rate)
 
     def of_bytes(self, rank: int, operation: str, size: int) -> Work:
         """A copy or an addition within a communication op, on one core."""
@@ -82,15 +79,7 @@ class LocalWork:
         found = model.memory(operation, size)
         extrapolated = found.extrapolated and model.measured(operation)
         rate = touched(operation, size) / found.seconds
-        return Work(found.seconds, extrapolated, self._class(rank, 1.0, rate))
-
-    def _class(self, rank: int, threads: float, bytes_per_second: float) -> FlowClass:
-        key = (rank, threads, bytes_per_second)
-        found = self._classes.get(key)
-        if found is None:
-            demands = self._wiring.local(rank, threads, bytes_per_second)
-            found = self._classes[key] = self._engine.flow_class(demands, cap=1.0)
-        return found
+        return Work(found.seconds, extrapolated, 1.0, rate)
 
 
 def estimated(

@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
-from algorithms.machine import Machine
-from algorithms.record import LinkLoad, PathPart
-from algorithms.timeline import OpTimes, Span, Timeline
+from algorithms.formats.machine import Machine
+from algorithms.formats.record import LinkLoad, PathPart
+from algorithms.timelines.op_times import OpTimes
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
 from simulator.lanes import Instance
-from simulator.members import Spent
+from simulator.spent import Spent
 
 Parts = dict[str, float]
 

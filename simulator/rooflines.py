@@ -18,7 +18,7 @@ al., "FlashAttention", 2022; Korthikanti et al., arXiv 2205.05198, section 4
 
 from math import ceil
 
-from algorithms.achieved import Achieved
+from algorithms.formats.achieved import Achieved
 from algorithms.kernels import Function
 from algorithms.squares import Squares
 

@@ -9,22 +9,25 @@ walked at the granularity of collectives (`steady/`): every transfer keeps one r
 and two more, which it can neither exceed nor fall below, bound the exact makespan.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from algorithms.choices import Choices
-from algorithms.machine import Machine
+from algorithms.collectives.choices import Choices
+from algorithms.formats.machine import Machine
+from algorithms.formats.record import Granularity
 from algorithms.ops import Communication
-from algorithms.record import Granularity
 from algorithms.schedule import Schedule
-from algorithms.timeline import Span, Timeline
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
 from algorithms.traffic import traffic
+from simulator.duties import Duties, Kind
 from simulator.folding.alike_ranks import Population, population
-from simulator.folding.gaps import Gap, Turn, more, plan, slots_of, walk_without
-from simulator.folding.turns import Rhythm, Told, drift_apart, put_in, rhythm
+from simulator.folding.gaps import Gap, Stretch, Turn, shortest, slots_of, stretches, walk_without
+from simulator.folding.looks import Loop
+from simulator.folding.turns import Rhythm, Told, put_in, rhythm
+from simulator.folding.watch import Watch, turns_in
 from simulator.homes import homes_of
 from simulator.lanes import Circumstances, Instance, Lanes
 from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums, uncertainty
@@ -43,8 +46,9 @@ LINKS_NAMED = 20
 """Links named in a prediction, those used most."""
 LOOKED_AT = 4
 """Ranks, of those that are simulated, whose steps are counted to say how long it will take."""
-STEP_WALL_SECONDS = 7e-5
-"""What a step costs to simulate, about, on two cores of 2026."""
+OP_WALL_SECONDS = 8e-5
+STEP_WALL_SECONDS = 3e-6
+"""What an op on a rank costs to simulate, and a step of one, about, on two cores of 2026."""
 NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
 NOT_LOOKED_FOR = "collective granularity was asked for"
 LONG_SECONDS = 20.0
@@ -58,8 +62,8 @@ class Switches:
     Parameters
     ----------
     fold : simulate ranks that behave alike as one
-    fold_time : leave out turns of a loop, and steps of a collective, that are known from those before
-    memory : remember the rates of states seen before
+    fold_time : leave out turns of a loop that are known from those before
+    memory : remember states, and pass over steps of collectives that come back to one
     local : find new rates only where something changed
     """
 
@@ -126,7 +130,6 @@ class Simulation:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
         self._homes = homes_of(machine, schedule.grid.size, placement, schedule.grid)
         self._switches, self._asked = switches, granularity
-        self._kept: dict[Turn, int] = {}
 
     @cached_property
     def _ranks(self) -> Population:
@@ -148,32 +151,34 @@ class Simulation:
             return NCCL_ONLY
         return NOT_LOOKED_FOR if self._asked == "collective" else self._ranks.why_not
 
-    @cached_property
-    def steps(self) -> int:
-        """Steps of local work and of communication that are to be simulated, about, from a few of the ranks."""
-        ranks = self._ranks.simulated
-        looked_at = ranks[:: max(1, len(ranks) // LOOKED_AT)]
-        return sum(self._steps_of(rank) for rank in looked_at) * len(ranks) // len(looked_at)
+    def expected_wall_seconds(self) -> float:
+        """How long `run` will take on a laptop, about, from what a few of the ranks have to do."""
+        return self._expected_wall_seconds
 
-    def _steps_of(self, rank: int) -> int:
-        schedule, steps = self._given.schedule, 0
+    @cached_property
+    def _expected_wall_seconds(self) -> float:
+        ranks, known = self._ranks.simulated, Duties(self._schedule, self._choices)
+        looked_at = ranks[:: max(1, len(ranks) // LOOKED_AT)]
+        steps: dict[tuple[int, Kind], int] = {}
+        return sum(self._wall_seconds_of(rank, known, steps) for rank in looked_at) * len(ranks) / len(looked_at)
+
+    def _wall_seconds_of(self, rank: int, known: Duties, steps: dict[tuple[int, Kind], int]) -> float:
+        """Seconds for the ops and steps of a rank; `steps` keeps how many an op has at each kind of place."""
+        schedule, seconds = self._schedule, 0.0
         place = schedule.place(rank)
         for op, moment, _ in walk_without(schedule.program(place), place, self._gaps()):
-            moved = traffic(op, schedule, moment, self._given.choices) if isinstance(op, Communication) else None
-            steps += 1 if moved is None else moved.lowered.steps
-        return steps
-
-    def expected_wall_seconds(self) -> float:
-        """How long `run` will take on a laptop, about."""
-        return self.steps * STEP_WALL_SECONDS
+            seconds += OP_WALL_SECONDS
+            if isinstance(op, Communication):
+                kind = id(op), known.kind(op, moment)
+                if kind not in steps:
+                    moved = traffic(op, schedule, moment, self._choices)
+                    steps[kind] = 0 if moved is None else moved.lowered.steps
+                seconds += steps[kind] * STEP_WALL_SECONDS
+        return seconds
 
     def _gaps(self) -> list[Gap]:
-        """Turns that are left out at first."""
-        return plan(self._ranks.turns, self._kept, self._slots) if self._switches.fold_time else []
-
-    @cached_property
-    def _slots(self) -> dict[str, list[int]]:
-        return slots_of(self._schedule)
+        """What is left out if every stretch is in rhythm at once."""
+        return [shortest(one) for one in self._stretches]
 
     @cached_property
     def granularity(self) -> Granularity:
@@ -196,7 +201,15 @@ class Simulation:
 
     def _at_steady_rates(self, wanted: Sequence[int]) -> Prediction:
         schedule, machine = self._schedule, self._machine
-        found = steady(schedule, machine, self._choices, self._homes, threads=self._threads, wanted=wanted)
+        found = steady(
+            schedule,
+            machine,
+            self._choices,
+            self._homes,
+            threads=self._threads,
+            wanted=wanted,
+            fold_time=self._switches.fold_time,
+        )
         return predicted(
             found,
             machine,
@@ -209,24 +222,34 @@ class Simulation:
         )
 
     def _exactly(self) -> Prediction:
-        """Simulate, with more turns where those that were simulated did not fall into a rhythm."""
+        """Simulate; stretches that were taken to be in rhythm and were not, once more as a whole."""
+        whole: set[Turn] = set()
         while True:
-            gaps = self._gaps()
-            switches = self._switches
-            lanes = Lanes(self._given, gaps, memory=switches.memory, local=switches.local, strides=switches.fold_time)
+            watch, switches = self._watch(whole), self._switches
+            lanes = Lanes(self._given, watch, local=switches.local, memory=switches.memory)
             lanes.run()
             timeline = self._ranks.timeline(lanes.spans)
             turn_of = [lanes.turns.get(_instance(span)) for span in timeline.spans]
-            rhythms = [rhythm(gap, timeline.spans, turn_of) for gap in gaps]
-            missed = [gap for gap, found in zip(gaps, rhythms, strict=True) if found is None]
+            found = [(gap, rhythm(gap, timeline.spans, turn_of)) for gap in watch.gaps]
+            missed = {(gap.loop, gap.first) for gap, one in found if one is None}
             if not missed:
-                return self._prediction(lanes, timeline, [found for found in rhythms if found is not None], turn_of)
-            own = Counter(turn[0] for turn in turn_of if turn is not None)
-            for gap in missed:
-                whole = own[gap.loop] * (1 + gap.count / gap.simulated)
-                self._kept[gap.loop, gap.first] = more(
-                    gap, whole / len(turn_of), hopeless=drift_apart(gap, timeline.spans, turn_of)
-                )
+                return self._prediction(lanes, timeline, [one for _, one in found if one is not None], turn_of)
+            whole |= missed
+
+    def _watch(self, whole: Collection[Turn]) -> Watch:
+        """What decides which turns are left out, but for the stretches that are to be simulated as a whole."""
+        schedule, ranks = self._schedule, self._ranks.simulated
+
+        def ranks_with(loop: Loop) -> int:
+            places = [schedule.place(rank) for rank in ranks]
+            return sum(turns_in(schedule.program(place), place, loop) > 0 for place in places)
+
+        return Watch([one for one in self._stretches if (one.loop, one.first) not in whole], ranks_with)
+
+    @cached_property
+    def _stretches(self) -> list[Stretch]:
+        """Turns of which some may be left out."""
+        return stretches(self._ranks.turns, slots_of(self._schedule)) if self._switches.fold_time else []
 
     def _prediction(
         self, lanes: Lanes, short: Timeline, rhythms: Sequence[Rhythm], turn_of: Sequence[Turn | None]

@@ -3,19 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from algorithms.ops import Collective, lane
-from simulator.members import Member
+from simulator.programs import Waiting
 
 NAMED = 8
 """Ranks whose story is told; the others are counted."""
 
 
-def explained(doing: Mapping[tuple[int, str], str], waiting: Sequence[Member], stands_for: Callable[[int], int]) -> str:
+def explained(
+    doing: Mapping[tuple[int, str], str], waiting: Sequence[Waiting], stands_for: Callable[[int], int]
+) -> str:
     """The deadlock in one line.
 
     Parameters
     ----------
     doing : name of the op that each simulated rank is in, by rank and lane
-    waiting : members of communication ops whose other end has not come
+    waiting : ranks in communication ops whose other end has not come
     stands_for : the simulated rank that stands for a rank
     """
     if not waiting:
@@ -30,8 +32,8 @@ def _some(stories: Sequence[str]) -> str:
     return "; ".join(stories[:NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _story(one: Member, doing: Mapping[tuple[int, str], str], stands_for: Callable[[int], int]) -> str:
-    """What one member waits for."""
+def _story(one: Waiting, doing: Mapping[tuple[int, str], str], stands_for: Callable[[int], int]) -> str:
+    """What one rank waits for."""
     there = [_there(peer, lane(one.op), doing, stands_for(peer)) for peer in one.awaited]
     step = f" step {one.step}" if isinstance(one.op, Collective) else ""
     return f"rank {one.rank} in {one.op.name!r}{step} waits for {' and '.join(there)}"

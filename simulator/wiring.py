@@ -7,15 +7,13 @@ memory are resources of the engine, like links, shared by the ranks on it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
-from algorithms.machine import Machine, TransferRow
+from algorithms.formats.machine import Machine, TransferRow
 from simulator.engine import FlowEngine
 from simulator.folding.resources import Apart, Channel, Resources
 from simulator.homes import Homes, homes_of
 from simulator.interpolation import SecondsBySize
 from simulator.machine_network import routes_of
-from simulator.sharing.flow_class import FlowClass
 
 SAME_PLACE_TOUCHES = 2
 """Bytes of memory read and written for one byte that goes from a rank to another on its host."""
@@ -37,16 +35,6 @@ class Cost:
     demands: dict[int, float]
     alone: float
     extrapolated: bool = False
-
-
-class Message(NamedTuple):
-    """A transfer as an activity of a class that is known; see `Cost`."""
-
-    latency: float
-    work: float
-    flow_class: FlowClass
-    alone: float
-    extrapolated: bool
 
 
 class Wiring:
@@ -167,12 +155,6 @@ class Wiring:
             part = self._machine.host if within else self._machine.network
             self._curves[key] = curve_of(part.transfer if part is not None else (), pattern, taking_part, most)
         return self._curves[key]
-
-    def message(self, channel: Channel, size: float, pattern: str) -> Message:
-        """The same, as an activity of the engine."""
-        cost = self.transfer_on(channel, size, pattern)
-        flow_class = self._engine.flow_class(cost.demands, cap=cost.cap)
-        return Message(cost.latency, cost.work, flow_class, cost.alone, cost.extrapolated)
 
 
 def curve_of(

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from algorithms.record import Cause, OpRecord
+from algorithms.formats.record import Cause, OpRecord
 
 COMPUTING = ("gemm", "pointwise", "kernel")
 ON_COMPUTE_LANE = (*COMPUTING, "host_copy")

@@ -21,14 +21,15 @@ from pathlib import Path
 
 import msgspec
 
-from algorithms import files
-from algorithms.catalogue import algorithms
-from algorithms.machine import Machine, load_machine
-from algorithms.provenance import ROOT, Provenance, provenance
-from algorithms.record import Record, load_record
+from algorithms.formats import files
+from algorithms.formats.machine import Machine, load_machine
+from algorithms.formats.provenance import ROOT, Provenance, provenance
+from algorithms.formats.record import Record, load_record
+from algorithms.matmuls.catalogue import algorithms
 from studies.batch import Case, measure
 from studies.executor_overhead import Overhead, executor_overhead
-from studies.experiment import Flags, fitting_grids, parse_experiment
+from studies.experiment import Flags, parse_experiment
+from studies.fitting import fitting_grids
 from studies.grids import grids
 from studies.host_fidelity.study import Fidelity, calibrated, host_fidelity
 from studies.predict import prediction_of

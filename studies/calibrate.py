@@ -14,9 +14,9 @@ from inspect import signature
 from statistics import median
 from typing import TYPE_CHECKING, cast, get_args
 
-from algorithms import files
 from algorithms.errors import InputError
-from algorithms.machine import (
+from algorithms.formats import files
+from algorithms.formats.machine import (
     Device,
     Fit,
     GemmRow,
@@ -28,9 +28,9 @@ from algorithms.machine import (
     TransferRow,
     save_machine,
 )
+from algorithms.formats.percentiles import spread
+from algorithms.formats.provenance import provenance
 from algorithms.ops import GemmLayout
-from algorithms.percentiles import spread
-from algorithms.provenance import provenance
 from algorithms.tensors import DType
 from runtime import memory_available, world
 from runtime.chains import Overheads, Pattern, measure_chain

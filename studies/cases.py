@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from algorithms.errors import InputError
-from algorithms.provenance import Provenance
-from algorithms.record import Kind, Record, load_record
+from algorithms.formats.provenance import Provenance
+from algorithms.formats.record import Kind, Record, load_record
 from studies.comparison import Comparison, FileNames, compare_records, same_problem_key
 
 CASES_SCHEMA = "quadrille/comparisons/1"

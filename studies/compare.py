@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from algorithms import files
-from algorithms.chrome_trace import write_chrome_trace
 from algorithms.errors import InputError
-from algorithms.provenance import Provenance, provenance
-from algorithms.record import Kind, load_record
-from algorithms.timeline import Timeline
-from algorithms.timeline_files import load_timeline
+from algorithms.formats import files
+from algorithms.formats.chrome_trace import write_chrome_trace
+from algorithms.formats.provenance import Provenance, provenance
+from algorithms.formats.record import Kind, load_record
+from algorithms.formats.timeline_files import load_timeline
+from algorithms.timelines.timeline import Timeline
 from studies import figures
 from studies.cases import CASES_SCHEMA, TIMELINE_ENDING, Cases, compare_folders, summarise
 from studies.comparison import SCHEMA, Comparison, FileNames, compare_records, label

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from algorithms.errors import InputError
+from algorithms.formats.percentiles import Percentiles, percentiles
+from algorithms.formats.provenance import Provenance
+from algorithms.formats.record import OpRecord, Options, Record, Workload
 from algorithms.grid import AXES
-from algorithms.percentiles import Percentiles, percentiles
-from algorithms.provenance import Provenance
-from algorithms.record import OpRecord, Options, Record, Workload
 from studies.attribution import Attribution, attribute
 from studies.drift import Drift, drift, op_drift
 
@@ -33,7 +33,7 @@ class Both(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Seconds on both sides and their errors; null where not known.
 
-    `spread` is that of the measurement over its repeats (`algorithms.percentiles`).
+    `spread` is that of the measurement over its repeats (`algorithms.formats.percentiles`).
     """
 
     predicted: float
@@ -179,7 +179,7 @@ def same_problem_key(record: Record) -> bytes:
 def label(problem: Problem) -> str:
     """The problem in one line.
 
-    >>> from algorithms.record import Matmul
+    >>> from algorithms.formats.record import Matmul
     >>> label(Problem(workload=Workload(Matmul(2, 3, 5)), dtype="float64", passes="forward", algorithm="4d",
     ...     grid={"data": 1, "z": 2, "y": 1, "x": 1}, order=("x", "y", "z", "data"), ranks=2, options=Options(),
     ...     backend="numpy"))

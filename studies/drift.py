@@ -18,7 +18,7 @@ from statistics import median
 
 import msgspec
 
-from algorithms.record import OpRecord, Reference
+from algorithms.formats.record import OpRecord, Reference
 from studies.attribution import charged_seconds
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from algorithms.catalogue import matmul_schedule
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from studies.launch import launch_all
 
 PROGRAM = ("-m", "studies.executor_overhead")

@@ -10,9 +10,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algorithms import files
 from algorithms.errors import InputError
-from algorithms.timeline import COMPUTE, Span, Timeline
+from algorithms.formats import files
+from algorithms.timelines.spans import COMPUTE, Span
+from algorithms.timelines.timeline import Timeline
 from studies.comparison import Comparison
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from algorithms.catalogue import Algorithm
 from algorithms.errors import InputError
 from algorithms.grid import AXES, DEFAULT_ORDER, Axis, Grid
+from algorithms.matmuls.catalogue import Algorithm
 
 
 def factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -43,7 +43,7 @@ def divisors(number: int) -> list[int]:
 def grids(ranks: int, algorithm: Algorithm, order: tuple[Axis, ...] = DEFAULT_ORDER) -> list[Grid]:
     """Every grid of `ranks` ranks that the algorithm can run on, powers of two or not.
 
-    >>> from algorithms.catalogue import find_algorithm
+    >>> from algorithms.matmuls.catalogue import find_algorithm
     >>> [str(grid) for grid in grids(6, find_algorithm("summa"))]
     ['x=6', 'z=2,x=3', 'z=3,x=2', 'z=6']
     >>> grids(6, find_algorithm("cannon"))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from algorithms.machine import Machine
-from algorithms.what_if import with_faults
+from algorithms.formats.machine import Machine
+from algorithms.formats.what_if import with_faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,5 +57,8 @@ def chosen_machine(flags: MachineFlags, gpus: int | None = None, *, wiring_is_en
 
     find = find_wiring if wiring_is_enough else find_machine
     found = find(flags.machine, flags.settings, gpus=gpus)
+    if flags.routing and flags.routing != "balanced" and found.topology.get("balanced"):
+        # A rule chooses among the cables between groups, which a balanced network has as one.
+        found = msgspec.structs.replace(found, topology={**found.topology, "balanced": False})
     found = with_faults(found, fail=flags.fail, degrade=flags.degrade, slow=flags.slow)
     return msgspec.structs.replace(found, routing=str(parse_routing(flags.routing or found.routing)))

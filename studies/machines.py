@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from algorithms.achieved import Achieved, Variant
 from algorithms.errors import InputError
-from algorithms.machine import Argument, Device, Machine, Source, load_machine
-from algorithms.what_if import apply
+from algorithms.formats.achieved import Achieved, Variant
+from algorithms.formats.machine import Argument, Device, Machine, Source, load_machine
+from algorithms.formats.what_if import apply
 from topologies.build import FAMILIES, parse_topology
 from topologies.machines.named import MACHINES, NamedMachine, machine
 from topologies.nodes.gpus import Gpu

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from algorithms.matmul import Matmul
+from algorithms.matmuls.matmul import Matmul
 from algorithms.schedule import Schedule
 from runtime.execute import Execution
 from runtime.matrix_files import (
@@ -28,8 +28,9 @@ from runtime.verify import (
     output_of_block,
     verify,
 )
-from studies.experiment import Checked, Experiment, Plan
+from studies.experiment import Experiment
 from studies.launch import MARK, note_partial_files
+from studies.plan import Checked, Plan
 from studies.site import Site
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def _write_outputs(
         site.communicator.Barrier()
         if site.speaks:
             commit_all(list(writers.values()))
+        site.communicator.Barrier()  # a run that follows in this world may read them on any rank
     except BaseException:
         discard_all(list(writers.values()))
         raise

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from algorithms.formats.machine import Machine
 from algorithms.grid import Grid
-from algorithms.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,16 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from algorithms.machine import Machine
-from algorithms.provenance import provenance
-from algorithms.record import Record
-from algorithms.timeline import Timeline
+from algorithms.formats.machine import Machine
+from algorithms.formats.provenance import provenance
+from algorithms.formats.record import Record
+from algorithms.timelines.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
 from runtime.matrix_files import open_operands
-from studies.experiment import Experiment, Flags, Plan, RunFlags, parse_plan
+from studies.experiment import Experiment, Flags
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.placement import placement
+from studies.plan import Plan, RunFlags, parse_plan
 from studies.records import predicted_record
 from studies.results import Destinations, parse_ranks, write_results
 from studies.training_flags import with_usual_dtype
@@ -164,7 +165,7 @@ def _announce(simulation: "Simulation", experiment: AnyExperiment) -> None:
         return
     apart = f" ({simulation.why_not})" if simulation.why_not else ""
     print(
-        f"quadrille: {simulation.steps} steps of {simulation.simulated_ranks} ranks out of {ranks} are to be "
+        f"quadrille: {simulation.simulated_ranks} ranks out of {ranks} are to be "
         f"simulated{apart}: this may take about {format_seconds(seconds)}; Ctrl-C ends it",
         file=sys.stderr,
     )

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 
-from algorithms import record
-from algorithms.lowered import Name
-from algorithms.machine import Machine
-from algorithms.ops import CollectiveKind
-from algorithms.percentiles import percentiles
-from algorithms.record import (
+from algorithms.collectives.lowered import Name
+from algorithms.costs.volumes import OpVolume, Volumes, volumes
+from algorithms.formats import record
+from algorithms.formats.machine import Machine
+from algorithms.formats.percentiles import percentiles
+from algorithms.formats.record import (
     MachineName,
     OpRecord,
     Provenance,
@@ -22,9 +22,10 @@ from algorithms.record import (
     Simulation,
     Verified,
 )
+from algorithms.ops import CollectiveKind
 from algorithms.schedule import Schedule
-from algorithms.timeline import OpTimes, Timeline, op_times
-from algorithms.volumes import OpVolume, Volumes, volumes
+from algorithms.timelines.op_times import OpTimes, op_times
+from algorithms.timelines.timeline import Timeline
 from studies.explain.critical_path import stations
 from studies.placement import placement
 from studies.training_figures import Spent, figures_of

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
-from algorithms import files
 from algorithms.errors import InputError
+from algorithms.formats import files
+from algorithms.formats.record import OpRecord, Record, Verified, save_record
 from algorithms.grid import Grid
-from algorithms.record import OpRecord, Record, Verified, save_record
-from algorithms.timeline import Timeline
+from algorithms.timelines.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
-from studies.experiment import same_file
 from studies.figures import check_figure_path
+from studies.plan import same_file
 from studies.training_lines import training_lines, workload_words
 
 OPS_SHOWN = 32
@@ -101,8 +101,8 @@ def parse_ranks(text: str, ranks: int) -> list[int]:
 
 def write_results(destinations: Destinations, made: Record, timeline: Timeline) -> None:
     """Writes the record and the timeline to where they were asked for, or else prints a table of the record."""
-    from algorithms.chrome_trace import write_chrome_trace
-    from algorithms.timeline_files import save_timeline
+    from algorithms.formats.chrome_trace import write_chrome_trace
+    from algorithms.formats.timeline_files import save_timeline
 
     named = replace(timeline, name=f"{made.kind} {made.algorithm}", provenance=made.provenance)
     if destinations.ranks:

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from algorithms.errors import InputError, RunError
-from algorithms.provenance import provenance
+from algorithms.formats.provenance import provenance
 from algorithms.schedule import Schedule
 from runtime.execute import Execution, Source, execute
 from runtime.verify import Verification
-from studies.experiment import Experiment, Flags, Plan, RunFlags, check_ranks, parse_plan
+from studies.experiment import Experiment, Flags
+from studies.fitting import check_ranks
 from studies.machine_flags import MachineFlags
+from studies.plan import Plan, RunFlags, parse_plan
 from studies.records import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
 from studies.results import Destinations, write_results
 from studies.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
@@ -23,7 +25,7 @@ from studies.workloads import AnyExperiment, experiment_of
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-    from algorithms.machine import Machine
+    from algorithms.formats.machine import Machine
     from runtime.reference_kernels import ReferenceKernels
 
 __all__ = ["Destinations", "Flags", "RunFlags", "parse_plan", "run"]

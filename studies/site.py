@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.errors import InputError
 from algorithms.schedule import Schedule
 from algorithms.storage import storage

@@ -4,22 +4,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from algorithms import record
-from algorithms.choices import Choices, placed
+from algorithms.collectives.choices import Choices, placed
 from algorithms.errors import InputError
+from algorithms.formats import record
+from algorithms.formats.record import Options, Shards, Workload
 from algorithms.grid import Grid
-from algorithms.ops import OverlapName
-from algorithms.overlap import OVERLAPS, overlap
-from algorithms.record import Options, Shards, Workload
-from algorithms.schedule import Schedule
+from algorithms.ops import Communication, OverlapName
+from algorithms.reordering.overlap import OVERLAPS, overlap
+from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import DType
 from algorithms.training.flops import StepFlops, step_flops
+from algorithms.training.gemm_layouts import tuned
 from algorithms.training.gpt import Gpt, gpt_schedule
+from algorithms.training.keeping import keep_first
 from algorithms.training.mlp import Mlp, mlp_schedule
 from algorithms.training.models import ModelShape
 from algorithms.training.scheme import Scheme
 from algorithms.validate import validate
-from studies.experiment import RunFlags
+from studies.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on
+from studies.plan import RunFlags
 
 OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
 """Flags that a problem must have a field for."""
@@ -33,6 +36,8 @@ class TrainingExperiment:
     ----------
     problem : the model, its batch, and what is chosen about the step
     shape : of a GPT, as it was named; None of an MLP
+    keep_first : layers of each stage whose gathered weights are kept where others are gathered again
+    gemm_layouts : the machine whose rows say in which layout products are issued, or `written`
     overlaps, choices, threads, placement, shards : as of `studies.experiment.Experiment`
     """
 
@@ -46,6 +51,8 @@ class TrainingExperiment:
     placement: str = "packed"
     shards: Shards | None = None
     shape: ModelShape | None = None
+    keep_first: int = 0
+    gemm_layouts: str = WRITTEN
 
     @property
     def name(self) -> str:
@@ -82,7 +89,11 @@ class TrainingExperiment:
     def options(self, threads: int) -> Options:
         """What was chosen, as a record has it."""
         problem = self.problem
-        chosen = {name: getattr(problem, name) for name in OF_GPTS if hasattr(problem, name)}
+        chosen: dict[str, Any] = {name: getattr(problem, name) for name in OF_GPTS if hasattr(problem, name)}
+        if self.keep_first:
+            chosen["keep_first"] = self.keep_first
+        if self.gemm_layouts != WRITTEN:
+            chosen["gemm_layouts"] = self.gemm_layouts
         return Options(
             overlap=tuple(name for name in OVERLAPS if name in self.overlaps),
             gathered=problem.gathered,
@@ -125,9 +136,14 @@ class TrainingExperiment:
         """The schedule before its overlaps, which may yet be continued from a checkpoint."""
         match self.problem:
             case Gpt() as gpt:
-                return gpt_schedule(gpt, self.grid, self.scheme)
+                written = gpt_schedule(gpt, self.grid, self.scheme)
             case Mlp() as mlp:
-                return mlp_schedule(mlp, self.grid, self.scheme)
+                written = mlp_schedule(mlp, self.grid, self.scheme)
+        kept = keep_first(written, self.keep_first)
+        if self.gemm_layouts == WRITTEN:
+            return kept
+        machine = machine_for_layouts(self.gemm_layouts, self.grid.size)
+        return tuned(kept, times_on(machine, self.dtype, self.grid.size, self.threads))
 
     def schedule(self) -> Schedule:
         """The checked schedule, with its overlaps."""
@@ -154,9 +170,30 @@ class TrainingExperiment:
         return f"a --grid of {ranks} over the axes {axes}"
 
     def remarks(self) -> list[str]:
-        """What to say of a model that schedules carry out otherwise."""
-        differences = self.shape.differences if self.shape is not None else ()
-        return [f"{self.shape.name} as a plain GPT: {words}" for words in differences if self.shape is not None]
+        """What to say of a model that schedules carry out otherwise, and of layouts that nobody measured."""
+        found = []
+        if self.shape is not None and self.shape.differences:
+            found.append(f"{self.shape.name} is carried out as a plain GPT: {'; '.join(self.shape.differences)}")
+        if self.gemm_layouts != WRITTEN:
+            machine = machine_for_layouts(self.gemm_layouts, self.grid.size)
+            if layouts_known(machine, self.dtype) < 2:
+                words = f"{machine.name} has no measured products in {self.dtype} of several layouts"
+                found.append(f"--gemm-layouts {self.gemm_layouts} changes nothing: {words}")
+        return found + self._without_effect()
+
+    def _without_effect(self) -> list[str]:
+        """What to say of flags that change nothing on this grid."""
+        where, schedule = f"{self.name} on {self.grid}", self.unchecked_schedule()
+        long = {
+            op.overlap
+            for op in all_ops(schedule)
+            if isinstance(op, Communication) and self.grid.length(op.axis) > 1 and op.overlap
+        }
+        idle = [name for name in OVERLAPS if name in self.overlaps - long]
+        found = [f"--overlap {','.join(idle)} changes nothing: {where} has no such communication"] if idle else []
+        if self.keep_first and "oag" not in long:
+            found.append(f"--keep-first {self.keep_first} changes nothing: {where} gathers no weights")
+        return found
 
 
 def _takes(scheme: Scheme, axis: str) -> bool:

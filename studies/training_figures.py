@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from algorithms.formats.machine import Machine
+from algorithms.formats.record import OpRecord
 from algorithms.grid import AXES
-from algorithms.machine import Machine
-from algorithms.record import OpRecord
 from algorithms.schedule import Repeat, Schedule, ops
 from algorithms.training.adam import STEP
 from algorithms.training.flops import flops_per_second_per_gpu

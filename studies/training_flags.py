@@ -4,12 +4,12 @@ from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import Any, cast, get_args
 
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.errors import InputError
+from algorithms.formats.record import Shards
 from algorithms.grid import parse_grid, parse_order
-from algorithms.matmul import Gathered
-from algorithms.overlap import parse_overlap
-from algorithms.record import Shards
+from algorithms.matmuls.matmul import Gathered
+from algorithms.reordering.overlap import parse_overlap
 from algorithms.tensors import DType
 from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt
@@ -17,9 +17,11 @@ from algorithms.training.mlp import Mlp
 from algorithms.training.models import ModelShape, find_shape
 from algorithms.training.recompute import find_recompute
 from algorithms.training.schemes import find_scheme
-from studies.experiment import Flags, one_of, whole_number
+from studies.experiment import Flags
+from studies.gemm_times import WRITTEN
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.training_experiment import OF_GPTS, TrainingExperiment
+from studies.values import one_of, whole_number
 
 OF_MATMULS = {"matmul": "", "algorithm": "4d", "passes": "forward", "panel": "256"}
 """Flags that name a multiplication alone, and their defaults."""
@@ -49,6 +51,8 @@ class TrainingFlags(Flags):
     steps: str = "1"
     learning_rate: str = ""
     clip: str = "0"
+    keep_first: str = "0"
+    gemm_layouts: str = WRITTEN
 
 
 def parse_training(flags: TrainingFlags) -> TrainingExperiment:
@@ -77,6 +81,8 @@ def parse_training(flags: TrainingFlags) -> TrainingExperiment:
         flags.placement,
         cast(Shards, one_of(flags.shards, "shards", get_args(Shards))) if flags.shards else None,
         shape,
+        whole_number(flags.keep_first, "--keep-first", least=0),
+        flags.gemm_layouts,
     )
     experiment.scheme.check(experiment.grid)
     return experiment
@@ -117,6 +123,8 @@ def _mlp(flags: TrainingFlags) -> Mlp:
     for name, value in given.items():
         if name not in known:
             raise InputError(f"{_flag(name)} {value}: is for --gpt; a stack of linear layers has no such choice")
+    if flags.keep_first != usual.keep_first:
+        raise InputError(f"--keep-first {flags.keep_first}: is for --gpt; --gathered keep keeps all of a stack's")
     own = {name: whole_number(value, _flag(name)) for name, value in given.items()}
     words = [word.strip() for word in flags.mlp.split(",")]
     if len(words) > MOST_WIDTHS:

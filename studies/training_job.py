@@ -13,8 +13,8 @@ from runtime.shared_files import writing_token
 from runtime.training_checks import Reference, serial_bytes, serial_reference, verdict_of_all, verify_blocks
 from runtime.training_data import TrainingSource, check_text
 from runtime.verify import Verification
-from studies.experiment import Plan
 from studies.launch import MARK, note_partial_files
+from studies.plan import Plan
 from studies.site import Site
 from studies.training_experiment import TrainingExperiment
 
@@ -111,6 +111,7 @@ class TrainingJob:
             communicator.Barrier()
             if site.speaks:
                 writer.commit()
+            communicator.Barrier()  # a run that follows in this world may load it on any rank
         except BaseException:
             writer.discard()
             raise

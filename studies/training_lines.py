@@ -1,14 +1,20 @@
 """What a person reads of training steps: losses, rates, exposed communication and memory, a line each."""
 
 from collections.abc import Iterator
+from heapq import nlargest
+from typing import get_args
 
 from msgspec import UNSET
 
-from algorithms.record import Record, Workload
+from algorithms.formats.record import PathPart, Record, Station, Workload
 from algorithms.units import format_bytes, format_seconds
 
 LOSSES_SHOWN = 12
 GIGA, TERA = 1e9, 1e12
+PARTS: tuple[PathPart, ...] = get_args(PathPart)
+PATH_OPS_SHOWN = 3
+MINOR = 1e-6
+"""Share of the critical path below which a part is not named."""
 USUAL_OPTIONS = {
     "zero": 0,
     "micro_batch": None,
@@ -17,6 +23,8 @@ USUAL_OPTIONS = {
     "gradient_bytes": 4,
     "steps": 1,
     "clip": 0.0,
+    "keep_first": 0,
+    "gemm_layouts": "written",
 }
 """What the options of training steps are unless they are given."""
 
@@ -24,7 +32,7 @@ USUAL_OPTIONS = {
 def workload_words(workload: Workload) -> str:
     """Sizes of what was computed.
 
-    >>> from algorithms.record import Matmul, Mlp
+    >>> from algorithms.formats.record import Matmul, Mlp
     >>> workload_words(Workload(Matmul(2, 3, 5))), workload_words(Workload(mlp=Mlp((4, 8, 2), 6)))
     ('m=2 k=3 n=5', 'mlp 4,8,2 of 6 rows')
     """
@@ -76,9 +84,34 @@ def training_lines(made: Record) -> Iterator[str]:
     if kinds := made.memory_bytes_by_kind or {}:
         words = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in kinds.items() if size)
         yield f"memory of a rank: {format_bytes(sum(kinds.values()))}: {words}"
-    if made.fits is False:
-        where = made.machine.name if made.machine is not None else "the machine"
-        yield f"DOES NOT FIT in the memory of a device of {where}"
+        if made.fits is False:
+            where = made.machine.name if made.machine is not None else "the machine"
+            yield f"DOES NOT FIT: a device of {where} has less memory than {format_bytes(sum(kinds.values()))}"
+    if made.critical_path:
+        yield _critical_path(made.critical_path)
+
+
+def _critical_path(path: tuple[Station, ...]) -> str:
+    """What the critical path is made of, and the ops that have most of it.
+
+    >>> sum_x = Station(op="sum X", seconds=2.0, seconds_by_part={"latency": 0.5, "bandwidth": 1.5})
+    >>> _critical_path((Station(op="multiply", seconds=1.0, seconds_by_part={"compute": 1.0}), sum_x, sum_x))
+    'critical path: compute 1 s, latency 1 s, bandwidth 3 s; most of it in sum X (4 s), multiply (1 s)'
+    """
+    parts: dict[str, float] = {}
+    ops: dict[str, float] = {}
+    for one in path:
+        ops[one.op] = ops.get(one.op, 0.0) + one.seconds
+        for part, seconds in one.seconds_by_part.items():
+            parts[part] = parts.get(part, 0.0) + seconds
+    whole = sum(ops.values())
+    made_of = ", ".join(
+        f"{part} {format_seconds(parts[part])}" for part in PARTS if parts.get(part, 0.0) > MINOR * whole
+    )
+    most = ", ".join(
+        f"{op} ({format_seconds(ops[op])})" for op in nlargest(PATH_OPS_SHOWN, ops, key=lambda op: ops[op])
+    )
+    return f"critical path: {made_of}; most of it in {most}"
 
 
 def _losses(losses: tuple[float | None, ...]) -> str:
@@ -96,7 +129,10 @@ def _rates(made: Record) -> str:
     if not model or not hardware:
         return "no rate"
     words = f"{_rate(model)} per rank of the model, {_rate(hardware)} with what is made again"
-    return words + (f"; {made.percent_of_peak:.3g} % of peak" if made.percent_of_peak else "")
+    if not made.percent_of_peak:
+        return words
+    peak = 100 * hardware / made.percent_of_peak
+    return f"{words}, {made.percent_of_peak:.3g} % of peak ({_rate(peak)} in {made.dtype})"
 
 
 def _rate(flops_per_second: float) -> str:

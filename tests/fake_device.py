@@ -3,7 +3,7 @@
 Work handed to a stream is kept and done only when somebody waits for it (or asks an
 event, which lets the device do one thing more), so a missing synchronisation gives wrong
 numbers.  A device array has no buffer and refuses to become a NumPy array, so MPI and
-NumPy cannot touch it.  What happens is written to `cupy.log` in its order.
+NumPy cannot touch it.  What happens is written to `cupy.history` in its order.
 """
 
 import ctypes
@@ -15,45 +15,11 @@ from functools import partial
 import numpy as np
 
 from runtime.devices import Device
+from tests.fake_arrays import FUNCTIONS, Array, Function
 
 FAKE = Device(0, "Fake GPU", "ab" * 16, "0000:01:00.0", "here", 1 << 30, (9, 0))
 CUDA_TYPES = {14: np.uint16, 2: np.float16, 0: np.float32, 1: np.float64}
 NCCL_TYPES = {6: np.float16, 7: np.float32, 8: np.float64, 9: np.uint16}
-
-
-class Array:
-    """A device array: its memory is known only to this module."""
-
-    def __init__(self, cupy, memory):
-        self._cupy, self._memory = cupy, memory
-        self.dtype, self.shape, self.size, self.ndim = memory.dtype, memory.shape, memory.size, memory.ndim
-        self.nbytes, self.itemsize, self.strides = memory.nbytes, memory.itemsize, memory.strides
-        self.flags = types.SimpleNamespace(c_contiguous=memory.flags.c_contiguous)
-        self.data = types.SimpleNamespace(ptr=memory.__array_interface__["data"][0])
-
-    def __array__(self, *_, **__):
-        raise TypeError("Implicit conversion to a NumPy array is not allowed")
-
-    def __len__(self):
-        return len(self._memory)
-
-    def __getitem__(self, index):
-        return Array(self._cupy, self._memory[index])
-
-    def reshape(self, *shape):
-        reshaped = self._memory.reshape(*shape)
-        assert self.size == 0 or np.may_share_memory(reshaped, self._memory), "this reshape would copy"
-        return Array(self._cupy, reshaped)
-
-    def view(self, dtype):
-        return Array(self._cupy, self._memory.view(dtype))
-
-    @property
-    def T(self):
-        return Array(self._cupy, self._memory.T)
-
-    def fill(self, value):
-        self._cupy.current_stream().hand("fill", partial(self._memory.fill, value))
 
 
 class Stream:
@@ -78,7 +44,7 @@ class Stream:
         except NotYet:
             return False
         self._queue.popleft()
-        self._cupy.log.append(name)
+        self._cupy.history.append(name)
         self.done += 1
         return True
 
@@ -88,7 +54,7 @@ class Stream:
 
     def synchronize(self):
         self.until(self.handed)
-        self._cupy.log.append("synchronise")
+        self._cupy.history.append("synchronise")
 
     def record(self, event):
         event.stream, event.number = self, self.handed
@@ -126,10 +92,14 @@ class Cupy(types.ModuleType):
     def __init__(self, devices=(FAKE,)):
         super().__init__("cupy")
         self.devices, self.current_device = devices, 0
-        self.log, self.streams, self.streams_in_use, self.pinned_sizes = [], {}, [], []
+        self.history, self.streams, self.streams_in_use, self.pinned_sizes = [], {}, [], []
         self.math_modes, self.kept = [], []
+        self.memory = (1000, 2000)  # free, and all [B]
         self.null_stream = self._stream()
         self.nccl_world = {}
+        for name in ("add", *FUNCTIONS):
+            setattr(self, name, Function(self, name))
+        self.inf, self.float32, self.uint16, self.uint32 = np.inf, np.float32, np.uint16, np.uint32
         self.cuda = self._cuda()
 
     def current_stream(self):
@@ -155,8 +125,9 @@ class Cupy(types.ModuleType):
         assert into.shape == source.shape and into.dtype == source.dtype, (into.shape, source.shape)
         self.current_stream().hand("copy", partial(np.copyto, into._memory, source._memory))
 
-    def add(self, one, other, out):
-        self.current_stream().hand("add", partial(np.add, one._memory, other._memory, out=out._memory))
+    def hand(self, name, act):
+        """Work for the stream in use."""
+        self.current_stream().hand(name, act)
 
     def ElementwiseKernel(self, inputs, outputs, code, name):
         assert name == "add_bfloat16"
@@ -178,7 +149,7 @@ class Cupy(types.ModuleType):
         runtime = names(
             getDeviceCount=lambda: len(self.devices), getDeviceProperties=self._properties,
             deviceGetPCIBusId=lambda number: self.devices[number].pci_address,
-            memGetInfo=lambda: (1000, 2000), memcpyAsync=self._memcpy, CUDARuntimeError=CudaError,
+            memGetInfo=lambda: self.memory, memcpyAsync=self._memcpy, CUDARuntimeError=CudaError,
             memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
             CUDA_R_16BF=14, CUDA_R_16F=2, CUDA_R_32F=0, CUDA_R_64F=1,
         )  # fmt: skip
@@ -242,7 +213,7 @@ class CurrentDevice:
 class Nccl(types.ModuleType):
     """NCCL among ranks that all live in this process: a call ends when its partners have made theirs."""
 
-    NCCL_SUM, NCCL_FLOAT16, NCCL_FLOAT32, NCCL_FLOAT64, NCCL_BFLOAT16 = 0, 6, 7, 8, 9
+    NCCL_SUM, NCCL_MAX, NCCL_FLOAT16, NCCL_FLOAT32, NCCL_FLOAT64, NCCL_BFLOAT16 = 0, 2, 6, 7, 8, 9
 
     def __init__(self, cupy):
         super().__init__("cupy.cuda.nccl")
@@ -342,7 +313,8 @@ class FakeNcclCommunicator:
 
     def allReduce(self, source, into, count, kind, operation, stream):
         room = at(into, count, NCCL_TYPES[kind])
-        self._meet("all-reduce", stream, source, count, kind, lambda came: np.copyto(room, total(came)))
+        combined = largest if operation == self._nccl.NCCL_MAX else total
+        self._meet("all-reduce", stream, source, count, kind, lambda came: np.copyto(room, combined(came)))
 
     def reduceScatter(self, source, into, count, kind, operation, stream):
         room, mine = at(into, count, NCCL_TYPES[kind]), slice(self.rank * count, (self.rank + 1) * count)
@@ -354,6 +326,10 @@ def total(came):
     summands = [values(came[rank]) for rank in sorted(came)]
     result = sum(summands[1:], start=summands[0])
     return to_bits(result) if came[0].dtype == np.uint16 else result
+
+
+def largest(came):
+    return np.maximum.reduce([came[rank] for rank in sorted(came)])
 
 
 def at(address, count, dtype):

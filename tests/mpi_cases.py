@@ -11,19 +11,20 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from math import prod
 
 import numpy as np
 
-from algorithms.catalogue import algorithms, matmul_schedule
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.errors import InputError
 from algorithms.grid import DEFAULT_ORDER, Grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import algorithms, matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.numbers import Multiple
 from algorithms.ops import (
     AllGather,
     AllToAll,
@@ -37,8 +38,8 @@ from algorithms.ops import (
     Send,
     Shift,
 )
-from algorithms.overlap import overlap, parse_overlap
-from algorithms.parts import Multiple, Panel, Part
+from algorithms.parts import Panel, Part
+from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.schedule import Repeat, Role, Schedule, declare
 from algorithms.tensors import Tensor
 
@@ -55,13 +56,11 @@ SIZES = {"m": 13, "k": 17, "l": 5, "n": 11}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One schedule run once, on a group of `ranks` ranks."""
+    """One schedule run once, on a group of `ranks` ranks, which alone make it: its whole inputs and outputs too."""
 
     name: str
     ranks: int
-    schedule: Schedule
-    inputs: Mapping[str, np.ndarray]
-    outputs: Mapping[str, np.ndarray]
+    make: Callable[[], tuple[Schedule, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]]
     collectives: str
     most_bytes: int = PLENTY
     repeats: int = 1
@@ -203,17 +202,23 @@ def accepts(algorithm, grid):
     return True
 
 
-def product_case(problem, algorithm, grid, collectives, overlaps="none", most_bytes=PLENTY, repeats=1):
+def product_of(problem, algorithm, grid, overlaps):
+    """The schedule, whole inputs and whole expected outputs."""
     schedule = overlap(matmul_schedule(problem, algorithm, grid), parse_overlap(overlaps))
     shapes = {"A": (problem.m, problem.k), "B": (problem.k, problem.n), "dC": (problem.m, problem.n)}
     inputs = {name: whole_numbers(i, *shapes[name], problem.dtype) for i, name in enumerate(problem.inputs)}
     outputs = {"C": inputs["A"] @ inputs["B"]}
     if problem.training:
         outputs |= {"dA": inputs["dC"] @ inputs["B"].T, "dB": inputs["A"].T @ inputs["dC"]}
+    return schedule, inputs, outputs
+
+
+def product_case(problem, algorithm, grid, collectives, overlaps="none", most_bytes=PLENTY, repeats=1):
     words = [algorithm, str(grid), problem.passes, f"{problem.m},{problem.k},{problem.n}", collectives]
     words += [f"order {','.join(grid.order)}"] * (grid.order != DEFAULT_ORDER)
     words += [overlaps] * (overlaps != "none") + [f"messages of {most_bytes}"] * (most_bytes < PLENTY)
-    return Case(" ".join(words), grid.size, schedule, inputs, outputs, collectives, most_bytes, repeats)
+    make = partial(product_of, problem, algorithm, grid, overlaps)
+    return Case(" ".join(words), grid.size, make, collectives, most_bytes, repeats)
 
 
 def product_cases(ranks):
@@ -237,10 +242,9 @@ def custom_cases(ranks):
     for build in CUSTOM:
         if build is pipeline and ranks < 2:
             continue
-        schedule, inputs, outputs = custom(build, ranks)
         for collectives, most_bytes in product(("own:ring", "library"), (PLENTY, 600, FEW)):
-            words = f"{schedule.name} of {ranks} {collectives} messages of {most_bytes}"
-            yield Case(words, ranks, schedule, inputs, outputs, collectives, most_bytes, repeats=2)
+            words = f"{build.__name__} of {ranks} {collectives} messages of {most_bytes}"
+            yield Case(words, ranks, partial(custom, build, ranks), collectives, most_bytes, repeats=2)
 
 
 @lru_cache
@@ -290,19 +294,20 @@ class Watch:
 
 def carry_out(case, carrier, group):
     """What is wrong with the case at some rank of the group, at the group's first; None elsewhere."""
-    from algorithms.volumes import bytes_sent
+    from algorithms.costs.volumes import bytes_sent
     from runtime.execute import WholeMatrices, execute
 
+    schedule, inputs, outputs = case.make()
     choices = parse_choices(case.collectives)
-    execution = execute(case.schedule, case.inputs, carrier, repeats=case.repeats, choices=choices)
+    execution = execute(schedule, inputs, carrier, repeats=case.repeats, choices=choices)
     wrong = []
-    for name, whole in case.outputs.items():
-        block = case.schedule.tensors[name].block(case.schedule.place(carrier.rank))
+    for name, whole in outputs.items():
+        block = schedule.tensors[name].block(schedule.place(carrier.rank))
         expected = WholeMatrices({name: whole}).stored(name, block)
         found = execution.outputs[carrier.rank][name]
         if found.dtype != expected.dtype or not np.array_equal(found, expected):
             wrong.append(f"{name} of rank {carrier.rank} differs")
-    expected_bytes = bytes_sent(case.schedule, carrier.rank, choices)
+    expected_bytes = bytes_sent(schedule, carrier.rank, choices)
     gathered = group.gather((wrong, expected_bytes))
     if gathered is None:
         return None

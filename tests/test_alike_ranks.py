@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.errors import Deadlock, InputError
+from algorithms.formats.machine import Machine
+from algorithms.formats.what_if import with_faults
 from algorithms.grid import Grid, parse_grid
-from algorithms.machine import Machine
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Barrier, Receive, Send
-from algorithms.overlap import overlap, parse_overlap
 from algorithms.parts import Part
+from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.schedule import Role
 from algorithms.tensors import Tensor
-from algorithms.what_if import with_faults
 from simulator.folding.alike_ranks import strides
 from simulator.folding.patterns import patterns
 from simulator.homes import homes_of

@@ -106,7 +106,7 @@ def test_a_marker_is_done_when_the_device_has_come_that_far(cupy):
     marker = library.mark()
     library.zero(array)
     assert [marker.done() for _ in range(4)] == [False, False, True, True]
-    assert cupy.log == ["fill", "fill"]
+    assert cupy.history == ["fill", "fill"]
     assert NumpyLibrary().mark() is None
 
 
@@ -192,7 +192,7 @@ def test_the_array_module_loads_without_cupy_or_mpi():
 def test_cupy_is_found_for_every_dtype_and_tried_once(cupy, dtype):
     library = find_library("cupy", dtype)
     assert library.name == "cupy" and library.allocated_bytes == 0
-    assert "gemm" in cupy.log
+    assert "gemm" in cupy.history
 
 
 def test_ranks_of_a_host_take_its_gpus_in_turn(monkeypatch):

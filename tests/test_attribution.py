@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.record import OpRecord, Reference
+from algorithms.formats.record import OpRecord, Reference
 from studies.attribution import attribute, charged_seconds, charged_waiting, shares
 from studies.drift import drift, op_drift
 

@@ -195,7 +195,7 @@ def test_records_of_different_problems_are_not_compared(capsys, tmp_path):
     refused(called(capsys, "compare", tmp_path / "predicted.json", tmp_path / "measured.json"), "dtype")
 
 
-# Files of a run: these start MPI, in a process of their own
+# Files of a run
 
 
 def matrix(folder, values):
@@ -211,11 +211,12 @@ def matrix(folder, values):
         (lambda folder: (folder / "a.npy").write_text("61 47\n"), "--a {a} is not a .npy file"),
     ],
 )
-def test_operands_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path, prepare, said):
+def test_operands_that_do_not_fit_are_refused_and_nothing_is_written(capsys, tmp_path, prepare, said):
     path = tmp_path / "a.npy"
     prepare(tmp_path)
     before = sorted(tmp_path.iterdir())
-    ended = quadrille("run", *SIZES, "--a", path, "--c", tmp_path / "c.npy", "--json", tmp_path / "record.json")
+    outputs = ("--c", tmp_path / "c.npy", "--json", tmp_path / "record.json")
+    ended = called(capsys, "run", *SIZES, "--a", path, *outputs)
     refused(ended, said.format(a=path), "a .npy file of a 61 x 47 matrix of float32 is accepted")
     assert sorted(tmp_path.iterdir()) == before
 
@@ -230,8 +231,8 @@ def test_operands_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path, p
         (["--c", "{folder}/none/c.npy"], "--c {folder}/none/c.npy cannot be written"),
     ],
 )
-def test_an_output_that_cannot_be_written_is_refused_before_the_run(tmp_path, words, said):
-    ended = quadrille("run", *SIZES, *(word.format(folder=tmp_path) for word in words))
+def test_an_output_that_cannot_be_written_is_refused_before_the_run(capsys, tmp_path, words, said):
+    ended = called(capsys, "run", *SIZES, *(word.format(folder=tmp_path) for word in words))
     refused(ended, said.format(folder=tmp_path))
     assert not list(tmp_path.iterdir())
 
@@ -262,8 +263,8 @@ def test_an_output_of_a_prediction_that_cannot_be_written_is_refused(capsys, tmp
         (["--matmul", "9000000,9000000,9000000"], "memory: the 1 ranks on host"),
     ],
 )
-def test_a_run_that_cannot_be_is_refused_by_one_rank_alone(words, said):
-    refused(quadrille("run", *SIZES, *words), said)
+def test_a_run_that_cannot_be_is_refused_by_one_rank_alone(capsys, words, said):
+    refused(called(capsys, "run", *SIZES, *words), said)
 
 
 def test_a_world_of_one_where_there_should_be_more_is_explained():
@@ -279,7 +280,7 @@ def test_a_mistake_on_many_ranks_is_still_one_line(tmp_path):
     refused(ended, "--c", "there is no folder")
 
 
-def test_operands_are_written_all_or_none(tmp_path):
+def test_operands_are_written_all_or_none(capsys, tmp_path):
     words = ["operands", *SIZES, "--a", tmp_path / "a.npy", "--b", tmp_path / "none" / "b.npy"]
-    refused(quadrille(*words), "--b", "there is no folder")
+    refused(called(capsys, *words), "--b", "there is no folder")
     assert not list(tmp_path.iterdir())

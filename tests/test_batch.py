@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
-from algorithms.record import load_record
+from algorithms.formats.record import load_record
 from studies.batch import Case, measure
 from studies.command_line import app
-from studies.experiment import Flags, RunFlags
+from studies.experiment import Flags
+from studies.plan import RunFlags
 from tests.quadrille import called
 
 SIZES = "61,47,53"

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from algorithms.catalogue import algorithms
-from algorithms.record import Verified
+from algorithms.formats.record import Verified
+from algorithms.matmuls.catalogue import algorithms
 from studies import bench
 from studies.bench import Pair
 from studies.executor_overhead import interval

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.bounds import lower_bound_words, optimal_grid, regime, words_3d
+from algorithms.costs.bounds import lower_bound_words, optimal_grid, regime, words_3d
 from algorithms.errors import InputError
 
 CHECKED = [  # m, k, n, ranks, regime, grid, words: printed in the project's notes on Al Daas et al.

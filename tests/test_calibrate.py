@@ -8,8 +8,8 @@ import pytest
 import simpy
 
 from algorithms.errors import InputError
-from algorithms.machine import load_machine
-from algorithms.record import load_record
+from algorithms.formats.machine import load_machine
+from algorithms.formats.record import load_record
 from runtime.chains import Overheads
 from runtime.microbenchmarks import GemmPoint, StreamPoint, TransferPoint
 from runtime.world import Host
@@ -44,7 +44,7 @@ sys.exit(main(["calibrate", "--out", sys.argv[1]]))
 TWO_HOSTS = (
     SMALL
     + """
-from algorithms.machine import save_machine
+from algorithms.formats.machine import save_machine
 from topologies.build import parse_topology
 hosts = (world.Host("one", (0,), 1), world.Host("other", (1,), 1))
 measured = calibrate.measure(world.world(), hosts, calibrate.PRODUCTS)

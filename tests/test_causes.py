@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.choices import SETS, parse_choices
-from algorithms.what_if import with_faults
+from algorithms.collectives.choices import SETS, parse_choices
+from algorithms.formats.what_if import with_faults
 from simulator.collectives.causes import Causes
 from simulator.collectives.collective import Ways
 from studies.machines import find_machine

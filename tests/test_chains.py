@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import bytes_sent
 from algorithms.validate import validate
-from algorithms.volumes import bytes_sent
 from runtime import chains
 from runtime.chains import STEPS, WARM, chain
 from runtime.execute import execute

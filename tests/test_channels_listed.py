@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
-from algorithms.overlap import OVERLAPS, overlap
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.reordering.overlap import OVERLAPS, overlap
 from simulator.folding.patterns import patterns
 from simulator.homes import homes_of
 from simulator.machine_network import routes_of

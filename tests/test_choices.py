@@ -1,9 +1,9 @@
 import pytest
 
-from algorithms.choices import Choices, parse_choices, placed
+from algorithms.collectives.choices import Choices, parse_choices, placed
+from algorithms.collectives.lowering import CHUNK_BYTES, MOST_CHUNKS, SETS, chunks, lower
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.lowering import CHUNK_BYTES, MOST_CHUNKS, SETS, chunks, lower
 
 NCCL = ["nccl", "nccl:ring", "nccl:tree", "nccl:ring:LL", "nccl:tree:LL128", "nccl:nvls:Simple", "nccl:pat"]
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import Choices, parse_choices
+from algorithms.collectives.choices import Choices, parse_choices
+from algorithms.collectives.lowering import lower
+from algorithms.costs.volumes import bytes_sent
 from algorithms.grid import AXES, Grid
-from algorithms.lowering import lower
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.storage import storage
-from algorithms.volumes import bytes_sent
 from runtime.execute import execute
 from runtime.in_process import InProcess
 from simulator.simulate import simulate

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.chrome_trace import chrome_trace, write_chrome_trace
-from algorithms.provenance import provenance
-from algorithms.timeline import Span, Timeline, with_arrivals
+from algorithms.formats.chrome_trace import chrome_trace, write_chrome_trace
+from algorithms.formats.provenance import provenance
+from algorithms.timelines.spans import Span, with_arrivals
+from algorithms.timelines.timeline import Timeline
 
 times = st.floats(0, 1e-3)
 spans = st.builds(

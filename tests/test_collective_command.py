@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.errors import InputError
 from simulator.collectives.collective import Ways
 from studies.command_line import main

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.choices import parse_choices
-from algorithms.lowering import SETS, lower
+from algorithms.collectives.choices import parse_choices
+from algorithms.collectives.lowering import SETS, lower
 from simulator.collectives import steps
 from simulator.collectives.collective import Ways, simulate_collective
 from simulator.collectives.programs import Job

@@ -9,7 +9,8 @@ import typer
 from algorithms.errors import RunError
 from studies import command_line, launch
 from studies.command_line import app, main, take_ranks
-from studies.experiment import Flags, RunFlags
+from studies.experiment import Flags
+from studies.plan import RunFlags
 from tests.quadrille import ROOT, called, quadrille
 
 COMMANDS = ["launch", "run", "simulate", "schedule", "compare", "calibrate", "machines", "operands", "bench", "study"]

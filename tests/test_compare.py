@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
-from algorithms.record import (
+from algorithms.formats.record import (
     MachineName,
     Matmul,
     OpRecord,
@@ -20,8 +20,9 @@ from algorithms.record import (
     load_record,
     save_record,
 )
-from algorithms.timeline import Span, Timeline
-from algorithms.timeline_files import save_timeline
+from algorithms.formats.timeline_files import save_timeline
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
 from studies.compare import compare, compare_folders
 from studies.comparison import SCHEMA, Comparison, compare_records
 from studies.tables import print_tables, table

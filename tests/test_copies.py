@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.copies import NONE, Copies, copies
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Communication
-from algorithms.overlap import overlap, parse_overlap
+from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.schedule import all_ops, walk
 from algorithms.traffic import traffic
 from runtime.arrays import NumpyLibrary

@@ -2,16 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms import costs
-from algorithms.costs_4d import (
+from algorithms.costs import alpha_beta
+from algorithms.costs.axonn import (
     FRONTIER,
     PERLMUTTER,
     axis_bandwidths,
     effective_bandwidth,
     layer_cost,
 )
+from algorithms.costs.axonn_gpt import gpt_block_seconds, gpt_block_seconds_of_authors
 from algorithms.errors import InputError
-from algorithms.gpt_costs import gpt_block_seconds, gpt_block_seconds_of_authors
 from algorithms.grid import AXES, Grid
 from algorithms.units import GIB
 
@@ -84,14 +84,14 @@ def test_a_layer_costs_what_its_rings_cost_without_latency(data, z, y, x):
     m, k, n = 840, 420, 1260
     grid = {"data": data, "z": z, "y": y, "x": x}
     rate = {"data": 1.0, "z": 2.0, "y": 3.0, "x": 5.0}
-    links = {axis: costs.Link(latency=0, bandwidth=rate[axis]) for axis in rate}
+    links = {axis: alpha_beta.Link(latency=0, bandwidth=rate[axis]) for axis in rate}
     cost = layer_cost(m, k, n, grid, rate)
     shard = k * n / (x * y * z)
-    assert cost.gather_weight == pytest.approx(costs.ring_all_gather(z, 2 * shard, links["z"]))
-    assert cost.scatter_gradient == pytest.approx(costs.ring_reduce_scatter(z, 2 * shard, links["z"]))
-    assert cost.forward_sum == pytest.approx(costs.ring_all_reduce(y, 2 * m * n / (z * x), links["y"]))
-    assert cost.backward_sum == pytest.approx(costs.ring_all_reduce(x, 2 * m * k / (z * y), links["x"]))
-    assert cost.data_sum == pytest.approx(costs.ring_all_reduce(data, 4 * shard, links["data"]))
+    assert cost.gather_weight == pytest.approx(alpha_beta.ring_all_gather(z, 2 * shard, links["z"]))
+    assert cost.scatter_gradient == pytest.approx(alpha_beta.ring_reduce_scatter(z, 2 * shard, links["z"]))
+    assert cost.forward_sum == pytest.approx(alpha_beta.ring_all_reduce(y, 2 * m * n / (z * x), links["y"]))
+    assert cost.backward_sum == pytest.approx(alpha_beta.ring_all_reduce(x, 2 * m * k / (z * y), links["x"]))
+    assert cost.data_sum == pytest.approx(alpha_beta.ring_all_reduce(data, 4 * shard, links["data"]))
 
 
 @given(lengths, lengths, lengths, lengths)

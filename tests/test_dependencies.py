@@ -2,10 +2,10 @@ from weakref import WeakSet
 
 import pytest
 
-from algorithms.catalogue import matmul_schedule
 from algorithms.dependencies import Dependencies
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import AllReduce, Gemm, Pointwise, Shift
 from algorithms.parts import Part
 from algorithms.schedule import Repeat, Role, Schedule, declare, walk

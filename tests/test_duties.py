@@ -2,11 +2,11 @@
 
 import pytest
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.copies import copies
 from algorithms.grid import parse_grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Communication
 from algorithms.schedule import walk
 from algorithms.traffic import traffic

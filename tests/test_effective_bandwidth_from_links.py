@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.machine import Device, Machine
+from algorithms.formats.machine import Device, Machine
 from simulator.machine_network import network_of
 from studies.network.collective import Question, predict_collective
 

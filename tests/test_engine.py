@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
+from simulator import engine as engine_module
 from simulator.engine import FlowEngine
-from simulator.sharing import shares
 from simulator.sharing.max_min import Demands, solve
+from simulator.stepping.registered import Stage
+from tests import activities
 from topologies.cluster import gpu_cluster
 from topologies.routes.routing import Routes
 
@@ -30,7 +32,7 @@ def engine(env):
 def start(engine, work, demands, **options):
     """An activity, and the list that its end time is put into."""
     ends = []
-    return engine.start(work, demands, then=lambda: ends.append(engine.env.now), **options), ends
+    return activities.start(engine, work, demands, then=lambda: ends.append(engine.env.now), **options), ends
 
 
 def naive_ends(capacities, arrivals):
@@ -70,7 +72,7 @@ def engine_ends(capacities, arrivals, **switches):
 
     def arrive(i, at, work, demands, weight, cap, latency):
         yield env.timeout(at)
-        yield engine.event(work, demands, weight=weight, cap=cap, latency=latency)
+        yield activities.event(engine, work, demands, weight=weight, cap=cap, latency=latency)
         ends[i] = env.now
 
     for i, arrival in enumerate(arrivals):
@@ -109,16 +111,12 @@ def test_ends_are_those_of_a_loop_that_solves_everything_anew(traffic):
         assert engine_ends(*traffic, **switches) == expected
 
 
-def test_a_component_that_holds_most_of_what_is_active_is_solved_whole(monkeypatch):
-    monkeypatch.setattr(shares, "COUPLED", 2)
-    arrivals = [(0.0, 1.0 + i, {i: 1.0, (i + 1) % 7: 2.0}, 1.0, inf, 0.0) for i in range(7)]
-    assert engine_ends([3.0] * 7, arrivals) == pytest.approx(naive_ends([3.0] * 7, arrivals), rel=1e-9)
-
-
-def test_forgetting_states_changes_no_end(monkeypatch):
-    monkeypatch.setattr(shares, "REMEMBERED", 3)
-    arrivals = [(i % 3, 1.0 + i, {0: 1.0, 1 + i % 2: 1.0}, 1.0, inf, 0.0) for i in range(11)]
-    assert engine_ends([3.0, 2.0, 1.5], arrivals) == pytest.approx(naive_ends([3.0, 2.0, 1.5], arrivals), rel=1e-9)
+@settings(max_examples=20, deadline=None)
+@given(traffic=traffic(), after=st.integers(0, 20))
+def test_going_on_compiled_changes_no_end(traffic, after):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_module, "PLAIN_EVENTS", after)
+        assert engine_ends(*traffic) == pytest.approx(naive_ends(*traffic), rel=1e-9)
 
 
 def test_two_flows_on_one_link_take_twice_as_long(env, engine):
@@ -141,7 +139,7 @@ def test_an_activity_without_work_ends_when_its_latency_is_over(env, engine):
     activity, ends = start(engine, 0.0, {}, cap=1.0, latency=3.0)
     env.run()
     assert ends == [3.0]
-    assert (activity.requested, activity.started, activity.ended) == (0.0, 3.0, 3.0)
+    assert (activity.requested, activity.ended) == (0.0, 3.0)
 
 
 def test_an_activity_without_work_and_latency_ends_at_once_but_not_inside_start(env, engine):
@@ -155,7 +153,7 @@ def test_activities_that_end_together_are_one_change_in_the_order_of_their_start
     ends = []
     for i in range(5):  # equal but for rounding
         link = engine.add_resource(0.1 * (i + 1))
-        engine.start(0.3 * (i + 1), {link: 1.0}, then=lambda i=i: ends.append(i))
+        activities.start(engine, 0.3 * (i + 1), {link: 1.0}, then=lambda i=i: ends.append(i))
     env.run()
     assert ends == [0, 1, 2, 3, 4]
     assert engine.tally.changes == 2
@@ -167,8 +165,8 @@ def test_all_that_starts_at_one_instant_is_shared_once(env, engine):
 
     def rank():
         yield env.timeout(1.0)
-        yield engine.event(1.0, {link: 1.0, other: 0.5})
-        yield engine.event(1.0, {link: 2.0})
+        yield activities.event(engine, 1.0, {link: 1.0, other: 0.5})
+        yield activities.event(engine, 1.0, {link: 2.0})
 
     for _ in range(6):
         env.process(rank())
@@ -182,7 +180,7 @@ def test_then_may_start_the_next_at_the_same_instant(env, engine):
 
     def step(left):
         if left:
-            engine.start(4.0, {link: 1.0}, latency=0.5, then=lambda: (ends.append(env.now), step(left - 1)))
+            activities.start(engine, 4.0, {link: 1.0}, latency=0.5, then=lambda: (ends.append(env.now), step(left - 1)))
 
     step(3)
     env.run()
@@ -191,8 +189,8 @@ def test_then_may_start_the_next_at_the_same_instant(env, engine):
 
 def test_an_event_succeeds_with_its_activity(env, engine):
     link = engine.add_resource(2.0)
-    activity = env.run(engine.event(4.0, {link: 1.0}, latency=1.0))
-    assert (activity.work, activity.started, activity.ended) == (4.0, 1.0, 3.0)
+    activity = env.run(activities.event(engine, 4.0, {link: 1.0}, latency=1.0))
+    assert (activity.work, activity.requested, activity.ended) == (4.0, 0.0, 3.0)
 
 
 def test_the_rate_of_an_activity_can_be_asked_for(env, engine):
@@ -200,12 +198,12 @@ def test_the_rate_of_an_activity_can_be_asked_for(env, engine):
     one, _ = start(engine, 60.0, {link: 1.0})
     other, _ = start(engine, 30.0, {link: 1.0}, weight=2.0, latency=1.0)
     env.run(until=0.5)
-    assert (engine.rate(one), engine.rate(other)) == (6.0, 0.0)
-    assert isnan(other.started)
+    assert (one.rate, other.rate) == (6.0, 0.0)
+    assert isnan(other.ended)
     env.run(until=1.5)
-    assert (engine.rate(one), engine.rate(other)) == (2.0, 4.0)
+    assert (one.rate, other.rate) == (2.0, 4.0)
     env.run()
-    assert (engine.rate(one), engine.rate(other)) == (0.0, 0.0)
+    assert (one.rate, other.rate) == (0.0, 0.0)
 
 
 def test_a_resource_has_served_what_was_asked_of_it(env, engine):
@@ -224,31 +222,9 @@ def test_two_engines_on_one_clock_do_not_wait_for_each_other(env):
     for capacity in (2.0, 4.0):
         engine = FlowEngine(env)
         link = engine.add_resource(capacity)
-        engine.start(8.0, {link: 1.0}, then=lambda: ends.append(env.now))
+        activities.start(engine, 8.0, {link: 1.0}, then=lambda: ends.append(env.now))
     env.run()
     assert ends == [2.0, 4.0]
-
-
-def test_a_state_seen_before_is_not_solved_again(env, engine):
-    links_of = [engine.add_resource(1.0) for _ in range(3)]
-
-    def rank(i):
-        for _ in range(20):
-            yield engine.event(1.0, {links_of[i]: 1.0, links_of[(i + 1) % 3]: 1.0})
-
-    for i in range(3):
-        env.process(rank(i))
-    env.run()
-    assert env.now == pytest.approx(40.0)
-    assert (engine.tally.solved, engine.tally.remembered) == (1, 19)
-
-
-def test_a_flow_that_shares_with_nobody_needs_no_solver(env, engine):
-    for capacity in (1.0, 2.0, 3.0):
-        start(engine, 6.0, {engine.add_resource(capacity): 1.0})
-    env.run()
-    assert env.now == 6.0
-    assert engine.tally.solved == 0
 
 
 @pytest.mark.parametrize(
@@ -267,7 +243,7 @@ def test_a_flow_that_shares_with_nobody_needs_no_solver(env, engine):
 def test_an_activity_that_cannot_be_is_refused(engine, options, message):
     engine.add_resource(1.0, "link")
     with pytest.raises(InputError, match=message):
-        engine.start(**{"work": 1.0, "demands": {0: 1.0}, "then": lambda: None} | options)
+        activities.start(engine, **{"work": 1.0, "demands": {0: 1.0}, "then": lambda: None} | options)
 
 
 @pytest.mark.parametrize("capacity", [0.0, -1.0, float("nan")])
@@ -303,7 +279,7 @@ def rings_seconds(net, rings, steps, size, **switches):
     def send(rank, step):
         route = routes.between([rank], [right[rank]])
         demands = {resources[link]: 1.0 for link in route.links}
-        engine.start(size, demands, latency=float(route.latency[0]), then=lambda: arrived(rank, step))
+        activities.start(engine, size, demands, latency=float(route.latency[0]), then=lambda: arrived(rank, step))
 
     def arrived(rank, step):
         for member in (rank, right[rank]):
@@ -337,3 +313,46 @@ def test_rings_that_share_oversubscribed_uplinks_share_their_bandwidth(gpus, mil
     rings = [range(first, gpus, stride) for first in range(stride)]
     seconds = rings_seconds(pinned_cluster(gpus, 800e9), rings, 15, 2**26)
     assert round(seconds * 1e3, 3) == milliseconds
+
+
+def test_a_program_is_gone_through_by_itself(env, engine):
+    """Two members exchange twice, and the one that has to add something keeps the other one waiting."""
+    link, core = engine.add_resource(10.0), engine.add_resource(1.0)
+    there, back = engine.wire(), engine.wire()
+    one_way, other_way = (engine.flow(20.0, {link: 1.0}, latency=1.0, alone=2.0) for _ in range(2))
+    adding = engine.flow(3.0, {core: 1.0}, alone=3.0, beyond=True)
+    programs = [
+        engine.program([Stage(2, (there, one_way), back, adding)]),
+        engine.program([Stage(2, (back, other_way), there)]),
+    ]
+    ends = {}
+    members = [engine.member() for _ in programs]
+    for member, program in zip(members, programs, strict=True):
+        engine.begin(member, program, lambda member=member: ends.setdefault(member, env.now))
+    env.run()
+    # A step: latency 1, then both transfers on one link 4 s, then 3 s of adding; twice.
+    assert ends == {members[0]: 16.0, members[1]: 13.0}
+    told = engine.told(members[1])
+    assert (told.waiting, told.path_latency, told.bandwidth, told.contention, told.computing) == (
+        3.0,
+        2.0,
+        4.0,
+        4.0,
+        0.0,
+    )
+    told = engine.told(members[0])
+    assert (told.waiting, told.contention, told.computing, told.compute, told.beyond) == (0.0, 4.0, 6.0, 6.0, True)
+
+
+def test_who_waits_can_be_asked_for(env, engine):
+    link = engine.add_resource(1.0)
+    wire, never = engine.wire(), engine.wire()
+    flow, other = engine.flow(1.0, {link: 1.0}), engine.flow(1.0, {link: 1.0})
+    sends = engine.program([Stage(send=(wire, flow)), Stage(send=(never, other))])
+    receives = engine.program([Stage(receive=wire)])
+    first, second = engine.member(), engine.member()
+    engine.begin(first, sends, lambda: None)
+    engine.begin(second, receives, lambda: None)
+    env.run()
+    assert engine.standing(first) == (1, 0, True, False)
+    assert engine.standing(second) == (0, 0, False, False)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.grid import Grid, parse_grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from simulator.folding.even_shards import CONTENTION, even_bound, evenly
 from simulator.simulate import simulate
 from tests.toy_machines import leaf_spine, star

@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms import files
-from algorithms.catalogue import matmul_schedule
 from algorithms.errors import InputError
+from algorithms.formats import files
+from algorithms.formats.record import LinkLoad, OpRecord, Options, Record, Station, Workload, load_record, save_record
+from algorithms.formats.record import Matmul as Sizes
+from algorithms.formats.what_if import with_faults
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul as Problem
-from algorithms.overlap import overlap
-from algorithms.record import LinkLoad, OpRecord, Options, Record, Station, Workload, load_record, save_record
-from algorithms.record import Matmul as Sizes
-from algorithms.timeline import Span, Timeline
-from algorithms.what_if import with_faults
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul as Problem
+from algorithms.reordering.overlap import overlap
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
 from simulator.simulate import simulate
 from studies.explain.critical_path import MOST_STATIONS, PARTS, by_op, by_part, stations
 from studies.explain.explain import explain, explain_file
@@ -422,7 +423,7 @@ def test_the_command_explains_what_simulate_wrote(tmp_path, capsys):
 
 
 def test_the_command_explains_a_run_on_a_host(tmp_path, capsys):
-    from algorithms.machine import save_machine
+    from algorithms.formats.machine import save_machine
 
     save_machine(one_host(2, memory=1e10), tmp_path / "host.toml")
     target = tmp_path / "record.json"

@@ -6,8 +6,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from algorithms.errors import InputError
-from algorithms.record import Matmul, OpRecord, Options, Record, Workload
-from algorithms.timeline import Span, Timeline
+from algorithms.formats.record import Matmul, OpRecord, Options, Record, Workload
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
 from studies import figures
 from studies.comparison import compare_records
 from studies.figures import MOST_RANKS, check_figure_path, draw_cases, draw_ops, draw_timelines

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.folding import equitable, refinement
 from simulator.folding.equitable import Flows, Partition, fault
 from simulator.folding.fold import fold, quotient, unfolded
+from simulator.folding.refinement import refine
 from tests.toy_networks import LEAF, NIC, paths, two_levels
 
 
@@ -153,9 +155,17 @@ def test_the_check_passes_what_is_right():
     assert fault(*correct()) == ""
 
 
+@pytest.fixture(params=["whole arrays", "flow by flow"])
+def way(request, monkeypatch):
+    """How problems of any size are refined and checked."""
+    for module in (refinement, equitable):
+        monkeypatch.setattr(module, "MANY", 0 if request.param == "flow by flow" else 1 << 60)
+
+
 @pytest.mark.parametrize("kind", ["ranks", "flows", "links"])
-def test_the_check_catches_any_two_classes_merged(kind):
+def test_the_check_catches_any_two_classes_merged(kind, way):
     partition, *what = correct()
+    assert fault(partition, *what) == ""
     parts = {name: getattr(partition, name) for name in ("ranks", "flows", "links")}
     count = int(parts[kind].max()) + 1
     for other in range(1, count):
@@ -163,11 +173,35 @@ def test_the_check_catches_any_two_classes_merged(kind):
         assert fault(wrong, *what) != ""
 
 
-def test_the_check_catches_one_member_in_a_wrong_class():
+def test_the_check_catches_one_member_in_a_wrong_class(way):
     partition, *what = correct()
     ranks = partition.ranks.copy()
     ranks[5] = ranks[6]
     assert "class" in fault(Partition(ranks, partition.flows, partition.links), *what)
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_two_flows_of_a_rank_with_one_label_are_refused_if_asked(once, way):
+    """Two ranks send two flows each to the other, all of one class: which is received first could not be told."""
+    sender = np.array([0, 0, 1, 1])
+    alike = equitable._alike(sender, np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64), once=once)
+    assert alike is not once
+
+
+@given(st.data())
+def test_colours_are_the_same_flow_by_flow_and_by_whole_arrays(data):
+    gpus, capacities, flows = data.draw(random_flows())
+    shares = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0]), min_size=len(flows.links), max_size=1 << 9)))
+    flows = Flows(flows.sender, flows.receiver, flows.offsets, flows.links, shares[: len(flows.links)], flows.columns)
+    found = []
+    for many in (0, 1 << 60):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(refinement, "MANY", many)
+            found.append(refine(same(gpus), flows, {"bandwidth": capacities}, most_rounds=9, most_classes=99))
+    one, other = found
+    for kind in ("ranks", "flows", "links"):
+        assert getattr(one, kind).tolist() == getattr(other, kind).tolist()
+    assert (one.rounds, one.classes, one.settled) == (other.rounds, other.classes, other.settled)
 
 
 def test_the_check_names_an_attribute_that_differs_within_a_class():

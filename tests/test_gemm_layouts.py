@@ -6,7 +6,7 @@ import pytest
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.ops import Gemm, Kernel
-from algorithms.overlap import overlap
+from algorithms.reordering.overlap import overlap
 from algorithms.schedule import all_ops
 from algorithms.training.gemm_layouts import Times, seconds, tuned, ways
 from algorithms.training.gpt import Gpt

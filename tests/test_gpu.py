@@ -1,9 +1,13 @@
 """The real thing: CuPy on a CUDA device (make test-gpu)."""
 
+import json
+from functools import partial
+
 import numpy as np
 import pytest
 
 from algorithms.errors import InputError
+from algorithms.formats.record import load_record
 from algorithms.grid import Grid
 from algorithms.tensors import ITEM_BYTES
 from runtime.arrays import find_library
@@ -11,11 +15,18 @@ from runtime.devices import check_unshared, free_bytes
 from runtime.gpu_awareness import Awareness, gpu_awareness
 from runtime.operands import round_to
 from runtime.staging import DeviceStaging, find_staging
+from studies.batch import Case, measure
 from studies.launch import launch
+from studies.plan import RunFlags
+from studies.training_flags import TrainingFlags
+from tests.quadrille import called
+from tests.test_staging import StagedInProcess
+from tests.test_training_on_device import CASES, MEGATRON
+from tests.training_jobs import ended, losses, verdict
 
 pytestmark = pytest.mark.gpu
 
-DTYPES = list(ITEM_BYTES)
+DTYPES = [dtype for dtype in ITEM_BYTES if dtype != "int32"]
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
@@ -134,10 +145,10 @@ def test_awareness_has_an_answer_and_a_reason(library):
 RANKS = """
 import numpy as np
 from mpi4py import MPI
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.grid import Grid
-from algorithms.catalogue import matmul_schedule
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from runtime.arrays import find_library
 from runtime.devices import rank_on_host
 from runtime.execute import execute
@@ -195,3 +206,71 @@ def test_nccl_carries_where_every_rank_has_a_gpu_and_refuses_where_not(library, 
         assert status == 0
     else:
         assert status == 2 and "share" in capfd.readouterr().err
+
+
+# Training steps
+
+
+@pytest.mark.parametrize("case", [*CASES.values(), {"dtype": "float32"} | MEGATRON], ids=[*CASES, "megatron"])
+def test_training_of_every_kind_agrees_with_the_serial_run(library, case):
+    staged = partial(StagedInProcess, staging=DeviceStaging(library))
+    found = verdict(ended(library=library, carrier=staged, steps="2", **case))
+    assert found.ok, found
+
+
+def test_a_checkpoint_of_the_device_goes_on_on_the_host_and_the_other_way(library, tmp_path):
+    staged = partial(StagedInProcess, staging=DeviceStaging(library))
+    flags = {"gpt": "layers=2,hidden=12,heads=3,sequence=5,vocabulary=127", "batch": "4", "dtype": "float64"}
+    on_device, on_host = {"library": library, "carrier": staged}, {}
+    alone = losses(ended(steps="3", grid="x=1", **flags))
+    for saving, loading in ((on_device, on_host), (on_host, on_device)):
+        ended(save=tmp_path / "gpt.ckpt", steps="2", grid="z=2,x=3", **flags, **saving)
+        after = ended(load=tmp_path / "gpt.ckpt", steps="1", grid="data=2,y=2", **flags, **loading)
+        assert losses(after) == pytest.approx(alone[2:], rel=1e-9) and verdict(after).ok
+
+
+LOSSES_WITHIN = {"float64": 1e-8, "float32": 2e-5, "float16": 0.03, "bfloat16": 0.2}
+ONCE = ("--steps", "2", "--repeats", "1", "--warmups", "0", "--verify", "--json", "-")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "problem", [("--gpt", "tiny", "--batch", "8"), ("--mlp", "256,512,256", "--batch", "512")], ids=["gpt", "mlp"]
+)
+def test_one_rank_trains_in_every_dtype_and_its_losses_are_those_of_the_host(library, capsys, problem, dtype):
+    ran = called(capsys, "run", *problem, "--backend", "cupy", "--dtype", dtype, *ONCE)
+    assert ran.status == 0, ran.err
+    record = json.loads(ran.out)
+    assert record["verified"]["ok"] and record["backend"] == "cupy"
+    on_host = json.loads(called(capsys, "run", *problem, "--dtype", "float64", *ONCE).out)
+    assert record["losses"] == pytest.approx(on_host["losses"], rel=LOSSES_WITHIN[dtype])
+
+
+TINY = {"gpt": "tiny", "batch": "8", "steps": "2"}
+ON_ONE_GPU = [
+    TINY | {"grid": "z=2,x=2", "overlap": "oar,ors,oag"},
+    TINY | {"grid": "data=2,x=2", "scheme": "megatron", "sequence_parallel": True, "dtype": "bfloat16"},
+    TINY | {"grid": "z=2,x=2", "scheme": "optimus", "dtype": "float64"},
+    TINY | {"grid": "pipeline=2,z=2", "micro_batch": "2", "dtype": "bfloat16"},
+    TINY | {"grid": "data=2,y=2", "zero": "3", "recompute": "full"},
+    {"mlp": "256,512,256", "batch": "512", "steps": "2", "grid": "z=2,y=2"},
+]
+
+
+@pytest.mark.mpi
+def test_four_ranks_train_on_one_gpu_on_many_grids_and_go_on_from_a_checkpoint(library, capsys, tmp_path):
+    saved = str(tmp_path / "gpt.ckpt")
+    run_flags = partial(RunFlags, backend="cupy", carrier="mpi", verify=True, repeats="1", warmups="0")
+    cases = [
+        Case(TrainingFlags(**chosen), str(tmp_path / f"{number}.json"), run_flags(save="" if number else saved))
+        for number, chosen in enumerate(ON_ONE_GPU)
+    ]
+    on = TrainingFlags(**TINY | {"grid": "data=2,y=2", "zero": "1", "steps": "1"})
+    cases.append(Case(on, str(tmp_path / "on.json"), run_flags(load=saved)))
+    measure(4, cases)
+    records = [load_record(case.record) for case in cases]
+    for record in records:
+        assert record.verified is not None and record.verified.ok, record
+    words = ("--gpt", "tiny", "--batch", "8", "--steps", "3", "--repeats", "1", "--warmups", "0", "--json", "-")
+    alone = json.loads(called(capsys, "run", *words).out)["losses"]
+    assert [*records[0].losses, *records[-1].losses] == pytest.approx(alone, rel=1e-4)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.catalogue import algorithms, find_algorithm
 from algorithms.grid import AXES
+from algorithms.matmuls.catalogue import algorithms, find_algorithm
 from studies.grids import divisors, factorisations, grids
 
 ALGORITHMS = [algorithm.name for algorithm in algorithms()]

@@ -5,8 +5,8 @@ import msgspec
 import pytest
 
 from algorithms.errors import InputError, RunError
-from algorithms.machine import load_machine
-from algorithms.record import save_record
+from algorithms.formats.machine import load_machine
+from algorithms.formats.record import save_record
 from studies import launch as launching
 from studies.experiment import parse_experiment
 from studies.host_fidelity import study as host_fidelity

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
+from algorithms.costs.volumes import bytes_sent
 from algorithms.errors import Deadlock
 from algorithms.grid import Grid
+from algorithms.numbers import Multiple
 from algorithms.ops import (
     AllGather,
     AllReduce,
@@ -24,11 +26,10 @@ from algorithms.ops import (
     Send,
     Shift,
 )
-from algorithms.parts import Multiple, Part
+from algorithms.parts import Part
 from algorithms.schedule import Repeat, Role, Schedule, declare
 from algorithms.storage import storage
 from algorithms.tensors import Tensor
-from algorithms.volumes import bytes_sent
 from runtime.communicators import Wait
 from runtime.execute import execute
 from runtime.in_process import InProcess

@@ -2,14 +2,14 @@
 
 import pytest
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.overlap import overlap
+from algorithms.reordering.overlap import overlap
 from algorithms.training.gpt import Gpt
 from algorithms.training.keeping import keep_first
 from algorithms.validate import validate
-from algorithms.volumes import volumes
 from tests.test_training_overlap import bits, schedule_of
 from tests.trainings import trained, whole_matrices
 
@@ -66,7 +66,7 @@ def test_stages_of_a_pipeline_keep_their_own_first_layers():
 
 @pytest.mark.parametrize("layers", [-1, 4, 9])
 def test_a_number_of_layers_that_a_stage_has_not_is_refused(layers):
-    with pytest.raises(InputError, match=rf"kept layers {layers}: .* accepted"):
+    with pytest.raises(InputError, match=rf"keep_first {layers}: .* accepted"):
         keep_first(schedule_of(gpt(), Grid(z=2)), layers)
 
 

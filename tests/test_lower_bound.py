@@ -1,4 +1,4 @@
-"""What the schedules send against the tight lower bound of Al Daas et al. (`algorithms.bounds`)."""
+"""What the schedules send against the tight lower bound of Al Daas et al. (`algorithms.costs.bounds`)."""
 
 from itertools import permutations
 from math import lcm
@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.bounds import lower_bound_words, optimal_grid, regime
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.bounds import lower_bound_words, optimal_grid, regime
+from algorithms.costs.volumes import volumes
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.tensors import ITEM_BYTES
-from algorithms.volumes import volumes
 
 ITEM = ITEM_BYTES["float32"]
 OPTIMAL = [  # d1, d2, d3, ranks, regime: grids are whole and every piece is even

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
-from algorithms.machine import Machine, load_machine, save_machine
-from algorithms.provenance import provenance
+from algorithms.formats.machine import Machine, load_machine, save_machine
+from algorithms.formats.provenance import provenance
 
 EXAMPLE = """schema = "quadrille/machine/1"
 name = "two-hosts"

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from algorithms.errors import RunError
-from algorithms.machine import load_machine
-from algorithms.record import load_record, save_record
-from algorithms.timeline_files import load_timeline
+from algorithms.formats.machine import load_machine
+from algorithms.formats.record import load_record, save_record
+from algorithms.formats.timeline_files import load_timeline
 from studies.batch import Case
 from studies.cases import CASES_SCHEMA
 from studies.comparison import compare_records
@@ -74,7 +74,8 @@ def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
 
 
 def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
-    from studies.experiment import check_ranks, parse_experiment
+    from studies.experiment import parse_experiment
+    from studies.fitting import check_ranks
 
     assert len({job.name for job in JOBS}) == len(JOBS)
     assert any(job.files for job in JOBS)

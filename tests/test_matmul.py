@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from algorithms.catalogue import algorithms, find_algorithm, matmul_schedule
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul, parse_sizes
+from algorithms.matmuls.catalogue import algorithms, find_algorithm, matmul_schedule
+from algorithms.matmuls.matmul import Matmul, parse_sizes
 from tests.mpi_cases import chosen_grids
 
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.alike import alike
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import flops, volumes
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.training.flops import flops_per_second_per_gpu, step_flops
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.models import SHAPES, ModelShape, find_shape
 from algorithms.training.scheme_4d import Scheme4D
-from algorithms.volumes import flops, volumes
 
 KNOWN = {
     "gpt2": (

@@ -5,12 +5,12 @@ from math import inf
 
 import pytest
 
+from algorithms.collectives.nccl import Communicator, choose, communicator, plan, predicted_seconds
+from algorithms.collectives.nccl.choice import used_channels
+from algorithms.collectives.nccl.communicator import channels_between, channels_inside
+from algorithms.collectives.nccl.costs import SERVED, bandwidth, latency
+from algorithms.collectives.nccl.tables import ALGORITHMS, CORRECTED_SIZES, GENERATIONS, PROTOCOLS, TREE_CORRECTION
 from algorithms.errors import InputError
-from algorithms.nccl import Communicator, choose, communicator, plan, predicted_seconds
-from algorithms.nccl.choice import used_channels
-from algorithms.nccl.communicator import channels_between, channels_inside
-from algorithms.nccl.costs import SERVED, bandwidth, latency
-from algorithms.nccl.tables import ALGORITHMS, CORRECTED_SIZES, GENERATIONS, PROTOCOLS, TREE_CORRECTION
 
 GIB = 1 << 30
 A100 = communicator(8, 1, "ampere", nvlinks=12)

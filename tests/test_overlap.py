@@ -3,17 +3,17 @@ from itertools import combinations
 
 import pytest
 
-from algorithms.catalogue import algorithms, matmul_schedule
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import volumes
 from algorithms.dependencies import Dependencies
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import algorithms, matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Communication, kind, lane, reads, writes
-from algorithms.overlap import OVERLAPS, overlap, parse_overlap
+from algorithms.reordering.overlap import OVERLAPS, overlap, parse_overlap
 from algorithms.schedule import all_ops, walk
 from algorithms.validate import validate
-from algorithms.volumes import volumes
 
 SETS = [names for size in range(4) for names in combinations(OVERLAPS, size)]
 GRIDS = {

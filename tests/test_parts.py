@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.parts import Multiple, Owner, Panel, Part, Place, boundaries, cut, number
+from algorithms.numbers import Multiple, Owner, number
+from algorithms.parts import Panel, Part, Place, boundaries, cut
 
 sizes = st.integers(0, 50)
 parts = st.integers(1, 9)

@@ -5,9 +5,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from algorithms.machine import Host, ReferenceKernels
-from algorithms.record import load_record
-from algorithms.timeline_files import load_timeline
+from algorithms.formats.machine import Host, ReferenceKernels
+from algorithms.formats.record import load_record
+from algorithms.formats.timeline_files import load_timeline
 from studies.experiment import Flags, parse_experiment
 from studies.machines import find_machine
 from studies.placement import placement

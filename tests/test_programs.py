@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.collectives.lowering import SETS, lower
+from algorithms.collectives.runs import NOBODY
 from algorithms.errors import Deadlock
-from algorithms.lowering import SETS, lower
 from algorithms.parts import boundaries
-from algorithms.runs import NOBODY
 from simulator.collectives.programs import Job, of_classes, programs_of
 from simulator.collectives.shapes import shapes
 from simulator.collectives.sizes import sent_bytes, step_bytes

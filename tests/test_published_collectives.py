@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
+from algorithms.collectives.nccl import communicator
 from algorithms.errors import InputError
-from algorithms.nccl import communicator
 from simulator.collectives.nccl_channels import NcclSettings
 from studies.command_line import main
 from studies.machines import find_machine

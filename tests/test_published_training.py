@@ -1,34 +1,36 @@
 """The study of published training runs: what is judged, what is not, and how far off it is."""
 
 import csv
+import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.storage import storage
+from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.models import ModelShape
+from algorithms.training.pipeline import Stages
 from simulator.folding.even_shards import evenly
 from simulator.simulate import simulate
-from studies.published_training.claims import (
-    AXONN_80B,
-    LARGEST,
-    OVERLAPS,
-    Training,
-    megatron_runs,
-    seconds,
-    smallest_depth,
-)
+from studies.published_training.claimed_steps import OVERLAPS, Training, seconds, smallest_depth
+from studies.published_training.claims import AXONN_80B, FUSED, LARGEST, predicted_claims
+from studies.published_training.limited import limited
+from studies.published_training.megatron import fastest, megatron_runs
 from studies.published_training.memory import parameter_bytes, peak_bytes
+from studies.published_training.pipeline import TurnSeconds, stage_ends
 from studies.published_training.rows import read_rows
 from studies.published_training.runs import Run, cut, run_of
 from studies.published_training.sites import Site, learn
-from studies.published_training.step import stage_parameters, step_seconds
+from studies.published_training.stage import MEGATRON
+from studies.published_training.step import machine_for, stage_parameters, step_seconds, turn_seconds
 from studies.published_training.study import ROWS, judge, published_training, runs_of
+from topologies.machines.named import MACHINES
 
 SC21 = "Narayanan 2021 Megatron PTD-P (SC21)"
 BLOOM = "BigScience BLOOM tuning chronicles"
@@ -102,15 +104,20 @@ def test_stages_hold_all_layers(layers, stages):
     assert min(cut(layers, stages)) >= 0
 
 
-def test_equal_stages_follow_the_usual_form(runs):
-    """(m + (p - 1) / v) t, where the ends of the model are left out."""
+@given(count=st.integers(1, 9), chunks=st.integers(1, 4), rounds=st.integers(1, 4))
+def test_equal_stages_follow_the_usual_form(count, chunks, rounds):
+    """(m + (p - 1) / v) t."""
+    chunks = chunks if count > 1 else 1
+    microbatches, parts = rounds * count, count * chunks
+    ends = stage_ends(Stages(count, parts, microbatches, chunks), TurnSeconds([1.0] * parts, [2.0] * parts))
+    assert max(ends) == pytest.approx((microbatches + (count - 1) / chunks) * 3.0 * chunks)
+
+
+def test_more_chunks_and_microbatches_shrink_the_bubble(runs):
     run = runs["16"]
-    step = step_seconds(run)
-    stage = step.steady / run.microbatches
-    bubble = stage * (run.pipeline - 1) / run.interleave
-    assert step.bubble == pytest.approx(bubble, rel=0.03)
-    once = step_seconds(replace(run, interleave=1))
-    assert once.bubble == pytest.approx(run.interleave * step.bubble, rel=0.03)
+    step, once = step_seconds(run), step_seconds(replace(run, interleave=1))
+    assert once.steady == pytest.approx(step.steady)
+    assert once.bubble > 2 * step.bubble
     assert step_seconds(replace(run, batch=2 * run.batch)).steady == pytest.approx(2 * step.steady)
 
 
@@ -118,8 +125,58 @@ def test_a_slower_network_slows_what_goes_over_it_alone(runs):
     run = runs["16"]
     fast, slow = step_seconds(run), step_seconds(run, 0.5)
     assert slow.replicas == pytest.approx(2 * fast.replicas)
-    assert slow.between_stages > 1.9 * fast.between_stages
-    assert slow.update == fast.update
+    assert turn_seconds(run, 0.5).travel == pytest.approx(2 * turn_seconds(run).travel)
+    assert slow.bubble > fast.bubble
+    assert (slow.steady, slow.update) == (fast.steady, fast.update)
+
+
+@pytest.mark.parametrize(
+    ("stages", "chunks", "microbatches", "layers"), [(2, 1, 4, 12), (4, 1, 6, 12), (3, 1, 4, 14), (2, 3, 4, 12)]
+)
+def test_the_walk_of_turns_is_as_long_as_the_simulated_schedule(runs, stages, chunks, microbatches, layers):
+    """Whole messages from each GPU, as the schedule sends them; SC21's are scattered over the tensor-parallel group."""
+    shape = replace(runs["19"].shape, layers=layers)
+    run = replace(
+        runs["19"],
+        shape=shape,
+        gpus=8 * stages,
+        pipeline=stages,
+        interleave=chunks,
+        data=1,
+        batch=2 * microbatches,
+        micro=2,
+    )
+    problem = Gpt(
+        layers,
+        shape.hidden,
+        shape.heads,
+        shape.sequence,
+        shape.vocabulary,
+        run.batch,
+        dtype="float16",
+        micro_batch=run.micro,
+        interleave=chunks,
+        recompute="full",
+        gradient_bytes=2,
+    )
+    schedule = gpt_schedule(problem, Grid(x=8, pipeline=stages), MEGATRON)
+    machine = machine_for("selene", run.gpu, run.gpus)
+    simulated = simulate(schedule, machine, choices=parse_choices("library")).timeline.makespan
+    message = run.micro * shape.sequence * shape.hidden * 2 / MACHINES["selene"].node.nic_bandwidth
+    ends = stage_ends(Stages(stages, layers, microbatches, chunks), replace(turn_seconds(run), travel=message))
+    step = step_seconds(run)
+    assert max(ends) + step.table + step.update == pytest.approx(simulated, rel=0.005)
+    assert step.seconds < simulated
+
+
+def test_turns_wait_for_each_other_as_they_must():
+    """A slow stage sets the pace, and hides what comes behind it; messages count both ways."""
+    slow = TurnSeconds([1.0, 5.0, 1.0], [2.0, 5.0, 2.0])
+    assert max(stage_ends(Stages(3, 3, 10), slow)) == pytest.approx(1 + 10 * 10 + 2)
+    even = TurnSeconds([1.0] * 4, [1.0] * 4, travel=0.1)
+    assert max(stage_ends(Stages(4, 4, 1), even)) == pytest.approx(8 + 6 * 0.1)
+    chunked = stage_ends(Stages(2, 4, 8, 2), TurnSeconds([0.5] * 4, [1.0] * 4))
+    assert max(chunked) == pytest.approx((8 + 1 / 2) * 3)
 
 
 def test_parameters_of_all_stages_are_those_of_the_model(runs):
@@ -221,3 +278,49 @@ def test_megatron_is_given_every_run_that_fits():
     assert all(peak_bytes(run) <= 40e9 for run in runs)
     assert {(run.tensor, run.pipeline) for run in runs} >= {(4, 4), (8, 2)}
     assert (1, 1) not in {(run.tensor, run.pipeline) for run in runs}
+
+
+def test_the_fastest_run_is_found_without_looking_at_all(runs):
+    some = [replace(runs["13"], pipeline=pipeline, data=64 // pipeline) for pipeline in (8, 1, 2, 4)]
+    assert fastest(some) == min(((run, step_seconds(run).seconds) for run in some), key=lambda one: one[1])
+
+
+def _slow():
+    time.sleep(60)
+
+
+def _wrong():
+    raise SystemExit(3)
+
+
+def test_work_is_ended_when_its_time_is_up():
+    assert limited(partial(pow, 2, 10), 60) == 1024
+    begun = time.monotonic()
+    assert limited(_slow, 0.5) is None
+    assert time.monotonic() - begun < 20
+    with pytest.raises(RuntimeError, match="has failed in its process, with status 3"):
+        limited(_wrong, 60)
+
+
+def test_a_claim_that_takes_too_long_is_left_out_and_said_so(monkeypatch, capsys):
+    claim = ("luck", "x", 2.0, "nobody", partial(_found, 3.0))
+    monkeypatch.setattr("studies.published_training.claims.CLAIMS", (claim,))
+    (late,) = predicted_claims(limit=0.01)
+    assert (late.predicted, late.relative_error) == (None, None)
+    assert late.setting == "left out: not done after 0.01 s"
+    (found,) = predicted_claims()
+    assert (found.predicted, found.relative_error, found.what_if) == (3.0, 0.5, {"luck": 4.0})
+    said = capsys.readouterr().err
+    assert "quadrille: luck: left out" in said
+    assert "quadrille: luck: 3 x" in said
+
+
+def _found(value):
+    return value, "a setting", {"luck": value + 1}
+
+
+def test_what_if_changes_the_machine_of_a_claim_alone():
+    changed = AXONN_80B.what_if(FUSED)
+    assert (AXONN_80B.model.device.achieved.attention, changed.model.device.achieved.attention) == ("unfused", "fused")
+    assert replace(changed, settings=()) == AXONN_80B
+    assert SMALL.share_of_peak(2.0) == pytest.approx(SMALL.share_of_peak(1.0) / 2)

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.choices import Choices
-from algorithms.costs_4d import FRONTIER, PERLMUTTER, effective_bandwidth, known_bandwidth
-from algorithms.errors import InputError
-from algorithms.gpt_costs import (
+from algorithms.collectives.choices import Choices
+from algorithms.costs.axonn import FRONTIER, PERLMUTTER, effective_bandwidth, known_bandwidth
+from algorithms.costs.axonn_gpt import (
     MODELLED,
     block_products,
     block_seconds,
     gpt_block_seconds,
     gpt_block_seconds_of_authors,
 )
+from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.storage import storage
 from algorithms.training.models import find_shape
@@ -280,11 +280,11 @@ def test_a_few_layers_and_whole_collectives_stand_for_the_exact_step_where_nothi
     assert few.exposed_by_axis == pytest.approx(exact.exposed_by_axis, rel=1e-6)
 
 
-def test_steps_that_overlap_are_simulated_exactly_while_rings_are_short():
+def test_steps_that_overlap_are_simulated_exactly_unless_gpus_are_very_many(monkeypatch):
     question = asked(overlap="oar", gpus="6")
     assert simulated_step(question, Grid(z=3, x=2)).granularity == "exact"
-    long = asked(overlap="oar", gpus="67", batch="67")
-    assert simulated_step(long, Grid(z=67)).granularity == "collective"
+    monkeypatch.setattr("studies.rank.step.MANY_GPUS", 5)
+    assert simulated_step(question, Grid(z=3, x=2)).granularity == "collective"
 
 
 def test_the_cause_that_turns_the_order_around_is_named():

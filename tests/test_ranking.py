@@ -2,20 +2,21 @@ from math import isclose
 
 import pytest
 
-from algorithms import costs
-from algorithms.catalogue import find_algorithm, matmul_schedule
-from algorithms.choices import Choices, parse_choices
-from algorithms.costs_4d import NodeBandwidths, effective_bandwidth, layer_cost
+from algorithms.collectives.choices import Choices, parse_choices
+from algorithms.costs import alpha_beta
+from algorithms.costs.axonn import NodeBandwidths, effective_bandwidth, layer_cost
+from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
+from algorithms.formats.machine import Machine, MemoryRow, Network, TransferRow
 from algorithms.grid import AXES, Grid
-from algorithms.machine import Machine, MemoryRow, Network, TransferRow
-from algorithms.matmul import Matmul
-from algorithms.overlap import overlap
-from algorithms.volumes import volumes
+from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.reordering.overlap import overlap
 from simulator.simulate import simulate
 from studies.grids import grids
 from studies.machines import find_machine
-from studies.scaling.ranking import Yardstick, rank_grids
+from studies.scaling.closed_form import Yardstick
+from studies.scaling.ranking import rank_grids
 from tests.toy_machines import BANDWIDTH, FREE, LATENCY, device, leaf_spine, one_host, star
 
 
@@ -108,7 +109,7 @@ def test_measured_transfers_count_at_the_size_that_is_sent():
 
 
 def yardstick(machine, ranks):
-    return Yardstick(machine, Matmul(8, 8, 8, "float64"), ranks, Choices())
+    return Yardstick(machine, "float64", ranks, Choices())
 
 
 def test_an_idle_star_gives_every_axis_its_cables():
@@ -158,17 +159,16 @@ def test_without_latency_the_closed_form_is_that_of_the_4d_layer():
 def test_a_reduction_is_a_part_of_every_step_that_reduces():
     slow = star(4, memory=3e9)
     schedule = matmul_schedule(Matmul(16, 16, 16, "float64"), "1d-row", Grid(y=4))
-    problem = Matmul(16, 16, 16, "float64")
-    closed = Yardstick(slow, problem, 4, Choices()).closed_form(schedule).communication_seconds
+    closed = Yardstick(slow, "float64", 4, Choices()).closed_form(schedule).communication_seconds
     size = 16 * 16 * 8
-    hop = costs.Link(2 * LATENCY, BANDWIDTH)
-    assert closed == pytest.approx(costs.ring_all_reduce(4, size, hop) + 3 * 3 * size / 4 / 3e9)
+    hop = alpha_beta.Link(2 * LATENCY, BANDWIDTH)
+    assert closed == pytest.approx(alpha_beta.ring_all_reduce(4, size, hop) + 3 * 3 * size / 4 / 3e9)
 
 
 def test_more_ranks_on_a_core_make_products_slower_by_as_much():
     schedule = matmul_schedule(Matmul(16, 16, 16, "float64"), "1d-column", Grid(x=4))
     alone, crowded = (
-        Yardstick(machine, Matmul(16, 16, 16, "float64"), 4, Choices()).closed_form(schedule).compute_seconds
+        Yardstick(machine, "float64", 4, Choices()).closed_form(schedule).compute_seconds
         for machine in (one_host(4), one_host(2))
     )
     assert isclose(crowded, 2 * alone)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import flops, volumes
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.schedule import all_ops
@@ -11,7 +12,6 @@ from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.recompute import RECOMPUTES, find_recompute
 from algorithms.training.scheme_4d import Scheme4D
-from algorithms.volumes import flops, volumes
 from tests.trainings import check_training
 
 FORMS = ["repeated", "sequences scattered", "rows scattered"]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms import files
 from algorithms.errors import InputError
-from algorithms.record import Record, load_record, provenance, save_record
+from algorithms.formats import files
+from algorithms.formats.record import Record, load_record, provenance, save_record
 
 EXAMPLE = json.loads("""
 {"schema": "quadrille/record/1", "kind": "predicted",

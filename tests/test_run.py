@@ -9,19 +9,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
+from algorithms.formats.record import load_record
+from algorithms.formats.timeline_files import load_timeline
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
-from algorithms.record import load_record
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.storage import storage
-from algorithms.timeline_files import load_timeline
-from algorithms.volumes import volumes
 from runtime.arrays import NumpyLibrary
 from runtime.world import Host
 from studies import site
-from studies.experiment import Flags, check_ranks, fitting_grids, parse_experiment
+from studies.experiment import Flags, parse_experiment
+from studies.fitting import check_ranks, fitting_grids
 from studies.machine_flags import MachineFlags
 from studies.matmul_job import choose
 from studies.predict import fitting_machine
@@ -29,7 +30,7 @@ from studies.records import mean_over_ranks
 from studies.run import RunFlags, parse_plan
 from studies.site import Room, Site, check_memory, check_rooms
 from tests.launched import launched
-from tests.quadrille import HOST, ROOT, quadrille
+from tests.quadrille import HOST, ROOT, called, quadrille
 
 SIZES = "61,47,53"
 KILLED_WRITING = """
@@ -78,13 +79,13 @@ def together(operands):
     return quadrille("launch", "-n", "4", *words)
 
 
-def test_generated_operands_are_the_same_in_files_of_any_run(operands, tmp_path):
+def test_generated_operands_are_the_same_in_files_of_any_run(operands, capsys, tmp_path):
     words = ["operands", "--matmul", SIZES, "--dtype", "float64", "--operands", "integers", "--a", tmp_path / "a.npy"]
-    assert quadrille(*words, "--seed", "5").status == 0
+    assert called(capsys, *words, "--seed", "5").status == 0
     again = np.load(tmp_path / "a.npy")
     np.testing.assert_array_equal(again, np.load(operands / "a.npy"))
     assert again.shape == (61, 47) and again.dtype == np.float64
-    assert quadrille(*words, "--seed", "6").status == 0
+    assert called(capsys, *words, "--seed", "6").status == 0
     assert (np.load(tmp_path / "a.npy") != again).any()
 
 
@@ -158,16 +159,16 @@ def test_rank_0_alone_speaks_and_nothing_hidden_is_left(operands, together):
 
 
 @mpi
-def test_a_run_names_the_machine_of_its_prediction_and_the_two_are_compared(tmp_path):
+def test_a_run_names_the_machine_of_its_prediction_and_the_two_are_compared(capsys, tmp_path):
     (tmp_path / "toy.toml").write_text(HOST)
     machine = ["--machine", tmp_path / "toy.toml", "--set", "device.peak_flops_per_second=x2"]
     words = ["--matmul", SIZES, "--grid", "y=2", "--repeats", "2", "--threads", "1", *machine, "--json"]
     ended = quadrille("launch", "-n", "2", "run", *words, tmp_path / "measured.json")
     assert (ended.status, ended.err) == (0, "")
-    assert quadrille("simulate", *words, tmp_path / "predicted.json").status == 0
+    assert called(capsys, "simulate", *words, tmp_path / "predicted.json").status == 0
     measured, predicted = load_record(tmp_path / "measured.json"), load_record(tmp_path / "predicted.json")
     assert measured.machine == predicted.machine and measured.machine.name == "toy"
-    assert quadrille("compare", tmp_path / "predicted.json", tmp_path / "measured.json").status == 0
+    assert called(capsys, "compare", tmp_path / "predicted.json", tmp_path / "measured.json").status == 0
 
 
 def test_a_machine_too_small_for_the_ranks_is_refused_by_a_run_too():
@@ -204,9 +205,13 @@ def test_an_interrupted_run_of_one_rank_ends_as_a_launch_does():
     variables = os.environ | {"PYTHONPATH": str(ROOT)}
     words = [*program, "--repeats", "100000"]
     process = subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(3)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    try:
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()  # where it did not end by itself
+        process.wait()
     assert (process.returncode, out, err) == (130, "", "quadrille: interrupted\n")
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms import files
-from algorithms.catalogue import matmul_schedule
 from algorithms.errors import InputError
+from algorithms.formats import files
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from simulator.simulate import simulate
 from studies.machine_flags import MachineFlags
 from studies.machines import find_machine

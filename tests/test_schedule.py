@@ -2,10 +2,10 @@ from itertools import islice
 
 import pytest
 
-from algorithms.catalogue import matmul_schedule
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import AllReduce, Gemm, Pointwise, lane
 from algorithms.parts import Panel, Part, Place
 from algorithms.schedule import Repeat, Role, Schedule, all_ops, declare, in_sequence, ops, walk

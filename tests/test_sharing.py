@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
-from simulator.sharing import filled_at_once, max_min
+from simulator.sharing import max_min
 from simulator.sharing import rates as sharing
 from simulator.sharing.compiled import compiled
-from simulator.sharing.filled_at_once import Filling
 from simulator.sharing.max_min import Demands
 from simulator.sharing.rates import as_lists, begin, end, new_state, settle
 from tests.random_networks import arrays, networks
@@ -149,37 +148,3 @@ def test_a_flow_may_begin_again():
                 (begin if rate else end)(state, flow)
         settle(state, changed)
         assert state.rate.tolist() == expected
-
-
-def finite_rows(network):
-    """Rows as `Filling` takes them: resources of finite capacity, what is above 0."""
-    capacities, rows, _, _ = network
-    return [tuple((j, share) for j, share in row.items() if share > 0 and capacities[j] < inf) for row in rows]
-
-
-@settings(max_examples=400, deadline=None)
-@given(problems=st.lists(networks(), min_size=1, max_size=4))
-def test_sets_of_flows_filled_one_after_the_other_have_max_min_rates(problems):
-    filling, capacities = Filling(), []
-    for network in problems:
-        first = len(capacities)
-        capacities += network[0]
-        rows = [tuple((first + j, share) for j, share in row) for row in finite_rows(network)]
-        rates = filling.rates(capacities, rows, network[2], network[3])
-        assert rates == pytest.approx(expected_rates(network, range(len(rows))), rel=1e-9, abs=0)
-
-
-def test_compiled_filling_takes_over_in_the_midst(monkeypatch):
-    monkeypatch.setattr(filled_at_once, "PLAIN_ENTRIES", 500)
-    filling, capacities = Filling(), []
-    for seed, flows in enumerate([20, 90, 500, 3, 700]):
-        network = large_network(flows, 40, seed, ties=seed % 2 == 0)
-        rows = [tuple((len(capacities) + j, share) for j, share in row) for row in finite_rows(network)]
-        capacities += network[0]
-        rates = filling.rates(capacities, rows, network[2], network[3])
-        assert rates == pytest.approx(expected_rates(network, range(flows)), rel=1e-9, abs=0)
-
-
-def test_a_flow_without_anything_is_refused_in_a_set_too():
-    with pytest.raises(InputError, match="flow 1 has neither"):
-        Filling().rates([1.0], [((0, 1.0),), ()], [1.0, 1.0], [inf, inf])

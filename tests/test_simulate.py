@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms import costs
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import Choices, parse_choices
-from algorithms.costs_4d import layer_cost
+from algorithms.collectives.choices import Choices, parse_choices
+from algorithms.collectives.lowering import chunks
+from algorithms.costs import alpha_beta
+from algorithms.costs.axonn import layer_cost
+from algorithms.costs.volumes import bytes_sent, flops
 from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock, InputError
+from algorithms.formats.machine import Fit, Host, Machine, ReferenceKernels
 from algorithms.grid import AXES, Grid
-from algorithms.lowering import chunks
-from algorithms.machine import Fit, Host, Machine, ReferenceKernels
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Receive, Send, lane
-from algorithms.overlap import OVERLAPS, overlap, parse_overlap
 from algorithms.parts import Part
+from algorithms.reordering.overlap import OVERLAPS, overlap, parse_overlap
 from algorithms.schedule import Role, walk
 from algorithms.tensors import Tensor
-from algorithms.volumes import bytes_sent, flops
 from runtime.execute import execute
 from runtime.in_process import InProcess
 from simulator import feed
@@ -46,25 +46,25 @@ from tests.toy_machines import (
     transfer_row,
 )
 
-HOP = costs.Link(latency=2 * LATENCY, bandwidth=BANDWIDTH)
+HOP = alpha_beta.Link(latency=2 * LATENCY, bandwidth=BANDWIDTH)
 """A message between two hosts of a star: up one cable, down another."""
 
 ANY_GROUP = [
-    ("ring", "all_gather", lambda p, n: costs.ring_all_gather(p, n / p, HOP)),
-    ("ring", "reduce_scatter", lambda p, n: costs.ring_reduce_scatter(p, n / p, HOP)),
-    ("ring", "all_reduce", lambda p, n: costs.ring_all_reduce(p, n, HOP)),
-    ("ring", "broadcast", lambda p, n: costs.pipelined_broadcast(p, n, HOP, chunks=chunks(p, n))),
-    ("ring", "reduce", lambda p, n: costs.pipelined_reduce(p, n, HOP, chunks=chunks(p, n))),
-    ("ring", "all_to_all", lambda p, n: costs.pairwise_all_to_all(p, n / p / p, HOP)),
+    ("ring", "all_gather", lambda p, n: alpha_beta.ring_all_gather(p, n / p, HOP)),
+    ("ring", "reduce_scatter", lambda p, n: alpha_beta.ring_reduce_scatter(p, n / p, HOP)),
+    ("ring", "all_reduce", lambda p, n: alpha_beta.ring_all_reduce(p, n, HOP)),
+    ("ring", "broadcast", lambda p, n: alpha_beta.pipelined_broadcast(p, n, HOP, chunks=chunks(p, n))),
+    ("ring", "reduce", lambda p, n: alpha_beta.pipelined_reduce(p, n, HOP, chunks=chunks(p, n))),
+    ("ring", "all_to_all", lambda p, n: alpha_beta.pairwise_all_to_all(p, n / p / p, HOP)),
     ("ring", "barrier", lambda p, n: (p - 1).bit_length() * HOP.latency),
-    ("doubling", "all_reduce", lambda p, n: costs.recursive_doubling_all_reduce(p, n, HOP)),
-    ("doubling", "broadcast", lambda p, n: costs.binomial_broadcast(p, n, HOP)),
-    ("doubling", "reduce", lambda p, n: costs.binomial_reduce(p, n, HOP)),
+    ("doubling", "all_reduce", lambda p, n: alpha_beta.recursive_doubling_all_reduce(p, n, HOP)),
+    ("doubling", "broadcast", lambda p, n: alpha_beta.binomial_broadcast(p, n, HOP)),
+    ("doubling", "reduce", lambda p, n: alpha_beta.binomial_reduce(p, n, HOP)),
 ]
 POWERS_OF_TWO = [
-    ("doubling", "all_gather", lambda p, n: costs.doubling_all_gather(p, n / p, HOP)),
-    ("doubling", "reduce_scatter", lambda p, n: costs.halving_reduce_scatter(p, n / p, HOP)),
-    ("halving_doubling", "all_reduce", lambda p, n: costs.halving_doubling_all_reduce(p, n, HOP)),
+    ("doubling", "all_gather", lambda p, n: alpha_beta.doubling_all_gather(p, n / p, HOP)),
+    ("doubling", "reduce_scatter", lambda p, n: alpha_beta.halving_reduce_scatter(p, n / p, HOP)),
+    ("halving_doubling", "all_reduce", lambda p, n: alpha_beta.halving_doubling_all_reduce(p, n, HOP)),
 ]
 COLLECTIVES = [(p, *case) for case in ANY_GROUP for p in (2, 3, 5, 8)]
 COLLECTIVES += [(p, *case) for case in POWERS_OF_TWO for p in (2, 4, 8, 16)]

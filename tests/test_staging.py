@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
-from algorithms.overlap import overlap, parse_overlap
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.reordering.overlap import overlap, parse_overlap
 from runtime.cupy_library import CupyLibrary
 from runtime.execute import execute
 from runtime.gpu_awareness import Awareness
@@ -111,23 +111,23 @@ class StagedInProcess(InProcess):
 def test_the_copy_to_the_host_has_ended_before_mpi_gets_the_buffer(cupy, library):
     array = on_device(library, [1, 2, 3])
     beside = library.beside()
-    cupy.log.clear()
+    cupy.history.clear()
     beside.add(array, array, array)
     host, finish = DeviceStaging(library).outgoing(array)
     assert type(host) is np.ndarray and host.tolist() == [2, 4, 6]
-    assert cupy.log == ["add", "to host", "synchronise"]
+    assert cupy.history == ["add", "to host", "synchronise"]
     finish()
-    assert cupy.log == ["add", "to host", "synchronise"], "nothing is copied back"
+    assert cupy.history == ["add", "to host", "synchronise"], "nothing is copied back"
 
 
 def test_what_mpi_received_is_on_the_device_when_the_flight_has_landed(cupy, library):
     array = on_device(library, [0, 0, 0])
-    cupy.log.clear()
+    cupy.history.clear()
     host, finish = DeviceStaging(library).incoming(array)
-    assert cupy.log == [], "what is written over is not copied"
+    assert cupy.history == [], "what is written over is not copied"
     host[...] = [5, 6, 7]
     finish()
-    assert cupy.log == ["to device", "synchronise"]
+    assert cupy.history == ["to device", "synchronise"]
     assert library.fetch(array).tolist() == [5, 6, 7]
 
 
@@ -186,9 +186,9 @@ def test_a_cuda_aware_mpi_gets_the_array_itself_when_the_device_has_written_it(c
     array = on_device(library, [1, 2])
     for way in ("outgoing", "incoming", "both_ways"):
         library.beside().zero(array)
-        cupy.log.clear()
+        cupy.history.clear()
         buffer, finish = getattr(DirectStaging(library), way)(array)
-        assert buffer is array and finish is None and cupy.log == ["fill", "synchronise"]
+        assert buffer is array and finish is None and cupy.history == ["fill", "synchronise"]
 
 
 def test_only_messages_of_our_own_go_directly_and_only_on_evidence(library):

@@ -5,19 +5,19 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
+from algorithms.collectives.lowering import SETS, lower
+from algorithms.costs.volumes import bytes_sent
 from algorithms.errors import InputError
+from algorithms.formats.machine import Faults, Machine
 from algorithms.grid import Grid
-from algorithms.lowering import SETS, lower
-from algorithms.machine import Faults, Machine
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Receive, Send
-from algorithms.overlap import OVERLAPS, overlap
 from algorithms.parts import Part
+from algorithms.reordering.overlap import OVERLAPS, overlap
 from algorithms.schedule import Role
 from algorithms.tensors import Tensor
-from algorithms.volumes import bytes_sent
 from simulator.folding.even_shards import evenly
 from simulator.homes import homes_of
 from simulator.simulate import Simulation, Switches, simulate

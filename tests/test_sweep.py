@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.lowering import SETS, lower
+from algorithms.collectives.lowering import SETS, lower
 from simulator.collectives.programs import Job, programs_of
 from simulator.collectives.steps import walk_programs
 from simulator.collectives.sweep import sections, sweep

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from algorithms import files
 from algorithms.errors import InputError
+from algorithms.formats import files
 from studies.machine_flags import MachineFlags
 from studies.network.collective_command import collective
 from studies.network.collective_flags import CollectiveFlags

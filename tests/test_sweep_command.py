@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms import files
 from algorithms.errors import InputError, RunError
-from algorithms.machine import Host, save_machine
-from algorithms.what_if import with_faults
-from studies.experiment import Flags, fitting_grids, parse_experiment
+from algorithms.formats import files
+from algorithms.formats.machine import Host, save_machine
+from algorithms.formats.what_if import with_faults
+from studies.experiment import Flags, parse_experiment
+from studies.fitting import fitting_grids
 from studies.machine_flags import MachineFlags
 from studies.predict import prediction_of
 from studies.sweep import sweep as sweeping

@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
+from algorithms.formats.provenance import provenance
+from algorithms.formats.timeline_files import load_timeline, save_timeline
 from algorithms.grid import Grid
 from algorithms.ops import AllReduce, Gemm
-from algorithms.provenance import provenance
-from algorithms.timeline import ALONE, Span, Timeline, Turns, op_times, with_arrivals, with_groups
-from algorithms.timeline_files import load_timeline, save_timeline
+from algorithms.timelines.op_times import op_times
+from algorithms.timelines.spans import ALONE, Span, with_arrivals, with_groups
+from algorithms.timelines.timeline import Timeline
+from algorithms.timelines.turns import Turns
 
 
 def span(rank, op, lane, start, end, *, ready=0, axis=None, index=0, group=ALONE):
@@ -262,6 +265,57 @@ def test_turns_that_are_said_once_are_counted_as_if_they_were_told(timeline):
         for part in ("seconds", "waiting_seconds", "exposed_seconds"):
             assert getattr(times, part) == pytest.approx(getattr(expected[name], part), rel=1e-9, abs=1e-9)
     assert timeline.exposed() == pytest.approx(told.exposed(), rel=1e-9, abs=1e-9)
+
+
+def shifted(timeline, seconds, index):
+    return tuple(replace(one.moved(seconds, 0), index=index) for one in timeline.spans)
+
+
+@given(timeline=played(), pause=st.integers(1, 3), times=st.integers(1, 9), late=st.integers(0, 8))
+def test_the_critical_path_through_turns_is_that_of_every_turn(timeline, pause, times, late):
+    """Turns of a random program on several ranks; a boundary between turns may lie within a collective."""
+    period = timeline.end + pause
+    every = [one for turn in range(times + 2) for one in shifted(timeline, turn * period, turn)]
+    begin = (times + 0.125 * late) * period  # of the turn that is said, of which some ranks have begun a part before
+    per_turn = dict.fromkeys((one.op for one in timeline.spans), 1)
+    kept = [one for one in every if one.start >= begin or one.start < begin - times * period]
+    short = replace(timeline, spans=tuple(kept), turns=(Turns(begin, period, times, per_turn),))
+    assert sorted(short.unrolled().spans, key=str) == sorted(with_arrivals(every), key=str)
+    assert short.critical_path() == replace(timeline, spans=tuple(every)).critical_path()
+
+
+@given(timeline=repeating())
+def test_spans_that_reach_over_turns_are_on_the_critical_path_too(timeline):
+    assert timeline.critical_path() == timeline.unrolled().critical_path()
+
+
+def test_spans_at_the_same_time_are_taken_by_rank_in_whatever_order_they_are_told():
+    spans = [span(rank, f"op {1 - rank}", "compute", 41, 42, ready=0, index=99) for rank in (1, 0)]
+    turns = (Turns(41.0, 1.0, 1, {"op 0": 1, "op 1": 1}),)
+    for told in (spans, spans[::-1]):
+        timeline = replace(timeline_of(*told, ranks=2), turns=turns)
+        assert [one.rank for one in timeline.critical_path()] == [0, 0]
+        assert timeline.critical_path() == timeline.unrolled().critical_path()
+
+
+def test_a_rank_is_expanded_without_the_others():
+    spans = [span(rank, "step", "compute", 10 + rank, 12 + rank, index=5) for rank in range(2)]
+    members = {0: (range(30_000),), 1: (range(30_000, 10**6),)}
+    folded = Timeline(tuple(spans), "predicted", 10**6, members=members, turns=(Turns(10.0, 2.0, 5, {"step": 1}),))
+    found = folded.expanded(Grid(data=10**6), [29_999, 30_001]).spans
+    assert {(one.rank, one.start) for one in found} == {
+        *((29_999, 10.0 - 2 * turn) for turn in range(6)),
+        *((30_001, 11.0 - 2 * turn) for turn in range(6)),
+    }
+
+
+def test_the_critical_path_of_many_turns_tells_the_spans_of_one_rank_only():
+    spans = [
+        span(rank, "step", "compute", 1e4, 1e4 + (1 if rank else 2), ready=1e4, index=10**4) for rank in range(500)
+    ]
+    many = replace(timeline_of(*spans, ranks=500), turns=(Turns(1e4, 2.0, 4999, {"step": 1}),))
+    path = many.critical_path()
+    assert len(path) == 5000 and {one.rank for one in path} == {0}
 
 
 def test_what_is_told_of_turns_does_not_grow_with_them():

@@ -7,7 +7,7 @@ import pytest
 from algorithms.errors import InputError
 from topologies.build import build
 from topologies.machines.named import MACHINES, machine
-from topologies.routes.routing import Routes
+from topologies.routes.routing import Routes, Routing
 
 DEVICE = ("peak_flops_per_second", "memory_bytes_per_second", "memory_bytes", "overhead_seconds")
 EXPECTED = [
@@ -98,7 +98,7 @@ def test_a_node_injects_what_its_nics_do(named):
 
 def test_a_machine_is_built_by_its_name_from_what_its_file_would_say(named):
     net = build(named.name, named.arguments(64))
-    plain = named.topology(64)
+    plain = named.topology(64, balanced="balanced" in named.arguments())
     np.testing.assert_array_equal(net.bandwidths, plain.bandwidths)
     np.testing.assert_array_equal(net.latencies, plain.latencies)
     np.testing.assert_array_equal(net.sources, plain.sources)
@@ -168,6 +168,41 @@ def test_one_cabinet_blocks_nothing_and_two_share_their_cables():
     across = Routes(net).between(half, half + 512)
     assert np.bincount(across.links).max() == 512
     assert net.bandwidths[np.bincount(across.links).argmax()] == 22 * 25e9
+
+
+@pytest.mark.parametrize(("name", "group"), [("perlmutter", 512), ("frontier", 1024), ("alps", 448)])
+@pytest.mark.parametrize("groups", [1, 2, 5])
+def test_the_core_of_balanced_groups_carries_what_all_their_cables_do(name, group, groups):
+    """Where each group sends to the next, one cable to a core is as good as adaptive routing over all of them."""
+    gpus = groups * group
+    sources = np.arange(gpus)
+    cables, core = machine(name).topology(gpus), machine(name).topology(gpus, balanced=True)
+    reached = []
+    for net, rule in ((cables, "balanced"), (core, "shortest")):
+        paths = Routes(net, Routing(rule)).between(sources, (sources + group) % gpus)
+        load = np.bincount(paths.links, paths.shares, minlength=net.link_count)
+        reached.append((float(np.max(load / net.bandwidths)), float(paths.latency.max())))
+    assert reached[0] == pytest.approx(reached[1], rel=1e-9)
+
+
+def test_a_simulated_frontier_has_what_was_measured_between_its_groups():
+    """Atchley et al., SC23: about 30 GB/s a node in an all-to-all over the whole machine."""
+    net = build("frontier", machine("frontier").arguments(74 * 1024))
+    first, _ = net.kinds["router"]
+    core = net.kinds["core"][0]
+    up = (net.sources >= first) & (net.targets == core)
+    assert up.sum() == 74
+    assert net.bandwidths[up] / 128 == pytest.approx(30e9, rel=0.05)
+
+
+def test_only_machines_with_groups_are_balanced():
+    assert {name for name, one in MACHINES.items() if one.arguments().get("balanced")} == {
+        "perlmutter",
+        "frontier",
+        "alps",
+    }
+    with pytest.raises(InputError, match="selene: balanced=true is for machines with groups"):
+        machine("selene").topology(8, balanced="true")
 
 
 def test_joined_nics_of_a_dragonfly_inject_as_much_by_one_cable():

@@ -452,6 +452,50 @@ def test_detours_are_refused_where_there_are_none(name, rule):
         Routes(NETS[name], Routing(rule)).between([0], [1])
 
 
+def test_balanced_puts_a_share_on_every_way_between_two_groups(grouped):
+    """With traffic in all groups, 1 : 1/2 for the minimal way and each detour; flows within groups go straight."""
+    crossing = np.zeros(grouped.link_count)
+    crossing[grouped.ways.global_links] = 1
+    groups = grouped.arguments["groups"]
+    minimal = 1 / (groups / 2)
+    straight = {pair: links for pair, links, _ in routes(grouped, "minimal")}
+    for pair, links, shares in routes(grouped, "balanced"):
+        assert_conserved(grouped, pair, links, shares) if pair[0] != pair[1] else None
+        if group_of(grouped, f"host:{pair[0]}") == group_of(grouped, f"host:{pair[1]}"):
+            assert sorted(links) == sorted(straight[pair])
+            continue
+        assert float(np.dot(crossing[links], shares)) == pytest.approx(minimal + 2 * (1 - minimal))
+        own = [share for link, share in zip(links, shares, strict=True) if link in straight[pair] and crossing[link]]
+        assert own == [pytest.approx(minimal)]
+
+
+def test_balanced_loads_all_cables_alike_where_each_group_sends_to_the_next():
+    """Of 74 groups 3 have traffic: each gets 74 - 3/2 cables, all as full."""
+    net = machine("frontier").topology(3 * 1024)
+    sources = np.arange(3 * 1024)
+    paths = Routes(net, Routing("balanced")).between(sources, (sources + 1024) % len(sources))
+    load = np.bincount(paths.links, paths.shares, minlength=net.link_count)[net.ways.fabric.global_links]
+    assert load.max() == pytest.approx(1024 / (74 - 3 / 2))
+    assert (load > 0.999 * load.max()).sum() == 3 * 2 + 2 * 3 * 71
+    np.testing.assert_array_equal(paths.latency, Routes(net).between(sources, (sources + 1024) % len(sources)).latency)
+
+
+def test_balanced_goes_round_a_failed_way():
+    net = DRAGONFLIES["dragonfly"]
+    direct = Routes(net).between([0], [net.place_count // 5]).links
+    faulty = net.with_bandwidths(np.where(np.isin(np.arange(net.link_count), direct[1:-1]), 0.0, net.bandwidths))
+    paths = Routes(faulty, Routing("balanced")).between([0], [net.place_count // 5])
+    assert not faulty.failed[paths.links].any()
+    assert_conserved(faulty, (0, net.place_count // 5), paths.links.tolist(), paths.shares.tolist())
+    assert len(paths.links) > len(direct)
+
+
+@pytest.mark.parametrize("name", ["star", "torus"])
+def test_balanced_is_for_groups(name):
+    with pytest.raises(InputError, match="has no groups; it is for dragonfly and dragonfly"):
+        Routes(NETS[name], Routing("balanced")).between([0], [1])
+
+
 def test_adaptive_is_refused_on_a_torus():
     with pytest.raises(InputError, match="has no groups; it is for dragonfly and dragonfly"):
         Routes(NETS["torus"], Routing("adaptive")).between([0], [1])
@@ -523,7 +567,9 @@ def test_a_place_that_is_not_there_is_refused(place):
         Routes(host()).between([0], [place])
 
 
-@pytest.mark.parametrize("text", ["shortest", "minimal", "spray", "ecmp:0", "ecmp:7", "valiant:3", "adaptive:0"])
+@pytest.mark.parametrize(
+    "text", ["shortest", "minimal", "spray", "ecmp:0", "ecmp:7", "valiant:3", "adaptive:0", "balanced"]
+)
 def test_a_rule_is_read_as_it_is_written(text):
     assert str(parse_routing(text)) == text
 
@@ -533,7 +579,7 @@ def test_a_rule_is_read_as_it_is_written(text):
 )
 def test_a_rule_that_is_not_one_is_refused(text):
     with pytest.raises(
-        InputError, match=r"accepted are shortest, minimal, spray, ecmp, valiant, adaptive, and ecmp:SEED"
+        InputError, match=r"accepted are shortest, minimal, spray, ecmp, valiant, adaptive, balanced, and ecmp:SEED"
     ):
         parse_routing(text)
 

@@ -144,7 +144,7 @@ def test_places_are_drawn_at_the_bottom_and_no_two_nodes_in_one_place():
         (("star:hosts=2,bandwidth=0,latency=0",), "bandwidth=0 must be a finite number of B/s above 0"),
         (("no/such.json",), "no/such.json: cannot be read: No such file"),
         (("no/such.xml",), "no/such.xml: cannot be read: No such file"),
-        (("frontier", "--figure", "f.png"), "112970 nodes; at most 600 are drawn"),
+        (("frontier", "--figure", "f.png"), "112971 nodes; at most 600 are drawn"),
         (("perlmutter", "--figure", "f.bmp"), "bmp"),
         (("perlmutter", "--json", "no/such/folder/net.json"), "no/such/folder"),
         (("perlmutter", "--json", "same.svg", "--figure", "same.svg"), "both name same.svg"),

@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.collectives.lowering import SETS
+from algorithms.collectives.transfer_steps import Run
+from algorithms.costs.volumes import bytes_sent, volumes
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.lowering import SETS
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import AllGather, AllReduce, AllToAll, Communication, Receive, Send
 from algorithms.parts import Part
 from algorithms.schedule import Role, Schedule, declare, walk
-from algorithms.steps import Run
 from algorithms.tensors import Block, Tensor
 from algorithms.traffic import piece_of, ranges, shared_rectangle, traffic
-from algorithms.volumes import bytes_sent, volumes
 from tests.mpi_cases import CUSTOM, chosen_grids, custom
 
 sizes = st.integers(1, 12)

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from algorithms.record import load_record
+from algorithms.formats.record import load_record
 from studies.batch import Case, measure
-from studies.experiment import RunFlags
 from studies.machine_flags import MachineFlags
+from studies.plan import RunFlags
 from studies.training_flags import TrainingFlags, parse_training, with_usual_dtype
 from studies.workloads import experiment_of
 from tests.quadrille import HOST, called
@@ -84,7 +84,7 @@ def test_a_prediction_has_the_same_problem_as_the_run_and_compares_with_it(measu
     assert record.peak_bytes_per_rank_max == measured[5].peak_bytes_per_rank_max
     assert record.bytes_sent_total == measured[5].bytes_sent_total
     assert record.memory_bytes_by_kind == measured[5].memory_bytes_by_kind
-    from algorithms.record import save_record
+    from algorithms.formats.record import save_record
 
     save_record(measured[5], other)
     compared = called(capsys, "compare", predicted, other)
@@ -142,7 +142,7 @@ def test_a_sweep_predicts_training_steps(capsys):
         refused = called(capsys, *words, "--grid", "x=8", "--vary", vary)
         assert refused.status == 2 and line in refused.line, refused.err
     best = called(capsys, *words[:-2], "--vary", "gpus=8,16", "--best-grid")
-    assert best.status == 2 and "quadrille rank looks for the best grid" in best.line
+    assert best.status == 0 and len(best.out.splitlines()) >= 4 and "best grid" in best.out
 
 
 # Refused

@@ -5,7 +5,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import volumes
 from algorithms.grid import Grid
 from algorithms.parts import Part
 from algorithms.schedule import Role, Schedule, declare, in_sequence
@@ -14,7 +15,6 @@ from algorithms.training.mlp import Mlp, layout_of, orientation
 from algorithms.training.scheme import Layout, sides
 from algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL
 from algorithms.validate import validate
-from algorithms.volumes import volumes
 from runtime.execute import execute
 from runtime.in_process import InProcess
 from tests.trainings import assembled

@@ -2,13 +2,13 @@
 
 import pytest
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import volumes
+from algorithms.formats.what_if import with_faults
 from algorithms.grid import parse_grid
-from algorithms.overlap import overlap
+from algorithms.reordering.overlap import overlap
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.scheme_4d import Scheme4D
-from algorithms.volumes import volumes
-from algorithms.what_if import with_faults
 from simulator.simulate import Simulation, Switches, simulate
 from studies.machines import find_machine
 from tests.toy_machines import leaf_spine, star

@@ -4,11 +4,12 @@ from itertools import combinations
 
 import pytest
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import volumes
 from algorithms.dependencies import Dependencies
 from algorithms.grid import Grid
 from algorithms.ops import AllGather, ReduceScatter, lane, reads
-from algorithms.overlap import OVERLAPS, overlap
+from algorithms.reordering.overlap import OVERLAPS, overlap
 from algorithms.schedule import all_ops, walk
 from algorithms.storage import storage
 from algorithms.training.adam import Adam
@@ -17,7 +18,6 @@ from algorithms.training.mlp import Mlp
 from algorithms.training.scheme_4d import Scheme4D
 from algorithms.training.schemes import find_scheme
 from algorithms.validate import validate
-from algorithms.volumes import volumes
 from simulator.simulate import Switches, simulate
 from tests.toy_machines import star
 from tests.trainings import schedule_of as validated

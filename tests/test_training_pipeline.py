@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.training.adam import Adam
@@ -14,7 +15,6 @@ from algorithms.training.microbatches import microbatches
 from algorithms.training.mlp import Mlp
 from algorithms.training.pipeline import Stages
 from algorithms.training.scheme_4d import Scheme4D
-from algorithms.volumes import volumes
 from simulator.simulate import simulate
 from tests.toy_machines import FREE, star
 from tests.trainings import check_training, schedule_of

@@ -6,10 +6,11 @@ from functools import cache
 import msgspec
 import pytest
 
-from algorithms.achieved import Achieved
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import kernel_work, volumes
+from algorithms.formats.achieved import Achieved
+from algorithms.formats.machine import Device, Machine
 from algorithms.grid import Grid
-from algorithms.machine import Device, Machine
 from algorithms.ops import Kernel
 from algorithms.schedule import ops
 from algorithms.training.flops import step_flops
@@ -17,7 +18,6 @@ from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.memory import KINDS, fullest, memory_bytes_by_kind
 from algorithms.training.models import ModelShape
 from algorithms.training.scheme_4d import Scheme4D
-from algorithms.volumes import kernel_work, volumes
 from simulator.rooflines import attention_seconds, best_product_seconds, pass_seconds
 from studies.training.prediction import predict_training, recompute_of
 from topologies.nodes.achieved import A100_PEAK, A100_ROWS, BEST_ROWS, achieved

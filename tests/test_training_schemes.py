@@ -6,10 +6,11 @@ from math import prod
 import numpy as np
 import pytest
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.overlap import overlap
+from algorithms.reordering.overlap import overlap
 from algorithms.schedule import walk
 from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt
@@ -17,7 +18,6 @@ from algorithms.training.mlp import Mlp
 from algorithms.training.scheme_mesh import SchemeMesh
 from algorithms.training.schemes import find_scheme
 from algorithms.validate import validate
-from algorithms.volumes import volumes
 from tests.trainings import assembled, check_training, schedule_of, trained, whole_matrices
 
 WIDTHS, ROWS = (7, 11, 5, 13), 17

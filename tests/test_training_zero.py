@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.storage import storage
@@ -15,7 +16,6 @@ from algorithms.training.gpt import Gpt
 from algorithms.training.mlp import Mlp
 from algorithms.training.precision import Precision
 from algorithms.training.scheme_4d import Scheme4D
-from algorithms.volumes import volumes
 from runtime.layer_kernels import Given, carry_out
 from tests.trainings import assembled, check_training, reference, schedule_of, trained, whole_matrices
 

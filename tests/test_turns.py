@@ -4,19 +4,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
+from algorithms.formats.timeline_files import load_timeline, save_timeline
+from algorithms.formats.what_if import with_faults
 from algorithms.grid import Grid, parse_grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.numbers import Multiple
 from algorithms.ops import AllReduce, Barrier, Pointwise, Receive, Send
-from algorithms.parts import Multiple, Part
+from algorithms.parts import Part
 from algorithms.schedule import Repeat, Role, in_sequence
 from algorithms.tensors import Tensor
-from algorithms.timeline import Span
-from algorithms.timeline_files import load_timeline, save_timeline
-from algorithms.what_if import with_faults
-from simulator.folding.gaps import Gap, plan, slots_of, walk_without
+from algorithms.timelines.spans import Span
+from simulator.folding import watch as watch_module
+from simulator.folding.gaps import Gap, Stretch, shortest, slots_of, stretches, walk_without
 from simulator.folding.turns import rhythm
+from simulator.folding.watch import Watch, turns_in
 from simulator.simulate import Switches, simulate
 from tests.test_alike_ranks import check_same, key
 from tests.toy_machines import leaf_spine, program_of, star
@@ -167,10 +170,10 @@ def few_long_turns(layers):
 
 
 NESTED = {
-    "a filled pipeline": (filled_pipeline(3, 60, 2), 2 * 48),
+    "a filled pipeline": (filled_pipeline(3, 60, 2), 40),
     "one forwards, one backwards": (alternating_pipeline(2, 62, 2), 48),
     "no rhythm": (alternating_pipeline(3, 40, 2), 0),
-    "loops in each of a few turns": (few_long_turns(50), 4 * 2 * 40),
+    "loops in each of a few turns": (few_long_turns(50), 340),
 }
 
 
@@ -189,11 +192,10 @@ def test_the_answer_is_that_of_every_turn_in_nested_loops_and_roles(case, machin
 # Parts
 
 
-def test_what_is_left_out_is_a_multiple_of_every_period_and_only_of_long_stretches():
-    assert plan({"i#0": [1] * 11 + [2] * 41}, {}) == [Gap("i#0", 11, 16, 50, 52)]
-    assert plan({"i#0": [1] * 41}, {("i#0", 0): 10}) == [Gap("i#0", 0, 15, 39, 41)]
-    assert plan({"i#0": [1] * 40}, {("i#0", 0): 32}) == []
-    assert plan({"i#0": [1] * 40}, {}, {"i": [2, 5, 40]}) == [Gap("i#0", 0, 5, 35, 40)]
+def test_only_long_stretches_are_shortened_and_by_a_multiple_of_two_turns():
+    assert stretches({"i#0": [1] * 11 + [2] * 41}) == [Stretch("i#0", 11, 52, 2)]
+    assert stretches({"i#0": [1] * 40}, {"i": [2, 5, 40]}) == [Stretch("i#0", 0, 40, 5)]
+    assert shortest(Stretch("i#0", 11, 52, 2)) == Gap("i#0", 11, 16, 50, 52)
 
 
 def test_as_many_turns_are_simulated_behind_a_gap_as_there_are_copies_that_take_turns():
@@ -206,7 +208,7 @@ def test_as_many_turns_are_simulated_behind_a_gap_as_there_are_copies_that_take_
     schedule = program_of(Grid(pipeline=3), tensors, roles=(Role((Repeat("i", 60, body),)),), m=6)
     found = slots_of(schedule)
     assert found == {"i": [2, 3, 4, 60], "j": [2, 3, 4]}
-    assert plan({"i#0": [1] * 60}, {}, found) == [Gap("i#0", 0, 4, 56, 60)]
+    assert stretches({"i#0": [1] * 60}, found) == [Stretch("i#0", 0, 60, 4)]
 
 
 def test_turns_that_are_left_out_are_passed_over():
@@ -255,7 +257,91 @@ def test_something_else_under_way_breaks_the_rhythm():
     assert rhythm(Gap("i#0", 0, 6, 54, 56), [*spans, other], [*turns, None]) is None
 
 
+def test_the_rhythm_is_looked_for_where_nothing_else_is_under_way():
+    spans, turns = spans_of(9)
+    others = [Span(0, "else", "all_reduce", "z", *times) for times in ((0.0, 0.0, 0.0, 2.5), (6.5, 6.5, 6.5, 7.0))]
+    found = rhythm(Gap("i#0", 0, 7, 54, 56), [*spans, *others], [*turns, None, None])
+    assert (found.begin, found.end) == (2.5, 6.5)
+    assert found.begin <= found.cut <= found.end
+
+
 def test_a_turn_that_is_slower_breaks_the_rhythm():
     spans, turns = spans_of(8)
     spans[4] = Span(0, "op", "gemm", "compute", 4.0, 4.0, 0.0, 4.5, index=4)
     assert rhythm(Gap("i#0", 0, 6, 54, 56), spans, turns) is None
+
+
+# Gaps that are decided while the simulation runs
+
+
+def watched(watch, turns, seconds, *, ranks=1):
+    """Walks a loop of one op, the op of each turn as long as `seconds` says; the turns that were walked."""
+    clear = Pointwise(name="clear", function="zero", into="S")
+    program, place = (Repeat("i", turns, (clear,)),), scheduled("summa", "z=1,x=2", (4, 80, 4), "forward").place(0)
+    walks, now, walked = [watch.walk(program, place) for _ in range(ranks)], 0.0, []
+    for number in range(turns):
+        for rank, walk in enumerate(walks):
+            found = next(walk, None)
+            if found is None:
+                return walked
+            _, moment, turn = found
+            watch.began(turn)
+            watch.ended(turn, (rank, "clear", number, now, now, now + seconds(number)))
+        walked.append(moment.indices["i"])
+        now += seconds(number)
+    return walked
+
+
+def test_turns_are_left_out_as_soon_as_those_so_far_are_in_rhythm():
+    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1)
+    walked = watched(watch, 60, lambda number: 1.0 if number > 9 else 2.0 + number)
+    (gap,) = watch.gaps
+    assert walked == [*range(gap.left_out), *range(gap.stop, 60)]
+    assert 12 <= gap.left_out <= 15
+    assert (gap.stop, gap.last) == (58, 60)
+
+
+def test_turns_without_a_rhythm_are_all_walked():
+    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1)
+    assert watched(watch, 60, lambda number: 1.0 + 1e-6 * number**2) == list(range(60))
+    assert watch.gaps == []
+
+
+def test_nothing_is_left_out_while_something_else_is_under_way():
+    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1)
+    watch.began(None)
+    assert watched(watch, 60, lambda _: 1.0) == list(range(60))
+
+
+def test_turns_count_once_they_have_ended_on_all_ranks():
+    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 3)
+    assert watched(watch, 60, lambda _: 1.0, ranks=2) == list(range(60))
+    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 2)
+    assert len(watched(watch, 60, lambda _: 1.0, ranks=2)) < 20
+
+
+def test_a_rank_has_the_loops_of_its_own_program():
+    schedule = alternating_pipeline(3, 40, 2)
+    first, last = (schedule.place(schedule.grid.stride("x") * stage) for stage in (0, 2))
+    assert turns_in(schedule.program(first), first, "steady#0[3]/f layer#0") == 2
+    assert (
+        turns_in(schedule.program(first), first, "steady#0"),
+        turns_in(schedule.program(last), last, "steady#0"),
+    ) == (38, 40)
+    assert turns_in(schedule.program(last), last, "ahead#0[0]/first layer#0") == 0
+
+
+def test_a_wrong_guess_costs_another_attempt_and_changes_no_answer(monkeypatch):
+    schedule = alternating_pipeline(3, 40, 2)
+    given_ = schedule, MACHINES["star"](schedule.grid.size)
+    guesses = []
+
+    def always(*_):
+        guesses.append(None)
+        return True
+
+    monkeypatch.setattr(watch_module, "_in_rhythm", always)
+    guessed = simulate(*given_)
+    assert guesses
+    assert guessed.extent.iterations_skipped == 0
+    check_same(guessed, simulate(*given_, switches=EVERY_TURN))

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms.catalogue import matmul_schedule
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import AllReduce, Broadcast, Gemm, Pointwise, Receive, ReduceScatter, Shift
 from algorithms.parts import Part
 from algorithms.schedule import Repeat, Role, Schedule, declare, ops

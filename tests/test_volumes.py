@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.alike import alike
-from algorithms.catalogue import matmul_schedule
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
+from algorithms.costs.volumes import bytes_sent, flops, volumes
 from algorithms.grid import Grid
-from algorithms.matmul import Matmul
-from algorithms.volumes import bytes_sent, flops, volumes
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 
 GRIDS = {
     "1d-column": [Grid(x=3)],

@@ -2,8 +2,8 @@ import msgspec
 import pytest
 
 from algorithms.errors import InputError
-from algorithms.machine import Device, GemmRow, Host, Machine, MemoryRow, TransferRow
-from algorithms.what_if import apply
+from algorithms.formats.machine import Device, GemmRow, Host, Machine, MemoryRow, TransferRow
+from algorithms.formats.what_if import apply
 
 
 def gemm(dtype, rate):

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from algorithms.errors import InputError
+from algorithms.formats.timeline_files import load_timeline
 from algorithms.grid import Grid
-from algorithms.timeline_files import load_timeline
 from simulator.simulate import LONG_SECONDS
 from studies.experiment import Flags, parse_experiment
 from studies.machine_flags import MachineFlags, chosen_machine
@@ -147,6 +147,6 @@ def test_where_ranks_live_is_known_at_once_for_many():
 def test_what_will_take_long_says_so_before_it_starts(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("simulator.simulate.LONG_SECONDS", 1e-6)
     ended = called(capsys, *TRAINING, "--granularity", "exact", "--json", tmp_path / "r.json")
-    assert "steps of" in ended.err
+    assert "ranks out of 16 are to be simulated" in ended.err
     assert "Ctrl-C ends it" in ended.err
     assert LONG_SECONDS == 20

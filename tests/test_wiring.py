@@ -7,7 +7,7 @@ import pytest
 import simpy
 
 from algorithms.errors import InputError
-from algorithms.machine import Host, Machine
+from algorithms.formats.machine import Host, Machine
 from simulator.engine import FlowEngine
 from simulator.machine_network import network_of
 from simulator.simulate import simulate

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from algorithms.formats.machine import Device, GemmRow, Host, Machine, MemoryRow, Network, TransferRow
 from algorithms.grid import Grid
-from algorithms.machine import Device, GemmRow, Host, Machine, MemoryRow, Network, TransferRow
 from algorithms.ops import AllGather, AllReduce, AllToAll, Barrier, Broadcast, Gemm, Reduce, ReduceScatter
 from algorithms.parts import Part
 from algorithms.schedule import Role, Schedule, declare

@@ -1,9 +1,11 @@
 """Training as `run` does it, all ranks in this process: what tests of data, checks and checkpoints share."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 from algorithms.training.continued import carried, continued, giving_back
 from algorithms.training.gpt import Gpt
+from runtime.arrays import NumpyLibrary
 from runtime.checkpoint import CheckpointWriter
 from runtime.checkpoint_reader import CheckpointSource, open_checkpoint
 from runtime.execute import execute
@@ -27,8 +29,12 @@ class Alone:
     allgather = gather
 
 
-def ended(*, save="", load="", seed=0, **flags):
-    """What became of a run: experiment, schedule, execution, source, data and first step."""
+def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, **flags):
+    """What became of a run: experiment, schedule, execution, source, data and first step; results are on the host.
+
+    `carrier` makes one of so many ranks, and `library` has the arrays.
+    """
+    library = library or NumpyLibrary()
     experiment = parse_training(TrainingFlags(**flags))
     checkpoint = open_checkpoint(str(load)) if load else None
     first = checkpoint.steps if checkpoint else 0
@@ -42,20 +48,34 @@ def ended(*, save="", load="", seed=0, **flags):
         checkpoint.check_fits(schedule, carried(schedule), experiment.model)
         checkpoint.check_sums(Alone)
         source = CheckpointSource(checkpoint, data)
-    execution = execute(schedule, source, InProcess(experiment.grid.size), choices=experiment.choices)
+    ranks = carrier(experiment.grid.size)
+    execution = execute(schedule, source, ranks, choices=experiment.choices, library=library)
     if save:
-        write(save, experiment, schedule, execution, first + problem.steps)
+        write(save, experiment, schedule, execution, first + problem.steps, library.fetch)
+    execution = replace(execution, outputs={rank: fetched(found, library) for rank, found in outputs_of(execution)})
     return SimpleNamespace(
         experiment=experiment, schedule=schedule, execution=execution, source=source, data=data, first=first
     )
 
 
-def write(path, experiment, schedule, execution, steps):
+def outputs_of(execution):
+    return sorted(execution.outputs.items())
+
+
+def fetched(outputs, library):
+    """The blocks of a rank on the host."""
+    return {
+        name: [library.fetch(one) for one in blocks] if isinstance(blocks, list) else library.fetch(blocks)
+        for name, blocks in outputs.items()
+    }
+
+
+def write(path, experiment, schedule, execution, steps, fetch=lambda array: array):
     """A checkpoint of what all ranks have."""
     writer = CheckpointWriter(path, schedule, carried(schedule), steps, experiment.model)
     writer.create()
-    for rank, outputs in execution.outputs.items():
-        writer.write(schedule.place(rank), outputs, lambda array: array)
+    for rank, outputs in outputs_of(execution):
+        writer.write(schedule.place(rank), outputs, fetch)
     writer.seal(Alone)
     writer.commit()
     return writer

@@ -5,13 +5,13 @@ from zlib import crc32
 
 import numpy as np
 
-from algorithms.choices import Choices, parse_choices
-from algorithms.overlap import overlap
+from algorithms.collectives.choices import Choices, parse_choices
+from algorithms.costs.volumes import volumes
+from algorithms.reordering.overlap import overlap
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.mlp import Mlp, mlp_schedule
 from algorithms.training.scheme_4d import Scheme4D
 from algorithms.validate import validate
-from algorithms.volumes import volumes
 from runtime.execute import execute
 from runtime.in_process import InProcess
 from runtime.serial_training import gpt_loss, mlp_loss, train

@@ -51,17 +51,16 @@ class ClusterWays:
         return np.where(first == last, 0, self.fabric.usual(exits, enters))
 
     def links(self, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
-        first, _, exits = self._ends(sources)
-        last, _, enters = self._ends(targets)
-        near = (first == last)[:, None]
-        within, out, enter = self._in_nodes(sources, targets)
-        across = np.where(near, -1, self.fabric.links(exits, enters, np.where(near[:, 0], 0, chosen)))
-        return np.concatenate([within, out, across, enter], axis=1)
+        first, here, exits = self._ends(sources)
+        last, there, enters = self._ends(targets)
+        near = first == last
+        inside = self._in_nodes(first, here, last, there)
+        across = self.fabric.links(exits, enters, np.where(near, 0, chosen))
+        across[near] = -1
+        return np.concatenate([*inside[:2], across, inside[2]], axis=1)
 
-    def _in_nodes(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Ints]:
+    def _in_nodes(self, first: Ints, here: Ints, last: Ints, there: Ints) -> tuple[Ints, Ints, Ints]:
         """Links inside nodes: of pairs in one node, and of the others from source to door and from door to target."""
-        first, here, _ = self._ends(sources)
-        last, there, _ = self._ends(targets)
         near = (first == last)[:, None]
         within = np.where(near, _in_node(self.within[here, there], first), -1)
         out = np.where(near, -1, _in_node(self.out[here], first))
@@ -76,10 +75,12 @@ class SpreadingClusterWays(ClusterWays):
     def spread(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Floats]:
         """All of a flow on the links inside nodes, and the fabric's shares across."""
         assert isinstance(self.fabric, Spreading)
-        inside = np.concatenate(self._in_nodes(sources, targets), axis=1)
+        first, here, exits = self._ends(sources)
+        last, there, enters = self._ends(targets)
+        inside = np.concatenate(self._in_nodes(first, here, last, there), axis=1)
         pairs, columns = np.nonzero(inside >= 0)
-        far = np.flatnonzero(self._ends(sources)[0] != self._ends(targets)[0])
-        owners, links, shares = self.fabric.spread(self._ends(sources[far])[2], self._ends(targets[far])[2])
+        far = np.flatnonzero(first != last)
+        owners, links, shares = self.fabric.spread(exits[far], enters[far])
         return (
             np.concatenate([pairs, far[owners]]),
             np.concatenate([inside[pairs, columns], links]),

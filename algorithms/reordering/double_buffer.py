@@ -18,8 +18,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import takewhile
 
+from algorithms.numbers import Multiple, Turns
 from algorithms.ops import Broadcast, Communication, Op, Reduce
-from algorithms.parts import Multiple, Panel, Turns
+from algorithms.parts import Panel
 from algorithms.schedule import Program, Repeat
 from algorithms.tensors import Tensor
 

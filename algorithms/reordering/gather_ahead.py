@@ -24,8 +24,9 @@ described by Singh et al., arXiv 2305.13525, section 4.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from algorithms.numbers import Multiple, Number, Turns, variables
 from algorithms.ops import AllGather, Op, reads, writes
-from algorithms.parts import Multiple, Number, Panel, Turns, variables
+from algorithms.parts import Panel
 from algorithms.reordering.loops import goes_over_layers, total
 from algorithms.schedule import Program, Repeat, Schedule, all_ops, ops
 from algorithms.storage import alone, view_sources

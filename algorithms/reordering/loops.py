@@ -1,7 +1,8 @@
 """What passes over a schedule ask of its loops: which go over layers, how many turns there are, sums of bounds."""
 
+from algorithms.numbers import Number, Total, number, variables
 from algorithms.ops import reads, writes
-from algorithms.parts import Number, Panel, Total, number, variables
+from algorithms.parts import Panel
 from algorithms.schedule import Repeat, Schedule, ops
 
 

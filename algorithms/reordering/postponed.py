@@ -19,8 +19,8 @@ nothing else touches what they touch.
 
 from dataclasses import dataclass, replace
 
+from algorithms.numbers import Multiple
 from algorithms.ops import Compute, Op, ReduceScatter, reads, writes
-from algorithms.parts import Multiple
 from algorithms.reordering.loops import fewest, goes_over_layers, total
 from algorithms.schedule import Program, Repeat, Schedule, ops
 from algorithms.storage import alone

@@ -8,6 +8,7 @@ and ops of the step itself do not change.
 from dataclasses import replace
 
 from algorithms.ops import Op, Pointwise
+from algorithms.reordering.rewriting import filtered
 from algorithms.schedule import Program, Repeat, Schedule
 from algorithms.tensors import Tensor
 from algorithms.training.adam import STEP
@@ -26,7 +27,7 @@ def continued(schedule: Schedule, first_step: int) -> Schedule:
     moments = set(carried(schedule)) - set(schedule.state)
     gone = _zeroed(schedule, moments)
     going_on = schedule.with_program(
-        lambda program: _from(_without(program, gone), first_step), state=carried(schedule)
+        lambda program: _from(filtered(program, lambda op: op.name not in gone), first_step), state=carried(schedule)
     )
     return replace(going_on, tensors={name: _counted(one, first_step) for name, one in schedule.tensors.items()})
 
@@ -55,18 +56,6 @@ def _ops_before_steps(program: Program) -> list[Op]:
         else:
             found.append(entry)
     return found
-
-
-def _without(program: Program, gone: set[str]) -> Program:
-    """The program without these ops; nothing is after them, and a loop of nothing is none."""
-    kept: list[Op | Repeat] = []
-    for entry in program:
-        if isinstance(entry, Repeat):
-            body = _without(entry.body, gone)
-            kept += [replace(entry, body=body)] if body else []
-        elif entry.name not in gone:
-            kept.append(replace(entry, after=tuple(name for name in entry.after if name not in gone)))
-    return tuple(kept)
 
 
 def _from(program: Program, first_step: int) -> Program:

@@ -8,7 +8,8 @@ All take and give whole numbers that may depend on the place.
 
 from dataclasses import dataclass
 
-from algorithms.parts import Formula, Number, Place, cut, number
+from algorithms.numbers import Formula, Number, number
+from algorithms.parts import Place, cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Quotient(Formula):
     """How many whole times `by` goes into a number.
 
     >>> from algorithms.grid import Grid
-    >>> from algorithms.parts import Multiple
+    >>> from algorithms.numbers import Multiple
     >>> place = Place(Grid(), {}, {}, {"turn": 7})
     >>> Quotient(Multiple("turn"), 3).value(place), Remainder(Multiple("turn"), 3).value(place)
     (2, 1)
@@ -113,7 +114,7 @@ class Listed(Formula):
     """One number of a table, by its row and its column.
 
     >>> from algorithms.grid import Grid
-    >>> from algorithms.parts import Multiple
+    >>> from algorithms.numbers import Multiple
     >>> place = Place(Grid(pipeline=2), {}, {"pipeline": 1}, {"chunk": 0})
     >>> Listed(((8, 4), (6, 3)), (Multiple("pipeline"), Multiple("chunk"))).value(place)
     6
@@ -139,7 +140,7 @@ class Begin(Formula):
     """Where part `index` of a cut of `size` into `parts` begins; past the last part, where that one ends.
 
     >>> from algorithms.grid import Grid
-    >>> from algorithms.parts import Multiple
+    >>> from algorithms.numbers import Multiple
     >>> places = [Place(Grid(pipeline=3), {}, {"pipeline": stage}) for stage in range(3)]
     >>> stage = Multiple("pipeline")
     >>> [(Begin(7, 3, stage).value(place), Length(7, 3, stage).value(place)) for place in places]

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
+from algorithms.costs.volumes import gemm_sizes
 from algorithms.errors import InputError
 from algorithms.ops import Gemm, GemmLayout, Kernel, Op
-from algorithms.overlap import without_edges
 from algorithms.parts import Place
+from algorithms.reordering.overlap import without_edges
 from algorithms.schedule import Program, Repeat, Role, Schedule, in_sequence
 from algorithms.tensors import Tensor
-from algorithms.volumes import gemm_sizes
 
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
 WANTED: dict[GemmLayout, tuple[bool, bool]] = {"NN": (False, False), "NT": (False, True), "TN": (True, False)}

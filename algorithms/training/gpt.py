@@ -16,7 +16,7 @@ from typing import get_args
 
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Gathered
+from algorithms.matmuls.matmul import Gathered
 from algorithms.parts import Part
 from algorithms.schedule import Schedule, declare
 from algorithms.tensors import Copies, DType, Tensor
@@ -127,9 +127,10 @@ def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme, rows: int) -> None:
     scheme.check(grid)
     axis = scheme.inner.columns
     if problem.heads % grid.length(axis):
+        divisors = ", ".join(str(parts) for parts in range(1, problem.heads + 1) if not problem.heads % parts)
         raise InputError(
             f"grid {axis}={grid.length(axis)}: attention heads are cut over {axis}, "
-            f"which must divide heads = {problem.heads}"
+            f"which must divide heads = {problem.heads}: accepted are {divisors}"
         )
     for layout in (scheme.stream, scheme.inner):
         parts = prod(grid.length(one) for one in layout.rows)

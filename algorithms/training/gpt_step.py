@@ -11,8 +11,8 @@ pipeline all of it is one program.
 
 from dataclasses import dataclass, replace
 
+from algorithms.numbers import Multiple, Number, Total
 from algorithms.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
-from algorithms.parts import Multiple, Number, Total
 from algorithms.schedule import Program, Repeat, Role
 from algorithms.schedule import ops as ops_of
 from algorithms.tensors import Tensor

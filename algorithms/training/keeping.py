@@ -16,11 +16,11 @@ from dataclasses import replace
 
 from algorithms.errors import InputError
 from algorithms.ops import AllGather, Op, reads, writes
-from algorithms.overlap import without_edges
 from algorithms.reordering.loops import fewest, total
+from algorithms.reordering.overlap import without_edges
+from algorithms.reordering.rewriting import renamed
 from algorithms.schedule import Program, Repeat, Schedule, all_ops, in_sequence, ops
 from algorithms.tensors import Tensor
-from algorithms.training.microbatches import renamed
 from algorithms.training.transformer import LAYER
 
 
@@ -32,16 +32,19 @@ def keep_first(schedule: Schedule, layers: int) -> Schedule:
     InputError : a number below 0, as many layers as a stage has, or nothing that is gathered again
     """
     if layers < 0:
-        raise InputError(f"kept layers {layers}: a whole number from 0 is accepted")
+        raise InputError(f"keep_first {layers}: a whole number from 0 is accepted")
     if layers == 0:
         return schedule
     buffers = _gathered_again(schedule)
     if not buffers:
-        raise InputError(f"kept layers {layers}: schedule {schedule.name} gathers no weights of a layer again")
+        raise InputError(
+            f"keep_first {layers}: {schedule.name} on {schedule.grid} gathers no weights of a layer again; "
+            "4d and bian do, where z is longer than 1 and gathered is 'again'"
+        )
     most = min(fewest(schedule, one.count) for role in schedule.roles for one in _loops(role.program, buffers)) - 1
     if layers > most:
         raise InputError(
-            f"kept layers {layers}: up to {most} are accepted, one less than a stage has; all are kept by gathered keep"
+            f"keep_first {layers}: up to {most} is accepted, one less than a stage has; gathered 'keep' keeps all"
         )
     kept = {name: f"{name} kept" for name in buffers}
     tensors = dict(schedule.tensors)

@@ -3,7 +3,7 @@
 parameters        weights as products use them
 gradients         as they are added up and reduced
 optimizer         moments, and the weights' own copy where products use others
-activations       what a layer keeps for its backward pass, one for each layer
+activations       what the forward pass leaves to the backward pass, of every layer
 gathered weights  blocks of weights that are stored as shards
 buffers           all else: gradients of activations, what one layer needs at a time, room for reductions
 """
@@ -11,15 +11,19 @@ buffers           all else: gradients of activations, what one layer needs at a 
 from typing import Literal, get_args
 
 from algorithms.alike import alike
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.ops import reads, writes
 from algorithms.parts import Place
-from algorithms.schedule import Schedule
+from algorithms.schedule import Schedule, ops
 from algorithms.storage import storage
 from algorithms.tensors import ITEM_BYTES, Tensor
+from algorithms.training.microbatches import MICROBATCH
+from algorithms.training.mlp import TARGET
 from algorithms.training.transformer import LAYER
 
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "gathered weights", "buffers"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+ACTIVATIONS: Kind = "activations"
 
 
 def memory_bytes_by_kind(schedule: Schedule, place: Place, choices: Choices) -> dict[Kind, int]:
@@ -31,11 +35,12 @@ def memory_bytes_by_kind(schedule: Schedule, place: Place, choices: Choices) -> 
     """
     kept = storage(schedule, place, choices)
     mixed = ITEM_BYTES[schedule.dtype] == 2
-    names = _names(schedule.state, mixed)
+    names = dict.fromkeys(_left_to_backward(schedule), ACTIVATIONS) | _names(schedule.state, mixed)
     found: dict[Kind, int] = dict.fromkeys(KINDS, 0)
     for name, elements in kept.tensors.items():
-        kind = names.get(name) or _of_activation(schedule.tensors[name])
-        found[kind] += elements * kept.copies[name] * kept.item_bytes[name]
+        found[names.get(name) or _otherwise(schedule.tensors[name])] += (
+            elements * kept.copies[name] * kept.item_bytes[name]
+        )
     found["buffers"] += kept.bytes - sum(found.values())
     return found
 
@@ -54,9 +59,30 @@ def _names(parameters: tuple[str, ...], mixed: bool) -> dict[str, Kind]:
         found |= dict.fromkeys((f"{name} held", f"{name} cast"), "parameters")
         found |= dict.fromkeys((f"mean of {name}", f"square of {name}"), "optimizer")
         found |= dict.fromkeys((f"d{name}", f"d{name} held"), "gradients")
-        found[f"{name} whole"] = "gathered weights"
+        found |= dict.fromkeys((f"{name} whole", f"{name} whole kept"), "gathered weights")
     return found
 
 
-def _of_activation(tensor: Tensor) -> Kind:
-    return "activations" if LAYER in dict(tensor.copies) and tensor.rows.dimension == "batch" else "buffers"
+def _left_to_backward(schedule: Schedule) -> set[str]:
+    """Of a stack of layers, what the backward pass reads and does not make again; its first op writes a gradient.
+
+    In a pipeline these have copies, one for each microbatch under way.  A GPT's
+    activations are told by theirs, one for each layer.
+    """
+    tensors = schedule.tensors
+    rows = {name for name, tensor in tensors.items() if tensor.rows.dimension == "rows" and name != TARGET}
+    found = {name for name in rows if MICROBATCH in dict(tensors[name].copies) and not name.startswith("d")}
+    for role in schedule.roles:
+        made: set[str] | None = None
+        for op in ops(role.program):
+            written = rows & {*writes(op)}
+            if made is None and any(name.startswith("d") for name in written):
+                made = set()
+            if made is not None:
+                found |= {name for name in rows & {*reads(op)} - made if not name.startswith("d")}
+                made |= written
+    return found
+
+
+def _otherwise(tensor: Tensor) -> Kind:
+    return ACTIVATIONS if LAYER in dict(tensor.copies) and tensor.rows.dimension == "batch" else "buffers"

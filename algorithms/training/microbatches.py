@@ -11,13 +11,10 @@ Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU
 Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.ops import Op
-from algorithms.schedule import Program, Repeat
 
 MICROBATCH = "microbatch"
 
@@ -62,25 +59,3 @@ def microbatches(batch: int, micro_batch: int | None, grid: Grid, name: str = "b
             f"{rows}, is accepted"
         )
     return Microbatches(batch // rows, rows)
-
-
-def renamed(program: Program, names: Mapping[str, str]) -> Program:
-    """The program with other tensors in the places of some."""
-    return tuple(
-        replace(entry, body=renamed(entry.body, names)) if isinstance(entry, Repeat) else _renamed_op(entry, names)
-        for entry in program
-    )
-
-
-OPERANDS = frozenset({"a", "b", "c", "into", "source", "sources", "updates", "buffer"})
-
-
-def _renamed_op(op: Op, names: Mapping[str, str]) -> Op:
-    changes: dict[str, object] = {}
-    for one in fields(op):
-        if one.name in OPERANDS:
-            value = getattr(op, one.name)
-            changes[one.name] = (
-                tuple(names.get(name, name) for name in value) if isinstance(value, tuple) else names.get(value, value)
-            )
-    return replace(op, **changes)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from typing import get_args
 
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Gathered
+from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import AllReduce, Kernel
 from algorithms.parts import Part
 from algorithms.schedule import Program, Schedule, declare

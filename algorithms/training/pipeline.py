@@ -19,7 +19,7 @@ Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2.
 from dataclasses import dataclass, replace
 
 from algorithms.errors import InputError
-from algorithms.parts import Multiple, Number, Total
+from algorithms.numbers import Multiple, Number, Total
 from algorithms.schedule import Program, Repeat
 from algorithms.tensors import Copies, Tensor
 from algorithms.training.formulas import Begin, Length, Listed, Quotient, Remainder, Smaller, Times
@@ -62,10 +62,14 @@ class Stages:
             raise InputError(f"interleave {self.chunks}: a whole number from 1 is accepted")
         if self.layers < self.count:
             raise InputError(
-                f"grid pipeline={self.count}: every stage needs a layer of its own, and there are {self.layers}"
+                f"grid pipeline={self.count}: every stage needs a layer of its own, and there are {self.layers}: "
+                f"up to pipeline={self.layers} is accepted"
             )
         if self.chunks > 1 and self.count == 1:
-            raise InputError(f"interleave {self.chunks}: chunks are interleaved in a pipeline, which grid lacks")
+            raise InputError(
+                f"interleave {self.chunks}: chunks are interleaved in a pipeline, and the grid has one stage; "
+                "give pipeline=2 or more, or interleave 1"
+            )
         if self.chunks > 1 and self.layers % parts:
             raise InputError(
                 f"interleave {self.chunks}: layers = {self.layers} must be a multiple of "

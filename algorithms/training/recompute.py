@@ -16,13 +16,12 @@ Source: Chen et al., "Training deep nets with sublinear memory cost", 2016
 Transformer Models", arXiv 2205.05198, section 5 (selective).
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, get_args
 
 from algorithms.errors import InputError
 from algorithms.ops import AllGather, Broadcast, Op, writes
-from algorithms.schedule import Program, Repeat
+from algorithms.reordering.rewriting import filtered, mapped
 from algorithms.tensors import Tensor
 from algorithms.training.layers import Layer
 
@@ -57,12 +56,15 @@ def recomputed(layer: Layer, output: str) -> Layer:
     parameters = {one.name for one in layer.parameters}
     fetches = [op for op in layer.forward if isinstance(op, Fetch)]
     kept = {op.into for op in fetches if op.source in parameters and _has_copies(layer, op.into)}
-    forward = _filtered(layer.forward, lambda op: output not in writes(op) and not _fills(op, kept))
+    forward = filtered(layer.forward, lambda op: output not in writes(op) and not _fills(op, kept))
     made = {op.into for op in forward if isinstance(op, Fetch)}
     return replace(
         layer,
         tensors=tuple(one if one.name in kept else replace(one, copies=()) for one in layer.tensors),
-        backward=(*_again(forward), *_filtered(layer.backward, lambda op: not _fills(op, made))),
+        backward=(
+            *mapped(forward, lambda op: replace(op, name=f"again {op.name}")),
+            *filtered(layer.backward, lambda op: not _fills(op, made)),
+        ),
     )
 
 
@@ -73,25 +75,3 @@ def _fills(op: Op, buffers: set[str]) -> bool:
 def _has_copies(layer: Layer, name: str) -> bool:
     tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in layer.tensors}
     return bool(tensors[name].copies)
-
-
-def _filtered(program: Program, stays: Callable[[Op], bool]) -> Program:
-    """The ops of a program that stay; a loop without any is gone."""
-    kept: list[Op | Repeat] = []
-    for entry in program:
-        if isinstance(entry, Repeat):
-            body = _filtered(entry.body, stays)
-            kept += [replace(entry, body=body)] if body else []
-        elif stays(entry):
-            kept.append(entry)
-    return tuple(kept)
-
-
-def _again(program: Program) -> Program:
-    """The ops under names of their own."""
-    return tuple(
-        replace(entry, body=_again(entry.body))
-        if isinstance(entry, Repeat)
-        else replace(entry, name=f"again {entry.name}")
-        for entry in program
-    )

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from algorithms.errors import InputError
 from algorithms.grid import AXES, Axis, Grid
-from algorithms.matmul import Gathered
+from algorithms.matmuls.matmul import Gathered
 from algorithms.parts import Part
 from algorithms.schedule import Program
 from algorithms.tensors import Copies, Tensor

@@ -22,10 +22,10 @@ Parallelize the Tensor Parallelism Efficiently", arXiv 2105.14500.
 from dataclasses import dataclass, replace
 
 from algorithms.grid import Axis, Grid
+from algorithms.matmuls.summa import Moved, product_nn, product_nt, product_tn
 from algorithms.ops import Kernel
 from algorithms.parts import Panel, Part
 from algorithms.schedule import Program
-from algorithms.summa import Moved, product_nn, product_nt, product_tn
 from algorithms.tensors import Copies, Tensor
 from algorithms.training.layers import Layer, Parameter, Start
 from algorithms.training.scheme import Layout, Linear, Vector, check_axes

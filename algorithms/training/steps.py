@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from algorithms.ops import AllReduce, Kernel, Pointwise
+from algorithms.reordering.rewriting import renamed
 from algorithms.schedule import Program, Repeat, in_sequence
 from algorithms.training.adam import NORM, STEP, Adam, finish_step, zero_moments
 from algorithms.training.layers import LOSS, Layer, Parameter
-from algorithms.training.microbatches import renamed
 from algorithms.training.zero import Spread, begin_step, end_step
 
 LOSS_PART = f"{LOSS} of the microbatch"

@@ -11,7 +11,7 @@ Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al.,
 from dataclasses import dataclass, replace
 
 from algorithms.kernels import Function
-from algorithms.matmul import Gathered
+from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import Kernel, Pointwise
 from algorithms.parts import Part
 from algorithms.tensors import Copies, Tensor

@@ -16,8 +16,9 @@ Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2; Bian et al., arXiv
 from dataclasses import replace
 
 from algorithms.grid import Axis
+from algorithms.numbers import Multiple
 from algorithms.ops import AllGather, Broadcast, Reduce, ReduceScatter
-from algorithms.parts import Multiple, Part
+from algorithms.parts import Part
 from algorithms.schedule import Program
 from algorithms.tensors import Copies, Tensor
 from algorithms.training.layers import Parameter, Start

@@ -16,10 +16,10 @@ Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2.
 
 from dataclasses import replace
 
+from algorithms.matmuls.summa import Moved, product_nn, product_nt, product_tn
 from algorithms.ops import Kernel, Pointwise
 from algorithms.parts import Panel, Part
 from algorithms.schedule import Program, Repeat
-from algorithms.summa import Moved, product_nn, product_nt, product_tn
 from algorithms.tensors import Tensor
 from algorithms.training.layers import Layer, Parameter
 from algorithms.training.scheme import Layout

@@ -26,14 +26,14 @@ from dataclasses import dataclass, replace
 
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.matmul import Gathered
+from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import AllGather, Kernel, Op, Pointwise, ReduceScatter, reads
+from algorithms.reordering.rewriting import renamed
 from algorithms.schedule import Program, Repeat
 from algorithms.schedule import ops as ops_of
 from algorithms.tensors import Tensor
 from algorithms.training.adam import each
 from algorithms.training.layers import Layer, Parameter
-from algorithms.training.microbatches import renamed
 from algorithms.training.precision import Precision
 
 STAGES = (0, 1, 2, 3)

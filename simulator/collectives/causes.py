@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from algorithms.record import PathPart
+from algorithms.formats.record import PathPart
 from simulator.collectives.moves import Moves, Ran, run
 from simulator.collectives.programs import Floats, Ints, Programs
 

@@ -6,7 +6,7 @@ An event is the end of a transfer's latency, or of its bytes.
 from math import inf
 from typing import Any
 
-from algorithms.runs import NOBODY
+from algorithms.collectives.runs import NOBODY
 from simulator.collectives.recurrence import look_back, rebase
 from simulator.collectives.walk import (
     ALIVE,
@@ -16,7 +16,6 @@ from simulator.collectives.walk import (
     EVEN,
     EVENTS,
     FOLDS,
-    HEAP,
     IDLE,
     LATENT,
     MOVING,
@@ -29,9 +28,8 @@ from simulator.collectives.walk import (
     TIE,
     WATCHED,
     Walk,
-    put,
-    take,
 )
+from simulator.sharing.heap import HEAP, put, take
 from simulator.sharing.rates import begin, end, settle
 
 # What `walk` gives back

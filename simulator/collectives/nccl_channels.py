@@ -1,7 +1,7 @@
 """NCCL on the links of a machine: its own choice of algorithm, carried out by flows that share what links have.
 
 What NCCL decides (ring or tree or sums in the switch, protocol, channels) comes
-from its tuning model (`algorithms/nccl`); what that costs on this network, with
+from its tuning model (`algorithms/collectives/nccl`); what that costs on this network, with
 all groups at once, comes from the links:
 
     ring        every channel's ring, step by step, each step as late as NCCL's mean step
@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from algorithms.machine import Machine
-from algorithms.nccl import NcclPlan, choose, plan
-from algorithms.nccl.tables import Algorithm, Protocol
+from algorithms.collectives.nccl import NcclPlan, choose, plan
+from algorithms.collectives.nccl.tables import Algorithm, Protocol
+from algorithms.formats.machine import Machine
 from algorithms.ops import CollectiveKind
 from simulator.collectives.collective import CollectiveResult, Ways
 from simulator.collectives.nccl_group import counted, generation_of, group_seen, inside_links, is_amd, vendor_of

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.machine import Machine
-from algorithms.nccl import Communicator, communicator
-from algorithms.nccl.tables import NVLINK, Generation
+from algorithms.collectives.nccl import Communicator, communicator
+from algorithms.collectives.nccl.tables import NVLINK, Generation
+from algorithms.formats.machine import Machine
 from simulator.collectives.programs import Floats, Ints
 from topologies.machines.processors import Vendor, vendor
 from topologies.network import Network

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from algorithms.nccl import Communicator, NcclPlan
+from algorithms.collectives.nccl import Communicator, NcclPlan
 from algorithms.ops import CollectiveKind
 from simulator.collectives.causes import Causes
 from simulator.collectives.channels import ring_orders

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from algorithms.collectives import all_gather, all_reduce, reduce_scatter
+from algorithms.collectives.flat import all_gather, all_reduce, reduce_scatter
+from algorithms.collectives.lowered import Lowered
+from algorithms.collectives.nccl.tables import BYTES_PER_THREAD, MOST_THREADS
 from algorithms.errors import InputError
-from algorithms.lowered import Lowered
-from algorithms.nccl.tables import BYTES_PER_THREAD, MOST_THREADS
 from algorithms.ops import CollectiveKind
 from simulator.collectives.collective import CollectiveResult, simulate_collective
 from simulator.collectives.nccl_laid import Laid, fluid

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from algorithms.collectives.nccl.costs import bandwidth
 from algorithms.errors import InputError
-from algorithms.nccl.costs import bandwidth
 from simulator.collectives.collective import CollectiveResult
 from simulator.collectives.nccl_laid import Laid, fluid
 from simulator.collectives.node_trees import tree_edges

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.runs import NOBODY, Runs
+from algorithms.collectives.runs import NOBODY, Runs
 from simulator.collectives.sizes import Pieces, select, together, total_bytes
 
 Ints = NDArray[np.int64]

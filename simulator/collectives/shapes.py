@@ -5,7 +5,7 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.runs import NOBODY
+from algorithms.collectives.runs import NOBODY
 from simulator.collectives.programs import Ints, Programs
 from simulator.collectives.sizes import Pieces
 from simulator.folding.equitable import firsts

@@ -26,13 +26,13 @@ from simulator.collectives.programs import Floats, Ints, Programs
 from simulator.collectives.sizes import Pieces
 from simulator.collectives.walk import IDLE, SENDER_WAITS, Array, Walk
 from simulator.folding.equitable import Flows
-from simulator.sharing import rates
+from simulator.sharing import heap, rates
 from simulator.sharing.compiled import Kernel, compiled
 from simulator.sharing.rates import State, as_lists, new_state
 
 Columns = TypeVar("Columns", Walk, State)
 PROGRAM_COLUMNS = ("offsets", "count", "cycle", "send", "receive", "sent_bytes", "empty", "sender", "receiver")
-KERNELS = (*rates.KERNELS, *walk.KERNELS, *recurrence.KERNELS, *events.KERNELS)
+KERNELS = (*rates.KERNELS, *heap.KERNELS, *recurrence.KERNELS, *events.KERNELS)
 
 PLAIN_EVENTS = 10_000
 """Events, or flows, from which on importing Numba pays."""

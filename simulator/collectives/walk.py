@@ -1,4 +1,4 @@
-"""The state of members that walk their programs, and the heap of what happens next.
+"""The state of members that walk their programs.
 
 The functions here and in `recurrence.py` and `events.py` are kernels: plain
 functions over arrays or lists that Numba can compile (see `compiled.py`).
@@ -11,8 +11,8 @@ Array = Any  # an array, or a list where the kernels run uncompiled
 # What a flow is doing: nothing, one end waits for the other, latency, bytes
 IDLE, SENDER_WAITS, RECEIVER_WAITS, LATENT, MOVING = range(5)
 
-# Places in `Walk.numbers`
-HEAP, ALIVE, EVENTS, SHARED, EVEN, FOLDS, WATCHED, WATCHED_RUN, STEPPED, STEPS, SAVE_AT, SAVED, JUMPS, BEGUN = range(14)
+# Places in `Walk.numbers`; that of the heap's size, HEAP, is in `sharing/heap.py`
+ALIVE, EVENTS, SHARED, EVEN, FOLDS, WATCHED, WATCHED_RUN, STEPPED, STEPS, SAVE_AT, SAVED, JUMPS, BEGUN = range(1, 14)
 NUMBERS = 14
 # Places in `Walk.reals`
 CLOCK, EPOCH, TIE, SPAN, SAVED_CLOCK, DEVIATION, ERROR = range(7)
@@ -92,46 +92,3 @@ class Walk(NamedTuple):
     saved_busy: Array
     numbers: Array
     reals: Array
-
-
-def put(w: Walk, f: int, due: float) -> None:
-    """The next event of flow f is at `due`."""
-    place = w.slot[f]
-    if place < 0:
-        place = w.numbers[HEAP]
-        w.numbers[HEAP] += 1
-    w.due[f] = due
-    while place > 0 and due < w.due[w.heap[(place - 1) // 2]]:
-        w.heap[place] = w.heap[(place - 1) // 2]
-        w.slot[w.heap[place]] = place
-        place = (place - 1) // 2
-    _sink(w, f, place)
-
-
-def take(w: Walk) -> None:
-    """Remove the earliest."""
-    w.slot[w.heap[0]] = -1
-    w.numbers[HEAP] -= 1
-    if w.numbers[HEAP] > 0:
-        _sink(w, w.heap[w.numbers[HEAP]], 0)
-
-
-def _sink(w: Walk, f: int, place: int) -> None:
-    """Put flow f at `place` or as far below as it must be."""
-    size = w.numbers[HEAP]
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        if child + 1 < size and w.due[w.heap[child + 1]] < w.due[w.heap[child]]:
-            child += 1
-        if w.due[w.heap[child]] >= w.due[f]:
-            break
-        w.heap[place] = w.heap[child]
-        w.slot[w.heap[place]] = place
-        place = child
-    w.heap[place] = f
-    w.slot[f] = place
-
-
-KERNELS = (_sink, take, put)

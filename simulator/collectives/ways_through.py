@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from algorithms.nccl.tables import MOST_CHANNELS
+from algorithms.collectives.nccl.tables import MOST_CHANNELS
 from simulator.collectives.programs import Ints
 from topologies.routes.routing import Routes
 

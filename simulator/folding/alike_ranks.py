@@ -7,11 +7,12 @@ from heapq import nlargest
 
 import numpy as np
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.formats.record import LinkLoad
 from algorithms.grid import Axis, Grid
-from algorithms.record import LinkLoad
 from algorithms.schedule import Schedule
-from algorithms.timeline import Span, Timeline
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
 from simulator.engine import FlowEngine
 from simulator.folding.classes import Classes, KnownPaths, classes_of, known_paths
 from simulator.folding.equitable import Ints

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from algorithms.grid import AXES, Axis, Grid
+from algorithms.numbers import Formula, Multiple, Number, Owner, Total, Turns
 from algorithms.ops import Op, reads, writes
-from algorithms.parts import Formula, Multiple, Number, Owner, Panel, Part, Total, Turns, cut, is_mean
+from algorithms.parts import Panel, Part, cut, is_mean
 from algorithms.schedule import Schedule
 from algorithms.tensors import Tensor
 

@@ -1,8 +1,8 @@
 """The exact check of a partition: do members of a class really see the same?
 
 Nothing is hashed here.  What a rank, link or flow sees is a bag of labels; all
-bags are sorted at once, and each is compared with that of the first member of
-its class, number by number.
+bags are sorted at once (of very many, each is counted: `flow_by_flow.py`), and each
+is compared with that of the first member of its class, number by number.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simulator.folding.flow_by_flow import MANY, MOST_LABELS, all_alike
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -105,6 +107,8 @@ def _alike(owners: Ints, labels: Ints, classes: Ints, *, once: bool = False) -> 
     """Whether owners of one class have the same bag of labels (and, if asked, each label once)."""
     width = int(labels.max(initial=0)) + 1
     assert len(classes) * width < 2**63, "too many classes to number pairs of them by 64 bits"
+    if len(owners) >= MANY and width <= MOST_LABELS:
+        return all_alike(owners, labels, classes, firsts(classes), once=once)
     keys = np.sort(owners * width + labels)
     if once and not (keys[1:] != keys[:-1]).all():
         return False

@@ -30,8 +30,8 @@ from fractions import Fraction
 from math import prod
 from typing import cast
 
-from algorithms.choices import Choices
-from algorithms.lowering import lower
+from algorithms.collectives.choices import Choices
+from algorithms.collectives.lowering import lower
 from algorithms.ops import (
     AllReduce,
     AllToAll,

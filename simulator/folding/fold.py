@@ -33,7 +33,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.folding.equitable import Columns, Flows, Ints, Partition, fault, firsts
-from simulator.folding.refinement import Colours, refine
+from simulator.folding.flow_by_flow import Colours
+from simulator.folding.refinement import refine
 
 MOST_ROUNDS = 64
 """Symmetry that is there shows within a few dozen rounds; without it they go on for half the ranks."""

@@ -1,10 +1,10 @@
-"""Stretches of equal turns of a loop: which of them are left out at first.
+"""Stretches of equal turns of a loop, of which some may be left out.
 
-Of a stretch the first turns are simulated, and the last ones.  Between them turns
-are left out, so that an op behind the gap may look for a copy of a tensor that a
-turn in the gap would have written.  Whether that shows is seen from the turns behind
-it, which must go on in the rhythm of those before it (`turns.py`): as many as there are
-copies that take turns, after which all of them were written by turns that are there.
+Of a stretch the first turns are simulated until they are in rhythm (`watch.py`), and the
+last ones.  Between them turns are left out, so that an op behind the gap may look for a copy
+of a tensor that a turn in the gap would have written.  Whether that shows is seen from the
+turns behind it, which must go on in the rhythm of those before it (`turns.py`): as many as
+there are copies that take turns, after which all of them were written by turns that are there.
 What follows the loop finds the copies of its last turns in any case.
 """
 
@@ -13,21 +13,18 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from algorithms.grid import Grid
+from algorithms.numbers import Number, number, variables
 from algorithms.ops import Op
-from algorithms.parts import Number, Place, number, variables
+from algorithms.parts import Place
 from algorithms.schedule import Program, Repeat, Schedule
 from simulator.folding.looks import Loop, in_turn, loop_in, outer_loops
 
-KEPT = (4, 10, 32)
-"""Turns of a stretch that are simulated before the gap, in one attempt after the other; at last all."""
+LEAST = 4
+"""Turns of a stretch that are simulated before the gap, at least."""
 BEHIND = 2
 """Turns behind the gap at least."""
 WORTH = 2
-"""Stretches of so many times the turns that are simulated are shortened."""
-MULTIPLES = (2, 12)
-"""Turns that are left out are a multiple of this: in the first attempt, later.  So they are of every period."""
-CHEAP = 0.5
-"""Where a stretch without a rhythm is this part of all that is simulated, it is simulated as a whole at once."""
+"""Stretches of so many times the turns that are simulated at least may be shortened."""
 
 Turn = tuple[Loop, int]
 """Where a loop stands, and the how manieth turn of those that are simulated."""
@@ -61,38 +58,60 @@ class Gap:
         return self.last - self.first - self.count
 
 
-def plan(
-    turns: Mapping[Loop, Sequence[int]], kept: Mapping[Turn, int], slots: Mapping[str, Sequence[int]] | None = None
-) -> list[Gap]:
-    """What is left out at first: turns of the outermost loops that are long enough.
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Equal turns of a loop, long enough that some of them may be left out.
 
-    >>> plan({"i#0": [7] * 50 + [8] * 4, "i#0[0]/j#0": [9] * 99}, {})
-    [Gap(loop='i#0', first=0, left_out=4, stop=48, last=50)]
+    Parameters
+    ----------
+    loop : where it stands, see `looks.py`
+    first, last : turns first .. last - 1 are equal
+    behind : turns at the end that are simulated in any case
+    """
+
+    loop: Loop
+    first: int
+    last: int
+    behind: int
+
+
+def stretches(turns: Mapping[Loop, Sequence[int]], slots: Mapping[str, Sequence[int]] | None = None) -> list[Stretch]:
+    """The stretches that are worth shortening, of the outermost loops that have some.
+
+    >>> stretches({"i#0": [7] * 50 + [8] * 4, "i#0[0]/j#0": [9] * 99})
+    [Stretch(loop='i#0', first=0, last=50, behind=2)]
 
     Parameters
     ----------
     turns : what is done in each turn, by loop, the outer ones first
-    kept : turns before the gap of the stretch that begins at one, where they are not `KEPT[0]`
     slots : by the name of a loop's index, how many copies of tensors it tells apart, see `slots_of`
     """
-    found: list[Gap] = []
-    shortened: set[Loop] = set()
+    found: list[Stretch] = []
+    long: set[Loop] = set()
     for loop, done in turns.items():
         first = 0
-        if not shortened.isdisjoint(outer_loops(loop)):
+        if not long.isdisjoint(outer_loops(loop)):
             continue
         copies = (slots or {}).get(_name(loop), ())
         for _, alike in groupby(done):
-            stop = first + len(list(alike))
-            before = kept.get((loop, first), KEPT[0])
-            behind = max([BEHIND, *(count for count in copies if count < (stop - first) // WORTH)])
-            multiple = MULTIPLES[before > KEPT[0]]
-            count = (stop - first - before - behind) // multiple * multiple
-            if count > 0 and stop - first >= WORTH * (before + behind):
-                found.append(Gap(loop, first, stop - behind - count, stop - behind, stop))
-                shortened.add(loop)
-            first = stop
+            last = first + len(list(alike))
+            behind = max([BEHIND, *(count for count in copies if count < (last - first) // WORTH)])
+            if last - first >= WORTH * (LEAST + behind):
+                found.append(Stretch(loop, first, last, behind))
+                long.add(loop)
+            first = last
     return found
+
+
+def shortest(stretch: Stretch) -> Gap:
+    """What is left out of a stretch that falls into a rhythm at once, a multiple of two turns.
+
+    >>> shortest(Stretch("i#0", 0, 50, 2))
+    Gap(loop='i#0', first=0, left_out=4, stop=48, last=50)
+    """
+    count = (stretch.last - stretch.first - LEAST - stretch.behind) // 2 * 2
+    stop = stretch.last - stretch.behind
+    return Gap(stretch.loop, stretch.first, stop - count, stop, stretch.last)
 
 
 def _name(loop: Loop) -> str:
@@ -102,19 +121,6 @@ def _name(loop: Loop) -> str:
     'j'
     """
     return loop.rsplit("/", 1)[-1].split("#")[0]
-
-
-def more(gap: Gap, share: float, *, hopeless: bool = False) -> int:
-    """Turns before the gap in the next attempt, if the stretch had no rhythm.
-
-    Parameters
-    ----------
-    share : part of all that was simulated that the stretch would be if none of its turns were left out
-    hopeless : more turns would have no rhythm either
-    """
-    before = gap.left_out - gap.first
-    longer = next((kept for kept in KEPT if kept > before), gap.last - gap.first)
-    return gap.last - gap.first if hopeless or share <= CHEAP else longer
 
 
 def slots_of(schedule: Schedule) -> dict[str, list[int]]:

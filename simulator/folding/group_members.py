@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.lowered import Lowered
+from algorithms.collectives.lowered import Lowered
 from algorithms.traffic import Traffic
 from simulator.folding.labels import Ints, pairs, sequences
 

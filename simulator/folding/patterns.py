@@ -1,11 +1,10 @@
 """What the ranks of a schedule do, and who sends to whom, for all of them at once.
 
 Two ranks have the same *colour* if they do the same ops, with the same sizes in
-the same steps, whoever their peers are.  A *channel* goes from one rank to
-another on a lane; its *label* says in which steps of which patterns its sender
-sends on it and its receiver receives from it.  A pattern is all that
-collectives of one kind, algorithm, root and number of pieces do on a lane, so a
-schedule of a hundred layers has no more patterns than one of a single layer.
+the same steps, whoever their peers are.  Who sends to whom is listed by lane
+(`channels.py`), with a label that says in which steps of which patterns.  A pattern
+is all that collectives of one kind, algorithm, root and number of pieces do on a
+lane, so a schedule of a hundred layers has no more patterns than one of a single layer.
 
 Both are what exact folding starts from (`fold.py`): colours may be finer than
 needed, never coarser.  An op depends on a few axes only, and is looked at once
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.copies import copies
 from algorithms.grid import AXES, Axis
 from algorithms.ops import (
@@ -46,10 +45,11 @@ from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.traffic import Traffic, traffic
 from simulator.duties import wires_of
-from simulator.folding.colours import Colours
+from simulator.folding.channels import Channels, Uses
+from simulator.folding.colours import Colours, Sorted
 from simulator.folding.coordinates import Needs
 from simulator.folding.group_members import Members, even_pieces
-from simulator.folding.labels import Ints, bags, numbered, pairs
+from simulator.folding.labels import Ints, numbered
 from simulator.folding.looks import Key, Looks, Loop, turning
 
 LISTED = 1 << 23
@@ -57,24 +57,17 @@ LISTED = 1 << 23
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Patterns:
+class Patterns(Channels):
     """Colours of ranks, and channels.
 
     Parameters
     ----------
     colours : of each rank
-    lanes : names; a channel's lane is a place in it
-    lane, sender, receiver, label : of each channel
     turns : what all ranks that have a loop do in each of its turns, by where it stands: the same numbers, the same
         sizes, peers and roots; only the turns that all of them take
     """
 
     colours: Ints
-    lanes: tuple[str, ...]
-    lane: Ints
-    sender: Ints
-    receiver: Ints
-    label: Ints
     turns: dict[Loop, list[int]]
 
 
@@ -94,8 +87,8 @@ class _Finder:
         self._grid = schedule.grid
         self._colours = Colours(schedule.grid)
         self._members: dict[Key, Members] = {}
-        self._groups: dict[tuple[str, Axis, Key], set[int]] = {}
-        self._single: dict[tuple[str, int, int], set[Key]] = {}
+        self._uses = Uses(schedule.grid)
+        self._noted: set[Key] = set()
         self._turns: list[dict[Loop, list[int]]] = []
 
     # Programs
@@ -133,20 +126,20 @@ class _Finder:
         """Notes what an op does to colours and channels; equal for moments at which it does the same on all ranks."""
         if not isinstance(op, Communication):
             tensors = [self.schedule.tensors[name] for name in dict.fromkeys((*reads(op), *writes(op)))]
-            values, which = self._colours.looked_at(
+            values, by = self._colours.looked_at(
                 needed, moment, ranks, lambda place: tuple(tensor.block(place).shape for tensor in tensors)
             )
-            return self._told_apart(ranks, values, which)
+            return self._told_apart(by, values)
         if self._grid.length(op.axis) == 1:
-            values, which = self._colours.looked_at(needed, moment, ranks, lambda place: self._alone(op, place))
-            return self._told_apart(ranks, values, which)
+            values, by = self._colours.looked_at(needed, moment, ranks, lambda place: self._alone(op, place))
+            return self._told_apart(by, values)
         if isinstance(op, Send | Receive | Shift):
             return self._point_to_point(op, moment, needed, ranks)
         assert isinstance(op, Collective)
         return self._collective(op, moment, needed, ranks)
 
-    def _told_apart(self, ranks: Ints, values: Sequence[Key], which: Ints) -> Key:
-        self._colours.split(ranks, numbered(values)[which])
+    def _told_apart(self, by: Sorted, values: Sequence[Key]) -> Key:
+        self._colours.told_apart(by, numbered(values).tolist())
         return tuple(values)
 
     def _alone(self, op: CommunicationOp, place: Place) -> Key:
@@ -168,18 +161,27 @@ class _Finder:
             patterns_of[sizes] = wires_of(op, moved), key
             return sizes
 
-        values, which = self._colours.looked_at(needed, moment, ranks, look, axes)
-        sizes = numbered(values)[which]
-        kinds = np.zeros(len(ranks), dtype=np.int64)
-        for position, value in enumerate(dict.fromkeys(values)):
-            here = np.flatnonzero(sizes == position)
-            wires, key = patterns_of[value]
-            kinds[here] = self._members[key].kinds[self._colours.coordinates[op.axis][ranks[here]]]
-            first = ranks[here] - self._colours.coordinates[op.axis][ranks[here]] * self._grid.stride(op.axis)
-            self._groups.setdefault((wires, op.axis, key), set()).update(np.unique(first).tolist())
-        self._colours.split(ranks, sizes)
-        self._colours.split(ranks, kinds)
+        values, by = self._colours.looked_at(needed, moment, ranks, look, axes)
+        sizes = numbered(values).tolist()
+        once = op.axis, by, tuple(sizes), tuple(patterns_of[value] for value in values)
+        if once not in self._noted:
+            self._noted.add(once)
+            self._colours.told_apart(by, sizes)
+            self._group_members(op.axis, by, sizes, dict(zip(sizes, once[-1], strict=True)))
         return tuple(values)
+
+    def _group_members(
+        self, axis: Axis, by: Sorted, sizes: Sequence[int], patterns_of: dict[int, tuple[str, Key]]
+    ) -> None:
+        """Notes who uses which lane in the groups of each size, and tells members apart."""
+        size, own = np.array(sizes)[by.which], self._colours.coordinates[axis][by.ranks]
+        kinds = np.zeros(len(by.ranks), dtype=np.int64)
+        for number, (wires, key) in patterns_of.items():
+            here = np.flatnonzero(size == number)
+            kinds[here] = self._members[key].kinds[own[here]]
+            first = by.ranks[here] - own[here] * self._grid.stride(axis)
+            self._uses.by_groups(axis, wires, key, self._members[key], first)
+        self._colours.split(by.ranks, kinds)
 
     def _pattern(self, op: Collective, moved: Traffic) -> Key:
         lowered, even = moved.lowered, even_pieces(moved)
@@ -193,19 +195,17 @@ class _Finder:
     def _point_to_point(self, op: Send | Receive | Shift, moment: Place, needed: Needs, ranks: Ints) -> Key:
         stride = self._grid.stride(op.axis)
         needed = replace(needed, whole=needed.whole | {op.axis})
-        values, which = self._colours.looked_at(needed, moment, ranks, lambda place: self._peers(op, place))
+        values, by = self._colours.looked_at(needed, moment, ranks, lambda place: self._peers(op, place))
         loops = tuple((loop, moment.indices.get(loop)) for loop in sorted(needed.loops))
         first = ranks - self._colours.coordinates[op.axis][ranks] * stride
-        for rank, base, own in zip(ranks.tolist(), first.tolist(), which.tolist(), strict=True):
-            to, sender, *_ = values[own]
-            if to is not None:
-                pair = (lane(op), rank, base + to * stride)
-                self._single.setdefault(pair, set()).add((type(op), op.name, loops, "sends"))
-            if sender is not None:
-                pair = (lane(op), base + sender * stride, rank)
-                self._single.setdefault(pair, set()).add((type(op), op.name, loops, "receives"))
+        to, sender = (np.array([-1 if peers[side] is None else peers[side] for peers in values]) for side in (0, 1))
+        goes, comes = (to[by.which] >= 0), (sender[by.which] >= 0)
+        event = type(op), op.name, loops
+        receivers, senders = ((first + peer[by.which] * stride) for peer in (to, sender))
+        self._uses.singly(lane(op), ranks[goes], receivers[goes], (*event, "sends"))
+        self._uses.singly(lane(op), senders[comes], ranks[comes], (*event, "receives"))
         kinds = [(to is None, sender is None, to == sender, *sizes) for to, sender, *sizes in values]
-        self._colours.split(ranks, numbered(kinds)[which])
+        self._colours.told_apart(by, numbered(kinds).tolist())
         return tuple(values)
 
     def _peers(self, op: Send | Receive | Shift, place: Place) -> tuple[Any, ...]:
@@ -217,48 +217,14 @@ class _Finder:
         (exchange,) = moved.exchanges()
         return exchange.send_to, exchange.receive_from, local, exchange.sent, exchange.received
 
-    # Channels
-
     def result(self) -> Patterns | None:
         """All colours and channels, once everything was looked at."""
-        uses = list(self._uses())
-        if sum(len(sender) for _, sender, _, _ in uses) > LISTED:
+        if self._uses.count() > LISTED:
             return None
-        lanes = tuple(dict.fromkeys(name for name, *_ in uses))
-        none = np.zeros(0, dtype=np.int64)
-        lane_of = np.concatenate([none, *(np.full(len(sender), lanes.index(name)) for name, sender, _, _ in uses)])
-        sender = np.concatenate([none, *(sender for _, sender, _, _ in uses)])
-        receiver = np.concatenate([none, *(receiver for _, _, receiver, _ in uses)])
-        event = np.concatenate([none, *(event for _, _, _, event in uses)])
-        size = self._grid.size
-        channels, owner = np.unique((lane_of * size + sender) * size + receiver, return_inverse=True)
-        rest, receivers = np.divmod(channels, size)
+        found = self._uses.channels()
         return Patterns(
-            self._colours.of_rank,
-            lanes,
-            *np.divmod(rest, size),
-            receivers,
-            pairs(rest // size, bags(owner, event)),
-            self.turns(),
+            found.lanes, found.lane, found.sender, found.receiver, found.label, self._colours.of_rank, self.turns()
         )
-
-    def _uses(self) -> Iterator[tuple[str, Ints, Ints, Ints]]:
-        """Channels with the events at which they are used: lane, sender, receiver, event."""
-        events: dict[Key, int] = {}
-        for (name, axis, key), groups in self._groups.items():
-            members, stride = self._members[key], self._grid.stride(axis)
-            first = np.array(sorted(groups), dtype=np.int64)[:, None]
-            number_ = np.array([events.setdefault((key, *event), len(events)) for event in members.events])
-            if len(number_):
-                yield (
-                    name,
-                    (first + members.sender * stride).ravel(),
-                    (first + members.receiver * stride).ravel(),
-                    np.broadcast_to(number_[members.event], (len(first), len(members.event))).ravel(),
-                )
-        for (name, sender, receiver), used in self._single.items():
-            numbers = np.array([events.setdefault(event, len(events)) for event in used])
-            yield name, np.full(len(numbers), sender), np.full(len(numbers), receiver), numbers
 
 
 def same_on_all_members(op: Collective, schedule: Schedule) -> bool:

@@ -11,15 +11,20 @@ Source of the mixing function: the finaliser of SplitMix64, Steele, Lea, Flood,
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simulator.folding.equitable import Columns, Floats, Flows, Ints
-
-Colours = NDArray[np.uint64]
-
-GOLDEN = 0x9E3779B97F4A7C15
-SENDER, RECEIVER, LINK, SHARE, SENT, RECEIVED, CROSSING, COLUMN = (
-    np.uint64(GOLDEN * salt % 2**64) for salt in range(1, 9)
+from simulator.folding.flow_by_flow import (
+    COLUMN,
+    CROSSING,
+    LINK,
+    MANY,
+    RECEIVED,
+    RECEIVER,
+    SENDER,
+    SENT,
+    SHARE,
+    Colours,
+    Rounds,
 )
 
 
@@ -50,38 +55,35 @@ def refine(ranks: Columns, flows: Flows, links: Columns, *, most_rounds: int, mo
     it waits for its colour until the end; most links of a cluster are such.
     """
     colours = Refined(_coloured(ranks), _coloured(flows.columns, flows.count), _coloured(links))
-    bags = _Bags(flows, len(colours.ranks), len(colours.links))
-    colours.flows += bags.own_links_of_flows(_mixed(colours.links + LINK))
+    many = len(flows.links) >= MANY
+    rounds = (_rounds if many else _Bags)(flows, colours)
     while not colours.settled and colours.rounds < most_rounds and colours.classes <= most_classes:
-        colours.flows = _mixed(
-            3 * colours.flows
-            + _mixed(colours.ranks + SENDER)[flows.sender]
-            + _mixed(colours.ranks + RECEIVER)[flows.receiver]
-            + bags.links_of_flows(colours.links)
-        )
-        colours.ranks = _mixed(
-            3 * colours.ranks
-            + bags.sent(_mixed(colours.flows + SENT))
-            + bags.received(_mixed(colours.flows + RECEIVED))
-        )
-        bags.recolour(colours.links, colours.flows)
+        classes = rounds.another()
         colours.rounds += 1
-        classes = _distinct(colours.flows)
         colours.settled = classes == colours.classes
         colours.classes = classes
         if colours.alone is None:
             colours.alone = _alone(colours.ranks, colours.rounds)
-    bags.recolour_own(colours.links, colours.flows)
+    rounds.finish()
     return colours
 
 
+def _rounds(flows: Flows, colours: Refined) -> Rounds:
+    """The rounds flow by flow."""
+    ones = (flows.shares == 1.0).all()
+    weights = np.zeros(0, dtype=np.uint64) if ones else _weights(flows.shares)
+    return Rounds(flows, (colours.flows, colours.ranks, colours.links), weights)
+
+
 class _Bags:
-    """Sums over the links of each flow, the flows of each link, and those of each rank.
+    """The rounds with whole arrays: sums over the links of each flow, the flows of each link, and those of each rank.
 
     Links that one flow crosses (its own) are kept apart from those that several share.
     """
 
-    def __init__(self, flows: Flows, ranks: int, links: int) -> None:
+    def __init__(self, flows: Flows, colours: Refined) -> None:
+        ranks, links = len(colours.ranks), len(colours.links)
+        self._colours, self._sender, self._receiver = colours, flows.sender, flows.receiver
         owner = flows.entry_flows()
         shared = np.bincount(flows.links, minlength=links) > 1
         kept = shared[flows.links]
@@ -95,6 +97,28 @@ class _Bags:
         self._crossing, self._weights_by_link = owner[order], self._weights[order]
         self._sent, self._sent_offsets = _grouped(flows.sender, ranks)
         self._received, self._received_offsets = _grouped(flows.receiver, ranks)
+        colours.flows += self.own_links_of_flows(_mixed(colours.links + LINK))
+
+    def another(self) -> int:
+        """Another round; how many classes of flows there are."""
+        colours = self._colours
+        colours.flows = _mixed(
+            3 * colours.flows
+            + _mixed(colours.ranks + SENDER)[self._sender]
+            + _mixed(colours.ranks + RECEIVER)[self._receiver]
+            + self.links_of_flows(colours.links)
+        )
+        colours.ranks = _mixed(
+            3 * colours.ranks
+            + self.sent(_mixed(colours.flows + SENT))
+            + self.received(_mixed(colours.flows + RECEIVED))
+        )
+        self.recolour(colours.links, colours.flows)
+        return _distinct(colours.flows)
+
+    def finish(self) -> None:
+        """Colours the links that one flow crosses."""
+        self.recolour_own(self._colours.links, self._colours.flows)
 
     def own_links_of_flows(self, links: Colours) -> Colours:
         own, owner, weights = self._own

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.machine import Machine
+from algorithms.formats.machine import Machine
 from algorithms.ops import Compute
 from algorithms.tensors import DType
 from simulator.compute import ComputeModel, Estimate

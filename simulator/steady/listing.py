@@ -10,6 +10,7 @@ from algorithms.ops import Communication, lane
 from algorithms.schedule import Schedule, all_ops, walk
 from simulator.folding.labels import Ints
 from simulator.steady.stages import Stage
+from simulator.steady.together import Walked
 from simulator.steady.work import Looks, Part
 
 MOST_CHANNELS = 1 << 23
@@ -26,13 +27,13 @@ class Listing:
     receiver: Ints
 
 
-def listing(schedule: Schedule, looks: Looks, programs: Iterable[tuple[Ints, int]]) -> Listing:
+def listing(schedule: Schedule, looks: Looks, programs: Iterable[tuple[Ints, int]], walked: Walked = walk) -> Listing:
     """All channels.
 
-    >>> from algorithms.catalogue import matmul_schedule
-    >>> from algorithms.choices import Choices
+    >>> from algorithms.matmuls.catalogue import matmul_schedule
+    >>> from algorithms.collectives.choices import Choices
     >>> from algorithms.grid import Grid
-    >>> from algorithms.matmul import Matmul
+    >>> from algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=3))
     >>> found = listing(schedule, Looks(schedule, Choices()), [(np.arange(3), 0)])
     >>> found.lanes, found.sender.tolist(), found.receiver.tolist()
@@ -53,7 +54,7 @@ def listing(schedule: Schedule, looks: Looks, programs: Iterable[tuple[Ints, int
     pairs: dict[int, tuple[tuple[Stage, ...], Ints]] = {}
     for ranks, one in programs:
         place = schedule.place(one)
-        for op, moment in walk(schedule.program(place), place):
+        for op, moment in walked(schedule.program(place), place):
             key = one, looks.key(op, moment)
             if not isinstance(op, Communication) or grid.length(op.axis) == 1 or key in seen:
                 continue

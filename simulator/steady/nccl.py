@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.collectives.nccl.tables import Algorithm, Protocol
 from algorithms.errors import InputError
-from algorithms.machine import Machine
-from algorithms.nccl.tables import Algorithm, Protocol
+from algorithms.formats.machine import Machine
+from algorithms.numbers import number
 from algorithms.ops import Collective, CollectiveKind, collective_kind
-from algorithms.parts import Place, number
+from algorithms.parts import Place
 from simulator.collectives.nccl_channels import NcclCarried, nccl_collective
 from simulator.folding.labels import Ints
 from simulator.homes import Homes

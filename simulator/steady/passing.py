@@ -23,6 +23,7 @@ from simulator.folding.labels import Ints
 from simulator.steady.costs import Costs, Price
 from simulator.steady.rates import HIGH, LOW, TYPICAL
 from simulator.steady.stages import Move, Stage
+from simulator.steady.waves import Waves, hops_of, table_of
 from simulator.steady.work import Part
 from topologies.network import Floats
 
@@ -83,46 +84,108 @@ class Carried:
     def none(cls, channels: int, links: int) -> "Carried":
         return cls(np.zeros(channels), np.zeros(channels), np.zeros(links))
 
+    def copy(self) -> "Carried":
+        return Carried(self.bytes.copy(), self.seconds.copy(), self.links.copy(), self.messages)
+
+    def add(self, before: "Carried", times: int) -> None:
+        """Adds so many times what came since; messages are only those that were looked at."""
+        self.bytes += times * (self.bytes - before.bytes)
+        self.seconds += times * (self.seconds - before.seconds)
+        self.links += times * (self.links - before.links)
+
+
+class Prepared:
+    """What is the same for all instances of an op on these groups: who sends to whom, at what price.
+
+    Parameters
+    ----------
+    slow : what local work takes longer, by row [3, members of all groups]
+    before, after : seconds of the copies of each member
+    waves : the messages, where members take turns and steps are of single pieces
+    """
+
+    def __init__(self, part: Part, lane: str, costs: Costs) -> None:
+        self.part, self.costs, self._lane = part, costs, lane
+        ranks = part.ranks.ravel()
+        self.slow = np.stack([np.ones(len(ranks)), 1 / costs.local.moving[ranks], 1 / costs.local.least[ranks]])
+        self.before, beyond = costs.memory("copy", part.before.ravel(), ranks)
+        self.after, later = costs.memory("copy", part.after.ravel(), ranks)
+        self.extrapolated = beyond or later
+        self.waves: Waves | None = None
+        together = not part.in_waves or part.flat or part.empty_messages
+        table = None if together else table_of(part.stages, part.ranks.shape[1])
+        if table is not None:
+            self.waves = Waves(table, hops_of(table, part, lane, costs), len(ranks))
+            self.extrapolated |= self.waves.hops.extrapolated
+        self._hops: dict[int, list[_Hop]] = {}
+        self._typical_of_all: Floats | None = None
+
+    @property
+    def numbers(self) -> int:
+        """That it keeps, about."""
+        if self.waves is not None:
+            return 3 * self.waves.hops.moving.size
+        return sum(NUMBERS_A_HOP * len(hop.channel) for hops in self._hops.values() for hop in hops)
+
+    def hops(self, at: int) -> list["_Hop"]:
+        """Those of a stage; kept where stages are few."""
+        if at in self._hops:
+            return self._hops[at]
+        several = len(self.part.stages) > MOST_STATES or self.part.in_waves
+        found = [_Hop(move, self.part, self._lane, self.costs) for move in self.part.stages[at].moves]
+        for hop in found:
+            hop.typical = self._typical(hop, several=several)
+        if len(self.part.stages) <= MOST_STAGES:
+            self._hops[at] = found
+        return found
+
+    def _typical(self, hop: "_Hop", *, several: bool) -> Floats:
+        """Rates of a step's transfers; where steps are many, of all steps' transfers together."""
+        channels = self.costs.channels
+        if not several:
+            return channels.typical(hop.channel)
+        if self._typical_of_all is None:
+            hops = [_Hop(move, self.part, self._lane, self.costs) for one in self.part.stages for move in one.moves]
+            used = np.unique(np.concatenate([one.channel for one in hops]))
+            self._typical_of_all = np.zeros(len(channels.keys))
+            self._typical_of_all[used] = channels.taking_turns(used)
+        return self._typical_of_all[hop.channel]
+
 
 class Passing:
-    """The messages of one part of an op.
+    """The messages of one instance of an op, of groups that do the same steps.
 
     Parameters
     ----------
     times : when each member begins [3, members of all groups]
     """
 
-    def __init__(self, part: Part, lane: str, costs: Costs, carried: Carried, times: Floats) -> None:
+    def __init__(self, prepared: Prepared, carried: Carried, times: Floats) -> None:
         self.times = times
         self.story = Story.of(times.shape[1])
-        self.extrapolated = False
-        self._part, self._lane, self._costs, self._carried = part, lane, costs, carried
-        self._ranks = part.ranks.ravel()
-        self._slow = np.stack([np.ones(len(self._ranks))] * 2 + [1 / costs.local.least[self._ranks]])
-        self._slow[TYPICAL] = 1 / costs.local.moving[self._ranks]
-        self._typical_of_all: Floats | None = None
+        self.extrapolated = prepared.extrapolated
+        self._prepared, self._part, self._carried = prepared, prepared.part, carried
+        self._slow = prepared.slow
 
     def run(self) -> None:
         """From the copies before to those after."""
-        self._copy(self._part.before)
-        several = len(self._part.stages) > MOST_STATES or self._part.in_waves
-        for stage in self._part.stages:
-            moves = [_Hop(move, self._part, self._lane, self._costs) for move in stage.moves]
-            for hop in moves:
-                hop.typical = self._typical(hop, several=several)
-            self._go(stage, moves)
-        self._copy(self._part.after)
+        self._copy(self._prepared.before)
+        if self._prepared.waves is not None:
+            self._in_waves(self._prepared.waves)
+        else:
+            for at, stage in enumerate(self._part.stages):
+                self._go(stage, self._prepared.hops(at))
+        self._copy(self._prepared.after)
 
-    def _typical(self, hop: "_Hop", *, several: bool) -> Floats:
-        """Rates of a step's transfers; where steps are many, of all steps' transfers together."""
-        if not several:
-            return self._costs.channels.typical(hop.channel)
-        if self._typical_of_all is None:
-            hops = [_Hop(move, self._part, self._lane, self._costs) for one in self._part.stages for move in one.moves]
-            used = np.unique(np.concatenate([one.channel for one in hops]))
-            self._typical_of_all = np.zeros(len(self._costs.channels.keys))
-            self._typical_of_all[used] = self._costs.channels.taking_turns(used)
-        return self._typical_of_all[hop.channel]
+    def _in_waves(self, waves: Waves) -> None:
+        """Takes all steps at once."""
+        self.times = np.ascontiguousarray(self.times)
+        waves.pass_on(self._slow, self.times)
+        told = waves.told
+        self.story.add(np.arange(told.shape[1]), Story(told[0], told[1], told[2], told[3], np.zeros(told.shape[1])))
+        np.add.at(self._carried.bytes, waves.hops.channel.ravel(), waves.carried[0])
+        np.add.at(self._carried.seconds, waves.hops.channel.ravel(), waves.carried[1])
+        self._carried.messages += waves.messages
 
     def _go(self, stage: Stage, hops: list["_Hop"]) -> None:
         k = 0
@@ -168,7 +231,7 @@ class Passing:
         self._carried.bytes[channel] += times * step.size
         self._carried.seconds[channel] += times * price.moving[TYPICAL]
         self.extrapolated |= price.extrapolated or step.extrapolated
-        only = np.ones(len(self._ranks), dtype=bool)
+        only = np.ones(self.times.shape[1], dtype=bool)
         only[sender] = False
         gets = only[receiver]
         for told, spent in (
@@ -180,15 +243,16 @@ class Passing:
             told[receiver[gets]] += times * spent[gets]
         self.story.compute[receiver] += times * step.added
 
-    def _copy(self, size: Floats) -> None:
-        seconds, extrapolated = self._costs.memory("copy", size.ravel(), self._ranks)
+    def _copy(self, seconds: Floats) -> None:
         self.times = self.times + seconds * self._slow
         self.story.compute += seconds
-        self.extrapolated |= extrapolated
 
 
 MOST_STATES = 64
 """Stages of one collective whose typical rates are found each by itself."""
+MOST_STAGES = 8
+"""Of one collective, whose hops are kept for its next instance."""
+NUMBERS_A_HOP = 16
 
 
 @dataclass(slots=True, eq=False)

@@ -1,23 +1,29 @@
 """A prediction from a walk at steady rates: the same form as the exact simulation's, with the bound."""
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from algorithms.formats.machine import Machine
+from algorithms.formats.record import LinkLoad
 from algorithms.grid import Grid
-from algorithms.machine import Machine
-from algorithms.record import LinkLoad
-from algorithms.timeline import ALONE, Span, Timeline
+from algorithms.timelines.op_times import OpTimes
+from algorithms.timelines.spans import ALONE, Span
+from algorithms.timelines.timeline import Timeline
+from algorithms.timelines.turns import Turns
 from simulator.folding.labels import Ints
 from simulator.homes import Homes
 from simulator.lanes import Instance as Key
-from simulator.members import Spent
 from simulator.prediction import Bound, Extent, Prediction, Stories, mean_parts, uncertainty
+from simulator.spent import Spent
 from simulator.steady.steady import Steady
 from simulator.steady.tally import Instance
 
 SHOWN = 8
 """Ranks whose spans are in the timeline if nobody asks for others, beside those on the critical path."""
+MOST_SPANS = 100_000
+"""Fewer ranks are shown, and of the path no more than twice as many spans, where ranks have many."""
 MOST_TURNS = 64
 """Ranks that are looked for to complete the critical path."""
 
@@ -43,9 +49,9 @@ def predicted(
     """
     tally = found.tally
     times = tally.times()
-    ranks = set(wanted) or set(range(min(SHOWN, grid.size)))
-    spans, spent = _on_path(found, grid, ranks)
-    timeline = Timeline(tuple(spans), "predicted", grid.size, name)
+    ranks = set(wanted) or set(range(max(1, min(SHOWN, grid.size, MOST_SPANS // _instances(times)))))
+    spans, spent = _on_path(found, grid, ranks, max(2, 2 * MOST_SPANS // _instances(times)))
+    timeline = Timeline(tuple(spans), "predicted", grid.size, name, turns=tuple(tally.turns))
     parts = mean_parts(times, grid.size, tally.spent())
     return Prediction(
         timeline,
@@ -61,16 +67,22 @@ def predicted(
             flow_classes=len(found.channels.keys),
             link_classes=int(np.count_nonzero(np.bincount(found.channels.paths.links))),
             events=found.walk.carried.messages,
+            iterations_skipped=found.walk.passed_over,
         ),
-        Stories(spent, lambda rank: rank, {}),
+        Stories(spent, lambda rank: rank, _said(spans, tally.turns)),
         times,
         Bound(found.low, found.high, proven=found.walk.nccl is None),
         found.walk.nccl.labels if found.walk.nccl is not None else {},
     )
 
 
-def _on_path(found: Steady, grid: Grid, ranks: set[int]) -> tuple[list[Span], dict[Key, Spent]]:
-    """Spans of these ranks and of those on the critical path, as far as spans of all are kept."""
+def _on_path(found: Steady, grid: Grid, ranks: set[int], most: int) -> tuple[list[Span], dict[Key, Spent]]:
+    """Spans of these ranks and of those on the critical path, as far as spans of all are kept.
+
+    Parameters
+    ----------
+    most : ranks to which others on the path are added
+    """
     ends, instances = found.walk.ends[1], found.tally.instances
     ranks = ranks | {int(np.argmax(ends)), found.walk.first_rank}
     groups = {(one.op.name, one.index): one for one in instances if one.axis is not None}
@@ -81,13 +93,41 @@ def _on_path(found: Steady, grid: Grid, ranks: set[int]) -> tuple[list[Span], di
         for span, story in _spans(instances, np.array(sorted(fresh)), grid):
             spans.append(span)
             spent[span.rank, span.op, span.index] = story
-        path = Timeline(tuple(spans), "predicted", grid.size).critical_path()
+        path = Timeline(tuple(closed(spans, found.tally.turns)), "predicted", grid.size).critical_path()
         last = {_last(groups[span.op, span.index], span, grid) for span in path if span.group != ALONE}
         fresh = last - ranks
-        if not fresh:
+        if not fresh or len(ranks) + len(fresh) > most:
             break
         ranks |= fresh
     return sorted(spans, key=lambda span: (span.rank, span.start, span.end)), spent
+
+
+def _instances(times: Mapping[str, OpTimes]) -> int:
+    """Of all ops on a rank, at most."""
+    return max(1, sum(one.count for one in times.values()))
+
+
+def closed(spans: Iterable[Span], turns: Sequence[Turns]) -> Iterator[Span]:
+    """The spans as they would be without the turns that are said once: what repeats has the same ranks on its path."""
+    for span in spans:
+        over = sum(one.times * one.seconds for one in turns if span.start >= one.start)
+        yield span.moved(-over, 0) if over else span
+
+
+def _said(spans: Iterable[Span], turns: Sequence[Turns]) -> dict[tuple[int, str], list[tuple[int, int]]]:
+    """By rank and op, the first instance and the number of instances of turns that are said once."""
+    found: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    ordered = sorted(spans, key=lambda span: span.start)
+    starts = [span.start for span in ordered]
+    for one in turns:
+        first: dict[tuple[int, str], int] = {}
+        for span in ordered[bisect_left(starts, one.start) : bisect_left(starts, one.start + one.seconds)]:
+            if span.op in one.per_turn:
+                key = span.rank, span.op
+                first[key] = min(span.index, first.get(key, span.index))
+        for key, index in first.items():
+            found.setdefault(key, []).append((index, one.per_turn[key[1]]))
+    return found
 
 
 def _spans(instances: Sequence[Instance], ranks: Ints, grid: Grid) -> Iterable[tuple[Span, Spent]]:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithms.collectives.lowered import Lowered
+from algorithms.collectives.runs import NOBODY, Section
+from algorithms.collectives.transfer_steps import Run
 from algorithms.errors import InputError
-from algorithms.lowered import Lowered
-from algorithms.runs import NOBODY, Section
-from algorithms.steps import Run
 from simulator.folding.labels import Ints
 
 MOST_STEPS = 1 << 22
@@ -65,7 +65,7 @@ class Stage:
 def stages(lowered: Lowered) -> tuple[Stage, ...]:
     """The steps of a collective, stage by stage.
 
-    >>> from algorithms.lowering import lower
+    >>> from algorithms.collectives.lowering import lower
     >>> [(stage.times, stage.moves[0].receiver.tolist()) for stage in stages(lower("all_gather", "ring", 3))]
     [(2, [1, 2, 0])]
 

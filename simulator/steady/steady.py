@@ -5,22 +5,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.errors import InputError
-from algorithms.machine import Machine
+from algorithms.formats.machine import Machine
 from algorithms.ops import Communication, CommunicationOp, lane
 from algorithms.parts import Place
-from algorithms.schedule import Schedule, walk
+from algorithms.schedule import Schedule
 from simulator.folding.labels import Ints
 from simulator.homes import Homes
 from simulator.machine_network import routes_of
 from simulator.steady.costs import Costs
 from simulator.steady.listing import listing
 from simulator.steady.nccl import Nccl
-from simulator.steady.passing import ROWS, Carried, Passing
+from simulator.steady.passing import ROWS, Carried, Passing, Prepared
 from simulator.steady.rates import HIGH, LOW, TYPICAL, Channels, channels_of, local_rates
 from simulator.steady.tally import Tally
 from simulator.steady.together import together
+from simulator.steady.turns import Loops
 from simulator.steady.walk import Given, Walk, programs, why_impossible
 from simulator.steady.work import Looks
 from topologies.network import Floats
@@ -62,12 +63,14 @@ def steady(
     *,
     threads: int | None = None,
     wanted: Sequence[int] = (),
+    fold_time: bool = True,
 ) -> Steady:
     """The schedule at steady rates.
 
     Parameters
     ----------
     wanted : ranks whose spans are kept in any case
+    fold_time : pass over turns of loops that repeat
 
     Raises
     ------
@@ -77,15 +80,16 @@ def steady(
     if reason:
         raise InputError(f"granularity collective: {reason}; accepted is exact")
     each, looks = programs(schedule), Looks(schedule, choices)
-    found = listing(schedule, looks, [(one.ranks, int(one.ranks[0])) for one in each])
-    busy = together(schedule, [one.place for one in each])
+    loops = Loops(schedule, looks, allowed=fold_time and len(each) == 1)
+    found = listing(schedule, looks, [(one.ranks, int(one.ranks[0])) for one in each], loops.walk)
+    busy = together(schedule, [one.place for one in each], loops.walk)
     channels = channels_of(found, homes, routes_of(machine, homes.net), busy)
     local = local_rates(homes, threads, busy)
     costs = Costs(machine, homes, schedule.dtype, threads, channels, local)
     nccl = Nccl(machine, homes, choices) if choices.carriage == "nccl" else None
-    given = Given(schedule, machine, looks, costs, busy, nccl)
+    given = Given(schedule, machine, looks, costs, busy, loops, nccl)
     own_work = _own_work(given)
-    instances = sum(len(one.ranks) * sum(1 for _ in walk(schedule.program(one.place), one.place)) for one in each)
+    instances = sum(len(one.ranks) * sum(1 for _ in loops.walk(schedule.program(one.place), one.place)) for one in each)
     if instances * BYTES_A_SPAN <= KEPT_BYTES:
         return _within(given, own_work, None)
     first = _within(given, own_work, np.zeros(0, dtype=np.int64)).walk
@@ -127,7 +131,7 @@ def _own_work(given: Given) -> dict[str, Floats]:
     found: dict[str, Floats] = {}
     seen = set()
     for one in programs(schedule):
-        for op, moment in walk(schedule.program(one.place), one.place):
+        for op, moment in given.loops.walk(schedule.program(one.place), one.place):
             key = one.number, looks.key(op, moment)
             if not isinstance(op, Communication) or op.name not in beside or key in seen:
                 continue
@@ -148,7 +152,7 @@ def _local_seconds(op: CommunicationOp, looks: Looks, given: Given, moment: Plac
     first = np.unique(ranks - ranks // stride % length * stride)
     carried = Carried.none(len(costs.channels.keys), len(costs.channels.capacities))
     for part in looks.parts(op, moment, first):
-        passing = Passing(part, lane(op), costs, carried, np.zeros((ROWS, part.ranks.size)))
+        passing = Passing(Prepared(part, lane(op), costs), carried, np.zeros((ROWS, part.ranks.size)))
         passing.run()
         found[part.ranks.ravel()] = passing.story.compute
     return found

@@ -1,19 +1,22 @@
 """What is kept of a walk: sums of every op over all ranks, spans of some ranks, and never all of both at once."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from algorithms.formats.record import PathPart
 from algorithms.grid import Axis
 from algorithms.ops import Communication, Op, kind, lane
-from algorithms.record import PathPart
-from algorithms.timeline import COMPUTE, OpTimes, Span
+from algorithms.timelines.op_times import OpTimes
+from algorithms.timelines.spans import COMPUTE, Span
+from algorithms.timelines.turns import Turns
 from simulator.folding.labels import Ints
-from simulator.members import Spent
+from simulator.spent import Spent
 from simulator.steady.passing import Story
 from topologies.network import Floats
 
+SECONDS = ("seconds", "waiting", "latency", "compute", "contention")
 REMEMBERED = 256
 """Computing ops that are kept to tell what they hide."""
 
@@ -42,7 +45,9 @@ class Instance:
 
     def of(self, ranks: Ints) -> "Instance":
         """The instance on those of the ranks that do it."""
-        at = np.flatnonzero(np.isin(self.ranks, ranks))
+        return self._at(np.flatnonzero(np.isin(self.ranks, ranks)))
+
+    def _at(self, at: Ints) -> "Instance":
         return Instance(
             self.op,
             self.index,
@@ -53,6 +58,22 @@ class Instance:
             self.end[at],
             self.story.of_ranks(at),
         )
+
+    def split(self, begin: float, seconds: float, indices: int) -> Iterator["Instance"]:
+        """The ranks that start before that moment; the others so much later, their instance as many further."""
+        late = self.start >= begin
+        if not late.all():
+            yield self._at(np.flatnonzero(~late))
+        if late.any():
+            found = self._at(np.flatnonzero(late))
+            yield replace(
+                found,
+                index=found.index + indices,
+                ready=found.ready + seconds,
+                start=found.start + seconds,
+                arrival=found.arrival + seconds,
+                end=found.end + seconds,
+            )
 
     def spans(self, wanted: Ints, stride: int = 0, length: int = 1) -> Iterator[tuple[Span, Spent]]:
         """The spans of those of the wanted ranks that do it, each with what its time went into.
@@ -116,24 +137,86 @@ class _Sums:
     compute: float = 0.0
     contention: float = 0.0
 
+    def copy(self) -> "_Sums":
+        return replace(self, counts=self.counts.copy())
+
+    def add(self, before: "_Sums | None", times: int) -> None:
+        """Adds so many times what came since."""
+        self.counts = self.counts + times * (self.counts - (0 if before is None else before.counts))
+        for name in SECONDS:
+            now = getattr(self, name)
+            setattr(self, name, now + times * (now - (0.0 if before is None else getattr(before, name))))
+
 
 @dataclass(slots=True, eq=False)
 class _Moving:
-    """A communication op that may still be hidden by what is computed later."""
+    """A communication op that may still be hidden by what is computed later.
 
+    Parameters
+    ----------
+    number : the how manieth of all instances it is
+    stands_for : so many instances, itself included
+    """
+
+    number: int
     name: str
     begin: Floats
     end: Floats
     exposed: Floats
+    stands_for: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """That nothing hides, on all ranks."""
+        return float(np.maximum(0.0, self.exposed).sum())
 
 
 @dataclass(slots=True, eq=False)
 class _Hiding:
-    """What computing hides, on the ranks of one program."""
+    """What computing hides, on the ranks of one program: communication, and begin and end of what was computed.
+
+    `covered` is the latest end of communication so far, and `covered_by` the instance that came last.
+    """
 
     moving: list[_Moving] = field(default_factory=list)
-    computing: list[tuple[Floats, Floats]] = field(default_factory=list)
+    computing: list[tuple[int, Floats, Floats]] = field(default_factory=list)
     covered: Floats | None = None
+    covered_by: int = 0
+
+    def go_on_beside(self, times: int, seconds: float, last: int, first: int) -> None:
+        """Communication from before instance `first` that is under way still is hidden by more turns like the last one.
+
+        Parameters
+        ----------
+        last : instances before that turn
+        """
+        for moving in self.moving:
+            if moving.number > first:
+                continue
+            for number, start, end in self.computing:
+                for later in (seconds * turn for turn in range(1, times + 1) if number > last):
+                    moving.exposed -= _common(moving.begin, moving.end, start + later, end + later)
+
+    def move_on(self, seconds: float, first: int) -> None:
+        """What came after instance `first` is later."""
+        for moving in self.moving:
+            if moving.number > first:
+                moving.begin, moving.end = moving.begin + seconds, moving.end + seconds
+        self.computing = [
+            (number, start + seconds, end + seconds) if number > first else (number, start, end)
+            for number, start, end in self.computing
+        ]
+        if self.covered is not None and self.covered_by > first:
+            self.covered = self.covered + seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TallyMark:
+    """How far it had come: sums of every op, instances, and those that were kept."""
+
+    ops: dict[str, _Sums]
+    number: int
+    instances: int
 
 
 class Tally:
@@ -149,11 +232,15 @@ class Tally:
         self._kept = kept
         self._ops: dict[str, _Sums] = {}
         self._hiding: dict[int, _Hiding] = {}
+        self._number = 0
+        self._settled: list[_Moving] = []  # since the last mark
         self.instances: list[Instance] = []
+        self.turns: list[Turns] = []
         self.extrapolated: set[str] = set()
 
     def note(self, one: Instance, program: int) -> None:
         """An instance on the ranks of a program, in program order."""
+        self._number += 1
         sums = self._ops.setdefault(
             one.op.name,
             _Sums(kind(one.op), lane(one.op), one.axis, float(one.start.min()), np.zeros(self._ranks, dtype=np.int64)),
@@ -168,6 +255,41 @@ class Tally:
         self._hide(one, self._hiding.setdefault(program, _Hiding()))
         self.instances.append(one if self._kept is None else one.of(self._kept))
 
+    def mark(self) -> TallyMark:
+        self._settled = []
+        return TallyMark({name: sums.copy() for name, sums in self._ops.items()}, self._number, len(self.instances))
+
+    def pass_over(
+        self, times: int, seconds: float, mark: TallyMark, per_turn: Mapping[str, int], first: tuple[int, int]
+    ) -> None:
+        """So many turns of a loop as the one since the mark, each of so many seconds.
+
+        Parameters
+        ----------
+        per_turn : instances of each op in a turn
+        first : instances before the loop, and those of them that are kept
+        """
+        for name in per_turn:
+            self._ops[name].add(mark.ops.get(name), times)
+        for moving in self._settled:
+            if moving.number > mark.number:
+                self._ops[moving.name].exposed += times * moving.seconds
+        for hiding in self._hiding.values():
+            hiding.go_on_beside(times, seconds, mark.number, first[0])
+            for moving in hiding.moving:
+                moving.stands_for += times * (moving.number > mark.number)
+            hiding.move_on(times * seconds, first[0])
+        last = [one for one in self.instances[mark.instances :] if len(one.ranks)]
+        if not last:
+            return
+        begin = _quiet(self.instances[first[1] :], min(float(one.start.min()) for one in last), seconds)
+        self.instances[first[1] :] = [
+            part
+            for one in self.instances[first[1] :]
+            for part in one.split(begin, times * seconds, times * per_turn.get(one.op.name, 0))
+        ]
+        self.turns.append(Turns(begin + times * seconds, seconds, times, dict(per_turn)))
+
     def _hide(self, one: Instance, hiding: _Hiding) -> None:
         """Charges each instant of communication that nothing computed hides to one op."""
         if lane(one.op) == COMPUTE:
@@ -175,20 +297,25 @@ class Tally:
                 moving.exposed -= _common(moving.begin, moving.end, one.start, one.end)
             done = [moving for moving in hiding.moving if (moving.end <= one.end).all()]
             self._settle(hiding, done)
-            hiding.computing = [*hiding.computing[1 - REMEMBERED :], (one.start, one.end)]
+            hiding.computing = [*hiding.computing[1 - REMEMBERED :], (self._number, one.start, one.end)]
             return
         begin = np.maximum(one.arrival, one.start)
         if hiding.covered is not None:
             begin = np.minimum(one.end, np.maximum(begin, hiding.covered))
         hiding.covered = one.end if hiding.covered is None else np.maximum(hiding.covered, one.end)
-        moving = _Moving(one.op.name, begin, one.end, one.end - begin)
-        for start, end in hiding.computing:
+        hiding.covered_by = self._number
+        moving = _Moving(self._number, one.op.name, begin, one.end, one.end - begin)
+        earliest = float(begin.min())
+        for _, start, end in reversed(hiding.computing):
+            if float(end.max()) <= earliest:  # and so are those before it on the lane
+                break
             moving.exposed -= _common(moving.begin, moving.end, start, end)
         hiding.moving.append(moving)
 
     def _settle(self, hiding: _Hiding, done: Sequence[_Moving]) -> None:
         for moving in done:
-            self._ops[moving.name].exposed += float(np.maximum(0.0, moving.exposed).sum())
+            self._ops[moving.name].exposed += moving.stands_for * moving.seconds
+        self._settled += done
         hiding.moving = [moving for moving in hiding.moving if all(moving is not one for one in done)]
 
     def times(self) -> dict[str, OpTimes]:
@@ -216,6 +343,14 @@ class Tally:
             name: {"latency": sums.latency, "compute": sums.compute, "contention": sums.contention}
             for name, sums in self._ops.items()
         }
+
+
+def _quiet(instances: Sequence[Instance], end: float, seconds: float) -> float:
+    """The middle of the longest time, in the turn before `end`, in which nothing starts."""
+    starts = np.concatenate([one.start for one in instances])
+    edges = np.unique(np.concatenate([[end - seconds, end], starts[(starts > end - seconds) & (starts < end)]]))
+    longest = int(np.argmax(np.diff(edges)))
+    return float(edges[longest] + edges[longest + 1]) / 2
 
 
 def _common(begin: Floats, end: Floats, start: Floats, stop: Floats) -> Floats:

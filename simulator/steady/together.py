@@ -12,15 +12,15 @@ Source: Mattern, "Virtual Time and Global States of Distributed Systems", 1989.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import networkx as nx
 
 from algorithms.dependencies import Dependencies
-from algorithms.ops import lane
+from algorithms.ops import Op, lane
 from algorithms.parts import Place
-from algorithms.schedule import Schedule, all_ops, walk
+from algorithms.schedule import Program, Schedule, all_ops, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,18 @@ class _Seen:
     beside: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
-def together(schedule: Schedule, places: Iterable[Place]) -> Together:
+Walked = Callable[[Program, Place], Iterable[tuple[Op, Place]]]
+"""Ops of a program in order."""
+
+
+def together(schedule: Schedule, places: Iterable[Place], walked: Walked = walk) -> Together:
     """What may be under way at once on the ranks at these places, one for each program.
 
     A schedule without overlap does one thing at a time:
 
-    >>> from algorithms.catalogue import matmul_schedule
+    >>> from algorithms.matmuls.catalogue import matmul_schedule
     >>> from algorithms.grid import Grid
-    >>> from algorithms.matmul import Matmul
+    >>> from algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "4d", Grid(z=2, y=2))
     >>> sorted(map(sorted, together(schedule, [schedule.place(0)]).sets))
     [['compute'], ['y'], ['z']]
@@ -69,19 +73,19 @@ def together(schedule: Schedule, places: Iterable[Place]) -> Together:
     lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule))]))
     seen = _Seen()
     for place in places:
-        _look(schedule, place, seen)
+        _look(schedule, place, seen, walked)
     graph = nx.Graph(tuple(pair) for pair in seen.pairs)
     graph.add_nodes_from(lanes)
     sets = tuple(frozenset(clique) for clique in nx.find_cliques(graph))
     return Together(lanes, sets, {name: dict(counts) for name, counts in seen.beside.items()})
 
 
-def _look(schedule: Schedule, place: Place, seen: _Seen) -> None:
+def _look(schedule: Schedule, place: Place, seen: _Seen, walked: Walked) -> None:
     dependencies: Dependencies[_Entry] = Dependencies(schedule)
     on_lane: dict[str, list[str]] = defaultdict(list)  # names of the ops
     last: dict[str, _Entry] = {}
     earlier: dict[tuple[str, int], Counter[str]] = {}
-    for op, moment in walk(schedule.program(place), place):
+    for op, moment in walked(schedule.program(place), place):
         own = lane(op)
         entry = _Entry(own, len(on_lane[own]), {})
         needs = dependencies.enter(op, moment, entry)

@@ -15,7 +15,7 @@ most w longer, however long that communication lasts.
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -24,21 +24,26 @@ from numpy.typing import NDArray
 
 from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock
+from algorithms.formats.machine import Machine
 from algorithms.grid import Axis
-from algorithms.machine import Machine
 from algorithms.ops import Collective, Communication, CommunicationOp, Compute, Op, Receive, Send, lane
 from algorithms.parts import Panel, Place
-from algorithms.schedule import Program, Repeat, Schedule, all_ops, walk
+from algorithms.schedule import Program, Repeat, Schedule, all_ops
 from simulator.feed import LOOKAHEAD
 from simulator.folding.labels import Ints
 from simulator.steady.costs import Costs
 from simulator.steady.nccl import Nccl
-from simulator.steady.passing import ROWS, Carried, Passing, Story
+from simulator.steady.passing import ROWS, Carried, Passing, Prepared, Story
 from simulator.steady.rates import TYPICAL
-from simulator.steady.tally import Instance, Tally
+from simulator.steady.tally import Instance, Tally, TallyMark
 from simulator.steady.together import Together
-from simulator.steady.work import Looks
+from simulator.steady.turns import LEFT_OUT, Beat, Loops
+from simulator.steady.work import Key, Looks
 from topologies.network import Floats
+
+NUMBERS_KEPT = 1 << 25
+"""Of what ops come to, for their next turns: 256 MiB."""
+NUMBERS_A_RANK = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +55,7 @@ class Given:
     looks: Looks
     costs: Costs
     busy: Together
+    loops: Loops
     nccl: Nccl | None = None
 
 
@@ -97,9 +103,31 @@ def why_impossible(schedule: Schedule) -> str:
 
 @dataclass(slots=True, eq=False)
 class _End:
-    """When an instance ends on the ranks of a program [3, ranks]."""
+    """When an instance ends on the ranks of a program [3, ranks]; the how manieth instance of all it is."""
 
+    number: int
     times: Floats = field(default_factory=lambda: np.zeros((ROWS, 0)))
+
+
+@dataclass(slots=True, eq=False)
+class _Way:
+    """What the ranks of one program remember on their way.
+
+    Parameters
+    ----------
+    ended : the latest instances of each lane
+    handed : of each lane the instance after whose end its next op may be found
+    counts : instances so far, by op
+    beats : of the loops that are walked, the outer ones first
+    """
+
+    own: Ranks
+    dependencies: Dependencies[_End]
+    ended: dict[str, deque[_End]]
+    handed: dict[str, _End]
+    counts: dict[str, int]
+    beats: list[Beat] = field(default_factory=list)
+    number: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -112,6 +140,15 @@ class _Meeting:
     come: NDArray[np.bool_]
     done: NDArray[np.bool_]
     story: Story
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mark:
+    """How far sums had come when a turn began."""
+
+    tally: TallyMark
+    counts: dict[str, int]
+    carried: Carried
 
 
 class Walk:
@@ -135,6 +172,11 @@ class Walk:
         self.begin, self.first_rank = np.inf, 0
         self.carried = Carried.none(channels, len(given.costs.channels.capacities))
         self.nccl = given.nccl
+        self._loops = given.loops
+        self.passed_over = 0
+        self._room = NUMBERS_KEPT
+        self._kept_parts: dict[Key, list[Prepared]] = {}
+        self._kept_work: dict[Key, tuple[Floats, bool]] = {}
 
     def run(self) -> None:
         """Every rank to its end.
@@ -170,17 +212,18 @@ class Walk:
         host = self._machine.host
         issue = host.issue_seconds if host is not None else 0.0
         nothing = np.zeros((ROWS, len(own.ranks)))
-        dependencies: Dependencies[_End] = Dependencies(self._schedule)
         names = dict.fromkeys(["compute", *(lane(op) for op in all_ops(self._schedule))])
-        ended = {name: deque([nothing], LOOKAHEAD + 1) for name in names}
-        handed, counts = nothing, dict.fromkeys((op.name for op in all_ops(self._schedule)), 0)
-        for op, moment in walk(self._schedule.program(own.place), own.place):
-            end, done = _End(), ended[lane(op)]
-            needs = dependencies.enter(op, moment, end)
+        ended = {name: deque([_End(0, nothing)], LOOKAHEAD + 1) for name in names}
+        counts = dict.fromkeys((op.name for op in all_ops(self._schedule)), 0)
+        way = _Way(own, Dependencies(self._schedule), ended, {}, counts)
+        for op, moment in self._through(self._schedule.program(own.place), own.place, way):
+            way.number += 1
+            end, done = _End(way.number), ended[lane(op)]
+            needs = way.dependencies.enter(op, moment, end)
             if len(done) > LOOKAHEAD:
-                handed = np.maximum(handed, done[0])
+                way.handed[lane(op)] = done[0]
             ready = _latest(nothing, (need.times for need in needs))
-            start = np.maximum(np.maximum(ready, done[-1]), handed) + issue
+            start = _latest(np.maximum(ready, done[-1].times), (one.times for one in way.handed.values())) + issue
             index = counts[op.name]
             counts[op.name] += 1
             if isinstance(op, Communication):
@@ -193,11 +236,67 @@ class Walk:
             else:
                 end.times, story = self._compute(op, moment, own, start)
                 arrival = start[TYPICAL]
-            done.append(end.times)
+            done.append(end)
+            for beat in way.beats:
+                beat.note(end.times)
             self._begins(own, start[TYPICAL])
             typical = ready[TYPICAL], start[TYPICAL], arrival, end.times[TYPICAL]
             self._tally.note(Instance(op, index, own.ranks, *typical, story), own.number)
             self.ends[:, own.ranks] = np.maximum(self.ends[:, own.ranks], end.times)
+
+    def _through(self, program: Program, place: Place, way: _Way) -> Iterator[tuple[Op, Place]]:
+        """Ops in program order; turns of a loop that have come to repeat are passed over."""
+        for entry in program:
+            if not isinstance(entry, Repeat):
+                yield entry, place
+                continue
+            yield from self._turns(entry, place, way)
+
+    def _turns(self, entry: Repeat, place: Place, way: _Way) -> Iterator[tuple[Op, Place]]:
+        """The ops of a loop; while a loop around it is looked at, all its turns are there."""
+        indices, at, first = entry.indices(place), 0, (way.number, len(self._tally.instances))
+        beat, last = Beat(), len(indices) - self._loops.behind(entry, place)
+        if way.beats:
+            last = 0
+        while at < len(indices):
+            looks = last - at >= LEFT_OUT
+            mark = self._mark(way) if looks else None
+            if looks:
+                beat.begin()
+                way.beats.append(beat)
+            yield from self._through(entry.body, place.during(entry.loop, indices[at]), way)
+            at += 1
+            if mark is not None:
+                way.beats.pop()
+                seconds, left = beat.seconds(), (last - at) // LEFT_OUT * LEFT_OUT
+                if seconds is not None and left > 0:
+                    self._pass_over(left, seconds, mark, way, first)
+                    at, last = at + left, 0
+
+    def _mark(self, way: _Way) -> _Mark:
+        return _Mark(self._tally.mark(), dict(way.counts), self.carried.copy())
+
+    def _pass_over(self, times: int, seconds: Floats, mark: _Mark, way: _Way, first: tuple[int, int]) -> None:
+        """So many turns more, each as the one since the mark.
+
+        Parameters
+        ----------
+        first : instances before the loop, and those of them that are kept
+        """
+        later = times * seconds[:, None]
+        on_lanes = (end for done in way.ended.values() for end in done)
+        known = {id(end): end for end in (*way.dependencies.tokens(), *on_lanes, *way.handed.values())}
+        for end in known.values():
+            if end.number > first[0]:
+                end.times = end.times + later
+        ranks = way.own.ranks
+        self.ends[:, ranks] = _latest(self.ends[:, ranks], (done[-1].times for done in way.ended.values()))
+        per_turn = {name: count - mark.counts[name] for name, count in way.counts.items() if count > mark.counts[name]}
+        for name, count in per_turn.items():
+            way.counts[name] += times * count
+        self.carried.add(mark.carried, times)
+        self._tally.pass_over(times, float(seconds[TYPICAL]), mark.tally, per_turn, first)
+        self.passed_over += times
 
     def _begins(self, own: Ranks, start: Floats) -> None:
         """Remembers the rank that began first."""
@@ -208,22 +307,38 @@ class Walk:
     # Local work
 
     def _compute(self, op: Compute, moment: Place, own: Ranks, start: Floats) -> tuple[Floats, Story]:
-        found, which = self._looks.sizes(op, moment, own.ranks)
-        models, local = self._costs.models(own.ranks), self._costs.local
-        keys, place = np.unique(np.stack([which, models]), axis=1, return_inverse=True)
-        priced = [self._costs.computing(op, found[kind], model) for kind, model in keys.T.tolist()]
-        seconds = np.array([one.seconds for one in priced])[place.ravel()]
-        if any(one.extrapolated for one in priced):
+        seconds, extrapolated = self._seconds(op, moment, own)
+        local = self._costs.local
+        if extrapolated:
             self._tally.extrapolated.add(op.name)
         slowest = seconds / local.least[own.ranks]
         beside = self._beside.get(op.name, {})
         if all(name in self._own_work for name in beside):
             longer = sum((count * self._own_work[name][own.ranks] for name, count in beside.items()), np.zeros(1))
             slowest = np.where(local.alone[own.ranks], np.minimum(slowest, seconds + longer), slowest)
+        if beside:
+            slowest = slowest * self._machine.device.overlap_slowdown
         story = Story.of(len(own.ranks))
         story.compute, typical = seconds, seconds / local.computing[own.ranks]
         story.contention = typical - seconds
         return start + np.stack([seconds, typical, slowest]), story
+
+    def _seconds(self, op: Compute, moment: Place, own: Ranks) -> tuple[Floats, bool]:
+        """Of each rank with its cores to itself, and whether one is extrapolated."""
+        key = own.number, self._looks.key(op, moment)
+        if key in self._kept_work:
+            return self._kept_work[key]
+        found, which = self._looks.sizes(op, moment, own.ranks)
+        models = self._costs.models(own.ranks)
+        kinds, place = np.unique(which * (int(models.max()) + 1) + models, return_inverse=True)
+        pairs = [divmod(kind, int(models.max()) + 1) for kind in kinds.tolist()]
+        priced = [self._costs.computing(op, found[kind], model) for kind, model in pairs]
+        seconds = np.array([one.seconds for one in priced])[place.ravel()]
+        result = seconds, any(one.extrapolated for one in priced)
+        if self._room > 0:
+            self._kept_work[key] = result
+            self._room -= len(seconds)
+        return result
 
     # Communication
 
@@ -267,17 +382,32 @@ class Walk:
         if self.nccl is not None and isinstance(op, Collective):
             self._by_nccl(self.nccl, op, moment, meeting, groups)
             return
-        for part in self._looks.parts(op, moment, groups[:, 0]):
+        for prepared in self._prepared(op, moment, groups[:, 0]):
+            part = prepared.part
             members = part.ranks.ravel()
             alone = np.zeros(len(members), dtype=bool) if part.alone is None else part.alone
             overhead = np.where(alone, self._overhead(alone=True), self._overhead(alone=False))
             meeting.story.overhead[members] = overhead
-            passing = Passing(part, lane(op), self._costs, self.carried, meeting.times[:, members] + overhead)
+            passing = Passing(prepared, self.carried, meeting.times[:, members] + overhead)
             passing.run()
             meeting.ends[:, members] = passing.times
             meeting.story.add(members, passing.story)
             if passing.extrapolated:
                 self._tally.extrapolated.add(op.name)
+
+    def _prepared(self, op: CommunicationOp, moment: Place, first: Ints) -> list[Prepared]:
+        """The parts of an op; those of all groups at once are kept for its next turn, as far as there is room."""
+        key = self._looks.key(op, moment)
+        whole = len(first) * self._schedule.grid.length(op.axis) == self._schedule.grid.size
+        if not whole:
+            return [Prepared(part, lane(op), self._costs) for part in self._looks.parts(op, moment, first)]
+        if key in self._kept_parts:
+            return self._kept_parts[key]
+        found = [Prepared(part, lane(op), self._costs) for part in self._looks.parts(op, moment, first)]
+        if self._room > 0:
+            self._kept_parts[key] = found
+            self._room -= sum(one.numbers + NUMBERS_A_RANK * one.part.ranks.size for one in found)
+        return found
 
     def _by_nccl(self, nccl: Nccl, op: Collective, moment: Place, meeting: _Meeting, groups: Ints) -> None:
         """Groups begin when their last member has come, and take what NCCL's model says."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.copies import Copies, copies
 from algorithms.grid import AXES, Axis
 from algorithms.ops import Collective, Communication, CommunicationOp, Compute, Op, Shift

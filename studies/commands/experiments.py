@@ -23,6 +23,7 @@ from studies.commands.options import (
     FileA,
     FileB,
     FileDC,
+    Gpus,
     Json,
     Operands,
     Plot,
@@ -40,6 +41,28 @@ from studies.commands.options import (
 
 if TYPE_CHECKING:
     from simulator.simulate import Asked
+    from studies.experiment import Flags
+
+
+COUNTED = flags_of(gpus=(Gpus, ""))
+"""How many GPUs the grid of one experiment has to fit."""
+
+
+def grid_on_gpus(context: typer.Context, given: dict[str, Any]) -> "Flags":
+    """The flags that name the experiment, with a grid that fits the GPUs; says which ones stay idle."""
+    import os
+    import sys
+
+    from studies.command_line import is_first
+    from studies.gpu_count import idle_gpus, on_gpus
+
+    on = machine_flags(given)
+    grid_given = "grid" in typed(context, given)
+    flags = on_gpus(experiment_flags(context, given), given["gpus"], on.machine, grid_given=grid_given)
+    remark = idle_gpus(flags, given["gpus"], on)
+    if remark and is_first(os.environ):
+        print(f"quadrille: {remark}", file=sys.stderr)
+    return flags
 
 
 def experiment_command(verb: Callable[[set[str], "Asked"], Callable[..., None]]) -> Callable[..., None]:
@@ -55,13 +78,24 @@ def experiment_command(verb: Callable[[set[str], "Asked"], Callable[..., None]])
     """
 
     @with_flags(
-        EXPERIMENT, TRAINING, CARRIED_OUT, PLAN, INPUTS, OUTPUTS, ON_MACHINE, SWITCHES, GRANULARITY, DESTINATIONS
+        COUNTED,
+        EXPERIMENT,
+        TRAINING,
+        CARRIED_OUT,
+        PLAN,
+        INPUTS,
+        OUTPUTS,
+        ON_MACHINE,
+        SWITCHES,
+        GRANULARITY,
+        DESTINATIONS,
     )
     def command(context: typer.Context, **given: Any) -> None:
-        from studies.experiment import RunFlags, one_of
+        from studies.plan import RunFlags
         from studies.results import Destinations
+        from studies.values import one_of
 
-        flags = experiment_flags(context, given)
+        flags = grid_on_gpus(context, given)
         inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
         outputs = {"C": given["c"], "dA": given["da"], "dB": given["db"]}
         run_flags = RunFlags(**taken(given, PLAN), inputs=inputs, outputs=outputs)  # type: ignore[arg-type]
@@ -99,12 +133,12 @@ app.command("simulate", help="Predict a multiplication or training steps on a ma
 
 
 @app.command()
-@with_flags(EXPERIMENT, TRAINING)
+@with_flags(COUNTED, EXPERIMENT, TRAINING)
 def schedule(context: typer.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
     from studies.workloads import experiment_of
 
-    print(experiment_of(experiment_flags(context, given)).schedule())
+    print(experiment_of(grid_on_gpus(context, given)).schedule())
 
 
 @app.command()
@@ -154,9 +188,9 @@ def sweep(context: typer.Context, **given: Any) -> None:
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
     """
-    from studies.experiment import whole_number
     from studies.sweep.base import base_of
     from studies.sweep.sweep import sweep as sweep_points
+    from studies.values import whole_number
 
     base = base_of(given, machine_flags(given), given["vary"], typed(context, given))
     written = {name: given[name] for name in ("json", "csv", "plot")}
@@ -186,8 +220,9 @@ def operands(
     dc: FileDC = "",
 ) -> None:
     """Write to files the operands that run generates from the same seed."""
-    from studies.experiment import Flags, whole_number
+    from studies.experiment import Flags
     from studies.operand_files import write_operands
+    from studies.values import whole_number
 
     chosen = whole_number(seed, "--seed", least=0)
     write_operands(Flags(matmul=matmul, dtype=dtype), seed=chosen, kind=operands, paths={"A": a, "B": b, "dC": dc})

@@ -66,7 +66,7 @@ def take_ranks(words: Sequence[str]) -> tuple[int, list[str]]:
     ------
     InputError : no `-n`, or no whole number after it
     """
-    from studies.experiment import whole_number
+    from studies.values import whole_number
 
     for position, word in enumerate(words):
         if word in ("-n", "-np", "--np"):

@@ -77,8 +77,8 @@ COLLECTIVE_SWITCHES = flags_of(
 )
 def flows(context: typer.Context, **given: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
-    from studies.experiment import whole_number
     from studies.network.flows import flows as simulate
+    from studies.values import whole_number
 
     count = whole_number(given["gpus"], "--gpus") if given["gpus"] else None
     chosen = {name: given[name] for name in ("traffic", "weights", "json")}

@@ -41,10 +41,15 @@ GradientBytes = Annotated[str, flag("--gradient-bytes", "4|2", "Of gradients add
 Steps = Annotated[str, flag("--steps", "N", "Training steps of one run.")]
 LearningRate = Annotated[str, flag("--learning-rate", "R", "Of Adam; by default 0.001, less in wide layers.")]
 Clip = Annotated[str, flag("--clip", "NORM", "Largest norm of all gradients together; 0 for none.")]
+KeepFirst = Annotated[str, flag("--keep-first", "N", "Layers of a stage whose gathered weights are kept, not again.")]
+GemmLayouts = Annotated[
+    str, flag("--gemm-layouts", "written|MACHINE", "Or NN, NT, TN as the rows of a machine (file) are fastest.")
+]
 Save = Annotated[str, flag("--save", "FILE", "Write a checkpoint after the last training step.")]
 Load = Annotated[str, flag("--load", "FILE", "Go on from a checkpoint, of any grid and scheme.")]
 Algorithm = Annotated[str, flag("--algorithm", "NAME", "1d-column, 1d-row, cannon, summa, 2.5d, 3d or 4d.")]
 GridLengths = Annotated[str, flag("--grid", "AXIS=N,…", "Lengths of pipeline, data, z, y, x; others are 1.")]
+Gpus = Annotated[str, flag("--gpus", "N", "How many GPUs there are; one length * of --grid follows, as data=*,x=4.")]
 Order = Annotated[str, flag("--order", "AXIS,…", "Axes from the fastest to the slowest in the order of ranks.")]
 Dtype = Annotated[str, flag("--dtype", "NAME", "float64, float32; with cupy float16 and bfloat16.")]
 Passes = Annotated[str, flag("--passes", "NAME", "forward (C) or training (C, dA, dB).")]
@@ -128,6 +133,8 @@ TRAINING = flags_of(
     steps=(Steps, "1"),
     learning_rate=(LearningRate, ""),
     clip=(Clip, "0"),
+    keep_first=(KeepFirst, "0"),
+    gemm_layouts=(GemmLayouts, "written"),
 )
 """What names training steps, beside the flags of a multiplication that they share."""
 CARRIED_OUT = flags_of(
@@ -188,10 +195,10 @@ def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any
 
 
 def machine_flags(given: Mapping[str, Any]) -> "MachineFlags":
-    """The machine that the flags name, and what is different about it."""
+    """The machine that the flags name, and what is different about it; nothing of a command that asks for none."""
     from studies.machine_flags import MachineFlags
 
-    values = taken(given, ON_MACHINE).items()
+    values = taken(given, [one for one in ON_MACHINE if one.name in given]).items()
     on: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
     return MachineFlags(**on)
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from studies.commands import training_studies
 from studies.commands.app import study
 from studies.commands.options import (
     ORDER,
@@ -29,6 +30,9 @@ from studies.commands.options import (
     switch,
 )
 
+MORE = (training_studies,)
+"""Modules with further commands, imported so that they are known."""
+
 
 @study.command("main-job")
 def main_job(folder: Annotated[str, flag("--folder", "DIR", "Where its files go.")] = "") -> None:
@@ -51,8 +55,8 @@ def host_fidelity(
     json: Json = "",
 ) -> None:
     """How far off are predictions of this host, over cases drawn by the seed?"""
-    from studies.experiment import whole_number
     from studies.host_fidelity.study import host_fidelity as measure_fidelity
+    from studies.values import whole_number
 
     measure_fidelity(
         seed=whole_number(seed, "--seed", least=0),
@@ -130,10 +134,10 @@ def scaling_command(kind: str) -> Callable[..., None]:
         csv: Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV.")] = "",
         plot: Plot = "",
     ) -> None:
-        from algorithms.matmul import parse_sizes
-        from studies.experiment import whole_number
+        from algorithms.matmuls.matmul import parse_sizes
         from studies.machine_flags import MachineFlags
         from studies.scaling.study import scaling
+        from studies.values import whole_number
 
         scaling(
             kind,

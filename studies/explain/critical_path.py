@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import get_args
 
-from algorithms.record import PathPart, Station
-from algorithms.timeline import ALONE, COMPUTE, Span, Timeline
+from algorithms.formats.record import PathPart, Station
+from algorithms.timelines.spans import ALONE, COMPUTE, Span
+from algorithms.timelines.timeline import Timeline
 
 Parts = Mapping[PathPart, float]
 PARTS: tuple[PathPart, ...] = get_args(PathPart)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from algorithms import files
 from algorithms.errors import InputError
-from algorithms.provenance import provenance
-from algorithms.record import PathPart, Station, load_record
+from algorithms.formats import files
+from algorithms.formats.provenance import provenance
+from algorithms.formats.record import PathPart, Station, load_record
 from algorithms.units import format_bytes
 from studies.explain.critical_path import PARTS, by_op
 from studies.explain.explanation import SCHEMA, Explanation, LinkUse, MeanPart, explain_record, held, is_link, summary

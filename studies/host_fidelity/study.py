@@ -19,11 +19,11 @@ from typing import get_args
 import msgspec
 import numpy as np
 
-from algorithms import files
-from algorithms.catalogue import AlgorithmName, find_algorithm
-from algorithms.machine import Machine, load_machine
-from algorithms.provenance import Provenance, provenance
-from algorithms.record import Record, load_record
+from algorithms.formats import files
+from algorithms.formats.machine import Machine, load_machine
+from algorithms.formats.provenance import Provenance, provenance
+from algorithms.formats.record import Record, load_record
+from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from algorithms.units import format_seconds
 from studies.batch import Case, measure
 from studies.comparison import Comparison, compare_records

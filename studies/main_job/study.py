@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from algorithms import files
 from algorithms.errors import RunError
-from algorithms.machine import Machine, load_machine
-from algorithms.provenance import provenance
-from algorithms.record import load_record, save_record
-from algorithms.timeline_files import save_timeline
+from algorithms.formats import files
+from algorithms.formats.machine import Machine, load_machine
+from algorithms.formats.provenance import provenance
+from algorithms.formats.record import load_record, save_record
+from algorithms.formats.timeline_files import save_timeline
 from algorithms.units import format_seconds
 from runtime.operands import Matrix
 from studies.batch import Case, measure

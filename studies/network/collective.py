@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from algorithms.collectives.lowering import lower
+from algorithms.collectives.nccl.tables import Protocol
 from algorithms.errors import InputError
-from algorithms.lowering import lower
-from algorithms.machine import Machine
-from algorithms.nccl.tables import Protocol
+from algorithms.formats.machine import Machine
+from algorithms.formats.record import PathPart
 from algorithms.ops import CollectiveKind
-from algorithms.record import PathPart
 from simulator.collectives.channels import ring_orders
 from simulator.collectives.collective import CollectiveResult, simulate_collective
 from simulator.collectives.nccl_channels import nccl_collective

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from algorithms import files
-from algorithms.machine import Machine
-from algorithms.nccl.tables import Protocol
+from algorithms.collectives.nccl.tables import Protocol
+from algorithms.formats import files
+from algorithms.formats.machine import Machine
+from algorithms.formats.provenance import Provenance, provenance
+from algorithms.formats.record import PathPart
 from algorithms.ops import CollectiveKind
-from algorithms.provenance import Provenance, provenance
-from algorithms.record import PathPart
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from simulator.collectives.collective import Ways
 from simulator.collectives.programs import Shards

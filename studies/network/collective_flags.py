@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
+from algorithms.collectives.nccl.tables import MOST_CHANNELS
 from algorithms.errors import InputError
-from algorithms.machine import Machine
-from algorithms.nccl.tables import MOST_CHANNELS
+from algorithms.formats.machine import Machine
 from algorithms.ops import CollectiveKind
 from algorithms.tensors import ITEM_BYTES, DType
 from algorithms.units import format_bytes, parse_bytes
 from simulator.collectives.collective import Ways
 from simulator.collectives.programs import Shards
 from simulator.machine_network import network_of, speeds_of
-from studies.experiment import one_of, whole_number
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.network.question import Concurrent, Question
+from studies.values import one_of, whole_number
 from topologies.machines.named import MACHINES
 from topologies.network import Network
 

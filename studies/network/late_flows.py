@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.record import PathPart
+from algorithms.formats.record import PathPart
 from studies.network.traffic_file import TrafficRows
 from topologies.network import Network
 from topologies.routes.routing import Paths

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.errors import InputError
 from algorithms.ops import CollectiveKind
 from simulator.collectives.collective import Ways

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from algorithms.provenance import Provenance
+from algorithms.formats.provenance import Provenance
 from studies.published_collectives.sites import Site
 from studies.published_rows import Spread
 from studies.tables import percent, print_tables, table

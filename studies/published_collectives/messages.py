@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
+from algorithms.collectives.nccl.tables import PROTOCOLS, STEP_LATENCY, US
 from algorithms.errors import InputError
-from algorithms.machine import Machine
-from algorithms.nccl.tables import PROTOCOLS, STEP_LATENCY, US
+from algorithms.formats.machine import Machine
 from simulator.collectives.nccl_channels import NcclSettings
 from simulator.collectives.nccl_group import counted, generation_of, inside_links, is_amd
 from simulator.machine_network import routes_of

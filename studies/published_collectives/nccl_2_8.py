@@ -14,9 +14,9 @@ nearest to it.
 
 from math import inf
 
-from algorithms.nccl import Communicator, NcclPlan
-from algorithms.nccl.costs import halvings, low_latency_most, ring_steps
-from algorithms.nccl.tables import (
+from algorithms.collectives.nccl import Communicator, NcclPlan
+from algorithms.collectives.nccl.costs import halvings, low_latency_most, ring_steps
+from algorithms.collectives.nccl.tables import (
     BUFFER_BYTES,
     BYTES_PER_THREAD,
     DATA_IN_BUFFER,

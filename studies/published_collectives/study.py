@@ -10,13 +10,13 @@ from functools import cache, partial
 from math import inf
 from pathlib import Path
 
-from algorithms import files
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
+from algorithms.collectives.nccl import Communicator, NcclPlan
 from algorithms.errors import InputError
-from algorithms.machine import Machine
-from algorithms.nccl import Communicator, NcclPlan
+from algorithms.formats import files
+from algorithms.formats.machine import Machine
+from algorithms.formats.provenance import provenance
 from algorithms.ops import CollectiveKind
-from algorithms.provenance import provenance
 from simulator.collectives.nccl_channels import NcclSettings
 from simulator.machine_network import network_of
 from studies.machines import find_machine

@@ -1,13 +1,13 @@
 """What came of the study: rows with their roles, spreads of errors, and how a person sees them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, median
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from algorithms.provenance import Provenance
+from algorithms.formats.provenance import Provenance
 from studies.published_rows import Spread
 from studies.published_training.sites import Site
 from studies.tables import percent, print_tables, table
@@ -63,18 +63,19 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    setting : what it was predicted for, and what of that is assumed
-    why : the likeliest cause of the gap
+    predicted, relative_error : None where it took too long
+    setting : what it was predicted for, and what of that is assumed; or why it was left out
+    what_if : what would be predicted if something were otherwise, in the same unit
     """
 
     name: str
     source: str
     unit: str
     claimed: float
-    predicted: float
-    relative_error: float
+    predicted: float | None
+    relative_error: float | None
     setting: str
-    why: str
+    what_if: Mapping[str, float]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +170,8 @@ def show(answer: Answer) -> None:
         *([_claims(answer.claims)] if answer.claims else []),
     )
     for one in answer.claims:
-        print(f"{one.name} ({one.setting}): {one.why}")
+        otherwise = "".join(f"; {value:.3g} {one.unit} with {words}" for words, value in one.what_if.items())
+        print(f"{one.name}: {one.setting}{otherwise}")
 
 
 def _claims(claims: Sequence[Claimed]) -> "Group":
@@ -181,7 +183,7 @@ def _claims(claims: Sequence[Claimed]) -> "Group":
                 one.name,
                 one.source,
                 f"{one.claimed:g} {one.unit}",
-                f"{one.predicted:.3g} {one.unit}",
+                "left out" if one.predicted is None else f"{one.predicted:.3g} {one.unit}",
                 percent(one.relative_error, signed=True),
             )
             for one in claims

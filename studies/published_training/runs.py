@@ -117,6 +117,10 @@ def run_of(row: Row, same: Sequence[Row]) -> Run | str:
     micro = row.micro or (row.batch // row.data if row.pipeline == 1 else 1)
     if micro < 1 or row.gpus > MACHINES[name].gpus:
         return "fewer sequences than replicas, or more GPUs than the machine has"
+    interleave = max(1, row.interleave) if row.pipeline > 1 else 1
+    turns = row.pipeline * interleave
+    if interleave > 1 and (row.layers % turns or row.batch % (micro * row.data * row.pipeline)):
+        return "interleaved chunks are no whole layers, or microbatches no multiple of the stages"
     recompute = _recompute(row, same, shape)
     if recompute is None:
         return "whether activations are computed again is not printed and does not follow from seconds and flop/s"
@@ -128,7 +132,7 @@ def run_of(row: Row, same: Sequence[Row]) -> Run | str:
         row.tensor,
         row.pipeline,
         row.data,
-        max(1, row.interleave),
+        interleave,
         row.zero,
         shape,
         row.batch,

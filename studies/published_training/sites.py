@@ -3,16 +3,17 @@
     between   share of the NICs that sums of many groups and messages between stages reach: from the seconds of the
               run with the most replicas, only where a microbenchmark of the machine says that an all-reduce over nodes
               reaches less than half of what NCCL counts on; else 1
-    rest      bytes of a GPU beside what is counted (context, libraries, gaps): from the memory of the run with the
-              largest microbatch, only where at least eight runs of the machine print their memory; else 0
+    rest      bytes of a GPU beside what is counted (context, libraries, gaps): from the memory of the run of which
+              least is counted, only where at least eight runs of the machine print their memory; else 0
 
-Ties go to the row that is printed first.
+So each is learnt where it weighs most and what is counted beside it least.  Ties
+go to the row that is printed first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
 from studies.network.collective import Question, bus_factor
 from studies.published_collectives.rows import Row as CollectiveRow
 from studies.published_collectives.sites import machine_of
@@ -73,7 +74,7 @@ def learn(machine: str, runs: Sequence[tuple[Row, Run]], slow: frozenset[str]) -
         between, rows["between"] = _share(run, row.printed), row.id
     weighed = [(row, run) for row, run in runs if row.metric is not None and row.metric[0] == "memory"]
     if len(weighed) >= LEFT_AT_LEAST:
-        row, run = max(weighed, key=lambda one: one[1].micro)
+        row, run = min(weighed, key=lambda one: peak_bytes(one[1]))
         assert row.printed is not None
         rest, rows["rest"] = max(0.0, row.printed - peak_bytes(run)), row.id
     return Site(machine, between, rest, rows)

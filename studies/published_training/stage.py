@@ -9,13 +9,13 @@ last stage.  The optimizer and sums over replicas are not of a microbatch.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from algorithms.choices import parse_choices
+from algorithms.collectives.choices import parse_choices
+from algorithms.formats.machine import Machine
 from algorithms.grid import Grid
-from algorithms.machine import Machine
 from algorithms.parts import Part
 from algorithms.schedule import Program, ops
 from algorithms.tensors import DType
-from algorithms.timeline import OpTimes
+from algorithms.timelines.op_times import OpTimes
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.layers import Layer
 from algorithms.training.models import ModelShape

@@ -1,32 +1,32 @@
-"""Seconds of a training step: simulated pieces, put together by the closed form of a pipeline.
+"""Seconds of a training step: simulated pieces, put together by the order of the pipeline's turns.
 
-A stage takes t for a microbatch: forward, forward again where activations are
-not kept, backward, gradients added to those of the microbatches before, and what
-comes and goes.  With m microbatches, and v
-chunks of layers a stage, stages that may differ take
+A stage takes for a microbatch: forward, forward again where activations are not
+kept, backward, gradients added to those of the microbatches before.  The turns
+are taken in the order of the schedules that are simulated, stages waiting for
+what they send (`pipeline.py`).  A stage that is through sums its gradients over
+replicas; then come the exchange of the shared table between the first and the
+last stage, and the update, bound by memory.
 
-    m · max t + (Σ t - max t) / v
-
-which for equal stages is the usual (m + (p - 1) / v) t.  After it come the sum
-of gradients over replicas, the exchange of the shared table between the first
-and the last stage, and the update, bound by memory.
-
-Source: Narayanan et al., SC21, sections 2.2 (bubble) and 4.1 (scatter and
-gather between stages); Rajbhandari et al., "ZeRO", 2020 (volumes).
+Source: Narayanan et al., SC21, sections 2.2 (order) and 4.1 (scatter and gather
+between stages, which DeepSpeed's `PartitionedTensor` does too); Rajbhandari et
+al., "ZeRO", 2020 (volumes).
 """
 
 from dataclasses import dataclass
 from functools import cache
+from math import ceil
 
 import msgspec
 
-from algorithms.choices import parse_choices
-from algorithms.machine import Machine
+from algorithms.collectives.choices import parse_choices
+from algorithms.formats.machine import Machine
 from algorithms.ops import CollectiveKind
 from algorithms.tensors import DType
 from algorithms.training.models import ModelShape
+from algorithms.training.pipeline import Stages
 from studies.machines import achieved_of, find_machine
 from studies.network.collective import Question, predict_collective
+from studies.published_training.pipeline import TurnSeconds, stage_ends
 from studies.published_training.runs import Run
 from studies.published_training.stage import Pieces, pieces_of
 from topologies.machines.named import MACHINES
@@ -45,14 +45,13 @@ class StepSeconds:
 
     Parameters
     ----------
-    steady, bubble : of the slowest stage at work, and of it waiting
-    between_stages : the part of both that microbatches travel
+    steady : of the stage at work that has most to do
+    bubble : until the last stage is through, messages and waiting
     replicas, table, update : after the last microbatch
     """
 
     steady: float
     bubble: float
-    between_stages: float
     replicas: float
     table: float
     update: float
@@ -69,33 +68,39 @@ def step_seconds(run: Run, between: float = 1.0) -> StepSeconds:
     ----------
     between : share of the bandwidth between nodes that is reached
     """
-    pieces = _pieces(run.shape, run.tensor, run.micro, run.dtype, run.machine, run.gpu)
-    travel = 2 * run.interleave * _travel(run, between) if run.pipeline > 1 else 0.0
-    stages = [seconds + travel for seconds in _stages(run, pieces)]
-    slowest = max(stages)
-    turns = run.microbatches + (sum(stages) / slowest - 1) / run.interleave
-    parameters = max(stage_parameters(run))
+    turns = turn_seconds(run, between)
+    ends = stage_ends(Stages(run.pipeline, run.shape.layers, ceil(run.microbatches), run.interleave), turns)
+    each = [forward + backward for forward, backward in zip(turns.forward, turns.backward, strict=True)]
+    steady = ceil(run.microbatches) * max(sum(each[stage :: run.pipeline]) for stage in range(run.pipeline))
+    parameters = stage_parameters(run)
+    through = max(end + _replicas(run, size, between) for end, size in zip(ends, parameters, strict=True))
     return StepSeconds(
-        run.microbatches * slowest,
-        (sum(stages) - slowest) / run.interleave,
-        turns * travel,
-        _replicas(run, parameters, between),
+        steady,
+        max(ends) - steady,
+        through - max(ends),
         _table(run, between),
-        _update(run, parameters),
+        _update(run, max(parameters)),
     )
 
 
-def _stages(run: Run, pieces: Pieces) -> list[float]:
-    """Of each stage for one microbatch, without what comes and goes."""
-    again = {"none": 0.0, "selective": 0.0, "full": pieces.layer.forward}[run.recompute]
-    stages = [layers * (pieces.layer.both + again) for layers in run.layers]
-    stages[0] += pieces.first.both
-    stages[-1] += pieces.last.both
-    if run.microbatches <= 1:
-        return stages
-    touched = WIDE_ADD_BYTES if run.sums_in_fp32 else ADD_BYTES
-    parameters = stage_parameters(run)
-    return [one + _passes(run, size * touched) for one, size in zip(stages, parameters, strict=True)]
+def turn_seconds(run: Run, between: float = 1.0) -> TurnSeconds:
+    """Of one microbatch through each part of the layers, and between two of them."""
+    pieces = _pieces(run.shape, run.tensor, run.micro, run.dtype, run.machine, run.gpu)
+    layer, first, last = pieces.layer, pieces.first, pieces.last
+    again = {"none": 0.0, "selective": 0.0, "full": layer.forward}[run.recompute]
+    touched = (WIDE_ADD_BYTES if run.sums_in_fp32 else ADD_BYTES) if run.microbatches > 1 else 0
+    added = [_passes(run, size * touched) / run.interleave for size in stage_parameters(run)]
+    chunks = [layers / run.interleave for layers in run.layers] * run.interleave
+    forward = [layers * layer.forward for layers in chunks]
+    backward = [
+        layers * (layer.backward + again) + adding
+        for layers, adding in zip(chunks, added * run.interleave, strict=True)
+    ]
+    forward[0] += first.forward
+    forward[-1] += last.forward
+    backward[0] += first.backward
+    backward[-1] += last.backward
+    return TurnSeconds(forward, backward, _travel(run, between) if run.pipeline > 1 else 0.0)
 
 
 def stage_parameters(run: Run) -> list[float]:

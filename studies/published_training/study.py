@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from algorithms import files
-from algorithms.provenance import provenance
+from algorithms.formats import files
+from algorithms.formats.provenance import provenance
 from algorithms.training.flops import step_flops
 from simulator.machine_network import network_of
 from studies.machines import find_machine

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithms.costs.axonn_gpt import MODELLED, block_seconds
 from algorithms.errors import InputError
-from algorithms.gpt_costs import MODELLED, block_seconds
 from algorithms.grid import Axis
 from algorithms.units import format_bytes
 from studies.placement import placement

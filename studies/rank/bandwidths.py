@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from math import inf
 
-from algorithms.costs_4d import FRONTIER, PERLMUTTER, NodeBandwidths, known_bandwidth
-from algorithms.machine import Faults, Machine
+from algorithms.costs.axonn import FRONTIER, PERLMUTTER, NodeBandwidths, known_bandwidth
+from algorithms.formats.machine import Faults, Machine
 from studies.machines import find_machine
 from topologies.machines.named import MACHINES
 

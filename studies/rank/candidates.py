@@ -8,8 +8,8 @@ from itertools import permutations, product
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithms.costs.axonn_gpt import MODELLED
 from algorithms.errors import InputError
-from algorithms.gpt_costs import MODELLED
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid
 from algorithms.training.models import ModelShape
 from studies.grids import factorisations

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from algorithms.choices import Choices, parse_choices
+from algorithms.collectives.choices import Choices, parse_choices
+from algorithms.costs.axonn_gpt import Form, Product, block_products
 from algorithms.errors import InputError
-from algorithms.gpt_costs import Form, Product, block_products
+from algorithms.formats.machine import Machine
 from algorithms.grid import AXES, Grid, parse_order
-from algorithms.machine import Machine
-from algorithms.matmul import Gathered
+from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import OverlapName
-from algorithms.overlap import overlap, parse_overlap
+from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.schedule import Schedule
 from algorithms.tensors import DType
 from algorithms.training.gpt import Gpt, gpt_schedule
@@ -18,9 +18,9 @@ from algorithms.training.models import ModelShape, find_shape
 from algorithms.training.precision import Precision
 from algorithms.training.recompute import RECOMPUTES, Recompute
 from algorithms.training.scheme_4d import Scheme4D
-from studies.experiment import one_of, whole_number
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.rank.candidates import ORDERS, Limits
+from studies.values import one_of, whole_number
 
 Asked = Literal["auto", "exact", "collective"]
 
@@ -55,7 +55,7 @@ class Question:
     batch : sequences of one step
     top : grids that are simulated
     form : of the analytical model
-    granularity : of simulations; `auto` is that of collectives, unless ops overlap and no ring is long
+    granularity : of simulations; `auto` is that of collectives, unless ops overlap
     """
 
     shape: ModelShape

@@ -7,8 +7,8 @@ speaks, and says the same whatever their number.
 import sys
 from collections.abc import Sequence
 
-from algorithms import files
-from algorithms.provenance import provenance
+from algorithms.formats import files
+from algorithms.formats.provenance import provenance
 from studies.machine_flags import MachineFlags
 from studies.machines import is_file_name
 from studies.rank.analytical import ranked
@@ -63,7 +63,9 @@ def _write(answer: RankAnswer, json: str, command: Sequence[str]) -> None:
 def _remarks(question: Question) -> list[str]:
     """What a user should know beside the answer."""
     machine, dtype = question.machine, question.precision.dtype
-    found = [f"model {question.shape.name}, as it is simulated: {words}" for words in question.shape.differences]
+    differences, found = question.shape.differences, []
+    if differences:
+        found.append(f"{question.shape.name} is simulated as a plain GPT: {'; '.join(differences)}")
     if dtype not in machine.device.peak_flops_per_second:
         known = ", ".join(machine.device.peak_flops_per_second)
         found.append(f"{machine.name} gives no speed for {dtype}, only for {known}")

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from algorithms.gpt_costs import MODELLED, Form
+from algorithms.costs.axonn_gpt import MODELLED, Form
+from algorithms.formats.provenance import Provenance
 from algorithms.grid import Grid
-from algorithms.provenance import Provenance
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from studies.rank.agreement import kendall_tau
 from studies.rank.analytical import Ranked

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
 from algorithms.units import format_seconds
 from studies.rank.agreement import kendall_tau
 from studies.rank.step import Step

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from algorithms import files
+from algorithms.formats import files
+from algorithms.formats.provenance import Provenance
+from algorithms.formats.record import MachineName, Matmul
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid
-from algorithms.matmul import Gathered
+from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import OverlapName
-from algorithms.provenance import Provenance
-from algorithms.record import MachineName, Matmul
 from algorithms.units import format_bytes
 from studies import figures
 from studies.tables import milliseconds, percent, print_tables, table

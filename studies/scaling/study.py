@@ -10,7 +10,7 @@ Efficiency is the rate of one GPU, flop / (GPUs * seconds), over that of the
 fastest simulated run on the fewest GPUs.
 
 The simulated seconds are the answer; the closed form only says which grids are
-worth a simulation.  Where the two disagree, and why, is said in `studies.scaling.ranking`.
+worth a simulation.  Where the two disagree, and why, is said in `studies.scaling.closed_form`.
 """
 
 import sys
@@ -21,28 +21,29 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-from algorithms.catalogue import Algorithm, find_algorithm, matmul_schedule
-from algorithms.catalogue import algorithms as all_algorithms
-from algorithms.choices import Choices, parse_choices
+from algorithms.collectives.choices import Choices, parse_choices
+from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
+from algorithms.formats.machine import Machine
+from algorithms.formats.provenance import provenance
+from algorithms.formats.record import MachineName
+from algorithms.formats.record import Matmul as Sizes
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid, parse_order
-from algorithms.machine import Machine
-from algorithms.matmul import DEFAULT_PANEL, Gathered, Matmul, Passes
+from algorithms.matmuls.catalogue import Algorithm, find_algorithm, matmul_schedule
+from algorithms.matmuls.catalogue import algorithms as all_algorithms
+from algorithms.matmuls.matmul import DEFAULT_PANEL, Gathered, Matmul, Passes
 from algorithms.ops import OverlapName
-from algorithms.overlap import overlap, parse_overlap
-from algorithms.provenance import provenance
-from algorithms.record import MachineName
-from algorithms.record import Matmul as Sizes
+from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.tensors import DType
 from algorithms.units import format_bytes
-from algorithms.volumes import volumes
 from simulator.machine_network import network_of, speeds_of
 from simulator.simulate import Prediction, simulate
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.machines import is_file_name
 from studies.placement import Placement, placement
 from studies.results import Destinations
-from studies.scaling.ranking import RankedGrid, Yardstick, rank_grids
+from studies.scaling.closed_form import Yardstick
+from studies.scaling.ranking import RankedGrid, rank_grids
 from studies.scaling.report import Ranked, Run, Scaling, write_outputs
 
 ScalingKind = Literal["weak", "strong"]
@@ -195,7 +196,8 @@ def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:
     InputError : a machine that has too few GPUs; no grid that fits in memory on any number of them
     """
     largest = _machine(machine, question.gpus[-1])
-    Yardstick(largest, question.problem, question.gpus[-1], question.choices)  # refuses too few GPUs before any work
+    # too few GPUs are refused before any work
+    Yardstick(largest, question.problem.dtype, question.gpus[-1], question.choices)
     runs: list[Run] = []
     ranked: list[Ranked] = []
     missing: list[str] = []

@@ -23,8 +23,8 @@ from statistics import median
 import msgspec
 import numpy as np
 
-from algorithms import files
-from algorithms.provenance import Provenance, provenance
+from algorithms.formats import files
+from algorithms.formats.provenance import Provenance, provenance
 from algorithms.units import format_bytes, format_seconds
 from studies.simulator_speed.workloads import Sizes, hand_seconds, write_traffic
 from studies.tables import UNKNOWN, Row, print_tables, table
@@ -204,7 +204,7 @@ def _line(case: Case, repeats: int) -> Line:
         workload=case.workload,
         size=case.size,
         switches=case.switches,
-        command="quadrille " + " ".join(case.words),
+        command="quadrille " + " ".join(Path(word).name if word.endswith(".csv") else word for word in case.words),
         wall_seconds=tuple(float(str(answer["wall_seconds"])) for answer in answers),
         peak_memory_bytes=max((int(str(answer["peak_memory_bytes"])) for answer in answers), default=None),
         simulated_seconds=None if simulated is None else float(str(simulated)),

@@ -4,7 +4,7 @@ A sweep asks a `Question`, any function from what was asked at a point to an
 answer, so that what is swept need not be a multiplication.
 
 With `--best-grid` all grids of the number of ranks are ranked by the closed form
-of `studies.scaling.ranking`, and of those that fit in memory the first few are
+of `studies.scaling.closed_form`, and of those that fit in memory the first few are
 simulated: the fastest of these is the answer.
 """
 
@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from algorithms.errors import InputError, QuadrilleError
-from algorithms.machine import Machine
-from algorithms.record import OpRecord, Record
+from algorithms.formats.machine import Machine
+from algorithms.formats.record import OpRecord, Record
 from algorithms.units import format_bytes
 from studies.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
-from studies.experiment import Experiment, Flags, whole_number
+from studies.experiment import Experiment, Flags
 from studies.placement import placement
 from studies.predict import prediction_of
 from studies.sweep.found import Answer
 from studies.sweep.points import Asked, following, machine_of
 from studies.training_flags import with_usual_dtype
+from studies.values import whole_number
 from studies.workloads import AnyExperiment, experiment_of
 
 Question = Callable[[Asked], Answer]
@@ -64,7 +65,9 @@ def _best_grid(asked: Asked) -> Answer:
     gpus = whole_number(asked.gpus, "gpus")
     one = experiment_of(replace(asked.flags, grid=Flags().grid))
     if not isinstance(one, Experiment):
-        raise InputError("--best-grid is for --matmul; quadrille rank looks for the best grid of training steps")
+        from studies.sweep.best_step import best_step
+
+        return best_step(asked)
     machine = machine_of(asked.on, gpus)
     placed = placement(machine, gpus)
     ranked = rank_grids(

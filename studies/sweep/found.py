@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from algorithms.formats.provenance import Provenance
+from algorithms.formats.record import PathPart
 from algorithms.grid import Axis
-from algorithms.provenance import Provenance
-from algorithms.record import PathPart
 from studies.sweep.points import KIND
 
 SCHEMA = "quadrille/sweep/1"
@@ -45,6 +45,31 @@ class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return getattr(self, name)
 
 
+class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is kept of a training step besides its time.
+
+    Parameters
+    ----------
+    micro_batch : sequences at once on each coordinate of data and z; all of them where it is null
+    order : of the axes in ranks, the fastest first
+    closed_form_seconds : by which the grid was chosen among all
+    exposed_seconds_by_axis : communication that nothing hides, of the mean rank
+    layers_simulated : the others follow from these
+    bounded : whether whole collectives were simulated, which is not exact
+    """
+
+    scheme: str
+    micro_batch: Count | None = None
+    order: tuple[Axis, ...]
+    closed_form_seconds: Amount | None = None
+    model_flops_per_second_per_gpu: Amount
+    hardware_flops_per_second_per_gpu: Amount
+    percent_of_peak: Amount | None = None
+    exposed_seconds_by_axis: dict[Axis, Amount] = {}
+    layers_simulated: Count
+    bounded: bool = False
+
+
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What was found at a point, or the reason why nothing was; seconds by part are of the mean rank.
 
@@ -57,6 +82,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     grids : how many grids were compared by their closed form, and `simulated` how many then were
     reason : why the point cannot be, or was not reached
     collective : what is known of a collective, where one was asked for
+    trained : what is known of a training step, where its grid was looked for
     """
 
     ranks: Count | None = None
@@ -75,6 +101,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     simulated: Count | None = None
     reason: str | None = None
     collective: Carried | None = None
+    trained: Trained | None = None
     remarks: tuple[str, ...] = ()
 
 

@@ -25,12 +25,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import product
-from math import isfinite, prod
+from math import inf, isfinite, prod
 from typing import Any
 
 from algorithms.errors import InputError
+from algorithms.formats.machine import Machine
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid, parse_grid
-from algorithms.machine import Machine
 from algorithms.units import parse_bytes
 from studies.experiment import Flags
 from studies.machine_flags import MachineFlags, chosen_machine
@@ -58,6 +58,7 @@ class Asked:
     gpus : how many, empty where the grid says it
     best_grid : whether all grids of so many ranks are searched
     top : grids simulated in this search
+    most_seconds : processor time after which a simulation of this search is given up
     """
 
     flags: Flags = field(default_factory=TrainingFlags)
@@ -66,6 +67,7 @@ class Asked:
     gpus: str = ""
     best_grid: bool = False
     top: int = 3
+    most_seconds: float = inf
 
     def given(self, key: str, value: str) -> "Asked":
         """The same with one flag changed, or one fault or setting more.

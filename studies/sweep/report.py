@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from algorithms import files
+from algorithms.formats import files
 from algorithms.grid import DEFAULT_ORDER, Grid
 from algorithms.units import format_bytes, format_bytes_per_second
 from studies.sweep.found import SCHEMA, Answer, Row, Sweep

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
-from algorithms import files
 from algorithms.errors import InputError, RunError
-from algorithms.provenance import provenance
+from algorithms.formats import files
+from algorithms.formats.provenance import provenance
 from studies.machines import is_file_name
 from studies.results import Destinations
 from studies.sweep.answers import Question, predicted_matmul
@@ -69,7 +69,7 @@ def sweep(
     answers = [NOT_REACHED] * len(asked)
     question = question or (predicted_matmul if base.collective is None else predicted_collective)
     try:
-        for place, answer in _progress(answered([one for _, one in asked], question, jobs), len(asked)):
+        for place, answer in with_progress(answered([one for _, one in asked], question, jobs), len(asked)):
             answers[place] = answer
     except BaseException:
         if any(answer.seconds is not None for answer in answers):
@@ -124,7 +124,7 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _progress(found: Iterable[tuple[int, Answer]], count: int) -> Iterator[tuple[int, Answer]]:
+def with_progress(found: Iterable[tuple[int, Answer]], count: int) -> Iterator[tuple[int, Answer]]:
     """The same, with a line on stderr from time to time."""
     said, without = time.monotonic(), 0
     for done, (place, answer) in enumerate(found, 1):

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from algorithms.choices import Choices
+from algorithms.collectives.choices import Choices
+from algorithms.formats.machine import Machine
 from algorithms.grid import AXES, Axis
-from algorithms.machine import Machine
 from algorithms.ops import Kernel
 from algorithms.schedule import Repeat, Schedule, all_ops, ops
-from algorithms.timeline import OpTimes
+from algorithms.timelines.op_times import OpTimes
 from algorithms.training.adam import STEP
 from algorithms.training.flops import flops_per_second_per_gpu, step_flops
 from algorithms.training.gpt import Gpt

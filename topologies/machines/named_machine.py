@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from algorithms.errors import InputError
 from topologies.cluster import cluster_of, is_true
 from topologies.fabrics import Fabric
 from topologies.limits import check_cable, check_counts
@@ -40,6 +41,7 @@ class NamedMachine:
     overhead : from issue to start of one op [s]
     unit : nodes whose NICs number j are neighbours in the network, such as a scalable unit's; where more than one
         unit is modelled, units are built whole
+    balanced_wiring : the network whose traffic between groups is balanced over all their cables, where it has groups
     notes : numbers of the network and simplifications, with their sources
     """
 
@@ -51,6 +53,7 @@ class NamedMachine:
     wiring: Wiring
     overhead: Quantity
     unit: int = 1
+    balanced_wiring: Wiring | None = None
     notes: tuple[Quantity, ...] = ()
 
     @property
@@ -93,10 +96,12 @@ class NamedMachine:
 
     def arguments(self, gpus: int | None = None) -> dict[str, Argument]:
         """What `topology` takes, as a machine file holds it: these are what what-if changes."""
+        balanced: dict[str, Argument] = {} if self.balanced_wiring is None else {"balanced": True}
         return {
             "gpus": self.gpus if gpus is None else gpus,
             "bandwidth_bytes_per_second": self.node.nic_bandwidth,
             "latency_seconds": self.node.nic_latency,
+            **balanced,
         }
 
     def topology(
@@ -107,6 +112,7 @@ class NamedMachine:
         latency: float | None = None,
         gpu_bandwidth: float | None = None,
         joined: bool | str = False,
+        balanced: bool | str = False,
     ) -> Network:
         """As many nodes as `gpus` GPUs need, the last one perhaps not full, wired as the machine's are.
 
@@ -116,17 +122,23 @@ class NamedMachine:
             between switches change by the same factor
         gpu_bandwidth : from one GPU to the others of its node together [B/s]
         joined : true for one NIC a node, of the bandwidth of all of them together
+        balanced : true for groups whose cables to others are one, as adaptive routing uses them; false for every cable
+            between two groups, with ways by a rule of routing
 
         Raises
         ------
-        InputError : fewer than one GPU, a cable that cannot be
+        InputError : fewer than one GPU, a cable that cannot be, a machine without groups that is to be balanced
         """
         check_counts(self.name, gpus=gpus)
         rates = self.node.nic_bandwidth if bandwidth is None else bandwidth
         delays = self.node.nic_latency if latency is None else latency
         check_cable(self.name, rates, delays)
         check_cable(self.name, 1.0 if gpu_bandwidth is None else gpu_bandwidth, 0.0, prefix="gpu_")
-        together = is_true(self.name, "joined", joined)
+        together, wiring = is_true(self.name, "joined", joined), self.wiring
+        if even := is_true(self.name, "balanced", balanced):
+            if self.balanced_wiring is None:
+                raise InputError(f"{self.name}: balanced=true is for machines with groups, such as a dragonfly's")
+            wiring = self.balanced_wiring
         kind = self.node.with_rates(rates, delays, gpu_bandwidth)
         kind = kind.joined() if together else kind
         least = -(-gpus // kind.gpus)
@@ -135,10 +147,12 @@ class NamedMachine:
         arguments = self._changed(gpus, bandwidth=rates, latency=delays, gpu_bandwidth=gpu_bandwidth)
         if together:
             arguments["joined"] = "true"
+        if even:
+            arguments["balanced"] = "true"
         return cluster_of(
             kind,
             site.nodes,
-            self.wiring(site),
+            wiring(site),
             arguments=arguments,
             gpus=gpus,
             nodes_per_rail=unit,

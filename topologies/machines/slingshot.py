@@ -1,18 +1,37 @@
 """Machines of HPE's Cray EX with Slingshot: Perlmutter, Frontier, Alps.
 
 A cabinet is one group of a dragonfly: 32 switches, all wired to all, and a few
-cables to every other group.  Slingshot spreads traffic adaptively over the ways
-inside a group and over parallel cables, so a group is modelled as one switch
-that blocks nothing, and the cables between two groups as one of their bandwidth
-together.  (With one cable a pair of switches and minimal ways, a ring over the
-nodes of a chassis would fill a single cable, which nobody measures.)  Between
-groups the way matters, and `--routing` chooses it.  All groups that the machine
-has are there as soon as there are two, since empty ones carry detours.
+cables to every other group.  Slingshot routes packet by packet, by load, over
+minimal ways and detours.  A group is therefore one switch that blocks nothing.
+(With one cable a pair of switches and minimal ways, a ring over the nodes of a
+chassis would fill a single cable, which nobody measures.)  Between groups there
+are two pictures, and `balanced` says which:
+
+    true    a group has one cable to a core that blocks nothing, of what adaptive
+            routing gets out of all its cables where groups send to one other
+            each; it is what simulations of the machine take
+    false   every pair of groups has its cables, as one; ways are by `--routing`
+
+With g groups, a of them with nodes, and cables of bandwidth c between two, every
+group that sends all it has to one other reaches
+
+    c (1 + (a - 2) / 2 + (g - a)) = c (g - a / 2)
+
+by the cable to it, by detours over groups that send as well and need half of
+their cables themselves, and by empty groups (`routes/balanced.py`, whose flows on
+all cables a test compares with this).  On whole Frontier that is 29 GB/s a node,
+where Atchley et al. measured about 30 in an all-to-all.  Traffic that is spread
+evenly over all groups could do up to twice as well on minimal ways.  All groups
+that the machine has are there as soon as there are two, since empty ones carry
+detours.
 """
+
+from dataclasses import dataclass
 
 from topologies.fabrics import Fabric
 from topologies.families.dragonfly import add_dragonfly
-from topologies.machines.named_machine import OVERHEAD, NamedMachine, Site, Wiring
+from topologies.families.tree import add_tree
+from topologies.machines.named_machine import OVERHEAD, NamedMachine, Site
 from topologies.nodes.amd import FRONTIER, OLCF
 from topologies.nodes.meshed import CSCS, GH200_QUAD, NERSC, PERLMUTTER
 from topologies.quantity import Quantity
@@ -36,28 +55,71 @@ def global_bandwidth(groups: int) -> float:
     return max(1, GLOBAL_CABLES // (groups - 1)) * LINK
 
 
-def slingshot(groups: int, nodes_per_group: int) -> Wiring:
-    """Dragonfly of as many groups as the machine has, more where more are needed."""
+def balanced_bandwidth(groups: int, senders: int) -> float:
+    """What each of the groups that send to one other can send, adaptively, in cables to another group.
 
-    def wiring(site: Site) -> Fabric:
-        kind = site.kind
-        needed = -(-site.nodes // nodes_per_group)
-        built = max(groups, needed) if needed > 1 else 1
-        factor = site.kind.injection_bandwidth / (4 * LINK)
+    >>> balanced_bandwidth(74, 2), balanced_bandwidth(74, 74)
+    (73.0, 37.0)
+
+    Parameters
+    ----------
+    groups, senders : all of them, and those that send
+    """
+    return groups - senders / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Dragonfly:
+    """A dragonfly of as many groups as the machine has, more where more are needed.
+
+    Parameters
+    ----------
+    nodes : in each group
+    """
+
+    groups: int
+    nodes: int
+
+    def cables(self, site: Site) -> Fabric:
+        """Every two groups joined by a cable of the bandwidth of all between them."""
+        kind, (_, built) = site.kind, self._sizes(site)
         return lambda builder, endpoints: add_dragonfly(
             builder,
             endpoints,
             groups=built,
             routers=1,
-            per_router=nodes_per_group * kind.doors,
+            per_router=self.nodes * kind.doors,
             global_links=max(1, built - 1),
             bandwidth=kind.nic_bandwidth,
             latency=kind.nic_latency,
-            global_bandwidth=global_bandwidth(max(2, groups)) * factor,
+            global_bandwidth=self._global_bandwidth(site),
             global_latency=HOPS * SWITCH_LATENCY * site.stretch,
         )
 
-    return wiring
+    def balanced(self, site: Site) -> Fabric:
+        """Every group joined to a core by what adaptive routing reaches with its cables."""
+        filled, built = self._sizes(site)
+        if built == 1:
+            return self.cables(site)
+        kind, rate = site.kind, self._global_bandwidth(site) * balanced_bandwidth(built, filled)
+        return lambda builder, endpoints: add_tree(
+            builder,
+            endpoints,
+            down=[self.nodes * kind.doors, filled],
+            up=[1, 1],
+            bandwidth=[kind.nic_bandwidth, rate],
+            latency=[kind.nic_latency, HOPS * SWITCH_LATENCY * site.stretch / 2],
+            kinds=("router", "core"),
+        )
+
+    def _sizes(self, site: Site) -> tuple[int, int]:
+        """Groups with nodes, and groups that are there."""
+        filled = -(-site.nodes // self.nodes)
+        return filled, max(self.groups, filled) if filled > 1 else 1
+
+    def _global_bandwidth(self, site: Site) -> float:
+        """Between two groups; it changes with the NICs' [B/s]."""
+        return global_bandwidth(max(2, self.groups)) * site.kind.injection_bandwidth / (4 * LINK)
 
 
 def network_notes(groups: int, groups_source: str, cables_source: str) -> tuple[Quantity, ...]:
@@ -80,8 +142,14 @@ def network_notes(groups: int, groups_source: str, cables_source: str) -> tuple[
             "network",
             "dragonfly",
             "simplification: a group's switches are one that blocks nothing, the cables between two groups one of "
-            "their bandwidth, as under ideal adaptive routing; groups without GPUs are left out; ways between groups "
-            "are minimal unless --routing says otherwise, where Slingshot's are adaptive",
+            "their bandwidth; groups without GPUs are there for detours",
+        ),
+        Quantity(
+            "routing",
+            "adaptive, as balanced",
+            f"{SLINGSHOT_PAPER}, section II: the switch chooses for each packet among several minimal and other ways, "
+            "by congestion and length; so a group that sends to one other uses all its cables. topology.balanced = "
+            "false or a rule of --routing takes the cables one by one",
         ),
     )
 
@@ -94,7 +162,8 @@ PERLMUTTER_MACHINE = NamedMachine(
     gpus=7168,
     gpus_source=f"{NERSC}: 1,536 nodes of 4 A100 40GB and 256 of 4 A100 80GB, modelled with 40 GB too",
     node=PERLMUTTER,
-    wiring=slingshot(14, 128),
+    wiring=Dragonfly(14, 128).cables,
+    balanced_wiring=Dragonfly(14, 128).balanced,
     overhead=OVERHEAD,
     notes=network_notes(
         14, f"{NERSC}: one group a GPU cabinet, 8 chassis of 8 blades of 2 nodes; 1,792 nodes fill 14", AS_FRONTIER
@@ -107,7 +176,8 @@ FRONTIER_MACHINE = NamedMachine(
     gpus=75264,
     gpus_source=f"{FRONTIER_PAPER}: 9,408 nodes of 8 GCDs",
     node=FRONTIER,
-    wiring=slingshot(74, 128),
+    wiring=Dragonfly(74, 128).cables,
+    balanced_wiring=Dragonfly(74, 128).balanced,
     overhead=OVERHEAD,
     notes=network_notes(
         74,
@@ -122,7 +192,8 @@ ALPS_MACHINE = NamedMachine(
     gpus=10752,
     gpus_source=f"{CSCS}: 2,688 nodes of 4 GH200",
     node=GH200_QUAD,
-    wiring=slingshot(24, 112),
+    wiring=Dragonfly(24, 112).cables,
+    balanced_wiring=Dragonfly(24, 112).balanced,
     overhead=OVERHEAD,
     notes=network_notes(
         24, f"{CSCS}: 24 cabinets of 112 nodes; a group a cabinet: an assumption, as on Perlmutter", AS_FRONTIER

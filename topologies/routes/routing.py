@@ -7,6 +7,7 @@
     valiant    one detour by way of a group (dragonflies) or router (tori, meshes, rings)
                drawn by a hash of source, target and seed
     adaptive   the minimal way or that detour, by load (dragonflies; `adaptive.py`)
+    balanced   shares on the minimal way and on a detour by every other group (dragonflies; `balanced.py`)
 
 A topology's structure gives the ways (`ways.py`).  Where a link of the chosen
 way has failed, the next one in order is taken; where all have (or the next
@@ -16,6 +17,7 @@ Nothing here grows with the square of the number of places.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, assert_never, get_args
@@ -26,15 +28,19 @@ from numpy.typing import NDArray
 from algorithms.errors import InputError
 from topologies.network import Floats, Ints, Network
 from topologies.routes.adaptive import AdaptiveChoices
+from topologies.routes.balanced import balanced
+from topologies.routes.hashing import hashed
 from topologies.routes.search import SearchedWays
 from topologies.routes.spraying import MOST_WAYS, Spraying
-from topologies.routes.ways import Ways, detours
+from topologies.routes.ways import Grouped, Ways, detours
 
-Rule = Literal["shortest", "minimal", "spray", "ecmp", "valiant", "adaptive"]
+Rule = Literal["shortest", "minimal", "spray", "ecmp", "valiant", "adaptive", "balanced"]
 SEEDED = ("ecmp", "valiant", "adaptive")
 
 DRAWS = 16
 WAYS_AT_ONCE = 1 << 14
+PAIRS_AT_ONCE = 1 << 14
+"""Of so many pairs, what is worked out stays in the cache."""
 SEED = re.compile("[0-9]{1,18}")
 
 
@@ -89,6 +95,24 @@ class Paths:
     latency: Floats
 
 
+def joined(parts: Sequence[Paths]) -> Paths:
+    """The paths of some flows, and behind them those of others.
+
+    >>> one = Paths(np.array([0, 2]), np.array([4, 7]), np.ones(2), np.ones(1))
+    >>> joined([one, one]).offsets.tolist()
+    [0, 2, 4]
+    """
+    if len(parts) == 1:
+        return parts[0]
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    return Paths(
+        np.concatenate([[0], np.cumsum(lengths)]),
+        np.concatenate([part.links for part in parts]),
+        np.concatenate([part.shares for part in parts]),
+        np.concatenate([part.latency for part in parts]),
+    )
+
+
 class Routes:
     """Routes through one network, between places given by number.
 
@@ -117,21 +141,24 @@ class Routes:
         self._check(sources, targets)
         match self.routing.rule:
             case "shortest" | "minimal" | "ecmp":
-                return self._paths(self._shortest(sources, targets))
+                starts = range(0, max(1, len(sources)), PAIRS_AT_ONCE)
+                parts = [slice(start, start + PAIRS_AT_ONCE) for start in starts]
+                return joined([self._paths(self._shortest(sources[part], targets[part])) for part in parts])
             case "spray":
                 return self._sprayed(sources, targets)
             case "valiant":
                 return self._paths(self._detoured(sources, targets))
             case "adaptive":
                 return self._paths(self._adapted(sources, targets))
+            case "balanced":
+                return self._balanced(sources, targets)
             case unknown:
                 assert_never(unknown)
 
     def _shortest(self, sources: Ints, targets: Ints) -> Ints:
         """Links of one shortest way of each pair [pairs, hops]."""
         ways: Ways = self.net.ways or self._search
-        counts = ways.counts(sources, targets)
-        return self._surviving(ways, sources, targets, self._chosen(ways, sources, targets, counts), counts)
+        return self._surviving(ways, sources, targets, self._chosen(ways, sources, targets))
 
     def _check(self, sources: Ints, targets: Ints) -> None:
         places = self.net.place_count
@@ -140,16 +167,20 @@ class Routes:
             if len(wrong):
                 raise InputError(f"place {wrong[0]}: topology {self.net.name!r} has {places}, from 0")
 
-    def _chosen(self, ways: Ways, sources: Ints, targets: Ints, counts: Ints) -> Ints:
+    def _chosen(self, ways: Ways, sources: Ints, targets: Ints) -> Ints:
         if self.routing.rule == "ecmp":
+            counts = ways.counts(sources, targets)
             return (hashed(sources, targets, self.routing.seed) % counts.astype(np.uint64)).astype(np.int64)
         return ways.usual(sources, targets)
 
-    def _surviving(self, ways: Ways, sources: Ints, targets: Ints, chosen: Ints, counts: Ints) -> Ints:
+    def _surviving(self, ways: Ways, sources: Ints, targets: Ints, chosen: Ints) -> Ints:
         """Links of the chosen ways; the next way in order, or a searched one, where a link has failed."""
         table = ways.links(sources, targets, chosen)
         broken = np.flatnonzero(self._broken(table))
-        if len(broken) and ways is not self._search:
+        if not len(broken):
+            return table
+        counts = ways.counts(sources, targets)
+        if ways is not self._search:
             self._search.check_joined(sources[broken], targets[broken])
         tried, more = 1, 1
         while tried < MOST_WAYS and len(again := broken[counts[broken] > tried]):
@@ -175,13 +206,18 @@ class Routes:
 
     def _paths(self, table: Ints) -> Paths:
         """One path a flow, from a table of links [flows, hops]."""
-        used = table >= 0
-        latency = (
-            np.where(used, self.net.latencies[table], 0.0).sum(axis=1) if self.net.link_count else np.zeros(len(table))
-        )
-        offsets = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
-        links = table[used]
+        lengths, latency = np.zeros(len(table), dtype=np.int64), np.zeros(len(table))
+        for column in table.T:
+            lengths += column >= 0
+            latency += self._latencies[column]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        links = table[table >= 0]
         return Paths(offsets, links, np.ones(len(links)), latency)
+
+    @cached_property
+    def _latencies(self) -> Floats:
+        """Of each link, and behind them that of none, whose number is -1 [s]."""
+        return np.append(self.net.latencies, 0.0)
 
     # Detours
 
@@ -196,7 +232,7 @@ class Routes:
         known = None if ways is None else detours(ways)
         if ways is None or known is None:
             accepted = (
-                "dragonfly and dragonfly+" if rule == "adaptive" else "dragonfly, dragonfly+, torus, mesh and ring"
+                "dragonfly, dragonfly+, torus, mesh and ring" if rule == "valiant" else "dragonfly and dragonfly+"
             )
             raise InputError(f"routing {rule}: topology {self.net.name!r} has no detours; {accepted} have")
         table = ways.links(sources, targets, self._drawn(sources, targets, 0))
@@ -218,12 +254,22 @@ class Routes:
     @cached_property
     def _choices(self) -> AdaptiveChoices:
         """What adaptive routing has decided so far."""
+        return AdaptiveChoices(self.net.place_count, self._grouped().global_links, self.net.bandwidths)
+
+    def _grouped(self) -> Grouped:
+        """The detours of a topology with groups.
+
+        Raises
+        ------
+        InputError : one without
+        """
         known = None if self.net.ways is None else detours(self.net.ways)
-        if known is None or not known.has_groups:
+        if not isinstance(known, Grouped) or not known.has_groups:
             raise InputError(
-                f"routing adaptive: topology {self.net.name!r} has no groups; it is for dragonfly and dragonfly+"
+                f"routing {self.routing.rule}: topology {self.net.name!r} has no groups; it is for dragonfly and "
+                "dragonfly+"
             )
-        return AdaptiveChoices(self.net.place_count, known.global_links, self.net.bandwidths)
+        return known
 
     def _adapted(self, sources: Ints, targets: Ints) -> Ints:
         """Links of the minimal way or of the detour of each pair [pairs, hops]."""
@@ -232,6 +278,12 @@ class Routes:
         taken = choices.around(sources, targets, straight, around)
         return _put(straight, taken, around[taken])
 
+    def _balanced(self, sources: Ints, targets: Ints) -> Paths:
+        known, ways = self._grouped(), self.net.ways
+        assert ways is not None
+        found = balanced(self.net, ways, known, sources, targets, self._shortest)
+        return Paths(*found.ordered(), found.latency)
+
     @cached_property
     def _spraying(self) -> Spraying:
         return Spraying(self.net, lambda: self._search)
@@ -239,22 +291,6 @@ class Routes:
     def _sprayed(self, sources: Ints, targets: Ints) -> Paths:
         found = self._spraying.between(sources, targets)
         return Paths(*found.summed(self.net.link_count), found.latency)
-
-
-def hashed(sources: Ints, targets: Ints, seed: int) -> NDArray[np.uint64]:
-    """A number for each (source, target, seed) that looks random (the finaliser of SplitMix64).
-
-    Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number
-    Generators", OOPSLA 2014, section 5.
-    """
-    mixed = np.full(len(sources), seed % 2**64, dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for part in (sources, targets):
-            mixed = mixed + part.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            mixed = mixed ^ (mixed >> np.uint64(31))
-    return mixed
 
 
 def _put(table: Ints, rows: Ints, paths: Ints) -> Ints:

@@ -67,6 +67,12 @@ class Split:
         flow, link = np.divmod(found, width)
         return np.concatenate([[0], np.cumsum(np.bincount(flow, minlength=len(self.latency)))]), link, sums
 
+    def ordered(self) -> tuple[Ints, Ints, Floats]:
+        """Offsets of flows, and links and shares in order of flows, where no flow lists a link twice."""
+        order = np.argsort(self.flows, kind="stable")
+        counts = np.bincount(self.flows, minlength=len(self.latency))
+        return np.concatenate([[0], np.cumsum(counts)]), self.links[order], self.shares[order]
+
 
 class Spraying:
     """Equal splits through one network."""

@@ -1,0 +1,70 @@
+"""A rank's program with iterations that are alike walked once.
+
+What is counted (bytes, flop, buffers) is the same in most iterations of a loop;
+only the loops whose index changes a size, a peer or a count are walked turn by turn.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from algorithms.numbers import variables
+from algorithms.ops import Op
+from algorithms.parts import Panel, Part, Place
+from algorithms.schedule import Program, Repeat, Schedule, all_ops
+from algorithms.tensors import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """An op at one moment that stands for `count` moments at which it does the same."""
+
+    op: Op
+    moment: Place
+    count: int
+
+
+def walk_alike(program: Program, place: Place, loops: Collection[str], count: int = 1) -> Iterator[Instances]:
+    """Ops of one rank in program order, iterations that are alike only once, with how many they stand for.
+
+    `loops` are those whose iterations differ (`differing_loops`).
+    """
+    for entry in program:
+        if not isinstance(entry, Repeat):
+            yield Instances(entry, place, count)
+            continue
+        indices = entry.indices(place)
+        if entry.loop in loops:
+            for index in indices:
+                yield from walk_alike(entry.body, place.during(entry.loop, index), loops, count)
+        elif indices:
+            moment = place.during(entry.loop, indices[0])
+            yield from walk_alike(entry.body, moment, loops, count * len(indices))
+
+
+def differing_loops(schedule: Schedule) -> frozenset[str]:
+    """Loops whose index changes a size, a peer, a root or how often something is repeated.
+
+    An index that only tells copies of a tensor apart makes no difference, and
+    one that another loop begins at makes one only if that loop's index does.
+    """
+    found = {part.panel.loop for tensor in schedule.tensors.values() for part in _parts(tensor) if part.panel}
+    found |= {name for tensor in schedule.tensors.values() for part in _parts(tensor) for name in part.rotated_by}
+    for op in all_ops(schedule):
+        for field_name in ("root", "to", "sender", "distance"):
+            found |= variables(getattr(op, field_name, 0))
+    repeats = [entry for role in schedule.roles for entry in _repeats(role.program)]
+    found |= {name for one in repeats if not isinstance(one.count, Panel) for name in variables(one.count)}
+    while more := {name for one in repeats if one.loop in found for name in variables(one.first)} - found:
+        found |= more
+    return frozenset(found)
+
+
+def _parts(tensor: Tensor) -> tuple[Part, Part]:
+    return tensor.rows, tensor.columns
+
+
+def _repeats(program: Program) -> Iterator[Repeat]:
+    for entry in program:
+        if isinstance(entry, Repeat):
+            yield entry
+            yield from _repeats(entry.body)

@@ -1,0 +1,62 @@
+"""What a communication op comes to on one rank: how much it sends, and the largest piece that it gets to add.
+
+From or to a root these depend on the distance from it, not on who it is.  So the
+turns of a mesh, each with another root, need no look at their steps.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from algorithms.collectives.choices import Choices
+from algorithms.collectives.lowered import Name
+from algorithms.collectives.lowering import lower
+from algorithms.numbers import number
+from algorithms.ops import Broadcast, Collective, CollectiveKind, CommunicationOp, Reduce, collective_kind
+from algorithms.parts import Place, boundaries
+from algorithms.roots import AROUND
+from algorithms.schedule import Schedule
+from algorithms.traffic import Traffic, traffic
+
+MOST_KEPT = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Of one instance of an op on one rank.
+
+    Parameters
+    ----------
+    sent : what it puts on the wire [B]
+    added : the most that it receives in one step to add to what it has [elements]
+    algorithm : of a collective
+    """
+
+    sent: int
+    added: int
+    algorithm: Name | None
+
+
+def amount(op: CommunicationOp, schedule: Schedule, place: Place, choices: Choices) -> Amount | None:
+    """What the op comes to on the rank at `place`; None where nothing goes over a wire."""
+    if isinstance(op, Broadcast | Reduce):
+        members, kind = place.grid.length(op.axis), collective_kind(op)
+        algorithm = choices.algorithm(kind)
+        if members > 1 and algorithm in AROUND:
+            moved = schedule.tensors[op.into if isinstance(op, Broadcast) else op.source]
+            behind = (place.coordinates[op.axis] - number(op.root, place)) % members
+            item = schedule.item_bytes(op.source)
+            return _from_root(kind, algorithm, members, behind, moved.block(place).elements, item)
+    found = traffic(op, schedule, place, choices)
+    return None if found is None else _amount(found, isinstance(op, Collective))
+
+
+@lru_cache(MOST_KEPT)
+def _from_root(kind: CollectiveKind, algorithm: Name, members: int, behind: int, elements: int, item: int) -> Amount:
+    """Of the member so far behind the root."""
+    lowered = lower(kind, algorithm, members, size_bytes=elements * item, elements=elements)
+    edges = tuple(boundaries(elements, lowered.pieces))
+    return _amount(Traffic(behind, lowered, edges, edges, item), collective=True)
+
+
+def _amount(moved: Traffic, collective: bool) -> Amount:
+    return Amount(moved.bytes_sent, moved.largest_receive, moved.lowered.algorithm if collective else None)

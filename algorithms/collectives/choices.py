@@ -1,0 +1,182 @@
+"""Who carries out the collectives, and by which algorithms.
+
+`own:ring` and its like name a set of our own algorithms, one for each kind;
+`nccl` names NCCL's model of itself, which predicts and cannot be run; `auto` is
+resolved to names before anything runs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import numpy as np
+
+from algorithms.collectives.lowered import Name
+from algorithms.collectives.lowering import SETS
+from algorithms.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
+from algorithms.errors import InputError
+from algorithms.grid import AXES, Axis, Grid
+from algorithms.ops import CollectiveKind
+
+Carriage = Literal["own", "library", "nccl"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Who carries out the collectives of a schedule, and by which algorithms.
+
+    >>> parse_choices("own:ring").algorithm("all_reduce")
+    'ring'
+    >>> str(parse_choices("own"))
+    'own:ring'
+
+    Parameters
+    ----------
+    set_name : the set of our own algorithms
+    nccl_algorithm, nccl_protocol : what NCCL is held to; None where it chooses by size
+    per_node : by axis, how many neighbours along it share a node, where there are several such nodes (`placed`)
+    """
+
+    carriage: Carriage = "own"
+    set_name: str = "ring"
+    nccl_algorithm: Algorithm | None = None
+    nccl_protocol: Protocol | None = None
+    per_node: tuple[tuple[Axis, int], ...] = ()
+
+    def algorithm(self, kind: CollectiveKind) -> Name:
+        """The algorithm of our own, or the one that stands for the library's in a prediction."""
+        return SETS[self.set_name][kind]
+
+    def sharing(self, axis: Axis) -> int:
+        """How many neighbours along the axis share a node; 1 where they do not do so regularly."""
+        return dict(self.per_node).get(axis, 1)
+
+    def label(self, kind: CollectiveKind, axis: Axis | None = None, carried: Name | None = None) -> str:
+        """What a record calls it; given the axis, also what a hierarchy comes to along it.
+
+        Parameters
+        ----------
+        carried : by which algorithm an op went, where its size decides: a sum of a few elements goes by doubling
+
+        >>> parse_choices("library").label("all_gather")
+        'library (as ring)'
+        >>> parse_choices("own:hierarchical").label("all_gather", "z")
+        'hierarchical (as ring)'
+        >>> parse_choices("own").label("all_reduce", "z", "doubling")
+        'ring (as doubling)'
+        """
+        name: str = self.algorithm(kind)
+        if name == "hierarchical" and axis is not None:
+            sharing = self.sharing(axis)
+            name = f"hierarchical ({sharing} to a node)" if sharing > 1 else f"hierarchical (as {SETS['ring'][kind]})"
+        by_size = carried is not None and self.algorithm(kind) == "ring" and carried != "ring"
+        match self.carriage:
+            case "own":
+                return f"{name} (as {carried})" if by_size else name
+            case "library":
+                return f"library (as {carried if by_size else name})"
+            case "nccl":
+                return f"nccl (as {name})"
+
+    def check_runnable(self) -> None:
+        """Refuse what only predicts.
+
+        Raises
+        ------
+        InputError : NCCL's model
+        """
+        if self.carriage == "nccl":
+            raise InputError(
+                f"collectives '{self}': NCCL's model predicts and cannot be run; accepted are library, {_own_sets()}"
+            )
+
+    def check_schedulable(self) -> None:
+        """Refuse what steps between single ranks cannot stand for: NCCL's trees and NVLS.
+
+        Raises
+        ------
+        InputError : an algorithm of NCCL other than its ring
+        """
+        if self.nccl_algorithm not in (None, "ring") or self.nccl_protocol is not None:
+            raise InputError(
+                f"collectives '{self}': a schedule's collectives are predicted as rings of single ranks; accepted are "
+                f"nccl, nccl:ring, library, {_own_sets()}; `quadrille collective` knows NCCL's channels and algorithms"
+            )
+
+    def __str__(self) -> str:
+        match self.carriage:
+            case "own":
+                return f"own:{self.set_name}"
+            case "library":
+                return "library"
+            case "nccl":
+                return ":".join(word for word in ("nccl", self.nccl_algorithm, self.nccl_protocol) if word is not None)
+
+
+def parse_choices(text: str) -> Choices:
+    """`own`, `own:NAME`, `library`, `auto`, `nccl`, `nccl:ALGORITHM` or `nccl:ALGORITHM:PROTOCOL`.
+
+    `auto` without a calibrated machine is `own:ring`, the least bytes for any group.
+
+    Raises
+    ------
+    InputError : another word
+    """
+    word, *names = text.split(":")
+    if text in ("own", "auto"):
+        return Choices()
+    if text == "library":
+        return Choices("library")
+    if word == "own" and len(names) == 1 and names[0] in SETS:
+        return Choices("own", names[0])
+    if word == "nccl" and len(names) <= len(("ALGORITHM", "PROTOCOL")):
+        algorithm, protocol = (*names, None, None)[:2]
+        if (algorithm is None or algorithm in ALGORITHMS) and (
+            protocol is None or protocol in ALGORITHMS[cast(Algorithm, algorithm)]
+        ):
+            return Choices("nccl", nccl_algorithm=cast(Algorithm, algorithm), nccl_protocol=cast(Protocol, protocol))
+    raise InputError(f"collectives {text!r}: accepted are own, library, auto, {_own_sets()}, {_nccl_words()}")
+
+
+def _own_sets() -> str:
+    return ", ".join(f"own:{key}" for key in SETS)
+
+
+def _nccl_words() -> str:
+    """NCCL's words for a message: which algorithm takes which protocols.
+
+    >>> _nccl_words()
+    'nccl, nccl:ring|tree[:LL|LL128|Simple], nccl:nvls|nvls_tree|pat[:Simple]'
+    """
+    by_protocols: dict[tuple[Protocol, ...], list[str]] = {}
+    for algorithm, protocols in ALGORITHMS.items():
+        by_protocols.setdefault(protocols, []).append(algorithm)
+    return "nccl, " + ", ".join(f"nccl:{'|'.join(names)}[:{'|'.join(ps)}]" for ps, names in by_protocols.items())
+
+
+def placed(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choices:
+    """The choices, knowing how the groups of a grid lie on the nodes of a machine.
+
+    >>> placed(parse_choices("own:hierarchical"), Grid(z=2, x=4), [0, 0, 1, 1, 2, 2, 3, 3]).per_node
+    (('x', 2),)
+
+    Parameters
+    ----------
+    nodes : the node of each rank
+    """
+    node = np.asarray(nodes)
+    per_node = [(axis, sharing) for axis in AXES if (sharing := _sharing(grid, axis, node)) > 1]
+    return replace(choices, per_node=tuple(per_node))
+
+
+def _sharing(grid: Grid, axis: Axis, node: np.ndarray) -> int:
+    """How many neighbours along an axis share a node, in every group alike and on several nodes; else 1."""
+    length, stride = grid.length(axis), grid.stride(axis)
+    groups = np.moveaxis(node.reshape(-1, length, stride), 1, 2).reshape(-1, length)
+    sharing = int(np.argmax(groups[0] != groups[0, 0])) if length > 1 else 1
+    if sharing <= 1 or length % sharing:
+        return 1
+    blocks = groups.reshape(len(groups), length // sharing, sharing)
+    together = (blocks == blocks[:, :, :1]).all()
+    apart = (np.diff(np.sort(blocks[:, :, 0], axis=1), axis=1) != 0).all()
+    return sharing if together and apart else 1

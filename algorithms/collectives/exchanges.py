@@ -1,0 +1,177 @@
+"""Collectives in which every member does the same in every step: rings, doublings, exchanges of all with all.
+
+Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication
+operations in MPICH", IJHPCA 19(1), 2005; for the doubling of other sizes than
+powers of two: Bruck et al., "Efficient algorithms for all-to-all
+communications in multiport message-passing systems", IEEE TPDS 8(11), 1997;
+for the barrier: Hensgen, Finkel, Manber, "Two algorithms for barrier
+synchronization", Int. J. Parallel Programming 17(1), 1988.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from algorithms.collectives.lowered import Lowered
+from algorithms.collectives.runs import NOBODY, Section
+from algorithms.collectives.transfer_steps import IDLE, Run, Step
+
+
+def ring(members: int) -> Lowered:
+    """All-gather: a member passes on the piece that it got last."""
+
+    def step(i: int, s: int) -> Step:
+        send, receive = Run((i - s) % members, 1), Run((i - s - 1) % members, 1)
+        return Step((i + 1) % members, send, (i - 1) % members, receive)
+
+    return Lowered("ring", members, members, members - 1, step, lambda: [_around(members, 0)])
+
+
+def summing_ring(members: int) -> Lowered:
+    """Reduce-scatter: a member adds its own to the sum that it got last, and passes it on."""
+
+    def step(i: int, s: int) -> Step:
+        send, receive = Run((i - s - 1) % members, 1), Run((i - s - 2) % members, 1)
+        return Step((i + 1) % members, send, (i - 1) % members, receive, reduce=True)
+
+    return Lowered("ring", members, members, members - 1, step, lambda: [_around(members, 1)])
+
+
+def _around(members: int, behind: int) -> Section:
+    """A ring in which the first piece that a member sends is its own, or the one `behind` it: then sums are made."""
+    here = np.arange(members)
+    return Section(
+        steps=members - 1,
+        send_to=(here + 1) % members,
+        send_first=(here - behind) % members,
+        receive_from=(here - 1) % members,
+        receive_first=(here - behind - 1) % members,
+        reduce=behind > 0,
+        stride=-1,
+        around=members,
+    )
+
+
+def doubling(members: int) -> Lowered:
+    """All-gather in which what is held doubles.
+
+    Among 2**q members i exchanges with i XOR 2**s; among others it holds the
+    pieces i .. i + 2**s - 1, hands them down and gets the next ones from above.
+    """
+    exchange = members & (members - 1) == 0
+
+    def step(i: int, s: int) -> Step:
+        held = 1 << s
+        if exchange:
+            peer, base = i ^ held, i & ~(held - 1)
+            return Step(peer, Run(base, held), peer, Run(base ^ held, held))
+        count = min(held, members - held)
+        below, above = (i - held) % members, (i + held) % members
+        return Step(below, Run(i, count), above, Run(above, count))
+
+    def sections() -> Iterator[Section]:
+        here = np.arange(members)
+        for s in range(doublings(members)):
+            held = 1 << s
+            count = min(held, members - held)
+            below, above = (here - held) % members, (here + held) % members
+            first, other = here, above
+            if exchange:
+                below = above = here ^ held
+                first = here & ~(held - 1)
+                other = first ^ held
+            yield Section(
+                steps=1,
+                send_to=below,
+                send_first=first,
+                sent=count,
+                receive_from=above,
+                receive_first=other,
+                received=count,
+            )
+
+    return Lowered("doubling", members, members, doublings(members), step, sections)
+
+
+def exchange_all(members: int) -> Lowered:
+    """All-reduce of the whole buffer by recursive doubling.
+
+    The members beyond the largest power of two add theirs to a partner before,
+    and get the sum from it after.
+    """
+    core = largest_power_of_two(members)
+    extra, whole = members - core, Run(0, 1)
+    inner = doublings(core)
+    outer = 1 if extra else 0
+
+    def step(i: int, s: int) -> Step:
+        if outer and s == 0:
+            return Step(i - core, whole) if i >= core else take(i)
+        if s < outer + inner:
+            peer = i ^ (1 << (s - outer))
+            return Step(peer, whole, peer, whole, reduce=True) if i < core else IDLE
+        if i >= core:
+            return Step(receive_from=i - core, receive=whole)
+        return Step(i + core, whole) if i < extra else IDLE
+
+    def take(i: int) -> Step:
+        return Step(receive_from=i + core, receive=whole, reduce=True) if i < extra else IDLE
+
+    def sections() -> Iterator[Section]:
+        here = np.arange(members)
+        to_core = np.where(here >= core, here - core, NOBODY)
+        to_extra = np.where(here < extra, here + core, NOBODY)
+        if outer:
+            yield Section(steps=1, send_to=to_core, receive_from=to_extra, reduce=here < extra)
+        for s in range(inner):
+            peer = np.where(here < core, here ^ (1 << s), NOBODY)
+            yield Section(steps=1, send_to=peer, receive_from=peer, reduce=True)
+        if outer:
+            yield Section(steps=1, send_to=to_extra, receive_from=to_core)
+
+    return Lowered("doubling", members, 1, inner + 2 * outer, step, sections)
+
+
+def pairwise(members: int) -> Lowered:
+    """All-to-all: in step s each member sends to the one s + 1 after it."""
+
+    def step(i: int, s: int) -> Step:
+        to, sender = (i + s + 1) % members, (i - s - 1) % members
+        return Step(to, Run(to, 1), sender, Run(sender, 1))
+
+    def sections() -> Iterator[Section]:
+        here = np.arange(members)
+        for distance in range(1, members):
+            to, sender = (here + distance) % members, (here - distance) % members
+            yield Section(steps=1, send_to=to, send_first=to, receive_from=sender, receive_first=sender)
+
+    return Lowered("pairwise", members, members, members - 1, step, sections)
+
+
+def dissemination(members: int) -> Lowered:
+    """Barrier: in step s each member tells the one 2**s after it."""
+
+    def step(i: int, s: int) -> Step:
+        distance = 1 << s
+        return Step((i + distance) % members, Run(0, 1), (i - distance) % members, Run(0, 1))
+
+    def sections() -> Iterator[Section]:
+        here = np.arange(members)
+        for s in range(doublings(members)):
+            yield Section(steps=1, send_to=(here + (1 << s)) % members, receive_from=(here - (1 << s)) % members)
+
+    return Lowered("dissemination", members, 1, doublings(members), step, sections)
+
+
+def largest_power_of_two(members: int) -> int:
+    """That is not more.
+
+    >>> largest_power_of_two(12), largest_power_of_two(16)
+    (8, 16)
+    """
+    return 1 << (members.bit_length() - 1)
+
+
+def doublings(members: int) -> int:
+    """How often one member must double to be as many: least s with 2**s >= members."""
+    return (members - 1).bit_length()

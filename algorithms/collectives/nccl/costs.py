@@ -1,0 +1,219 @@
+"""NCCL's model of itself: how long it thinks that a collective takes.
+
+Every algorithm and protocol has a latency and a bandwidth,
+
+    t = latency + bytes / bandwidth
+
+made from the constants of `tables.py`, the number of steps, and the channels
+(parallel rings or trees, each run by one block of threads).  `bytes` is the
+whole buffer, as everywhere in this house.
+
+Left out: sums in the network (CollNet), the smaller number of threads on links
+slower than PCIe 3, and the 15 % that a tree loses where both its ways into a
+node share a card.
+
+Source: NVIDIA, NCCL 2.28, src/graph/tuning.cc, ncclTopoTuneModel and
+ncclTopoGetAlgoTime.
+"""
+
+from math import inf
+
+from algorithms.collectives.nccl.communicator import Communicator
+from algorithms.collectives.nccl.tables import (
+    ALGORITHMS,
+    BASE_LATENCY,
+    CORRECTED_SIZES,
+    LL_MOST,
+    NETWORK_OVERHEAD,
+    NVLS_EFFICIENCY,
+    NVLS_TREE_MOST,
+    PAT_EFFICIENCY,
+    PAT_LOG_SHARE,
+    PAT_PER_RANK,
+    PLATEAU,
+    PLATEAU_BYTES,
+    PROTOCOLS,
+    RING_EFFICIENCY,
+    RING_LL128_MOST,
+    STEP_LATENCY,
+    TREE_CORRECTION,
+    TREE_EFFICIENCY,
+    TREE_LL,
+    TREE_LL128,
+    TREE_LL128_MOST,
+    TREE_MOST,
+    US,
+    Algorithm,
+    Hardware,
+    Protocol,
+)
+from algorithms.ops import CollectiveKind
+
+SERVED: dict[CollectiveKind, tuple[Algorithm, ...]] = {
+    "all_reduce": ("tree", "ring", "nvls", "nvls_tree"),
+    "all_gather": ("ring", "nvls", "pat"),
+    "reduce_scatter": ("ring", "nvls", "pat"),
+    "broadcast": ("ring",),
+    "reduce": ("ring",),
+    "all_to_all": (),
+    "barrier": (),
+}
+"""The algorithms that NCCL has for each kind, in the order in which ties are broken."""
+NVLS_ARITY = 32
+"""Ranks of a node beyond which all-gather and reduce-scatter do not use the switch (NCCL_MAX_NVLS_ARITY)."""
+
+
+def predicted_seconds(
+    kind: CollectiveKind, size_bytes: float, group: Communicator, algorithm: Algorithm, protocol: Protocol
+) -> float:
+    """The time that NCCL predicts for itself; inf where it has no such algorithm here."""
+    if group.ranks == 1:
+        return 0.0
+    speed = bandwidth(kind, group, algorithm, protocol)
+    if speed <= 0:
+        return inf
+    if algorithm == "tree" and kind == "all_reduce":
+        speed *= _tree_correction(size_bytes, protocol)
+    return latency(kind, group, algorithm, protocol, size_bytes) + size_bytes / speed
+
+
+def ring_steps(kind: CollectiveKind, ranks: int) -> int:
+    """Steps of a ring; a broadcast goes once around."""
+    match kind:
+        case "all_reduce":
+            return 2 * (ranks - 1)
+        case "all_gather" | "reduce_scatter":
+            return ranks - 1
+        case _:
+            return ranks
+
+
+def bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol) -> float:
+    """Bytes of the buffer per second, latencies apart; 0 where NCCL has no such thing here."""
+    if algorithm not in SERVED[kind] or protocol not in ALGORITHMS[algorithm]:
+        return 0.0
+    if protocol == "LL128" and not group.ll128:
+        return 0.0
+    match algorithm:
+        case "ring":
+            return _ring_bandwidth(group, protocol) * group.ranks / ring_steps(kind, group.ranks)
+        case "tree":
+            return _tree_bandwidth(group, protocol) / 2
+        case "nvls" | "nvls_tree":
+            return _nvls_bandwidth(kind, group, algorithm)
+        case "pat":  # one GPU to a node only; its bandwidth is the buffer's, not the bus's
+            return PAT_EFFICIENCY * group.ring_bandwidth if group.nodes == group.ranks else 0.0
+
+
+def low_latency_most(group: Communicator) -> float:
+    row = group.generation if group.nodes == 1 else "ampere" if group.cpu == "amd" else "volta"
+    return group.by_nodes(LL_MOST[row])
+
+
+def _ring_bandwidth(group: Communicator, protocol: Protocol) -> float:
+    """What the links carry [B/s of data]."""
+    carried = group.ring_bandwidth * RING_EFFICIENCY[protocol]
+    match protocol:
+        case "LL":
+            return min(carried, low_latency_most(group))
+        case "LL128":
+            return min(carried, group.channels * group.by_nodes(RING_LL128_MOST[group.generation]))
+        case "Simple":
+            return carried
+
+
+def _tree_bandwidth(group: Communicator, protocol: Protocol) -> float:
+    whole = min(group.tree_bandwidth * TREE_EFFICIENCY, group.channels * group.by_nodes(TREE_MOST[group.generation]))
+    match protocol:
+        case "LL":
+            return min(whole * TREE_LL, low_latency_most(group))
+        case "LL128":
+            share = TREE_LL128["one node" if group.nodes == 1 else "several"]
+            return min(whole * share, group.channels * group.by_nodes(TREE_LL128_MOST[group.generation]))
+        case "Simple":
+            return whole
+
+
+def _nvls_bandwidth(kind: CollectiveKind, group: Communicator, algorithm: Algorithm) -> float:
+    """Sums in the switch of a node, and trees between nodes where there are several."""
+    channels, per_node = group.nvls_channels, group.ranks_per_node
+    alone = group.nodes == 1
+    if channels < 2 or alone != (algorithm == "nvls") or (kind != "all_reduce" and not alone):
+        return 0.0
+    if kind != "all_reduce" and max(group.ranks, channels) > NVLS_ARITY:
+        return 0.0
+    intra = group.nvls_bandwidth * NVLS_EFFICIENCY[group.generation] * (channels - 1) / channels
+    intra *= 2 if kind == "all_reduce" else (per_node - 1) / per_node
+    speed = intra
+    if not alone:
+        inter = group.inter_bandwidth * (2 if group.nodes == 2 else 1)
+        speed = min(intra, inter, group.by_nodes(NVLS_TREE_MOST[group.generation]))
+    ratio = group.ranks / ring_steps(kind, group.ranks) if kind == "all_reduce" else 1.0
+    return channels * speed * ratio
+
+
+def latency(
+    kind: CollectiveKind, group: Communicator, algorithm: Algorithm, protocol: Protocol, size_bytes: float
+) -> float:
+    """What NCCL counts beside the bandwidth [s]."""
+    base, inside, between = step_latencies(group, algorithm, protocol)
+    match algorithm:
+        case "ring":
+            return (
+                base
+                + _ring_latency(kind, group, protocol, inside, between) * _plateau(kind, group, protocol, size_bytes)
+                + base * (_plateau(kind, group, protocol, size_bytes) - 1)
+            )
+        case "tree":
+            return base + 2 * ((group.ranks // group.nodes - 1) * inside + halvings(group.nodes) * between)
+        case "nvls":
+            return inside
+        case "nvls_tree":
+            return base + inside + 2 * halvings(group.nodes) * between
+        case "pat":
+            return base + halvings(group.nodes) * between * PAT_LOG_SHARE + group.ranks * PAT_PER_RANK * US
+
+
+def step_latencies(group: Communicator, algorithm: Algorithm, protocol: Protocol) -> tuple[float, float, float]:
+    """Before the first step, of a step inside a node, and of one between nodes [s]."""
+    p = PROTOCOLS.index(protocol)
+    inside = STEP_LATENCY[group.intra_kind][algorithm][p]
+    exposed: Algorithm = "tree" if group.ranks_per_node == 1 else algorithm  # one GPU to a node hides nothing
+    between = STEP_LATENCY["net"][exposed][p]
+    flushed = 2 if protocol == "Simple" else 1
+    if algorithm == "ring" and group.nodes > 1:
+        inside = max(inside, NETWORK_OVERHEAD[group.cpu] * (3 if protocol == "Simple" else 1))
+    return BASE_LATENCY[algorithm][p] * US, inside * US, between * US + flushed * group.network_latency
+
+
+def _ring_latency(
+    kind: CollectiveKind, group: Communicator, protocol: Protocol, inside: float, between: float
+) -> float:
+    steps = ring_steps(kind, group.ranks)
+    if kind in ("broadcast", "reduce"):
+        return _pipeline_latency(group, protocol)
+    crossing = 0 if group.nodes == 1 else steps * (group.nodes - 1) // (group.ranks - 1)
+    return (steps - crossing) * inside + crossing * between
+
+
+def _pipeline_latency(group: Communicator, protocol: Protocol) -> float:
+    """A broadcast is a pipeline of chunks: NCCL counts one step of it."""
+    hardware: Hardware = group.intra_kind if group.nodes == 1 else "net"
+    return STEP_LATENCY[hardware]["ring"][PROTOCOLS.index(protocol)] * US
+
+
+def _plateau(kind: CollectiveKind, group: Communicator, protocol: Protocol, size_bytes: float) -> float:
+    """How much longer a ring's steps are between its latency and its bandwidth."""
+    enough = size_bytes // (group.channels_in_all * group.ranks) >= PLATEAU_BYTES
+    affected = kind == "all_reduce" and protocol == "Simple" and group.nodes > 1
+    return PLATEAU[group.generation] if affected and enough else 1.0
+
+
+def _tree_correction(size_bytes: float, protocol: Protocol) -> float:
+    size = halvings(int(size_bytes) >> 6) if size_bytes >= PLATEAU_BYTES else -1
+    return TREE_CORRECTION[protocol][size] if 0 <= size < CORRECTED_SIZES else 1.0
+
+
+def halvings(number: int) -> int:
+    """How often a number may be halved before it is below 2: greatest s with 2**s <= number."""
+    return max(number, 1).bit_length() - 1

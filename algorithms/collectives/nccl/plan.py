@@ -1,0 +1,153 @@
+"""NCCL's choice in the terms of a flow simulation.
+
+The tuner says what NCCL does; how long that takes on a given network is the
+simulator's part.
+
+Source: NVIDIA, NCCL 2.28, src/enqueue.cc, calcCollChunking, and the constants
+of `tables.py`.
+"""
+
+from dataclasses import dataclass
+from math import ceil, inf
+
+from algorithms.collectives.nccl.choice import Choice
+from algorithms.collectives.nccl.communicator import Communicator
+from algorithms.collectives.nccl.costs import halvings, latency, low_latency_most, ring_steps, step_latencies
+from algorithms.collectives.nccl.tables import (
+    BUFFER_BYTES,
+    DATA_IN_BUFFER,
+    NVLS_EFFICIENCY,
+    NVLS_TREE_MOST,
+    PAT_EFFICIENCY,
+    RING_EFFICIENCY,
+    RING_LL128_MOST,
+    STEPS,
+    TREE_EFFICIENCY,
+    TREE_LL,
+    TREE_LL128,
+    TREE_LL128_MOST,
+    TREE_MOST,
+    Algorithm,
+    Protocol,
+)
+from algorithms.ops import CollectiveKind
+
+
+@dataclass(frozen=True, slots=True)
+class NcclPlan:
+    """NCCL's choice in the terms of a flow simulation.
+
+    The buffer is split over `channels`; each is a ring, or a tree, of its own.
+    Sums in the switch (nvls) have no steps between GPUs: every link carries
+    1 + 1/n buffers each way, for a GPU's summands go up once and every sum comes
+    down once, and of each part one GPU fetches the sum and hands it back.
+    Latencies are NCCL's for a whole hop, so they stand in place of those of the
+    links, not beside them.
+
+    Parameters
+    ----------
+    wire_factor : bytes on a link for each byte of data
+    channel_rate : most that one channel carries [B/s of data]; inf where only the links bind it
+    base_latency : before the first step [s]
+    step_latency_intra, step_latency_inter : of one hop inside a node and between nodes [s]
+    mean_step_latency : what each step of the ring takes if all take the same, the plateau included [s].  A ring's
+        slowest hop does not hold up every step, for `STEPS` chunks are buffered: simulate with this one
+    steps : of a ring, or up and down a tree
+    chunk_bytes : of data, in which a channel of a pipeline goes [B]
+    seconds : what NCCL itself predicts
+    """
+
+    algorithm: Algorithm
+    protocol: Protocol
+    channels: int
+    wire_factor: float
+    channel_rate: float
+    base_latency: float
+    step_latency_intra: float
+    step_latency_inter: float
+    mean_step_latency: float
+    steps: int
+    chunk_bytes: float
+    seconds: float
+
+    @property
+    def label(self) -> str:
+        """What a record calls it."""
+        return str(Choice(self.algorithm, self.protocol, self.channels, self.seconds))
+
+
+def plan(kind: CollectiveKind, size_bytes: float, group: Communicator, choice: Choice) -> NcclPlan:
+    """The choice, ready to be simulated."""
+    base, inside, between = step_latencies(group, choice.algorithm, choice.protocol)
+    steps = _steps(kind, group, choice.algorithm)
+    whole = latency(kind, group, choice.algorithm, choice.protocol, size_bytes)
+    return NcclPlan(
+        choice.algorithm,
+        choice.protocol,
+        choice.channels,
+        _wire_factor(group, choice),
+        _channel_rate(group, choice),
+        base,
+        inside,
+        between,
+        max(0.0, whole - base) / steps,
+        steps,
+        _chunk_bytes(size_bytes, group, choice),
+        choice.seconds,
+    )
+
+
+def _steps(kind: CollectiveKind, group: Communicator, algorithm: Algorithm) -> int:
+    match algorithm:
+        case "ring":
+            return max(1, ring_steps(kind, group.ranks))
+        case "tree":
+            return max(1, 2 * (group.ranks // group.nodes - 1 + halvings(group.nodes)))
+        case "nvls":
+            return 1
+        case "nvls_tree":
+            return 1 + 2 * halvings(group.nodes)
+        case "pat":
+            return max(1, (group.ranks - 1).bit_length())
+
+
+def _wire_factor(group: Communicator, choice: Choice) -> float:
+    match choice.algorithm:
+        case "ring":
+            return 1 / RING_EFFICIENCY[choice.protocol]
+        case "tree":
+            several = TREE_LL128["one node" if group.nodes == 1 else "several"]
+            return 1 / (TREE_EFFICIENCY * {"LL": TREE_LL, "LL128": several, "Simple": 1.0}[choice.protocol])
+        case "nvls" | "nvls_tree":
+            return 1 / NVLS_EFFICIENCY[group.generation]
+        case "pat":
+            return 1 / PAT_EFFICIENCY
+
+
+def _channel_rate(group: Communicator, choice: Choice) -> float:
+    """NCCL's limits are for the channels of the search, half of those that run."""
+    share = group.channels / group.channels_in_all
+    match choice.algorithm, choice.protocol:
+        case (("ring" | "tree"), "LL"):
+            return low_latency_most(group) / group.channels_in_all
+        case "ring", "LL128":
+            return group.by_nodes(RING_LL128_MOST[group.generation]) * share
+        case "tree", "LL128":
+            return group.by_nodes(TREE_LL128_MOST[group.generation]) * share
+        case "tree", "Simple":
+            return group.by_nodes(TREE_MOST[group.generation]) * share
+        case "nvls_tree", _:
+            return group.by_nodes(NVLS_TREE_MOST[group.generation])
+        case _:
+            return inf
+
+
+def _chunk_bytes(size_bytes: float, group: Communicator, choice: Choice) -> float:
+    """A slot of the buffer; trees by LL128 halve it until there are enough chunks to fill the pipeline."""
+    slot = BUFFER_BYTES[choice.protocol] / STEPS
+    if (choice.algorithm, choice.protocol) == ("tree", "LL128"):
+        depth = 1 + halvings(group.nodes) + 0.1 * group.ranks_per_node
+        for wanted, least in ((64, 1 << 17), (16, 1 << 15)):
+            while size_bytes // (choice.channels * slot) < depth * wanted / group.ranks_per_node and slot > least:
+                slot /= 2
+    return min(slot * DATA_IN_BUFFER[choice.protocol], ceil(size_bytes / choice.channels))

@@ -1,0 +1,143 @@
+"""What a schedule does in numbers: bytes sent, floating-point operations and memory, exactly, before anything runs."""
+
+from dataclasses import dataclass, replace
+
+from algorithms.alike import Alike, alike
+from algorithms.amounts import amount
+from algorithms.collectives.choices import Choices
+from algorithms.collectives.lowered import Name
+from algorithms.counting_walk import counting_walk
+from algorithms.kernels import ATTENTION_PRODUCTS, FACTS, attention_flops
+from algorithms.ops import Communication, Gemm, Kernel, Op, reads, writes
+from algorithms.parts import Place
+from algorithms.schedule import Schedule
+from algorithms.squares import Squares, squares
+from algorithms.storage import storage
+
+
+@dataclass(frozen=True, slots=True)
+class OpVolume:
+    """Bytes that all instances of an op put on the wire: of the rank that sends most, and of all ranks.
+
+    Parameters
+    ----------
+    algorithm : of our own that carries out a collective, or stands for the library's, on some rank; None of other ops
+    """
+
+    count: int
+    sent_per_rank_max: int
+    sent_total: int
+    algorithm: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Volumes:
+    """Bytes, flop and memory of a schedule; maxima are over ranks."""
+
+    sent_per_rank_max: int
+    sent_total: int
+    flops_per_rank_max: int
+    peak_bytes_per_rank_max: int
+    by_op: dict[str, OpVolume]
+
+
+def volumes(schedule: Schedule, choices: Choices) -> Volumes:
+    """The numbers of a schedule, from one representative of each class of ranks."""
+    classes = alike(schedule, choices)
+    sent = [_sent_by_op(schedule, one.place, choices) for one in classes]
+    totals = [sum(of_op.sent for of_op in by_op.values()) for by_op in sent]
+    return Volumes(
+        max(totals),
+        sum(total * one.count for total, one in zip(totals, classes, strict=True)),
+        max(flops(schedule, one.place) for one in classes),
+        max(storage(schedule, one.place, choices).bytes for one in classes),
+        _by_op(sent, classes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """Bytes sent and instances run by one rank."""
+
+    sent: int = 0
+    count: int = 0
+    algorithm: Name | None = None
+
+
+def _by_op(sent: list[dict[str, _Sent]], classes: list[Alike]) -> dict[str, OpVolume]:
+    names = list(dict.fromkeys(name for by_op in sent for name in by_op))
+    return {
+        name: OpVolume(
+            max(by_op[name].count for by_op in sent if name in by_op),
+            max(by_op[name].sent for by_op in sent if name in by_op),
+            sum(by_op[name].sent * one.count for by_op, one in zip(sent, classes, strict=True) if name in by_op),
+            next((by_op[name].algorithm for by_op in sent if name in by_op and by_op[name].algorithm), None),
+        )
+        for name in names
+    }
+
+
+def _sent_by_op(schedule: Schedule, place: Place, choices: Choices) -> dict[str, _Sent]:
+    """What one rank sends in each op."""
+    found: dict[str, _Sent] = {}
+    for one in counting_walk(schedule, place, choices):
+        op, before = one.op, found.get(one.op.name, _Sent())
+        moved = amount(op, schedule, one.moment, choices) if isinstance(op, Communication) else None
+        after = replace(before, count=before.count + one.count)
+        if moved is not None:
+            after = replace(after, sent=before.sent + moved.sent * one.count, algorithm=moved.algorithm)
+        found[op.name] = after
+    return found
+
+
+def bytes_sent(schedule: Schedule, rank: int, choices: Choices) -> int:
+    """Bytes that one rank puts on the wire."""
+    return sum(of_op.sent for of_op in _sent_by_op(schedule, schedule.place(rank), choices).values())
+
+
+def flops(schedule: Schedule, place: Place) -> int:
+    """Floating-point operations of the products of one rank, those of attention among them."""
+    instances = counting_walk(schedule, place, Choices())
+    return sum(_product_flops(one.op, schedule, one.moment) * one.count for one in instances)
+
+
+def _product_flops(op: Op, schedule: Schedule, place: Place) -> int:
+    match op:
+        case Gemm():
+            m, k, n = gemm_sizes(op, schedule, place)
+            return 2 * m * k * n
+        case Kernel():
+            return kernel_work(op, schedule, place).product_flops
+        case _:
+            return 0
+
+
+def gemm_sizes(op: Gemm, schedule: Schedule, place: Place) -> tuple[int, int, int]:
+    """Rows, inner dimension and columns of a local product."""
+    rows, columns = schedule.tensors[op.c].block(place).rectangle_shape
+    a_rows, a_columns = schedule.tensors[op.a].block(place).rectangle_shape
+    return rows, a_rows if op.layout == "TN" else a_columns, columns
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a local function costs: flop, those of products apart, bytes read and written, and attention's products."""
+
+    flops: int
+    product_flops: int
+    touched: int
+    squares: Squares | None = None
+
+
+def kernel_work(op: Kernel, schedule: Schedule, place: Place) -> Work:
+    """The work of one instance of a layer's function; an update is read and written."""
+    names = (*reads(op), *writes(op))
+    touched = sum(schedule.tensors[name].block(place).elements * schedule.item_bytes(name) for name in names)
+    first = schedule.tensors[(*op.sources, *op.updates)[0]].block(place)
+    if op.function in ATTENTION_PRODUCTS:
+        rows, columns = first.rectangle_shape
+        sequence = int(dict(op.scalars)["sequence"])
+        return Work(
+            0, attention_flops(op.function, rows, columns // 3, sequence), touched, squares(op, schedule, place)
+        )
+    return Work(FACTS[op.function].flops * first.elements, 0, touched)

@@ -1,0 +1,136 @@
+"""Timelines as a Chrome trace, to be opened in Perfetto (ui.perfetto.dev) or chrome://tracing.
+
+One process per rank and one thread per lane; several timelines, such as the
+predicted and the measured one, stand in one file under each other, each from
+its own time 0.  Of a timeline in which ranks stand for others, only those are
+shown.  Times are microseconds, to the nanosecond.  The time that an op
+waits for the last member of its group is a slice inside its own.
+
+Slices of a thread must nest.  Spans of a lane that overlap in part (several
+transfers of a library under way at once) move to further threads of that lane.
+
+Source: "Trace Event Format", Google, 2016, sections "Duration Events",
+"Complete Events" and "Metadata Events".
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from algorithms.formats import files
+from algorithms.formats.provenance import Provenance
+from algorithms.timelines.spans import COMPUTE, Span
+from algorithms.timelines.timeline import Timeline
+
+SCHEMA = "quadrille/trace/1"
+
+Event = dict[str, Any]
+
+
+def chrome_trace(timelines: Sequence[Timeline], provenance: Provenance | None = None) -> dict[str, Any]:
+    """The trace of `timelines`; the processes of each follow those of the one before.
+
+    >>> span = Span(0, "multiply", "gemm", "compute", ready=0, start=1, arrival=1, end=3)
+    >>> events = chrome_trace([Timeline((span,), "predicted", ranks=1)])["traceEvents"]
+    >>> [(event["name"], event["ts"], event["dur"]) for event in events if event["ph"] == "X"]
+    [('multiply', 0.0, 2000000.0)]
+    """
+    events: list[Event] = []
+    first_pid = 0
+    for timeline in timelines:
+        events += _events(timeline, first_pid)
+        first_pid += timeline.ranks
+    # Perfetto reads no further than a key that it does not know, so ours stay inside otherData, last.
+    about = {"schema": SCHEMA, **({"provenance": files.plain(provenance)} if provenance else {})}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+
+
+def write_chrome_trace(path: str | Path, timelines: Sequence[Timeline], provenance: Provenance | None = None) -> None:
+    """Writes the trace of `timelines` as JSON, complete or not at all; `-` is stdout."""
+    files.write_text(
+        path, json.dumps(chrome_trace(timelines, provenance), separators=(",", ":"), allow_nan=False) + "\n"
+    )
+
+
+def _events(timeline: Timeline, first_pid: int) -> Iterator[Event]:
+    origin = timeline.start
+    label = timeline.name or timeline.kind
+    ranks: dict[int, list[Span]] = defaultdict(list)
+    for span in timeline.unrolled().spans:
+        ranks[span.rank].append(span)
+    for rank, spans in sorted(ranks.items()):
+        pid = first_pid + rank
+        more = (timeline.copies or {}).get(rank, 1) - 1
+        yield _metadata("process_name", pid, 0, name=f"{label} rank {rank}" + (f" and {more} like it" if more else ""))
+        yield _metadata("process_sort_index", pid, 0, sort_index=pid)
+        for tid, (lane, nested) in enumerate(_threads(spans, origin)):
+            yield _metadata("thread_name", pid, tid, name=lane)
+            yield _metadata("thread_sort_index", pid, tid, sort_index=tid)
+            for span in nested:
+                yield from _slices(span, pid, tid, origin)
+
+
+def _metadata(kind: str, pid: int, tid: int, **arguments: str | int) -> Event:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": arguments}
+
+
+def _threads(spans: Sequence[Span], origin: float) -> Iterator[tuple[str, list[Span]]]:
+    """The lanes of one rank, the compute lane first, each as one thread or as many as nesting needs."""
+    lanes: dict[str, list[Span]] = defaultdict(list)
+    for span in spans:
+        lanes[span.lane].append(span)
+    for lane in sorted(lanes, key=lambda lane: (lane != COMPUTE, lane)):
+        for number, nested in enumerate(_nested(lanes[lane], origin), start=1):
+            yield (lane if number == 1 else f"{lane} ({number})"), nested
+
+
+def _nested(spans: Sequence[Span], origin: float) -> list[list[Span]]:
+    """The spans dealt out so that any two slices of one list are apart or one inside the other."""
+    dealt: list[list[Span]] = []
+    under_way: list[list[int]] = []  # of each list, the ends of its slices under way, outermost first
+    times = [(_nanoseconds(span.start - origin), _nanoseconds(span.end - origin), span) for span in spans]
+    for start, end, span in sorted(times, key=lambda entry: (entry[0], -entry[1])):
+        place = next((place for place, ends in enumerate(under_way) if _fits(ends, start, end)), len(dealt))
+        if place == len(dealt):
+            dealt.append([])
+            under_way.append([])
+        dealt[place].append(span)
+        under_way[place] += [end, _nanoseconds(_waited(span) - origin)]
+    return dealt
+
+
+def _fits(ends: list[int], start: int, end: int) -> bool:
+    """Whether a slice nests in those under way; drops from `ends` those that are over by `start`."""
+    while ends and ends[-1] <= start:
+        ends.pop()
+    return not ends or end <= ends[-1]
+
+
+def _waited(span: Span) -> float:
+    """Until when the span waits for the last member of its group."""
+    return max(span.start, min(span.arrival, span.end))
+
+
+def _slices(span: Span, pid: int, tid: int, origin: float) -> Iterator[Event]:
+    arguments: Event = {"kind": span.kind, "index": span.index, "ready_us": _microseconds(span.ready - origin)}
+    if span.axis is not None:
+        arguments |= {"axis": span.axis, "waiting_us": _microseconds(span.waiting_seconds)}
+    yield _slice(span.op, span.kind, pid, tid, span.start - origin, span.end - origin, args=arguments)
+    if _nanoseconds(span.waiting_seconds) > 0:
+        yield _slice("waiting", "waiting", pid, tid, span.start - origin, _waited(span) - origin)
+
+
+def _slice(name: str, category: str, pid: int, tid: int, start: float, end: float, **more: Event) -> Event:
+    begin, stop = _nanoseconds(start), _nanoseconds(end)
+    times = {"ts": begin / 1000, "dur": (stop - begin) / 1000}
+    return {"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid, **times, **more}
+
+
+def _microseconds(seconds: float) -> float:
+    return _nanoseconds(seconds) / 1000
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)

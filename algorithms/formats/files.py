@@ -1,0 +1,200 @@
+"""Files of Quadrille: JSON or TOML with a schema name and version, checked when read, complete or absent when written.
+
+A file starts with its schema, `quadrille/NAME/VERSION`.  What is read is
+checked in this order, and the first fault is the message: the file can be
+read; it is JSON or TOML; its schema is the one asked for; every number is
+finite; every field is known, present, and of the right type and range.
+
+What is written goes to a hidden file in the same folder, which then takes the
+place of the target, so that a reader sees the old file or the new one and
+never a part.  The name `-` stands for stdout.
+"""
+
+import os
+import re
+import secrets
+import stat
+import sys
+import tomllib
+from collections.abc import Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from algorithms.errors import InputError
+from algorithms.formats.field_errors import explain
+from algorithms.formats.toml_writer import toml_text
+
+T = TypeVar("T")
+STDOUT = "-"
+DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){64}""")
+"""A TOML key of more than 64 words joined by dots."""
+
+
+def read(path: str | Path, form: type[T], schema: str) -> T:
+    """The value of the type `form` that the file at `path` holds under `schema`.
+
+    Raises
+    ------
+    InputError : a file that is missing, truncated, foreign, of a newer version, or has a bad field
+    """
+    where = f"{schema.split('/')[1]} file {path}"
+    raw = _parse(_content(Path(path), where), where, json=Path(path).suffix == ".json")
+    _check_schema(raw.pop("schema", None), schema, where)
+    return _convert(raw, form, where)
+
+
+def write_json(path: str | Path, value: object, schema: str, *, indent: int = 2) -> None:
+    """Writes `value` as JSON under `schema`; a negative `indent` puts it all on one line."""
+    text = msgspec.json.format(msgspec.json.encode(_checked(path, value, schema)), indent=indent)
+    write_text(path, text.decode() + "\n")
+
+
+def write_toml(path: str | Path, value: object, schema: str) -> None:
+    """Writes `value` as TOML under `schema`."""
+    write_text(path, toml_text(_checked(path, value, schema)))
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes `text` to the file, or leaves what was there.
+
+    Raises
+    ------
+    InputError : a path that cannot be written
+    """
+    if str(path) == STDOUT:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Writes `content` to the file, or leaves what was there.
+
+    Raises
+    ------
+    InputError : a path that cannot be written
+    """
+    check_writable(path)
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)
+        else:
+            _replace(target, content)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}; nothing was changed") from error
+
+
+def check_writable(path: str | Path) -> None:
+    """Raises InputError if a file at `path` could not be written; to be asked before a long run."""
+    if str(path) == STDOUT:
+        return
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InputError(f"{path} cannot be written: it is a folder; name a file")
+    if not target.parent.is_dir():
+        raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise InputError(f"{path} cannot be written: the file is read-only")
+    if not (target.exists() and not target.is_file()) and not os.access(target.parent, os.W_OK):
+        raise InputError(f"{path} cannot be written: the folder {target.parent} is read-only")
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Writes beside `target`, then renames: the one step that is all or nothing."""
+    beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.tmp")
+    try:
+        with beside.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            beside.chmod(stat.S_IMODE(target.stat().st_mode))
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _content(path: Path, where: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{where} does not exist") from None
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise InputError(f"{where} is not text: JSON or TOML in UTF-8 is needed") from None
+
+
+def _parse(text: str, where: str, *, json: bool) -> dict[str, Any]:
+    """The table in `text`: JSON if it opens a brace, as no TOML document does, or if the file's name says so."""
+    is_json = json or text.lstrip().startswith("{")
+    if not is_json and DEEP_KEY.search(text):  # tomllib takes the square of the key's length
+        raise InputError(f"{where} is nested too deeply to be a file of Quadrille")
+    try:
+        raw = msgspec.json.decode(text) if is_json else tomllib.loads(text)
+    except msgspec.DecodeError as error:
+        raise InputError(f"{where} is truncated or not JSON: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where} is truncated or not TOML: {error}") from None
+    except RecursionError:
+        raise InputError(f"{where} is nested too deeply to be a file of Quadrille") from None
+    if not isinstance(raw, dict):
+        raise InputError(f"{where} holds {raw!r:.40}: a table with a schema is needed")
+    return raw
+
+
+def _check_schema(found: object, schema: str, where: str) -> None:
+    name, _, version = schema.rpartition("/")
+    if found == schema:
+        return
+    if found is None:
+        raise InputError(f'{where} names no schema: schema = "{schema}" is needed')
+    found_name, _, found_version = str(found).rpartition("/")
+    if found_name == name and found_version.isdigit() and int(found_version) > int(version):
+        raise InputError(f"{where} has the schema {found}, newer than this Quadrille reads: up to {schema} is accepted")
+    raise InputError(f"{where} has the schema {found!r:.60}: {schema} is accepted")
+
+
+def _convert(raw: dict[str, Any], form: type[T], where: str) -> T:
+    check_finite(raw, where)
+    try:
+        return msgspec.convert(raw, form)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: {explain(error, raw, form)}") from None
+
+
+def _checked(path: str | Path, value: object, schema: str) -> dict[str, Any]:
+    """`value` as plain tables under its schema, known to be readable again."""
+    table = plain(value)
+    _convert(table, type(value), f"{schema.split('/')[1]} for {path}")
+    return {"schema": schema, **table}
+
+
+def plain(value: object) -> dict[str, Any]:
+    """`value` as tables, lists, text and numbers only."""
+    tables: dict[str, Any] = msgspec.to_builtins(value, enc_hook=_plain_number)
+    return tables
+
+
+def _plain_number(value: Any) -> Any:
+    """The Python number in a NumPy scalar, whose class the writer does not know."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no form in a file")
+
+
+def check_finite(value: object, where: str, path: str = "") -> None:
+    """Raises InputError if a number anywhere in these tables is NaN or infinite."""
+    if isinstance(value, float) and not isfinite(value):
+        raise InputError(f"{where}: {path} = {value}: a finite number is needed")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            check_finite(item, where, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            check_finite(item, where, f"{path}[{index}]")

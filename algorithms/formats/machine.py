@@ -1,0 +1,212 @@
+"""The machine file: a topology, how fast its devices compute, and what microbenchmarks measured.
+
+Data only: the topology is a family name with arguments (or a file), built into
+a graph elsewhere.  The classes mirror the file; units stand in the names.  A
+`spread` is relative: half the distance from the 5th to the 95th percentile,
+over the median.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from algorithms.formats import files
+from algorithms.formats.achieved import Achieved
+from algorithms.formats.provenance import Provenance
+
+SCHEMA = "quadrille/machine/1"
+
+Count = Annotated[int, Meta(gt=0)]
+Rate = Annotated[float, Meta(gt=0)]
+Bytes = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+Overhead = Annotated[float, Meta(ge=0)]
+Slowdown = Annotated[float, Meta(ge=1)]
+Spread = Annotated[float, Meta(ge=0)]
+Dtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
+Argument = str | bool | int | float | list[str | int | float]
+
+
+class GemmRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A measured local GEMM of m x k by k x n, on `busy_ranks` ranks of a host at once."""
+
+    m: Count
+    k: Count
+    n: Count
+    dtype: Dtype
+    layout: Literal["NN", "NT", "TN"]
+    busy_ranks: Count = 1
+    flops_per_second: Rate
+    threads: Count = 1
+    spread: Spread = 0.0
+
+
+class MemoryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Measured memory-bound work on `bytes` of results, on `busy_ranks` ranks of a host at once."""
+
+    operation: Literal["copy", "add", "zero"]
+    bytes: Count
+    busy_ranks: Count = 1
+    bytes_per_second: Rate
+    spread: Spread = 0.0
+
+
+class TransferRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One measured point-to-point step of a pattern in which `ranks` take part at once."""
+
+    pattern: Literal["shift", "exchange", "one_way"]
+    ranks: Annotated[int, Meta(ge=2)]
+    bytes: Count
+    seconds: Seconds
+    spread: Spread = 0.0
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one rank computes with; without `achieved`, a device without rows reaches its peaks.
+
+    Local work takes `overlap_slowdown` times as long while its rank communicates: the kernels that
+    carry messages hold multiprocessors and bandwidth of the device.  Messages keep their rate.
+    """
+
+    peak_flops_per_second: Annotated[dict[Dtype, Rate], Meta(min_length=1)]
+    memory_bytes_per_second: Rate
+    memory_bytes: Bytes
+    overhead_seconds: Overhead
+    achieved: Achieved | None = None
+    overlap_slowdown: Slowdown = 1.0
+    gemm: tuple[GemmRow, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+
+
+class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the ranks of one host share, what a step between two of them costs, and what an op costs beyond its work.
+
+    `ranks` are placed on each host before the next one is used, by default one
+    for each core; `issue_seconds` pass between two ops of a rank;
+    `alone_seconds` is a communication op in a group of one rank.
+    `threads_default` is read by nobody: it stays for the machine files that have it.
+    """
+
+    cores: Count
+    ranks: Count | None = None
+    memory_bytes_per_second: Rate | None = None
+    threads_default: Count = 1
+    issue_seconds: Overhead = 0.0
+    alone_seconds: Overhead = 0.0
+    transfer: tuple[TransferRow, ...] = ()
+
+
+class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a step between ranks of two hosts costs."""
+
+    transfer: tuple[TransferRow, ...] = ()
+
+
+class ReferenceKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Medians of the small reference kernels beside calibration: the state of the machine then."""
+
+    gemm_seconds: Seconds
+    copy_seconds: Seconds
+    add_seconds: Seconds
+    gemm_spread: Spread = 0.0
+    copy_spread: Spread = 0.0
+    add_spread: Spread = 0.0
+
+
+class Fit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How well the fitted numbers explain what was measured: relative residuals, and warnings."""
+
+    residuals: dict[str, float] = {}
+    warnings: tuple[str, ...] = ()
+
+
+class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is broken or slower than the rest.
+
+    Parameters
+    ----------
+    fail : links that carry nothing, `leaf:3>spine:1` or, both directions, `leaf:3-spine:1`
+    degrade : share of its bandwidth that a link has left, by link
+    slow : share of its speed that a GPU or host computes with, by node
+    """
+
+    fail: tuple[str, ...] = ()
+    degrade: dict[str, Rate] = {}
+    slow: dict[str, Rate] = {}
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a number comes from."""
+
+    quantity: str
+    value: float | str
+    source: str
+
+
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A topology, its devices, and what was measured on them.
+
+    >>> machine = Machine(
+    ...     name="toy",
+    ...     topology={"family": "host", "cores": 2},
+    ...     device=Device(
+    ...         peak_flops_per_second={"float64": 8e10},
+    ...         memory_bytes_per_second=1e10,
+    ...         memory_bytes=8e9,
+    ...         overhead_seconds=5e-6,
+    ...     ),
+    ... )
+    >>> machine.sha256[:8] == msgspec.structs.replace(machine, name="other").sha256[:8]
+    False
+    """
+
+    name: str
+    topology: dict[str, Argument]
+    device: Device
+    host: Host | None = None
+    network: Network | None = None
+    routing: str = "shortest"
+    faults: Faults | None = None
+    reference: ReferenceKernels | None = None
+    reference_alone: ReferenceKernels | None = None
+    fit: Fit | None = None
+    sources: tuple[Source, ...] = ()
+    provenance: Provenance | None = None
+
+    def __post_init__(self) -> None:
+        if ("family" in self.topology) == ("file" in self.topology):
+            raise ValueError('topology: either family = "…" with its arguments or file = "…" is needed')
+        for key, value in self.topology.items():
+            _check_argument(key, value)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the content without provenance: equal for machines that predict the same."""
+        content = files.plain(msgspec.structs.replace(self, provenance=None))
+        content = files.plain(msgspec.convert(content, Machine))  # 1 and 1.0 are the same rate
+        return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
+
+
+def load_machine(path: str | Path) -> Machine:
+    """The machine in the file at `path`; InputError names the first fault of a file that holds none."""
+    return files.read(path, Machine, SCHEMA)
+
+
+def save_machine(machine: Machine, path: str | Path) -> None:
+    """Writes `machine` as TOML, complete or not at all; `-` is stdout."""
+    files.write_toml(path, machine, SCHEMA)
+
+
+def _check_argument(key: str, value: Argument) -> None:
+    """Numbers of a topology: times from 0, all else above 0."""
+    if isinstance(value, bool | str):
+        return
+    for number in value if isinstance(value, list) else [value]:
+        if isinstance(number, str):
+            continue
+        if number < 0 or (number == 0 and not key.endswith("_seconds")):
+            least = "from 0" if key.endswith("_seconds") else "above 0"
+            raise ValueError(f"topology.{key} = {number}: a number {least} is needed")

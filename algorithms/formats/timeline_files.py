@@ -1,0 +1,147 @@
+"""Timelines in files: columns of numbers over a table of distinct ops, so that 100,000 spans stay small."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from algorithms.formats import files
+from algorithms.formats.provenance import Provenance
+from algorithms.grid import Axis
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Source, Timeline
+from algorithms.timelines.turns import Turns
+
+SCHEMA = "quadrille/timeline/1"
+
+Count = Annotated[int, Meta(ge=0)]
+
+
+class _Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    kind: str
+    lane: str
+    axis: Axis | None = None
+
+
+class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Entry i of every column belongs to span i; `op` is a place in the table of ops."""
+
+    op: list[Count]
+    rank: list[Count]
+    index: list[Count]
+    group: list[Annotated[int, Meta(ge=-1)]]
+    ready_seconds: list[float]
+    start_seconds: list[float]
+    arrival_seconds: list[float]
+    end_seconds: list[float]
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(getattr(self, name)) for name in self.__struct_fields__}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(
+                f"columns of different lengths: {', '.join(f'{n} {length}' for n, length in lengths.items())}"
+            )
+        for place, (start, end) in enumerate(zip(self.start_seconds, self.end_seconds, strict=True)):
+            if end < start:
+                raise ValueError(f"end_seconds[{place}] = {end}: a time from its start, {start}, is needed")
+
+
+Stride = tuple[Count, Count, Annotated[int, Meta(gt=0)]]
+"""Start, stop and step of a range of ranks."""
+
+
+class _Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The ranks that one stands for."""
+
+    rank: Count
+    ranges: list[Stride]
+
+
+class _Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Turns of a loop that are said once."""
+
+    start_seconds: float
+    turn_seconds: Annotated[float, Meta(gt=0)]
+    times: Annotated[int, Meta(gt=0)]
+    per_turn: dict[str, Annotated[int, Meta(gt=0)]]
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    kind: Source
+    ranks: Annotated[int, Meta(gt=0)]
+    name: str = ""
+    copies: list[tuple[Count, Annotated[int, Meta(gt=0)]]] = []
+    members: list[_Members] = []
+    turns: list[_Turns] = []
+    ops: list[_Op]
+    spans: _Columns
+    provenance: Provenance | None = None
+
+    def __post_init__(self) -> None:
+        for column, count in (("op", len(self.ops)), ("rank", self.ranks)):
+            largest = max(getattr(self.spans, column), default=-1)
+            if largest >= count:
+                raise ValueError(f"spans.{column} = {largest}: below {count} is needed")
+        for place, one in enumerate(self.members):
+            stop = max((range(*ends)[-1] + 1 for ends in one.ranges if range(*ends)), default=0)
+            if stop > self.ranks:
+                raise ValueError(f"members[{place}].ranges = {one.ranges}: ranks below {self.ranks} are needed")
+
+
+def load_timeline(path: str | Path) -> Timeline:
+    """The timeline in the file at `path`; InputError names the first fault of a file that holds none."""
+    file = files.read(path, _File, SCHEMA)
+    columns = file.spans
+    spans = tuple(
+        Span(rank, op.name, op.kind, op.lane, ready, start, arrival, end, op.axis, index, group)
+        for op, rank, index, group, ready, start, arrival, end in zip(
+            (file.ops[place] for place in columns.op),
+            columns.rank,
+            columns.index,
+            columns.group,
+            columns.ready_seconds,
+            columns.start_seconds,
+            columns.arrival_seconds,
+            columns.end_seconds,
+            strict=True,
+        )
+    )
+    members = {one.rank: tuple(range(*ends) for ends in one.ranges) for one in file.members}
+    turns = tuple(Turns(one.start_seconds, one.turn_seconds, one.times, one.per_turn) for one in file.turns)
+    return Timeline(
+        spans, file.kind, file.ranks, file.name, dict(file.copies) or None, file.provenance, members or None, turns
+    )
+
+
+def save_timeline(timeline: Timeline, path: str | Path) -> None:
+    """Writes `timeline` as JSON, complete or not at all; `-` is stdout."""
+    ops = {(span.op, span.kind, span.lane, span.axis): 0 for span in timeline.spans}
+    places = {op: place for place, op in enumerate(ops)}
+    spans = timeline.spans
+    columns = _Columns(
+        op=[places[span.op, span.kind, span.lane, span.axis] for span in spans],
+        rank=[span.rank for span in spans],
+        index=[span.index for span in spans],
+        group=[span.group for span in spans],
+        ready_seconds=[span.ready for span in spans],
+        start_seconds=[span.start for span in spans],
+        arrival_seconds=[span.arrival for span in spans],
+        end_seconds=[span.end for span in spans],
+    )
+    file = _File(
+        kind=timeline.kind,
+        ranks=timeline.ranks,
+        name=timeline.name,
+        copies=sorted((timeline.copies or {}).items()),
+        members=[
+            _Members(rank, [(one.start, one.stop, one.step) for one in ranges])
+            for rank, ranges in sorted((timeline.members or {}).items())
+        ],
+        turns=[_Turns(one.start, one.seconds, one.times, dict(one.per_turn)) for one in timeline.turns],
+        ops=[_Op(*op) for op in ops],
+        spans=columns,
+        provenance=timeline.provenance,
+    )
+    files.write_json(path, file, SCHEMA, indent=-1)

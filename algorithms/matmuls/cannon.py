@@ -1,0 +1,60 @@
+"""Cannon's product on a q × q mesh: blocks of A turn along x, blocks of B along z.
+
+Source: Cannon, "A cellular computer to implement the Kalman filter algorithm",
+PhD thesis, Montana State University, 1969.
+"""
+
+from algorithms.grid import Grid
+from algorithms.matmuls.matmul import Matmul, make_schedule
+from algorithms.matmuls.summa import (
+    gradient_panel_tensors,
+    gradient_panels,
+    mesh_gradients,
+    mesh_inputs,
+    panel_tensors,
+)
+from algorithms.numbers import Multiple
+from algorithms.ops import Gemm, Op, Pointwise, Shift
+from algorithms.parts import Panel, Part
+from algorithms.schedule import Program, Repeat, Schedule, declare
+from algorithms.tensors import Tensor
+
+LOOP = "t"
+
+
+def cannon(problem: Matmul, grid: Grid) -> Schedule:
+    """Ops of every rank for C_mn = A_mk @ B_kn in q turns.
+
+    The rank at (z, x) first gets block z + x of k, of A along x and of B along z;
+    then, q - 1 times, it multiplies and passes both on.  The gradients are
+    SUMMA's, with whole blocks as panels.
+    """
+    rows, columns = Part("m", ("z",)), Part("n", ("x",))
+    tensors = [
+        *mesh_inputs(problem),
+        Tensor("A turning", rows, Part("k", ("x",), rotated_by=("z", LOOP)), copies=((LOOP, 2),)),
+        Tensor("B turning", Part("k", ("z",), rotated_by=("x", LOOP)), columns, copies=((LOOP, 2),)),
+        Tensor("C", rows, columns),
+    ]
+    program = _turns(grid.x)
+    if problem.training:
+        panel = Panel("k", problem.k, ("x", "z"), loop="p")
+        tensors += [*panel_tensors(panel), *mesh_gradients(), *gradient_panel_tensors(panel)]
+        program += gradient_panels(panel)
+    return make_schedule(problem, grid, "cannon", declare(*tensors), program)
+
+
+def _turns(turns: int) -> Program:
+    multiply: Op = Gemm(name="multiply C", a="A turning", b="B turning", c="C", accumulate=True)
+    pass_on: Program = (
+        multiply,
+        Shift(name="turn A", axis="x", distance=-1, source="A turning", into="A turning", ahead=1),
+        Shift(name="turn B", axis="z", distance=-1, source="B turning", into="B turning", ahead=1),
+    )
+    return (
+        Shift(name="skew A", axis="x", distance=Multiple("z", -1), source="A", into="A turning"),
+        Shift(name="skew B", axis="z", distance=Multiple("x", -1), source="B", into="B turning"),
+        Pointwise(name="zero C", function="zero", into="C"),
+        Repeat(LOOP, turns - 1, pass_on),
+        Repeat(LOOP, 1, (multiply,), first=turns - 1),
+    )

@@ -1,0 +1,83 @@
+"""The catalogue of matmul algorithms: the design page's table, and the schedule of a problem by one of its names."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from algorithms.errors import InputError
+from algorithms.grid import AXES, Axis, Grid
+from algorithms.matmuls import cannon, matmul_1d, matmul_3d, matmul_4d, matmul_25d, summa
+from algorithms.matmuls.matmul import Matmul
+from algorithms.schedule import Schedule
+
+AlgorithmName = Literal["1d-column", "1d-row", "cannon", "summa", "2.5d", "3d", "4d"]
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """How an algorithm is chosen: its axes, whether they must be equal, and who builds it.
+
+    `one_copy` says that it starts and ends with one evenly spread copy of each
+    matrix, so that the lower bound on communication holds for it.
+    """
+
+    name: AlgorithmName
+    axes: tuple[Axis, ...]
+    build: Callable[[Matmul, Grid], Schedule]
+    square: bool = False
+    one_copy: bool = False
+
+    def check(self, grid: Grid) -> None:
+        """Refuse a grid that the algorithm cannot run on.
+
+        Raises
+        ------
+        InputError : an axis it does not have, or z and x of different lengths
+        """
+        strange = [axis for axis in AXES if axis not in self.axes and grid.length(axis) > 1]
+        if strange:
+            words = ", ".join(f"{axis}={grid.length(axis)}" for axis in strange)
+            raise InputError(f"grid {words}: {self.name} takes the axes {', '.join(self.axes)} only")
+        if self.square and grid.z != grid.x:
+            raise InputError(
+                f"grid z={grid.z}, x={grid.x} is not square: {self.name} takes z=q,x=q, that is 1, 4, 9, 16, … "
+                "ranks a layer"
+            )
+
+
+def matmul_schedule(problem: Matmul, algorithm: str, grid: Grid) -> Schedule:
+    """The schedule of `problem` by the algorithm of that name on `grid`.
+
+    Raises
+    ------
+    InputError : an unknown algorithm, or a grid that it cannot run on
+    """
+    chosen = find_algorithm(algorithm)
+    chosen.check(grid)
+    return chosen.build(problem, grid)
+
+
+def find_algorithm(name: str) -> Algorithm:
+    """The algorithm of that name.
+
+    Raises
+    ------
+    InputError : there is none
+    """
+    for algorithm in algorithms():
+        if algorithm.name == name:
+            return algorithm
+    raise InputError(f"algorithm {name!r}: accepted are {', '.join(get_args(AlgorithmName))}")
+
+
+def algorithms() -> tuple[Algorithm, ...]:
+    """The table of the design page."""
+    return (
+        Algorithm("1d-column", ("x",), matmul_1d.column),
+        Algorithm("1d-row", ("y",), matmul_1d.row),
+        Algorithm("cannon", ("z", "x"), cannon.cannon, square=True, one_copy=True),
+        Algorithm("summa", ("z", "x"), summa.summa, one_copy=True),
+        Algorithm("2.5d", ("z", "x", "y"), matmul_25d.matmul_25d, square=True),
+        Algorithm("3d", ("z", "y", "x"), matmul_3d.matmul_3d, one_copy=True),
+        Algorithm("4d", ("data", "z", "y", "x"), matmul_4d.matmul_4d),
+    )

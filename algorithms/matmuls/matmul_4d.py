@@ -1,0 +1,56 @@
+"""AxoNN's 4D product: activations cut two ways and repeated, weights sharded over z.
+
+Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to
+Thousands of GPUs", arXiv 2305.13525.
+"""
+
+from algorithms.grid import Grid
+from algorithms.matmuls.matmul import Matmul, make_schedule
+from algorithms.ops import AllGather, AllReduce, Gemm, ReduceScatter
+from algorithms.parts import Part
+from algorithms.schedule import Program, Schedule, declare
+from algorithms.tensors import Tensor
+
+
+def matmul_4d(problem: Matmul, grid: Grid, name: str = "4d") -> Schedule:
+    """Ops of every rank for C_mn = A_mk @ B_kn on a data × z × y × x grid.
+
+    m is cut over data, then z; k over y; n over x.  Each (k/y, n/x) block of B
+    is stored as z shards and gathered just before it is used.
+    """
+    rows, inner, columns = Part("m", ("data", "z")), Part("k", ("y",)), Part("n", ("x",))
+    tensors = [
+        Tensor("A", rows, inner),
+        Tensor("B", inner, columns, sharded_over="z"),
+        Tensor("C", rows, columns),
+        Tensor("B whole", inner, columns),
+    ]
+    if problem.training:
+        tensors += [
+            Tensor("dC", rows, columns),
+            Tensor("dA", rows, inner),
+            Tensor("dB whole", inner, columns),
+            Tensor("dB", inner, columns, sharded_over="z"),
+        ]
+    program = _forward() + (_backward(problem) if problem.training else ())
+    return make_schedule(problem, grid, name, declare(*tensors), program)
+
+
+def _forward() -> Program:
+    return (
+        AllGather(name="gather B", axis="z", source="B", into="B whole"),
+        Gemm(name="multiply C", a="A", b="B whole", c="C"),
+        AllReduce(name="sum C", axis="y", buffer="C"),
+    )
+
+
+def _backward(problem: Matmul) -> Program:
+    again = AllGather(name="gather B again", axis="z", source="B", into="B whole", overlap="oag")
+    return (
+        *((again,) if problem.gathered == "again" else ()),
+        Gemm(name="multiply dA", a="dC", b="B whole", c="dA", layout="NT"),
+        AllReduce(name="sum dA", axis="x", buffer="dA", overlap="oar"),
+        Gemm(name="multiply dB", a="A", b="dC", c="dB whole", layout="TN"),
+        ReduceScatter(name="scatter dB", axis="z", source="dB whole", into="dB", overlap="ors"),
+        AllReduce(name="sum dB", axis="data", buffer="dB"),
+    )

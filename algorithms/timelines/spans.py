@@ -1,0 +1,112 @@
+"""A span is one instance of one op on one rank, with the moments that tell waiting from work.
+
+    ready     all that the op depends on is done
+    start     its lane takes it
+    arrival   the last member of its group has started
+    end       it is done on this rank
+
+    start ── waiting ── arrival ── seconds ── end
+
+A rank may end before the last member has arrived (the root of a broadcast):
+its waiting then lasts until its end and its seconds are 0, so that the two
+always add up to end - start.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from algorithms.grid import Axis, Grid
+from algorithms.ops import Op, kind
+
+COMPUTE = "compute"
+ALONE = -1
+UNPAIRED = ("send", "receive")
+"""Kinds of op whose other end is another op, so that the group does not start them together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One instance of one op on one rank; times in seconds.
+
+    `index` counts the instances of the op on this rank; `group` is the first
+    rank of the group that does it together, or ALONE.
+
+    >>> span = Span(0, "gather B", "all_gather", "z", ready=0.0, start=1.0, arrival=1.5, end=4.0, axis="z", group=0)
+    >>> span.waiting_seconds, span.seconds
+    (0.5, 2.5)
+    """
+
+    rank: int
+    op: str
+    kind: str
+    lane: str
+    ready: float
+    start: float
+    arrival: float
+    end: float
+    axis: Axis | None = None
+    index: int = 0
+    group: int = ALONE
+
+    @classmethod
+    def of(
+        cls, rank: int, op: Op, lane: str, index: int, axis: Axis | None, ready: float, start: float, end: float
+    ) -> "Span":
+        """The span of an op of a schedule, its group not yet known."""
+        return cls(rank, op.name, kind(op), lane, ready, start, start, end, axis, index)
+
+    @property
+    def waiting_seconds(self) -> float:
+        return max(0.0, min(self.arrival, self.end) - self.start)
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, self.end - max(self.arrival, self.start))
+
+    @property
+    def instance(self) -> tuple[str, int, Axis | None, int]:
+        """What the spans of one collective on one group have in common."""
+        return self.op, self.index, self.axis, self.group
+
+    def moved(self, seconds: float, indices: int) -> "Span":
+        """The span at another time, as another instance of its op."""
+        return replace(
+            self,
+            ready=self.ready + seconds,
+            start=self.start + seconds,
+            arrival=self.arrival + seconds,
+            end=self.end + seconds,
+            index=self.index + indices,
+        )
+
+
+def with_groups(spans: Iterable[Span], grid: Grid) -> list[Span]:
+    """The spans, those along an axis with the group of their rank on `grid`, where none is given yet."""
+
+    def grouped(span: Span) -> Span:
+        if span.axis is None or span.group != ALONE or span.kind in UNPAIRED:
+            return span
+        return replace(span, group=span.rank - grid.coordinate(span.rank, span.axis) * grid.stride(span.axis))
+
+    return [grouped(span) for span in spans]
+
+
+def with_arrivals(spans: Iterable[Span]) -> list[Span]:
+    """The spans, each with the start of the last member of its group as arrival; alone, its own start.
+
+    >>> early = Span(0, "sum", "all_reduce", "y", ready=0, start=1, arrival=0, end=6, axis="y", group=0)
+    >>> late = Span(1, "sum", "all_reduce", "y", ready=0, start=4, arrival=0, end=6, axis="y", group=0)
+    >>> [(span.arrival, span.waiting_seconds) for span in with_arrivals([early, late])]
+    [(4, 3), (4, 0.0)]
+    """
+    spans = list(spans)
+    latest: dict[tuple[object, ...], float] = {}
+    for span in spans:
+        if span.group != ALONE:
+            key = span.instance
+            latest[key] = max(span.start, latest.get(key, span.start))
+    arrivals = (span.start if span.group == ALONE else latest[span.instance] for span in spans)
+    return [
+        span if arrival == span.arrival else replace(span, arrival=arrival)
+        for span, arrival in zip(spans, arrivals, strict=True)
+    ]

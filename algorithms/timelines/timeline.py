@@ -1,0 +1,151 @@
+"""The timeline of one run, predicted or measured: one span per op, rank and instance."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal
+
+from algorithms.formats.provenance import Provenance
+from algorithms.grid import Axis, Grid
+from algorithms.timelines.critical_path import critical_path
+from algorithms.timelines.exposure import exposed_seconds
+from algorithms.timelines.op_times import OpTimes, op_times
+from algorithms.timelines.spans import ALONE, UNPAIRED, Span, with_arrivals, with_groups
+from algorithms.timelines.turns import Turns
+
+Source = Literal["predicted", "measured"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All spans of one run on `ranks` ranks.
+
+    `copies[r]` says that the spans of rank r stand for so many ranks that
+    behave alike, `members[r]` which ones; a rank not named stands for itself.
+    The group of such spans is the first rank that stands for one of its members.
+    `turns` of loops that only repeat are said once, the last time that they come.
+
+    >>> a = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=3)
+    >>> b = Span(0, "sum C", "all_reduce", "y", ready=3, start=3, arrival=3, end=5)
+    >>> timeline = Timeline((a, b), "predicted", ranks=1)
+    >>> timeline.makespan, [span.op for span in timeline.critical_path()]
+    (5, ['multiply', 'sum C'])
+    """
+
+    spans: tuple[Span, ...]
+    kind: Source
+    ranks: int
+    name: str = ""
+    copies: Mapping[int, int] | None = None
+    provenance: Provenance | None = None
+    members: Mapping[int, tuple[range, ...]] | None = None
+    turns: tuple[Turns, ...] = ()
+
+    def unrolled(self) -> "Timeline":
+        """The timeline with every turn of every loop."""
+        if not self.turns:
+            return self
+        spans = [*self.spans, *(span for turns in self.turns for span in turns.said(self.spans))]
+        ordered = sorted(spans, key=lambda span: (span.rank, span.start, span.end))
+        return replace(self, spans=tuple(ordered), turns=())
+
+    def counted(self) -> dict[int, list[tuple[Span, int]]]:
+        """The spans of each rank by start, and how many each counts for; a few of the turns that are said once."""
+        found: dict[int, list[tuple[Span, int]]] = defaultdict(list)
+        for span in self.spans:
+            found[span.rank].append((span, 1))
+        for turns in self.turns:
+            for span, count in turns.counted(self.spans):
+                found[span.rank].append((span, count))
+        for told in found.values():
+            told.sort(key=lambda one: (one[0].start, one[0].end))
+        return found
+
+    @classmethod
+    def of_classes(
+        cls,
+        spans: Iterable[Span],
+        kind: Source,
+        grid: Grid,
+        members: Mapping[int, tuple[range, ...]],
+        group_of: Callable[[int, Axis], int],
+        *,
+        name: str = "",
+    ) -> "Timeline":
+        """The timeline of ranks that stand for others.
+
+        Parameters
+        ----------
+        members : the ranks that each of them stands for, itself included
+        group_of : the first rank that stands for a member of a rank's group along an axis
+        """
+
+        def grouped(span: Span) -> Span:
+            paired = span.axis is not None and span.kind not in UNPAIRED
+            return replace(span, group=group_of(span.rank, span.axis)) if paired and span.axis else span
+
+        ordered = sorted(map(grouped, spans), key=lambda span: (span.rank, span.start, span.end))
+        copies = {rank: sum(map(len, ranges)) for rank, ranges in members.items()}
+        return cls(tuple(with_arrivals(ordered)), kind, grid.size, name, copies, None, members)
+
+    def expanded(self, grid: Grid, ranks: Iterable[int] | None = None) -> "Timeline":
+        """The timeline of these ranks, by default all, each for itself."""
+        wanted = range(self.ranks) if ranks is None else sorted(set(ranks))
+        if self.members is None:
+            return self._of(wanted).unrolled()
+        stands = {rank: one for one, ranges in self.members.items() for rank in chain(*ranges)}
+        of_rank = _by_rank(self._of(stands[rank] for rank in wanted).unrolled().spans)
+        spans = (replace(span, rank=rank, group=ALONE) for rank in wanted for span in of_rank.get(stands[rank], ()))
+        return replace(self, spans=tuple(with_groups(spans, grid)), copies=None, members=None, turns=())
+
+    def _of(self, ranks: Iterable[int]) -> "Timeline":
+        """The spans of these ranks alone."""
+        kept = set(ranks)
+        return replace(self, spans=tuple(span for span in self.spans if span.rank in kept))
+
+    @classmethod
+    def of_spans(cls, spans: Iterable[Span], kind: Source, grid: Grid, *, name: str = "") -> "Timeline":
+        """The timeline of these spans, each with its group on `grid` and the arrival of its last member."""
+        ordered = sorted(with_groups(spans, grid), key=lambda span: (span.rank, span.start, span.end))
+        return cls(tuple(with_arrivals(ordered)), kind, grid.size, name)
+
+    @property
+    def start(self) -> float:
+        """When the first rank starts [s]."""
+        return min((span.start for span in self.spans), default=0.0)
+
+    @property
+    def end(self) -> float:
+        """When the last rank ends [s]."""
+        return max((span.end for span in self.spans), default=0.0)
+
+    @property
+    def makespan(self) -> float:
+        """From the first rank's start to the last rank's end [s]."""
+        return self.end - self.start
+
+    def critical_path(self) -> tuple[Span, ...]:
+        """The chain of spans that determines the end, first to last; turns that are said once stay so."""
+        return critical_path(self.spans, self.turns)
+
+    def op_times(self) -> dict[str, OpTimes]:
+        """Times of every op, by name, in the order of first start."""
+        return op_times(self)
+
+    def exposed(self) -> dict[int, float]:
+        """Communication not hidden behind computing, of each rank [s]."""
+        found = {}
+        for rank, told in self.counted().items():
+            exposed = exposed_seconds([span for span, _ in told])
+            found[rank] = sum(count * seconds for (_, count), seconds in zip(told, exposed, strict=True))
+        if self.members is None:
+            return found
+        return {rank: found.get(one, 0.0) for one, ranges in self.members.items() for rank in chain(*ranges)}
+
+
+def _by_rank(spans: Iterable[Span]) -> dict[int, list[Span]]:
+    ranks: dict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        ranks[span.rank].append(span)
+    return ranks

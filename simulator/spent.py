@@ -1,0 +1,37 @@
+"""What the seconds of one rank's op went into."""
+
+from dataclasses import dataclass, field
+
+from algorithms.formats.record import PathPart
+from simulator.engine import Told
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds of one rank's op, by what they went into.
+
+    `latency` and `compute` are those of its steps and of its local work, as far
+    as they are not transfer.  `path` tells of each step the story of the
+    transfer that ended last: waiting for its other end, latency, the time that
+    it takes alone (bandwidth), and what sharing added (contention).
+    """
+
+    latency: float = 0.0
+    compute: float = 0.0
+    extrapolated: bool = False
+    path: dict[PathPart, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, told: Told) -> "Spent":
+        """As a member of the engine tells."""
+        spent = cls(told.latency, told.compute, told.beyond)
+        spent.on_path("waiting", told.waiting)
+        spent.on_path("latency", told.path_latency)
+        spent.on_path("bandwidth", told.bandwidth)
+        spent.on_path("compute", told.computing)
+        spent.on_path("contention", told.contention)
+        return spent
+
+    def on_path(self, part: PathPart, seconds: float) -> None:
+        if seconds:
+            self.path[part] = self.path.get(part, 0.0) + seconds

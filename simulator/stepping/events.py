@@ -1,0 +1,300 @@
+"""Members step through their programs, from event to event (kernels, see `table.py`).
+
+A member posts the send and the receive of its stage; when a flow has both ends, its
+latency begins, then it shares resources (weighted max-min, `sharing/rates.py`) until
+its work is done; when both its transfers have ended, the member does the stage's local
+work, and goes on.  An event is the end of a flow's latency, or of its work; all that
+happens within `TIE` of an instant is one batch, after which rates are settled once.
+"""
+
+from typing import Any
+
+from simulator.sharing.heap import HEAP, put, take
+from simulator.sharing.max_min import TIE
+from simulator.sharing.rates import begin, end, settle
+from simulator.stepping.repeats import lead, look_back, note
+from simulator.stepping.table import (
+    CHANGES,
+    CLOCK,
+    ENDED,
+    EVENTS,
+    FOLDS,
+    IDLE,
+    LATENT,
+    LEADER,
+    MOVING,
+    NOBODY,
+    NONE,
+    RECEIVER,
+    SAVED,
+    SENDER,
+    STARTING,
+    STEPPED,
+    UNSETTLED,
+    Under,
+)
+
+# What `go_on` gives back
+QUIET, SOME_ENDED, MORE = range(3)
+
+
+def go_on(u: Under, s: Any, now: float, until: float, last: int) -> int:
+    """From event to event, while they are before `until`, up to so many of them.
+
+    Gives back whether nothing more happens before that, or members have ended
+    (at the instant CLOCK), or there is more to do.
+
+    Parameters
+    ----------
+    now : what is due by then happens even if `until` is earlier
+    """
+    u.reals[CLOCK] = max(u.reals[CLOCK], now)
+    for i in range(u.numbers[STARTING]):
+        _begin(u, s, u.starting[i])
+    u.numbers[STARTING] = 0
+    while True:
+        limit = u.reals[CLOCK] * (1 + TIE)
+        while u.numbers[HEAP] > 0 and u.due[u.heap[0]] <= limit:
+            _happen(u, s)
+        if u.numbers[ENDED] > 0:
+            return SOME_ENDED
+        if u.numbers[UNSETTLED] != 0:
+            _settle(u, s)
+        if u.numbers[STEPPED] != 0:
+            u.numbers[STEPPED] = 0
+            look_back(u, until)
+        if u.numbers[HEAP] == 0 or u.due[u.heap[0]] >= until:
+            return QUIET
+        if u.numbers[EVENTS] >= last:
+            return MORE
+        u.reals[CLOCK] = max(u.reals[CLOCK], u.due[u.heap[0]])
+
+
+def _happen(u: Under, s: Any) -> None:
+    """The next event."""
+    f = u.heap[0]
+    take(u)
+    u.numbers[EVENTS] += 1
+    if u.status[f] == LATENT and u.work[f] > 0:
+        _move(u, s, f)
+        return
+    if u.status[f] == MOVING:
+        _stop(u, s, f)
+    u.status[f] = IDLE
+    if u.receiver[f] == NONE:
+        _worked(u, s, u.sender[f], f)
+    else:
+        _arrive(u, s, u.sender[f], f)
+        _arrive(u, s, u.receiver[f], f)
+
+
+def _settle(u: Under, s: Any) -> None:
+    """New rates."""
+    u.numbers[UNSETTLED] = 0
+    u.numbers[CHANGES] += 1
+    for i in range(settle(s, u.changed)):
+        _set_speed(u, u.changed[i], s.rate[u.changed[i]])
+
+
+def _move(u: Under, s: Any, f: int) -> None:
+    """A flow begins to take its share."""
+    now = u.reals[CLOCK]
+    u.status[f] = MOVING
+    u.since[f] = now
+    u.speed[f] = 0.0
+    for e in range(u.entries[f], u.entries[f + 1]):
+        j = u.entry_resource[e]
+        if u.using[j] == 0:
+            u.opened[j] = now
+        u.using[j] += 1
+    begin(s, f)
+    u.numbers[UNSETTLED] = 1
+
+
+def _stop(u: Under, s: Any, f: int) -> None:
+    """A flow has done its work."""
+    now = u.reals[CLOCK]
+    u.done[f] += u.work[f]
+    if u.numbers[SAVED] != 0:
+        note(u, f)
+    u.speed[f] = 0.0
+    for e in range(u.entries[f], u.entries[f + 1]):
+        j = u.entry_resource[e]
+        u.using[j] -= 1
+        if u.using[j] == 0:
+            u.busy[j] += now - u.opened[j]
+    end(s, f)
+    u.numbers[UNSETTLED] = 1
+
+
+def _set_speed(u: Under, f: int, speed: float) -> None:
+    now = u.reals[CLOCK]
+    u.left[f] -= u.speed[f] * (now - u.since[f])
+    u.since[f] = now
+    u.speed[f] = speed
+    put(u, f, now + max(0.0, u.left[f]) / speed)
+
+
+def _start(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
+    """A flow is under way: first its latency."""
+    now = u.reals[CLOCK]
+    u.sender[f], u.receiver[f] = sender, receiver
+    u.begun[f] = now
+    u.left[f] = u.work[f]
+    if u.latency[f] == 0.0 and u.work[f] > 0:
+        _move(u, s, f)
+        return
+    u.status[f] = LATENT
+    put(u, f, now + u.latency[f])
+
+
+def _disturb(u: Under, s: Any, pace: int, more: int) -> None:
+    """One more or less who disturbs a pace; what goes at that pace is shared anew."""
+    before = u.disturbed[pace]
+    u.disturbed[pace] += more
+    if before > 0 and before + more > 0:
+        return
+    s.capacities[pace] = u.slow[pace] if more > 0 else u.calm[pace]
+    count = s.users[pace]
+    for i in range(count):
+        u.changed[i] = s.slot_flow[s.starts[pace] + i]
+    for i in range(count):
+        end(s, u.changed[i])
+        begin(s, u.changed[i])
+        u.numbers[UNSETTLED] = 1
+
+
+# Members
+
+
+def _begin(u: Under, s: Any, m: int) -> None:
+    """A member begins its program."""
+    u.stage[m] = u.first[u.program[m]]
+    u.k[m] = 0
+    u.latency_paid[m], u.computed[m], u.was_beyond[m], u.waiting[m] = 0.0, 0.0, 0, 0.0
+    u.path_latency[m], u.path_bandwidth[m], u.path_contention[m], u.path_compute[m] = 0.0, 0.0, 0.0, 0.0
+    _forget(u)
+    if u.disturbs[m] != NONE and u.wired[u.program[m]] != 0:
+        u.disturbing[m] = 1
+        _disturb(u, s, u.disturbs[m], 1)
+    _enter(u, s, m)
+
+
+def _forget(u: Under) -> None:
+    """Something other than a step has happened: what was seen before tells nothing any more."""
+    u.numbers[LEADER] = NONE
+
+
+def _leave(u: Under, s: Any, m: int) -> None:
+    """A member has come to the end of its program."""
+    u.stage[m] = NONE
+    u.ended[u.numbers[ENDED]] = m
+    u.numbers[ENDED] += 1
+    if u.disturbing[m] != 0:
+        u.disturbing[m] = 0
+        _disturb(u, s, u.disturbs[m], -1)
+    _forget(u)
+
+
+def _enter(u: Under, s: Any, m: int) -> None:
+    """A member begins the stage at which it stands."""
+    at = u.stage[m]
+    if at == u.first[u.program[m] + 1]:
+        _leave(u, s, m)
+        return
+    u.entered[m] = u.reals[CLOCK]
+    u.pending[m] = 0
+    if u.numbers[FOLDS] != 0 and u.count[at] > 1:
+        if u.numbers[LEADER] == NONE:
+            lead(u, m)
+        if u.numbers[LEADER] == m:
+            u.numbers[STEPPED] = 1
+    wire = u.send_wire[at]
+    if wire != NONE:
+        u.pending[m] += 1
+        if u.waits[wire] == RECEIVER:
+            u.waits[wire] = NOBODY
+            _meet(u, s, u.send_flow[at], m, u.waiting_member[wire])
+        else:
+            u.waits[wire] = SENDER
+            u.waiting_member[wire], u.waiting_flow[wire] = m, u.send_flow[at]
+    wire = u.receive_wire[at]
+    if wire != NONE:
+        u.pending[m] += 1
+        if u.waits[wire] == SENDER:
+            u.waits[wire] = NOBODY
+            _meet(u, s, u.waiting_flow[wire], u.waiting_member[wire], m)
+        else:
+            u.waits[wire] = RECEIVER
+            u.waiting_member[wire] = m
+    if u.pending[m] == 0:
+        _start(u, s, u.local[at], m, NONE)
+
+
+def _meet(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
+    """Both ends of a transfer are there; a step's two transfers run at once: its latency counts once."""
+    for i in range(2):
+        m = receiver if i == 1 else sender
+        at = u.stage[m]
+        both = u.send_wire[at] != NONE and u.receive_wire[at] != NONE
+        u.latency_paid[m] += u.latency[f] / (2 if both else 1)
+        u.was_beyond[m] = max(u.was_beyond[m], u.beyond[f])
+    _start(u, s, f, sender, receiver)
+
+
+def _arrive(u: Under, s: Any, m: int, f: int) -> None:
+    """One of the transfers of a member's stage has ended."""
+    u.pending[m] -= 1
+    if u.pending[m] > 0:
+        return
+    took = u.reals[CLOCK] - u.begun[f]
+    u.waiting[m] += u.begun[f] - u.entered[m]
+    u.path_latency[m] += u.latency[f]
+    u.path_bandwidth[m] += u.alone[f]
+    u.path_contention[m] += took - u.latency[f] - u.alone[f]
+    local = u.local[u.stage[m]]
+    if local == NONE:
+        _advance(u, s, m)
+    else:
+        _start(u, s, local, m, NONE)
+
+
+def _worked(u: Under, s: Any, m: int, f: int) -> None:
+    """Local work has ended."""
+    took = u.reals[CLOCK] - u.begun[f]
+    u.computed[m] += u.alone[f]
+    u.was_beyond[m] = max(u.was_beyond[m], u.beyond[f])
+    u.path_latency[m] += u.latency[f]
+    u.path_compute[m] += u.alone[f]
+    u.path_contention[m] += took - u.latency[f] - u.alone[f]
+    _advance(u, s, m)
+
+
+def _advance(u: Under, s: Any, m: int) -> None:
+    """A member goes on to its next stage, or repeats this one."""
+    u.k[m] += 1
+    if u.k[m] == u.count[u.stage[m]]:
+        u.stage[m] += 1
+        u.k[m] = 0
+    _enter(u, s, m)
+
+
+KERNELS = (
+    _forget,
+    _set_speed,
+    _settle,
+    _move,
+    _stop,
+    _start,
+    _disturb,
+    _meet,
+    _leave,
+    _enter,
+    _begin,
+    _advance,
+    _arrive,
+    _worked,
+    _happen,
+    go_on,
+)
+"""After those of `sharing/rates.py`, `sharing/heap.py` and `repeats.py`."""

@@ -1,0 +1,112 @@
+"""Tables that grow: what has been entered becomes columns, and the flows on resources a state of `sharing`."""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from simulator.sharing import rates
+from simulator.sharing.flow_state import ACTIVE, State, as_lists, new_state
+from simulator.stepping.registered import Registered
+from simulator.stepping.repeats import TOLD
+from simulator.stepping.table import FOLDS, LEADER, NONE, NUMBERS, REALS, Under
+
+OF_FLOWS = (
+    "work", "latency", "alone", "beyond", "sender", "receiver", "status", "left", "since", "speed", "due", "begun",
+    "done", "heap", "slot", "changed", "stopped", "saved_mark", "saved_status", "saved_ahead", "saved_begun",
+    "saved_left",
+)  # fmt: skip
+OF_WIRES = ("waits", "waiting_member", "waiting_flow")
+OF_STAGES = ("count", "send_wire", "send_flow", "receive_wire", "local")
+OF_MEMBERS = (
+    "program", "stage", "k", "pending", "entered", "latency_paid", "computed", "was_beyond", "waiting", "path_latency",
+    "path_bandwidth", "path_contention", "path_compute", "disturbing", "ended", "starting", "saved_stage", "saved_k",
+    "saved_doing", "saved_entered",
+)  # fmt: skip
+OF_RESOURCES = ("disturbed", "using", "opened", "busy", "saved_busy")
+WHOLE = {
+    "beyond", "entries", "entry_resource", "sender", "receiver", "status", "heap", "slot", "changed", "stopped",
+    "saved_mark", "saved_status", *OF_WIRES, "first", *OF_STAGES, "wired", "disturbs", "disturbing", "disturbed",
+    "program", "stage", "k", "pending", "was_beyond", "ended", "starting", "saved_stage", "saved_k", "saved_doing",
+    "using", "numbers",
+}  # fmt: skip
+BLANK = {"slot": NONE, "stage": NONE, "receiver": NONE}
+"""What a column holds where nothing has happened, if that is not zero."""
+
+
+def empty(*, memory: bool) -> Under:
+    """The table in which there is nothing yet."""
+    under = Under(**{name: [] for name in Under._fields})
+    under.first.append(0)
+    under.entries.append(0)
+    under.numbers.extend([0] * NUMBERS)
+    under.reals.extend([0.0] * REALS)
+    under.numbers[FOLDS], under.numbers[LEADER] = int(memory), NONE
+    return under
+
+
+def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
+    """The table with everything that has been entered.
+
+    Parameters
+    ----------
+    arrays : whether the columns become arrays, for compiled kernels
+    """
+    known = len(under.work)
+    new: dict[str, Sequence[Any]] = {}
+    flows = list(zip(*registered.flows[known:], strict=True)) or [(), (), (), ()]
+    new |= dict(zip(OF_FLOWS, flows, strict=False))
+    entries = under.entries[-1]
+    new["entry_resource"] = [j for resources in registered.resources[known:] for j in resources]
+    new["entry_share"] = [share for shares in registered.shares[known:] for share in shares]
+    new["entries"] = [entries := entries + len(resources) for resources in registered.resources[known:]]
+    stages = list(zip(*registered.stages[len(under.count) :], strict=True)) or [()] * len(OF_STAGES)
+    new |= dict(zip(OF_STAGES, stages, strict=True))
+    new["first"] = registered.first[len(under.first) :]
+    new["wired"] = registered.wired[len(under.wired) :]
+    new["disturbs"] = registered.disturbs[len(under.disturbs) :]
+    new["calm"], new["slow"] = registered.calm[len(under.calm) :], registered.capacities[len(under.slow) :]
+    sizes = dict.fromkeys(OF_FLOWS, len(registered.flows)) | dict.fromkeys(OF_WIRES, registered.wires)
+    sizes |= dict.fromkeys(OF_MEMBERS, len(registered.disturbs)) | dict.fromkeys(
+        OF_RESOURCES, len(registered.capacities)
+    )
+    sizes["saved_told"] = TOLD * len(registered.disturbs)
+    columns = {}
+    for name in Under._fields:
+        old = getattr(under, name)
+        more = new.get(name, ())
+        if name in sizes and name not in new:
+            more = [BLANK.get(name, 0 if name in WHOLE else 0.0)] * (sizes[name] - len(old))
+        columns[name] = _joined(old, more, whole=name in WHOLE, arrays=arrays)
+    return Under(**columns)
+
+
+def _joined(old: Any, more: Sequence[Any], *, whole: bool, arrays: bool) -> Any:
+    if not arrays:
+        old.extend(more)
+        return old
+    kind = np.int64 if whole else np.float64
+    return np.concatenate([np.asarray(old, kind), np.asarray(more, kind)]) if len(more) else np.array(old, kind)
+
+
+def shared(registered: Registered, under: Under, before: State | None, *, local: bool, arrays: bool) -> State:
+    """The state of all flows on their resources; those under way begin anew."""
+    counts = [len(resources) for resources in registered.resources]
+    state = new_state(
+        np.array(registered.capacities or [inf]),
+        np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
+        np.array([j for resources in registered.resources for j in resources], np.int64),
+        np.array([share for shares in registered.shares for share in shares]),
+        np.array(registered.weights),
+        np.array(registered.caps),
+        local=local,
+    )
+    for resource, calm in enumerate(registered.calm):
+        if calm != registered.capacities[resource] and not under.disturbed[resource]:
+            state.capacities[resource] = calm
+    state = state if arrays else as_lists(state)
+    if before is not None:
+        for place in range(before.counts[ACTIVE]):
+            rates.begin(state, int(before.active[place]))
+    return state

@@ -1,0 +1,244 @@
+"""`quadrille study better-network`: what a better network would buy for a training job, each with its own best grid.
+
+    bandwidth x2     of every cable of the network between nodes; PCIe stays, and may then be narrower
+    latency / 2      of the same
+    domain of 72     nodes of 72 GPUs with one NVLink domain and a NIC for each GPU, as a rack of GB200 NVL72 has them
+
+The domain's nodes are on one switch that blocks nothing, and so is what they are compared
+with: nodes of the machine's own size, a NIC for each GPU, on one switch.  GPUs, their links
+and NICs are the machine's own, so that the domain's size alone is what differs.
+
+Source of the size: NVIDIA, "GB200 NVL72", nvidia.com: 72 GPUs in one NVLink domain.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from algorithms.errors import InputError, QuadrilleError
+from algorithms.formats.machine import Machine
+from studies.machine_flags import MachineFlags
+from studies.machines import of_name
+from studies.sweep.answers import predicted_matmul
+from studies.sweep.best_step import best_step
+from studies.sweep.findings import (
+    ALL_OVERLAPS,
+    STEP_COLUMNS,
+    Asking,
+    Findings,
+    Point,
+    Shown,
+    asked_at,
+    conclude,
+    grid_words,
+    step_cells,
+)
+from studies.sweep.found import Answer, Row
+from studies.sweep.points import Asked
+from studies.tables import UNKNOWN, percent, table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+DOMAIN = 72
+PLAIN, ONE_SWITCH, LARGE_DOMAIN = "as it is", "own nodes, one switch", f"domain of {DOMAIN}, one switch"
+BANDWIDTH, LATENCY, BOTH = "bandwidth x2", "latency / 2", "bandwidth x2, latency / 2"
+SETTINGS: dict[str, tuple[str, ...]] = {
+    PLAIN: (),
+    BANDWIDTH: ("topology.bandwidth_bytes_per_second=x2",),
+    LATENCY: ("topology.latency_seconds=x0.5",),
+    BOTH: ("topology.bandwidth_bytes_per_second=x2", "topology.latency_seconds=x0.5"),
+}
+NETWORKS = (*SETTINGS, ONE_SWITCH, LARGE_DOMAIN)
+COLOURS = dict(zip(NETWORKS, ("#000000", "#0072b2", "#56b4e9", "#009e73", "#999999", "#d55e00"), strict=True))
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is trained; `each` are the sequences of a GPU."""
+
+    machine: str = "h100-superpod"
+    gpt: str = "20b"
+    gpus: tuple[int, ...] = (72, 288)
+    each: int = 2
+
+
+QUICK = Job(gpt="gpt3-1.3b", gpus=(16,))
+
+
+def main() -> None:
+    """Ask about the default machine and keep the answer."""
+    better_network(Job(), Asking.keeping("better-network", RESULTS))
+
+
+def better_network(job: Job, asking: Asking) -> Findings:
+    """Asks about every network at every number of GPUs, shows and writes what came out.
+
+    Raises
+    ------
+    InputError : a model or a machine that is unknown, or has no NVLink; a file that cannot be written
+    """
+    asking.check()
+    on_switch(job.machine, job.gpus[0], None)
+    found: list[tuple[dict[str, str], Answer]] = []
+    for network in NETWORKS:
+        points = list(points_of(job, network, asking))
+        answers = asked_at(points, question_of(network), asking.jobs)
+        found += [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
+    flags = {"machine": job.machine, "gpt": job.gpt, "each": str(job.each), "overlap": ALL_OVERLAPS, "scheme": "4d"}
+    return conclude("better-network", flags, found, Shown(tables, answer, figure), asking)
+
+
+def points_of(job: Job, network: str, asking: Asking) -> Iterator[Point]:
+    """The job on one network, on every number of GPUs."""
+    for gpus in job.gpus:
+        on = MachineFlags(machine=job.machine, settings=SETTINGS.get(network, ()))
+        yield {"network": network, "gpus": str(gpus)}, asking.search(job.gpt, job.each * gpus, gpus, on)
+
+
+def question_of(network: str) -> Callable[[Asked], Answer]:
+    """What is asked of a network: of one that flags name, or of one that is built here."""
+    if network in SETTINGS:
+        return predicted_matmul
+    return partial(predicted_on_switch, DOMAIN if network == LARGE_DOMAIN else None)
+
+
+def predicted_on_switch(domain: int | None, asked: Asked) -> Answer:
+    """The fastest step on nodes of another size."""
+    try:
+        return best_step(asked, on_switch(asked.on.machine, int(asked.gpus), domain))
+    except QuadrilleError as error:
+        return Answer(reason=str(error))
+
+
+def on_switch(name: str, gpus: int, domain: int | None) -> Machine:
+    """The machine's GPUs in nodes of so many, all NICs on one switch.
+
+    >>> on_switch("h100-superpod", 144, 72).topology["nodes"]
+    2
+
+    Parameters
+    ----------
+    domain : GPUs that one NVLink domain joins; None for as many as a node of the machine has
+
+    Raises
+    ------
+    InputError : an unknown machine, or one whose GPUs are not joined by a switch
+    """
+    from topologies.machines.named import machine
+
+    named = machine(name)
+    node = named.node
+    inside = next((cable for cable in node.cables if cable.other.startswith("nvswitch:")), None)
+    if inside is None:
+        raise InputError(
+            f"machine {name}: GPUs of a node are not joined by a switch; better-network takes one such as h100-superpod"
+        )
+    size = domain or node.gpus
+    topology = {
+        "family": "gpu-cluster",
+        "nodes": -(-gpus // size),
+        "node": "nvswitch",
+        "gpus": gpus,
+        "gpus_per_node": size,
+        "nics_per_node": size,
+        "gpu_bandwidth_bytes_per_second": node.nvlink_bandwidth,
+        "gpu_latency_seconds": inside.latency,
+        "nic_bandwidth_bytes_per_second": node.injection_bandwidth / node.gpus,
+        "nic_latency_seconds": node.nic_latency,
+    }
+    return msgspec.structs.replace(of_name(named, gpus), name=f"{name}, nodes of {size}", topology=topology)
+
+
+def seconds_of(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    """Seconds by network and number of GPUs."""
+    return {
+        (row.point["network"], row.point["gpus"]): row.answer.seconds for row in rows if row.answer.seconds is not None
+    }
+
+
+def bought(rows: Sequence[Row], network: str, gpus: str) -> float | None:
+    """How much faster a step is than on the network that this one is compared with."""
+    seconds = seconds_of(rows)
+    base = seconds.get((ONE_SWITCH if network == LARGE_DOMAIN else PLAIN, gpus))
+    own = seconds.get((network, gpus))
+    return base / own - 1 if base and own else None
+
+
+def tables(rows: Sequence[Row]) -> "list[Group]":
+    """A row for each network, by number of GPUs."""
+    columns = ("GPUs", "network", *STEP_COLUMNS, "buys")
+    counts = dict.fromkeys(row.point["gpus"] for row in rows)
+    sections = [[_cells(rows, row) for row in rows if row.point["gpus"] == gpus] for gpus in counts]
+    return [table("a training step on better networks, predicted", columns, *sections, names=3)]
+
+
+def _cells(rows: Sequence[Row], row: Row) -> tuple[str, ...]:
+    network, gpus = row.point["network"], row.point["gpus"]
+    gain = UNKNOWN if network == PLAIN else percent(bought(rows, network, gpus))
+    return (gpus, network, *step_cells(row.answer), gain)
+
+
+def answer(rows: Sequence[Row]) -> str:
+    """What each network buys on each number of GPUs, and whether the best grid changes."""
+    return " ".join((*(_buys(rows, network) for network in NETWORKS if network != PLAIN), _grids(rows)))
+
+
+def _buys(rows: Sequence[Row], network: str) -> str:
+    gains = {
+        gpus: gain
+        for gpus in dict.fromkeys(row.point["gpus"] for row in rows)
+        if (gain := bought(rows, network, gpus)) is not None
+    }
+    if not gains:
+        return f"{network.capitalize()}: no figure."
+    each = ", ".join(f"{percent(gain)} on {int(gpus):,}" for gpus, gain in gains.items())
+    against = f" (against {ONE_SWITCH})" if network == LARGE_DOMAIN else ""
+    return f"{network.capitalize()}{against} buys {each} GPUs."
+
+
+def _grids(rows: Sequence[Row]) -> str:
+    """Where the best grid is another than on the network as it is."""
+    own = {row.point["gpus"]: grid_words(row.answer) for row in rows if row.point["network"] == PLAIN}
+    changed = [
+        f"{grid_words(row.answer)} with {row.point['network']} on {int(row.point['gpus']):,} GPUs"
+        for row in rows
+        if row.answer.seconds is not None and grid_words(row.answer) != own[row.point["gpus"]]
+    ]
+    usual = ", ".join(f"{grid} on {int(gpus):,} GPUs" for gpus, grid in own.items())
+    return (
+        f"The best grid is {usual}; it becomes {'; '.join(changed)}."
+        if changed
+        else f"The best grid is {usual}, on every network."
+    )
+
+
+def figure(rows: Sequence[Row]) -> "Figure":
+    """Bars of what each network buys, by number of GPUs."""
+    from matplotlib.figure import Figure
+
+    counts = list(dict.fromkeys(row.point["gpus"] for row in rows))
+    networks = [network for network in NETWORKS if network != PLAIN]
+    made = Figure(figsize=(8, 4), layout="constrained")
+    axis = made.subplots()
+    width = 0.8 / len(networks)
+    for place, network in enumerate(networks):
+        gains = [100 * (bought(rows, network, gpus) or 0.0) for gpus in counts]
+        places = [one + width * (place - (len(networks) - 1) / 2) for one in range(len(counts))]
+        axis.bar(places, gains, width=width, color=COLOURS[network], label=network)
+    axis.set_xticks(range(len(counts)), [f"{int(one):,}" for one in counts])
+    axis.axhline(0, color="black", linewidth=0.8)
+    axis.set(xlabel="GPUs", ylabel="faster by [%], predicted")
+    axis.grid(alpha=0.3, axis="y")
+    axis.legend(fontsize=8)
+    return made
+
+
+if __name__ == "__main__":
+    main()

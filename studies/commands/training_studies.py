@@ -1,0 +1,157 @@
+"""Commands of `quadrille study` about training steps: schemes, overlaps, grids and networks."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from studies.commands.app import study
+from studies.commands.options import Json, Plot, flag, switch
+
+if TYPE_CHECKING:
+    from studies.sweep.findings import Asking
+
+Gpt = Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model that is trained; by default the study's own.")]
+Gpus = Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")]
+Quick = Annotated[bool, switch("--quick", "A small model on few GPUs: about a minute.")]
+Top = Annotated[str, flag("--top", "N", "Grids simulated where the best one is looked for.")]
+MostSeconds = Annotated[str, flag("--most-seconds", "S", "Processor time after which a simulation is given up.")]
+Jobs = Annotated[str, flag("--jobs", "N", "Processes that share the points.")]
+
+
+def asking(context: typer.Context, given: Mapping[str, str]) -> "Asking":
+    """How a study of training steps is asked, besides its question."""
+    from studies.sweep.findings import Asking
+    from studies.values import whole_number
+
+    counts = {
+        name: whole_number(given[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")
+    }
+    return Asking(**counts, json=given["json"], plot=given["plot"], command=context.obj)
+
+
+def changed(usual: object, **given: str) -> dict[str, Any]:
+    """What is asked otherwise than a study does by itself: lists are given with commas, numbers as such.
+
+    >>> from studies.which_scheme.study import QUICK
+    >>> changed(QUICK, gpt="", gpus="8,27", batch="6")
+    {'gpus': (8, 27), 'batch': 6}
+
+    Raises
+    ------
+    InputError : a number that is none
+    """
+    from studies.values import whole_number
+
+    found: dict[str, Any] = {}
+    for name, text in given.items():
+        own = getattr(usual, name)
+        if not text:
+            continue
+        words = [word.strip() for word in text.split(",")]
+        if isinstance(own, int):
+            found[name] = whole_number(text, f"--{name}")
+        elif isinstance(own, str):
+            found[name] = text
+        else:
+            numbers = bool(own) and isinstance(own[0], int)
+            found[name] = tuple(whole_number(word, f"--{name}") if numbers else word for word in words)
+    return found
+
+
+@study.command("which-scheme")
+def which_scheme(
+    context: typer.Context,
+    machine: Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")] = "",
+    gpt: Gpt = "",
+    gpus: Gpus = "",
+    batch: Annotated[str, flag("--batch", "N", "Sequences of a step, in strong scaling.")] = "",
+    each: Annotated[str, flag("--each", "N", "Sequences that each GPU brings, in weak scaling.")] = "",
+    schemes: Annotated[str, flag("--schemes", "NAME,…", "Of megatron, optimus, tesseract, bian and 4d.")] = "",
+    quick: Quick = False,
+    top: Top = "2",
+    most_seconds: MostSeconds = "45",
+    jobs: Jobs = "1",
+    json: Json = "",
+    plot: Plot = "",
+) -> None:
+    """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
+    from studies.which_scheme import study as which
+
+    usual = which.QUICK if quick else which.Scaled()
+    scaled = replace(
+        usual, **changed(usual, machine=machine, gpt=gpt, gpus=gpus, batch=batch, each=each, schemes=schemes)
+    )
+    named = {"top": top, "most_seconds": most_seconds, "jobs": jobs, "json": json, "plot": plot}
+    which.which_scheme(scaled, asking(context, named))
+
+
+@study.command("overlap-worth")
+def overlap_worth(
+    context: typer.Context,
+    machine: Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")] = "",
+    gpt: Gpt = "",
+    gpus: Gpus = "",
+    each: Annotated[str, flag("--each", "N,…", "Sequences of each GPU.")] = "",
+    bandwidths: Annotated[str, flag("--bandwidths", "xF,…", "Factors of the network's bandwidth.")] = "",
+    quick: Quick = False,
+    top: Top = "2",
+    most_seconds: MostSeconds = "45",
+    jobs: Jobs = "1",
+    json: Json = "",
+    plot: Plot = "",
+) -> None:
+    """What is each overlap of communication with computing worth, and when is it worth nothing?"""
+    from studies.overlap_worth import study as worth
+
+    usual = worth.QUICK if quick else worth.Around()
+    around = replace(usual, **changed(usual, machine=machine, gpt=gpt, gpus=gpus, each=each, bandwidths=bandwidths))
+    named = {"top": top, "most_seconds": most_seconds, "jobs": jobs, "json": json, "plot": plot}
+    worth.overlap_worth(around, asking(context, named))
+
+
+@study.command("which-grid")
+def which_grid(
+    context: typer.Context,
+    machines: Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")] = "",
+    gpt: Gpt = "",
+    gpus: Annotated[str, flag("--gpus", "N", "How many GPUs.")] = "",
+    batch: Annotated[str, flag("--batch", "N", "Sequences of a step.")] = "",
+    quick: Quick = False,
+    top: Top = "4",
+    most_seconds: MostSeconds = "45",
+    jobs: Jobs = "1",
+    json: Json = "",
+    plot: Plot = "",
+) -> None:
+    """Which grid is the best on which machine, and why?"""
+    from studies.which_grid import study as which
+
+    usual = which.QUICK if quick else which.Job()
+    job = replace(usual, **changed(usual, machines=machines, gpt=gpt, gpus=gpus, batch=batch))
+    named = {"top": top, "most_seconds": most_seconds, "jobs": jobs, "json": json, "plot": plot}
+    which.which_grid(job, asking(context, named))
+
+
+@study.command("better-network")
+def better_network(
+    context: typer.Context,
+    machine: Annotated[str, flag("--machine", "NAME", "Whose GPUs a switch joins; by default h100-superpod.")] = "",
+    gpt: Gpt = "",
+    gpus: Gpus = "",
+    each: Annotated[str, flag("--each", "N", "Sequences of each GPU.")] = "",
+    quick: Quick = False,
+    top: Top = "2",
+    most_seconds: MostSeconds = "45",
+    jobs: Jobs = "1",
+    json: Json = "",
+    plot: Plot = "",
+) -> None:
+    """What would a better network buy: twice the bandwidth, half the latency, an NVLink domain of 72?"""
+    from studies.better_network import study as better
+
+    usual = better.QUICK if quick else better.Job()
+    job = replace(usual, **changed(usual, machine=machine, gpt=gpt, gpus=gpus, each=each))
+    named = {"top": top, "most_seconds": most_seconds, "jobs": jobs, "json": json, "plot": plot}
+    better.better_network(job, asking(context, named))

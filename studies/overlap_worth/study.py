@@ -1,0 +1,286 @@
+"""`quadrille study overlap-worth`: what each overlap of the 4D algorithm is worth, and when it is worth nothing.
+
+    oar    the sum of dI over x (of every second layer over y) runs beside the product that makes dW
+    ors    the scatter of dW over z runs beside the rest of the backward pass
+    oag    the gather of the next layer's W over z runs beside this layer's products
+
+Around one case one thing is changed at a time: the number of GPUs, the sequences of a
+GPU, the bandwidth of the network, and the grid.  In each case the grid is the same
+for all overlaps: the one that is the fastest with all of them, of the few that the closed
+form ranks first, but where grids are what is compared.
+
+Gain is seconds without any overlap over seconds with, less one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from algorithms.grid import parse_grid
+from algorithms.units import format_seconds
+from studies.machine_flags import MachineFlags
+from studies.sweep.answers import predicted_matmul
+from studies.sweep.findings import (
+    ALL_OVERLAPS,
+    Asking,
+    Findings,
+    Point,
+    Shown,
+    as_training,
+    asked_at,
+    conclude,
+    grid_words,
+)
+from studies.sweep.found import Answer, Row
+from studies.sweep.points import Asked
+from studies.sweep.steps import predicted_step
+from studies.tables import UNKNOWN, percent, table
+from studies.training_flags import TrainingFlags
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+OVERLAPS = ("none", "oar", "ors", "oag", ALL_OVERLAPS)
+ALONE = ("oar", "ors", "oag")
+TOGETHER = "all"
+HIDDEN_AXES = {"oar": ("x", "y"), "ors": ("z",), "oag": ("z",)}
+"""Axes whose communication an overlap hides: without ranks along them there is none."""
+NOTHING = 1e-3
+"""Gains below are called nothing."""
+KINDS = ("GPUs", "sequences", "bandwidth", "grid")
+COLOURS = {"oar": "#0072b2", "ors": "#e69f00", "oag": "#009e73", TOGETHER: "#d55e00"}
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """The case and what is changed about it.
+
+    Parameters
+    ----------
+    gpus : the first number is the case's
+    each : sequences of a GPU; the first is the case's
+    bandwidths : factors of the network's bandwidth, besides x1
+    grids : compared on the first number of GPUs; empty for those that `usual_grids` gives
+    """
+
+    machine: str = "perlmutter"
+    gpt: str = "20b"
+    gpus: tuple[int, ...] = (32, 128)
+    each: tuple[int, ...] = (1, 4)
+    bandwidths: tuple[str, ...] = ("x0.5", "x2")
+    grids: tuple[str, ...] = ()
+
+
+QUICK = Around(gpt="gpt3-1.3b", gpus=(8, 16), each=(1,), bandwidths=("x2",))
+
+
+def main() -> None:
+    """Ask about the default case and keep the answer."""
+    overlap_worth(Around(), Asking.keeping("overlap-worth", RESULTS))
+
+
+def overlap_worth(around: Around, asking: Asking) -> Findings:
+    """Asks about every overlap in every case, shows and writes what came out.
+
+    Raises
+    ------
+    InputError : a model or a machine that is unknown, a file that cannot be written, no point that can be
+    """
+    asking.check()
+    cases = list(cases_of(around, asking))
+    searched = [(point, one) for point, one in cases if one.best_grid]
+    chosen = dict(zip([id(one) for _, one in searched], asked_at(searched, predicted_matmul, asking.jobs), strict=True))
+    points: list[Point] = []
+    found: list[tuple[dict[str, str], Answer]] = []
+    for point, one in cases:
+        best = chosen.get(id(one))
+        if best is not None and best.seconds is None:
+            found.append(({**point, "overlap": TOGETHER}, best))
+            continue
+        points += _with_each_overlap(point, one if best is None else _on_grid(one, best))
+    answers = asked_at(points, predicted_step, asking.jobs)
+    found += [(point, one) for (point, _), one in zip(points, answers, strict=True)]
+    flags = {"machine": around.machine, "gpt": around.gpt, "recompute": "full", "scheme": "4d"}
+    return conclude("overlap-worth", flags, found, Shown(tables, answer, figure), asking)
+
+
+def cases_of(around: Around, asking: Asking) -> Iterator[Point]:
+    """The case, and with one thing changed; where the grid is not, the best one is to be looked for."""
+    gpus, each = around.gpus[0], around.each[0]
+
+    def case(kind: str, *, gpus: int = gpus, each: int = each, bandwidth: str = "x1", grid: str = "") -> Point:
+        settings = () if bandwidth == "x1" else (f"topology.bandwidth_bytes_per_second={bandwidth}",)
+        point = {"changed": kind, "gpus": str(gpus), "each": str(each), "bandwidth": bandwidth}
+        on = MachineFlags(machine=around.machine, settings=settings)
+        one = asking.search(around.gpt, each * gpus, gpus, on)
+        if not grid:
+            return point, one
+        return point, replace(one, flags=replace(as_training(one.flags), grid=grid), gpus="", best_grid=False)
+
+    for one in around.gpus:
+        yield case("GPUs", gpus=one)
+    for one in around.each[1:]:
+        yield case("sequences", each=one)
+    for factor in around.bandwidths:
+        yield case("bandwidth", bandwidth=factor)
+    for grid in around.grids or usual_grids(gpus):
+        yield case("grid", grid=grid)
+
+
+def usual_grids(gpus: int) -> tuple[str, ...]:
+    """Grids of so many GPUs that divide them in different ways: weights alone, columns too, and both sides.
+
+    >>> usual_grids(32)
+    ('z=32', 'z=8,x=4', 'z=8,y=2,x=2', 'x=32')
+    """
+    cuts = [(gpus, 1, 1), (gpus // 4, 1, 4), (gpus // 4, 2, 2), (1, 1, gpus)]
+    texts = (str(parse_grid(f"z={z},y={y},x={x}")) for z, y, x in cuts if z * y * x == gpus)
+    return tuple(dict.fromkeys(texts))
+
+
+def _on_grid(one: Asked, best: Answer) -> Asked:
+    """The same on the grid that was found, with its microbatch."""
+    assert isinstance(one.flags, TrainingFlags)
+    assert best.trained is not None
+    micro_batch = str(best.trained.micro_batch or "")
+    return replace(
+        one, flags=replace(one.flags, grid=grid_words(best), micro_batch=micro_batch), gpus="", best_grid=False
+    )
+
+
+def _with_each_overlap(point: dict[str, str], one: Asked) -> list[Point]:
+    assert isinstance(one.flags, TrainingFlags)
+    return [
+        (
+            {**point, "grid": one.flags.grid, "overlap": TOGETHER if overlap == ALL_OVERLAPS else overlap},
+            replace(one, flags=replace(one.flags, overlap=overlap)),
+        )
+        for overlap in OVERLAPS
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What was found in one case: seconds by overlap."""
+
+    point: dict[str, str]
+    seconds: dict[str, float]
+
+    def gain(self, overlap: str) -> float | None:
+        """Of an overlap over none."""
+        if overlap not in self.seconds or "none" not in self.seconds:
+            return None
+        return self.seconds["none"] / self.seconds[overlap] - 1
+
+
+def cases_found(rows: Sequence[Row]) -> list[Case]:
+    """The rows by case."""
+    found: dict[tuple[tuple[str, str], ...], Case] = {}
+    for row in rows:
+        point = {key: value for key, value in row.point.items() if key != "overlap"}
+        case = found.setdefault(tuple(point.items()), Case(point, {}))
+        if row.answer.seconds is not None:
+            case.seconds[row.point["overlap"]] = row.answer.seconds
+    return list(found.values())
+
+
+def tables(rows: Sequence[Row]) -> "list[Group]":
+    """A row for each case, a column for each overlap."""
+    columns = ("changed", "GPUs", "sequences", "bandwidth", "grid", "without", *ALONE, TOGETHER)
+    cases = cases_found(rows)
+    sections = [[_cells(case) for case in cases if case.point["changed"] == kind] for kind in KINDS]
+    return [table("gain of a step by overlap, predicted", columns, *sections, names=5)]
+
+
+def _cells(case: Case) -> tuple[str, ...]:
+    point, alone = case.point, case.seconds.get("none")
+    return (
+        *(point.get(key, UNKNOWN) for key in ("changed", "gpus", "each", "bandwidth", "grid")),
+        UNKNOWN if alone is None else format_seconds(alone),
+        *(percent(case.gain(overlap)) for overlap in (*ALONE, TOGETHER)),
+    )
+
+
+def answer(rows: Sequence[Row]) -> str:
+    """What each is worth: its range, where it is worth most, and where nothing."""
+    cases = [case for case in cases_found(rows) if case.gain(TOGETHER) is not None]
+    if not cases:
+        return "No case was simulated with and without overlaps."
+    return " ".join((*_whole(cases), *(sentence for overlap in ALONE for sentence in _of_one(cases, overlap))))
+
+
+def _whole(cases: Sequence[Case]) -> Iterator[str]:
+    ordered = sorted(cases, key=lambda case: case.gain(TOGETHER) or 0.0)
+    least, most = ordered[0], ordered[-1]
+    yield (
+        f"All three together make a step {percent(least.gain(TOGETHER))} ({_where(least)}) to "
+        f"{percent(most.gain(TOGETHER))} ({_where(most)}) faster."
+    )
+    sums = [(sum(case.gain(one) or 0.0 for one in ALONE), case.gain(TOGETHER) or 0.0) for case in cases]
+    less = sum(together < alone for alone, together in sums)
+    yield f"In {less} of {len(sums)} cases they bring less together than the sum of each alone."
+
+
+def _of_one(cases: Sequence[Case], overlap: str) -> Iterator[str]:
+    gains = {place: case.gain(overlap) for place, case in enumerate(cases)}
+    known = {place: gain for place, gain in gains.items() if gain is not None}
+    if not known:
+        return
+    best = max(known, key=lambda place: known[place])
+    nothing = [cases[place] for place, gain in known.items() if abs(gain) < NOTHING]
+    slower = [cases[place] for place, gain in known.items() if gain <= -NOTHING]
+    text = f"{overlap.upper()} alone brings at most {percent(known[best])} ({_where(cases[best])})"
+    if nothing:
+        lacking = sum(not _has_axis(case, overlap) for case in nothing)
+        axes = " and ".join(HIDDEN_AXES[overlap])
+        text += f", and nothing in {len(nothing)} of {len(known)} cases, {lacking} of which have no ranks along {axes}"
+    if slower:
+        worst = min(slower, key=lambda case: case.gain(overlap) or 0.0)
+        text += f"; it makes {len(slower)} slower, by {percent(-(worst.gain(overlap) or 0.0), signed=False)} at most"
+    yield f"{text}."
+
+
+def _has_axis(case: Case, overlap: str) -> bool:
+    grid = parse_grid(case.point["grid"])
+    return any(axis in HIDDEN_AXES[overlap] and grid.length(axis) > 1 for axis in ("z", "y", "x"))
+
+
+def _where(case: Case) -> str:
+    point = case.point
+    bandwidth = "" if point["bandwidth"] == "x1" else f", bandwidth {point['bandwidth']}"
+    return f"{point['gpus']} GPUs, {point['each']} sequences each, {point['grid']}{bandwidth}"
+
+
+def figure(rows: Sequence[Row]) -> "Figure":
+    """Bars of the gains, a panel for each thing that is changed."""
+    from matplotlib.figure import Figure
+
+    cases = cases_found(rows)
+    kinds = [kind for kind in KINDS if any(case.point["changed"] == kind for case in cases)]
+    made = Figure(figsize=(3.2 * len(kinds), 4), layout="constrained")
+    panels = made.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+    for axis, kind in zip(panels, kinds, strict=True):
+        some = [case for case in cases if case.point["changed"] == kind]
+        for place, overlap in enumerate((*ALONE, TOGETHER)):
+            gains = [100 * (case.gain(overlap) or 0.0) for case in some]
+            axis.bar(
+                [one + 0.2 * (place - 1.5) for one in range(len(some))],
+                gains,
+                width=0.2,
+                color=COLOURS[overlap],
+                label=overlap,
+            )
+        key = {"GPUs": "gpus", "sequences": "each"}.get(kind, kind)
+        axis.set_xticks(range(len(some)), [case.point.get(key, "") for case in some], fontsize=7, rotation=20)
+        axis.set_xlabel(kind)
+        axis.grid(alpha=0.3, axis="y")
+    panels[0].set_ylabel("gain over no overlap [%]")
+    panels[0].legend(fontsize=8)
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""How an experiment is run, beside what it is: arrays, files, repeats and verification; `simulate` checks it too."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, cast, get_args
+
+from algorithms.errors import InputError
+from runtime.arrays import Backend
+from runtime.generator import Kind
+from runtime.operands import Matrix
+from runtime.verify import Product
+from studies.site import CarrierName
+from studies.values import one_of, whole_number
+
+Checked = Literal["auto", "serial", "freivalds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFlags:
+    """The flags that say how it is run, as they were typed; the defaults are those of the command line.
+
+    A prediction takes them too, checks them, and is changed by none.
+    `inputs` and `outputs` are paths by matrix, empty where there is no file.
+    """
+
+    backend: str = "numpy"
+    carrier: str = "auto"
+    seed: str = "0"
+    operands: str = "uniform"
+    inputs: Mapping[Matrix, str] = field(default_factory=dict)
+    outputs: Mapping[Product, str] = field(default_factory=dict)
+    warmups: str = "1"
+    repeats: str = "5"
+    verify: bool = False
+    verify_method: str = "auto"
+    save: str = ""
+    load: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an experiment is run: on what arrays, from and to which files, how often, and whether it is verified."""
+
+    backend: Backend
+    carrier: CarrierName
+    seed: int
+    kind: Kind
+    inputs: Mapping[Matrix, str]
+    outputs: Mapping[Product, str]
+    warmups: int
+    repeats: int
+    checked: Checked | None
+    save: str = ""
+    load: str = ""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Paths of all matrices, and of what is saved, by the flag that names them."""
+        matrices = {f"--{matrix.lower()}": path for matrix, path in (*self.inputs.items(), *self.outputs.items())}
+        return matrices | ({"--save": self.save} if self.save else {})
+
+
+class Planned(Protocol):
+    """What can be run, and says which flags of a run it has no use for."""
+
+    def check_run(self, flags: RunFlags) -> None:
+        """Refuse flags of a run that cannot be of this experiment (InputError)."""
+
+
+def parse_plan(flags: RunFlags, experiment: Planned) -> Plan:
+    """The plan that the flags name.
+
+    Raises
+    ------
+    InputError : naming the flag, its value and what would be accepted
+    """
+    checked = cast(Checked, one_of(flags.verify_method, "verify-method", get_args(Checked)))
+    experiment.check_run(flags)
+    plan = Plan(
+        cast(Backend, one_of(flags.backend, "backend", get_args(Backend))),
+        cast(CarrierName, one_of(flags.carrier, "carrier", get_args(CarrierName))),
+        whole_number(flags.seed, "--seed", least=0),
+        cast(Kind, one_of(flags.operands, "operands", get_args(Kind))),
+        {matrix: path for matrix, path in flags.inputs.items() if path},
+        {product: path for product, path in flags.outputs.items() if path},
+        whole_number(flags.warmups, "--warmups", least=0),
+        whole_number(flags.repeats, "--repeats"),
+        checked if flags.verify else None,
+        flags.save,
+        flags.load,
+    )
+    if plan.carrier == "nccl" and plan.backend != "cupy":
+        raise InputError("carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi")
+    return plan
+
+
+def check_matrices(flags: RunFlags, *, training: bool) -> None:
+    """Refuse files of gradients in a forward pass, and a product that would take the place of an operand."""
+    if not training:
+        given = {"dC": flags.inputs.get("dC"), "dA": flags.outputs.get("dA"), "dB": flags.outputs.get("dB")}
+        for matrix, path in given.items():
+            if path:
+                raise InputError(f"--{matrix.lower()} {path}: a forward pass has no {matrix}; give --passes training")
+    for product, path in flags.outputs.items():
+        for matrix, read in flags.inputs.items():
+            if path and read and same_file(path, read):
+                flag, other = f"--{matrix.lower()}", f"--{product.lower()}"
+                raise InputError(f"{flag} and {other} both name {path}: give each its own file")
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two paths lead to one file, links followed; stdout is none.
+
+    >>> same_file("c.npy", "./c.npy"), same_file("a.npy", "c.npy")
+    (True, False)
+    """
+    return os.path.realpath(one) == os.path.realpath(other)

@@ -1,0 +1,237 @@
+"""What a study of training steps found: a row for each point it asked about, and its answer in one paragraph.
+
+A study says which points it asks about, how its table and its figure look, and
+how the answer is worded from the rows; here points are asked about, and all is
+shown and written.  The wording has no number of its own: all come out of the rows.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from algorithms.errors import InputError
+from algorithms.formats import files
+from algorithms.formats.provenance import Provenance, provenance
+from algorithms.grid import DEFAULT_ORDER, Grid
+from algorithms.units import format_bytes, format_seconds
+from studies.experiment import Flags
+from studies.machine_flags import MachineFlags
+from studies.results import Destinations
+from studies.sweep.answers import Question
+from studies.sweep.found import Answer, Row, rows_of
+from studies.sweep.points import Asked, machine_of
+from studies.sweep.sweep import NOT_REACHED, answered, with_progress
+from studies.tables import UNKNOWN, percent, print_tables
+from studies.training_flags import TrainingFlags, parse_training
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+SCHEMA = "quadrille/findings/1"
+WIDTH = 120
+Point = tuple[dict[str, str], Asked]
+ALL_OVERLAPS = "oar,ors,oag"
+
+
+class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `--json` writes.
+
+    Parameters
+    ----------
+    study : its name on the command line
+    flags : what all points have in common
+    answer : in words
+    """
+
+    study: str
+    flags: dict[str, str]
+    rows: tuple[Row, ...]
+    answer: str
+    provenance: Provenance | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """How a study is asked, besides its question.
+
+    Parameters
+    ----------
+    top : grids simulated where the best one is looked for
+    most_seconds : processor time after which a simulation is given up
+    jobs : processes that share the points
+    json, plot : files, empty where none is asked for
+    command : the words of the command line, for provenance
+    """
+
+    top: int = 2
+    most_seconds: float = 45.0
+    jobs: int = 1
+    json: str = ""
+    plot: str = ""
+    command: Sequence[str] = ()
+
+    @classmethod
+    def keeping(cls, study: str, folder: Path, *, jobs: int = 1) -> "Asking":
+        """As `make studies` asks: JSON of today and the figure into the folder of a study's results."""
+        folder.mkdir(exist_ok=True)
+        answer, figure = folder / f"{date.today()}.json", folder / "figure.png"
+        return cls(jobs=jobs, json=str(answer), plot=str(figure), command=["quadrille", "study", study])
+
+    def search(self, gpt: str, batch: int, gpus: int, on: MachineFlags, *, scheme: str = "4d") -> Asked:
+        """The best grid of a scheme, with all overlaps and full recomputation."""
+        return Asked(
+            flags=TrainingFlags(
+                gpt=gpt,
+                batch=str(batch),
+                scheme=scheme,
+                recompute="full",
+                dtype="",
+                overlap=ALL_OVERLAPS,
+                collectives="library",
+            ),
+            on=on,
+            gpus=str(gpus),
+            best_grid=True,
+            top=self.top,
+            most_seconds=self.most_seconds,
+        )
+
+    def check(self) -> None:
+        """Refuse, before anything runs, what could not be written.
+
+        Raises
+        ------
+        InputError : a file that cannot be written
+        """
+        Destinations(json=self.json, plot=self.plot).check()
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a study shows its rows: tables, the answer in words, and the figure."""
+
+    tables: Callable[[Sequence[Row]], "Sequence[Group]"]
+    answer: Callable[[Sequence[Row]], str]
+    figure: Callable[[Sequence[Row]], "Figure"]
+
+
+def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list[Answer]:
+    """The answers at all points, in their order; after Ctrl-C, those that were reached.
+
+    Raises
+    ------
+    InputError : a model, a scheme or a machine that cannot be, at any point, before any is answered
+    """
+    for _, one in points:
+        machine_of(one.on)
+        parse_training(replace(as_training(one.flags), grid=Flags().grid))
+    answers = [NOT_REACHED] * len(points)
+    try:
+        for place, answer in with_progress(answered([one for _, one in points], question, jobs), len(points)):
+            answers[place] = answer
+    except KeyboardInterrupt:
+        print("quadrille: interrupted; the answer is of the points that were reached", file=sys.stderr)
+    return answers
+
+
+def as_training(flags: Flags) -> TrainingFlags:
+    """The flags of a study of training steps, which has no others."""
+    assert isinstance(flags, TrainingFlags)
+    return flags
+
+
+def conclude(
+    study: str, flags: Mapping[str, str], found: Iterable[tuple[dict[str, str], Answer]], shown: Shown, asking: Asking
+) -> Findings:
+    """The findings, written and shown as asked.
+
+    Raises
+    ------
+    InputError : no point has an answer
+    """
+    rows, baseline = rows_of(list(found))
+    if baseline is None:
+        raise InputError(f"{study}: none of the {len(rows)} points can be; the first: {rows[0].answer.reason}")
+    made = Findings(
+        study=study, flags=dict(flags), rows=rows, answer=shown.answer(rows), provenance=provenance(asking.command)
+    )
+    if asking.json:
+        files.write_json(asking.json, made, SCHEMA)
+    if asking.plot:
+        from studies.figures import write_figure
+
+        write_figure(shown.figure(rows), asking.plot)
+    if asking.json != files.STDOUT:
+        print_tables(*shown.tables(rows))
+        print(fill(made.answer, WIDTH))
+    for line in left_out(rows):
+        print(f"quadrille: {line}", file=sys.stderr)
+    return made
+
+
+def left_out(rows: Sequence[Row]) -> list[str]:
+    """Which points have no answer or lack a candidate, and why; each reason once."""
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        reasons = [row.answer.reason] if row.answer.reason else [one for one in row.answer.remarks if "left out" in one]
+        for reason in reasons:
+            said.setdefault(reason, []).append(named(row.point))
+    return [
+        f"{points[0]}{f' and {len(points) - 1} more points' if points[1:] else ''}: {reason}"
+        for reason, points in said.items()
+    ]
+
+
+def named(point: Mapping[str, str]) -> str:
+    """A point in words.
+
+    >>> named({"scheme": "4d", "gpus": "8"})
+    'scheme 4d, gpus 8'
+    """
+    return ", ".join(f"{key} {value}" for key, value in point.items())
+
+
+# Cells of tables, alike in all studies
+
+STEP_COLUMNS = ("grid", "microbatch", "step", "of peak", "exposed", "memory")
+
+
+def step_cells(answer: Answer) -> tuple[str, ...]:
+    """Under `STEP_COLUMNS`: grid, microbatch, seconds of a step, share of peak, share exposed, memory."""
+    trained = answer.trained
+    if answer.seconds is None or trained is None:
+        return (UNKNOWN,) * len(STEP_COLUMNS)
+    size = answer.peak_bytes_per_rank_max
+    return (
+        grid_words(answer),
+        str(trained.micro_batch or "all"),
+        format_seconds(answer.seconds) + ("*" if trained.bounded else ""),
+        percent(trained.percent_of_peak / 100 if trained.percent_of_peak is not None else None, signed=False),
+        percent((answer.exposed_seconds or 0.0) / answer.seconds, signed=False),
+        UNKNOWN if size is None else format_bytes(size),
+    )
+
+
+def grid_words(answer: Answer) -> str:
+    """The grid of an answer.
+
+    >>> grid_words(Answer(grid_lengths={"data": 2, "x": 4}))
+    'data=2,x=4'
+    """
+    return str(Grid(**answer.grid_lengths, order=DEFAULT_ORDER)) if answer.grid_lengths else UNKNOWN
+
+
+def times(ratio: float) -> str:
+    """How many times as fast, in words.
+
+    >>> times(1.234), times(1.0), times(12.3)
+    ('1.23 times', '1.00 times', '12.3 times')
+    """
+    return f"{ratio:.3g} times" if ratio >= 10 else f"{ratio:.2f} times"

@@ -1,0 +1,96 @@
+"""A training step at one point of a sweep: the grid that was asked for, simulated by a few of its layers."""
+
+from dataclasses import replace
+
+from algorithms.errors import InputError, QuadrilleError
+from algorithms.formats.machine import Machine
+from algorithms.reordering.overlap import overlap
+from algorithms.storage import storage
+from algorithms.training.flops import flops_per_second_per_gpu
+from studies.placement import placement
+from studies.sweep.few_layers import Step, simulated_step
+from studies.sweep.found import Answer, Trained
+from studies.sweep.patience import patience
+from studies.sweep.points import Asked, following, machine_of
+from studies.training_experiment import TrainingExperiment
+from studies.training_flags import with_usual_dtype
+from studies.values import whole_number
+from studies.workloads import experiment_of
+
+
+def predicted_step(asked: Asked) -> Answer:
+    """The prediction of a training step on the grid that was asked for.
+
+    >>> from studies.machine_flags import MachineFlags
+    >>> from studies.training_flags import TrainingFlags
+    >>> flags = TrainingFlags(gpt="tiny", batch="8", grid="x=2,z=4")
+    >>> predicted_step(Asked(flags=flags, on=MachineFlags(machine="perlmutter"))).trained.layers_simulated
+    2
+    """
+    flags = asked.flags
+    try:
+        if asked.gpus:
+            flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
+        experiment = experiment_of(with_usual_dtype(flags, asked.on))
+        if not isinstance(experiment, TrainingExperiment):
+            raise InputError(f"a training step is asked for, not a {experiment.name} multiplication")
+        machine = machine_of(asked.on, experiment.grid.size)
+        with patience(asked.most_seconds):
+            step = simulated_step(experiment, machine)
+    except QuadrilleError as error:
+        return Answer(reason=str(error))
+    return answer_of(experiment, machine, step, peak_bytes_of(experiment))
+
+
+def peak_bytes_of(experiment: TrainingExperiment) -> int:
+    """Bytes that the fullest rank keeps."""
+    schedule = overlap(experiment.unchecked_schedule(), experiment.overlaps)
+    return storage(schedule, schedule.place(0), experiment.choices).bytes
+
+
+def answer_of(
+    experiment: TrainingExperiment,
+    machine: Machine,
+    step: Step,
+    peak_bytes: int,
+    *,
+    closed_form_seconds: float | None = None,
+) -> Answer:
+    """What a sweep keeps of a simulated step.
+
+    Parameters
+    ----------
+    peak_bytes : of the rank that needs most
+    """
+    gpus, counted = experiment.grid.size, experiment.step_flops
+    steps = experiment.problem.steps
+    model, hardware = (
+        flops_per_second_per_gpu(flops, step.seconds / steps, gpus) for flops in (counted.model, counted.hardware)
+    )
+    peak = machine.device.peak_flops_per_second.get(experiment.dtype)
+    exposed = sum(step.exposed_seconds.values())
+    return Answer(
+        ranks=gpus,
+        grid_lengths=experiment.grid.lengths,
+        seconds=step.seconds,
+        compute_seconds=step.compute_seconds,
+        exposed_seconds=exposed,
+        waiting_seconds=max(0.0, step.seconds - step.compute_seconds - exposed),
+        communication_share=max(0.0, 1 - step.compute_seconds / step.seconds),
+        flops_per_second_per_gpu=model,
+        peak_bytes_per_rank_max=peak_bytes,
+        fits=placement(machine, gpus).fits(machine, peak_bytes),
+        trained=Trained(
+            scheme=experiment.scheme.name,
+            micro_batch=getattr(experiment.problem, "micro_batch", None),
+            order=experiment.grid.order,
+            closed_form_seconds=closed_form_seconds,
+            model_flops_per_second_per_gpu=model,
+            hardware_flops_per_second_per_gpu=hardware,
+            percent_of_peak=100 * hardware / peak if peak else None,
+            exposed_seconds_by_axis=step.exposed_seconds,
+            layers_simulated=step.layers,
+            bounded=step.bounded,
+        ),
+        remarks=tuple(experiment.remarks()),
+    )

@@ -1,0 +1,242 @@
+"""`quadrille study which-grid`: the best grid for one training job on each of several machines, and why it is that.
+
+All grids are ranked by the closed form and the first few simulated (`studies.sweep.best_step`).
+Why is asked of the simulator: the same box of ranks is simulated once with each of its long
+axes laid innermost, so that another axis has the links inside the node.  Beside them stands the
+grid that the analytical model of `quadrille rank` puts first, which knows neither
+latency nor overlap.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from algorithms.errors import QuadrilleError
+from algorithms.grid import AXES, Axis
+from algorithms.units import format_seconds
+from studies.machine_flags import MachineFlags
+from studies.rank.analytical import ranked
+from studies.rank.question import RankFlags, parse_question
+from studies.rank.sharing import Crew
+from studies.sweep.answers import predicted_matmul
+from studies.sweep.findings import Asking, Findings, Point, Shown, as_training, asked_at, conclude, grid_words, times
+from studies.sweep.found import Answer, Row
+from studies.sweep.points import Asked
+from studies.sweep.steps import predicted_step
+from studies.tables import UNKNOWN, table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+MODEL = "the model's first"
+INNERMOST = "innermost"
+COLOURS: dict[Axis, str] = {"x": "#0072b2", "y": "#56b4e9", "z": "#009e73", "data": "#e69f00", "pipeline": "#999999"}
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is trained, and where."""
+
+    machines: tuple[str, ...] = ("perlmutter", "frontier", "alps", "selene", "h100-superpod")
+    gpt: str = "20b"
+    gpus: int = 32
+    batch: int = 64
+
+
+QUICK = Job(machines=("perlmutter", "selene"), gpt="gpt3-1.3b", gpus=16, batch=32)
+
+
+def main() -> None:
+    """Ask about the default machines and keep the answer."""
+    which_grid(Job(), Asking.keeping("which-grid", RESULTS))
+
+
+def which_grid(job: Job, asking: Asking) -> Findings:
+    """Looks for the best grid of every machine, and lays it in other orders; shows and writes what came out.
+
+    Raises
+    ------
+    InputError : a model or a machine that is unknown, a file that cannot be written, no machine on which it fits
+    """
+    asking.check()
+    searched = [_point(job, machine, asking) for machine in job.machines]
+    found: list[tuple[dict[str, str], Answer]] = []
+    orders: list[Point] = []
+    for (point, one), best in zip(searched, asked_at(searched, predicted_matmul, asking.jobs), strict=True):
+        found.append(({**point, "order": _order(best)}, best))
+        if best.seconds is not None:
+            orders += list(_other_orders(point, one, best))
+    others = asked_at(orders, predicted_step, asking.jobs)
+    modelled = asked_at(searched, first_of_model, asking.jobs)
+    found += [(point, one) for (point, _), one in zip(orders, others, strict=True)]
+    found += [({**point, "order": MODEL}, one) for (point, _), one in zip(searched, modelled, strict=True)]
+    flags = {"gpt": job.gpt, "gpus": str(job.gpus), "batch": str(job.batch), "recompute": "full", "scheme": "4d"}
+    return conclude("which-grid", flags, found, Shown(tables, partial(worded, nodes_of(job)), figure), asking)
+
+
+def nodes_of(job: Job) -> dict[str, int]:
+    """GPUs of a node of every machine."""
+    from topologies.machines.named import machine
+
+    return {name: machine(name).gpus_per_node for name in job.machines}
+
+
+def _point(job: Job, machine: str, asking: Asking) -> Point:
+    return {"machine": machine}, asking.search(job.gpt, job.batch, job.gpus, MachineFlags(machine=machine))
+
+
+def _other_orders(point: dict[str, str], one: Asked, best: Answer) -> Iterator[Point]:
+    """The best box with each of its long axes innermost, but the one that is."""
+    assert best.trained is not None
+    micro_batch = str(best.trained.micro_batch or "")
+    for axis in _long(best)[1:]:
+        turned = (axis, *(other for other in best.trained.order if other not in (axis, "pipeline")))
+        flags = replace(as_training(one.flags), grid=grid_words(best), order=",".join(turned), micro_batch=micro_batch)
+        yield {**point, "order": f"{axis} {INNERMOST}"}, replace(one, flags=flags, gpus="", best_grid=False)
+
+
+def first_of_model(asked: Asked) -> Answer:
+    """The step on the grid that the analytical model of the ranker puts first, in microbatches as asked for."""
+    flags = as_training(asked.flags)
+    names = ("gpt", "batch", "recompute", "collectives", "overlap")
+    try:
+        question = parse_question(
+            RankFlags(**{name: getattr(flags, name) for name in names}, gpus=asked.gpus), asked.on
+        )
+        grid = ranked(question, Crew()).candidates.grid(0)
+    except QuadrilleError as error:
+        return Answer(reason=str(error))
+    order = ",".join(axis for axis in grid.order if axis != "pipeline")
+    return predicted_step(replace(asked, flags=replace(flags, grid=str(grid), order=order), gpus="", best_grid=False))
+
+
+def tables(rows: Sequence[Row]) -> "list[Group]":
+    """The best grid of every machine, then its box in other orders."""
+    columns = ("machine", "order", "grid", "inside out", "step", "computing", "exposed")
+    machines = dict.fromkeys(row.point["machine"] for row in rows)
+    sections = [[_cells(row) for row in rows if row.point["machine"] == machine] for machine in machines]
+    return [
+        table(
+            "the best grid, the same box in other orders, and the analytical model's first, predicted",
+            columns,
+            *sections,
+            names=4,
+        )
+    ]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    answer = row.answer
+    if answer.seconds is None or answer.trained is None:
+        return (row.point["machine"], row.point["order"], *(UNKNOWN,) * 5)
+    exposed = answer.trained.exposed_seconds_by_axis
+    return (
+        row.point["machine"],
+        row.point["order"],
+        grid_words(answer),
+        ",".join(_long(answer)),
+        format_seconds(answer.seconds),
+        format_seconds(answer.compute_seconds or 0.0),
+        ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items()) or UNKNOWN,
+    )
+
+
+def _long(answer: Answer) -> list[Axis]:
+    """Axes of more than one rank, the innermost first."""
+    assert answer.trained is not None
+    assert answer.grid_lengths is not None
+    return [axis for axis in answer.trained.order if answer.grid_lengths.get(axis, 1) > 1]
+
+
+def _order(answer: Answer) -> str:
+    long = _long(answer) if answer.seconds is not None else []
+    return f"{long[0]} {INNERMOST}" if long else UNKNOWN
+
+
+def inside(answer: Answer, per_node: int) -> list[Axis]:
+    """The axes whose groups lie wholly inside a node.
+
+    >>> from studies.sweep.found import Trained
+    >>> trained = Trained(
+    ...     scheme="4d", order=("x", "y", "z", "data"), model_flops_per_second_per_gpu=1,
+    ...     hardware_flops_per_second_per_gpu=1, layers_simulated=1)
+    >>> inside(Answer(grid_lengths={"data": 4, "z": 2, "y": 1, "x": 2}, trained=trained), per_node=4)
+    ['x', 'z']
+    """
+    assert answer.grid_lengths is not None
+    found, span = [], 1
+    for axis in _long(answer):
+        span *= answer.grid_lengths[axis]
+        if per_node % span == 0:
+            found.append(axis)
+    return found
+
+
+def best_of(rows: Sequence[Row], machine: str) -> Row | None:
+    """The fastest that was looked for on a machine, in any order."""
+    own = [row for row in rows if row.point["machine"] == machine and row.point["order"] != MODEL]
+    done = [row for row in own if row.answer.seconds is not None]
+    return min(done, key=lambda row: row.answer.seconds or 0.0, default=None)
+
+
+def worded(per_node: dict[str, int], rows: Sequence[Row]) -> str:
+    """Which grid is the best where, what lies inside its nodes, and what laying another axis there costs."""
+    return " ".join(_of_machine(machine, per_node[machine], rows) for machine in per_node)
+
+
+def _of_machine(machine: str, per_node: int, rows: Sequence[Row]) -> str:
+    best = best_of(rows, machine)
+    if best is None or best.answer.seconds is None or best.answer.trained is None:
+        return f"{machine}: no grid was simulated."
+    seconds, exposed = best.answer.seconds, best.answer.trained.exposed_seconds_by_axis
+    within, long = inside(best.answer, per_node), _long(best.answer)
+    lies = f"with {' and '.join(within)} inside" if within else "with no axis wholly inside"
+    grid, order = grid_words(best.answer), ",".join(long)
+    text = f"On {machine} {grid} is best, {order} from the inside out, {lies} its nodes of {per_node}"
+    text += f": {format_seconds(seconds)}"
+    if exposed:
+        most = max(exposed, key=lambda axis: exposed[axis])
+        text += f"; {most} is exposed longest, {100 * exposed[most] / seconds:.0f} % of the step"
+    others = [row for row in rows if row.point["machine"] == machine and row is not best and row.answer.seconds]
+    moved = [f"{_called(row)} takes {times((row.answer.seconds or 0.0) / seconds)} as long" for row in others]
+    return f"{text}; {', '.join(moved)}." if moved else f"{text}."
+
+
+def _called(row: Row) -> str:
+    """What a row is called beside the best."""
+    order = row.point["order"]
+    return f"{order} ({grid_words(row.answer)})" if order == MODEL else f"the same box with {order}"
+
+
+def figure(rows: Sequence[Row]) -> "Figure":
+    """Bars of every machine's orders: computing, and above it communication that nothing hides, by axis."""
+    from matplotlib.figure import Figure
+
+    some = [row for row in rows if row.answer.seconds is not None and row.answer.trained is not None]
+    ordered = sorted(some, key=lambda row: [one.point["machine"] for one in rows].index(row.point["machine"]))
+    made = Figure(figsize=(9, 1.5 + 0.32 * len(ordered)), layout="constrained")
+    axis = made.subplots()
+    places = range(len(ordered))
+    left = [row.answer.compute_seconds or 0.0 for row in ordered]
+    axis.barh(places, left, color="#cccccc", label="computing")
+    for name in AXES:
+        parts = [
+            row.answer.trained.exposed_seconds_by_axis.get(name, 0.0) if row.answer.trained else 0.0 for row in ordered
+        ]
+        if any(parts):
+            axis.barh(places, parts, left=left, color=COLOURS[name], label=f"exposed, {name}")
+        left = [one + part for one, part in zip(left, parts, strict=True)]
+    names = [f"{row.point['machine']}: {grid_words(row.answer)}, {','.join(_long(row.answer))}" for row in ordered]
+    axis.set_yticks(places, names, fontsize=7)
+    axis.invert_yaxis()
+    axis.set(xlabel="step [s], predicted; axes from the inside out")
+    axis.legend(fontsize=8)
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""`quadrille study which-scheme`: 1-D, 2-D, 2.5-D, 3-D and 4D on more and more GPUs, each on its own best grid.
+
+    strong    the same batch on more GPUs
+    weak      each GPU brings its own sequences; the model stays the same
+
+Every scheme is given every overlap that it has, full recomputation, and data as an
+axis beside its own; its grid is the fastest in simulation of the few that its closed
+form ranks first (`studies.sweep.best_step`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from studies.machine_flags import MachineFlags
+from studies.sweep.answers import predicted_matmul
+from studies.sweep.findings import (
+    ALL_OVERLAPS,
+    STEP_COLUMNS,
+    Asking,
+    Findings,
+    Point,
+    Shown,
+    asked_at,
+    conclude,
+    step_cells,
+    times,
+)
+from studies.sweep.found import Row
+from studies.sweep.sweep import NOT_REACHED
+from studies.tables import table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+Scaling = Literal["strong", "weak"]
+SCALINGS: tuple[Scaling, ...] = ("strong", "weak")
+SCHEMES = ("megatron", "optimus", "tesseract", "bian", "4d")
+DIMENSIONS = {"megatron": "1-D", "optimus": "2-D", "tesseract": "2.5-D", "bian": "3-D", "4d": "4D"}
+COLOURS = {
+    "megatron": "#0072b2",
+    "optimus": "#e69f00",
+    "tesseract": "#cc79a7",
+    "bian": "#009e73",
+    "4d": "#d55e00",
+}
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """What is trained.
+
+    Parameters
+    ----------
+    batch : sequences of a step in strong scaling
+    each : sequences that each GPU brings in weak scaling
+    """
+
+    machine: str = "perlmutter"
+    gpt: str = "5b"
+    gpus: tuple[int, ...] = (8, 64, 512, 4096)
+    batch: int = 512
+    each: int = 2
+    schemes: tuple[str, ...] = SCHEMES
+
+    def batch_on(self, scaling: Scaling, gpus: int) -> int:
+        return self.batch if scaling == "strong" else self.each * gpus
+
+
+QUICK = Scaled(gpt="gpt3-1.3b", gpus=(8, 16), batch=32)
+
+
+def main() -> None:
+    """Ask about the default machine and keep the answer."""
+    which_scheme(Scaled(), Asking.keeping("which-scheme", RESULTS, jobs=2))
+
+
+def which_scheme(scaled: Scaled, asking: Asking) -> Findings:
+    """Asks about every scheme at every point, shows and writes what came out.
+
+    Raises
+    ------
+    InputError : a model or a machine that is unknown, a file that cannot be written, no point that can be
+    """
+    asking.check()
+    points = list(points_of(scaled, asking))
+    answers = asked_at(points, predicted_matmul, asking.jobs)
+    flags = {
+        "machine": scaled.machine,
+        "gpt": scaled.gpt,
+        "batch": str(scaled.batch),
+        "each": str(scaled.each),
+        "overlap": ALL_OVERLAPS,
+        "recompute": "full",
+    }
+    found = [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
+    return conclude("which-scheme", flags, found, Shown(tables, answer, figure), asking)
+
+
+def points_of(scaled: Scaled, asking: Asking) -> Iterator[Point]:
+    """Every scheme on every number of GPUs, of both scalings; the fewest GPUs first."""
+    for gpus in scaled.gpus:
+        for scaling in SCALINGS:
+            for scheme in scaled.schemes:
+                batch = scaled.batch_on(scaling, gpus)
+                one = asking.search(scaled.gpt, batch, gpus, MachineFlags(machine=scaled.machine), scheme=scheme)
+                yield {"scaling": scaling, "gpus": str(gpus), "batch": str(batch), "scheme": scheme}, one
+
+
+def tables(rows: Sequence[Row]) -> "list[Group]":
+    """One table for each scaling."""
+    columns = ("GPUs", "batch", "scheme", *STEP_COLUMNS)
+    found = []
+    for scaling in SCALINGS:
+        sections = [
+            [
+                (row.point["gpus"], row.point["batch"], words(row.point["scheme"]), *step_cells(row.answer))
+                for row in rows
+                if row.point["scaling"] == scaling and row.point["gpus"] == gpus
+            ]
+            for gpus in dict.fromkeys(row.point["gpus"] for row in rows)
+        ]
+        found.append(table(f"{scaling} scaling, predicted", columns, *sections, names=4))
+    return found
+
+
+def words(scheme: str) -> str:
+    """What a scheme is called.
+
+    >>> words("bian")
+    '3-D (bian)'
+    """
+    return f"{DIMENSIONS[scheme]} ({scheme})"
+
+
+def answer(rows: Sequence[Row]) -> str:
+    """Which scheme is the fastest where, and by how much; numbers of GPUs on which not all were asked are left out."""
+    return " ".join(sentence for scaling in SCALINGS for sentence in _sentences(rows, scaling))
+
+
+def _sentences(rows: Sequence[Row], scaling: Scaling) -> Iterator[str]:
+    own = [row for row in rows if row.point["scaling"] == scaling]
+    cut_short = {row.point["gpus"] for row in own if row.answer == NOT_REACHED}
+    by_gpus: dict[str, list[Row]] = {}
+    for row in own:
+        if row.answer.seconds is not None and row.point["gpus"] not in cut_short:
+            by_gpus.setdefault(row.point["gpus"], []).append(row)
+    winners = {gpus: min(some, key=_seconds).point["scheme"] for gpus, some in by_gpus.items()}
+    if not winners:
+        return
+    won = {
+        scheme: [gpus for gpus, winner in winners.items() if winner == scheme]
+        for scheme in dict.fromkeys(winners.values())
+    }
+    where = "; ".join(f"{words(scheme)} on {', '.join(_count(one) for one in on)} GPUs" for scheme, on in won.items())
+    yield f"{scaling.capitalize()} scaling is fastest with {where}."
+    for gpus in dict.fromkeys((next(iter(winners)), list(winners)[-1])):
+        ordered = sorted(by_gpus[gpus], key=_seconds)
+        if len(ordered) > 1:
+            behind = ", ".join(
+                f"{words(one.point['scheme'])} takes {times(_seconds(one) / _seconds(ordered[0]))} as long"
+                for one in ordered[1:]
+            )
+            best = words(ordered[0].point["scheme"])
+            yield f"On {_count(gpus)} GPUs {best} takes {_seconds(ordered[0]):.3g} s; {behind}."
+    last = by_gpus[list(winners)[-1]]
+    hidden = ", ".join(f"{one.point['scheme']} {100 * _exposed(one):.0f} %" for one in sorted(last, key=_exposed))
+    least = min(_compute(one) for one in last)
+    longer = ", ".join(f"{one.point['scheme']} {times(_compute(one) / least)}" for one in sorted(last, key=_compute))
+    yield f"There communication that nothing hides is of the step: {hidden}; computing takes of the least: {longer}."
+
+
+def _seconds(row: Row) -> float:
+    assert row.answer.seconds is not None
+    return row.answer.seconds
+
+
+def _exposed(row: Row) -> float:
+    return (row.answer.exposed_seconds or 0.0) / _seconds(row)
+
+
+def _compute(row: Row) -> float:
+    assert row.answer.compute_seconds is not None
+    return row.answer.compute_seconds
+
+
+def _count(gpus: str) -> str:
+    return f"{int(gpus):,}"
+
+
+def figure(rows: Sequence[Row]) -> "Figure":
+    """Share of peak of every scheme over the number of GPUs, both scalings side by side."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(9, 4), layout="constrained")
+    for axis, scaling in zip(made.subplots(1, 2, sharey=True), SCALINGS, strict=True):
+        for scheme in dict.fromkeys(row.point["scheme"] for row in rows):
+            line = [
+                (int(row.point["gpus"]), row.answer.trained.percent_of_peak)
+                for row in rows
+                if row.point["scheme"] == scheme and row.point["scaling"] == scaling and row.answer.trained is not None
+            ]
+            axis.plot(
+                *zip(*line, strict=True) if line else ((), ()), marker="o", color=COLOURS[scheme], label=words(scheme)
+            )
+        gpus = sorted({int(row.point["gpus"]) for row in rows})
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(gpus, [f"{one:,}" for one in gpus])
+        axis.minorticks_off()
+        axis.set(xlabel="GPUs", title=f"{scaling} scaling, predicted", ylim=(0, None))
+        axis.grid(alpha=0.3)
+    made.axes[0].set_ylabel("hardware flop/s, % of peak")
+    made.axes[0].legend(fontsize=8)
+    return made
+
+
+if __name__ == "__main__":
+    main()

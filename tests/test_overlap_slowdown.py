@@ -1,0 +1,79 @@
+"""Local work takes longer while its rank communicates, by the machine file's factor."""
+
+import msgspec
+import pytest
+
+from algorithms.grid import Grid
+from algorithms.ops import AllReduce, Gemm
+from algorithms.parts import Part
+from algorithms.schedule import Role
+from algorithms.tensors import Tensor
+from simulator.simulate import Switches, simulate
+from tests.toy_machines import program_of, star
+
+MEMBERS, ROWS, INNER = 3, 60, 500
+WHOLE = Part("m")
+
+
+def beside_a_product(inner, after=()):
+    """A ring over x beside a product."""
+    tensors = [
+        Tensor("S", WHOLE, Part("n")),
+        Tensor("A", Part("k"), Part("l")),
+        Tensor("B", Part("l"), Part("k")),
+        Tensor("C", Part("k"), Part("k")),
+    ]
+    role = Role((AllReduce(name="sum", axis="x", buffer="S"), Gemm(name="multiply", a="A", b="B", c="C", after=after)))
+    return program_of(Grid(x=MEMBERS), tensors, roles=(role,), m=6, n=1000, k=ROWS, l=inner)
+
+
+def slowed(slowdown):
+    machine = star(MEMBERS)
+    return msgspec.structs.replace(
+        machine, device=msgspec.structs.replace(machine.device, overlap_slowdown=slowdown), host=None
+    )
+
+
+def seconds_of(prediction, op):
+    (span,) = (span for span in prediction.timeline.spans if span.op == op and span.rank == 0)
+    return span.end - span.start
+
+
+def test_it_is_slower_only_as_long_as_the_ring_lasts():
+    inner = 50_000
+    alone, beside = (simulate(beside_a_product(inner), slowed(slowdown)) for slowdown in (1.0, 1.25))
+    ring = seconds_of(alone, "sum")
+    product = seconds_of(alone, "multiply")
+    assert ring < product / 3
+    assert seconds_of(beside, "sum") == pytest.approx(ring, rel=1e-9)
+    # While the ring lasts, 1/1.25 of it is done: a fifth of the ring's time is lost.
+    assert seconds_of(beside, "multiply") == pytest.approx(product + 0.2 * ring, rel=1e-9)
+
+
+def test_a_product_after_the_ring_takes_as_long_as_ever():
+    one, other = (simulate(beside_a_product(500, after=("sum",)), slowed(slowdown)) for slowdown in (1.0, 2.0))
+    assert one.timeline.makespan == other.timeline.makespan
+
+
+def test_groups_of_one_rank_disturb_nobody():
+    tensors = [Tensor("S", WHOLE, Part("n")), Tensor("A", Part("k"), Part("k")), Tensor("C", Part("k"), Part("k"))]
+    role = Role((AllReduce(name="sum", axis="y", buffer="S"), Gemm(name="multiply", a="A", b="A", c="C")))
+    schedule = program_of(Grid(x=MEMBERS), tensors, roles=(role,), m=6, n=1000, k=ROWS)
+    one, other = (simulate(schedule, slowed(slowdown)) for slowdown in (1.0, 2.0))
+    assert one.timeline.makespan == other.timeline.makespan
+
+
+@pytest.mark.parametrize("inner", [500, 5000, 50_000])
+def test_folding_and_memory_change_nothing(inner):
+    schedule, machine = beside_a_product(inner), slowed(1.19)
+    off = Switches(fold=False, fold_time=False, memory=False, local=False)
+    assert simulate(schedule, machine).timeline.makespan == pytest.approx(
+        simulate(schedule, machine, switches=off).timeline.makespan, rel=1e-12
+    )
+
+
+def test_the_bounds_of_collective_granularity_hold():
+    schedule, machine = beside_a_product(20_000), slowed(1.5)
+    exact = simulate(schedule, machine).timeline.makespan
+    bound = simulate(schedule, machine, granularity="collective").bound
+    assert bound.low * (1 - 1e-12) <= exact <= bound.high * (1 + 1e-12)
