@@ -15,7 +15,7 @@ QUADRILLE := $(VENV)/bin/quadrille
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-input --only-binary :all:
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench bench-simulator test-gpu studies clean
+.PHONY: help setup run test check fuzz bench bench-simulator test-gpu studies clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ check: $(INSTALLED) ## formatting, lint, types
 	@"$(VENV_PYTHON)" -m ruff format --check .
 	@"$(VENV_PYTHON)" -m ruff check .
 	@"$(VENV_PYTHON)" -m mypy
+
+fuzz: $(INSTALLED) ## the tests of drawn cases, with cases drawn anew
+	@"$(VENV_PYTHON)" -m pytest --hypothesis-profile fresh -m hypothesis tests $(ARGS)
 
 bench: $(INSTALLED) ## the figures that the project must reach, in one table
 	@"$(QUADRILLE)" bench $(ARGS)
