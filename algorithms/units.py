@@ -4,7 +4,7 @@ Two families of prefixes and two letters are easily taken for one another:
 
     kB, MB, GB, TB       powers of 1000 of a byte (B)
     KiB, MiB, GiB, TiB   powers of 1024 of a byte
-    kb, Mb, Gb, Tb       powers of 1000 of a *bit* (b, bit): an eighth of the above
+    kb, Mb, Gb, Tb       powers of 1000 of a *bit* (b, bit): an eighth of the above; kbit, mbit, … too
 
 so 200 Gb/s = 25 GB/s = 23.28 GiB/s.  Text is converted on the way in by
 `parse_…`, numbers on the way out by `format_…`; nothing else knows a prefix.
@@ -25,7 +25,8 @@ BYTES_OF_UNIT: dict[str, Fraction] = {"": Fraction(1), "B": Fraction(1), "b": _B
 for _letter, _thousands, _binary in (("k", KB, KIB), ("M", MB, MIB), ("G", GB, GIB), ("T", TB, TIB)):
     BYTES_OF_UNIT[f"{_letter}B"] = Fraction(_thousands)
     BYTES_OF_UNIT[f"{_letter.upper()}iB"] = Fraction(_binary)
-    BYTES_OF_UNIT[f"{_letter}b"] = BYTES_OF_UNIT[f"{_letter}bit"] = _thousands * _BIT
+    for _name in (f"{_letter}b", f"{_letter}bit", f"{_letter.lower()}bit"):  # 200mbit, as Linux's tc writes it
+        BYTES_OF_UNIT[_name] = _thousands * _BIT
 
 _QUANTITY = re.compile(r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))

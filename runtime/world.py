@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 RANK_VARIABLES = ("PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+LABORATORY = "QUADRILLE_LABORATORY"
+"""In the environment: the name of the laboratory in which ranks run, all hosts of which are this machine."""
 TURN_SECONDS = 0.5  # how long a rank leaves the word to rank 0
 
 
@@ -24,18 +26,25 @@ TURN_SECONDS = 0.5  # how long a rank leaves the word to rank 0
 class Host:
     """A host, the ranks on it and the number of its cores that they may use.
 
+    Parameters
+    ----------
+    sharing : ranks on these cores, those of other hosts too, where hosts share a machine; 0 for its own ranks
+
     >>> Host("node1", ranks=(0, 1, 2), cores=8).cores_per_rank
+    2
+    >>> Host("lab-host0", ranks=(0,), cores=8, sharing=4).cores_per_rank
     2
     """
 
     name: str
     ranks: tuple[int, ...]
     cores: int
+    sharing: int = 0
 
     @property
     def cores_per_rank(self) -> int:
         """Cores for each rank when they share evenly, at least one."""
-        return max(1, self.cores // len(self.ranks))
+        return max(1, self.cores // (self.sharing or len(self.ranks)))
 
 
 def world() -> "Intracomm":
@@ -166,14 +175,15 @@ def hosts(communicator: "Intracomm") -> tuple[Host, ...]:
     from mpi4py import MPI
 
     mine = (MPI.Get_processor_name(), tuple(os.sched_getaffinity(0)))
-    return grouped_by_host(communicator.allgather(mine))
+    sharing = communicator.size if LABORATORY in os.environ else 0
+    return grouped_by_host(communicator.allgather(mine), sharing)
 
 
-def grouped_by_host(places: list[tuple[str, tuple[int, ...]]]) -> tuple[Host, ...]:
+def grouped_by_host(places: list[tuple[str, tuple[int, ...]]], sharing: int = 0) -> tuple[Host, ...]:
     """Hosts from each rank's host name and usable cores.
 
     >>> grouped_by_host([("a", (0,)), ("b", (0, 1)), ("a", (1,))])
-    (Host(name='a', ranks=(0, 2), cores=2), Host(name='b', ranks=(1,), cores=2))
+    (Host(name='a', ranks=(0, 2), cores=2, sharing=0), Host(name='b', ranks=(1,), cores=2, sharing=0))
     """
     names = list(dict.fromkeys(name for name, _ in places))
     return tuple(
@@ -181,6 +191,7 @@ def grouped_by_host(places: list[tuple[str, tuple[int, ...]]]) -> tuple[Host, ..
             name,
             ranks=tuple(rank for rank, (where, _) in enumerate(places) if where == name),
             cores=len({core for where, cores in places if where == name for core in cores}),
+            sharing=sharing,
         )
         for name in names
     )

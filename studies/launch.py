@@ -67,6 +67,7 @@ def launch(
     *,
     program: Sequence[str] = PROGRAM,
     environment: Mapping[str, str] | None = None,
+    starter: Sequence[str] = (),
 ) -> int:
     """Exit status of `command` on `ranks` ranks: 0, 1 (it failed), 2 (an input that cannot be) or 130 (interrupted).
 
@@ -77,6 +78,7 @@ def launch(
     launcher_options : words given to mpirun as they are
     program : how Python is told what a rank runs
     environment : this process's environment if not given
+    starter : words that start mpirun, where it does not run as this process does
 
     Raises
     ------
@@ -95,7 +97,7 @@ def launch(
         variables |= launcher_environment(launcher, ranks, launcher_options, surroundings, folder)
         words = launcher_words(launcher, ranks, launcher_options, surroundings)
         rank = [sys.executable, "-P", "-c", START_OF_RANK, *program, *command]
-        status, chatter = supervise([*words, *rank], variables, folder)
+        status, chatter = supervise([*starter, *words, *rank], variables, folder)
         remove_partial_files(folder)
     return verdict(status, chatter, launcher, launcher_options)
 

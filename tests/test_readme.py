@@ -26,6 +26,7 @@ README = (ROOT / "README.md").read_text()
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MADE_BY_USERS = re.compile(r"\.(npy|json|csv)$|^(host|cluster)\.toml$|^\.venv|^out/")
 SLOW = {
+    "lab",  # needs root; tests/test_laboratory.py runs it
     "bench",
     "calibrate",
     "main-job",

@@ -19,3 +19,7 @@ topology_group = typer.Typer(
     help="Networks: what they are made of, how wide and how far they are.", rich_markup_mode=None
 )
 app.add_typer(topology_group, name="topology")
+laboratory_group = typer.Typer(
+    help="A topology as a real network of namespaces on this machine (Linux, root).", rich_markup_mode=None
+)
+app.add_typer(laboratory_group, name="lab")

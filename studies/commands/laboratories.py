@@ -1,0 +1,60 @@
+"""Commands about laboratories: up, run, down, status."""
+
+from typing import Annotated
+
+import typer
+
+from algorithms.errors import InputError
+from studies.commands.app import laboratory_group
+from studies.commands.hosts import LAUNCHABLE
+from studies.commands.options import Json, flag
+
+Topology = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="star:hosts=4, a family of hosts, or a file.")]
+Rate = Annotated[str, flag("--rate", "RATE", "Of the hosts' links, such as 200mbit; others in proportion.")]
+Rule = Annotated[str, flag("--routing", "RULE", "shortest, minimal, ecmp[:SEED] or valiant[:SEED].")]
+Name = Annotated[str, flag("--name", "NAME", "Of the laboratory, so that several can stand.")]
+
+
+@laboratory_group.command()
+def up(topology: Topology, rate: Rate = "", routing: Rule = "shortest", name: Name = "lab") -> None:
+    """Build a topology as a real network of namespaces on this machine; it stays until `lab down`."""
+    from studies.laboratory.command import bring_up
+
+    bring_up(topology, rate=rate, routing=routing, name=name)
+
+
+@laboratory_group.command(options_metavar="-n RANKS [OPTIONS]")
+def run(
+    topology: Topology,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND …", help="run …, calibrate … or rank ….")],
+    ranks: Annotated[str, flag("-n", "RANKS", "How many, spread evenly over the hosts.")] = "",
+    rate: Rate = "",
+    routing: Rule = "shortest",
+    name: Name = "",
+) -> int:
+    """Bring a laboratory up, run a command on ranks on its hosts, and take it down whatever happens."""
+    from studies import launch as launching
+    from studies.laboratory.command import run_in
+    from studies.values import whole_number
+
+    launcher_options, words = launching.split_launcher_options(command, LAUNCHABLE)
+    if not ranks:
+        raise InputError("lab run: the number of ranks is missing: quadrille lab run TOPOLOGY -n RANKS -- COMMAND …")
+    count = whole_number(ranks, "-n")
+    return run_in(topology, count, words, launcher_options, rate=rate, routing=routing, name=name)
+
+
+@laboratory_group.command()
+def down(name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the laboratory.")] = "lab") -> None:
+    """Take a laboratory down, and whatever killed ones have left."""
+    from studies.laboratory.command import take_down
+
+    take_down(name)
+
+
+@laboratory_group.command()
+def status(json: Json = "") -> None:
+    """List the laboratories that stand on this machine."""
+    from studies.laboratory.command import show
+
+    show(json=json)

@@ -1,0 +1,6 @@
+"""A topology built as a real network on one Linux machine, for real ranks to run on.
+
+`wiring.py` says what a topology comes to as namespaces, cables, addresses and
+routes, `namespaces.py` has the kernel make it, `register.py` remembers what was
+made, `laboratory.py` brings it up and down, and `ranks.py` starts ranks in it.
+"""

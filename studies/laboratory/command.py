@@ -1,0 +1,120 @@
+"""What `quadrille lab` does: from the words that were typed to a laboratory, and what is printed."""
+
+import json as json_text
+import os
+from collections.abc import Iterator, Sequence
+from inspect import signature
+
+import numpy as np
+
+from algorithms.errors import InputError
+from algorithms.formats import files
+from algorithms.units import format_bytes_per_second, parse_rate
+from studies.laboratory import laboratory, namespaces, register
+from studies.laboratory.laboratory import Laboratory
+from studies.laboratory.register import Entry
+from studies.laboratory.wiring import scaled, wiring
+from studies.launch import ended_by_signals
+from studies.network.topology import find_topology
+from topologies.build import FAMILIES, build, parse_topology
+from topologies.network import Argument, Network
+from topologies.routes.routing import parse_routing
+
+
+def bring_up(topology: str, *, rate: str, routing: str, name: str) -> None:
+    """A laboratory that stays, and how to use it."""
+    entry = laboratory.up(_laboratory(topology, rate, routing, name))
+    print("\n".join(_described(entry)))
+
+
+def run_in(
+    topology: str,
+    ranks: int,
+    command: Sequence[str],
+    launcher_options: Sequence[str],
+    *,
+    rate: str,
+    routing: str,
+    name: str,
+) -> int:
+    """Exit status of a command on the ranks of a laboratory that stands for as long as it runs."""
+    from studies.laboratory.ranks import launch_in
+
+    wanted = _laboratory(topology, rate, routing, name or f"run{os.getpid()}")
+    if ranks < 1:
+        raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
+    with ended_by_signals(), laboratory.standing(wanted) as entry:
+        return launch_in(entry, ranks, _with_wiring(command, topology), launcher_options)
+
+
+def take_down(name: str) -> None:
+    """Take one down, and say whether there was one."""
+    print(f"laboratory {name} is down" if laboratory.down(name) else f"laboratory {name} was not up")
+
+
+def show(*, json: str) -> None:
+    """All laboratories of this machine."""
+    entries = list(register.every())
+    if json:
+        found = [_fields(entry) for entry in entries]
+        files.write_text(json, json_text.dumps({"laboratories": found}, indent=2) + "\n")
+        return
+    lines = [line for entry in entries for line in _described(entry)]
+    print("\n".join(lines) if lines else "no laboratory is up")
+
+
+def _laboratory(topology: str, rate: str, routing: str, name: str) -> Laboratory:
+    """What was asked for, checked before anything is made."""
+    namespaces.check_allowed()
+    net = _network(topology, rate_given=bool(rate))
+    if rate:
+        net = scaled(net, parse_rate(rate))
+    made = wiring(net, parse_routing(routing))
+    working = np.flatnonzero(~net.failed)
+    rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
+    return Laboratory(register.check_name(name), topology, made, rates)
+
+
+def _network(topology: str, *, rate_given: bool) -> Network:
+    """The topology; where a rate is given, its own may be left out, and so may latencies, which cannot be set."""
+    family = topology.partition(":")[0]
+    if family not in FAMILIES:
+        return find_topology(topology)
+    _, arguments = parse_topology(topology)
+    accepted = signature(FAMILIES[family]).parameters
+    given = {key.partition("_")[0] for key in arguments}
+    standing_in: dict[str, Argument] = {"latency": 0.0, "bandwidth": 1.0} if rate_given else {"latency": 0.0}
+    left_out = {word: value for word, value in standing_in.items() if word in accepted and word not in given}
+    return build(family, left_out | arguments)
+
+
+def _with_wiring(command: Sequence[str], topology: str) -> list[str]:
+    """A calibration is told how the hosts are wired, unless it was."""
+    known = any(word.partition("=")[0] == "--topology" for word in command)
+    if command[0] != "calibrate" or known or topology.partition(":")[0] not in FAMILIES:
+        return list(command)
+    return [*command, "--topology", topology]
+
+
+def _described(entry: Entry) -> Iterator[str]:
+    """Lines about one laboratory."""
+    slowest, fastest = min(entry.rates.values()), max(entry.rates.values())
+    rates = format_bytes_per_second(slowest) + (f" to {format_bytes_per_second(fastest)}" if fastest > slowest else "")
+    switches = len(entry.namespaces) - len(entry.addresses)
+    state = "left by a killed process" if entry.abandoned else f"of process {entry.owner}" if entry.owner else "up"
+    yield f"{entry.name}: {entry.topology}, {state}"
+    yield f"  hosts {len(entry.addresses)}, switches {switches}, links {len(entry.rates)} of {rates}"
+    for host, address in entry.addresses.items():
+        yield f"  {host:<10} {address:<12} namespace {entry.namespaces[host]}"
+
+
+def _fields(entry: Entry) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "topology": entry.topology,
+        "addresses": entry.addresses,
+        "namespaces": entry.namespaces,
+        "bytes_per_second": entry.rates,
+        "owner": entry.owner or None,
+        "abandoned": entry.abandoned,
+    }

@@ -1,0 +1,45 @@
+"""The program that runs another one on a host of a laboratory; also the agent by which mpirun reaches its hosts.
+
+    python -m studies.laboratory.enter HOST WORDS …
+    python -m studies.laboratory.enter --agent [OPTIONS] ADDRESS WORDS …
+
+As an agent it is called as ssh would be: options, an address, and words for a
+shell.  It becomes the other program, so signals and exit status are that one's.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from algorithms.errors import InputError, QuadrilleError
+from runtime.world import LABORATORY
+from studies.laboratory import namespaces, register
+
+
+def main(words: Sequence[str]) -> NoReturn:
+    """Become the words behind a host on that host."""
+    as_agent = words[:1] == ["--agent"]
+    place = next((number for number, word in enumerate(words) if not word.startswith("-")), len(words))
+    if len(words) < place + 2:
+        raise InputError("a host of the laboratory and a command are needed")
+    entry = register.read(os.environ.get(LABORATORY, ""))
+    if entry is None:
+        raise InputError(f"laboratory {os.environ.get(LABORATORY, '')!r} is not up")
+    by_address = {address: host for host, address in entry.addresses.items()}
+    host = by_address.get(words[place], words[place])
+    if host not in entry.addresses:
+        raise InputError(f"host {host!r} is not in laboratory {entry.name!r}: it has {', '.join(entry.addresses)}")
+    namespaces.enter(entry.namespaces[host], f"{entry.name}-{host.replace(':', '')}")
+    command = list(words[place + 1 :])
+    if as_agent:
+        os.execv("/bin/sh", ["sh", "-c", " ".join(command)])  # noqa: S606 - the words are for a shell, as ssh's are
+    os.execvp(command[0], command)  # noqa: S606
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except QuadrilleError as error:
+        print(f"quadrille: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)

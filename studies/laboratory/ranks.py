@@ -1,0 +1,60 @@
+"""Ranks on the hosts of a laboratory: mpirun on its first host, and its agent instead of ssh."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from algorithms.errors import InputError
+from runtime.world import LABORATORY
+from studies.laboratory import register
+from studies.laboratory.register import Entry
+from studies.laboratory.wiring import HOST_INTERFACE
+from studies.launch import THREAD_VARIABLES, launch, usable_cores
+from studies.mpirun import loaded_mpi
+
+ENTER = ("-P", "-m", "studies.laboratory.enter")
+NETWORK = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}
+"""Open MPI over this network only; hosts share cores, so a rank that waits gives its own away."""
+
+
+def launch_in(entry: Entry, ranks: int, command: Sequence[str], launcher_options: Sequence[str] = ()) -> int:
+    """Exit status of a command on ranks that are spread evenly over the hosts, in order.
+
+    Raises
+    ------
+    InputError : fewer than one rank, another MPI than Open MPI
+    """
+    library = loaded_mpi(os.environ)
+    if library.vendor != "Open MPI":
+        raise InputError(f"mpi4py loads {library}: a laboratory starts its ranks by Open MPI: install its package")
+    threads = str(max(1, usable_cores() // ranks))
+    environment = dict(os.environ) | {LABORATORY: entry.name} | dict.fromkeys(THREAD_VARIABLES, threads)
+    first = next(iter(entry.addresses))
+    return launch(
+        ranks,
+        command,
+        [*_options(entry, ranks), *launcher_options],
+        environment=environment,
+        starter=[sys.executable, *ENTER, first],
+    )
+
+
+def _options(entry: Entry, ranks: int) -> list[str]:
+    """What mpirun is told."""
+    agent = register.write_agent(entry.name, [sys.executable, *ENTER, "--agent"])
+    slots = _slots(ranks, len(entry.addresses))
+    named = ",".join(
+        f"{address}:{count}" for address, count in zip(entry.addresses.values(), slots, strict=True) if count
+    )
+    carried = [word for name in (LABORATORY, *THREAD_VARIABLES) for word in ("-x", name)]
+    network = [word for name, value in NETWORK.items() for word in ("--mca", name, value)]
+    return ["--host", named, "--prtemca", "plm_ssh_agent", f"sh {agent}", *carried, *network]
+
+
+def _slots(ranks: int, hosts: int) -> list[int]:
+    """Ranks of each host: evenly, the first ones one more.
+
+    >>> _slots(4, 4), _slots(2, 4), _slots(6, 4)
+    ([1, 1, 1, 1], [1, 1, 0, 0], [2, 2, 1, 1])
+    """
+    return [ranks // hosts + (host < ranks % hosts) for host in range(hosts)]

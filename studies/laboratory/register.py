@@ -1,0 +1,119 @@
+"""What laboratories stand on this machine: a file for each, written before anything is made.
+
+A file lists the names of all namespaces that its laboratory may have made, so
+whatever was left by a process that was killed is found and taken down.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from algorithms.errors import InputError
+from algorithms.formats import files
+
+FOLDER = Path("/run/quadrille")
+NAME = re.compile("[a-z0-9]{1,16}")
+DEFAULT_NAME = "lab"
+SCHEMA = "quadrille/laboratory/1"
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A laboratory.
+
+    Parameters
+    ----------
+    name : its name
+    topology : what was asked for, as it was typed
+    addresses : of each host
+    namespaces : of each place, hosts and switches
+    rates : of each link, by its name [B/s]
+    owner : process whose end is the laboratory's end; 0 for one that stays until it is taken down
+    owner_started : when that process started, in the kernel's clock ticks, which tells it from a later one
+    """
+
+    name: str
+    topology: str
+    addresses: dict[str, str]
+    namespaces: dict[str, str]
+    rates: dict[str, float]
+    owner: int = 0
+    owner_started: int = 0
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the process that owned it is gone."""
+        return self.owner != 0 and process_start(self.owner) != self.owner_started
+
+
+def check_name(name: str) -> str:
+    """The name of a laboratory.
+
+    Raises
+    ------
+    InputError : what cannot be part of a host's name
+    """
+    if not NAME.fullmatch(name):
+        raise InputError(f"laboratory {name!r:.40}: up to 16 small letters and digits are accepted")
+    return name
+
+
+def process_start(pid: int) -> int:
+    """When a process started, in clock ticks since the machine did; 0 where there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError):
+        return 0
+
+
+def path_of(name: str) -> Path:
+    return FOLDER / f"{name}.json"
+
+
+def _agent_of(name: str) -> Path:
+    return FOLDER / f"{name}.sh"
+
+
+def write(entry: Entry) -> None:
+    """Enter a laboratory."""
+    FOLDER.mkdir(mode=0o755, exist_ok=True)
+    files.write_json(path_of(entry.name), entry, SCHEMA)
+
+
+def read(name: str) -> Entry | None:
+    """The laboratory of this name; None where there is none.
+
+    Raises
+    ------
+    InputError : a file that holds something else
+    """
+    return files.read(path_of(name), Entry, SCHEMA) if path_of(name).exists() else None
+
+
+def write_agent(name: str, words: Sequence[str]) -> Path:
+    """The script that stands for ssh in a laboratory; a shell is told to run it, where /run forbids programs."""
+    path = _agent_of(name)
+    files.write_text(path, f'exec {shlex.join(words)} "$@"\n')
+    return path
+
+
+def remove(name: str) -> None:
+    """Take a laboratory from the register."""
+    _agent_of(name).unlink(missing_ok=True)
+    path_of(name).unlink(missing_ok=True)
+
+
+def every() -> Iterator[Entry]:
+    """All laboratories of this machine, by name."""
+    for path in sorted(FOLDER.glob("*.json")):
+        entry = read(path.stem)
+        if entry is not None:
+            yield entry
+
+
+def own_start() -> tuple[int, int]:
+    """The owner that this process is, and when it started."""
+    return os.getpid(), process_start(os.getpid())

@@ -1,0 +1,255 @@
+"""What a topology comes to as namespaces of one machine: places, cables, addresses and routes.
+
+Every node is a namespace.  A host has one interface, `eth0`, with its address,
+and sends everything to the other end of its cable; a switch forwards by
+address, on the very links that the simulator's routing takes.  A host of
+several cables is itself and a switch beside it, joined by a cable without a limit.
+Next hops are known by their hardware addresses, so no packet ever asks for one.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from algorithms.errors import InputError
+from algorithms.units import format_bytes_per_second
+from topologies.network import Network
+from topologies.routes.routing import Routes, Routing
+
+MOST_HOSTS, MOST_SWITCHES = 16, 64
+SLOWEST, FASTEST = 125e3, 1.25e9
+"""Rates of a cable that a token bucket keeps [B/s]: 1 Mbit/s to 10 Gbit/s."""
+HOST_INTERFACE = "eth0"
+SHORTEST = Routing()
+ONE_WAY = ("shortest", "minimal", "ecmp", "valiant")
+"""Rules of routing that give a pair one way, as static routes do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One end of a cable.
+
+    Parameters
+    ----------
+    place : the node that has it
+    interface : its name there
+    hardware : its hardware address
+    rate : of what leaves by it [B/s]; 0 for no limit
+    """
+
+    place: str
+    interface: str
+    hardware: str
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """Two ends."""
+
+    one: Port
+    other: Port
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a place sends packets for a host.
+
+    Parameters
+    ----------
+    place : the node that forwards
+    target : address of the host
+    source : address of the host from which they come; empty for any
+    interface : by which they leave
+    next_hardware : of the other end of that cable
+    """
+
+    place: str
+    target: str
+    source: str
+    interface: str
+    next_hardware: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """All that is to be made.
+
+    Parameters
+    ----------
+    name : of the topology
+    addresses : of each host, in the order of the topology's places
+    switches : the other places
+    """
+
+    name: str
+    addresses: Mapping[str, str]
+    switches: tuple[str, ...]
+    cables: tuple[Cable, ...]
+    routes: tuple[Route, ...]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(self.addresses)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (*self.hosts, *self.switches)
+
+
+def scaled(net: Network, rate: float) -> Network:
+    """The network with the slowest cable of a host at this rate [B/s], and all others in proportion.
+
+    >>> from topologies.families.leaf_spine import leaf_spine
+    >>> net = leaf_spine(2, 1, 2, bandwidth=4.0, latency=0.0, uplink_bandwidth=8.0)
+    >>> sorted(set(scaled(net, 25e6).bandwidths.tolist()))
+    [25000000.0, 50000000.0]
+    """
+    of_hosts = np.isin(net.sources, net.place_nodes()) & ~net.failed
+    return net.with_bandwidths(net.bandwidths * (rate / net.bandwidths[of_hosts].min()))
+
+
+def wiring(net: Network, routing: Routing = SHORTEST) -> Wiring:
+    """What this network comes to.
+
+    >>> from topologies.families.star import star
+    >>> made = wiring(star(3, bandwidth=25e6, latency=0.0))
+    >>> made.places, made.addresses["host:2"], len(made.cables)
+    (('host:0', 'host:1', 'host:2', 'switch:0'), '10.77.0.3', 3)
+
+    Raises
+    ------
+    InputError : GPUs instead of hosts, too many hosts or switches, a rate that no token bucket keeps, a routing
+        rule that gives a pair several ways
+    """
+    _check(net, routing)
+    return _Wires(net).wiring(routing)
+
+
+def _check(net: Network, routing: Routing) -> None:
+    kind, hosts = net.places
+    if kind != "host":
+        raise InputError(f"topology {net.name!r} has {hosts} {kind}s: a laboratory takes hosts, as star:hosts=4 has")
+    switches = net.node_count - hosts
+    if not 2 <= hosts <= MOST_HOSTS or switches > MOST_SWITCHES:
+        raise InputError(
+            f"topology {net.name!r} has {hosts} hosts and {switches} switches: a laboratory takes 2 to {MOST_HOSTS} "
+            f"hosts and at most {MOST_SWITCHES} switches"
+        )
+    if routing.rule not in ONE_WAY:
+        raise InputError(f"routing {routing}: a laboratory has one way for each pair: {', '.join(ONE_WAY)}")
+    for number in np.flatnonzero(~net.failed).tolist():
+        if not SLOWEST <= net.bandwidths[number] <= FASTEST:
+            raise InputError(
+                f"link {net.link_names([number])[0]} has {format_bytes_per_second(net.bandwidths[number])}: "
+                f"a laboratory keeps {format_bytes_per_second(SLOWEST)} to {format_bytes_per_second(FASTEST)}; "
+                "--rate 200mbit sets the hosts' links, and the others in proportion"
+            )
+
+
+class _Wires:
+    """The ends of cables of one network, by its links."""
+
+    def __init__(self, net: Network) -> None:
+        self._net = net
+        self._hosts = [net.node_name(int(node)) for node in net.place_nodes()]
+        self._addresses = {host: f"10.77.0.{number + 1}" for number, host in enumerate(self._hosts)}
+        self._used: dict[str, int] = defaultdict(int)
+        self._made = 0
+        leaving = np.bincount(net.sources[~net.failed], minlength=net.node_count)
+        self._forwarding = {
+            host for host, node in zip(self._hosts, net.place_nodes(), strict=True) if int(leaving[node]) > 1
+        }
+        self._cables: list[Cable] = []
+        self._ports: dict[int, tuple[Port, Port]] = {}
+        for host in self._hosts:
+            if host in self._forwarding:
+                inside = Cable(self._port(host, 0.0), self._port(_beside(host), 0.0))
+                self._cables.append(inside)
+        for number, back in _pairs(net):
+            one = self._port(self._place(int(net.sources[number])), float(net.bandwidths[number]))
+            other = self._port(self._place(int(net.targets[number])), float(net.bandwidths[back]))
+            self._cables.append(Cable(one, other))
+            self._ports[number], self._ports[back] = (one, other), (other, one)
+
+    def wiring(self, routing: Routing) -> Wiring:
+        net, hosts = self._net, set(self._hosts)
+        switches = [name for name in map(net.node_name, range(net.node_count)) if name not in hosts]
+        beside = [_beside(host) for host in self._hosts if host in self._forwarding]
+        routes = (*self._out_of_hosts(), *self._into_hosts(), *self._between(routing))
+        return Wiring(net.name, self._addresses, (*switches, *beside), tuple(self._cables), routes)
+
+    def _place(self, node: int) -> str:
+        """The namespace in which the cables of a node end."""
+        name = self._net.node_name(node)
+        return _beside(name) if name in self._forwarding else name
+
+    def _port(self, place: str, rate: float) -> Port:
+        number, self._made = self._made, self._made + 1
+        index, self._used[place] = self._used[place], self._used[place] + 1
+        interface = HOST_INTERFACE if place in self._addresses else f"port{index}"
+        return Port(place, interface, f"02:51:00:00:{number >> 8:02x}:{number & 255:02x}", rate)
+
+    def _out_of_hosts(self) -> Iterator[Route]:
+        """Hosts send everything to the other end of their only cable."""
+        for cable in self._cables:
+            for port, end in ((cable.one, cable.other), (cable.other, cable.one)):
+                if port.place in self._addresses:
+                    for host, address in self._addresses.items():
+                        if host != port.place:
+                            yield Route(port.place, address, "", port.interface, end.hardware)
+
+    def _into_hosts(self) -> Iterator[Route]:
+        """What stands beside a host hands it what is for it."""
+        for cable in self._cables:
+            if cable.other.place == _beside(cable.one.place):
+                address = self._addresses[cable.one.place]
+                yield Route(cable.other.place, address, "", cable.other.interface, cable.one.hardware)
+
+    def _between(self, routing: Routing) -> Iterator[Route]:
+        """What switches forward: by target alone where all sources take the same link."""
+        taken: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+        places = range(len(self._hosts))
+        pairs = [(source, target) for source in places for target in places if source != target]
+        paths = Routes(self._net, routing).between([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        for flow, (source, target) in enumerate(pairs):
+            for link in paths.links[paths.offsets[flow] : paths.offsets[flow + 1]].tolist():
+                port, _ = self._ports[link]
+                if port.place not in self._addresses:
+                    taken[port.place, target][source] = link
+        for (place, target), links in taken.items():
+            alike = len(set(links.values())) == 1
+            for source, link in list(links.items())[: 1 if alike else None]:
+                port, end = self._ports[link]
+                come_from = "" if alike else self._address(source)
+                yield Route(place, self._address(target), come_from, port.interface, end.hardware)
+
+    def _address(self, place: int) -> str:
+        return self._addresses[self._hosts[place]]
+
+
+def _beside(host: str) -> str:
+    """The switch beside a host of several cables."""
+    return f"beside-{host}"
+
+
+def _pairs(net: Network) -> Iterator[tuple[int, int]]:
+    """The two directions of every cable that carries anything.
+
+    Raises
+    ------
+    InputError : a link that has none back
+    """
+    waiting: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number in np.flatnonzero(~net.failed).tolist():
+        source, target = int(net.sources[number]), int(net.targets[number])
+        if waiting[target, source]:
+            yield waiting[target, source].pop(0), number
+        else:
+            waiting[source, target].append(number)
+    if alone := [number for numbers in waiting.values() for number in numbers]:
+        raise InputError(
+            f"link {net.link_names(alone[:1])[0]} has no direction back, which a cable of a laboratory has"
+        )

@@ -1,0 +1,121 @@
+"""What a topology comes to as namespaces, cables and routes: every packet arrives, on the links of the simulator."""
+
+import numpy as np
+import pytest
+
+from algorithms.errors import InputError
+from studies.laboratory.wiring import HOST_INTERFACE, MOST_HOSTS, scaled, wiring
+from topologies.build import build, parse_topology
+from topologies.routes.routing import Routes, parse_routing
+
+SINGLE_HOMED = [
+    "star:hosts=5",
+    "leaf-spine:leaves=2,spines=1,hosts_per_leaf=2",
+    "leaf-spine:leaves=3,spines=2,hosts_per_leaf=3",
+    "fat-tree:ports=4",
+    "tree:down=4x4,up=1x2,parallel=1x2",
+    "dragonfly:groups=3,routers=2,hosts_per_router=2,global_links=1",
+]
+MANY_HOMED = ["torus:dims=2x3", "ring:hosts=5", "full:hosts=4"]
+
+
+def network(text, rate=25e6):
+    family, arguments = parse_topology(text)
+    return build(family, {"bandwidth": rate, "latency": 0.0} | arguments)
+
+
+def links_walked(made, source, target):
+    """The ends (place, interface) by which a packet leaves, on its way from one host to another."""
+    there = {
+        end.hardware: other
+        for cable in made.cables
+        for end, other in ((cable.one, cable.other), (cable.other, cable.one))
+    }
+    ports = {(end.place, end.interface): end for cable in made.cables for end in (cable.one, cable.other)}
+    place, taken = source, []
+    while place != target:
+        found = [
+            route
+            for route in made.routes
+            if route.place == place
+            and route.target == made.addresses[target]
+            and route.source in ("", made.addresses[source])
+        ]
+        assert len(found) == 1, (place, source, target)
+        port = ports[place, found[0].interface]
+        assert there[port.hardware].hardware == found[0].next_hardware
+        taken.append(port)
+        place = there[port.hardware].place
+        assert len(taken) < 99
+    return taken
+
+
+@pytest.mark.parametrize("routing", ["shortest", "ecmp:3"])
+@pytest.mark.parametrize("text", [*SINGLE_HOMED, *MANY_HOMED])
+def test_packets_take_the_links_that_the_simulator_takes(text, routing):
+    net = network(text)
+    made = wiring(net, parse_routing(routing))
+    routes = Routes(net, parse_routing(routing))
+    for source in range(net.place_count):
+        for target in range(net.place_count):
+            if source == target:
+                continue
+            walked = links_walked(made, f"host:{source}", f"host:{target}")
+            expected = routes.between([source], [target]).links
+            assert [port.rate for port in walked if port.rate] == net.bandwidths[expected].tolist()
+            names = [net.node_name(int(node)) for node in net.sources[expected]]
+            assert [port.place.removeprefix("beside-") for port in walked if port.rate] == names
+
+
+@pytest.mark.parametrize("text", [*SINGLE_HOMED, *MANY_HOMED])
+def test_every_host_has_one_interface_and_every_link_its_rate(text):
+    net = network(text)
+    made = wiring(net)
+    ends = [end for cable in made.cables for end in (cable.one, cable.other)]
+    for host in made.hosts:
+        assert [end.interface for end in ends if end.place == host] == [HOST_INTERFACE]
+    assert sorted(end.rate for end in ends if end.rate) == sorted(net.bandwidths.tolist())
+    assert len({end.hardware for end in ends}) == len(ends)
+    assert len({(end.place, end.interface) for end in ends}) == len(ends)
+
+
+def test_each_direction_has_the_rate_of_its_link():
+    net = network("star:hosts=2")
+    uneven = net.with_bandwidths(np.array([1e6, 2e6, 3e6, 4e6]))
+    rates = {(c.one.place, c.one.rate, c.other.place, c.other.rate) for c in wiring(uneven).cables}
+    by_link = {
+        (name.split(">")[0], rate) for name, rate in zip(uneven.link_names(range(4)), [1e6, 2e6, 3e6, 4e6], strict=True)
+    }
+    assert {end for one, rate, other, back in rates for end in ((one, rate), (other, back))} == by_link
+
+
+def test_a_rate_sets_the_links_of_hosts_and_the_others_in_proportion():
+    net = network("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,uplink_bandwidth=50e6")
+    assert sorted(set(scaled(net, 1e6).bandwidths.tolist())) == [1e6, 2e6]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("star:hosts=17", f"at most|2 to {MOST_HOSTS} hosts"),
+        ("star:hosts=1", "2 to"),
+        ("host", "2 to"),
+        ("star:hosts=4,bandwidth=1e11", "host:0>switch:0 has 100 GB/s"),
+        ("star:hosts=4,bandwidth=10", "host:0>switch:0"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(text, words):
+    family, arguments = parse_topology(text)
+    given = arguments if family == "host" else {"bandwidth": 25e6, "latency": 0.0} | arguments
+    with pytest.raises(InputError, match=words):
+        wiring(build(family, given))
+
+
+def test_a_rule_of_several_ways_is_refused():
+    with pytest.raises(InputError, match="one way for each pair"):
+        wiring(network("star:hosts=4"), parse_routing("spray"))
+
+
+def test_gpus_are_refused():
+    with pytest.raises(InputError, match="takes hosts"):
+        wiring(build("perlmutter", {"gpus": 8}))
