@@ -98,6 +98,10 @@ def parsed(words):
 
 def command_of(example):
     """The command of an example, its parameters and its number of ranks; that of the ranks where it starts some."""
+    if example.words[:2] == ("lab", "run"):
+        _, context = parsed(example.words)
+        name, inner = parsed(context.params["command"])
+        return name, inner.params, int(context.params["ranks"])
     name, context = parsed(example.words)
     if name != "launch":
         return name, context.params, None
@@ -112,7 +116,11 @@ def test_every_example_is_a_command_with_flags_that_exist(example):
     command_of(example)
 
 
-@pytest.mark.parametrize("example", [e for e in EXAMPLES if {"run", "simulate", "schedule"} & set(e.words)], ids=str)
+@pytest.mark.parametrize(
+    "example",
+    [e for e in EXAMPLES if {"run", "simulate", "schedule"} & set(e.words) and "calibrate" not in e.words],
+    ids=str,
+)
 def test_every_experiment_shown_can_be_and_has_the_ranks_of_its_grid(example):
     name, params, ranks = command_of(example)
     assert name in ("run", "simulate", "schedule")
