@@ -21,15 +21,26 @@ QUADRILLE = (sys.executable, "-P", "-m", "studies.command_line")
 ROOT = Path(__file__).resolve().parent.parent
 
 
+PROBE = """
+from pyroute2 import IPRoute
+with IPRoute() as kernel:
+    kernel.link("add", ifname="probe0", kind="veth", peer={"ifname": "probe1"})
+    (index,) = kernel.link_lookup(ifname="probe0")
+    kernel.tc("add", "tbf", index, 0, rate="10mbit", burst=16384, limit=65536)
+"""
+
+
 def why_not():
-    """Why no laboratory can be made here; empty where one can."""
+    """Why no laboratory can be made here; empty where the kernel has namespaces, veth and tbf for us."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         return "laboratories need root on Linux"
-    tried = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
-    return "" if tried.returncode == 0 else "this kernel or container makes no network namespaces"
+    words = ["unshare", "--net", "--uts", sys.executable, "-c", PROBE]
+    tried = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"this kernel or container makes none: {tried.stderr.splitlines()[-1:]}"
 
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "laboratories can be made")
+WHY_NOT = why_not()
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "laboratories can be made")
 
 
 @pytest.fixture(autouse=True)
