@@ -33,7 +33,7 @@ INTERRUPTED = 130
 
 @app.callback()
 def options(debug: Annotated[bool, switch("--debug", "Show where an error comes from.")] = False) -> None:
-    """Sharded matrix multiplication, written once: predicted by a simulator, measured on MPI ranks."""
+    """Sharded matrix multiplication and training steps, written once: predicted by a simulator, measured on ranks."""
     if debug:
         os.environ[DEBUG] = "1"
 

@@ -4,8 +4,11 @@ The columns are those of the project's own file; a study names the ones it needs
 """
 
 import csv
-from collections.abc import Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
+from statistics import mean, median
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -19,6 +22,34 @@ class Spread(msgspec.Struct, frozen=True):
     median: float | None
     mean: float | None
     worst: float | None
+
+    @classmethod
+    def of(cls, errors: Iterable[float | None]) -> "Spread":
+        """Of relative errors; None is no error.
+
+        >>> Spread.of([0.1, -0.3, None])
+        Spread(rows=2, median=0.2, mean=0.2, worst=0.3)
+        """
+        known = [abs(error) for error in errors if error is not None]
+        return cls(len(known), median(known), mean(known), max(known)) if known else cls(0, None, None, None)
+
+
+class HasError(Protocol):
+    """A row that was judged."""
+
+    @property
+    def relative_error(self) -> float | None: ...
+
+
+R = TypeVar("R", bound=HasError)
+
+
+def spreads(rows: Iterable[R], by: Callable[[R], str]) -> dict[str, Spread]:
+    """The spread of the errors of each part of the rows, by its name."""
+    parts: dict[str, list[float | None]] = defaultdict(list)
+    for row in rows:
+        parts[by(row)].append(row.relative_error)
+    return {name: Spread.of(part) for name, part in sorted(parts.items())}
 
 
 def published_rows(

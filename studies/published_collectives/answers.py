@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import mean, median
+from statistics import median
 from typing import Literal
 
 import msgspec
 
 from algorithms.formats.provenance import Provenance
 from studies.published_collectives.sites import Site
-from studies.published_rows import Spread
+from studies.published_rows import Spread, spreads
 from studies.tables import percent, print_tables, table
 
 LARGE = 1 << 20
@@ -82,34 +82,20 @@ def summarise(rows: Sequence[Judged]) -> Summary:
     judged = [row for row in rows if row.role == "judged"]
     large = [row for row in judged if (row.message_bytes or LARGE) >= LARGE]
     small = [row for row in judged if (row.message_bytes or LARGE) < LARGE]
-    whole = _spread(judged)
+    whole = Spread.of(row.relative_error for row in judged)
     factors = [max(1 + e, 1 / (1 + e)) for row in small if (e := row.relative_error) is not None]
     return Summary(
         rows=whole.rows,
         median=whole.median,
         mean=whole.mean,
         worst=whole.worst,
-        by_source=_spreads(judged, "source"),
-        by_machine=_spreads(judged, "machine"),
-        from_1_mib=_spread(large),
-        from_1_mib_by_machine=_spreads(large, "machine"),
-        below_1_mib=_spread(small),
+        by_source=spreads(judged, lambda row: row.source),
+        by_machine=spreads(judged, lambda row: row.machine),
+        from_1_mib=Spread.of(row.relative_error for row in large),
+        from_1_mib_by_machine=spreads(large, lambda row: row.machine),
+        below_1_mib=Spread.of(row.relative_error for row in small),
         small_factor=median(factors) if factors else None,
     )
-
-
-def _spreads(rows: Sequence[Judged], by: str) -> dict[str, Spread]:
-    parts: dict[str, list[Judged]] = defaultdict(list)
-    for row in rows:
-        parts[getattr(row, by)].append(row)
-    return {name: _spread(part) for name, part in sorted(parts.items())}
-
-
-def _spread(rows: Sequence[Judged]) -> Spread:
-    errors = [abs(row.relative_error) for row in rows if row.relative_error is not None]
-    if not errors:
-        return Spread(0, None, None, None)
-    return Spread(len(errors), median(errors), mean(errors), max(errors))
 
 
 def learnt(site: Site) -> Learnt:

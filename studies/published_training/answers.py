@@ -1,14 +1,13 @@
 """What came of the study: rows with their roles, spreads of errors, and how a person sees them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from statistics import mean, median
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from algorithms.formats.provenance import Provenance
-from studies.published_rows import Spread
+from studies.published_rows import Spread, spreads
 from studies.published_training.sites import Site
 from studies.tables import percent, print_tables, table
 
@@ -91,29 +90,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def summarise(rows: Sequence[Judged]) -> Summary:
     """Spreads of the errors of judged rows."""
     judged = [row for row in rows if row.role == "judged"]
-    whole = _spread(judged)
+    whole = Spread.of(row.relative_error for row in judged)
     return Summary(
         rows=whole.rows,
         median=whole.median,
         mean=whole.mean,
         worst=whole.worst,
-        by_source=_spreads(judged, lambda row: f"{row.paper}: {'memory' if row.metric == 'peak_memory' else 'time'}"),
-        by_machine=_spreads(judged, lambda row: row.machine),
+        by_source=spreads(judged, lambda row: f"{row.paper}: {'memory' if row.metric == 'peak_memory' else 'time'}"),
+        by_machine=spreads(judged, lambda row: row.machine),
     )
-
-
-def _spreads(rows: Sequence[Judged], by: Callable[[Judged], str]) -> dict[str, Spread]:
-    parts: dict[str, list[Judged]] = defaultdict(list)
-    for row in rows:
-        parts[by(row)].append(row)
-    return {name: _spread(part) for name, part in sorted(parts.items())}
-
-
-def _spread(rows: Sequence[Judged]) -> Spread:
-    errors = [abs(row.relative_error) for row in rows if row.relative_error is not None]
-    if not errors:
-        return Spread(0, None, None, None)
-    return Spread(len(errors), median(errors), mean(errors), max(errors))
 
 
 def learnt(site: Site) -> Learnt:
@@ -136,7 +121,7 @@ def show(answer: Answer) -> None:
         if row.role == "judged" and row.predicted is not None
     ]
     spreads = [
-        ("all", _spread([row for row in answer.rows if row.role == "judged"])),
+        ("all", Spread.of(row.relative_error for row in answer.rows if row.role == "judged")),
         *answer.summary.by_source.items(),
     ]
     skipped: dict[str, int] = defaultdict(int)

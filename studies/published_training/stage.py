@@ -19,7 +19,7 @@ from algorithms.timelines.op_times import OpTimes
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.layers import Layer
 from algorithms.training.models import ModelShape
-from algorithms.training.norm import Norm, layer_norm
+from algorithms.training.norm import Norm, normalisation
 from algorithms.training.scheme_4d import Scheme4D
 from algorithms.training.transformer import Shape, transformer_layer
 from simulator.simulate import simulate
@@ -64,7 +64,7 @@ def pieces_of(shape: ModelShape, tensor: int, micro: int, dtype: DType, machine:
     return Pieces(
         _seconds(layer, times),
         _seconds(MEGATRON.embedding(rows, "X", "dX"), times),
-        _seconds(layer_norm(norm, MEGATRON), times) + _seconds(loss, times),
+        _seconds(normalisation(norm, MEGATRON), times) + _seconds(loss, times),
     )
 
 
