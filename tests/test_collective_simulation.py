@@ -118,8 +118,9 @@ def test_folding_changes_neither_the_end_nor_the_end_of_any_rank(case, shards):
 @settings(max_examples=60)
 def test_busy_links_are_busy_at_least_as_long_as_their_bytes_take(case):
     result = simulate_collective(*case)
-    least = result.link_bytes / case[1]
-    assert (result.busy_seconds >= least * (1 - EXACT)).all() or result.method == "sweep"
+    if result.method == "events":
+        assert (result.busy_seconds >= result.link_bytes / case[1] * (1 - EXACT)).all()
+    assert ((result.busy_seconds > 0) == (result.link_bytes > 0)).all()
     assert (result.busy_seconds <= result.seconds * (1 + EXACT)).all()
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAY_IMPORT = {
     "algorithms": {"msgspec", "numpy"},
     "topologies": {"algorithms.errors", "networkx", "numpy"},
-    "simulator": {"algorithms", "topologies", "networkx", "numba", "numpy", "scipy", "simpy"},
+    "simulator": {"algorithms", "topologies", "networkx", "numba", "numpy", "simpy"},
     "runtime": {"algorithms", "cupy", "cupy_backends", "mpi4py", "numpy", "threadpoolctl"},
 }
 PACKAGES = {*MAY_IMPORT, "studies"}
