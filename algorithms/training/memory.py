@@ -4,7 +4,7 @@ parameters        weights as products use them
 gradients         as they are added up and reduced
 optimizer         moments, and the weights' own copy where products use others
 activations       what the forward pass leaves to the backward pass, of every layer
-gathered weights  blocks of weights that are stored as shards
+gathered weights  blocks of weights that are stored as shards, and what ZeRO 3 gathers of them as it is used
 buffers           all else: gradients of activations, what one layer needs at a time, room for reductions
 """
 
@@ -12,11 +12,12 @@ from typing import Literal, get_args
 
 from algorithms.alike import alike
 from algorithms.collectives.choices import Choices
-from algorithms.ops import reads, writes
+from algorithms.ops import AllGather, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, ops
-from algorithms.storage import storage
+from algorithms.storage import Storage, storage, storages
 from algorithms.tensors import ITEM_BYTES, Tensor
+from algorithms.training.adam import moment_names
 from algorithms.training.microbatches import MICROBATCH
 from algorithms.training.mlp import TARGET
 from algorithms.training.transformer import LAYER
@@ -33,9 +34,12 @@ def memory_bytes_by_kind(schedule: Schedule, place: Place, choices: Choices) -> 
     ----------
     schedule : of a training step, whose state are its parameters
     """
-    kept = storage(schedule, place, choices)
+    return _by_kind(storage(schedule, place, choices), schedule)
+
+
+def _by_kind(kept: Storage, schedule: Schedule) -> dict[Kind, int]:
     mixed = ITEM_BYTES[schedule.dtype] == 2
-    names = dict.fromkeys(_left_to_backward(schedule), ACTIVATIONS) | _names(schedule.state, mixed)
+    names = dict.fromkeys(_left_to_backward(schedule), ACTIVATIONS) | _names(schedule, mixed)
     found: dict[Kind, int] = dict.fromkeys(KINDS, 0)
     for name, elements in kept.tensors.items():
         found[names.get(name) or _otherwise(schedule.tensors[name])] += (
@@ -47,17 +51,31 @@ def memory_bytes_by_kind(schedule: Schedule, place: Place, choices: Choices) -> 
 
 def fullest(schedule: Schedule, choices: Choices) -> dict[Kind, int]:
     """Bytes by kind of the rank that needs most, among one of each class of ranks."""
-    each = (memory_bytes_by_kind(schedule, one.place, choices) for one in alike(schedule, choices))
-    return max(each, key=lambda kinds: sum(kinds.values()))
+    kept = storages(schedule, [one.place for one in alike(schedule, choices)], choices)
+    return _by_kind(max(kept, key=lambda one: one.bytes), schedule)
 
 
-def _names(parameters: tuple[str, ...], mixed: bool) -> dict[str, Kind]:
-    """The kind of every tensor that is named after a parameter."""
+def _names(schedule: Schedule, mixed: bool) -> dict[str, Kind]:
+    """The kind of every tensor that is named after a parameter.
+
+    The state of a run that goes on from a checkpoint has moments too.
+    """
+    moments = {name for one in schedule.state for name in moment_names(one)}
+    gathered_as_used = {
+        op.into
+        for role in schedule.roles
+        for op in ops(role.program)
+        if isinstance(op, AllGather) and op.axis == "data" and op.overlap == "oag"
+    }
     found: dict[str, Kind] = {}
-    for name in parameters:
-        found[name] = "optimizer" if mixed else "parameters"
-        found |= dict.fromkeys((f"{name} held", f"{name} cast"), "parameters")
-        found |= dict.fromkeys((f"mean of {name}", f"square of {name}"), "optimizer")
+    for name in (one for one in schedule.state if one not in moments):
+        held = f"{name} held"
+        shards = held in gathered_as_used
+        of_its_own = held in schedule.tensors and (mixed or not shards)
+        found[name] = "optimizer" if of_its_own else "parameters"
+        found[held] = "gathered weights" if shards else "parameters"
+        found[f"{name} cast"] = "parameters" if shards else "buffers"
+        found |= dict.fromkeys(moment_names(name), "optimizer")
         found |= dict.fromkeys((f"d{name}", f"d{name} held"), "gradients")
         found |= dict.fromkeys((f"{name} whole", f"{name} whole kept"), "gathered weights")
     return found
