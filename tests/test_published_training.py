@@ -4,6 +4,7 @@ import csv
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -215,7 +216,11 @@ def test_recomputation_follows_from_seconds_and_flops_where_it_is_not_said(own):
         ({"precision": "fp8"}, "precision 'fp8'"),
         ({"metric": "mfu"}, "mfu in"),
         ({"layers": ""}, "does not print layers"),
-        ({"zero_stage": "FSDP 64"}, "zero is words"),
+        ({"zero_stage": "FSDP 64"}, "zero 'FSDP 64' is no whole number"),
+        ({"tp": "1.5"}, "tensor '1.5' is no whole number"),
+        ({"cp": "2"}, "context parallelism (cp=2)"),
+        ({"global_batch": "7"}, "a batch of 7 is less than"),
+        ({"num_gpus": "64000", "dp": "32000", "global_batch": "512000"}, "are more than"),
         ({"zero_stage": "3"}, "ZeRO 3"),
         ({"dp": "31"}, "not the number of GPUs"),
         ({"heads": "7"}, "do not divide"),
@@ -226,6 +231,16 @@ def test_rows_that_are_not_modelled_say_why(rows_file, changes, words):
     (row,) = answer.rows
     assert (row.role, row.predicted) == ("skipped", None)
     assert words in row.reason
+
+
+def test_a_row_that_is_there_twice_is_judged_once_and_gpus_follow_from_the_groups(rows_file):
+    path = Path(rows_file({"4"}, num_gpus=""))
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines, lines[1].replace("4,", "4b,", 1)]) + "\n")
+    one, again = published_training(str(path)).rows
+    assert one.gpus > 0
+    assert (one.role, again.role) == ("judged", "skipped")
+    assert "row 4" in again.reason
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from simulator.folding.even_shards import evenly
 from simulator.simulate import simulate
 from studies.published_training.step import machine_for
 from studies.rank.memory import peak_bytes as bytes_of_rank_0
-from studies.rank.step import FEW
+from studies.training.step import FEW, straight
 from topologies.machines.named import MACHINES
 
 OVERLAPS: frozenset[OverlapName] = frozenset({"oar", "ors", "oag"})
@@ -102,7 +102,7 @@ def seconds(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = O
     """Of one step, and of it those in which sums over data are all that goes on: straight on from few layers to all."""
     few, more = (_simulated(training, training.schedule(grid, layers, overlaps)) for layers in FEW)
     turns = (training.shape.layers - FEW[0]) / (FEW[1] - FEW[0])
-    step, sums = (low + turns * (high - low) for low, high in zip(few, more, strict=True))
+    step, sums = (straight(low, high, turns) for low, high in zip(few, more, strict=True))
     return step, sums
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Literal
 
@@ -48,6 +49,20 @@ RUN = (
     *("vpp", "model", "layers", "hidden", "heads", "global_batch", "micro_batch", "recompute", "precision"),
 )
 """Columns that tell runs apart."""
+COLUMNS = {
+    "gpus": "num_gpus",
+    "tensor": "tp",
+    "pipeline": "pp",
+    "data": "dp",
+    "context": "cp",
+    "interleave": "vpp",
+    "zero": "zero_stage",
+    "sequence": "seq_len",
+    "vocabulary": "vocab",
+    "batch": "global_batch",
+    "micro": "micro_batch",
+}
+"""The columns whose names are not those of the fields."""
 WORDS = -1
 """For a column that has words where a number is looked for, such as the kind of sharding."""
 NOT_PRINTED = ("n/a", "-", "none", "?")
@@ -60,6 +75,7 @@ class Row:
 
     Parameters
     ----------
+    gpus : those of the groups, where the source prints the groups only
     words : the columns as they stand
     """
 
@@ -69,6 +85,7 @@ class Row:
     tensor: int
     pipeline: int
     data: int
+    context: int
     interleave: int
     zero: int
     layers: int
@@ -89,6 +106,10 @@ class Row:
     def printed(self) -> float | None:
         """The value in SI units."""
         return None if self.metric is None else self.value * self.metric[1]
+
+    def printed_in(self, field: str) -> str:
+        """What stands in the column of a field."""
+        return self.words.get(COLUMNS.get(field, field), "")
 
     @property
     def run(self) -> tuple[str, ...]:
@@ -124,13 +145,15 @@ def _row(given: Mapping[str, str], where: str) -> Row:
             return WORDS
         return int(written or 0)
 
+    groups = [whole(column) for column in ("tp", "pp", "dp")]
     return Row(
         id=given["id"],
         value=value,
-        gpus=whole("num_gpus"),
+        gpus=whole("num_gpus") or (prod(groups) if min(groups) > 0 else 0),
         tensor=whole("tp"),
         pipeline=whole("pp"),
         data=whole("dp"),
+        context=whole("cp"),
         interleave=whole("vpp"),
         zero=whole("zero_stage"),
         layers=whole("layers"),

@@ -33,7 +33,8 @@ GPUS: dict[str, Gpu] = {
     "V100-SXM2-32GB": V100_32GB,
 }
 DTYPES: dict[str, DType] = {"fp16": "float16", "bf16": "bfloat16"}
-PRINTED = ("tensor", "pipeline", "data", "layers", "hidden", "heads", "sequence", "vocabulary", "batch")
+PRINTED = ("gpus", "tensor", "pipeline", "data", "layers", "hidden", "heads", "sequence", "vocabulary", "batch")
+PERHAPS_PRINTED = ("context", "interleave", "zero", "micro")
 CLOSE = 0.12
 """Flop/s by four passes and by three are a third apart: nearer than this to one of them is told."""
 
@@ -115,8 +116,10 @@ def run_of(row: Row, same: Sequence[Row]) -> Run | str:
     name, gpu = NAMES[row.words["machine"]], GPUS[row.words["gpu_type"]]
     shape = ModelShape(row.words["model"], row.layers, row.hidden, row.heads, row.sequence, row.vocabulary)
     micro = row.micro or (row.batch // row.data if row.pipeline == 1 else 1)
-    if micro < 1 or row.gpus > MACHINES[name].gpus:
-        return "fewer sequences than replicas, or more GPUs than the machine has"
+    if row.batch < max(1, micro) * row.data:
+        return f"a batch of {row.batch} is less than a microbatch of {max(1, micro)} on each of {row.data} replicas"
+    if row.gpus > MACHINES[name].gpus:
+        return f"{row.gpus} GPUs are more than the {MACHINES[name].gpus} of {name}"
     interleave = max(1, row.interleave) if row.pipeline > 1 else 1
     turns = row.pipeline * interleave
     if interleave > 1 and (row.layers % turns or row.batch % (micro * row.data * row.pipeline)):
@@ -156,10 +159,12 @@ def _not_ours(row: Row) -> str:
 
 def _not_whole(row: Row) -> str:
     """What the numbers of a row lack or contradict; empty where they do not."""
-    if worded := [field for field in (*PRINTED, "interleave", "zero", "micro") if getattr(row, field) == WORDS]:
-        return f"{worded[0]} is words, not a number"
+    if worded := [field for field in (*PRINTED, *PERHAPS_PRINTED) if getattr(row, field) == WORDS]:
+        return f"{worded[0]} {row.printed_in(worded[0])!r} is no whole number"
     if missing := [field for field in PRINTED if not getattr(row, field)]:
         return f"the source does not print {', '.join(missing)}"
+    if row.context > 1:
+        return f"context parallelism (cp={row.context}) is not modelled"
     if row.tensor * row.pipeline * row.data != row.gpus:
         return "tensor x pipeline x data is not the number of GPUs"
     if row.hidden % row.heads or row.heads % row.tensor or row.layers < row.pipeline:

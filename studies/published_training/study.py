@@ -46,7 +46,8 @@ def published_training(rows: str = "", *, claims: bool = False, json: str = "", 
     given = read_rows(rows or ROWS)
     sites = learn_sites(read_rows(ROWS))
     runs = runs_of(given)
-    judged = [judge(row, runs[row.id], _twin(row, given), sites) for row in given]
+    again = printed_again(given)
+    judged = [judge(row, again.get(row.id) or runs[row.id], _twin(row, given), sites) for row in given]
     answer = Answer(
         rows=judged,
         summary=summarise(judged),
@@ -65,6 +66,17 @@ def runs_of(rows: Sequence[Row]) -> dict[str, Run | str]:
     """The run of each row by its id, or why there is none."""
     same = _by_run(rows)
     return {row.id: run_of(row, same[row.run]) for row in rows}
+
+
+def printed_again(rows: Sequence[Row]) -> dict[str, str]:
+    """The rows that another one has word for word, each with what to say of it."""
+    first: dict[tuple[object, ...], str] = {}
+    found: dict[str, str] = {}
+    for row in rows:
+        said = (row.run, row.words["metric"], row.words["unit"], row.words["value"])
+        if first.setdefault(said, row.id) != row.id:
+            found[row.id] = f"the same number of the same run as row {first[said]}"
+    return found
 
 
 def learn_sites(own: Sequence[Row]) -> dict[str, Site]:
