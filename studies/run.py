@@ -6,7 +6,10 @@ names by every rank alike, then the number of ranks, files, and memory.
 
 import sys
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from algorithms.errors import InputError, RunError
 from algorithms.formats.provenance import provenance
@@ -76,7 +79,7 @@ def run(
     Raises
     ------
     InputError : an experiment that cannot be
-    RunError : a result that did not verify, or could not be written
+    RunError : a result that did not verify, or could not be written; a loss that is not a number
     """
     experiment = experiment_of(flags)
     if experiment.shards == "even":
@@ -98,14 +101,28 @@ def run(
     for remark in experiment.remarks() if site.speaks else ():
         print(f"quadrille: {remark}", file=sys.stderr)
     measured, execution = _measure(experiment, job, plan, site)
-    verification = measured.verification
-    if verification is None or verification.ok:
+    verification, diverged = measured.verification, first_diverged(measured.losses or ())
+    if (verification is None or verification.ok) and diverged is None:
         job.write(execution, site)
     if site.speaks:
         made = measured_record(experiment, job.schedule, measured, provenance(command), named)
         write_results(destinations, made, typical(measured.timelines))
         if verification is not None and not verification.ok:
             raise RunError(f"{verification}{job.not_written}")
+        if diverged is not None:
+            raise RunError(
+                f"the loss of step {diverged} is not a finite number{job.not_written}; a smaller --learning-rate, or "
+                "--clip, keeps steps small"
+            )
+
+
+def first_diverged(losses: Sequence[float]) -> int | None:
+    """The first step of this run, from 0, whose loss is infinite or not a number; None where all are finite.
+
+    >>> first_diverged([5.6, float("inf"), float("nan")]), first_diverged([5.6])
+    (1, None)
+    """
+    return next((step for step, loss in enumerate(losses) if not isfinite(loss)), None)
 
 
 def job_of(experiment: AnyExperiment, plan: Plan, communicator: "Intracomm") -> Job:
@@ -139,6 +156,7 @@ def _measure(experiment: AnyExperiment, job: Job, plan: Plan, site: Site) -> tup
 
     beside = Beside(ReferenceKernels())
     with (
+        np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
         threadpool_limits(site.threads, user_api="blas"),
         open_carrier(plan.carrier, site, experiment.choices, experiment.dtype) as carrier,
     ):

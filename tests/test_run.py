@@ -311,3 +311,12 @@ def test_a_rank_imports_neither_the_simulator_nor_topologies():
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_loss_that_is_not_finite_fails_the_run_and_writes_no_checkpoint(tmp_path):
+    saved = tmp_path / "tiny.ckpt"
+    words = ("--gpt", "tiny", "--batch", "2", "--steps", "3", "--repeats", "1", "--warmups", "0", "--save", str(saved))
+    ended = quadrille("run", *words, "--learning-rate", "1e30")
+    assert ended.status == 1
+    assert "loss of step 1 is not a finite number; no checkpoint was written" in ended.line
+    assert not saved.exists()
