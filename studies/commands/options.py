@@ -107,6 +107,11 @@ def flags_of(**defaults: tuple[object, object]) -> list[Parameter]:
     ]
 
 
+def by_default(group: Sequence[Parameter], **defaults: object) -> list[Parameter]:
+    """The flags of a group, some of them with other defaults."""
+    return [one.replace(default=defaults.get(one.name, one.default)) for one in group]
+
+
 EXPERIMENT = flags_of(
     matmul=(Sizes, ""),
     algorithm=(Algorithm, "4d"),

@@ -1,33 +1,32 @@
 """Commands of `quadrille study`."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from studies.commands import training_studies
 from studies.commands.app import study
 from studies.commands.options import (
+    ON_MACHINE,
     ORDER,
     Collectives,
-    Degrade,
     Dtype,
-    Fail,
     Gathered,
     Json,
-    Machine,
     Order,
     Overlap,
     Panel,
     Passes,
     Plot,
-    Routing,
     Seed,
-    Settings,
-    Slow,
     Threads,
+    by_default,
     flag,
+    flags_of,
+    machine_flags,
     switch,
+    with_flags,
 )
 
 MORE = (training_studies,)
@@ -107,64 +106,49 @@ def published_training(
     judge(rows, claims=claims, json=json, command=context.obj)
 
 
+SCALED = flags_of(
+    matmul=(Annotated[str, flag("--matmul", "M,K,N", "Of each GPU (weak) or of all together (strong).")], ""),
+    gpus=(Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")], "1,2,4,8,16,32,64"),
+    algorithm=(Annotated[str, flag("--algorithm", "NAME,…", "One, several, or all.")], "4d"),
+    order=(Order, ORDER),
+    dtype=(Dtype, "bfloat16"),
+    passes=(Passes, "training"),
+    gathered=(Gathered, "again"),
+    panel=(Panel, "256"),
+    overlap=(Overlap, "none"),
+    collectives=(Collectives, "own"),
+    threads=(Threads, ""),
+    top=(Annotated[str, flag("--top", "N", "Grids simulated for each number of GPUs.")], "3"),
+    json=(Json, ""),
+    csv=(Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV.")], ""),
+    plot=(Plot, ""),
+)
+"""What a scaling study is about, beside its machine."""
+
+
 def scaling_command(kind: str) -> Callable[..., None]:
     """The command of one kind of scaling study: both take the same flags."""
 
-    def command(
-        context: typer.Context,
-        machine: Machine = "perlmutter",
-        settings: Settings = [],  # noqa: B006 - typer copies it
-        routing: Routing = "",
-        fail: Fail = [],  # noqa: B006
-        degrade: Degrade = [],  # noqa: B006
-        slow: Slow = [],  # noqa: B006
-        matmul: Annotated[str, flag("--matmul", "M,K,N", "Of each GPU (weak) or of all together (strong).")] = "",
-        gpus: Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")] = "1,2,4,8,16,32,64",
-        algorithm: Annotated[str, flag("--algorithm", "NAME,…", "One, several, or all.")] = "4d",
-        order: Order = ORDER,
-        dtype: Dtype = "bfloat16",
-        passes: Passes = "training",
-        gathered: Gathered = "again",
-        panel: Panel = "256",
-        overlap: Overlap = "none",
-        collectives: Collectives = "own",
-        threads: Threads = "",
-        top: Annotated[str, flag("--top", "N", "Grids simulated for each number of GPUs.")] = "3",
-        json: Json = "",
-        csv: Annotated[str, flag("--csv", "FILE|-", "Write the table as CSV.")] = "",
-        plot: Plot = "",
-    ) -> None:
+    @with_flags(by_default(ON_MACHINE, machine="perlmutter"), SCALED)
+    def command(context: typer.Context, **given: Any) -> None:
         from algorithms.matmuls.matmul import parse_sizes
-        from studies.machine_flags import MachineFlags
         from studies.scaling.study import scaling
         from studies.values import whole_number
 
+        threads = given["threads"]
+        written: dict[str, Any] = {name: given[name] or None for name in ("json", "csv", "plot")}
         scaling(
             kind,
-            MachineFlags(
-                machine=machine,
-                settings=tuple(settings),
-                routing=routing,
-                fail=tuple(fail),
-                degrade=tuple(degrade),
-                slow=tuple(slow),
-            ),
-            matmul=parse_sizes(matmul) if matmul else None,
-            gpus=[whole_number(word.strip(), "--gpus") for word in gpus.split(",")],
-            algorithm=algorithm,
-            passes=passes,
-            dtype=dtype,
-            top=whole_number(top, "--top"),
-            order=order,
-            overlaps=overlap,
-            gathered=gathered,
-            collectives=collectives,
-            panel=whole_number(panel, "--panel"),
+            machine_flags(given),
+            matmul=parse_sizes(given["matmul"]) if given["matmul"] else None,
+            gpus=[whole_number(word.strip(), "--gpus") for word in given["gpus"].split(",")],
+            top=whole_number(given["top"], "--top"),
+            overlaps=given["overlap"],
+            panel=whole_number(given["panel"], "--panel"),
             threads=whole_number(threads, "--threads") if threads else None,
-            json=json or None,
-            csv=csv or None,
-            plot=plot or None,
             command=context.obj,
+            **{name: given[name] for name in ("algorithm", "passes", "dtype", "order", "gathered", "collectives")},
+            **written,
         )
 
     return command

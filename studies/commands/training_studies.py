@@ -7,21 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from studies.commands.app import study
-from studies.commands.options import Json, Plot, flag, switch
+from studies.commands.options import Json, Plot, by_default, flag, flags_of, switch, taken, with_flags
 
 if TYPE_CHECKING:
     from studies.sweep.findings import Asking
 
 Gpt = Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model that is trained; by default the study's own.")]
 Gpus = Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")]
-Quick = Annotated[bool, switch("--quick", "A small model on few GPUs: about a minute.")]
-Top = Annotated[str, flag("--top", "N", "Grids simulated where the best one is looked for.")]
-MostSeconds = Annotated[str, flag("--most-seconds", "S", "Processor time after which a simulation is given up.")]
-Jobs = Annotated[str, flag("--jobs", "N", "Processes that share the points.")]
+ASKING = flags_of(
+    quick=(Annotated[bool, switch("--quick", "A small model on few GPUs: about a minute.")], False),
+    top=(Annotated[str, flag("--top", "N", "Grids simulated where the best one is looked for.")], "2"),
+    most_seconds=(
+        Annotated[str, flag("--most-seconds", "S", "Processor time after which a simulation is given up.")],
+        "45",
+    ),
+    jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
+    json=(Json, ""),
+    plot=(Plot, ""),
+)
+"""How a study of training steps is asked, besides its question."""
 
 
-def asking(context: typer.Context, given: Mapping[str, str]) -> "Asking":
-    """How a study of training steps is asked, besides its question."""
+def asking(context: typer.Context, given: Mapping[str, Any]) -> "Asking":
+    """What the flags say of how a study is asked."""
     from studies.sweep.findings import Asking
     from studies.values import whole_number
 
@@ -60,98 +68,79 @@ def changed(usual: object, **given: str) -> dict[str, Any]:
     return found
 
 
+WHICH_SCHEME = flags_of(
+    machine=(Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")], ""),
+    gpt=(Gpt, ""),
+    gpus=(Gpus, ""),
+    batch=(Annotated[str, flag("--batch", "N", "Sequences of a step, in strong scaling.")], ""),
+    each=(Annotated[str, flag("--each", "N", "Sequences that each GPU brings, in weak scaling.")], ""),
+    schemes=(Annotated[str, flag("--schemes", "NAME,…", "Of megatron, optimus, tesseract, bian and 4d.")], ""),
+)
+
+
 @study.command("which-scheme")
-def which_scheme(
-    context: typer.Context,
-    machine: Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")] = "",
-    gpt: Gpt = "",
-    gpus: Gpus = "",
-    batch: Annotated[str, flag("--batch", "N", "Sequences of a step, in strong scaling.")] = "",
-    each: Annotated[str, flag("--each", "N", "Sequences that each GPU brings, in weak scaling.")] = "",
-    schemes: Annotated[str, flag("--schemes", "NAME,…", "Of megatron, optimus, tesseract, bian and 4d.")] = "",
-    quick: Quick = False,
-    top: Top = "2",
-    most_seconds: MostSeconds = "45",
-    jobs: Jobs = "1",
-    json: Json = "",
-    plot: Plot = "",
-) -> None:
+@with_flags(WHICH_SCHEME, ASKING)
+def which_scheme(context: typer.Context, **given: Any) -> None:
     """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
     from studies.which_scheme import study as which
 
-    usual = which.QUICK if quick else which.Scaled()
-    scaled = replace(
-        usual, **changed(usual, machine=machine, gpt=gpt, gpus=gpus, batch=batch, each=each, schemes=schemes)
-    )
-    named = {"top": top, "most_seconds": most_seconds, "jobs": jobs, "json": json, "plot": plot}
-    which.which_scheme(scaled, asking(context, named))
+    usual = which.QUICK if given["quick"] else which.Scaled()
+    which.which_scheme(replace(usual, **changed(usual, **taken(given, WHICH_SCHEME))), asking(context, given))
+
+
+OVERLAP_WORTH = flags_of(
+    machine=(Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")], ""),
+    gpt=(Gpt, ""),
+    gpus=(Gpus, ""),
+    each=(Annotated[str, flag("--each", "N,…", "Sequences of each GPU.")], ""),
+    bandwidths=(Annotated[str, flag("--bandwidths", "xF,…", "Factors of the network's bandwidth.")], ""),
+)
 
 
 @study.command("overlap-worth")
-def overlap_worth(
-    context: typer.Context,
-    machine: Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")] = "",
-    gpt: Gpt = "",
-    gpus: Gpus = "",
-    each: Annotated[str, flag("--each", "N,…", "Sequences of each GPU.")] = "",
-    bandwidths: Annotated[str, flag("--bandwidths", "xF,…", "Factors of the network's bandwidth.")] = "",
-    quick: Quick = False,
-    top: Top = "2",
-    most_seconds: MostSeconds = "45",
-    jobs: Jobs = "1",
-    json: Json = "",
-    plot: Plot = "",
-) -> None:
+@with_flags(OVERLAP_WORTH, ASKING)
+def overlap_worth(context: typer.Context, **given: Any) -> None:
     """What is each overlap of communication with computing worth, and when is it worth nothing?"""
     from studies.overlap_worth import study as worth
 
-    usual = worth.QUICK if quick else worth.Around()
-    around = replace(usual, **changed(usual, machine=machine, gpt=gpt, gpus=gpus, each=each, bandwidths=bandwidths))
-    named = {"top": top, "most_seconds": most_seconds, "jobs": jobs, "json": json, "plot": plot}
-    worth.overlap_worth(around, asking(context, named))
+    usual = worth.QUICK if given["quick"] else worth.Around()
+    worth.overlap_worth(replace(usual, **changed(usual, **taken(given, OVERLAP_WORTH))), asking(context, given))
+
+
+WHICH_GRID = flags_of(
+    machines=(Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")], ""),
+    gpt=(Gpt, ""),
+    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs.")], ""),
+    batch=(Annotated[str, flag("--batch", "N", "Sequences of a step.")], ""),
+)
 
 
 @study.command("which-grid")
-def which_grid(
-    context: typer.Context,
-    machines: Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")] = "",
-    gpt: Gpt = "",
-    gpus: Annotated[str, flag("--gpus", "N", "How many GPUs.")] = "",
-    batch: Annotated[str, flag("--batch", "N", "Sequences of a step.")] = "",
-    quick: Quick = False,
-    top: Top = "4",
-    most_seconds: MostSeconds = "45",
-    jobs: Jobs = "1",
-    json: Json = "",
-    plot: Plot = "",
-) -> None:
+@with_flags(WHICH_GRID, by_default(ASKING, top="4"))
+def which_grid(context: typer.Context, **given: Any) -> None:
     """Which grid is the best on which machine, and why?"""
     from studies.which_grid import study as which
 
-    usual = which.QUICK if quick else which.Job()
-    job = replace(usual, **changed(usual, machines=machines, gpt=gpt, gpus=gpus, batch=batch))
-    named = {"top": top, "most_seconds": most_seconds, "jobs": jobs, "json": json, "plot": plot}
-    which.which_grid(job, asking(context, named))
+    usual = which.QUICK if given["quick"] else which.Job()
+    which.which_grid(replace(usual, **changed(usual, **taken(given, WHICH_GRID))), asking(context, given))
+
+
+BETTER_NETWORK = flags_of(
+    machine=(
+        Annotated[str, flag("--machine", "NAME", "Whose GPUs a switch joins; by default h100-superpod.")],
+        "",
+    ),
+    gpt=(Gpt, ""),
+    gpus=(Gpus, ""),
+    each=(Annotated[str, flag("--each", "N", "Sequences of each GPU.")], ""),
+)
 
 
 @study.command("better-network")
-def better_network(
-    context: typer.Context,
-    machine: Annotated[str, flag("--machine", "NAME", "Whose GPUs a switch joins; by default h100-superpod.")] = "",
-    gpt: Gpt = "",
-    gpus: Gpus = "",
-    each: Annotated[str, flag("--each", "N", "Sequences of each GPU.")] = "",
-    quick: Quick = False,
-    top: Top = "2",
-    most_seconds: MostSeconds = "45",
-    jobs: Jobs = "1",
-    json: Json = "",
-    plot: Plot = "",
-) -> None:
+@with_flags(BETTER_NETWORK, ASKING)
+def better_network(context: typer.Context, **given: Any) -> None:
     """What would a better network buy: twice the bandwidth, half the latency, an NVLink domain of 72?"""
     from studies.better_network import study as better
 
-    usual = better.QUICK if quick else better.Job()
-    job = replace(usual, **changed(usual, machine=machine, gpt=gpt, gpus=gpus, each=each))
-    named = {"top": top, "most_seconds": most_seconds, "jobs": jobs, "json": json, "plot": plot}
-    better.better_network(job, asking(context, named))
+    usual = better.QUICK if given["quick"] else better.Job()
+    better.better_network(replace(usual, **changed(usual, **taken(given, BETTER_NETWORK))), asking(context, given))
