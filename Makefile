@@ -70,7 +70,7 @@ test-gpu: $(INSTALLED) ## the tests on a CUDA device; skipped with a reason wher
 	fi; \
 	"$(VENV_PYTHON)" -m pytest -m gpu $(ARGS)
 
-studies: $(INSTALLED) ## run every study again and rewrite its results (about half an hour)
+studies: $(INSTALLED) ## run every study again and rewrite its results (more than an hour)
 	@for study in studies/*/study.py; do \
 	  echo "$$study" >&2; module=$$(echo "$${study%.py}" | tr / .); "$(VENV_PYTHON)" -P -m "$$module" || exit 1; \
 	done

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from algorithms.errors import InputError, QuadrilleError
-from studies.commands import experiments, hosts, laboratories, networks, ranking, study
+from studies.commands import experiments, hosts, laboratories, networks, ranking, studies
 from studies.commands.app import app
 from studies.commands.hosts import LAUNCHABLE, take_ranks
 from studies.commands.options import switch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 __all__ = ["LAUNCHABLE", "app", "main", "take_ranks"]
-COMMANDS = (hosts, laboratories, experiments, ranking, networks, study)
+COMMANDS = (hosts, laboratories, experiments, ranking, networks, studies)
 """The modules whose commands there are, imported so that they are known."""
 
 DEBUG = "QUADRILLE_DEBUG"

@@ -33,7 +33,15 @@ from topologies.network import Network
 
 FOLDER = Path(__file__).parent
 ROWS = FOLDER / "published_results.csv"
+RESULTS = FOLDER / "results"
 SCHEMA = "quadrille/published-collectives/1"
+
+
+def main() -> None:
+    """Judge the project's own rows and keep the answer."""
+    RESULTS.mkdir(exist_ok=True)
+    kept, figure = str(RESULTS / "rows.json"), str(RESULTS / "figure.png")
+    published_collectives(json=kept, figure=figure, command=["quadrille", "study", "published-collectives"])
 
 
 def published_collectives(rows: str = "", *, json: str = "", figure: str = "", command: Sequence[str] = ()) -> Answer:
@@ -235,3 +243,7 @@ def _predicted(
 def _network(name: str, gpus: int) -> tuple[Machine, Network]:
     machine = find_machine(name, (), gpus=gpus)
     return machine, network_of(machine)
+
+
+if __name__ == "__main__":
+    main()

@@ -27,10 +27,18 @@ from studies.published_training.step import StepSeconds, step_seconds
 from studies.results import Destinations
 
 ROWS = Path(collectives.__file__).parent / "published_results.csv"
+RESULTS = Path(__file__).parent / "results"
 SCHEMA = "quadrille/published-training/1"
 PREFERRED: tuple[Metric, ...] = ("seconds", "flops", "total_flops", "share")
 """Of one run, these say the same; the first that is printed is judged."""
 Runs = Mapping[str, Run | str]
+
+
+def main() -> None:
+    """Judge the project's own rows, predict the claims, and keep the answer."""
+    RESULTS.mkdir(exist_ok=True)
+    command = ["quadrille", "study", "published-training", "--claims"]
+    published_training(claims=True, json=str(RESULTS / "rows.json"), command=command)
 
 
 def published_training(rows: str = "", *, claims: bool = False, json: str = "", command: Sequence[str] = ()) -> Answer:
@@ -186,3 +194,7 @@ def _entry(row: Row, run: Run | None, predicted: float | None, role: Role, reaso
 def _workload(row: Row) -> str:
     words = {name: row.words.get(name, "") for name in ("model", "tp", "pp", "dp", "micro_batch", "global_batch")}
     return f"{words.pop('model')} " + ", ".join(f"{name}={value}" for name, value in words.items() if value)
+
+
+if __name__ == "__main__":
+    main()

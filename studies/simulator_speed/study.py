@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import groupby
 from math import log
 from pathlib import Path
@@ -29,6 +30,7 @@ from algorithms.units import format_bytes, format_seconds
 from studies.simulator_speed.workloads import Sizes, hand_seconds, write_traffic
 from studies.tables import UNKNOWN, Row, print_tables, table
 
+RESULTS = Path(__file__).resolve().parent / "results"
 SCHEMA = "quadrille/simulator-speed/1"
 SIZES = (64, 256, 1024, 4096, 16_384, 65_536, 131_072)
 ODD_SIZES = (100, 1000, 10_000)
@@ -115,6 +117,12 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
     growth: tuple[Growth, ...]
     simgrid: str
     provenance: Provenance
+
+
+def main() -> None:
+    """Measure every case and keep the figures of today."""
+    RESULTS.mkdir(exist_ok=True)
+    simulator_speed(json_file=str(RESULTS / f"{date.today()}.json"), command=["quadrille", "study", "simulator-speed"])
 
 
 def simulator_speed(
@@ -328,4 +336,4 @@ def _difference(simulated: float, reference: float | None) -> str:
 
 
 if __name__ == "__main__":
-    simulator_speed(json_file=str(Path(__file__).parent / "results" / "simulator_speed.json"), command=sys.argv)
+    main()
