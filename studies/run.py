@@ -5,7 +5,9 @@ names by every rank alike, then the number of ranks, files, and memory.
 """
 
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
     from algorithms.formats.machine import Machine
     from runtime.reference_kernels import ReferenceKernels
+
+PATIENCE_SECONDS = 5.0
+"""Of a user, after which a word is said."""
 
 __all__ = ["Destinations", "Flags", "RunFlags", "parse_plan", "run"]
 
@@ -171,7 +176,8 @@ def _measure(experiment: AnyExperiment, job: Job, plan: Plan, site: Site) -> tup
             between=beside.measure,
         )
         losses = job.losses(execution, site)
-        verification = job.verified(execution, site) if plan.checked is not None else None
+        with _said_after(PATIENCE_SECONDS, "verifying the result", site):
+            verification = job.verified(execution, site) if plan.checked is not None else None
     by_rank = site.communicator.gather(beside.seconds[plan.warmups :])
     reference = mean_over_ranks(by_rank) if by_rank is not None else []
     measured = Measured(
@@ -185,6 +191,19 @@ def _measure(experiment: AnyExperiment, job: Job, plan: Plan, site: Site) -> tup
         losses,
     )
     return measured, execution
+
+
+@contextmanager
+def _said_after(seconds: float, words: str, site: Site) -> Iterator[None]:
+    """Has rank 0 say what it does if that takes so long."""
+    timer = threading.Timer(seconds, print, (f"quadrille: {words}",), {"file": sys.stderr})
+    timer.daemon = True
+    if site.speaks:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Beside:
