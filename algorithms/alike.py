@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from algorithms.collectives.choices import Choices
 from algorithms.collectives.exchanges import largest_power_of_two
-from algorithms.counting_walk import counting_walk
+from algorithms.coordinates import Once
+from algorithms.counting_walk import CountingWalks
 from algorithms.grid import AXES, Axis
 from algorithms.kinds import Kinds, around, cut_on, kinds_of, uneven
 from algorithms.ops import AllReduce, Barrier, Broadcast, Collective, Op, Reduce
@@ -40,17 +41,19 @@ def alike(schedule: Schedule, choices: Choices) -> list[Alike]:
     instances together, though it may be in different turns of a loop that it does so (`roots.py`).
     """
     kinds = kinds_of(schedule, choices)
-    while _split_by_pieces(schedule, kinds, choices):
+    changes = Once(schedule, lambda op, moment: frozenset(_size_changes(op, schedule, moment, choices)))
+    walks = CountingWalks(schedule, choices)
+    while _split_by_pieces(schedule, kinds, walks, changes):
         pass
     return list(_representatives(schedule, kinds))
 
 
-def _split_by_pieces(schedule: Schedule, kinds: Kinds, choices: Choices) -> bool:
+def _split_by_pieces(schedule: Schedule, kinds: Kinds, walks: CountingWalks, changes: Once[frozenset[int]]) -> bool:
     """Whether pieces along some axis tell more ranks apart, which may tell more apart along another."""
     before = {axis: len(kinds.intervals(axis)) for axis in AXES}
     for axis in AXES:
         if 1 < schedule.grid.length(axis) > len(kinds.intervals(axis)):
-            kinds.starts[axis] |= _piece_boundaries(schedule, axis, kinds, choices)
+            kinds.starts[axis] |= _piece_boundaries(schedule, axis, kinds, walks, changes)
     return any(len(kinds.intervals(axis)) > before[axis] for axis in AXES)
 
 
@@ -59,14 +62,16 @@ def _representatives(schedule: Schedule, kinds: Kinds, along: Axis | None = None
         yield Alike(Place(schedule.grid, schedule.sizes, coordinates), count)
 
 
-def _piece_boundaries(schedule: Schedule, axis: Axis, kinds: Kinds, choices: Choices) -> set[int]:
+def _piece_boundaries(
+    schedule: Schedule, axis: Axis, kinds: Kinds, walks: CountingWalks, changes: Once[frozenset[int]]
+) -> set[int]:
     """Where, along the axis, the pieces of its collectives change their size."""
     length = schedule.grid.length(axis)
     starts: set[int] = set()
     for one in _representatives(schedule, kinds, axis):
-        for found in counting_walk(schedule, one.place, choices):
+        for found in walks.of(one.place):
             if _goes_in_pieces(found.op, axis):
-                starts |= _size_changes(found.op, schedule, found.moment, choices, length)
+                starts |= changes.of(found.op, found.moment)
         for tensor in schedule.tensors.values():
             if axis in tensor.shards:
                 before = tensor.shards[: tensor.shards.index(axis)]
@@ -81,10 +86,12 @@ def _goes_in_pieces(op: Op, axis: Axis) -> bool:
     return isinstance(op, Collective) and not isinstance(op, Broadcast | Reduce | Barrier) and op.axis == axis
 
 
-def _size_changes(op: Op, schedule: Schedule, moment: Place, choices: Choices, length: int) -> set[int]:
+def _size_changes(op: Op, schedule: Schedule, moment: Place, choices: Choices) -> set[int]:
+    """Where, along the axis of a collective, intervals begin that its pieces tell apart."""
     moved = traffic(op, schedule, moment, choices) if isinstance(op, Collective) else None
     if moved is None:
         return set()
+    length = moved.lowered.members
     if moved.lowered.algorithm == "doubling" and isinstance(op, AllReduce):
         core = largest_power_of_two(length)
         return {length - core, core}

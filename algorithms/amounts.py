@@ -59,4 +59,9 @@ def _from_root(kind: CollectiveKind, algorithm: Name, members: int, behind: int,
 
 
 def _amount(moved: Traffic, collective: bool) -> Amount:
-    return Amount(moved.bytes_sent, moved.largest_receive, moved.lowered.algorithm if collective else None)
+    sent = added = 0
+    for exchange in moved.exchanges():
+        sent += exchange.sent
+        if exchange.reduce:
+            added = max(added, exchange.received)
+    return Amount(sent * moved.item_bytes, added, moved.lowered.algorithm if collective else None)

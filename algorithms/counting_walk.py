@@ -29,9 +29,21 @@ TurnKind = tuple[int, ...]
 
 def counting_walk(schedule: Schedule, place: Place, choices: Choices) -> Iterator[Instances]:
     """Ops of the rank at `place`, each with a moment for each kind of its moments and how many there are."""
-    tensors = schedule.tensors.values()
-    turned = {name for one in tensors for part in (one.rows, one.columns) for name in part.rotated_by}
-    yield from _Walk(choices, differing_loops(schedule), frozenset(turned)).through(schedule.program(place), place, 1)
+    return CountingWalks(schedule, choices).of(place)
+
+
+class CountingWalks:
+    """The walks of many ranks of a schedule."""
+
+    def __init__(self, schedule: Schedule, choices: Choices) -> None:
+        tensors = schedule.tensors.values()
+        turned = {name for one in tensors for part in (one.rows, one.columns) for name in part.rotated_by}
+        self._schedule = schedule
+        self._walk = _Walk(choices, differing_loops(schedule), frozenset(turned))
+
+    def of(self, place: Place) -> Iterator[Instances]:
+        """Ops of the rank at `place`, see `counting_walk`."""
+        return self._walk.through(self._schedule.program(place), place, 1)
 
 
 @dataclass(frozen=True, slots=True)

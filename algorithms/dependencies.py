@@ -37,9 +37,22 @@ class Dependencies(Generic[Token]):
 
     def enter(self, op: Op, place: Place, token: Token) -> list[Token]:
         """Tokens that `op` waits for; from now on `token` stands for its end."""
-        needed = list(self._conflicts(op, place))
+        read = self._storages(reads(op), place)
+        written = self._storages(writes(op), place, ahead(op))
+        needed = [self._writer[storage] for storage in read if storage in self._writer]
+        for storage in written:
+            if storage in self._writer:
+                needed.append(self._writer[storage])
+            if storage in self._readers:
+                needed += self._readers[storage].values()
         needed += [self._latest[name] for name in op.after if name in self._latest]
-        self._note(op, place, token)
+        of_lane = lane(op)
+        for storage in read:
+            self._readers.setdefault(storage, {})[of_lane] = token
+        for storage in written:
+            self._writer[storage] = token
+            self._readers[storage] = {}
+        self._latest[op.name] = token
         return needed
 
     def tokens(self) -> Iterator[Token]:
@@ -49,27 +62,9 @@ class Dependencies(Generic[Token]):
             yield from readers.values()
         yield from self._latest.values()
 
-    def _conflicts(self, op: Op, place: Place) -> Iterator[Token]:
-        for storage in self._storages(reads(op), place):
-            if storage in self._writer:
-                yield self._writer[storage]
-        for storage in self._storages(writes(op), place, ahead(op)):
-            if storage in self._writer:
-                yield self._writer[storage]
-            yield from self._readers.get(storage, {}).values()
-
-    def _note(self, op: Op, place: Place, token: Token) -> None:
-        for storage in self._storages(reads(op), place):
-            self._readers.setdefault(storage, {})[lane(op)] = token
-        for storage in self._storages(writes(op), place, ahead(op)):
-            self._writer[storage] = token
-            self._readers[storage] = {}
-        self._latest[op.name] = token
-
-    def _storages(self, names: tuple[str, ...], place: Place, further: int = 0) -> Iterator[Storage]:
-        for name in names:
-            kept = self._sources.get(name, name)
-            yield kept, self._tensors[kept].instance(place, further)
+    def _storages(self, names: tuple[str, ...], place: Place, further: int = 0) -> list[Storage]:
+        kept = [self._sources.get(name, name) for name in names]
+        return [(name, self._tensors[name].instance(place, further)) for name in kept]
 
 
 def ahead(op: Op) -> int:

@@ -71,7 +71,7 @@ def _check_kernel(op: Kernel, schedule: Schedule, place: Place) -> None:
     known: dict[str, object] = {}
     for name, shape in zip(given, shapes, strict=True):
         block = schedule.tensors[name].block(place)
-        fits = _same_as(known, "=", block) if shape == "=" else block.piece is None and _has(block, shape, known)
+        fits = _same_as(known, "=", block) if shape == "=" else block.piece is None and _has(block, shape, known, op)
         if not fits:
             raise InputError(
                 f"op {op.name!r}: {schedule.tensors[name]} does not fit the others of {op.function} "
@@ -79,19 +79,33 @@ def _check_kernel(op: Kernel, schedule: Schedule, place: Place) -> None:
             )
 
 
-def _has(block: Block, shape: str, known: dict[str, object]) -> bool:
+def _has(block: Block, shape: str, known: dict[str, object], op: Kernel) -> bool:
     """Whether the rows and columns of a block are what the two words of a shape say."""
-    return all(_is(word, span, known) for word, span in zip(shape.split(), (block.rows, block.columns), strict=True))
+    words = zip(shape.split(), (block.rows, block.columns), strict=True)
+    return all(_is(word, span, known, op) for word, span in words)
 
 
-def _is(word: str, span: tuple[int, int], known: dict[str, object]) -> bool:
+def _is(word: str, span: tuple[int, int], known: dict[str, object], op: Kernel) -> bool:
     if word == "-":
         return True
     if word.isdigit():
         return span[1] - span[0] == int(word)
-    factor, letter = (int(word[:-1]) if len(word) > 1 else 1), word[-1]
+    factor, letter = _factor(word[:-1], op), word[-1]
     divided = not any(edge % factor for edge in span)
     return divided and _same_as(known, letter, (span[0] // factor, span[1] // factor))
+
+
+def _factor(word: str, op: Kernel) -> int:
+    """A number, or `(scalar)` or `(scalar+number)`; nothing is 1.
+
+    >>> attention = Kernel(name="attention", function="attention", scalars=(("group", 4.0),))
+    >>> _factor("", attention), _factor("3", attention), _factor("(group+2)", attention)
+    (1, 3, 6)
+    """
+    if not word.startswith("("):
+        return int(word or 1)
+    scalar, _, more = word[1:-1].partition("+")
+    return int(dict(op.scalars).get(scalar, 1)) + int(more or 0)
 
 
 def _same_as(known: dict[str, object], word: str, value: object) -> bool:

@@ -2,8 +2,9 @@
 
 A shape is two words, rows and columns.  A letter stands for a range of a
 dimension, the same wherever the function's line names it; `3h` is a range
-three times as long from three times as far, a number is a length, `-` any
-range.  `=` is the very same block as every other `=` of the line, so that the
+three times as long from three times as far, `(group+2)h` as many times as the
+op's scalar of that name says (1 where it has none) and two, a number is a
+length, `-` any range.  `=` is the very same block as every other `=` of the line, so that the
 function may go through flattened shards element by element.
 
 A function that sums over rows or columns of a source leaves a partial sum over
@@ -11,7 +12,9 @@ the axes that cut them (`sums`); only a linear function may be given one.
 
 Source: Vaswani et al., "Attention Is All You Need", 2017; Ba, Kiros, Hinton,
 "Layer Normalization", 2016; Hendrycks, Gimpel, "Gaussian Error Linear Units",
-2016 (the tanh form); Kingma, Ba, "Adam", 2015, algorithm 1; Dao et al.,
+2016 (the tanh form); Shazeer, "GLU Variants
+Improve Transformer", 2020 (SwiGLU); Zhang, Sennrich, "Root Mean Square Layer
+Normalization", 2019; Ainslie et al., "GQA", 2023 (groups of heads); Kingma, Ba, "Adam", 2015, algorithm 1; Dao et al.,
 "FlashAttention", 2022 (only the logarithms of the row sums are kept).
 """
 
@@ -27,11 +30,18 @@ Function = Literal[
     "column_sums",
     "gelu",
     "gelu_gradient",
+    "swiglu",
+    "swiglu_gradient",
     "row_moments",
     "normalise",
     "normalise_sums",
     "normalise_gradient",
     "normalise_parameter_sums",
+    "row_squares",
+    "rms_normalise",
+    "rms_sums",
+    "rms_gradient",
+    "rms_parameter_sums",
     "attention",
     "attention_gradient",
     "attention_keeping",
@@ -81,6 +91,8 @@ FACTS: dict[Function, Facts] = {
     "column_sums": Facts(into=("1 n",), sources=("m n",), linear=True, sums=(("rows", 0),)),
     "gelu": Facts(into=("=",), sources=("=",), flops=12),
     "gelu_gradient": Facts(into=("=",), sources=("=", "="), flops=20),
+    "swiglu": Facts(into=("m n",), sources=("m 2n",), flops=6),
+    "swiglu_gradient": Facts(into=("m 2n",), sources=("m 2n", "m n"), flops=8),
     "row_moments": Facts(into=("m 2",), sources=("m n",), sums=(("columns", 0),), flops=3),
     "normalise": Facts(into=("m n",), sources=("m n", "m 2", "1 n", "1 n"), flops=5),
     "normalise_sums": Facts(into=("m 2",), sources=("m n", "m 2", "1 n", "m n"), sums=(("columns", 0),), flops=6),
@@ -88,10 +100,15 @@ FACTS: dict[Function, Facts] = {
     "normalise_parameter_sums": Facts(
         into=("1 n", "1 n"), sources=("m n", "m 2", "m n"), sums=(("rows", 0), ("rows", 0)), flops=5
     ),
-    "attention": Facts(into=("m h", "m -"), sources=("m 3h",)),
-    "attention_gradient": Facts(into=("m 3h",), sources=("m 3h", "m h", "m -", "m h")),
-    "attention_keeping": Facts(into=("m h", "m w"), sources=("m 3h",)),
-    "attention_keeping_gradient": Facts(into=("m 3h",), sources=("m 3h", "m w", "m h")),
+    "row_squares": Facts(into=("m 1",), sources=("m n",), sums=(("columns", 0),), flops=2),
+    "rms_normalise": Facts(into=("m n",), sources=("m n", "m 1", "1 n"), flops=2),
+    "rms_sums": Facts(into=("m 1",), sources=("m n", "m 1", "1 n", "m n"), sums=(("columns", 0),), flops=4),
+    "rms_gradient": Facts(into=("m n",), sources=("m n", "m 1", "m 1", "1 n", "m n"), flops=5),
+    "rms_parameter_sums": Facts(into=("1 n",), sources=("m n", "m 1", "m n"), sums=(("rows", 0),), flops=3),
+    "attention": Facts(into=("m (group)h", "m -"), sources=("m (group+2)h",)),
+    "attention_gradient": Facts(into=("m (group+2)h",), sources=("m (group+2)h", "m (group)h", "m -", "m (group)h")),
+    "attention_keeping": Facts(into=("m (group)h", "m w"), sources=("m (group+2)h",)),
+    "attention_keeping_gradient": Facts(into=("m (group+2)h",), sources=("m (group+2)h", "m w", "m (group)h")),
     "embed": Facts(into=("m h",), sources=("m 1", "v h"), sums=(("rows", 1),)),
     "embed_gradient": Facts(updates=("v h",), sources=("m 1", "m h"), linear=True, sums=(("rows", 1),)),
     "add_positions": Facts(updates=("m h",), sources=("- h",)),

@@ -50,7 +50,10 @@ def boundaries(size: int, parts: int) -> list[int]:
     >>> boundaries(7, 3)
     [0, 3, 5, 7]
     """
-    return [cut(size, parts, index)[0] for index in range(parts)] + [size]
+    if is_mean(size):
+        return [cut(size, parts, index)[0] for index in range(parts)] + [size]
+    short, longer = divmod(size, parts)
+    return [index * short + min(index, longer) for index in range(parts + 1)]
 
 
 @dataclass(frozen=True, slots=True)

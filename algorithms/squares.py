@@ -14,10 +14,11 @@ class Squares:
 
     Parameters
     ----------
-    count : sequences times heads
+    count : sequences times query heads
     sequence, head : rows and columns of queries, keys and values of one
     item_bytes : of an element
     function : whose they are: forward or backward, with the weights kept between them or not
+    rotated_bytes : of the queries and keys, where they are turned by their positions first; else 0
     """
 
     count: int
@@ -25,6 +26,7 @@ class Squares:
     head: int
     item_bytes: int
     function: Function
+    rotated_bytes: int = 0
 
     @property
     def flops(self) -> int:
@@ -41,6 +43,11 @@ class Squares:
         return self.function.startswith("attention_keeping")
 
 
+def group_of(op: Kernel) -> int:
+    """Query heads that share a key and a value in an attention kernel."""
+    return int(dict(op.scalars).get("group", 1))
+
+
 def squares(op: Kernel, schedule: Schedule, place: Place) -> Squares | None:
     """What a kernel has of them; None for one that is not attention."""
     if op.function not in ATTENTION_PRODUCTS:
@@ -48,5 +55,8 @@ def squares(op: Kernel, schedule: Schedule, place: Place) -> Squares | None:
     rows, columns = schedule.tensors[op.sources[0]].block(place).rectangle_shape
     numbers = dict(op.scalars)
     sequence, head = int(numbers["sequence"]), int(numbers["head"])
-    count = rows // sequence * (columns // (3 * head))
-    return Squares(count, sequence, head, schedule.item_bytes(op.sources[0]), op.function)
+    group = group_of(op)
+    groups, item_bytes = columns // ((group + 2) * head), schedule.item_bytes(op.sources[0])
+    count = rows // sequence * (groups * group)
+    rotated = rows * groups * (group + 1) * head * item_bytes if "rotary_base" in numbers else 0
+    return Squares(count, sequence, head, item_bytes, op.function, rotated)

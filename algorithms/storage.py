@@ -1,22 +1,23 @@
 """The buffers that a rank keeps while it runs a schedule: what the runtime allocates and memory predictions add up."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from algorithms.amounts import amount
 from algorithms.collectives.choices import Choices
-from algorithms.counting_walk import counting_walk
+from algorithms.coordinates import Kind, Once, PlaceKinds, needs_of_tensor
+from algorithms.counting_walk import CountingWalks
 from algorithms.grid import Axis
-from algorithms.numbers import number
 from algorithms.ops import (
     AllGather,
     AllToAll,
     Broadcast,
+    Communication,
     Gemm,
     HostCopy,
     Kernel,
     Op,
     Pointwise,
-    Reduce,
     ReduceScatter,
     lane,
     reads,
@@ -59,52 +60,88 @@ class Storage:
 
 def storage(schedule: Schedule, place: Place, choices: Choices) -> Storage:
     """What the rank at `place` keeps while it runs the schedule."""
-    written = tuple(ops(schedule.program(place)))
-    touched = {name for op in written for name in (*writes(op), *reads(op))}
-    touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
-    views = view_sources(schedule, tuple(all_ops(schedule)))
-    own = {name: tensor for name, tensor in schedule.tensors.items() if name in touched and name not in views}
-    sizes = {name: tensor.capacity(place) for name, tensor in own.items()}
-    products = 0
-    reductions: dict[str, int] = {}
-    packed: dict[str, int] = {}
-    for op, moment in _moments(schedule, place, choices):
+    return storages(schedule, [place], choices)[0]
+
+
+def storages(schedule: Schedule, places: Sequence[Place], choices: Choices) -> list[Storage]:
+    """What the rank at each of the places keeps while it runs the schedule."""
+    known = _Known(schedule, choices)
+    return [known.of(place) for place in places]
+
+
+class _Known:
+    """What tensors and ops of a schedule need, found once for each kind of place."""
+
+    def __init__(self, schedule: Schedule, choices: Choices) -> None:
+        self._schedule, self._choices = schedule, choices
+        self._walks = CountingWalks(schedule, choices)
+        self._room = Once(schedule, self._room_of)
+        self._views = view_sources(schedule, tuple(all_ops(schedule)))
+        self._kinds = {
+            name: PlaceKinds(needs_of_tensor(tensor, schedule), schedule.grid)
+            for name, tensor in schedule.tensors.items()
+        }
+        self._capacities: dict[tuple[str, Kind], int] = {}
+        self._own: dict[int, list[str]] = {}
+
+    def of(self, place: Place) -> Storage:
+        """What the rank at `place` keeps."""
+        schedule, own = self._schedule, self._tensors(place)
+        products = 0
+        reductions: dict[str, int] = {}
+        packed: dict[str, int] = {}
+        for one in self._walks.of(place):
+            room = self._room.of(one.op, one.moment)
+            if room is None:
+                continue
+            if not isinstance(one.op, Communication):
+                products = max(products, room)
+                continue
+            name = lane(one.op)
+            if isinstance(one.op, AllToAll):
+                packed[name] = max(packed.get(name, 0), room)
+                room = 0
+            reductions[name] = max(reductions.get(name, 0), room)
+        scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
+        return Storage(
+            {name: self._capacity(name, place) for name in own},
+            {name: schedule.tensors[name].instances(place) for name in own},
+            {name: ITEM_BYTES[schedule.tensors[name].dtype or schedule.dtype] for name in own},
+            products,
+            reductions,
+            packed,
+            scratch,
+        )
+
+    def _tensors(self, place: Place) -> list[str]:
+        """Those with a buffer of their own on the rank at `place`."""
+        program = self._schedule.program(place)
+        if id(program) not in self._own:
+            schedule = self._schedule
+            touched = {name for op in ops(program) for name in (*writes(op), *reads(op))}
+            touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
+            self._own[id(program)] = [name for name in schedule.tensors if name in touched and name not in self._views]
+        return self._own[id(program)]
+
+    def _capacity(self, name: str, place: Place) -> int:
+        key = name, self._kinds[name].of(place)
+        if key not in self._capacities:
+            self._capacities[key] = self._schedule.tensors[name].capacity(place)
+        return self._capacities[key]
+
+    def _room_of(self, op: Op, place: Place) -> int | None:
+        """Elements of the room that an op needs beside its tensors; None where it needs none."""
         match op:
             case Gemm() if op.accumulate:
-                products = max(products, schedule.tensors[op.c].capacity(moment))
+                return self._schedule.tensors[op.c].capacity(place)
             case Gemm() | Pointwise() | Kernel() | HostCopy():
-                pass
+                return None
             case AllToAll():
-                moved = traffic(op, schedule, moment, choices)
-                if moved is not None:
-                    largest = max(moved.edges[-1], moved.receive_edges[-1])
-                    packed[lane(op)] = max(packed.get(lane(op), 0), largest)
-                    reductions.setdefault(lane(op), 0)
+                moved = traffic(op, self._schedule, place, self._choices)
+                return None if moved is None else max(moved.edges[-1], moved.receive_edges[-1])
             case _:
-                on_wire = amount(op, schedule, moment, choices)
-                if on_wire is not None:
-                    reductions[lane(op)] = max(reductions.get(lane(op), 0), on_wire.added)
-    scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
-    return Storage(
-        sizes,
-        {name: tensor.instances(place) for name, tensor in own.items()},
-        {name: ITEM_BYTES[tensor.dtype or schedule.dtype] for name, tensor in own.items()},
-        products,
-        reductions,
-        packed,
-        scratch,
-    )
-
-
-def _moments(schedule: Schedule, place: Place, choices: Choices) -> list[tuple[Op, Place]]:
-    """Each op at the first moment of every distinct size and root, which may vary in a loop."""
-    seen: dict[tuple[object, ...], tuple[Op, Place]] = {}
-    for one in counting_walk(schedule, place, choices):
-        op, moment = one.op, one.moment
-        blocks = tuple(schedule.tensors[name].block(moment).shape for name in writes(op))
-        root = number(op.root, moment) if isinstance(op, Broadcast | Reduce) else 0
-        seen.setdefault((op.name, blocks, root), (op, moment))
-    return list(seen.values())
+                on_wire = amount(op, self._schedule, place, self._choices)
+                return None if on_wire is None else on_wire.added
 
 
 def is_view(schedule: Schedule, name: str, written: tuple[Op, ...]) -> bool:

@@ -5,14 +5,17 @@ which member of the group; the lowered collective says which pieces go where in
 which step.  Together they give every byte, for one rank at a time.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
 
 from algorithms.collectives.choices import Choices
 from algorithms.collectives.lowered import Lowered
 from algorithms.collectives.lowering import lower
 from algorithms.collectives.transfer_steps import Run, Step
 from algorithms.errors import InputError
+from algorithms.grid import Axis
 from algorithms.numbers import number
 from algorithms.ops import (
     AllGather,
@@ -32,7 +35,7 @@ from algorithms.ops import (
     Shift,
     collective_kind,
 )
-from algorithms.parts import Place, boundaries
+from algorithms.parts import Place, boundaries, is_mean
 from algorithms.schedule import Schedule
 from algorithms.tensors import Block, Tensor
 
@@ -188,6 +191,8 @@ def _edges(op: Collective, schedule: Schedule, place: Place) -> tuple[tuple[int,
 def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, place: Place) -> tuple[int, ...]:
     """Where each member's part lies in the flattened whole."""
     block = whole.block(place)
+    if pieces := _next_cut(part, whole, op.axis):
+        return pieces(block, place.grid.length(op.axis))
     edges = [0]
     for member in range(place.grid.length(op.axis)):
         start, stop = piece_of(block, part.block(place.at(op.axis, member)))
@@ -197,6 +202,36 @@ def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, pl
     if edges[-1] != block.elements:
         raise InputError(_misfit(op, part, whole))
     return tuple(edges)
+
+
+def _next_cut(part: Tensor, whole: Tensor, axis: Axis) -> Callable[[Block, int], tuple[int, ...]] | None:
+    """The edges of the parts of a block, where they are it, cut once more over the axis; None where another cut is.
+
+    So most layouts are, and the edges need no look at the members one by one.
+    """
+    if any(one.held_at is not None or one.stages is not None for one in (part, whole)):
+        return None
+    if part.columns != whole.columns or axis in whole.cut_over:
+        return None
+    if part.rows == whole.rows:
+        return _pieces if part.shards == (*whole.shards, axis) else None
+    if part.shards or whole.shards or whole.rows.panel is not None or whole.rows.rotated_by:
+        return None
+    if part.rows == replace(whole.rows, axes=(*whole.rows.axes, axis)) and not whole.rows.finer:
+        return partial(_rows, each=whole.rows.each)
+    if part.rows == replace(whole.rows, finer=(*whole.rows.finer, axis)):
+        return partial(_rows, each=1)
+    return None
+
+
+def _pieces(block: Block, members: int) -> tuple[int, ...]:
+    return tuple(boundaries(block.elements, members))
+
+
+def _rows(block: Block, members: int, *, each: int) -> tuple[int, ...]:
+    rows, columns = block.rectangle_shape
+    units = rows / each if is_mean(rows) else rows // each
+    return tuple(edge * each * columns for edge in boundaries(cast(int, units), members))
 
 
 def piece_of(whole: Block, part: Block) -> tuple[int, int]:

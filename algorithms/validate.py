@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from algorithms.alike import alike
 from algorithms.collectives.choices import Choices
+from algorithms.coordinates import Once
 from algorithms.errors import InputError
 from algorithms.fitting import check_op
 from algorithms.grid import Axis
@@ -91,18 +92,22 @@ def _loop_written(role: Role) -> set[str]:
 def _check_shapes(schedule: Schedule, role: Role) -> None:
     """Each op at the ends of its loops, on one rank of each class that plays the role, and on neighbours of rank 0.
 
-    Ranks of a class have blocks of the same sizes at different places: a swapped axis shows on a rank whose
-    coordinates differ.
+    On ranks of different classes most ops have blocks of the same sizes, and are looked at once.  Ranks of a class
+    have such blocks at different places: a swapped axis shows on a rank whose coordinates differ.
     """
     classes = [one.place for one in alike(schedule, Choices()) if role.includes(one.place)]
     step = max(1, len(classes) // MOST_PLACES)
     places = [classes[i] for i in dict.fromkeys([*range(0, len(classes), step), len(classes) - 1])] if classes else []
     grid = schedule.grid
     neighbours = [grid.rank_at({axis: 1}) for axis in grid.order if grid.length(axis) > 1]
-    places += [place for place in map(schedule.place, neighbours) if role.includes(place) and place not in places]
+    checked = Once(schedule, lambda op, moment: check_op(op, schedule, moment))
     for place in places:
         for op, moment in _ends(role.program, place):
-            check_op(op, schedule, moment)
+            checked.of(op, moment)
+    for place in map(schedule.place, neighbours):
+        if role.includes(place) and place not in places:
+            for op, moment in _ends(role.program, place):
+                check_op(op, schedule, moment)
 
 
 def _ends(program: Program, place: Place) -> Iterator[tuple[Op, Place]]:

@@ -2,51 +2,27 @@
 
 Each takes the blocks that the rank holds, as matrices or, where a function goes
 element by element, as they are stored.  Formulas are written out where they
-stand; `x` is an input, `y` an output, `g` a gradient.
+stand; `x` is an input, `y` an output, `g` a gradient.  Here is the list, and what
+goes element by element; norms, attention and the ends of a model have modules of their own.
 
 Only what both modules have is used, and nothing that makes the host wait for the
 device: no mask as an index (the result is as long as it has ones), no number taken
-out of an array.  On a GPU the rows of an embedding's gradient are summed by atomic
-additions, in an order of the device's own, so its last bits may differ from run to run;
-all other functions give the same bits every time.
-
-Source: CuPy documentation, "Differences between CuPy and NumPy", and cupyx.scatter_add.
+out of an array.  But for `embed_gradient` on a GPU all functions give the same bits every time.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from math import pi, sqrt
 from typing import Any
 
 from algorithms.kernels import Function
-from algorithms.tensors import Block
 from algorithms.traffic import shared_rectangle
+from runtime import attention_kernels, norm_kernels, vocabulary_kernels
 from runtime.communicators import Array
+from runtime.kernel_arguments import Given as Given
 
 GELU_SLOPE = sqrt(2 / pi)
 GELU_CUBE = 0.044715
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a function is called with.
-
-    Parameters
-    ----------
-    xp : the module of arrays, numpy or cupy
-    into, updates, sources : arrays, in the order of the op
-    blocks : where in their tensors the sources lie
-    scalars : numbers by name
-    count : index of the loop that the op counts, from 0
-    """
-
-    xp: Any
-    into: tuple[Array, ...]
-    updates: tuple[Array, ...]
-    sources: tuple[Array, ...]
-    blocks: tuple[Block, ...]
-    scalars: Mapping[str, float]
-    count: int
 
 
 def carry_out(function: Function, given: Given) -> None:
@@ -129,211 +105,25 @@ def _gelu_gradient(given: Given) -> None:
     given.into[0][...] = g * slope
 
 
-def _row_moments(given: Given) -> None:
-    """Sums of the elements and of their squares, row by row."""
+def _silu(xp: Any, x: Array) -> tuple[Array, Array]:
+    """The product x σ(x), and σ(x) = (1 + tanh(x / 2)) / 2, which does not overflow."""
+    share = 0.5 * (1 + xp.tanh(0.5 * x))
+    return x * share, share
+
+
+def _swiglu(given: Given) -> None:
+    """Y = silu(gate) · up; gate and up are columns beside each other."""
     (x,) = given.sources
-    given.into[0][:, 0] = x.sum(axis=1)
-    given.into[0][:, 1] = (x * x).sum(axis=1)
+    given.into[0][...] = _silu(given.xp, x[:, 0::2])[0] * x[:, 1::2]
 
 
-def _normalised(given: Given) -> tuple[Array, Array]:
-    """(x - mean) / deviation, and 1 / deviation, from the moments of whole rows."""
-    x, moments = given.sources[:2]
-    columns, epsilon = given.scalars["columns"], given.scalars["epsilon"]
-    mean = moments[:, :1] / columns
-    variance = moments[:, 1:] / columns - mean * mean
-    inverse = 1 / given.xp.sqrt(given.xp.maximum(variance, 0) + epsilon)
-    return (x - mean) * inverse, inverse
-
-
-def _normalise(given: Given) -> None:
-    """Y = γ (x - mean) / deviation + β."""
-    gamma, beta = given.sources[2:]
-    given.into[0][...] = _normalised(given)[0] * gamma + beta
-
-
-def _normalise_sums(given: Given) -> None:
-    """Sums over columns of γ g and of γ g x̂, which the gradient needs of whole rows."""
-    gamma, g = given.sources[2:]
-    hat, _ = _normalised(given)
-    scaled = g * gamma
-    given.into[0][:, 0] = scaled.sum(axis=1)
-    given.into[0][:, 1] = (scaled * hat).sum(axis=1)
-
-
-def _normalise_gradient(given: Given) -> None:
-    """(γ g - mean(γ g) - x̂ mean(γ g x̂)) / deviation."""
-    sums, gamma, g = given.sources[2:]
-    hat, inverse = _normalised(given)
-    means = sums / given.scalars["columns"]
-    given.into[0][...] = (g * gamma - means[:, :1] - hat * means[:, 1:]) * inverse
-
-
-def _normalise_parameter_sums(given: Given) -> None:
-    """Gradients of γ and β: sums over rows of g x̂ and of g."""
-    g = given.sources[2]
-    hat, _ = _normalised(given)
-    given.into[0][0] = (g * hat).sum(axis=0)
-    given.into[1][0] = g.sum(axis=0)
-
-
-def _heads(x: Array, sequence: int, head: int, kinds: int) -> Array:
-    """Rows × (heads · kinds · head) as kinds × sequences × heads × sequence × head."""
-    return x.reshape(-1, sequence, x.shape[1] // (kinds * head), kinds, head).transpose(3, 0, 2, 1, 4)
-
-
-def _rows(x: Array) -> Array:
-    """Sequences × heads × sequence × head as rows × (heads · head)."""
-    batch, heads, sequence, head = x.shape
-    return x.transpose(0, 2, 1, 3).reshape(batch * sequence, heads * head)
-
-
-def _scores(given: Given, q: Array, k: Array) -> Array:
-    """Q kᵀ / √head, and -∞ where a token would see later ones."""
-    sequence = q.shape[2]
-    scores = given.xp.matmul(q, k.transpose(0, 1, 3, 2)) / sqrt(q.shape[3])
-    later = given.xp.triu(given.xp.ones((sequence, sequence), bool), 1)
-    return given.xp.where(later, -given.xp.inf, scores)
-
-
-def _lengths(given: Given) -> tuple[int, int]:
-    """Tokens of a sequence and columns of a head."""
-    return int(given.scalars["sequence"]), int(given.scalars["head"])
-
-
-def _softmax(given: Given, v: Array, scores: Array) -> tuple[Array, Array]:
-    """The weights of every token, and the logarithms of their row sums; writes weights · v."""
-    largest = scores.max(axis=3, keepdims=True)
-    weights = given.xp.exp(scores - largest)
-    total = weights.sum(axis=3, keepdims=True)
-    weights = weights / total
-    given.into[0][...] = _rows(given.xp.matmul(weights, v))
-    return weights, largest + given.xp.log(total)
-
-
-def _attention(given: Given) -> None:
-    """softmax(q kᵀ / √head) v for every head; the logarithms of the row sums are kept."""
-    q, k, v = _heads(given.sources[0], *_lengths(given), 3)
-    given.into[1][...] = _rows(_softmax(given, v, _scores(given, q, k))[1])
-
-
-def _attention_keeping(given: Given) -> None:
-    """The same; the weights are kept."""
-    q, k, v = _heads(given.sources[0], *_lengths(given), 3)
-    given.into[1][...] = _rows(_softmax(given, v, _scores(given, q, k))[0])
-
-
-def _attention_gradient(given: Given) -> None:
-    """Gradients of q, k and v; the weights are made again from the kept logarithms."""
-    sequence, head = _lengths(given)
-    qkv, y, logarithms, g = given.sources
-    q, k, v = _heads(qkv, sequence, head, 3)
-    (y,), (g,) = _heads(y, sequence, head, 1), _heads(g, sequence, head, 1)
-    (kept,) = _heads(logarithms, sequence, 1, 1)
-    weights = given.xp.exp(_scores(given, q, k) - kept)
-    _through_softmax(given, (q, k, v), weights, g, (g * y).sum(axis=3, keepdims=True))
-
-
-def _attention_keeping_gradient(given: Given) -> None:
-    """Gradients of q, k and v from the kept weights."""
-    sequence, head = _lengths(given)
-    qkv, weights, g = given.sources
-    q, k, v = _heads(qkv, sequence, head, 3)
-    (weights,), (g,) = _heads(weights, sequence, sequence, 1), _heads(g, sequence, head, 1)
-    _through_softmax(given, (q, k, v), weights, g, None)
-
-
-def _through_softmax(
-    given: Given, qkv: tuple[Array, Array, Array], weights: Array, g: Array, along: Array | None
-) -> None:
-    """Gradients from the weights; `along` is the row sums of weights times their gradients, where these are known."""
-    q, k, v = qkv
-    towards_weights = given.xp.matmul(g, v.transpose(0, 1, 3, 2))
-    if along is None:
-        along = (weights * towards_weights).sum(axis=3, keepdims=True)
-    towards_scores = weights * (towards_weights - along) / sqrt(q.shape[3])
-    found = given.xp.stack(
-        [
-            given.xp.matmul(towards_scores, k),
-            given.xp.matmul(towards_scores.transpose(0, 1, 3, 2), q),
-            given.xp.matmul(weights.transpose(0, 1, 3, 2), g),
-        ]
-    )
-    given.into[0][...] = found.transpose(1, 3, 2, 0, 4).reshape(given.sources[0].shape)
-
-
-def _within(given: Given, tokens: Array, span: tuple[int, int]) -> tuple[Array, Array]:
-    """Which tokens lie in a span of the vocabulary, and where in it; 0 for the others."""
-    first, stop = span
-    here = (tokens >= first) & (tokens < stop)
-    return here, given.xp.where(here, tokens - first, 0)
-
-
-def _embed(given: Given) -> None:
-    """The table's row of each token; nothing for tokens in other ranks' rows."""
-    tokens, table = given.sources
-    here, index = _within(given, tokens[:, 0], given.blocks[1].rows)
-    if table.shape[0]:
-        given.into[0][...] = table[index] * here[:, None]
-    else:
-        given.into[0][...] = 0
-
-
-def _embed_gradient(given: Given) -> None:
-    tokens, g = given.sources
-    (towards_table,) = given.updates
-    here, index = _within(given, tokens[:, 0], given.blocks[-1].rows)
-    if towards_table.shape[0]:
-        given.xp.add.at(towards_table, index, given.xp.where(here[:, None], g, 0))
-
-
-def _positions(given: Given, block: Block, sequence: int) -> Array:
-    """The position, in its sequence, of each row of a block."""
-    return given.xp.arange(*block.rows) % sequence
-
-
-def _add_positions(given: Given) -> None:
-    """Adds the row of each token's position in its sequence."""
-    (table,) = given.sources
-    given.updates[0][...] += table[_positions(given, given.blocks[-1], table.shape[0])]
-
-
-def _position_sums(given: Given) -> None:
-    """Sums over sequences, one after the other; a block may begin and end within one."""
-    (into,), (g,) = given.into, given.sources
-    first, stop = given.blocks[0].rows
-    sequence = into.shape[0]
-    into[...] = 0
-    for start in range(first - first % sequence, stop, sequence):
-        top, bottom = max(start, first), min(start + sequence, stop)
-        into[top - start : bottom - start] += g[top - first : bottom - first]
-
-
-def _row_maxima(given: Given) -> None:
-    (x,) = given.sources
-    given.into[0][...] = x.max(axis=1, keepdims=True) if x.shape[1] else -given.xp.inf
-
-
-def _exponential_sums(given: Given) -> None:
-    """Row sums of exp(x - maximum), and x - maximum of the target where it lies in this rank's columns."""
-    x, maxima, targets = given.sources
-    shifted = x - maxima
-    given.into[0][:, 0] = given.xp.exp(shifted).sum(axis=1)
-    here, index = _within(given, targets[:, 0], given.blocks[0].columns)
-    rows = given.xp.arange(x.shape[0])
-    given.into[0][:, 1] = shifted[rows, index] * here if x.shape[1] else 0
-
-
-def _cross_entropy(given: Given) -> None:
-    """Gradient (softmax(x) - target) · weight, and the rows' part of the loss: weight · Σ (log Σ exp - x of target)."""
-    x, maxima, sums, targets = given.sources
-    weight = given.scalars["weight"]
-    towards_x = given.into[0]
-    towards_x[...] = given.xp.exp(x - maxima) / sums[:, :1] * weight
-    here, index = _within(given, targets[:, 0], given.blocks[0].columns)
-    if x.shape[1]:
-        towards_x[given.xp.arange(x.shape[0]), index] -= here * towards_x.dtype.type(weight)
-    given.into[1][...] = weight * (given.xp.log(sums[:, 0]) - sums[:, 1]).sum()
+def _swiglu_gradient(given: Given) -> None:
+    """Gradients of gate, g · up σ (1 + gate (1 - σ)), and of up, g · silu(gate)."""
+    x, g = given.sources
+    gate, up = x[:, 0::2], x[:, 1::2]
+    silu, share = _silu(given.xp, gate)
+    given.into[0][:, 0::2] = g * up * (share + silu * (1 - share))
+    given.into[0][:, 1::2] = g * silu
 
 
 def _square_error(given: Given) -> None:
@@ -382,22 +172,29 @@ KERNELS: dict[Function, Callable[[Given], None]] = {
     "column_sums": _column_sums,
     "gelu": _gelu,
     "gelu_gradient": _gelu_gradient,
-    "row_moments": _row_moments,
-    "normalise": _normalise,
-    "normalise_sums": _normalise_sums,
-    "normalise_gradient": _normalise_gradient,
-    "normalise_parameter_sums": _normalise_parameter_sums,
-    "attention": _attention,
-    "attention_gradient": _attention_gradient,
-    "attention_keeping": _attention_keeping,
-    "attention_keeping_gradient": _attention_keeping_gradient,
-    "embed": _embed,
-    "embed_gradient": _embed_gradient,
-    "add_positions": _add_positions,
-    "position_sums": _position_sums,
-    "row_maxima": _row_maxima,
-    "exponential_sums": _exponential_sums,
-    "cross_entropy": _cross_entropy,
+    "swiglu": _swiglu,
+    "swiglu_gradient": _swiglu_gradient,
+    "row_moments": norm_kernels.row_moments,
+    "normalise": norm_kernels.normalise,
+    "normalise_sums": norm_kernels.normalise_sums,
+    "normalise_gradient": norm_kernels.normalise_gradient,
+    "normalise_parameter_sums": norm_kernels.normalise_parameter_sums,
+    "row_squares": norm_kernels.row_squares,
+    "rms_normalise": norm_kernels.rms_normalise,
+    "rms_sums": norm_kernels.rms_sums,
+    "rms_gradient": norm_kernels.rms_gradient,
+    "rms_parameter_sums": norm_kernels.rms_parameter_sums,
+    "attention": attention_kernels.attention,
+    "attention_gradient": attention_kernels.attention_gradient,
+    "attention_keeping": attention_kernels.attention_keeping,
+    "attention_keeping_gradient": attention_kernels.attention_keeping_gradient,
+    "embed": vocabulary_kernels.embed,
+    "embed_gradient": vocabulary_kernels.embed_gradient,
+    "add_positions": vocabulary_kernels.add_positions,
+    "position_sums": vocabulary_kernels.position_sums,
+    "row_maxima": vocabulary_kernels.row_maxima,
+    "exponential_sums": vocabulary_kernels.exponential_sums,
+    "cross_entropy": vocabulary_kernels.cross_entropy,
     "square_error": _square_error,
     "square_sum": _square_sum,
     "clip": _clip,

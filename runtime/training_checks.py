@@ -1,6 +1,6 @@
 """Whether a training run is right: its losses, gradients and parameters against those of one process in float64.
 
-The serial run (`serial_training.py`) begins with the same parameters, reads the
+The serial run (`serial_training.py`, `serial_transformer.py`) begins with the same parameters, reads the
 same batches and takes the same steps.  How far a run in a shorter dtype may be
 from it follows from two things:
 
@@ -39,7 +39,8 @@ from algorithms.training.gpt import Gpt
 from algorithms.training.mlp import Mlp
 from runtime.checkpoint import contents
 from runtime.execute import Source, WholeMatrices
-from runtime.serial_training import Matrices, adam_step, clipped, gpt_loss, mlp_loss
+from runtime.serial_training import Matrices, adam_step, clipped, mlp_loss
+from runtime.serial_transformer import gpt_loss
 from runtime.training_data import TrainingSource
 from runtime.verify import EPS, Verification
 
@@ -84,8 +85,10 @@ def serial_bytes(problem: Gpt | Mlp, rank: int) -> int:
     """Memory that checking takes on a rank, roughly: rank 0 trains alone [B]."""
     match problem:
         case Gpt() as gpt:
-            parameters = gpt.layers * 12 * gpt.hidden**2 + gpt.vocabulary * gpt.hidden
-            kept = gpt.tokens * (gpt.layers * 16 * gpt.hidden + 4 * gpt.vocabulary)
+            shape = gpt.shape
+            parameters = shape.parameters
+            of_layer = 5 * shape.hidden + shape.qkv + shape.up + shape.mlp
+            kept = gpt.tokens * (gpt.layers * of_layer + 4 * gpt.vocabulary)
         case Mlp() as mlp:
             parameters = sum(one * other for one, other in zip(mlp.widths, mlp.widths[1:], strict=False))
             kept = 4 * mlp.rows * sum(mlp.widths)
@@ -125,7 +128,11 @@ def _loss_of(problem: Gpt | Mlp, data: TrainingSource) -> tuple[LossOf, int]:
     match problem:
         case Gpt() as gpt:
             terms = max(gpt.tokens, gpt.sizes["inner"], gpt.vocabulary)
-            return lambda held, step: gpt_loss(held, *data.tokens(step, gpt.batch), gpt.layers, gpt.heads), terms
+
+            def loss(held: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
+                return gpt_loss(held, *data.tokens(step, gpt.batch), gpt.layers, gpt.heads, gpt.architecture)
+
+            return loss, terms
         case Mlp() as mlp:
             x, target = data.rows(mlp.rows)
             return lambda held, _: mlp_loss(held, x, target), max(mlp.rows, *mlp.widths)

@@ -12,19 +12,15 @@ from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
 from algorithms.collectives.choices import Choices
+from algorithms.coordinates import Kind, KindsOfOps
 from algorithms.copies import Copies, copies
 from algorithms.costs.volumes import Work, gemm_sizes, kernel_work
-from algorithms.grid import Axis
-from algorithms.ops import AllReduce, Communication, CommunicationOp, Compute, Gemm, Kernel, Op, lane, reads, writes
+from algorithms.ops import AllReduce, CommunicationOp, Compute, Gemm, Kernel, Op, lane, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.traffic import Traffic, traffic
-from simulator.folding.coordinates import needs
 
 Found = TypeVar("Found")
-Kind = tuple[int, ...]
-"""What an op needs to know of a place: kinds of its coordinates, and loop indices."""
-
 KEPT = 1 << 12
 """Kinds of places of which an op's duties are kept."""
 STEPS_KEPT = 1 << 18
@@ -108,18 +104,11 @@ class Duties:
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule = schedule
         self._choices = choices
-        self._kinds: dict[int, Kinds] = {}
+        self.kind = KindsOfOps(schedule).of
         self._steps = 0
         self._same: dict[MemberStep, MemberStep] = {}
         self._communication: Kept[Duty] = Kept(self._duty)
         self._local: Kept[LocalSizes] = Kept(self._sizes)
-
-    def kind(self, op: Op, place: Place) -> Kind:
-        """The kind of a place, for this op."""
-        found = self._kinds.get(id(op))
-        if found is None:
-            found = self._kinds[id(op)] = Kinds(op, self._schedule)
-        return found.of(place)
 
     def communication(self, op: CommunicationOp, place: Place) -> Duty:
         """A communication op on the rank at `place`."""
@@ -193,29 +182,6 @@ class Kept(Generic[Found]):
                 of_op.clear()
             of_op[kind] = self._find(op, place)
         return of_op[kind]
-
-
-class Kinds:
-    """The kinds of places that an op tells apart."""
-
-    def __init__(self, op: Op, schedule: Schedule) -> None:
-        needed = needs(op, schedule)
-        needed.whole |= {role.axis for role in schedule.roles if role.axis is not None}
-        if isinstance(op, Communication):
-            needed.whole.add(op.axis)
-        self._axes: list[tuple[Axis, list[int]]] = []
-        for axis in needed.axes:
-            _, kinds = needed.kinds(axis, schedule.grid.length(axis))
-            if len(set(kinds)) > 1:
-                self._axes.append((axis, kinds))
-        self._loops = sorted(needed.loops)
-
-    def of(self, place: Place) -> Kind:
-        """The kind of this one."""
-        coordinates, indices = place.coordinates, place.indices
-        found = [kinds[coordinates[axis]] for axis, kinds in self._axes]
-        found += [indices.get(loop, 0) for loop in self._loops]
-        return tuple(found)
 
 
 def member_steps(moved: Traffic) -> Iterator[MemberStep]:

@@ -40,7 +40,7 @@ from simulator.sharing import heap, rates
 from simulator.sharing.compiled import Kernel, as_table, compiled
 from simulator.sharing.flow_state import FILLS, Floats, State
 from simulator.sharing.heap import HEAP
-from simulator.stepping import events, repeats
+from simulator.stepping import events, repeats, slowing
 from simulator.stepping.events import MORE, SOME_ENDED
 from simulator.stepping.growth import empty, grown, shared
 from simulator.stepping.registered import Registered
@@ -57,7 +57,7 @@ from simulator.stepping.table import (
     Under,
 )
 
-KERNELS = (*rates.KERNELS, *heap.KERNELS, *repeats.KERNELS, *events.KERNELS)
+KERNELS = (*rates.KERNELS, *heap.KERNELS, *repeats.KERNELS, *slowing.KERNELS, *events.KERNELS)
 PLAIN_EVENTS = 20_000
 """Events from which on importing Numba pays."""
 LOADED_EVENTS = 1_000
@@ -150,6 +150,11 @@ class FlowEngine(Registered):
         numbers = self._under.numbers
         solved = 0 if self._state is None else int(self._state.counts[FILLS])
         return Tally(int(numbers[EVENTS]), int(numbers[CHANGES]), solved, int(numbers[JUMPS]))
+
+    @property
+    def events(self) -> int:
+        """Events so far."""
+        return int(self._under.numbers[EVENTS])
 
     # What it has come to
 

@@ -6,10 +6,10 @@ its next change.  Each lane of a rank is a process, which takes the ops of the
 rank's program in order (`feed.py`).
 """
 
-import gc
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 
 import simpy
 
@@ -34,8 +34,15 @@ from simulator.stuck import explained
 
 Instance = tuple[int, str, int]
 """A rank, an op and the how manieth one."""
-GARBAGE = 50_000
-"""Objects made before Python looks for cycles: nearly all of them stay, and looking took a third of the time."""
+
+
+OP_WALL_SECONDS = 8e-5
+EVENT_WALL_SECONDS = 2.5e-6
+"""What an op of a rank and an event within it cost to simulate, about, on two cores of 2026."""
+
+
+class GivenUp(Exception):  # noqa: N818
+    """A simulation that would take too long, and need not be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,8 @@ class Lanes:
     ----------
     watch : decides which turns of loops are passed over
     local, memory : of the engine
+    most_wall_seconds : of work after which the simulation is given up, as the numbers of ops and events tell: the
+        same on every machine
     """
 
     def __init__(
@@ -70,7 +79,9 @@ class Lanes:
         *,
         local: bool = True,
         memory: bool = True,
+        most_wall_seconds: float = inf,
     ) -> None:
+        self._most_wall_seconds = most_wall_seconds
         self._schedule, self._machine, self._ranks = given.schedule, given.machine, given.ranks
         self._watch = watch
         self._env = simpy.Environment()
@@ -95,11 +106,10 @@ class Lanes:
         Raises
         ------
         Deadlock : ranks that wait on each other, with their ops
+        GivenUp : it takes too long
         """
         lanes = [one for rank in self._ranks.simulated for one in self._lanes(rank)]
         everyone = self._env.all_of(lanes)
-        thresholds = gc.get_threshold()
-        gc.set_threshold(GARBAGE, *thresholds[1:])
         try:
             self._env.run(until=everyone)
         except RuntimeError:
@@ -107,15 +117,18 @@ class Lanes:
                 raise
             doing = {(rank, name): task.op.name for (rank, name), task in self._open.items()}
             raise Deadlock(explained(doing, self._waiting(), self._ranks.stands_for)) from None
-        finally:
-            gc.set_threshold(*thresholds)
 
     def _lanes(self, rank: int) -> Iterator[simpy.Process]:
         """The processes of a rank's lanes."""
         feed = Feed(self._env, self._program(rank), self._names)
+        slows = self._machine.device.communication_slowdown
+        computing = self.engine.member(slows=slows)
         for name in self._names:
-            disturbs = None if name == COMPUTE else self._programs.pace(rank)
-            self._members[rank, name] = self.engine.member(disturbs)
+            self._members[rank, name] = (
+                computing
+                if name == COMPUTE
+                else self.engine.member(self._programs.pace(rank), worker=computing if slows > 1.0 else None)
+            )
             yield self._env.process(self._lane(rank, name, feed))
 
     def _program(self, rank: int) -> Iterator[Task]:
@@ -152,6 +165,8 @@ class Lanes:
 
     def _note(self, rank: int, name: str, task: Task) -> None:
         axis = task.op.axis if isinstance(task.op, Communication) else None
+        if len(self.spans) * OP_WALL_SECONDS + self.engine.events * EVENT_WALL_SECONDS > self._most_wall_seconds:
+            raise GivenUp
         self.spans.append(Span.of(rank, task.op, name, task.index, axis, task.ready, task.start, task.end))
         instance = (rank, task.op.name, task.index)
         self.spent[instance] = task.spent

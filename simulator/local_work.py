@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+from algorithms.coordinates import Kind
 from algorithms.formats.machine import Machine
 from algorithms.ops import Compute, Gemm, Kernel, Pointwise
 from algorithms.parts import Place
 from algorithms.tensors import DType
 from simulator.compute import ComputeModel, Estimate, touched
-from simulator.duties import Duties, Kind, LocalSizes
+from simulator.duties import Duties, LocalSizes
 from simulator.wiring import Wiring
 
 KEPT = 1 << 16

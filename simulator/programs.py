@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from algorithms.coordinates import Kind
 from algorithms.formats.machine import Machine
 from algorithms.ops import CommunicationOp, Compute, lane
 from algorithms.parts import Place
 from algorithms.timelines.spans import COMPUTE
-from simulator.duties import Duties, Duty, Kind, MemberStep
+from simulator.duties import Duties, Duty, MemberStep
 from simulator.engine import FlowEngine
 from simulator.folding.alike_ranks import Population
 from simulator.folding.resources import Channel

@@ -9,7 +9,8 @@ inner dimension is k has the cost of k + `ramp`, for its start and end:
 Attention that is fused keeps its scores on the device's registers and
 multiplies the causal half only; unfused it is two batches of square products,
 forward, with the scores written and read between them: the softmax, the
-dropout with its mask.  Backward twice as much.
+dropout with its mask, and a pass over queries and keys that turns them by their
+positions where these are rotary.  Backward twice as much.
 
 Source: NVIDIA, "Matrix Multiplication Background", DU-09799-001, 2023; Dao et
 al., "FlashAttention", 2022; Korthikanti et al., arXiv 2205.05198, section 4
@@ -24,11 +25,15 @@ from algorithms.squares import Squares
 
 SCORE_PASSES = 4
 """Times that the scores cross memory between the two products: softmax in and out, dropout in and out."""
+ROTARY_PASSES = 2
+"""Times that queries and keys cross memory as they are turned: read and written."""
 LEAST_TILE = 16
 """The side of the smallest tile: that of a tensor core's product."""
 MASK_BYTES = 1
 """Of the dropout's mask, for each score."""
-IN_EPILOGUE: frozenset[Function] = frozenset({"add_bias", "row_moments", "normalise_sums", "column_sums"})
+IN_EPILOGUE: frozenset[Function] = frozenset(
+    {"add_bias", "row_moments", "row_squares", "normalise_sums", "rms_sums", "column_sums"}
+)
 """Functions that cost nothing where fused: a product's epilogue or the pass that follows reads what they read."""
 
 
@@ -86,7 +91,8 @@ def attention_seconds(work: Squares, touched: int, peak: float, rate: float, ach
     second = best_product_seconds(work.count, s, s, h, peak, achieved)
     both = max(first, scores / rate) + max(second, scores / rate)
     between = work.count * s * s * (SCORE_PASSES * work.item_bytes + MASK_BYTES) / rate
-    return (2 if work.backward else 1) * (both + between)
+    turning = ROTARY_PASSES * work.rotated_bytes / rate
+    return (2 if work.backward else 1) * (both + between + turning)
 
 
 def pass_seconds(function: Function, touched: int, rate: float, achieved: Achieved) -> float:

@@ -9,12 +9,14 @@ walked at the granularity of collectives (`steady/`): every transfer keeps one r
 and two more, which it can neither exceed nor fall below, bound the exact makespan.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Literal
 
 from algorithms.collectives.choices import Choices
+from algorithms.coordinates import Kind
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import Granularity
 from algorithms.ops import Communication
@@ -22,18 +24,17 @@ from algorithms.schedule import Schedule
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from algorithms.traffic import traffic
-from simulator.duties import Duties, Kind
+from simulator.duties import Duties
 from simulator.folding.alike_ranks import Population, population
 from simulator.folding.gaps import Gap, Stretch, Turn, shortest, slots_of, stretches, walk_without
 from simulator.folding.looks import Loop
-from simulator.folding.turns import Rhythm, Told, put_in, rhythm
+from simulator.folding.turns import Rhythm, put_in, rhythm
+from simulator.folding.unrolled import loads_with_turns, with_turns
 from simulator.folding.watch import Watch, turns_in
+from simulator.garbage import seldom_collected
 from simulator.homes import homes_of
-from simulator.lanes import Circumstances, Instance, Lanes
+from simulator.lanes import OP_WALL_SECONDS, Circumstances, GivenUp, Instance, Lanes
 from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums, uncertainty
-from simulator.steady.predicted import predicted
-from simulator.steady.steady import steady
-from simulator.steady.walk import why_impossible
 
 __all__ = ["Asked", "Prediction", "Simulation", "Switches", "simulate"]
 
@@ -46,13 +47,15 @@ LINKS_NAMED = 20
 """Links named in a prediction, those used most."""
 LOOKED_AT = 4
 """Ranks, of those that are simulated, whose steps are counted to say how long it will take."""
-OP_WALL_SECONDS = 8e-5
 STEP_WALL_SECONDS = 3e-6
-"""What an op on a rank costs to simulate, and a step of one, about, on two cores of 2026."""
+"""What a step of an op costs to simulate, about, on two cores of 2026."""
 NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
 NOT_LOOKED_FOR = "collective granularity was asked for"
 LONG_SECONDS = 20.0
 """An exact simulation that takes longer is not made unless it is asked for."""
+GIVEN_UP_SECONDS = 12.0
+"""One that was thought to take less, and has taken so long, is given up: turns were thought to repeat, and do not."""
+NO_RHYTHM = "turns of loops that were thought to repeat do not"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +133,7 @@ class Simulation:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
         self._homes = homes_of(machine, schedule.grid.size, placement, schedule.grid)
         self._switches, self._asked = switches, granularity
+        self._given_up = False
 
     @cached_property
     def _ranks(self) -> Population:
@@ -149,6 +153,8 @@ class Simulation:
         """What keeps ranks from being simulated as one, in words; empty where they are."""
         if self._choices.carriage == "nccl" and self.granularity == "collective":
             return NCCL_ONLY
+        if self._given_up:
+            return NO_RHYTHM
         return NOT_LOOKED_FOR if self._asked == "collective" else self._ranks.why_not
 
     def expected_wall_seconds(self) -> float:
@@ -180,15 +186,25 @@ class Simulation:
         """What is left out if every stretch is in rhythm at once."""
         return [shortest(one) for one in self._stretches]
 
-    @cached_property
+    @property
     def granularity(self) -> Granularity:
-        """What it is simulated at."""
+        """What it is simulated at; an exact simulation may yet be given up."""
+        return "collective" if self._given_up else self._chosen
+
+    @cached_property
+    def _chosen(self) -> Granularity:
         if self._asked != "auto":
             return self._asked
         if self._choices.carriage == "nccl":
-            return "collective" if not why_impossible(self._schedule) else "exact"
+            return "collective" if self._has_bounds() else "exact"
         too_long = self.expected_wall_seconds() > LONG_SECONDS
-        return "collective" if too_long and not why_impossible(self._schedule) else "exact"
+        return "collective" if too_long and self._has_bounds() else "exact"
+
+    def _has_bounds(self) -> bool:
+        """Whether the schedule can be walked at the granularity of collectives."""
+        from simulator.steady.programs import why_impossible
+
+        return not why_impossible(self._schedule)
 
     def run(self, wanted: Sequence[int] = ()) -> Prediction:
         """Simulate.
@@ -197,9 +213,18 @@ class Simulation:
         ----------
         wanted : ranks that must be in the timeline, where not all are
         """
-        return self._exactly() if self.granularity == "exact" else self._at_steady_rates(wanted)
+        if self.granularity == "exact":
+            try:
+                with seldom_collected():
+                    return self._exactly()
+            except GivenUp:
+                self._given_up = True
+        return self._at_steady_rates(wanted)
 
     def _at_steady_rates(self, wanted: Sequence[int]) -> Prediction:
+        from simulator.steady.predicted import predicted
+        from simulator.steady.steady import steady
+
         schedule, machine = self._schedule, self._machine
         found = steady(
             schedule,
@@ -224,9 +249,10 @@ class Simulation:
     def _exactly(self) -> Prediction:
         """Simulate; stretches that were taken to be in rhythm and were not, once more as a whole."""
         whole: set[Turn] = set()
+        most = GIVEN_UP_SECONDS if self._asked == "auto" and self._has_bounds() else inf
         while True:
             watch, switches = self._watch(whole), self._switches
-            lanes = Lanes(self._given, watch, local=switches.local, memory=switches.memory)
+            lanes = Lanes(self._given, watch, local=switches.local, memory=switches.memory, most_wall_seconds=most)
             lanes.run()
             timeline = self._ranks.timeline(lanes.spans)
             turn_of = [lanes.turns.get(_instance(span)) for span in timeline.spans]
@@ -255,10 +281,11 @@ class Simulation:
         self, lanes: Lanes, short: Timeline, rhythms: Sequence[Rhythm], turn_of: Sequence[Turn | None]
     ) -> Prediction:
         told = put_in(rhythms, short.spans, turn_of)
-        timeline = _with_turns(short, told)
+        timeline = with_turns(short, told)
         weights = {_instance(span): int(weight) for span, weight in zip(short.spans, told.weights, strict=True)}
         spent = sums(lanes.spent, lambda instance: weights[instance] * self._ranks.count(instance[0]))
-        parts = mean_parts(timeline.op_times(), timeline.ranks, spent)
+        times = timeline.op_times()
+        parts = mean_parts(times, timeline.ranks, spent)
         grid = self._given.schedule.grid
         named = timeline.expanded(grid) if timeline.ranks <= EXPANDED else timeline
         return Prediction(
@@ -267,9 +294,10 @@ class Simulation:
             frozenset(lanes.extrapolated),
             uncertainty(self._given.machine),
             {name: max(0.0, spent[name]["contention"]) / timeline.ranks for name in parts},
-            self._ranks.loads(lanes.engine, _put_in_loads(lanes, rhythms), timeline.makespan, LINKS_NAMED),
+            self._ranks.loads(lanes.engine, loads_with_turns(lanes, rhythms), timeline.makespan, LINKS_NAMED),
             self._extent(lanes, rhythms),
             self._stories(lanes, short, timeline),
+            times if named is timeline else None,
         )
 
     def _extent(self, lanes: Lanes, rhythms: Sequence[Rhythm]) -> Extent:
@@ -296,37 +324,3 @@ class Simulation:
 
 def _instance(span: Span) -> Instance:
     return span.rank, span.op, span.index
-
-
-def _with_turns(short: Timeline, told: Told) -> Timeline:
-    """The timeline with all turns, from that of the shorter loops; its spans are in the same order."""
-    if not told.turns:
-        return short
-    rows = zip(short.spans, told.times.tolist(), told.indices.tolist(), strict=True)
-    spans = tuple(
-        replace(span, ready=ready, start=start, arrival=arrival, end=end, index=index)
-        for span, (ready, start, arrival, end), index in rows
-    )
-    return replace(short, spans=spans, turns=told.turns)
-
-
-def _put_in_loads(lanes: Lanes, rhythms: Sequence[Rhythm]) -> list[tuple[float, float]]:
-    """Load and busy seconds of every resource, those of all turns together."""
-    found = lanes.engine.loads()
-    for one in rhythms:
-        before, after = _a_period(one, lanes.loads)
-        for resource, (early, late) in enumerate(zip(before, after, strict=False)):
-            load, busy = found[resource]
-            found[resource] = (load + one.times * (late[0] - early[0]), busy + one.times * (late[1] - early[1]))
-    return found
-
-
-def _a_period(
-    one: Rhythm, loads: Mapping[Turn, tuple[float, list[tuple[float, float]]]]
-) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """Loads at two moments within the window, a period apart."""
-    for turn in range(one.gap.first, one.gap.first + one.gap.simulated - one.turns):
-        (begin, before), (end, after) = loads[one.gap.loop, turn], loads[one.gap.loop, turn + one.turns]
-        if begin >= one.begin and end <= one.end:
-            return before, after
-    raise AssertionError("a window of three periods holds one from turn to turn")

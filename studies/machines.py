@@ -112,6 +112,8 @@ def of_name(named: NamedMachine, gpus: int | None = None) -> Machine:
         memory_bytes=named.memory_bytes,
         overhead_seconds=named.overhead_seconds,
         achieved=achieved_of(named.gpu),
+        overlap_slowdown=named.gpu.overlap_slowdown,
+        communication_slowdown=named.gpu.communication_slowdown,
     )
     sources = tuple(Source(number.quantity, number.value, number.source) for number in _quantities(named))
     topology: dict[str, str | bool | int | float | list[str | int | float]]

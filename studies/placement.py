@@ -61,3 +61,17 @@ def placement(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | N
     homes = homes_of(machine, ranks, rule, grid)
     rank = homes.most_crowded
     return Placement(homes.neighbours(rank), homes.cores(homes.place(rank)), homes.threads(rank))
+
+
+def nodes_of_ranks(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | None = None) -> list[int]:
+    """Number of the node of each rank, by a rule of placement; errors as `placement`.
+
+    >>> from studies.machines import find_machine
+    >>> nodes_of_ranks(find_machine("perlmutter", gpus=8), 6)
+    [0, 0, 0, 0, 1, 1]
+    """
+    from simulator.homes import homes_of
+
+    homes = homes_of(machine, ranks, rule, grid)
+    nodes: list[int] = (homes.of_rank // homes.net.per_node).tolist()
+    return nodes

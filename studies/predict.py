@@ -10,9 +10,10 @@ from algorithms.formats.record import Record
 from algorithms.timelines.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
 from runtime.matrix_files import open_operands
+from simulator.garbage import seldom_collected
 from studies.experiment import Experiment, Flags
 from studies.machine_flags import MachineFlags, chosen_machine
-from studies.placement import placement
+from studies.placement import nodes_of_ranks, placement
 from studies.plan import Plan, RunFlags, parse_plan
 from studies.records import predicted_record
 from studies.results import Destinations, parse_ranks, write_results
@@ -115,7 +116,9 @@ def prediction_of(
     from simulator.folding.even_shards import AUTOMATIC_ABOVE, even_bound, evenly
     from simulator.simulate import Simulation, Switches
 
-    experiment = experiment.on_nodes(_nodes_of_ranks(machine, experiment))
+    experiment = experiment.on_nodes(
+        nodes_of_ranks(machine, experiment.grid.size, experiment.placement, experiment.grid)
+    )
     schedule = experiment.schedule()
     placed = placement(machine, experiment.grid.size, experiment.placement, experiment.grid)
     threads = experiment.threads or placed.threads
@@ -132,26 +135,19 @@ def prediction_of(
     )
     if announce:
         _announce(simulation, experiment)
-    made = predicted_record(
-        experiment,
-        schedule,
-        machine,
-        prediction := simulation.run(wanted),
-        threads=threads,
-        provenance=provenance(command),
-        backend=backend,
-        even_within=bound if even else None,
-    )
+    prediction = simulation.run(wanted)
+    with seldom_collected():
+        made = predicted_record(
+            experiment,
+            schedule,
+            machine,
+            prediction,
+            threads=threads,
+            provenance=provenance(command),
+            backend=backend,
+            even_within=bound if even else None,
+        )
     return made, prediction.timeline
-
-
-def _nodes_of_ranks(machine: Machine, experiment: AnyExperiment) -> list[int]:
-    """Number of the node of each rank on the machine."""
-    from simulator.homes import homes_of
-
-    homes = homes_of(machine, experiment.grid.size, experiment.placement, experiment.grid)
-    nodes: list[int] = (homes.of_rank // homes.net.per_node).tolist()
-    return nodes
 
 
 def _announce(simulation: "Simulation", experiment: AnyExperiment) -> None:

@@ -28,7 +28,7 @@ from algorithms.timelines.op_times import OpTimes, op_times
 from algorithms.timelines.timeline import Timeline
 from studies.explain.critical_path import stations
 from studies.placement import placement
-from studies.training_figures import Spent, figures_of
+from studies.training.figures import Spent, figures_of
 from studies.workloads import AnyExperiment
 
 if TYPE_CHECKING:  # a rank imports no simulator

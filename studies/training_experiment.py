@@ -26,6 +26,13 @@ from studies.plan import RunFlags
 
 OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
 """Flags that a problem must have a field for."""
+GPT_SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary")
+
+
+def gpt_workload(gpt: Gpt) -> Workload:
+    """What a record calls it: sizes, and what differs from the plain GPT."""
+    sizes = {name: getattr(gpt, name) for name in (*GPT_SIZES, "batch", "inner")}
+    return Workload(gpt=record.Gpt(**sizes, **gpt.architecture.options))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +78,7 @@ class TrainingExperiment:
     def workload(self) -> Workload:
         match self.problem:
             case Gpt() as gpt:
-                names = list(record.Gpt.__struct_fields__)
-                return Workload(gpt=record.Gpt(**{name: getattr(gpt, name) for name in names}))
+                return gpt_workload(gpt)
             case Mlp() as mlp:
                 return Workload(mlp=record.Mlp(mlp.widths, mlp.rows))
 
@@ -81,8 +87,9 @@ class TrainingExperiment:
         """What is trained, in words, whatever the batch."""
         match self.problem:
             case Gpt() as gpt:
-                names = ("layers", "hidden", "heads", "sequence", "vocabulary")
-                return "gpt " + ",".join(f"{name}={getattr(gpt, name)}" for name in names)
+                sizes = {name: getattr(gpt, name) for name in GPT_SIZES}
+                named = sizes | gpt.architecture.options
+                return "gpt " + ",".join(f"{name}={value}" for name, value in named.items())
             case Mlp() as mlp:
                 return "mlp " + ",".join(map(str, mlp.widths))
 
@@ -111,8 +118,7 @@ class TrainingExperiment:
         """Of the products of one step, over all ranks."""
         match self.problem:
             case Gpt() as gpt:
-                shape = self.shape or ModelShape("", gpt.layers, gpt.hidden, gpt.heads, gpt.sequence, gpt.vocabulary)
-                return step_flops(shape, gpt.batch, gpt.recompute)
+                return step_flops(gpt.shape, gpt.batch, gpt.recompute)
             case Mlp() as mlp:
                 return StepFlops(mlp.flops // mlp.steps, mlp.flops // mlp.steps)
 
@@ -173,7 +179,7 @@ class TrainingExperiment:
         """What to say of a model that schedules carry out otherwise, and of layouts that nobody measured."""
         found = []
         if self.shape is not None and self.shape.differences:
-            found.append(f"{self.shape.name} is carried out as a plain GPT: {'; '.join(self.shape.differences)}")
+            found.append(f"{self.shape.name} is carried out otherwise: {'; '.join(self.shape.differences)}")
         if self.gemm_layouts != WRITTEN:
             machine = machine_for_layouts(self.gemm_layouts, self.grid.size)
             if layouts_known(machine, self.dtype) < 2:

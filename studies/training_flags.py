@@ -12,7 +12,7 @@ from algorithms.matmuls.matmul import Gathered
 from algorithms.reordering.overlap import parse_overlap
 from algorithms.tensors import DType
 from algorithms.training.adam import Adam
-from algorithms.training.gpt import Gpt
+from algorithms.training.gpt import Gpt, gpt_of
 from algorithms.training.mlp import Mlp
 from algorithms.training.models import ModelShape, find_shape
 from algorithms.training.recompute import find_recompute
@@ -25,7 +25,6 @@ from studies.values import one_of, whole_number
 
 OF_MATMULS = {"matmul": "", "algorithm": "4d", "passes": "forward", "panel": "256"}
 """Flags that name a multiplication alone, and their defaults."""
-MLP_FACTOR = 4
 MOST_WIDTHS = 10_000
 USUAL_RATE, USUAL_WIDTH = 1e-3, 128
 
@@ -97,15 +96,8 @@ def _flag(name: str) -> str:
 
 
 def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
-    own: dict[str, Any] = {}
-    if shape.products != shape.hidden * (4 * shape.hidden + 2 * MLP_FACTOR * shape.hidden):
-        own["inner"] = shape.mlp * 3 // 2 if shape.gated else shape.mlp
-    return Gpt(
-        shape.layers,
-        shape.hidden,
-        shape.heads,
-        shape.sequence,
-        shape.vocabulary,
+    return gpt_of(
+        shape,
         _batch(flags, "sequences"),
         **_common(flags, shape.hidden),
         micro_batch=whole_number(flags.micro_batch, "--micro-batch") if flags.micro_batch else None,
@@ -113,7 +105,6 @@ def _gpt(flags: TrainingFlags, shape: ModelShape) -> Gpt:
         zero=whole_number(flags.zero, "--zero", least=0, most=3),
         gradient_bytes=int(one_of(flags.gradient_bytes, "gradient-bytes", ("4", "2"))),
         recompute=find_recompute(flags.recompute),
-        **own,
     )
 
 

@@ -6,7 +6,9 @@ from typing import get_args
 
 from msgspec import UNSET
 
-from algorithms.formats.record import PathPart, Record, Station, Workload
+from algorithms.formats.record import Gpt, PathPart, Record, Station, Workload
+from algorithms.training.architecture import Architecture
+from algorithms.training.models import NEEDED, OPTIONAL, TRAITS
 from algorithms.units import format_bytes, format_seconds
 
 LOSSES_SHOWN = 12
@@ -44,8 +46,9 @@ def workload_words(workload: Workload) -> str:
     gpt = workload.gpt
     assert gpt is not None
     return (
-        f"gpt of {gpt.layers} layers, hidden {gpt.hidden}, {gpt.heads} heads, vocabulary {gpt.vocabulary}, "
-        f"{gpt.batch} sequence{'s' if gpt.batch > 1 else ''} of {gpt.sequence}"
+        f"gpt of {gpt.layers} layers, hidden {gpt.hidden}, {gpt.heads} heads, "
+        + "".join(f"{words}, " for words in _architecture(gpt).words)
+        + f"vocabulary {gpt.vocabulary}, {gpt.batch} sequence{'s' if gpt.batch > 1 else ''} of {gpt.sequence}"
     )
 
 
@@ -59,9 +62,7 @@ def workload_flags(made: Record) -> list[str]:
         words = [f"--mlp {','.join(map(str, work.mlp.widths))} --batch {work.mlp.rows}"]
     else:
         assert work.gpt is not None
-        sizes_of = {name: getattr(work.gpt, name) for name in work.gpt.__struct_fields__ if name != "batch"}
-        named = ",".join(f"{name}={size}" for name, size in sizes_of.items())
-        words = [f"--gpt {named} --batch {work.gpt.batch}"]
+        words = [f"--gpt {sized_flag(work.gpt)} --batch {work.gpt.batch}"]
     words += [f"--scheme {made.algorithm}"]
     words += ["--sequence-parallel"] if options.sequence_parallel is True else []
     for name, usual in USUAL_OPTIONS.items():
@@ -69,6 +70,27 @@ def workload_flags(made: Record) -> list[str]:
         if value is not UNSET and value != usual:
             words.append(f"--{name.replace('_', '-')} {value}")
     return words
+
+
+def _architecture(gpt: Gpt) -> Architecture:
+    return Architecture(**{name: getattr(gpt, name) for name in TRAITS})
+
+
+def sized_flag(gpt: Gpt) -> str:
+    """What `--gpt` takes for a model of these sizes.
+
+    >>> sized_flag(Gpt(2, 8, 4, 16, 32, 1, gated=True))
+    'layers=2,hidden=8,heads=4,sequence=16,vocabulary=32,inner=0,gated=yes'
+    """
+    sizes = {name: getattr(gpt, name) for name in (*NEEDED, *OPTIONAL)}
+    return ",".join(f"{name}={_typed(value)}" for name, value in (sizes | _architecture(gpt).options).items())
+
+
+def _typed(value: object) -> str:
+    """A value as `--gpt` takes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.17g}" if isinstance(value, float) else str(value)
 
 
 def training_lines(made: Record) -> Iterator[str]:

@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 
 FUNCTIONS = [
-    "arange", "exp", "isnan", "log", "matmul", "maximum", "minimum", "ones", "sqrt", "stack", "sum", "tanh", "triu",
-    "where",
+    "arange", "concatenate", "cos", "exp", "isnan", "log", "matmul", "maximum", "minimum", "ones", "sin", "sqrt",
+    "sum", "tanh", "triu", "where",
 ]  # fmt: skip
 OPERATORS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "remainder", "and": "bitwise_and",

@@ -12,9 +12,9 @@ from simulator.folding.patterns import patterns
 from simulator.homes import homes_of
 from simulator.machine_network import routes_of
 from simulator.steady.listing import listing
+from simulator.steady.programs import programs
 from simulator.steady.rates import channels_of
 from simulator.steady.together import together
-from simulator.steady.walk import programs
 from simulator.steady.work import Looks
 from tests.toy_machines import leaf_spine
 

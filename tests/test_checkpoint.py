@@ -58,6 +58,31 @@ def test_what_any_grid_and_scheme_saves_goes_on(unbroken, tmp_path, other):
     np.testing.assert_allclose(losses(ended(**GPT, steps="2", load=path, grid="x=2")), unbroken[3:], rtol=1e-11)
 
 
+LLAMA = {**GPT, "gpt": "layers=3,hidden=24,heads=6,sequence=7,vocabulary=127,inner=14,architecture=llama,key_heads=3"}
+
+
+def test_a_llama_goes_on_on_other_grids_too(tmp_path):
+    alone = losses(ended(**LLAMA, steps="4"))
+    ended(**LLAMA, steps="1", save=tmp_path / "0", grid="z=2,x=3")
+    others = [
+        {"grid": "pipeline=3,z=2", "micro_batch": "1"},
+        {"grid": "z=2,y=2,x=3", "scheme": "bian"},
+        {"grid": "data=2,z=3", "scheme": "optimus", "zero": "2", "recompute": "full"},
+    ]
+    for step, other in enumerate(others, 1):
+        run = ended(**LLAMA, steps="1", load=tmp_path / str(step - 1), save=tmp_path / str(step), **other)
+        assert losses(run) == pytest.approx(alone[step : step + 1], rel=1e-11)
+        assert verdict(run).ok
+
+
+def test_a_plain_model_is_named_as_in_older_files_and_another_by_what_differs():
+    assert ended(**GPT).experiment.model == "gpt layers=3,hidden=30,heads=6,sequence=7,vocabulary=127"
+    assert ended(**LLAMA).experiment.model == (
+        "gpt layers=3,hidden=24,heads=6,sequence=7,vocabulary=127,key_heads=3,gated=True,norm=rms,biases=False,"
+        "positions=rotary,shared_table=False"
+    )
+
+
 def test_the_file_does_not_depend_on_the_grid_where_sums_do_not(tmp_path):
     """One step of one row on each rank: nothing is added in another order than alone."""
     for name, grid in (("a", "x=1"), ("b", "data=1")):
@@ -125,6 +150,7 @@ def test_a_damaged_file_is_refused_in_one_line(saved, tmp_path, change, line):
         ({"gpt": SMALL.replace("layers=3", "layers=2")}, "layers=3"),
         ({"gpt": SMALL.replace("hidden=30", "hidden=36")}, "hidden=30"),
         ({"dtype": "float32"}, "holds float64; float32 is needed"),
+        ({"gpt": SMALL + ",norm=rms"}, "one of gpt .*,norm=rms is accepted"),
     ],
 )
 def test_another_model_is_refused_naming_what_differs(saved, flags, line):

@@ -1,6 +1,7 @@
 """Shapes of models, what they count, and how they are refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,13 @@ from algorithms.collectives.choices import Choices
 from algorithms.costs.volumes import flops, volumes
 from algorithms.errors import InputError
 from algorithms.grid import Grid
+from algorithms.training.architecture import LLAMA, PLAIN, Architecture
 from algorithms.training.flops import flops_per_second_per_gpu, step_flops
-from algorithms.training.gpt import Gpt, gpt_schedule
+from algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
 from algorithms.training.models import SHAPES, ModelShape, find_shape
 from algorithms.training.scheme_4d import Scheme4D
+from studies.training_experiment import gpt_workload
+from studies.training_lines import sized_flag
 
 KNOWN = {
     "gpt2": (
@@ -83,7 +87,7 @@ def test_llama_shapes_have_the_parameters_of_the_published_weights(name, paramet
     assert SHAPES[name].parameters == parameters
 
 
-@pytest.mark.parametrize("name", [name for name in SHAPES if not name.startswith("llama")])
+@pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if shape.architecture == PLAIN])
 def test_plain_shapes_follow_the_formula_and_their_names(name):
     shape = SHAPES[name]
     layers, hidden, words, sequence = shape.layers, shape.hidden, shape.vocabulary, shape.sequence
@@ -145,11 +149,72 @@ def test_flops_per_gpu_of_the_papers_example():
     assert rate == pytest.approx(138e12, rel=2e-3)
 
 
-def test_differences_name_what_is_modelled_otherwise():
-    said = " ".join(SHAPES["llama2-70b"].differences)
-    for words in ("gated", "8", "RMSNorm", "biases", "positions", "table"):
-        assert words in said
-    assert "heads" not in " ".join(SHAPES["llama2-7b"].differences)
+def test_schedules_carry_out_every_named_shape_as_it_is():
+    assert not any(shape.differences for shape in SHAPES.values())
+    assert SHAPES["llama-7b"].architecture == LLAMA
+    assert SHAPES["llama3-70b"].architecture == replace(LLAMA, key_heads=8, rotary_base=500_000.0)
+
+
+OTHERWISE = {
+    "bloom": ({}, ("no normalisation follows the embedding", "ALiBi")),
+    "gpt_neox": ({}, ("the MLP follows attention", "not a share of 0.25")),
+    "llama": (
+        {"rope_scaling": {"factor": 8.0}, "attention_bias": True, "hidden_act": "gelu"},
+        ("positions are not scaled", "products have no biases", "silu, not gelu"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERWISE)
+def test_differences_name_what_schedules_do_otherwise(kind, tmp_path):
+    more, words = OTHERWISE[kind]
+    plain, other = (config_of(kind, tmp_path, **given) for given in ({}, more))
+    assert len(other.differences) == len(words)
+    for said, word in zip(other.differences, words, strict=True):
+        assert word in said
+    assert kind != "llama" or not plain.differences
+
+
+def config_of(kind, tmp_path, **more):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**KNOWN[kind][0], **more}))
+    return find_shape(str(path))
+
+
+def test_a_config_file_says_how_the_model_is_made(tmp_path):
+    assert config_of("gpt2", tmp_path).architecture == PLAIN
+    grouped = replace(LLAMA, key_heads=8)
+    assert config_of("llama", tmp_path).architecture == grouped
+    long = replace(grouped, rotary_base=5e5)
+    assert config_of("llama", tmp_path, rope_theta=500000.0).architecture == long
+    assert config_of("llama", tmp_path, rope_parameters={"rope_theta": 5e5}).architecture == long
+    assert config_of("llama", tmp_path, tie_word_embeddings=True).architecture == replace(grouped, shared_table=True)
+    neox = Architecture(positions="rotary", shared_table=False, rotary_base=25_000.0)
+    assert config_of("gpt_neox", tmp_path, rotary_emb_base=25000).architecture == neox
+    assert config_of("bloom", tmp_path).architecture == Architecture(positions="none")
+    windowed = config_of("llama", tmp_path, model_type="mistral", sliding_window=1024)
+    assert windowed.architecture == grouped and windowed.differences == (
+        "attention sees all tokens before each, not the last 1024",
+    )
+
+
+@given(
+    st.builds(
+        Architecture,
+        key_heads=st.sampled_from([0, 1, 2]),
+        gated=st.booleans(),
+        norm=st.sampled_from(["layer", "rms"]),
+        biases=st.booleans(),
+        positions=st.sampled_from(["learned", "rotary", "none"]),
+        rotary_base=st.floats(1.5, 1e9),
+        shared_table=st.booleans(),
+    )
+)
+def test_an_architecture_is_given_in_the_words_of_a_record(architecture):
+    problem = Gpt(2, 16, 4, 3, 11, 5, inner=7, architecture=architecture)
+    words = sized_flag(gpt_workload(problem).gpt)
+    shape = find_shape(words)
+    assert gpt_of(shape, 5) == problem and shape.parameters == problem.shape.parameters
 
 
 @pytest.mark.parametrize(
@@ -163,6 +228,11 @@ def test_differences_name_what_is_modelled_otherwise():
         ("layers=2,layers=2", "each once"),
         ("layers=x", "layers=x"),
         ("layers=2,hidden=8,heads=4,key_heads=3,sequence=4,vocabulary=5", "key_heads 3: must divide heads = 4"),
+        ("layers=2,hidden=8,heads=4,sequence=4,vocabulary=5,architecture=bert", "accepted are gpt, llama"),
+        ("layers=2,hidden=8,heads=4,sequence=4,vocabulary=5,gated=1", "gated=1: accepted are yes, no"),
+        ("layers=2,hidden=8,heads=4,sequence=4,vocabulary=5,norm=batch", "norm 'batch': accepted are layer, rms"),
+        ("layers=2,hidden=8,heads=4,sequence=4,vocabulary=5,rotary_base=x", "rotary_base=x: a number above 1"),
+        ("layers=2,hidden=8,heads=8,sequence=4,vocabulary=5,positions=rotary", "must be even, and 8 / 8 is odd"),
         ("/nowhere/config.json", "cannot be read"),
     ],
 )
@@ -183,6 +253,8 @@ def test_shapes_that_cannot_be_are_refused_in_one_line(text, words):
             "n_positions or n_ctx is missing",
         ),
         ('{"model_type": "gpt2", "n_layer": 2.5}', "n_layer = 2.5"),
+        (json.dumps({**KNOWN["llama"][0], "head_dim": 64}), "head_dim = 64: hidden / heads = 128 is accepted"),
+        (json.dumps({**KNOWN["llama"][0], "rope_theta": "far"}), "rope_theta = 'far': a number above 1"),
         ("{", "cannot be read"),
     ],
 )

@@ -219,6 +219,7 @@ def test_recomputation_follows_from_seconds_and_flops_where_it_is_not_said(own):
         ({"zero_stage": "FSDP 64"}, "zero 'FSDP 64' is no whole number"),
         ({"tp": "1.5"}, "tensor '1.5' is no whole number"),
         ({"cp": "2"}, "context parallelism (cp=2)"),
+        ({"model": "Llama-2 7B"}, "the plain GPT alone"),
         ({"global_batch": "7"}, "a batch of 7 is less than"),
         ({"num_gpus": "64000", "dp": "32000", "global_batch": "512000"}, "are more than"),
         ({"zero_stage": "3"}, "ZeRO 3"),

@@ -185,7 +185,7 @@ def test_heads_sequences_and_limits_narrow_the_grids():
 @pytest.mark.parametrize("overlap", ["none", "oar,ors,oag"])
 def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(recompute, overlap):
     question = asked(gpus="12", batch="13", recompute=recompute, overlap=overlap)
-    every = candidates(12, question.limits, question.shape, question.batch)
+    every = candidates(12, question.limits, question.shape, question.problem.batch)
     for place in range(0, len(every), 3):
         grid = every.grid(place)
         schedule = question.schedule(grid)
@@ -263,28 +263,34 @@ def test_the_parts_of_a_step_add_up_and_overlap_hides():
         assert parts == pytest.approx(step.seconds, rel=1e-6)
         assert sum(step.exposed_by_axis.values()) <= step.seconds
         assert set(step.exposed_by_axis) == {"z", "x"}
-        assert 0 < step.efficiency < 1
+        assert 0 < step.compute_efficiency(312e12) < 1
     assert plain.hidden == 0 < ahead.hidden
     assert ahead.seconds < plain.seconds
 
 
 @pytest.mark.parametrize("grid", [Grid(z=3, x=2), Grid(data=2, y=3, order=("y", "data"))])
 def test_a_few_layers_and_whole_collectives_stand_for_the_exact_step_where_nothing_overlaps(grid):
-    model = {"gpt": "layers=7,hidden=768,heads=6,sequence=64,vocabulary=1031"}
+    model = {"gpt": "layers=7,hidden=768,heads=6,sequence=64,vocabulary=1031", "collectives": "own"}
     exact = simulated_step(asked(**model, granularity="exact"), grid)
     few = simulated_step(asked(**model), grid)
-    assert (exact.layers, exact.granularity) == (7, "exact")
-    assert (few.layers, few.granularity) == (3, "collective")
-    for name in ("seconds", "compute", "latency", "transfer", "efficiency"):
+    assert (exact.layers, exact.bounded) == (7, False)
+    assert (few.layers, few.bounded) == (3, True)
+    for name in ("seconds", "compute", "latency", "transfer", "product_flops"):
         assert getattr(few, name) == pytest.approx(getattr(exact, name), rel=1e-6), name
     assert few.exposed_by_axis == pytest.approx(exact.exposed_by_axis, rel=1e-6)
 
 
+def test_collectives_are_those_of_nccl_unless_ops_overlap_or_others_are_named():
+    assert str(asked().training.choices) == "nccl"
+    assert str(asked(overlap="oar").training.choices) == "own:ring"
+    assert str(asked(collectives="own:doubling").training.choices) == "own:doubling"
+
+
 def test_steps_that_overlap_are_simulated_exactly_unless_gpus_are_very_many(monkeypatch):
     question = asked(overlap="oar", gpus="6")
-    assert simulated_step(question, Grid(z=3, x=2)).granularity == "exact"
+    assert not simulated_step(question, Grid(z=3, x=2)).bounded
     monkeypatch.setattr("studies.rank.step.MANY_GPUS", 5)
-    assert simulated_step(question, Grid(z=3, x=2)).granularity == "collective"
+    assert simulated_step(question, Grid(z=3, x=2)).bounded
 
 
 def test_the_cause_that_turns_the_order_around_is_named():
@@ -373,7 +379,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path):
     assert "model '21b'" in refusal(gpt="21b")
     assert "form 'best': accepted are exact, authors" in refusal(form="best")
     assert "order: unknown axis 'w'" in refusal(order="w")
-    assert "gradient bytes 3" in refusal(gradient_bytes="3")
+    assert "gradient-bytes '3': accepted are 4, 2" in refusal(gradient_bytes="3")
     assert "granularity 'fine'" in refusal(granularity="fine")
     assert "recompute 'some'" in refusal(recompute="some")
     assert "--powers-of-two: --gpus 6 is no power of two" in refusal(powers_of_two=True)

@@ -12,12 +12,14 @@ from algorithms.grid import AXES, Grid
 from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.reordering.overlap import overlap
+from algorithms.training.gpt import Gpt, gpt_schedule
+from algorithms.training.schemes import SCHEMES
 from simulator.simulate import simulate
 from studies.grids import grids
 from studies.machines import find_machine
 from studies.scaling.closed_form import Yardstick
 from studies.scaling.ranking import rank_grids
-from tests.toy_machines import BANDWIDTH, FREE, LATENCY, device, leaf_spine, one_host, star
+from tests.toy_machines import BANDWIDTH, FREE, LATENCY, device, gemm_row, leaf_spine, memory_row, one_host, star
 
 
 def simulated(problem, ranked, machine, choices=None):
@@ -49,6 +51,26 @@ def test_equal_blocks_on_a_star_take_the_time_of_the_closed_form(name, ranks, pa
     problem = Matmul(48, 144, 96, "float64", passes)
     for closed, seconds in ranked_and_simulated(problem, name, ranks, star(ranks, memory=1e9, overhead=3e-6)):
         assert closed == pytest.approx(seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("passes", ["forward", "training"])
+@pytest.mark.parametrize("name", ["1d-column", "1d-row", "cannon", "summa", "2.5d", "3d", "4d"])
+def test_one_rank_takes_the_time_of_the_closed_form_overheads_and_measured_rows_included(name, passes):
+    """Prices of local work are the simulator's: each kind of op pays what it pays there."""
+    rows = [memory_row("add", 1 << 10, 3e-6), memory_row("add", 1 << 16, 9e-6), memory_row("copy", 1 << 12, 5e-6)]
+    machine = star(1, memory=1e9, overhead=7e-6, memory_rows=rows, gemm=[gemm_row(64, 64, 64, 2e-5)])
+    problem = Matmul(160, 96, 224, "float64", passes, panel=32)
+    ((closed, seconds),) = ranked_and_simulated(problem, name, 1, machine)
+    assert closed == pytest.approx(seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_training_step_of_one_rank_takes_the_time_of_the_closed_form(scheme, recompute):
+    schedule = gpt_schedule(Gpt(3, 24, 4, 8, 31, 6, recompute=recompute, micro_batch=2), Grid(), SCHEMES[scheme])
+    for machine in (star(1, memory=1e9, overhead=7e-6), find_machine("perlmutter", (), gpus=1)):
+        closed = Yardstick(machine, "float32", 1, Choices()).closed_form(schedule)
+        assert closed.seconds == pytest.approx(simulate(schedule, machine).timeline.makespan, rel=1e-9)
 
 
 @pytest.mark.parametrize("collectives", ["own:doubling", "own:halving_doubling", "library"])

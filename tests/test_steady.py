@@ -8,25 +8,20 @@ from hypothesis import strategies as st
 from algorithms.collectives.choices import parse_choices
 from algorithms.collectives.lowering import SETS, lower
 from algorithms.costs.volumes import bytes_sent
-from algorithms.errors import InputError
 from algorithms.formats.machine import Faults, Machine
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
-from algorithms.ops import Receive, Send
-from algorithms.parts import Part
 from algorithms.reordering.overlap import OVERLAPS, overlap
-from algorithms.schedule import Role
-from algorithms.tensors import Tensor
 from simulator.folding.even_shards import evenly
 from simulator.homes import homes_of
 from simulator.simulate import Simulation, Switches, simulate
-from simulator.steady import passing
+from simulator.steady import passing, prepared
 from simulator.steady.stages import stages
 from simulator.steady.steady import steady
 from simulator.steady.together import together
 from studies.explain.critical_path import stations
-from tests.toy_machines import device, leaf_spine, memory_row, one_host, program_of, star, transfer_row
+from tests.toy_machines import device, leaf_spine, memory_row, one_host, star, transfer_row
 
 GRIDS = [
     ("4d", Grid(data=2, z=3, y=1, x=2)),
@@ -177,6 +172,18 @@ def test_steps_that_are_alike_may_be_left_out(monkeypatch):
     assert short.walk.link_bytes() == pytest.approx(long.walk.link_bytes(), rel=1e-9)
 
 
+@pytest.mark.parametrize("kept", [0, 1 << 21])
+def test_compiled_steps_and_steps_that_are_not_kept_are_the_plain_ones(monkeypatch, kept):
+    schedule = overlap(matmul_schedule(Matmul(130, 600, 64, "float64", "training"), "4d", Grid(z=4, x=3)), {"oar"})
+    homes, machine = homes_of(leaf_spine(3, 4), 12), leaf_spine(3, 4, memory=1e10)
+    plain = steady(schedule, machine, parse_choices("own"), homes)
+    monkeypatch.setattr(prepared, "COMPILED", 1)
+    monkeypatch.setattr(prepared, "KEPT_NUMBERS", kept)
+    found = steady(schedule, machine, parse_choices("own"), homes)
+    assert (found.low, found.seconds, found.high) == (plain.low, plain.seconds, plain.high)
+    assert (found.walk.ends == plain.walk.ends).all()
+
+
 def test_what_ranks_send_is_what_goes_over_the_links():
     schedule = matmul_schedule(Matmul(13, 17, 11, "float64", "training"), "4d", Grid(data=2, z=3, x=2))
     choices = parse_choices("own")
@@ -232,22 +239,6 @@ def test_ranks_that_are_wanted_are_in_the_timeline():
     ).run((20, 21))
     assert homes.net.place_count == 24
     assert {20, 21} <= {span.rank for span in found.timeline.spans}
-
-
-def test_sends_alone_are_left_to_the_exact_simulation():
-    with pytest.raises(InputError, match="sends or receives alone; accepted is exact"):
-        simulate(pair_of_sends(), star(2), granularity="collective")
-    assert simulate(pair_of_sends(), star(2), granularity="auto").bound is None
-
-
-def pair_of_sends():
-    rows = Part("m")
-    tensors = Tensor("a", rows, rows), Tensor("b", rows, rows)
-    roles = (
-        Role((Send(name="send", axis="x", to=1, source="a"),), "x", 0, 1),
-        Role((Receive(name="receive", axis="x", sender=0, into="b"),), "x", 1, None),
-    )
-    return program_of(Grid(x=2), tensors, roles=roles, m=4)
 
 
 def test_what_would_take_long_is_predicted_at_the_granularity_of_collectives(monkeypatch):

@@ -11,7 +11,7 @@ from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.schemes import find_scheme
 from simulator.homes import homes_of
 from simulator.simulate import simulate
-from simulator.steady import passing, steady
+from simulator.steady import prepared, steady
 from simulator.steady.steady import steady as walked
 from simulator.steady.turns import Loops
 from studies.explain.critical_path import stations
@@ -78,7 +78,7 @@ def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, o
     found = [walked(schedule, machine, choices, homes)]
     monkeypatch.setattr("simulator.steady.waves.LARGE", 1 << 62)
     found.append(walked(schedule, machine, choices, homes))
-    monkeypatch.setattr(passing, "table_of", lambda stages, members: None)
+    monkeypatch.setattr(prepared, "table_of", lambda stages, members: None)
     steps = walked(schedule, machine, choices, homes)
     for waves in found:
         assert (waves.low, waves.seconds, waves.high) == close((steps.low, steps.seconds, steps.high))

@@ -1,4 +1,5 @@
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -9,14 +10,17 @@ from algorithms.collectives.lowering import SETS
 from algorithms.collectives.transfer_steps import Run
 from algorithms.costs.volumes import bytes_sent, volumes
 from algorithms.errors import InputError
-from algorithms.grid import Grid
+from algorithms.grid import Grid, parse_grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
-from algorithms.ops import AllGather, AllReduce, AllToAll, Communication, Receive, Send
+from algorithms.ops import AllGather, AllReduce, AllToAll, Communication, Receive, ReduceScatter, Send
 from algorithms.parts import Part
-from algorithms.schedule import Role, Schedule, declare, walk
+from algorithms.schedule import Role, Schedule, all_ops, declare, walk
 from algorithms.tensors import Block, Tensor
 from algorithms.traffic import piece_of, ranges, shared_rectangle, traffic
+from algorithms.training.gpt import Gpt, gpt_schedule
+from algorithms.training.schemes import find_scheme
+from simulator.folding.even_shards import evenly
 from tests.mpi_cases import CUSTOM, chosen_grids, custom
 
 sizes = st.integers(1, 12)
@@ -161,3 +165,31 @@ def test_rectangles_overlap_in_a_rectangle_or_in_nothing():
     assert shared_rectangle(Block((0, 4), (2, 8)), Block((3, 9), (0, 5))) == Block((3, 4), (2, 5))
     assert shared_rectangle(Block((0, 4), (0, 4)), Block((4, 8), (0, 4))).elements == 0
     assert shared_rectangle(Block((0, 4), (0, 4)), Block((6, 8), (5, 9))).elements == 0
+
+
+STEPS = [
+    ("data=2,z=3,y=2,x=2", find_scheme("4d")),
+    ("data=2,x=4", find_scheme("megatron", sequence_parallel=True)),
+    ("z=2,y=2,x=2", find_scheme("bian")),
+]
+
+
+@pytest.mark.parametrize("even", [False, True], ids=["exact", "even"])
+@pytest.mark.parametrize(("lengths", "scheme"), STEPS, ids=str)
+def test_pieces_of_members_begin_where_their_blocks_do(lengths, scheme, even):
+    schedule = gpt_schedule(Gpt(2, 24, 4, 6, 34, 12), parse_grid(lengths), scheme)
+    schedule = evenly(schedule) if even else schedule
+    looked_at = 0
+    for rank in range(schedule.grid.size):
+        place = schedule.place(rank)
+        for op in all_ops(schedule):
+            if not isinstance(op, AllGather | ReduceScatter) or schedule.grid.length(op.axis) == 1:
+                continue
+            names = (op.source, op.into) if isinstance(op, AllGather) else (op.into, op.source)
+            part, whole = (schedule.tensors[name] for name in names)
+            members = [place.at(op.axis, member) for member in range(schedule.grid.length(op.axis))]
+            pieces = [piece_of(whole.block(place), part.block(member)) for member in members]
+            edges = traffic(op, schedule, place, Choices()).edges
+            assert list(pairwise(edges)) == pieces
+            looked_at += 1
+    assert looked_at

@@ -1,6 +1,9 @@
 """Training steps on the command line: run on ranks, predicted, compared, printed, and refused in one line."""
 
+import csv
 import json
+import shlex
+from io import StringIO
 
 import pytest
 
@@ -124,6 +127,74 @@ def test_rates_follow_from_the_seconds_and_the_stated_formula(capsys):
     assert record["percent_of_peak"] == pytest.approx(100 * hardware / seconds / 16 / 312e12)
 
 
+ONE_STEP = {"gpt": "layers=3,hidden=96,heads=6,sequence=32,vocabulary=192", "batch": "16", "recompute": "full"}
+"""Of which rank simulates all layers."""
+
+
+@pytest.mark.parametrize(("overlap", "collectives"), [("none", "own:hierarchical"), ("oar,ors,oag", "library")])
+def test_simulate_sweep_and_rank_say_the_same_of_a_step(capsys, overlap, collectives):
+    """Seconds of an iteration, without what happens once before the first, and the rates that follow from them."""
+    chosen = {"overlap": overlap, "collectives": collectives}
+    of_step = [word for name, value in (ONE_STEP | chosen).items() for word in (f"--{name}", value)]
+    on, algorithms = ("--machine", "perlmutter"), set()
+    ranked = json.loads(
+        called(capsys, "rank", *of_step, *on, "--gpus", "8", "--top", "4", "--granularity", "exact", "--json", "-").out
+    )
+    assert len({one["seconds"] for one in ranked["simulated"]}) > 1
+    for one in ranked["simulated"]:
+        grid = ",".join(f"{axis}={length}" for axis, length in one["grid"].items())
+        words = (
+            *of_step,
+            *on,
+            "--dtype",
+            "bfloat16",
+            "--grid",
+            grid,
+            "--order",
+            ",".join(one["order"]),
+            "--shards",
+            one["shards"],
+        )
+        record = json.loads(called(capsys, "simulate", *words, "--json", "-").out)
+        (row,) = csv.DictReader(StringIO(called(capsys, "sweep", *words, "--vary", "threads=1", "--csv", "-").out))
+        algorithms |= {op["algorithm"] for op in record["ops"]}
+        assert record["seconds_per_iteration"] < record["seconds"]
+        assert one["seconds"] == pytest.approx(record["seconds_per_iteration"], rel=1e-9)
+        assert float(row["seconds"]) == pytest.approx(record["seconds_per_iteration"], rel=1e-9)
+        model = record["model_flops_per_second_per_gpu"]
+        assert float(row["flops_per_second_per_gpu"]) == pytest.approx(model, rel=1e-9)
+        for key in ("model_flops_per_second_per_gpu", "hardware_flops_per_second_per_gpu", "percent_of_peak"):
+            assert one[key] == pytest.approx(record[key], rel=1e-9)
+        exposed = sum(record["exposed_seconds_by_axis"].values())
+        assert float(row["exposed_seconds"]) == pytest.approx(exposed, rel=1e-9, abs=1e-12)
+        assert sum(one["exposed_seconds_by_axis"].values()) == pytest.approx(exposed, rel=1e-9, abs=1e-12)
+        assert one["percent_of_peak"] / 100 < one["compute_efficiency"] < 1
+    assert ("hierarchical (4 to a node)" in algorithms) == (collectives == "own:hierarchical")
+
+
+def test_steps_are_alike_in_a_sweep_however_many_there_are(capsys):
+    words = ("--gpt", ONE_STEP["gpt"], "--batch", "12", "--grid", "z=3,x=2", "--machine", "perlmutter")
+    rows = list(csv.DictReader(StringIO(called(capsys, "sweep", *words, "--vary", "steps=1,4", "--csv", "-").out)))
+    for key in ("seconds", "compute_seconds", "exposed_seconds", "flops_per_second_per_gpu"):
+        assert float(rows[1][key]) == pytest.approx(float(rows[0][key]), rel=1e-6), key
+
+
+@pytest.mark.parametrize(("batch", "shards"), [("12", "exact"), ("13", "even")])
+def test_the_command_that_rank_prints_gives_the_seconds_that_it_prints(capsys, tmp_path, batch, shards):
+    path = tmp_path / "rank.json"
+    more = ("--gradient-bytes", "2", "--set", "device.memory_bytes_per_second=x2", "--slow", "gpu:5=0.9")
+    asked = ("--gpt", ONE_STEP["gpt"], "--batch", batch, "--gpus", "6", "--machine", "perlmutter", *more)
+    page = called(capsys, "rank", *asked, "--top", "2", "--json", str(path)).out
+    _, _, command = page.partition("an iteration: ")
+    words = shlex.split(command)
+    assert words[:2] == ["quadrille", "simulate"] and "--recompute full" in command
+    record = json.loads(called(capsys, *words[1:], "--json", "-").out)
+    best = json.loads(path.read_text())["simulated"][0]
+    assert record["grid"] == best["grid"] and record["simulation"]["shards"] == best["shards"] == shards
+    assert record["seconds_per_iteration"] == pytest.approx(best["seconds"], rel=1e-6)
+    assert record["percent_of_peak"] == pytest.approx(best["percent_of_peak"], rel=1e-6)
+
+
 def test_schedule_prints_training_steps(capsys):
     ended = called(capsys, "schedule", "--gpt", "tiny", "--batch", "4", "--grid", "z=2", "--recompute", "full")
     assert ended.status == 0 and "again QKV multiply" in ended.out and "repeat layer" in ended.out
@@ -156,7 +227,7 @@ def test_a_sweep_predicts_training_steps(capsys):
         ("--gpt tiny --matmul 3,4,5 --batch 2", "--matmul and --gpt: one of them"),
         ("--gpt tiny", "batch is missing: --gpt needs --batch N, the sequences"),
         ("--mlp 3,4", "batch is missing: --mlp needs --batch N, the rows"),
-        ("--gpt huge --batch 2", "model 'huge': accepted are tiny, 5b"),
+        ("--gpt huge --batch 2", "model 'huge': accepted are tiny, tiny-llama, 5b"),
         ("--gpt no.json --batch 2", "no.json"),
         ("--gpt layers=2,hidden=8 --batch 2", "heads is missing"),
         ("--gpt tiny --batch 0", "--batch '0': a whole number from 1"),

@@ -168,14 +168,30 @@ def test_what_changes_nothing_is_said(capsys):
     assert "keep-first" not in used and "--overlap oar changes nothing" in used
 
 
-def test_a_llama_is_said_to_be_trained_as_a_plain_gpt(capsys, tmp_path):
+def test_a_llama_of_a_config_file_is_trained_as_it_is(capsys, tmp_path):
     path = tmp_path / "config.json"
     sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2}
     more = {"intermediate_size": 24, "max_position_embeddings": 8, "vocab_size": 128}
     path.write_text(json.dumps({"model_type": "llama", **sizes, **more}))
-    ended = called(capsys, "run", "--gpt", path, "--batch", "2", "--repeats", "1", "--warmups", "0", "--verify")
-    assert ended.status == 0 and "is carried out as a plain GPT: a gated MLP is two products" in ended.line
-    assert "keys and values have 4 heads, not 2" in ended.line and "RMSNorm is LayerNorm" in ended.line
+    words = ("--batch", "2", "--repeats", "1", "--warmups", "0", "--verify")
+    ended = called(capsys, "run", "--gpt", path, *words)
+    assert ended.status == 0 and not ended.err
+    made = (
+        "gpt of 1 layers, hidden 16, 4 heads, 2 key heads, gated MLP, RMSNorm, no biases, rotary positions, two tables,"
+    )
+    assert made in ended.out
+    record = json.loads(called(capsys, "run", "--gpt", path, *words, "--json", "-").out)
+    sizes = {"layers": 1, "hidden": 16, "heads": 4, "sequence": 8, "vocabulary": 128, "batch": 2, "inner": 24}
+    more = {"key_heads": 2, "gated": True, "norm": "rms", "biases": False, "positions": "rotary", "shared_table": False}
+    assert record["workload"] == {"gpt": {**sizes, **more}} and record["verified"]["ok"]
+
+
+def test_what_a_model_has_that_no_schedule_has_is_said(capsys, tmp_path):
+    path = tmp_path / "config.json"
+    sizes = {"n_layer": 1, "hidden_size": 16, "n_head": 4, "seq_length": 8, "vocab_size": 128}
+    path.write_text(json.dumps({"model_type": "bloom", **sizes}))
+    ended = called(capsys, "run", "--gpt", path, "--batch", "2", "--repeats", "1", "--warmups", "0")
+    assert "is carried out otherwise: no normalisation follows the embedding; attention's scores" in ended.line
 
 
 def test_a_prediction_says_its_peak_its_critical_path_and_what_does_not_fit(capsys):

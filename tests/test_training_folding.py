@@ -1,5 +1,7 @@
 """Whole training steps, folded in space and time: the same answer as rank by rank, turn by turn and step by step."""
 
+from dataclasses import replace
+
 import pytest
 
 from algorithms.collectives.choices import Choices
@@ -7,6 +9,7 @@ from algorithms.costs.volumes import volumes
 from algorithms.formats.what_if import with_faults
 from algorithms.grid import parse_grid
 from algorithms.reordering.overlap import overlap
+from algorithms.training.architecture import LLAMA
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.scheme_4d import Scheme4D
 from simulator.simulate import Simulation, Switches, simulate
@@ -29,6 +32,7 @@ CASES = [
     ("z=2,x=2", "none", {"recompute": "full"}),
     ("pipeline=2,z=2", "none", {"micro_batch": 1, "layers": 4}),
     ("pipeline=3", "none", {"micro_batch": 1, "layers": 3, "batch": 26}),
+    ("z=2,x=2", "oar,ors,oag", {"architecture": replace(LLAMA, key_heads=2), "inner": 14}),
 ]
 LAYERS = 12
 ON = list(zip(CASES, ["star", "perlmutter", "a slow host"] * 3, strict=False))
@@ -68,6 +72,23 @@ def test_the_answer_is_the_same_with_and_without_each_switch(off, machine, overl
     schedule = scheduled("data=2,z=3,y=2,x=2", overlaps, batch=12)
     given = schedule, MACHINES[machine](schedule.grid.size)
     check_same(simulate(*given), simulate(*given, switches=Switches(**off)))
+
+
+STRADDLING = [
+    ("perlmutter", "data=2,z=2,x=3", "oar,ors,oag", {"heads": 6}),
+    ("frontier", "z=2,y=2,x=5", "oag", {"heads": 5, "hidden": 40}),
+    ("alps", "data=6,z=3", "ors", {"heads": 6, "batch": 18}),
+]
+"""Grids whose inner axes do not divide the 4 or 8 GPUs of a node, and sums over members that are no power of 2."""
+
+
+@pytest.mark.parametrize(("machine", "grid", "overlaps", "options"), STRADDLING, ids=str)
+def test_the_answer_is_that_of_every_rank_where_groups_straddle_nodes(machine, grid, overlaps, options):
+    sizes = {"hidden": 24, "batch": 24, **options}
+    problem = Gpt(4, sizes["hidden"], sizes["heads"], 6, 34, sizes["batch"])
+    schedule = overlap(gpt_schedule(problem, parse_grid(grid), Scheme4D()), set(overlaps.split(",")))
+    given = schedule, find_machine(machine)
+    check_same(simulate(*given), simulate(*given, switches=Switches(fold=False, fold_time=False)))
 
 
 def test_sums_of_one_element_leave_ranks_alike():

@@ -5,7 +5,7 @@ import pytest
 
 from algorithms.training.norm import EPSILON
 from runtime.layer_kernels import KERNELS, Given
-from runtime.serial_training import layer_norm
+from runtime.serial_transformer import layer_norm
 
 ROWS, COLUMNS = 64, 512
 EPS = 2.0**-23

@@ -24,6 +24,7 @@ from tests.training_jobs import ended, losses, verdict
 
 ONE = "layers=1,hidden=12,heads=3,sequence=5,vocabulary=127"
 TWO = "layers=2,hidden=12,heads=3,sequence=5,vocabulary=127"
+LLAMA = "layers=2,hidden=16,heads=4,sequence=5,vocabulary=127,inner=10,architecture=llama,key_heads=2"
 CASES = {
     "layers": {"mlp": "13,7,11,5", "batch": "17", "grid": "z=3,y=2", "dtype": "float32"},
     "layers exactly": {"mlp": "13,7,11,5", "batch": "17", "grid": "z=3,y=2", "dtype": "float64"},
@@ -34,6 +35,10 @@ CASES = {
     "optimus": {"gpt": ONE, "batch": "4", "grid": "z=2,x=3", "scheme": "optimus", "dtype": "float64"},
     "bian": {"gpt": "layers=1,hidden=12,heads=4,sequence=4,vocabulary=127", "batch": "4", "grid": "z=2,y=2,x=2",
              "scheme": "bian", "dtype": "float32"},
+    "llama": {"gpt": LLAMA, "batch": "4", "grid": "z=2,x=2", "overlap": "oar,ors,oag", "dtype": "float32"},
+    "llama in 16 bits": {"gpt": LLAMA, "batch": "4", "grid": "z=2,x=2", "scheme": "optimus", "dtype": "bfloat16"},
+    "stages of a llama": {"gpt": LLAMA, "batch": "2", "grid": "pipeline=2,z=2", "micro_batch": "1",
+                          "recompute": "none", "dtype": "float64"},
     "stages": {"gpt": TWO, "batch": "2", "grid": "pipeline=2,z=2", "micro_batch": "1", "clip": "0.1",
                "dtype": "float32"},
     "made again": {"gpt": ONE, "batch": "2", "grid": "z=2", "recompute": "full", "dtype": "float64"},

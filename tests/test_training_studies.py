@@ -16,12 +16,13 @@ from studies.machine_flags import MachineFlags
 from studies.overlap_worth import study as worth
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.best_step import FORMS, ranked_steps
-from studies.sweep.few_layers import simulated_step
 from studies.sweep.findings import Asking, Findings, grid_words, left_out
 from studies.sweep.found import Answer, Row
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.steps import peak_bytes_of, predicted_step
+from studies.training.figures import iterations
+from studies.training.step import depths_of, simulated_step
 from studies.training_flags import TrainingFlags, parse_training
 from studies.which_grid import study as which_grid
 from studies.which_scheme import study as which_scheme
@@ -53,21 +54,27 @@ def asked(*, gpus="8", on=PERLMUTTER, top=2, **given):
 def test_a_few_layers_without_overlap_say_what_all_of_them_take(scheme, grid):
     one = parse_training(flags(scheme=scheme, grid=grid))
     machine = machine_of(PERLMUTTER, one.grid.size)
-    few = simulated_step(one, machine)
+    few = simulated_step(one, machine, depths=depths_of(one))
     assert few.layers == 3
-    ran = simulate(evenly(one.schedule()), machine, choices=one.choices)
-    computing = sum(op.seconds for op in ran.op_times().values() if op.axis is None)
-    assert few.seconds == pytest.approx(ran.timeline.makespan, rel=1e-6)
-    assert few.compute_seconds == pytest.approx(computing, rel=1e-6)
+    all_layers = exact(one, machine)
+    computing = sum(op.seconds for op in all_layers.ops if op.axis is None)
+    assert few.seconds == pytest.approx(all_layers.seconds, rel=1e-6)
+    assert few.compute == pytest.approx(computing, rel=1e-6)
+
+
+def exact(experiment, machine):
+    """All layers, simulated exactly with shards of mean size."""
+    schedule = experiment.schedule()
+    ran = simulate(evenly(schedule), machine, choices=experiment.choices)
+    return iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
 
 
 def test_layers_whose_ops_overlap_are_simulated_until_they_have_fallen_into_step():
     one = parse_training(flags(grid="z=8", overlap="oar,ors,oag"))
     machine = machine_of(PERLMUTTER, 8)
-    few = simulated_step(one, machine)
+    few = simulated_step(one, machine, depths=depths_of(one))
     assert few.layers == 8
-    ran = simulate(evenly(one.schedule()), machine, choices=one.choices)
-    assert few.seconds == pytest.approx(ran.timeline.makespan, rel=1e-3)
+    assert few.seconds == pytest.approx(exact(one, machine).seconds, rel=1e-3)
 
 
 def test_patience_ends_what_takes_longer_and_leaves_the_rest_alone():
@@ -82,13 +89,22 @@ def test_patience_ends_what_takes_longer_and_leaves_the_rest_alone():
 # The best grid of a training step
 
 
+def test_grids_are_filtered_by_the_prices_of_the_simulator():
+    """On one GPU nothing else is left of the closed form."""
+    (only,) = ranked_steps(flags(gpt=SHALLOW), 1, machine_of(PERLMUTTER, 1))
+    ran = simulate(only.experiment.schedule(), machine_of(PERLMUTTER, 1), choices=only.experiment.choices)
+    assert only.closed_form_seconds == pytest.approx(ran.timeline.makespan, rel=1e-9)
+
+
 def test_the_best_grid_is_no_slower_than_any_that_was_ranked():
     found = predicted_matmul(asked(top=100, gpus="4"))
     assert found.simulated == found.grids
     machine = machine_of(PERLMUTTER, 4)
     ranked = ranked_steps(flags(), 4, machine)
     assert len(ranked) == found.grids
-    assert found.seconds == min(simulated_step(one.experiment, machine).seconds for one in ranked)
+    assert found.seconds == min(
+        simulated_step(one.experiment, machine, depths=depths_of(one.experiment)).seconds for one in ranked
+    )
 
 
 @pytest.mark.parametrize("scheme", FORMS)

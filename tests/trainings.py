@@ -14,7 +14,8 @@ from algorithms.training.scheme_4d import Scheme4D
 from algorithms.validate import validate
 from runtime.execute import execute
 from runtime.in_process import InProcess
-from runtime.serial_training import gpt_loss, mlp_loss, train
+from runtime.serial_training import mlp_loss, train
+from runtime.serial_transformer import gpt_loss
 
 BOUNDS = {"float64": 1e-10, "float32": 3e-4}
 """The largest difference of a result, relative to the largest element of its tensor; Adam divides by small numbers."""
@@ -98,7 +99,7 @@ def _gpt_loss_of(problem, matrices, held, step):
         np.concatenate(_microbatches(matrices, f"{kind} step {step}")).reshape(-1, problem.sequence)
         for kind in ("tokens", "targets")
     )
-    return gpt_loss(held, tokens, targets, problem.layers, problem.heads)
+    return gpt_loss(held, tokens, targets, problem.layers, problem.heads, problem.architecture)
 
 
 def _microbatches(matrices, name):

@@ -29,7 +29,9 @@ class Product:
     transposed: bool = False
 
 
-def block_products(hidden: int, form: Form = "exact", *, qkv: int = 0, inner: int = 0) -> tuple[Product, ...]:
+def block_products(
+    hidden: int, form: Form = "exact", *, qkv: int = 0, up: int = 0, down: int = 0
+) -> tuple[Product, ...]:
     """The products of a GPT block: QKV H -> 3H, attention output H -> H, MLP up H -> 4H, MLP down 4H -> H.
 
     The second and the last are transposed.  The authors' script charges the last
@@ -37,15 +39,15 @@ def block_products(hidden: int, form: Form = "exact", *, qkv: int = 0, inner: in
 
     Parameters
     ----------
-    qkv, inner : columns of QKV and of the MLP where they are not 3H and 4H
+    qkv, up : columns of QKV and of the MLP's first product where they are not 3H and 4H
+    down : rows of its second where they are not 4H: half as many as columns of the first where the MLP is gated
     """
-    three, four = qkv or 3 * hidden, inner or 4 * hidden
-    down = (four, hidden) if form == "exact" else (hidden, four)
+    inner = down or 4 * hidden
     return (
-        Product(hidden, three),
+        Product(hidden, qkv or 3 * hidden),
         Product(hidden, hidden, transposed=True),
-        Product(hidden, four),
-        Product(*down, transposed=True),
+        Product(hidden, up or 4 * hidden),
+        Product(*((inner, hidden) if form == "exact" else (hidden, inner)), transposed=True),
     )
 
 

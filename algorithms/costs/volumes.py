@@ -3,16 +3,17 @@
 from dataclasses import dataclass, replace
 
 from algorithms.alike import Alike, alike
-from algorithms.amounts import amount
+from algorithms.amounts import Amount, amount
 from algorithms.collectives.choices import Choices
 from algorithms.collectives.lowered import Name
-from algorithms.counting_walk import counting_walk
+from algorithms.coordinates import Once
+from algorithms.counting_walk import CountingWalks
 from algorithms.kernels import ATTENTION_PRODUCTS, FACTS, attention_flops
 from algorithms.ops import Communication, Gemm, Kernel, Op, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
-from algorithms.squares import Squares, squares
-from algorithms.storage import storage
+from algorithms.squares import Squares, group_of, squares
+from algorithms.storage import storages
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,29 @@ class Volumes:
 
 def volumes(schedule: Schedule, choices: Choices) -> Volumes:
     """The numbers of a schedule, from one representative of each class of ranks."""
-    classes = alike(schedule, choices)
-    sent = [_sent_by_op(schedule, one.place, choices) for one in classes]
+    classes, known = alike(schedule, choices), _Known(schedule, choices)
+    sent = [_sent_by_op(known, one.place) for one in classes]
     totals = [sum(of_op.sent for of_op in by_op.values()) for by_op in sent]
     return Volumes(
         max(totals),
         sum(total * one.count for total, one in zip(totals, classes, strict=True)),
-        max(flops(schedule, one.place) for one in classes),
-        max(storage(schedule, one.place, choices).bytes for one in classes),
+        max(_flops(known, one.place) for one in classes),
+        max(found.bytes for found in storages(schedule, [one.place for one in classes], choices)),
         _by_op(sent, classes),
     )
+
+
+class _Known:
+    """What each op of a schedule sends and computes, found once for each kind of place."""
+
+    def __init__(self, schedule: Schedule, choices: Choices) -> None:
+        self._schedule, self._choices = schedule, choices
+        self.walks = CountingWalks(schedule, choices)
+        self.amounts = Once(schedule, self._amount)
+        self.flops = Once(schedule, lambda op, place: _product_flops(op, schedule, place))
+
+    def _amount(self, op: Op, place: Place) -> Amount | None:
+        return amount(op, self._schedule, place, self._choices) if isinstance(op, Communication) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +91,12 @@ def _by_op(sent: list[dict[str, _Sent]], classes: list[Alike]) -> dict[str, OpVo
     }
 
 
-def _sent_by_op(schedule: Schedule, place: Place, choices: Choices) -> dict[str, _Sent]:
+def _sent_by_op(known: _Known, place: Place) -> dict[str, _Sent]:
     """What one rank sends in each op."""
     found: dict[str, _Sent] = {}
-    for one in counting_walk(schedule, place, choices):
+    for one in known.walks.of(place):
         op, before = one.op, found.get(one.op.name, _Sent())
-        moved = amount(op, schedule, one.moment, choices) if isinstance(op, Communication) else None
+        moved = known.amounts.of(op, one.moment)
         after = replace(before, count=before.count + one.count)
         if moved is not None:
             after = replace(after, sent=before.sent + moved.sent * one.count, algorithm=moved.algorithm)
@@ -92,13 +106,16 @@ def _sent_by_op(schedule: Schedule, place: Place, choices: Choices) -> dict[str,
 
 def bytes_sent(schedule: Schedule, rank: int, choices: Choices) -> int:
     """Bytes that one rank puts on the wire."""
-    return sum(of_op.sent for of_op in _sent_by_op(schedule, schedule.place(rank), choices).values())
+    return sum(of_op.sent for of_op in _sent_by_op(_Known(schedule, choices), schedule.place(rank)).values())
 
 
 def flops(schedule: Schedule, place: Place) -> int:
     """Floating-point operations of the products of one rank, those of attention among them."""
-    instances = counting_walk(schedule, place, Choices())
-    return sum(_product_flops(one.op, schedule, one.moment) * one.count for one in instances)
+    return _flops(_Known(schedule, Choices()), place)
+
+
+def _flops(known: _Known, place: Place) -> int:
+    return sum(known.flops.of(one.op, one.moment) * one.count for one in known.walks.of(place))
 
 
 def _product_flops(op: Op, schedule: Schedule, place: Place) -> int:
@@ -136,8 +153,7 @@ def kernel_work(op: Kernel, schedule: Schedule, place: Place) -> Work:
     first = schedule.tensors[(*op.sources, *op.updates)[0]].block(place)
     if op.function in ATTENTION_PRODUCTS:
         rows, columns = first.rectangle_shape
-        sequence = int(dict(op.scalars)["sequence"])
-        return Work(
-            0, attention_flops(op.function, rows, columns // 3, sequence), touched, squares(op, schedule, place)
-        )
+        sequence, group = int(dict(op.scalars)["sequence"]), group_of(op)
+        product_flops = attention_flops(op.function, rows, columns // (group + 2) * group, sequence)
+        return Work(0, product_flops, touched, squares(op, schedule, place))
     return Work(FACTS[op.function].flops * first.elements, 0, touched)

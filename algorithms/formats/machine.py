@@ -68,7 +68,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """What one rank computes with; without `achieved`, a device without rows reaches its peaks.
 
     Local work takes `overlap_slowdown` times as long while its rank communicates: the kernels that
-    carry messages hold multiprocessors and bandwidth of the device.  Messages keep their rate.
+    carry messages hold multiprocessors and bandwidth of the device.  Messages take `communication_slowdown`
+    times as long while a device that sends or receives them computes.
     """
 
     peak_flops_per_second: Annotated[dict[Dtype, Rate], Meta(min_length=1)]
@@ -77,6 +78,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     overhead_seconds: Overhead
     achieved: Achieved | None = None
     overlap_slowdown: Slowdown = 1.0
+    communication_slowdown: Slowdown = 1.0
     gemm: tuple[GemmRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
 

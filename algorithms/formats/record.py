@@ -54,7 +54,10 @@ class Mlp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gpt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A transformer, and the sequences of one batch."""
+    """A transformer, and the sequences of one batch.
+
+    What follows `batch` is there where it differs from the plain GPT (`training/architecture.py`).
+    """
 
     layers: Size
     hidden: Size
@@ -64,6 +67,14 @@ class Gpt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     batch: Size
     inner: Annotated[int, Meta(ge=0)] = 0
     """Width of the MLP; 0 for four times hidden."""
+    key_heads: Count = 0
+    """Heads of keys and values; 0 for as many as of queries."""
+    gated: bool = False
+    norm: Literal["layer", "rms"] = "layer"
+    biases: bool = True
+    positions: Literal["learned", "rotary", "none"] = "learned"
+    rotary_base: Annotated[float, Meta(gt=1)] = 10000.0
+    shared_table: bool = True
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

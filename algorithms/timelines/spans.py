@@ -13,7 +13,7 @@ always add up to end - start.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from algorithms.grid import Axis, Grid
 from algorithms.ops import Op, kind
@@ -70,14 +70,17 @@ class Span:
 
     def moved(self, seconds: float, indices: int) -> "Span":
         """The span at another time, as another instance of its op."""
-        return replace(
-            self,
-            ready=self.ready + seconds,
-            start=self.start + seconds,
-            arrival=self.arrival + seconds,
-            end=self.end + seconds,
-            index=self.index + indices,
-        )
+        times = (self.ready + seconds, self.start + seconds, self.arrival + seconds, self.end + seconds)
+        return self.at(*times, self.index + indices)
+
+    def at(self, ready: float, start: float, arrival: float, end: float, index: int) -> "Span":
+        """The span at these times, as this instance of its op."""
+        return Span(self.rank, self.op, self.kind, self.lane, ready, start, arrival, end, self.axis, index, self.group)
+
+    def within(self, group: int) -> "Span":
+        """The span as one of a group."""
+        times = self.ready, self.start, self.arrival, self.end
+        return Span(self.rank, self.op, self.kind, self.lane, *times, self.axis, self.index, group)
 
 
 def with_groups(spans: Iterable[Span], grid: Grid) -> list[Span]:
@@ -86,7 +89,7 @@ def with_groups(spans: Iterable[Span], grid: Grid) -> list[Span]:
     def grouped(span: Span) -> Span:
         if span.axis is None or span.group != ALONE or span.kind in UNPAIRED:
             return span
-        return replace(span, group=span.rank - grid.coordinate(span.rank, span.axis) * grid.stride(span.axis))
+        return span.within(span.rank - grid.coordinate(span.rank, span.axis) * grid.stride(span.axis))
 
     return [grouped(span) for span in spans]
 
@@ -107,6 +110,6 @@ def with_arrivals(spans: Iterable[Span]) -> list[Span]:
             latest[key] = max(span.start, latest.get(key, span.start))
     arrivals = (span.start if span.group == ALONE else latest[span.instance] for span in spans)
     return [
-        span if arrival == span.arrival else replace(span, arrival=arrival)
+        span if arrival == span.arrival else span.at(span.ready, span.start, arrival, span.end, span.index)
         for span, arrival in zip(spans, arrivals, strict=True)
     ]

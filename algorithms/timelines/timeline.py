@@ -83,7 +83,7 @@ class Timeline:
 
         def grouped(span: Span) -> Span:
             paired = span.axis is not None and span.kind not in UNPAIRED
-            return replace(span, group=group_of(span.rank, span.axis)) if paired and span.axis else span
+            return span.within(group_of(span.rank, span.axis)) if paired and span.axis else span
 
         ordered = sorted(map(grouped, spans), key=lambda span: (span.rank, span.start, span.end))
         copies = {rank: sum(map(len, ranges)) for rank, ranges in members.items()}

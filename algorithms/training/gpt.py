@@ -5,6 +5,7 @@
              N2 = norm(X2)   U = N2 W + b        G = gelu(U)           X  = X2 + G W + b
     loss   = cross entropy of norm(X) tableᵀ
 
+Llama and others differ from this as their architecture says (`architecture.py`).
 QKV and the first product of the MLP are normal, the other two transposed, so a
 layer ends in the layout in which it began and one body stands for all.  Heads
 and whole sequences stay together: attention needs no communication.
@@ -12,7 +13,7 @@ and whole sequences stay together: attention needs no communication.
 
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import get_args
+from typing import Any, get_args
 
 from algorithms.errors import InputError
 from algorithms.grid import Grid
@@ -21,10 +22,12 @@ from algorithms.parts import Part
 from algorithms.schedule import Schedule, declare
 from algorithms.tensors import Copies, DType, Tensor
 from algorithms.training.adam import STEP, Adam, optimizer_tensors
+from algorithms.training.architecture import PLAIN, Architecture
 from algorithms.training.gpt_step import GptStep, Pieces
 from algorithms.training.layers import LOSS
 from algorithms.training.microbatches import MICROBATCH, Microbatches, microbatches
-from algorithms.training.norm import Norm, layer_norm
+from algorithms.training.models import ModelShape
+from algorithms.training.norm import Norm, normalisation
 from algorithms.training.pipeline import Stages
 from algorithms.training.precision import Precision, in_dtype_of_statistics
 from algorithms.training.recompute import Recompute, find_recompute
@@ -53,6 +56,7 @@ class Gpt:
     gradient_bytes : of gradients as they are added up and reduced, in 16-bit dtypes
     recompute : which activations are made again in the backward pass instead of kept (`recompute.py`)
     inner : width of the MLP; 0 for four times hidden
+    architecture : what differs from the plain GPT
     """
 
     layers: int
@@ -71,6 +75,7 @@ class Gpt:
     gradient_bytes: int = 4
     recompute: Recompute = "selective"
     inner: int = 0
+    architecture: Architecture = PLAIN
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "batch", "steps"):
@@ -80,6 +85,8 @@ class Gpt:
             raise InputError(f"inner {self.inner}: a whole number from 0 is accepted (0: {MLP_FACTOR} times hidden)")
         if self.hidden % self.heads:
             raise InputError(f"heads {self.heads}: a number that divides hidden = {self.hidden} is accepted")
+        if refusal := self.architecture.refusal(self.hidden, self.heads):
+            raise InputError(refusal)
         if self.dtype not in get_args(DType):
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
         find_recompute(self.recompute)
@@ -95,6 +102,12 @@ class Gpt:
         return self.hidden // self.heads
 
     @property
+    def shape(self) -> ModelShape:
+        """How large the model is, without a name."""
+        sizes = (self.layers, self.hidden, self.heads, self.sequence, self.vocabulary, self.inner)
+        return ModelShape("", *sizes, self.architecture)
+
+    @property
     def tokens(self) -> int:
         """Of a batch."""
         return self.batch * self.sequence
@@ -105,12 +118,19 @@ class Gpt:
             "batch": self.batch,
             "sequence": self.sequence,
             "hidden": self.hidden,
-            "heads": self.heads,
+            "heads": self.architecture.key_value_heads(self.heads),
             "inner": self.inner or MLP_FACTOR * self.hidden,
             "vocabulary": self.vocabulary,
             "one": 1,
             "two": 2,
         }
+
+
+def gpt_of(shape: ModelShape, batch: int, **options: Any) -> Gpt:
+    """Training steps of a model of that shape; `options` are fields of `Gpt`."""
+    sizes = (shape.layers, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, batch)
+    inner = 0 if shape.mlp == MLP_FACTOR * shape.hidden else shape.mlp
+    return Gpt(*sizes, inner=inner, architecture=shape.architecture, **options)
 
 
 def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme, rows: int) -> None:
@@ -126,11 +146,13 @@ def check_gpt(problem: Gpt, grid: Grid, scheme: Scheme, rows: int) -> None:
     """
     scheme.check(grid)
     axis = scheme.inner.columns
-    if problem.heads % grid.length(axis):
-        divisors = ", ".join(str(parts) for parts in range(1, problem.heads + 1) if not problem.heads % parts)
+    groups = problem.architecture.key_value_heads(problem.heads)
+    if groups % grid.length(axis):
+        divisors = ", ".join(str(parts) for parts in range(1, groups + 1) if not groups % parts)
+        cut, name = ("attention heads", "heads") if groups == problem.heads else ("groups of heads", "key_heads")
         raise InputError(
-            f"grid {axis}={grid.length(axis)}: attention heads are cut over {axis}, "
-            f"which must divide heads = {problem.heads}: accepted are {divisors}"
+            f"grid {axis}={grid.length(axis)}: {cut} are cut over {axis}, "
+            f"which must divide {name} = {groups}: accepted are {divisors}"
         )
     for layout in (scheme.stream, scheme.inner):
         parts = prod(grid.length(one) for one in layout.rows)
@@ -173,12 +195,22 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
 
 def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> Pieces:
     rows, hidden = Part("batch", each=problem.sequence), Part("hidden")
-    shape = Shape(problem.layers, problem.hidden, problem.heads, problem.sequence, problem.gathered, problem.recompute)
-    last = layer_norm(Norm("last", rows, hidden, problem.hidden, "X", "last N", "dlast N", "dX"), scheme)
-    loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens)
+    architecture = problem.architecture
+    shape = Shape(
+        problem.layers,
+        problem.hidden,
+        problem.heads,
+        problem.sequence,
+        problem.gathered,
+        problem.recompute,
+        architecture,
+    )
+    norm = Norm("last", rows, hidden, problem.hidden, "X", "last N", "dlast N", "dX", kind=architecture.norm)
+    last = normalisation(norm, scheme)
+    loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens, architecture)
     whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(-1))
     return Pieces(
-        scheme.embedding(rows, "X", "dX"),
+        scheme.embedding(rows, "X", "dX", architecture),
         transformer_layer(shape, rows, scheme),
         last,
         replace(loss, tensors=(*loss.tensors, whole)),

@@ -4,8 +4,8 @@
     between        its layers                               receives X, sends it on; dX the other way around
     last stage     its layers, normalisation, loss          receives X, sends dX back
 
-Both ends have the table of the vocabulary: each makes its share of the table's
-gradient, and they exchange them before the optimizer's step.  Without a
+Where both ends share the table of the vocabulary, each makes its share of the
+table's gradient, and they exchange them before the optimizer's step.  Without a
 pipeline all of it is one program.
 """
 
@@ -53,11 +53,12 @@ class GptStep:
 
     def __init__(self, pieces: Pieces, stages: Stages, plan: Spread, steps: int, adam: Adam) -> None:
         self._stages, self._steps = stages, Steps(plan, steps, adam, stages.count > 1)
-        ends, head, last = pieces.ends, pieces.last, stages.count - 1
+        ends, head, loss, last = pieces.ends, pieces.last, pieces.loss, stages.count - 1
+        begun = _begun(loss, ends)
         if last:
-            ends, head = held_by(ends, (0,), {TABLE: (0, last)}), held_by(head, (last,))
-        table = [one for one in ends.parameters if one.name == TABLE]
-        begun = _begun(pieces.loss, ends)
+            ends = held_by(ends, (0,), {TABLE: (0, last)} if begun else None)
+            head, loss = held_by(head, (last,)), held_by(loss, (last,))
+        table = [one for one in ends.parameters if one.name == TABLE and begun]
         self._begin_shares: Program = tuple(
             Pointwise(name=f"zero {name}", function="zero", into=name) for name in begun
         )
@@ -65,7 +66,7 @@ class GptStep:
         self._tail = spread(Layer((), tuple(table), (), _after(ends.backward, begun)), plan)
         self._block = spread(stages.staged(pieces.block, "batch"), plan)
         self._last = spread(head, plan)
-        self._loss = spread(added_up(pieces.loss) if plan.adds else pieces.loss, plan, table)
+        self._loss = spread(added_up(loss) if plan.adds else loss, plan, table)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -79,8 +80,8 @@ class GptStep:
         """Those of the step itself."""
         if not self._steps.piped:
             return []
-        (table,) = self._tail.parameters
-        return [replace(table.tensor, name=OTHER_SHARE, dtype=table.gradient_dtype)]
+        shared = self._tail.parameters
+        return [replace(one.tensor, name=OTHER_SHARE, dtype=one.gradient_dtype) for one in shared]
 
     def roles(self) -> tuple[Role, ...]:
         """A program for each kind of stage."""
@@ -88,8 +89,8 @@ class GptStep:
             return (Role(self._steps.program(self.parameters, self._alone())),)
         count, block = self._stages.count, list(self._block.parameters)
         first = [*self._ends.parameters, *block]
-        last = [*self._tail.parameters, *block, *self._last.parameters]
-        counted = [*block, *self._last.parameters]
+        counted = [*block, *self._last.parameters, *self._loss.parameters]
+        last = [*self._tail.parameters, *counted]
         program = self._steps.program(first, self._turns("first"), losses=False, exchange=self._exchange(0))
         roles = [Role(program, "pipeline", 0, 1)]
         if count > 2:
@@ -163,7 +164,9 @@ class GptStep:
         return (Send(name=name, axis="pipeline", lane=lane, to=_stage(-1), source="dX", concurrent=True),)
 
     def _exchange(self, stage: int) -> Program:
-        """Both ends' shares of the table's gradient, added up on both."""
+        """Both ends' shares of a shared table's gradient, added up on both."""
+        if not self._tail.parameters:
+            return ()
         last = self._stages.count - 1
         gradient, other = f"d{TABLE}", last - stage
         send = Send(name=f"send {gradient}", axis="pipeline", to=other, source=gradient)
@@ -173,7 +176,7 @@ class GptStep:
 
 
 def _begun(loss: Layer, ends: Layer) -> tuple[str, ...]:
-    """The gradients that the loss begins and the embedding adds to."""
+    """The gradients that the loss begins and the embedding adds to: those of a shared table."""
     left = {name for op in ops_of(loss.backward) for name in writes(op)}
     added = {name for op in ops_of(ends.backward) if isinstance(op, Kernel) for name in op.updates}
     return tuple(sorted(left & added))

@@ -1,10 +1,9 @@
 """Shapes of transformers: known by name, or by numbers.
 
-A shape says how large a model is, not how it is trained.  The schedules carry
-out the plain GPT: learned positions, biases, LayerNorm, GELU, an MLP of any
-width, as many key heads as query heads, one table for both ends.  Other shapes
-(Llama's) are counted exactly here; `differences` says in words what a schedule
-of the plain form does otherwise.
+A shape says how large a model is, not how it is trained.  Schedules carry out
+every `Architecture`; where a model has what none of them knows (BLOOM's
+normalisation after the embedding, GPT-NeoX's parallel branches), its parameters
+are still counted exactly, and `differences` says in words what a schedule does otherwise.
 
 Source: `5b` to `640b`: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel
 Training to Thousands of GPUs", arXiv 2305.13525 (640b: unverified); `gpt3-…`:
@@ -15,12 +14,10 @@ and 2307.09288, and the published `config.json` files; "The Llama 3 Herd of
 Models", arXiv 2407.21783, table 3.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
 
 from algorithms.errors import InputError
-
-Norm = Literal["layer", "rms"]
+from algorithms.training.architecture import ARCHITECTURES, LLAMA, PLAIN, Architecture
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +27,9 @@ class ModelShape:
     Parameters
     ----------
     inner : width of the MLP; 0 for four times hidden
-    key_heads : heads of keys and values; 0 for as many as of queries
-    gated : whether the MLP has a third product (SwiGLU)
-    positions : whether they are learned
-    shared_table : whether the embedding's table makes the logits too
+    architecture : what differs from the plain GPT
     embedding_norm : whether a normalisation follows the embedding (BLOOM)
+    otherwise : what a schedule does in another way than the model, in words
 
     >>> ModelShape("gpt2", 12, 768, 12, 1024, 50257).parameters
     124439808
@@ -47,13 +42,9 @@ class ModelShape:
     sequence: int
     vocabulary: int
     inner: int = 0
-    key_heads: int = 0
-    gated: bool = False
-    norm: Norm = "layer"
-    biases: bool = True
-    positions: bool = True
-    shared_table: bool = True
+    architecture: Architecture = PLAIN
     embedding_norm: bool = False
+    otherwise: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for field in ("layers", "hidden", "heads", "sequence", "vocabulary"):
@@ -61,8 +52,8 @@ class ModelShape:
                 raise InputError(f"model {self.name}: {field} {getattr(self, field)}: a whole number from 1 is needed")
         if self.hidden % self.heads:
             raise InputError(f"model {self.name}: heads {self.heads}: must divide hidden = {self.hidden}")
-        if self.heads % self.key_value_heads:
-            raise InputError(f"model {self.name}: key_heads {self.key_heads}: must divide heads = {self.heads}")
+        if refusal := self.architecture.refusal(self.hidden, self.heads):
+            raise InputError(f"model {self.name}: {refusal}")
 
     @property
     def mlp(self) -> int:
@@ -71,7 +62,12 @@ class ModelShape:
 
     @property
     def key_value_heads(self) -> int:
-        return self.key_heads or self.heads
+        return self.architecture.key_value_heads(self.heads)
+
+    @property
+    def up(self) -> int:
+        """Columns of the MLP's first product: gate and up together where it is gated."""
+        return self.architecture.up_columns * self.mlp
 
     @property
     def qkv(self) -> int:
@@ -81,11 +77,11 @@ class ModelShape:
     @property
     def products(self) -> int:
         """Elements of the weights of a layer's products."""
-        return self.hidden * (self.qkv + self.hidden + (3 if self.gated else 2) * self.mlp)
+        return self.hidden * (self.qkv + self.hidden + self.up + self.mlp)
 
     @property
     def layer_parameters(self) -> int:
-        biases = self.qkv + 2 * self.hidden + (2 if self.gated else 1) * self.mlp if self.biases else 0
+        biases = self.qkv + 2 * self.hidden + self.up if self.architecture.biases else 0
         return self.products + biases + 2 * self._normalisation
 
     @property
@@ -96,26 +92,19 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """All that is learned: 12 L h² (1 + 13/(12 h) + (V + s)/(12 L h)) + 2 h for the plain GPT."""
-        ends = self.table * (1 if self.shared_table else 2) + (self.sequence * self.hidden if self.positions else 0)
+        tables = self.table * (1 if self.architecture.shared_table else 2)
+        ends = tables + (self.sequence * self.hidden if self.architecture.positions == "learned" else 0)
         return self.layers * self.layer_parameters + ends + self._normalisation * (2 if self.embedding_norm else 1)
 
     @property
     def _normalisation(self) -> int:
-        return self.hidden * (2 if self.norm == "layer" else 1)
+        return self.hidden * (2 if self.architecture.norm == "layer" else 1)
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """What a schedule of the plain GPT of the same sizes does otherwise, in words; empty where nothing."""
-        checks = {
-            "a gated MLP is two products of one and a half times its width: same weights and flop": self.gated,
-            f"keys and values have {self.heads} heads, not {self.key_value_heads}": self.qkv != 3 * self.hidden,
-            "RMSNorm is LayerNorm": self.norm == "rms",
-            "products have biases": not self.biases,
-            "positions are a learned table": not self.positions,
-            "one table serves both ends": not self.shared_table,
-            "no normalisation follows the embedding": self.embedding_norm,
-        }
-        return tuple(words for words, differs in checks.items() if differs)
+        """What a schedule does otherwise than the model, in words; empty where nothing."""
+        norm = ("no normalisation follows the embedding",) if self.embedding_norm else ()
+        return (*norm, *self.otherwise)
 
 
 def _gpt(name: str, layers: int, hidden: int, heads: int, vocabulary: int = 51200, sequence: int = 2048) -> ModelShape:
@@ -126,15 +115,18 @@ def _llama(
     name: str, sizes: tuple[int, int, int, int], sequence: int, key_heads: int = 0, words: int = 32000
 ) -> ModelShape:
     layers, hidden, heads, inner = sizes
-    return ModelShape(name, layers, hidden, heads, sequence, words, inner, key_heads, **LLAMA)  # type: ignore[arg-type]
+    base = LLAMA3_ROTARY_BASE if name.startswith("llama3") else LLAMA.rotary_base
+    architecture = replace(LLAMA, key_heads=key_heads, rotary_base=base)
+    return ModelShape(name, layers, hidden, heads, sequence, words, inner, architecture)
 
 
-LLAMA = {"gated": True, "norm": "rms", "biases": False, "positions": False, "shared_table": False}
 GPT3_WORDS, LLAMA3_WORDS = 50257, 128256
+LLAMA3_ROTARY_BASE = 500_000.0
 SHAPES: dict[str, ModelShape] = {
     shape.name: shape
     for shape in (
         _gpt("tiny", 2, 64, 8, vocabulary=256, sequence=32),
+        _llama("tiny-llama", (2, 64, 8, 128), 32, 4, 256),
         _gpt("5b", 24, 4096, 32),
         _gpt("10b", 32, 5120, 40),
         _gpt("20b", 32, 7168, 56),
@@ -165,7 +157,10 @@ SHAPES: dict[str, ModelShape] = {
     )
 }
 NEEDED = ("layers", "hidden", "heads", "sequence", "vocabulary")
-OPTIONAL = ("inner", "key_heads")
+OPTIONAL = ("inner",)
+TRAITS = tuple(field.name for field in fields(Architecture))
+ACCEPTED = (*NEEDED, *OPTIONAL, "architecture", *TRAITS)
+YES_OR_NO = {"yes": True, "no": False}
 
 
 def find_shape(text: str) -> ModelShape:
@@ -187,20 +182,58 @@ def find_shape(text: str) -> ModelShape:
 
         return from_config(text)
     raise InputError(
-        f"model {text!r}: accepted are {', '.join(SHAPES)}; numbers as {','.join(f'{name}=…' for name in NEEDED)}; "
+        f"model {text!r}: accepted are {', '.join(SHAPES)}; numbers as {','.join(f'{name}=…' for name in NEEDED)} "
+        "(architecture=llama beside them for a Llama); "
         "and a Hugging Face config.json"
     )
 
 
 def _by_numbers(text: str) -> ModelShape:
-    given: dict[str, int] = {}
+    """Sizes and, beside them, an architecture by name or by what it has otherwise.
+
+    >>> llama = _by_numbers("layers=2,hidden=8,heads=4,sequence=4,vocabulary=16,architecture=llama,key_heads=2")
+    >>> ", ".join(llama.architecture.words)
+    '2 key heads, gated MLP, RMSNorm, no biases, rotary positions, two tables'
+    """
+    given: dict[str, str] = {}
     for item in text.split(","):
         name, _, value = (part.strip() for part in item.partition("="))
-        if name not in NEEDED + OPTIONAL or name in given:
-            raise InputError(f"model {text!r}: {name!r}: accepted, each once, are {', '.join(NEEDED + OPTIONAL)}")
-        if not (value.isascii() and value.isdigit()):
-            raise InputError(f"model {text!r}: {name}={value}: a whole number from 1 is needed")
-        given[name] = int(value)
-    if missing := [name for name in NEEDED if name not in given]:
+        if name not in ACCEPTED or name in given:
+            raise InputError(f"model {text!r}: {name!r}: accepted, each once, are {', '.join(ACCEPTED)}")
+        given[name] = value
+    kind = given.get("architecture", "gpt")
+    if kind not in ARCHITECTURES:
+        raise InputError(f"model {text!r}: architecture={kind}: accepted are {', '.join(ARCHITECTURES)}")
+    sizes = {name: _size(text, name, value) for name, value in given.items() if name in NEEDED + OPTIONAL}
+    traits = {name: _trait(text, name, value) for name, value in given.items() if name in TRAITS}
+    if missing := [name for name in NEEDED if name not in sizes]:
         raise InputError(f"model {text!r}: {missing[0]} is missing: needed are {', '.join(NEEDED)}")
-    return ModelShape(text, **given)  # type: ignore[arg-type]
+    try:
+        architecture = replace(ARCHITECTURES[kind], **traits)  # type: ignore[arg-type]
+    except InputError as error:
+        raise InputError(f"model {text!r}: {error}") from None
+    return ModelShape(text, **sizes, architecture=architecture)  # type: ignore[arg-type]
+
+
+def _size(text: str, name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit()):
+        raise InputError(f"model {text!r}: {name}={value}: a whole number from 1 is needed")
+    return int(value)
+
+
+def _trait(text: str, name: str, value: str) -> object:
+    """What an architecture has under a name, by the type that the plain one has there."""
+    match getattr(PLAIN, name):
+        case bool():
+            if value not in YES_OR_NO:
+                raise InputError(f"model {text!r}: {name}={value}: accepted are {', '.join(YES_OR_NO)}")
+            return YES_OR_NO[value]
+        case int():
+            return _size(text, name, value)
+        case float():
+            try:
+                return float(value)
+            except ValueError:
+                raise InputError(f"model {text!r}: {name}={value}: a number above 1 is needed") from None
+        case _:
+            return value

@@ -1,29 +1,74 @@
-"""Layer normalisation whose rows are cut over an axis: two small sums make the moments whole.
+"""Normalisation of rows that are cut over an axis: small sums make the moments whole.
 
-    y = γ (x - mean) / √(variance + ε) + β
+    LayerNorm   y = γ (x - mean) / √(variance + ε) + β      two sums of every row, both of x and of x²
+    RMSNorm     y = γ x / √(mean of x² + ε)                 one
 
-The variance is the mean of the squares less the square of the mean, so that one
+LayerNorm's variance is the mean of the squares less the square of the mean, so that one
 sum over the axis is enough.  What rounding does to it grows with how far rows lie
 from zero: the relative error of the variance is some eps (1 + mean² / variance)
 of the dtype of statistics, float32 under 16-bit activations.  Rows that lie a
 hundred deviations from zero lose four digits, where a second pass over them, with
 a second sum over the axis, would lose two.
 
-Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; sums of the elements
+Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root
+Mean Square Layer Normalization", 2019; sums of the elements
 and of their squares travel together, as in the later ColossalAI code; Chan, Golub, LeVeque, "Algorithms for computing
 the sample variance", The American Statistician 37(3), 1983 (the errors).
 """
 
 from dataclasses import dataclass
 
+from algorithms.kernels import Function
 from algorithms.ops import AllReduce, Kernel
 from algorithms.parts import Part
 from algorithms.schedule import Program
 from algorithms.tensors import Copies, Tensor
+from algorithms.training.architecture import NormKind
 from algorithms.training.layers import Layer
-from algorithms.training.scheme import TWO, Scheme
+from algorithms.training.scheme import ONE, TWO, Scheme
 
 EPSILON = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class _Functions:
+    """What a kind of normalisation is made of.
+
+    Parameters
+    ----------
+    sums : columns of its moments, and of the sums that its gradient needs
+    vectors : how the parameters begin, by name
+    """
+
+    sums: Part
+    vectors: tuple[tuple[str, str], ...]
+    moments: Function
+    normalise: Function
+    gradient_sums: Function
+    gradient: Function
+    parameter_sums: Function
+
+
+FUNCTIONS: dict[NormKind, _Functions] = {
+    "layer": _Functions(
+        TWO,
+        (("γ", "ones"), ("β", "zeros")),
+        "row_moments",
+        "normalise",
+        "normalise_sums",
+        "normalise_gradient",
+        "normalise_parameter_sums",
+    ),
+    "rms": _Functions(
+        ONE,
+        (("γ", "ones"),),
+        "row_squares",
+        "rms_normalise",
+        "rms_sums",
+        "rms_gradient",
+        "rms_parameter_sums",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +83,7 @@ class Norm:
     source, into : the activations before and after
     towards_into, towards_source : their gradients; what goes to the source is the normalisation's share alone
     copies : of the parameters; `kept` of the activations that the backward pass needs
+    kind : LayerNorm or RMSNorm
     """
 
     name: str
@@ -50,35 +96,37 @@ class Norm:
     towards_source: str
     copies: Copies = ()
     kept: Copies = ()
+    kind: NormKind = "layer"
 
     @property
     def scalars(self) -> tuple[tuple[str, float], ...]:
         return (("columns", float(self.length)), ("epsilon", EPSILON))
 
 
-def layer_norm(norm: Norm, scheme: Scheme) -> Layer:
+def normalisation(norm: Norm, scheme: Scheme) -> Layer:
     """The ops of a normalisation; the gradients of γ and β are sums over rows."""
-    name, stream = norm.name, scheme.stream
-    gamma = scheme.vector(f"{name} γ", norm.columns, stream, "ones", norm.copies)
-    beta = scheme.vector(f"{name} β", norm.columns, stream, "zeros", norm.copies)
+    name, stream, functions = norm.name, scheme.stream, FUNCTIONS[norm.kind]
+    vectors = [
+        scheme.vector(f"{name} {vector}", norm.columns, stream, start, norm.copies)
+        for vector, start in functions.vectors
+    ]
+    gamma = vectors[0]
     rows, moments, sums = stream.cut_rows(norm.rows), f"{name} moments", f"{name} sums"
     tensors = (
-        Tensor(moments, rows, TWO, copies=norm.kept),
-        Tensor(sums, rows, TWO),
+        Tensor(moments, rows, functions.sums, copies=norm.kept),
+        Tensor(sums, rows, functions.sums),
         stream.tensor(norm.into, norm.rows, norm.columns, norm.kept),
-        *gamma.tensors,
-        *beta.tensors,
+        *(tensor for vector in vectors for tensor in vector.tensors),
     )
     forward: Program = (
-        Kernel(name=f"{name} moments", function="row_moments", into=(moments,), sources=(norm.source,)),
+        Kernel(name=f"{name} moments", function=functions.moments, into=(moments,), sources=(norm.source,)),
         AllReduce(name=f"{name} sum moments", axis=stream.columns, buffer=moments),
-        *gamma.fetch,
-        *beta.fetch,
+        *(op for vector in vectors for op in vector.fetch),
         Kernel(
             name=f"{name} normalise",
-            function="normalise",
+            function=functions.normalise,
             into=(norm.into,),
-            sources=(norm.source, moments, gamma.local, beta.local),
+            sources=(norm.source, moments, *(vector.local for vector in vectors)),
             scalars=norm.scalars,
         ),
     )
@@ -86,7 +134,7 @@ def layer_norm(norm: Norm, scheme: Scheme) -> Layer:
         *gamma.fetch_again,
         Kernel(
             name=f"{name} gradient sums",
-            function="normalise_sums",
+            function=functions.gradient_sums,
             into=(sums,),
             sources=(norm.source, moments, gamma.local, norm.towards_into),
             scalars=norm.scalars,
@@ -94,19 +142,18 @@ def layer_norm(norm: Norm, scheme: Scheme) -> Layer:
         AllReduce(name=f"{name} sum gradient sums", axis=stream.columns, buffer=sums),
         Kernel(
             name=f"{name} gradient",
-            function="normalise_gradient",
+            function=functions.gradient,
             into=(norm.towards_source,),
             sources=(norm.source, moments, sums, gamma.local, norm.towards_into),
             scalars=norm.scalars,
         ),
         Kernel(
-            name=f"{name} sum dγ dβ",
-            function="normalise_parameter_sums",
-            into=(gamma.towards_local, beta.towards_local),
+            name=f"{name} sum {' '.join(f'd{vector}' for vector, _ in functions.vectors)}",
+            function=functions.parameter_sums,
+            into=tuple(vector.towards_local for vector in vectors),
             sources=(norm.source, moments, norm.towards_into),
             scalars=norm.scalars,
         ),
-        *gamma.give_back,
-        *beta.give_back,
+        *(op for vector in vectors for op in vector.give_back),
     )
-    return Layer(tensors, (gamma.parameter, beta.parameter), forward, backward)
+    return Layer(tensors, tuple(vector.parameter for vector in vectors), forward, backward)

@@ -15,6 +15,7 @@ from algorithms.matmuls.matmul import Gathered
 from algorithms.parts import Part
 from algorithms.schedule import Program
 from algorithms.tensors import Copies, Tensor
+from algorithms.training.architecture import PLAIN, Architecture
 from algorithms.training.layers import Layer, Parameter, Start
 
 Orientation = Literal["normal", "transposed"]
@@ -65,6 +66,7 @@ class Linear:
     orientation : normal from the stream's layout to the inner one, transposed back
     copies : of the weights, where one program stands for several layers
     first : whether nobody wants the gradient of I
+    biased : whether there is a bias
     """
 
     name: str
@@ -79,6 +81,7 @@ class Linear:
     gathered: Gathered = "again"
     copies: Copies = ()
     first: bool = False
+    biased: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +126,17 @@ class Scheme(Protocol):
     def vector(self, name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
         """A vector that belongs to the columns of an activation in that layout."""
 
-    def embedding(self, rows: Part, into: str, towards_into: str) -> Layer:
-        """Rows of the table of the vocabulary; its backward pass adds to a gradient that the loss has begun."""
+    def embedding(self, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
+        """Rows of the table of the vocabulary; if it is shared, its gradient is one that the loss has begun."""
 
     @property
     def token_rows(self) -> tuple[Axis, ...]:
         """Axes that cut the tokens as the embedding takes them; the targets lie as the rows of the inner layout."""
 
-    def vocabulary_loss(self, rows: Part, source: str, towards_source: str, tokens: int) -> Layer:
-        """Mean cross entropy over the vocabulary, with the embedding's table; `source` lies as the stream does."""
+    def vocabulary_loss(
+        self, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
+    ) -> Layer:
+        """Mean cross entropy over the vocabulary, by the embedding's table or another; `source` lies as the stream."""
 
 
 def check_axes(name: str, axes: tuple[Axis, ...], grid: Grid) -> None:

@@ -27,10 +27,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from algorithms.grid import Axis, Grid
-from algorithms.ops import AllGather, AllReduce, Gemm, Kernel, OverlapName, ReduceScatter
+from algorithms.ops import AllGather, AllReduce, Gemm, OverlapName, ReduceScatter
 from algorithms.parts import Part
 from algorithms.schedule import Program
 from algorithms.tensors import Copies, Tensor
+from algorithms.training.architecture import PLAIN, Architecture
+from algorithms.training.biases import bias_of
 from algorithms.training.layers import Layer, Parameter, Start
 from algorithms.training.scheme import Layout, Linear, Vector, check_axes, sides
 from algorithms.training.vectors import on_diagonal, repeated
@@ -96,11 +98,13 @@ class Scheme4D:
     def token_rows(self) -> tuple[Axis, ...]:
         return WHOLE_ROWS
 
-    def embedding(self, rows: Part, into: str, towards_into: str) -> Layer:
-        return embedding(self._ends, rows, into, towards_into)
+    def embedding(self, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
+        return embedding(self._ends, rows, into, towards_into, architecture)
 
-    def vocabulary_loss(self, rows: Part, source: str, towards_source: str, tokens: int) -> Layer:
-        return vocabulary_loss(self._ends, rows, source, towards_source, tokens)
+    def vocabulary_loss(
+        self, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
+    ) -> Layer:
+        return vocabulary_loss(self._ends, rows, source, towards_source, tokens, architecture)
 
     @property
     def _ends(self) -> Ends:
@@ -134,7 +138,7 @@ class _Product:
     def __init__(self, scheme: Scheme4D, linear: Linear) -> None:
         self._scheme, self._linear = scheme, linear
         self._before, self._after = sides(scheme, linear.orientation)
-        self._bias = scheme.vector(f"{linear.name} b", linear.outputs, self._after, "zeros", linear.copies)
+        self._bias = bias_of(linear, scheme, self._after)
         self._input = self._operand("I", linear.source, self._after.columns)
         self._output_gradient = self._operand("dO", linear.towards_into, self._before.columns)
 
@@ -158,7 +162,7 @@ class _Product:
                 Tensor(self._output_gradient.used, rows, columns),
                 Tensor(f"{linear.name} dI whole", rows, inner),
             ]
-        parameters = (Parameter(weight, ("data",)), self._bias.parameter)
+        parameters = (Parameter(weight, ("data",)), *self._bias.parameters)
         return Layer((*tensors, *self._bias.tensors), parameters, self._forward(), self._backward())
 
     @property
@@ -185,21 +189,14 @@ class _Product:
             self._gather_weight(),
             Gemm(name=f"{name} multiply", a=self._input.used, b=f"{name} W whole", c=partial),
             summed,
-            *self._bias.fetch,
-            Kernel(name=f"{name} add b", function="add_bias", updates=(linear.into,), sources=(self._bias.local,)),
+            *self._bias.add,
         )
 
     def _backward(self) -> Program:
         linear, name = self._linear, self._linear.name
         gradient, again = self._output_gradient, not self._keeps
         return (
-            Kernel(
-                name=f"{name} sum db",
-                function="column_sums",
-                into=(self._bias.towards_local,),
-                sources=(linear.towards_into,),
-            ),
-            *self._bias.give_back,
+            *self._bias.gradient,
             *gradient.gather(),
             *(() if linear.first else self._towards_input(gradient.used, again)),
             *(self._input.gather(" again", "oag") if again else ()),

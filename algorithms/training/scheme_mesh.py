@@ -23,10 +23,11 @@ from dataclasses import dataclass, replace
 
 from algorithms.grid import Axis, Grid
 from algorithms.matmuls.summa import Moved, product_nn, product_nt, product_tn
-from algorithms.ops import Kernel
 from algorithms.parts import Panel, Part
 from algorithms.schedule import Program
 from algorithms.tensors import Copies, Tensor
+from algorithms.training.architecture import PLAIN, Architecture
+from algorithms.training.biases import bias_of
 from algorithms.training.layers import Layer, Parameter, Start
 from algorithms.training.scheme import Layout, Linear, Vector, check_axes
 from algorithms.training.vectors import on_first_row
@@ -73,11 +74,13 @@ class SchemeMesh:
     def token_rows(self) -> tuple[Axis, ...]:
         return BLOCKS.rows
 
-    def embedding(self, rows: Part, into: str, towards_into: str) -> Layer:
-        return mesh_embedding(BLOCKS, self._vocabulary, rows, into, towards_into)
+    def embedding(self, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
+        return mesh_embedding(BLOCKS, self._vocabulary, rows, into, towards_into, architecture)
 
-    def vocabulary_loss(self, rows: Part, source: str, towards_source: str, tokens: int) -> Layer:
-        return mesh_vocabulary_loss(BLOCKS, self._vocabulary, rows, source, towards_source, tokens)
+    def vocabulary_loss(
+        self, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
+    ) -> Layer:
+        return mesh_vocabulary_loss(BLOCKS, self._vocabulary, rows, source, towards_source, tokens, architecture)
 
     @property
     def _vocabulary(self) -> Panel:
@@ -94,7 +97,7 @@ class _Product:
     def __init__(self, scheme: SchemeMesh, linear: Linear) -> None:
         self._linear = linear
         self._panel = scheme.panels(linear.inputs, f"{linear.name} panel")
-        self._bias = scheme.vector(f"{linear.name} b", linear.outputs, BLOCKS, "zeros", linear.copies)
+        self._bias = bias_of(linear, scheme, BLOCKS)
 
     def layer(self) -> Layer:
         linear, name = self._linear, self._linear.name
@@ -109,7 +112,7 @@ class _Product:
         ]
         if not linear.first:
             tensors.append(Tensor(f"{name} dI panel", rows, window))
-        parameters = (Parameter(weight, ("y", "data")), self._bias.parameter)
+        parameters = (Parameter(weight, ("y", "data")), *self._bias.parameters)
         return Layer((*tensors, *self._bias.tensors), parameters, self._forward(), self._backward())
 
     def _input(self, suffix: str = "") -> Moved:
@@ -124,8 +127,7 @@ class _Product:
         linear, name = self._linear, self._linear.name
         return (
             *product_nn(self._panel, f"{name} zero O", f"{name} multiply", self._input(), self._weight(), linear.into),
-            *self._bias.fetch,
-            Kernel(name=f"{name} add b", function="add_bias", updates=(linear.into,), sources=(self._bias.local,)),
+            *self._bias.add,
         )
 
     def _backward(self) -> Program:
@@ -133,10 +135,7 @@ class _Product:
         towards_input = Moved(f"{name} sum dI panel", linear.towards_source, f"{name} dI panel", "oar")
         towards_weight = Moved(f"{name} sum dW panel", f"d{name} W", f"{name} dW panel", "ors")
         return (
-            Kernel(
-                name=f"{name} sum db", function="column_sums", into=(self._bias.towards_local,), sources=(gradient,)
-            ),
-            *self._bias.give_back,
+            *self._bias.gradient,
             *(
                 ()
                 if linear.first

@@ -3,6 +3,8 @@
     N1 = norm(X)      QKV = N1 W + b     A = attention(QKV)     X2 = X + A W + b
     N2 = norm(X2)     U = N2 W + b       G = gelu(U)            X of the next layer = X2 + G W + b
 
+or, as its architecture has it, G = swiglu(U), other norms, and no b.  QKV's columns
+are groups of heads: queries, then the key and the value that they share.
 One gradient of the stream, dX, goes through all layers: what a branch gives is added to it.
 Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al.,
 "Language Models are Unsupervised Multitask Learners", 2019 (normalisation first).
@@ -15,12 +17,18 @@ from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import Kernel, Pointwise
 from algorithms.parts import Part
 from algorithms.tensors import Copies, Tensor
+from algorithms.training.architecture import PLAIN, Architecture
 from algorithms.training.layers import Layer
-from algorithms.training.norm import Norm, layer_norm
+from algorithms.training.norm import Norm, normalisation
 from algorithms.training.recompute import Recompute, recomputed
 from algorithms.training.scheme import Linear, Orientation, Scheme
 
 LAYER = "layer"
+MLP_FUNCTIONS: dict[bool, tuple[Function, Function]] = {
+    False: ("gelu", "gelu_gradient"),
+    True: ("swiglu", "swiglu_gradient"),
+}
+"""Between the two products of a plain MLP, and of a gated one: forward and backward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,7 @@ class Shape:
     sequence: int
     gathered: Gathered = "again"
     recompute: Recompute = "selective"
+    architecture: Architecture = PLAIN
 
     @property
     def head(self) -> int:
@@ -43,6 +52,25 @@ class Shape:
         """Of what every layer has its own."""
         return ((LAYER, self.layers),)
 
+    @property
+    def group(self) -> int:
+        """Query heads that share a key and a value."""
+        return self.architecture.group(self.heads)
+
+    @property
+    def qkv(self) -> Part:
+        """Columns of queries, keys and values, group by group."""
+        return self.of_queries(self.head, more=2)
+
+    def of_queries(self, each: int, more: int = 0) -> Part:
+        """So many columns for every query head, and for `more` heads of its group."""
+        return Part("heads", each=(self.group + more) * each)
+
+    @property
+    def up(self) -> Part:
+        """Columns of the MLP's first product."""
+        return Part("inner", each=self.architecture.up_columns)
+
 
 def transformer_layer(shape: Shape, rows: Part, scheme: Scheme) -> Layer:
     """The ops of a layer, from `X` to the `X` of the next, and the gradient `dX` back."""
@@ -52,16 +80,15 @@ def transformer_layer(shape: Shape, rows: Part, scheme: Scheme) -> Layer:
 
 def _layer(shape: Shape, rows: Part, scheme: Scheme) -> Layer:
     """The layer that keeps what its backward pass reads."""
-    norm1 = layer_norm(_norm(shape, rows, "norm1", "X", "N1"), scheme)
-    norm2 = layer_norm(_norm(shape, rows, "norm2", "X2", "N2"), scheme)
-    three_heads, heads = Part("heads", each=3 * shape.head), Part("heads", each=shape.head)
-    hidden, inner = Part("hidden"), Part("inner")
-    qkv = scheme.linear(_linear(shape, rows, "QKV", (hidden, three_heads), ("N1", "QKV"), ("dN1", "dQKV")))
+    norm1 = normalisation(_norm(shape, rows, "norm1", "X", "N1"), scheme)
+    norm2 = normalisation(_norm(shape, rows, "norm2", "X2", "N2"), scheme)
+    hidden, inner, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.head)
+    qkv = scheme.linear(_linear(shape, rows, "QKV", (hidden, shape.qkv), ("N1", "QKV"), ("dN1", "dQKV")))
     project = scheme.linear(_linear(shape, rows, "project", (heads, hidden), ("A", "D"), ("dA", "dX"), "transposed"))
-    up = scheme.linear(_linear(shape, rows, "up", (hidden, inner), ("N2", "U"), ("dN2", "dU")))
+    up = scheme.linear(_linear(shape, rows, "up", (hidden, shape.up), ("N2", "U"), ("dN2", "dU")))
     down = scheme.linear(_linear(shape, rows, "down", (inner, hidden), ("G", "E"), ("dG", "dX"), "transposed"))
     pieces = (norm1, qkv, project, norm2, up, down)
-    attention = _attention(shape)
+    attention, (nonlinear, slope) = _attention(shape), MLP_FUNCTIONS[shape.architecture.gated]
     return Layer(
         (*(tensor for piece in pieces for tensor in _kept(shape, piece)), *_activations(shape, rows, scheme)),
         tuple(parameter for piece in pieces for parameter in piece.parameters),
@@ -73,13 +100,13 @@ def _layer(shape: Shape, rows: Part, scheme: Scheme) -> Layer:
             Pointwise(name="add attention", function="add", into="X2", sources=("X", "D")),
             *norm2.forward,
             *up.forward,
-            Kernel(name="gelu", function="gelu", into=("G",), sources=("U",)),
+            Kernel(name=nonlinear, function=nonlinear, into=("G",), sources=("U",)),
             *down.forward,
             Pointwise(name="add mlp", function="add", into="X", sources=("X2", "E"), ahead=1),
         ),
         (
             *down.backward,
-            Kernel(name="gelu gradient", function="gelu_gradient", into=("dU",), sources=("U", "dG")),
+            Kernel(name=f"{nonlinear} gradient", function=slope, into=("dU",), sources=("U", "dG")),
             *up.backward,
             *norm2.backward,
             Kernel(name="add mlp gradient", function="add_to", updates=("dX",), sources=("dbranch",)),
@@ -94,7 +121,8 @@ def _layer(shape: Shape, rows: Part, scheme: Scheme) -> Layer:
 
 def _norm(shape: Shape, rows: Part, name: str, source: str, into: str) -> Norm:
     hidden, copies = Part("hidden"), shape.copies
-    return Norm(name, rows, hidden, shape.hidden, source, into, f"d{into}", "dbranch", copies, copies)
+    kind = shape.architecture.norm
+    return Norm(name, rows, hidden, shape.hidden, source, into, f"d{into}", "dbranch", copies, copies, kind)
 
 
 def _linear(
@@ -115,6 +143,7 @@ def _linear(
         orientation,
         shape.gathered,
         shape.copies,
+        biased=shape.architecture.biases,
     )
 
 
@@ -127,19 +156,18 @@ def _kept(shape: Shape, piece: Layer) -> list[Tensor]:
 def _activations(shape: Shape, rows: Part, scheme: Scheme) -> list[Tensor]:
     """What stands between the pieces, and the gradients of all activations."""
     stream, inner, copies = scheme.stream, scheme.inner, shape.copies
-    hidden, wide = Part("hidden"), Part("inner")
-    heads, three_heads = Part("heads", each=shape.head), Part("heads", each=3 * shape.head)
+    hidden, wide, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.head)
     attention = _attention(shape)
     return [
         inner.tensor("A", rows, heads, copies),
-        inner.tensor(attention.kept, rows, Part("heads", each=attention.kept_columns), copies),
+        inner.tensor(attention.kept, rows, shape.of_queries(attention.kept_columns), copies),
         stream.tensor("X2", rows, hidden, copies),
         inner.tensor("G", rows, wide, copies),
         stream.tensor("dN1", rows, hidden),
-        inner.tensor("dQKV", rows, three_heads),
+        inner.tensor("dQKV", rows, shape.qkv),
         inner.tensor("dA", rows, heads),
         stream.tensor("dN2", rows, hidden),
-        inner.tensor("dU", rows, wide),
+        inner.tensor("dU", rows, shape.up),
         inner.tensor("dG", rows, wide),
         stream.tensor("dbranch", rows, hidden),
     ]
@@ -175,4 +203,9 @@ def _attention(shape: Shape) -> _Attention:
 
 
 def _scalars(shape: Shape) -> tuple[tuple[str, float], ...]:
-    return (("sequence", float(shape.sequence)), ("head", float(shape.head)))
+    scalars = [("sequence", float(shape.sequence)), ("head", float(shape.head))]
+    if shape.group > 1:
+        scalars.append(("group", float(shape.group)))
+    if shape.architecture.positions == "rotary":
+        scalars.append(("rotary_base", shape.architecture.rotary_base))
+    return tuple(scalars)

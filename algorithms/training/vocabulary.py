@@ -1,4 +1,4 @@
-"""The two ends of a language model, which share one table: the embedding of tokens, and the loss over the vocabulary.
+"""The two ends of a language model: the embedding of tokens, and the loss over the vocabulary.
 
     table   vocabulary/x × hidden/y   sharded over z, gathered for use
     X       rows × hidden/y           the tokens' rows of the table, summed over x, plus positions
@@ -6,7 +6,8 @@
 
 The loss needs of every row its largest logit and the sum of its exponentials,
 both over x; no rank ever holds a whole row.  Scattered activations are
-gathered before they are used, and sums are scattered.
+gathered before they are used, and sums are scattered.  Both ends share the table,
+and the loss begins its gradient; or the logits have an output table of their own.
 
 Source: Shoeybi et al., "Megatron-LM", 2019, section 3 (vocabulary-parallel
 embedding and cross entropy); Press, Wolf, "Using the output embedding to
@@ -16,14 +17,15 @@ improve language models", 2017 (the shared table).
 from dataclasses import dataclass, replace
 
 from algorithms.grid import Axis
-from algorithms.ops import AllGather, AllReduce, Gemm, Kernel, OverlapName, ReduceScatter
+from algorithms.ops import AllGather, AllReduce, Gemm, Kernel, OverlapName, Pointwise, ReduceScatter
 from algorithms.parts import Part
 from algorithms.schedule import Program
 from algorithms.tensors import Tensor
+from algorithms.training.architecture import PLAIN, Architecture
 from algorithms.training.layers import LOSS, Layer, Parameter
 from algorithms.training.scheme import ONE, TWO, Layout
 
-TABLE, POSITIONS = "table", "positions"
+TABLE, OUTPUT_TABLE, POSITIONS = "table", "output table", "positions"
 TOKENS, TARGETS = "tokens", "targets"
 WHOLE_ROWS: tuple[Axis, ...] = ("data", "z")
 
@@ -89,17 +91,53 @@ def sharded(tensor: Tensor, over: tuple[Axis, ...]) -> tuple[list[Tensor], Progr
     return tensors, tuple(gathers), tuple(scatters), ways[-1]
 
 
-def embedding(ends: Ends, rows: Part, into: str, towards_into: str) -> Layer:
-    """X = table[tokens] + positions; its backward pass adds to the table's gradient, which the loss has begun."""
+@dataclass(frozen=True, slots=True)
+class LearnedPositions:
+    """The table of positions, or none.
+
+    Parameters
+    ----------
+    fetch : ops that gather it
+    add : ops that add it to an activation
+    gradient : ops from the activation's gradient to the stored one of the positions
+    """
+
+    tensors: tuple[Tensor, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    fetch: Program = ()
+    add: Program = ()
+    gradient: Program = ()
+
+
+def learned_positions(
+    architecture: Architecture,
+    columns: Part,
+    over: tuple[Axis, ...],
+    summed_over: tuple[Axis, ...],
+    into: str,
+    towards_into: str,
+) -> LearnedPositions:
+    """Positions that are added to an activation, sharded over some axes; nothing where the architecture learns none."""
+    if architecture.positions != "learned":
+        return LearnedPositions()
+    positions = Tensor(POSITIONS, Part("sequence"), columns, sharded_over=over or None)
+    on_the_way, gather, scatter, whole = sharded(positions, over)
+    add = Kernel(name="add positions", function="add_positions", updates=(into,), sources=(whole,))
+    sums = Kernel(name="sum dpositions", function="position_sums", into=(f"d{whole}",), sources=(towards_into,))
+    return LearnedPositions(tuple(on_the_way), (Parameter(positions, summed_over),), gather, (add,), (sums, *scatter))
+
+
+def embedding(ends: Ends, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
+    """X = table[tokens] + positions; its backward pass adds to the gradient of a shared table, which the loss began."""
     vocabulary, hidden = ends.logits.cut_columns(Part("vocabulary")), ends.stream.cut_columns(Part("hidden"))
     x = ends.logits.columns
     partial, summed = ends.summed(into, x)
     gradient, gather = ends.gathered(towards_into, x)
     table = Tensor(TABLE, vocabulary, hidden, sharded_over="z")
-    positions = Tensor(POSITIONS, Part("sequence"), hidden, sharded_over=ends.positions_over or None)
-    on_the_way, gather_positions, scatter_positions, whole = sharded(positions, ends.positions_over)
+    summed_over = tuple(axis for axis in ends.stream.row_axes if axis not in ends.positions_over)
+    positions = learned_positions(architecture, hidden, ends.positions_over, summed_over, into, towards_into)
     tensors = (
-        *on_the_way,
+        *positions.tensors,
         Tensor(f"{TABLE} whole", vocabulary, hidden),
         Tensor(f"d{TABLE} whole", vocabulary, hidden),
         *ends.wholes(rows, hidden, partial, gradient),
@@ -108,21 +146,20 @@ def embedding(ends: Ends, rows: Part, into: str, towards_into: str) -> Layer:
         AllGather(name="gather table", axis="z", source=TABLE, into=f"{TABLE} whole", overlap="oag"),
         Kernel(name="embed", function="embed", into=(partial,), sources=(TOKENS, f"{TABLE} whole")),
         *summed,
-        *gather_positions,
-        Kernel(name="add positions", function="add_positions", updates=(into,), sources=(whole,)),
+        *positions.fetch,
+        *positions.add,
     )
+    begin = Pointwise(name=f"zero d{TABLE} whole", function="zero", into=f"d{TABLE} whole")
     backward: Program = (
-        Kernel(name="sum dpositions", function="position_sums", into=(f"d{whole}",), sources=(towards_into,)),
-        *scatter_positions,
+        *positions.gradient,
         *gather,
+        *(() if architecture.shared_table else (begin,)),
         Kernel(
             name="embed gradient", function="embed_gradient", updates=(f"d{TABLE} whole",), sources=(TOKENS, gradient)
         ),
         ReduceScatter(name="scatter dtable", axis="z", source=f"d{TABLE} whole", into=f"d{TABLE}", overlap="ors"),
     )
-    summed_over = tuple(axis for axis in ends.stream.row_axes if axis not in ends.positions_over)
-    parameters = (Parameter(table, ("data",)), Parameter(positions, summed_over))
-    return Layer(tensors, parameters, forward, backward)
+    return Layer(tensors, (Parameter(table, ("data",)), *positions.parameters), forward, backward)
 
 
 def cross_entropy(logits: Layout, rows: Part, tokens: int) -> tuple[tuple[Tensor, ...], Program]:
@@ -156,8 +193,10 @@ def cross_entropy(logits: Layout, rows: Part, tokens: int) -> tuple[tuple[Tensor
     return tensors, program
 
 
-def vocabulary_loss(ends: Ends, rows: Part, source: str, towards_source: str, tokens: int) -> Layer:
-    """Mean cross entropy of so many tokens; the backward pass begins the table's gradient."""
+def vocabulary_loss(
+    ends: Ends, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
+) -> Layer:
+    """Mean cross entropy of so many tokens; the backward pass begins the gradient of a shared table."""
     x, y = ends.logits.columns, ends.stream.columns
     vocabulary, hidden = Part("vocabulary"), Part("hidden")
     used, gather_source = ends.gathered(source, x)
@@ -165,22 +204,38 @@ def vocabulary_loss(ends: Ends, rows: Part, source: str, towards_source: str, to
     gradient, gather_gradient = ends.gathered("dlogits", y)
     towards, sum_towards = ends.summed(towards_source, x, "oar")
     made, entropy = cross_entropy(ends.logits, rows, tokens)
+    name, own = _output_table(ends, architecture)
+    again = " again" if architecture.shared_table else ""
     tensors = (
         *made,
         *ends.wholes(rows, ends.stream.cut_columns(hidden), used, towards),
         *ends.wholes(rows, ends.logits.cut_columns(vocabulary), partial, gradient),
+        *own.tensors,
     )
     forward: Program = (
-        AllGather(name="gather table again", axis="z", source=TABLE, into=f"{TABLE} whole", overlap="oag"),
+        AllGather(name=f"gather {name}{again}", axis="z", source=name, into=f"{name} whole", overlap="oag"),
         *gather_source,
-        Gemm(name="multiply logits", a=used, b=f"{TABLE} whole", c=partial, layout="NT"),
+        Gemm(name="multiply logits", a=used, b=f"{name} whole", c=partial, layout="NT"),
         *sum_logits,
         *entropy,
     )
     backward: Program = (
         *gather_gradient,
-        Gemm(name=f"multiply {towards_source}", a=gradient, b=f"{TABLE} whole", c=towards),
+        Gemm(name=f"multiply {towards_source}", a=gradient, b=f"{name} whole", c=towards),
         *sum_towards,
-        Gemm(name="multiply dtable", a=gradient, b=used, c=f"d{TABLE} whole", layout="TN"),
+        Gemm(name=f"multiply d{name}", a=gradient, b=used, c=f"d{name} whole", layout="TN"),
+        *own.backward,
     )
-    return Layer(tensors, (), forward, backward)
+    return Layer(tensors, own.parameters, forward, backward)
+
+
+def _output_table(ends: Ends, architecture: Architecture) -> tuple[str, Layer]:
+    """The table that makes the logits, and what the loss has of it: nothing where it is the embedding's."""
+    if architecture.shared_table:
+        return TABLE, Layer((), (), (), ())
+    name = OUTPUT_TABLE
+    vocabulary, hidden = ends.logits.cut_columns(Part("vocabulary")), ends.stream.cut_columns(Part("hidden"))
+    whole = Tensor(f"{name} whole", vocabulary, hidden)
+    scatter = ReduceScatter(name=f"scatter d{name}", axis="z", source=f"d{whole.name}", into=f"d{name}", overlap="ors")
+    table = Tensor(name, vocabulary, hidden, sharded_over="z")
+    return name, Layer((whole, replace(whole, name=f"d{whole.name}")), (Parameter(table, ("data",)),), (), (scatter,))

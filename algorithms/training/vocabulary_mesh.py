@@ -10,42 +10,45 @@
     dtable = dlogits^T N      TN: panels of the gradient go along x, those of dtable are summed along z
 
 The loss needs of every row its largest logit and the sum of its exponentials, both over x.
+Where the logits have an output table of their own, it lies as the other does.
 
 Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from algorithms.matmuls.summa import Moved, product_nn, product_nt, product_tn
 from algorithms.ops import Kernel, Pointwise
 from algorithms.parts import Panel, Part
 from algorithms.schedule import Program, Repeat
 from algorithms.tensors import Tensor
+from algorithms.training.architecture import PLAIN, Architecture
 from algorithms.training.layers import Layer, Parameter
 from algorithms.training.scheme import Layout
-from algorithms.training.vocabulary import POSITIONS, TABLE, TOKENS, cross_entropy, sharded
+from algorithms.training.vocabulary import OUTPUT_TABLE, TABLE, TOKENS, cross_entropy, learned_positions
 
 PANEL, TOWARDS_PANEL = f"{TABLE} panel", f"d{TABLE} panel"
+OUTPUT_PANEL, TOWARDS_OUTPUT_PANEL = f"{OUTPUT_TABLE} panel", f"d{OUTPUT_TABLE} panel"
 TOKENS_SHARE, TOKENS_PANEL = f"d{TABLE} tokens", f"d{TABLE} tokens panel"
-"""What the tokens that were read give to the table's gradient."""
+"""What the tokens that were read give to the gradient of a shared table."""
 BOTH_SHARES = f"d{TABLE} both"
 """What the loss gives to it, and then both."""
 
 
-def mesh_embedding(blocks: Layout, panel: Panel, rows: Part, into: str, towards_into: str) -> Layer:
-    """X = table[tokens] + positions; its backward pass adds to the table's gradient, which the loss has begun."""
+def mesh_embedding(
+    blocks: Layout, panel: Panel, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN
+) -> Layer:
+    """X = table[tokens] + positions; its backward pass adds to the gradient of a shared table, which the loss began."""
     hidden, window = blocks.cut_columns(Part("hidden")), Part("vocabulary", panel=panel)
     table = Tensor(TABLE, Part("vocabulary", ("z",)), hidden)
-    positions = Tensor(POSITIONS, Part("sequence"), hidden, sharded_over="z")
-    on_the_way, gather_positions, scatter_positions, whole = sharded(positions, ("z",))
-    share = f"{into} panel"
+    positions = learned_positions(architecture, hidden, ("z",), ("y", "data"), into, towards_into)
+    share, shared = f"{into} panel", architecture.shared_table
     tensors = (
         Tensor(PANEL, window, hidden),
-        Tensor(TOWARDS_PANEL, window, hidden),
+        *((Tensor(TOWARDS_PANEL, window, hidden),) if shared else ()),
         Tensor(TOKENS_PANEL, window, hidden),
-        replace(table, name=TOKENS_SHARE),
-        replace(table, name=BOTH_SHARES),
-        *on_the_way,
+        *((replace(table, name=TOKENS_SHARE), replace(table, name=BOTH_SHARES)) if shared else ()),
+        *positions.tensors,
         blocks.tensor(share, rows, Part("hidden")),
     )
     add_panel: Program = (
@@ -53,42 +56,47 @@ def mesh_embedding(blocks: Layout, panel: Panel, rows: Part, into: str, towards_
         Kernel(name="embed", function="embed", into=(share,), sources=(TOKENS, PANEL)),
         Kernel(name="add embedded", function="add_to", updates=(into,), sources=(share,)),
     )
+    given = TOKENS_SHARE if shared else f"d{TABLE}"
     towards_panel: Program = (
         Pointwise(name="zero dtable panel", function="zero", into=TOKENS_PANEL),
         Kernel(
             name="embed gradient", function="embed_gradient", updates=(TOKENS_PANEL,), sources=(TOKENS, towards_into)
         ),
-        Moved("sum embedded panel", TOKENS_SHARE, TOKENS_PANEL, "ors").collect(panel, "z"),
+        Moved("sum embedded panel", given, TOKENS_PANEL, "ors").collect(panel, "z"),
     )
-    forward: Program = (
-        *gather_positions,
-        Pointwise(name=f"zero {into}", function="zero", into=into),
-        Repeat(panel.loop, panel, add_panel),
-        Kernel(name="add positions", function="add_positions", updates=(into,), sources=(whole,)),
-    )
-    backward: Program = (
-        Kernel(name="sum dpositions", function="position_sums", into=(f"d{whole}",), sources=(towards_into,)),
-        *scatter_positions,
-        Repeat(panel.loop, panel, towards_panel),
+    both: Program = (
         Kernel(name="add embedded gradient", function="add_to", updates=(BOTH_SHARES,), sources=(TOKENS_SHARE,)),
         Pointwise(name="finish dtable", function="copy", into=f"d{TABLE}", sources=(BOTH_SHARES,)),
     )
-    return Layer(tensors, (Parameter(table, ("y", "data")), Parameter(positions, ("y", "data"))), forward, backward)
+    forward: Program = (
+        *positions.fetch,
+        Pointwise(name=f"zero {into}", function="zero", into=into),
+        Repeat(panel.loop, panel, add_panel),
+        *positions.add,
+    )
+    backward: Program = (*positions.gradient, Repeat(panel.loop, panel, towards_panel), *(both if shared else ()))
+    return Layer(tensors, (Parameter(table, ("y", "data")), *positions.parameters), forward, backward)
 
 
 def mesh_vocabulary_loss(
-    blocks: Layout, panel: Panel, rows: Part, source: str, towards_source: str, tokens: int
+    blocks: Layout,
+    panel: Panel,
+    rows: Part,
+    source: str,
+    towards_source: str,
+    tokens: int,
+    architecture: Architecture = PLAIN,
 ) -> Layer:
-    """Mean cross entropy of so many tokens; the backward pass begins the table's gradient."""
-    own_rows = blocks.cut_rows(rows)
+    """Mean cross entropy of so many tokens; the backward pass begins the gradient of a shared table."""
+    own_rows, own = blocks.cut_rows(rows), _output_table(blocks, panel, architecture)
     made, entropy = cross_entropy(blocks, rows, tokens)
-    tensors = (*made, Tensor("logits panel", own_rows, Part("vocabulary", panel=panel)))
+    tensors = (*made, Tensor("logits panel", own_rows, Part("vocabulary", panel=panel)), *own.tensors)
     forward: Program = (
         *product_nt(
             panel,
             "multiply logits",
             source,
-            Moved("send table panel to logits", TABLE, PANEL, "oag"),
+            Moved(f"send {own.name} panel to logits", own.name, own.panel, "oag"),
             Moved("sum logits panel", "logits", "logits panel"),
         ),
         *entropy,
@@ -100,15 +108,42 @@ def mesh_vocabulary_loss(
             f"zero {towards_source}",
             f"multiply {towards_source}",
             gradient,
-            Moved("send table panel again", TABLE, PANEL, "oag"),
+            Moved(f"send {own.name} panel again", own.name, own.panel, "oag"),
             towards_source,
         ),
         *product_tn(
             panel,
-            "multiply dtable",
+            f"multiply d{own.name}",
             replace(gradient, op="send dlogits panel again"),
             source,
-            Moved("sum dtable panel", BOTH_SHARES, TOWARDS_PANEL, "ors"),
+            Moved(f"sum d{own.name} panel", own.gradient, own.towards_panel, "ors"),
         ),
     )
-    return Layer(tensors, (), forward, backward)
+    return Layer(tensors, own.parameters, forward, backward)
+
+
+@dataclass(frozen=True, slots=True)
+class _OutputTable:
+    """The table that makes the logits, and what the loss has of it beside what the embedding has.
+
+    Parameters
+    ----------
+    panel, towards_panel : of the table, and of its gradient
+    gradient : what the loss writes
+    """
+
+    name: str
+    panel: str
+    towards_panel: str
+    gradient: str
+    tensors: tuple[Tensor, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+
+
+def _output_table(blocks: Layout, panel: Panel, architecture: Architecture) -> _OutputTable:
+    if architecture.shared_table:
+        return _OutputTable(TABLE, PANEL, TOWARDS_PANEL, BOTH_SHARES)
+    hidden, window = blocks.cut_columns(Part("hidden")), Part("vocabulary", panel=panel)
+    panels = tuple(Tensor(name, window, hidden) for name in (OUTPUT_PANEL, TOWARDS_OUTPUT_PANEL))
+    table = Parameter(Tensor(OUTPUT_TABLE, Part("vocabulary", ("z",)), hidden), ("y", "data"))
+    return _OutputTable(OUTPUT_TABLE, OUTPUT_PANEL, TOWARDS_OUTPUT_PANEL, f"d{OUTPUT_TABLE}", panels, (table,))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.coordinates import Needs
 from algorithms.grid import AXES, Axis, Grid
 from algorithms.parts import Place
-from simulator.folding.coordinates import Needs
 from simulator.folding.labels import Ints, pairs
 
 

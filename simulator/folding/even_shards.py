@@ -32,6 +32,7 @@ from typing import cast
 
 from algorithms.collectives.choices import Choices
 from algorithms.collectives.lowering import lower
+from algorithms.coordinates import lengths
 from algorithms.ops import (
     AllReduce,
     AllToAll,
@@ -48,7 +49,6 @@ from algorithms.ops import (
 from algorithms.parts import Part
 from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import Tensor
-from simulator.folding.coordinates import lengths
 
 CONTENTION = 2
 """What the bound without contention is multiplied by, since links are shared."""

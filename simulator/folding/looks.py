@@ -7,11 +7,11 @@ programs can be told to be the same.
 
 from collections.abc import Callable, Hashable
 
+from algorithms.coordinates import Needs, needs
 from algorithms.grid import Axis
 from algorithms.ops import Op
 from algorithms.parts import Panel, Place
 from algorithms.schedule import Program, Repeat, Schedule
-from simulator.folding.coordinates import Needs, needs
 
 Key = Hashable
 Loop = str

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.collectives.choices import Choices
+from algorithms.coordinates import Needs
 from algorithms.copies import copies
 from algorithms.grid import AXES, Axis
 from algorithms.ops import (
@@ -47,7 +48,6 @@ from algorithms.traffic import Traffic, traffic
 from simulator.duties import wires_of
 from simulator.folding.channels import Channels, Uses
 from simulator.folding.colours import Colours, Sorted
-from simulator.folding.coordinates import Needs
 from simulator.folding.group_members import Members, even_pieces
 from simulator.folding.labels import Ints, numbered
 from simulator.folding.looks import Key, Looks, Loop, turning

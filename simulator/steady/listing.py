@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from algorithms.errors import InputError
-from algorithms.ops import Communication, lane
+from algorithms.ops import Communication, Receive, Send, lane
 from algorithms.schedule import Schedule, all_ops, walk
 from simulator.folding.labels import Ints
 from simulator.steady.stages import Stage
@@ -59,9 +59,12 @@ def listing(schedule: Schedule, looks: Looks, programs: Iterable[tuple[Ints, int
             if not isinstance(op, Communication) or grid.length(op.axis) == 1 or key in seen:
                 continue
             seen.add(key)
+            if isinstance(op, Receive):  # listed where it is sent
+                continue
             stride = grid.stride(op.axis)
             first = np.unique(ranks - ranks // stride % grid.length(op.axis) * stride)
-            for part in looks.parts(op, moment, first):
+            parts = [looks.sent(op, moment, ranks)] if isinstance(op, Send) else looks.parts(op, moment, first)
+            for part in parts:
                 found = _channels(part, size, pairs)
                 name = lane(op)
                 keys[name] = np.unique(np.concatenate([keys[name], found])) if name in keys else found

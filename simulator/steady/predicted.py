@@ -1,6 +1,7 @@
 """A prediction from a walk at steady rates: the same form as the exact simulation's, with the bound."""
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -85,7 +86,10 @@ def _on_path(found: Steady, grid: Grid, ranks: set[int], most: int) -> tuple[lis
     """
     ends, instances = found.walk.ends[1], found.tally.instances
     ranks = ranks | {int(np.argmax(ends)), found.walk.first_rank}
-    groups = {(one.op.name, one.index): one for one in instances if one.axis is not None}
+    groups: dict[tuple[str, int], list[Instance]] = defaultdict(list)  # of the ranks of each program
+    for one in instances:
+        if one.axis is not None:
+            groups[one.op.name, one.index].append(one)
     spans: list[Span] = []
     spent: dict[Key, Spent] = {}
     fresh: Iterable[int] = ranks
@@ -136,15 +140,16 @@ def _spans(instances: Sequence[Instance], ranks: Ints, grid: Grid) -> Iterable[t
         yield from one.spans(ranks, stride, length)
 
 
-def _last(one: Instance, span: Span, grid: Grid) -> int:
-    """The member of a span's group that began last."""
+def _last(together: Sequence[Instance], span: Span, grid: Grid) -> int:
+    """The member of a span's group that began last, of those in any of the instances."""
     assert span.axis is not None
     members = span.group + grid.stride(span.axis) * np.arange(grid.length(span.axis))
-    at = np.searchsorted(one.ranks, members)
-    at = at[one.ranks[np.minimum(at, len(one.ranks) - 1)] == members]
-    own = int(np.searchsorted(one.ranks, span.rank))
-    latest = int(at[np.argmax(one.start[at])])
-    return int(one.ranks[latest]) if one.start[latest] > one.start[own] else span.rank
+    latest, found = span.start, span.rank
+    for one in together:
+        at = np.flatnonzero(np.isin(one.ranks, members))
+        if len(at) and one.start[at].max() > latest:
+            latest, found = one.start[at].max(), int(one.ranks[at[np.argmax(one.start[at])]])
+    return found
 
 
 def _loads(found: Steady, homes: Homes, most: int) -> tuple[LinkLoad, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 from algorithms.collectives.choices import Choices
 from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
-from algorithms.ops import Communication, CommunicationOp, lane
+from algorithms.ops import Communication, CommunicationOp, Receive, Send
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from simulator.folding.labels import Ints
@@ -17,18 +17,19 @@ from simulator.machine_network import routes_of
 from simulator.steady.costs import Costs
 from simulator.steady.listing import listing
 from simulator.steady.nccl import Nccl
-from simulator.steady.passing import ROWS, Carried, Passing, Prepared
+from simulator.steady.preparations import Preparations
+from simulator.steady.programs import Given, programs, why_impossible
 from simulator.steady.rates import HIGH, LOW, TYPICAL, Channels, channels_of, local_rates
 from simulator.steady.tally import Tally
 from simulator.steady.together import together
 from simulator.steady.turns import Loops
-from simulator.steady.walk import Given, Walk, programs, why_impossible
+from simulator.steady.walk import Walk
 from simulator.steady.work import Looks
 from topologies.network import Floats
 
-KEPT_BYTES = 1 << 27
+KEPT_BYTES = 3 << 27
 """Spans of all ranks are kept up to this, for the critical path."""
-BYTES_A_SPAN = 80
+BYTES_A_SPAN = 32
 SLOWER = 1.25
 """By how much typical rates are slowed at least where they promise more than links can carry."""
 SLOWEST = 1e6
@@ -87,7 +88,8 @@ def steady(
     local = local_rates(homes, threads, busy)
     costs = Costs(machine, homes, schedule.dtype, threads, channels, local)
     nccl = Nccl(machine, homes, choices) if choices.carriage == "nccl" else None
-    given = Given(schedule, machine, looks, costs, busy, loops, nccl)
+    prepared = Preparations(schedule, machine, looks, costs, busy)
+    given = Given(schedule, machine, looks, costs, busy, loops, prepared, nccl)
     own_work = _own_work(given)
     instances = sum(len(one.ranks) * sum(1 for _ in loops.walk(schedule.program(one.place), one.place)) for one in each)
     if instances * BYTES_A_SPAN <= KEPT_BYTES:
@@ -106,6 +108,7 @@ def _within(given: Given, own_work: dict[str, Floats], kept: Ints | None) -> Ste
     found = _walked(given, own_work, kept)
     while found.seconds < found.low * (1 - ROUNDING) and given.costs.channels.slowed < SLOWEST:
         given.costs.channels.slowed *= max(SLOWER, found.low / found.seconds)
+        given.prepared.forget_rates()
         found = _walked(given, own_work, kept)
     return found
 
@@ -144,15 +147,11 @@ def _own_work(given: Given) -> dict[str, Floats]:
 def _local_seconds(op: CommunicationOp, looks: Looks, given: Given, moment: Place, ranks: Ints) -> Floats:
     """Copies and additions of each rank in an op, by itself [s]."""
     grid, costs = given.schedule.grid, given.costs
-    found = np.zeros(grid.size)
     length, stride = grid.length(op.axis), grid.stride(op.axis)
+    if isinstance(op, Send | Receive):
+        return np.zeros(grid.size)
     if length == 1:
+        found = np.zeros(grid.size)
         found[ranks], _ = costs.memory("copy", looks.alone(op, moment, ranks), ranks)
         return found
-    first = np.unique(ranks - ranks // stride % length * stride)
-    carried = Carried.none(len(costs.channels.keys), len(costs.channels.capacities))
-    for part in looks.parts(op, moment, first):
-        passing = Passing(Prepared(part, lane(op), costs), carried, np.zeros((ROWS, part.ranks.size)))
-        passing.run()
-        found[part.ranks.ravel()] = passing.story.compute
-    return found
+    return given.prepared.ready(op, moment, np.unique(ranks - ranks // stride % length * stride)).story.compute

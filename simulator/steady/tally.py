@@ -9,11 +9,11 @@ from algorithms.formats.record import PathPart
 from algorithms.grid import Axis
 from algorithms.ops import Communication, Op, kind, lane
 from algorithms.timelines.op_times import OpTimes
-from algorithms.timelines.spans import COMPUTE, Span
+from algorithms.timelines.spans import ALONE, COMPUTE, UNPAIRED, Span
 from algorithms.timelines.turns import Turns
 from simulator.folding.labels import Ints
 from simulator.spent import Spent
-from simulator.steady.passing import Story
+from simulator.steady.story import Story
 from topologies.network import Floats
 
 SECONDS = ("seconds", "waiting", "latency", "compute", "contention")
@@ -42,6 +42,12 @@ class Instance:
     @property
     def axis(self) -> Axis | None:
         return self.op.axis if isinstance(self.op, Communication) else None
+
+    def alone(self) -> "Instance":
+        """The same, whose times keep no others in memory of which they are a row."""
+        return replace(
+            self, ready=self.ready.copy(), start=self.start.copy(), arrival=self.arrival.copy(), end=self.end.copy()
+        )
 
     def of(self, ranks: Ints) -> "Instance":
         """The instance on those of the ranks that do it."""
@@ -85,7 +91,8 @@ class Instance:
         for at in np.flatnonzero(np.isin(self.ranks, wanted)).tolist():
             rank = int(self.ranks[at])
             ready, start, arrival, end = (float(one[at]) for one in (self.ready, self.start, self.arrival, self.end))
-            group = rank - rank // stride % length * stride if self.axis is not None else -1
+            alone = self.axis is None or kind(self.op) in UNPAIRED
+            group = ALONE if alone else rank - rank // stride % length * stride
             yield (
                 Span(
                     rank,
@@ -249,11 +256,12 @@ class Tally:
         sums.counts[one.ranks] += 1
         sums.seconds += float(np.maximum(0.0, one.end - np.maximum(one.arrival, one.start)).sum())
         sums.waiting += float(np.maximum(0.0, np.minimum(one.arrival, one.end) - one.start).sum())
-        sums.latency += float(one.story.latency.sum())
-        sums.compute += float(one.story.compute.sum())
-        sums.contention += float(one.story.contention.sum())
+        latency, compute, contention = one.story.sums
+        sums.latency += latency
+        sums.compute += compute
+        sums.contention += contention
         self._hide(one, self._hiding.setdefault(program, _Hiding()))
-        self.instances.append(one if self._kept is None else one.of(self._kept))
+        self.instances.append(one.alone() if self._kept is None else one.of(self._kept))
 
     def mark(self) -> TallyMark:
         self._settled = []
@@ -291,7 +299,7 @@ class Tally:
         self.turns.append(Turns(begin + times * seconds, seconds, times, dict(per_turn)))
 
     def _hide(self, one: Instance, hiding: _Hiding) -> None:
-        """Charges each instant of communication that nothing computed hides to one op."""
+        """Charges each instant of communication that nothing computed hides to one op, the first in the program."""
         if lane(one.op) == COMPUTE:
             for moving in hiding.moving:
                 moving.exposed -= _common(moving.begin, moving.end, one.start, one.end)

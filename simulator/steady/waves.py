@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from simulator.folding.labels import Ints
 from simulator.sharing.compiled import Kernel, as_table, compiled
 from simulator.steady.costs import Costs
-from simulator.steady.rates import TYPICAL
+from simulator.steady.rates import HIGH, TYPICAL
 from simulator.steady.stages import Stage
 from simulator.steady.work import Part
 from topologies.network import Floats
@@ -113,8 +113,8 @@ class Hops:
     extrapolated: bool
 
 
-def hops_of(table: Table, part: Part, lane: str, costs: Costs) -> Hops:
-    """What the messages of a part cost."""
+def hops_of(table: Table, part: Part, lane: str, costs: Costs, slowdown: float) -> Hops:
+    """What the messages of a part cost; at most so many times as long, beside work of their ends."""
     groups, members = part.ranks.shape
     offset = np.arange(groups) * members
     sender, receiver = table.sender[:, None] + offset, table.receiver[:, None] + offset
@@ -140,6 +140,8 @@ def hops_of(table: Table, part: Part, lane: str, costs: Costs) -> Hops:
             seconds, beyond = costs.memory("add", adds, ranks[receiver.ravel()])
             added.append(seconds)
             extrapolated |= beyond or priced[-1].extrapolated
+    for one in priced:
+        one.moving[HIGH] *= slowdown
     return Hops(
         sender,
         receiver,

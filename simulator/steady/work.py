@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithms.collectives.choices import Choices
+from algorithms.coordinates import Needs, needs
 from algorithms.copies import Copies, copies
 from algorithms.grid import AXES, Axis
-from algorithms.ops import Collective, Communication, CommunicationOp, Compute, Op, Shift
+from algorithms.ops import Collective, Communication, CommunicationOp, Compute, Op, Send, Shift
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.traffic import Traffic, traffic
 from simulator.duties import Duties
-from simulator.folding.coordinates import Needs, needs
 from simulator.folding.labels import Ints
 from simulator.folding.patterns import same_on_all_members
 from simulator.steady.stages import Move, Stage, stages
@@ -205,6 +205,17 @@ class Looks:
         edges = np.stack([np.zeros(ranks.size), size], axis=1)
         return [Part(ranks, (Stage(1, (move,)),), edges, flat, before, none, flat=True, alone=to < 0)]
 
+    def sent(self, op: Send, moment: Place, ranks: Ints) -> Part:
+        """What ranks that have one coordinate along the op's axis send, each to the same other one: groups of two."""
+        found, which = self._kinds(self.needs(op), moment, ranks, lambda place: _one_step(self._moved(op, place)))
+        further = int(found[0][0]) - int(self.coordinates[op.axis][ranks[0]])
+        pairs = ranks[:, None] + np.array([0, further * self._grid.stride(op.axis)])
+        none, one = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+        move = Move(none, one, none, one, np.zeros(1, dtype=np.bool_))
+        edges = np.array([(0.0, size) for _, size in found])
+        nothing = np.zeros(pairs.shape)
+        return Part(pairs, (Stage(1, (move,)),), edges, np.repeat(which, 2), nothing, nothing)
+
     def _kinds(self, needed: Needs, moment: Place, ranks: Ints, look: Callable[[Place], Any]) -> tuple[list[Any], Ints]:
         """What `look` sees for each combination of kinds of coordinates, and the one of each of the ranks."""
         index = np.zeros(len(ranks), dtype=np.int64)
@@ -235,7 +246,7 @@ def _bytes(moved: Traffic) -> list[float]:
 
 
 def _one_step(moved: Traffic | None) -> tuple[float, float]:
-    """The coordinate to which a shift sends, and how many bytes; nowhere is -1."""
+    """The coordinate to which a shift or a send goes, and how many bytes; nowhere is -1."""
     if moved is None:
         return -1.0, 0.0
     (exchange,) = moved.exchanges()

@@ -13,6 +13,7 @@ from simulator.sharing.heap import HEAP, put, take
 from simulator.sharing.max_min import TIE
 from simulator.sharing.rates import begin, end, settle
 from simulator.stepping.repeats import lead, look_back, note
+from simulator.stepping.slowing import disturb, left_to, set_speed, slow_messages
 from simulator.stepping.table import (
     CHANGES,
     CLOCK,
@@ -28,6 +29,7 @@ from simulator.stepping.table import (
     RECEIVER,
     SAVED,
     SENDER,
+    SLOWED,
     STARTING,
     STEPPED,
     UNSETTLED,
@@ -92,8 +94,10 @@ def _settle(u: Under, s: Any) -> None:
     """New rates."""
     u.numbers[UNSETTLED] = 0
     u.numbers[CHANGES] += 1
+    slowed = u.numbers[SLOWED] != 0
     for i in range(settle(s, u.changed)):
-        _set_speed(u, u.changed[i], s.rate[u.changed[i]])
+        part = left_to(u, u.changed[i]) if slowed else 1.0
+        set_speed(u, u.changed[i], s.rate[u.changed[i]] * part)
 
 
 def _move(u: Under, s: Any, f: int) -> None:
@@ -127,18 +131,12 @@ def _stop(u: Under, s: Any, f: int) -> None:
     u.numbers[UNSETTLED] = 1
 
 
-def _set_speed(u: Under, f: int, speed: float) -> None:
-    now = u.reals[CLOCK]
-    u.left[f] -= u.speed[f] * (now - u.since[f])
-    u.since[f] = now
-    u.speed[f] = speed
-    put(u, f, now + max(0.0, u.left[f]) / speed)
-
-
 def _start(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
     """A flow is under way: first its latency."""
     now = u.reals[CLOCK]
     u.sender[f], u.receiver[f] = sender, receiver
+    if receiver != NONE:
+        u.sending[sender], u.receiving[receiver] = f, f
     u.begun[f] = now
     u.left[f] = u.work[f]
     if u.latency[f] == 0.0 and u.work[f] > 0:
@@ -146,22 +144,6 @@ def _start(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
         return
     u.status[f] = LATENT
     put(u, f, now + u.latency[f])
-
-
-def _disturb(u: Under, s: Any, pace: int, more: int) -> None:
-    """One more or less who disturbs a pace; what goes at that pace is shared anew."""
-    before = u.disturbed[pace]
-    u.disturbed[pace] += more
-    if before > 0 and before + more > 0:
-        return
-    s.capacities[pace] = u.slow[pace] if more > 0 else u.calm[pace]
-    count = s.users[pace]
-    for i in range(count):
-        u.changed[i] = s.slot_flow[s.starts[pace] + i]
-    for i in range(count):
-        end(s, u.changed[i])
-        begin(s, u.changed[i])
-        u.numbers[UNSETTLED] = 1
 
 
 # Members
@@ -176,7 +158,9 @@ def _begin(u: Under, s: Any, m: int) -> None:
     _forget(u)
     if u.disturbs[m] != NONE and u.wired[u.program[m]] != 0:
         u.disturbing[m] = 1
-        _disturb(u, s, u.disturbs[m], 1)
+        disturb(u, s, u.disturbs[m], 1)
+    if u.leaves[m] < 1.0:
+        slow_messages(u, s, m)
     _enter(u, s, m)
 
 
@@ -192,7 +176,9 @@ def _leave(u: Under, s: Any, m: int) -> None:
     u.numbers[ENDED] += 1
     if u.disturbing[m] != 0:
         u.disturbing[m] = 0
-        _disturb(u, s, u.disturbs[m], -1)
+        disturb(u, s, u.disturbs[m], -1)
+    if u.leaves[m] < 1.0:
+        slow_messages(u, s, m)
     _forget(u)
 
 
@@ -281,12 +267,10 @@ def _advance(u: Under, s: Any, m: int) -> None:
 
 KERNELS = (
     _forget,
-    _set_speed,
     _settle,
     _move,
     _stop,
     _start,
-    _disturb,
     _meet,
     _leave,
     _enter,
@@ -297,4 +281,4 @@ KERNELS = (
     _happen,
     go_on,
 )
-"""After those of `sharing/rates.py`, `sharing/heap.py` and `repeats.py`."""
+"""After those of `sharing/rates.py`, `sharing/heap.py`, `repeats.py` and `slowing.py`."""

@@ -10,7 +10,7 @@ from simulator.sharing import rates
 from simulator.sharing.flow_state import ACTIVE, State, as_lists, new_state
 from simulator.stepping.registered import Registered
 from simulator.stepping.repeats import TOLD
-from simulator.stepping.table import FOLDS, LEADER, NONE, NUMBERS, REALS, Under
+from simulator.stepping.table import FOLDS, LEADER, NONE, NUMBERS, REALS, SLOWED, Under
 
 OF_FLOWS = (
     "work", "latency", "alone", "beyond", "sender", "receiver", "status", "left", "since", "speed", "due", "begun",
@@ -21,17 +21,17 @@ OF_WIRES = ("waits", "waiting_member", "waiting_flow")
 OF_STAGES = ("count", "send_wire", "send_flow", "receive_wire", "local")
 OF_MEMBERS = (
     "program", "stage", "k", "pending", "entered", "latency_paid", "computed", "was_beyond", "waiting", "path_latency",
-    "path_bandwidth", "path_contention", "path_compute", "disturbing", "ended", "starting", "saved_stage", "saved_k",
-    "saved_doing", "saved_entered",
+    "path_bandwidth", "path_contention", "path_compute", "disturbing", "sending", "receiving", "ended", "starting",
+    "saved_stage", "saved_k", "saved_doing", "saved_entered",
 )  # fmt: skip
 OF_RESOURCES = ("disturbed", "using", "opened", "busy", "saved_busy")
 WHOLE = {
     "beyond", "entries", "entry_resource", "sender", "receiver", "status", "heap", "slot", "changed", "stopped",
-    "saved_mark", "saved_status", *OF_WIRES, "first", *OF_STAGES, "wired", "disturbs", "disturbing", "disturbed",
-    "program", "stage", "k", "pending", "was_beyond", "ended", "starting", "saved_stage", "saved_k", "saved_doing",
-    "using", "numbers",
+    "saved_mark", "saved_status", *OF_WIRES, "first", *OF_STAGES, "wired", "disturbs", "disturbing", "worker",
+    "sending", "receiving", "disturbed", "program", "stage", "k", "pending", "was_beyond", "ended", "starting",
+    "saved_stage", "saved_k", "saved_doing", "using", "numbers",
 }  # fmt: skip
-BLANK = {"slot": NONE, "stage": NONE, "receiver": NONE}
+BLANK = {"slot": NONE, "stage": NONE, "receiver": NONE, "sending": NONE, "receiving": NONE}
 """What a column holds where nothing has happened, if that is not zero."""
 
 
@@ -66,6 +66,7 @@ def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
     new["first"] = registered.first[len(under.first) :]
     new["wired"] = registered.wired[len(under.wired) :]
     new["disturbs"] = registered.disturbs[len(under.disturbs) :]
+    new["worker"], new["leaves"] = registered.worker[len(under.worker) :], registered.leaves[len(under.leaves) :]
     new["calm"], new["slow"] = registered.calm[len(under.calm) :], registered.capacities[len(under.slow) :]
     sizes = dict.fromkeys(OF_FLOWS, len(registered.flows)) | dict.fromkeys(OF_WIRES, registered.wires)
     sizes |= dict.fromkeys(OF_MEMBERS, len(registered.disturbs)) | dict.fromkeys(
@@ -79,6 +80,7 @@ def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
         if name in sizes and name not in new:
             more = [BLANK.get(name, 0 if name in WHOLE else 0.0)] * (sizes[name] - len(old))
         columns[name] = _joined(old, more, whole=name in WHOLE, arrays=arrays)
+    columns["numbers"][SLOWED] = int(any(worker != NONE for worker in registered.worker))
     return Under(**columns)
 
 

@@ -35,7 +35,8 @@ class Registered:
     `flows` are work, latency, alone and beyond of each flow, `resources` and `shares` what it takes of
     which; `stages` are count, send_wire, send_flow, receive_wire and local, those of program p from
     first[p] to first[p + 1]; `calm` is the capacity of each resource while nobody disturbs it, `capacities`
-    what it is then; `disturbs` the pace that each member disturbs.
+    what it is then; `disturbs` the pace that each member disturbs, `worker` the member whose work slows its messages,
+    `leaves` the part of their rate that messages beside a member keep while it is at work.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,8 @@ class Registered:
         self.first: list[int] = [0]
         self.wired: list[int] = []
         self.disturbs: list[int] = []
+        self.worker: list[int] = []
+        self.leaves: list[float] = []
         self.wires = 0
 
     def add_resource(self, capacity: float, name: str | Callable[[], str] = "") -> int:
@@ -144,14 +147,19 @@ class Registered:
         self.wired.append(int(any(one.send is not None or one.receive is not None for one in stages)))
         return len(self.first) - 2
 
-    def member(self, disturbs: int | None = None) -> int:
+    def member(self, disturbs: int | None = None, *, worker: int | None = None, slows: float = 1.0) -> int:
         """Somebody who goes through programs, one after the other.
 
         Parameters
         ----------
         disturbs : a pace
+        worker : another member; while it is in a program, messages to and from this one are slower
+        slows : how many times as long messages take that this member's work slows
         """
+        assert worker is None or worker + 1 == len(self.worker) or self.worker[-1] == worker, "workers come just before"
         self.disturbs.append(NONE if disturbs is None else disturbs)
+        self.worker.append(NONE if worker is None else worker)
+        self.leaves.append(1.0 / slows)
         return len(self.disturbs) - 1
 
     def _check(self, work: float, demands: Mapping[int, float], weight: float, cap: float, latency: float) -> None:

@@ -5,7 +5,7 @@ wire, a kind of local work of a lane) and that is under way once at a time.  A
 *stage* is what a member does at once: a send, a receive, then local work; it is
 repeated `count` times.  A *program* is a row of stages.
 
-The functions of `events.py`, `repeats.py` and `memory.py` are kernels: plain
+The functions of `events.py`, `repeats.py` and `slowing.py` are kernels: plain
 functions over arrays or lists that Numba can compile (`sharing/compiled.py`).
 """
 
@@ -21,8 +21,8 @@ NOBODY, SENDER, RECEIVER = range(3)
 
 # Places in `Under.numbers`; that of the heap's size, HEAP, is in `sharing/heap.py`
 EVENTS, STARTING, ENDED, UNSETTLED, CHANGES, FOLDS, LEADER, STEPPED, SAVE_AT, STEPS, SAVED, JUMPS = range(1, 13)
-MARK, SAVED_HEAP, STOPPED = range(13, 16)
-NUMBERS = 16
+MARK, SAVED_HEAP, STOPPED, SLOWED = range(13, 17)
+NUMBERS = 17
 # Places in `Under.reals`
 CLOCK, SAVED_CLOCK = range(2)
 REALS = 2
@@ -50,6 +50,9 @@ class Under(NamedTuple):
         of each member's present op
     disturbs, disturbing : of each member: the pace (a resource) that is slower while it is in a program with wires,
         NONE where there is none, and whether it is in one
+    worker, leaves : of each member: another, the one whose work slows its messages (NONE where nobody's does), and what
+        part of their rate messages keep that its own work slows; those with one worker come right after it
+    sending, receiving : of each member: the flow that it sent last, and that it got last; NONE before the first
     wired : whether a program has wires
     calm, slow, disturbed : of each pace: its two capacities, and how many disturb it
     using, opened, busy : of each resource: flows that use it, since when, and seconds so far in which some did
@@ -101,6 +104,10 @@ class Under(NamedTuple):
     path_compute: Array
     disturbs: Array
     disturbing: Array
+    worker: Array
+    leaves: Array
+    sending: Array
+    receiving: Array
     wired: Array
     calm: Array
     slow: Array

@@ -8,7 +8,6 @@ from studies.commands.app import app
 from studies.commands.options import (
     GRANULARITY,
     ON_MACHINE,
-    Collectives,
     Dtype,
     Gathered,
     GradientBytes,
@@ -43,7 +42,10 @@ RANKED = flags_of(
     gathered=(Gathered, "again"),
     gradient_bytes=(GradientBytes, "4"),
     dtype=(Dtype, "bfloat16"),
-    collectives=(Collectives, "own"),
+    collectives=(
+        Annotated[str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default nccl, own with --overlap.")],
+        "",
+    ),
 )
 """What is ranked, and how it is simulated."""
 

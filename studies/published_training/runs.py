@@ -35,6 +35,8 @@ GPUS: dict[str, Gpu] = {
 DTYPES: dict[str, DType] = {"fp16": "float16", "bf16": "bfloat16"}
 PRINTED = ("gpus", "tensor", "pipeline", "data", "layers", "hidden", "heads", "sequence", "vocabulary", "batch")
 PERHAPS_PRINTED = ("context", "interleave", "zero", "micro")
+NOT_PLAIN = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "moe")
+"""In the names of models whose layers are not those of a GPT."""
 CLOSE = 0.12
 """Flop/s by four passes and by three are a third apart: nearer than this to one of them is told."""
 
@@ -154,6 +156,8 @@ def _not_ours(row: Row) -> str:
         return f"{row.words['metric']} in {row.words['unit']} is not predicted"
     if row.words["precision"] not in DTYPES:
         return f"precision {row.words['precision']!r} is not predicted"
+    if any(word in row.words["model"].lower() for word in NOT_PLAIN):
+        return f"model {row.words['model']!r}: the plain GPT alone is modelled here"
     return f"ZeRO {row.zero} is not modelled here" if row.zero > 1 else ""
 
 

@@ -54,7 +54,7 @@ def ranked(question: Question, crew: Crew) -> Ranked:
     ------
     InputError : no grid on which the model can be trained, or none that fits
     """
-    every = candidates(question.gpus, question.limits, question.shape, question.batch)
+    every = candidates(question.gpus, question.limits, question.shape, question.problem.batch)
     needed = _needed(question, every)
     room = question.machine.device.memory_bytes / placement(question.machine, question.gpus).ranks
     fits = needed <= room
@@ -101,14 +101,14 @@ def _rings(strides: Ints, lengths: Ints) -> list[Ring]:
 
 def _seconds(question: Question, left: Candidates, bandwidths: dict[Axis, Floats]) -> dict[Axis, Floats]:
     """Of all layers, by axis; a group of one sends nothing."""
-    rows = question.batch * question.shape.sequence / left.lengths["data"]
+    rows = question.problem.batch * question.shape.sequence / left.lengths["data"]
     found = block_seconds(
         rows,
         question.products(),
         left.lengths,
         bandwidths,
-        recomputed=question.recompute == "full",
-        gradient_bytes=question.precision.gradient_bytes,
+        recomputed=question.problem.recompute == "full",
+        gradient_bytes=question.problem.precision.gradient_bytes,
     )
     return {axis: question.shape.layers * seconds for axis, seconds in found.items()}
 
@@ -122,8 +122,12 @@ def _too_large(question: Question, every: Candidates, needed: Ints) -> str:
     least = int(np.argmin(needed))
     device, name = question.machine.device.memory_bytes, question.machine.name
     helps = ["more --gpus"]
-    helps += ["--recompute full"] if question.recompute != "full" else []
-    helps += ["--gradient-bytes 2"] if question.precision.gradient_bytes == 4 and question.precision.mixed else []
+    helps += ["--recompute full"] if question.problem.recompute != "full" else []
+    helps += (
+        ["--gradient-bytes 2"]
+        if question.problem.precision.gradient_bytes == 4 and question.problem.precision.mixed
+        else []
+    )
     helps += ["a smaller --batch"]
     return (
         f"no grid fits: model {question.shape.name} on {question.gpus} GPUs needs at least "

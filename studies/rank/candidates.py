@@ -109,23 +109,24 @@ def _dividing(boxes: Ints, shape: ModelShape, batch: int, gpus: int) -> Ints:
     InputError : none is left
     """
     data, z, y, x = boxes.T
-    heads = shape.heads % x == 0
+    heads = shape.key_value_heads % x == 0
     columns = (y <= shape.hidden) & (x <= shape.vocabulary)
     sequences = data * z <= batch
     found: Ints = boxes[heads & columns & sequences]
     if len(found):
         return found
+    axis = "key_heads" if shape.key_value_heads != shape.heads else "heads"
     if not heads.any():
         raise InputError(
             f"model {shape.name}: attention heads are cut over x, and no x of the {len(boxes)} grids of {gpus} GPUs "
-            f"divides heads = {shape.heads}"
+            f"divides {axis} = {shape.key_value_heads}"
         )
     least = int((data * z)[heads & columns].min()) if (heads & columns).any() else 0
     if not least:
         raise InputError(f"model {shape.name}: hidden = {shape.hidden} is too small for every grid of {gpus} GPUs")
     raise InputError(
         f"--batch {batch}: sequences are cut over data and z, and every grid of {gpus} GPUs whose x divides "
-        f"heads = {shape.heads} needs at least {least}"
+        f"{axis} = {shape.key_value_heads} needs at least {least}"
     )
 
 

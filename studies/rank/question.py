@@ -1,28 +1,25 @@
 """What `quadrille rank` is asked: flags as they were typed, and what they come to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
-from algorithms.collectives.choices import Choices, parse_choices
 from algorithms.costs.axonn_gpt import Form, Product, block_products
 from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
 from algorithms.grid import AXES, Grid, parse_order
-from algorithms.matmuls.matmul import Gathered
-from algorithms.ops import OverlapName
-from algorithms.reordering.overlap import overlap, parse_overlap
+from algorithms.reordering.overlap import overlap
 from algorithms.schedule import Schedule
-from algorithms.tensors import DType
-from algorithms.training.gpt import Gpt, gpt_schedule
-from algorithms.training.models import ModelShape, find_shape
-from algorithms.training.precision import Precision
-from algorithms.training.recompute import RECOMPUTES, Recompute
-from algorithms.training.scheme_4d import Scheme4D
+from algorithms.training.gpt import Gpt
+from algorithms.training.models import ModelShape
 from studies.machine_flags import MachineFlags, chosen_machine
 from studies.rank.candidates import ORDERS, Limits
+from studies.training_experiment import TrainingExperiment
+from studies.training_flags import TrainingFlags, parse_training
 from studies.values import one_of, whole_number
 
 Asked = Literal["auto", "exact", "collective"]
+OF_STEPS = ("gpt", "batch", "overlap", "recompute", "gathered", "gradient_bytes", "dtype", "collectives")
+"""Flags that are those of training steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +39,18 @@ class RankFlags:
     gathered: str = "again"
     gradient_bytes: str = "4"
     dtype: str = "bfloat16"
-    collectives: str = "own"
+    collectives: str = ""
     granularity: str = "auto"
+
+    @property
+    def in_full(self) -> "RankFlags":
+        """The same with what is meant where no collectives are named: NCCL's; ours where ops overlap.
+
+        GPUs of several nodes are used with NCCL, whose rings leave a node by all
+        its NICs; beside other ops it can only be bounded, ours are exact.
+        """
+        usual = "nccl" if self.overlap == "none" else "own"
+        return replace(self, collectives=self.collectives or usual)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,81 +59,68 @@ class Question:
 
     Parameters
     ----------
-    batch : sequences of one step
+    training : one step of the model, whatever the grid
     top : grids that are simulated
     form : of the analytical model
     granularity : of simulations; `auto` is that of collectives, unless ops overlap
     """
 
+    training: TrainingExperiment
     shape: ModelShape
-    batch: int
     gpus: int
     machine: Machine
     top: int
     form: Form
     limits: Limits
-    overlaps: frozenset[OverlapName]
-    recompute: Recompute
-    gathered: Gathered
-    precision: Precision
-    choices: Choices
     granularity: Asked = "auto"
 
-    def products(self) -> tuple[Product, ...]:
-        """The products of a layer; a gated MLP's two are as one that is one and a half times as wide."""
-        shape = self.shape
-        inner = shape.mlp * 3 // 2 if shape.gated else shape.mlp
-        return block_products(shape.hidden, self.form, qkv=shape.qkv, inner=inner)
+    @property
+    def problem(self) -> Gpt:
+        assert isinstance(self.training.problem, Gpt)
+        return self.training.problem
 
-    def schedule(self, grid: Grid, layers: int | None = None) -> Schedule:
-        """One training step, with the overlaps asked for; of so many layers, by default all."""
+    @property
+    def peak_flops_per_second(self) -> float | None:
+        """Of a GPU in the dtype; None where the machine does not say."""
+        return self.machine.device.peak_flops_per_second.get(self.training.dtype)
+
+    def products(self) -> tuple[Product, ...]:
+        """The products of a layer."""
         shape = self.shape
-        problem = Gpt(
-            layers or shape.layers,
-            shape.hidden,
-            shape.heads,
-            shape.sequence,
-            shape.vocabulary,
-            self.batch,
-            dtype=self.precision.dtype,
-            gathered=self.gathered,
-            recompute=self.recompute,
-            gradient_bytes=self.precision.gradient_bytes,
-            inner=shape.mlp * 3 // 2 if shape.gated else shape.mlp,
-        )
-        return overlap(gpt_schedule(problem, grid, Scheme4D()), self.overlaps)
+        return block_products(shape.hidden, self.form, qkv=shape.qkv, up=shape.up, down=shape.mlp)
+
+    def experiment(self, grid: Grid) -> TrainingExperiment:
+        """The step on a grid."""
+        return replace(self.training, grid=grid)
+
+    def schedule(self, grid: Grid) -> Schedule:
+        """The step's schedule on a grid, with the overlaps asked for, not checked."""
+        return overlap(self.experiment(grid).unchecked_schedule(), self.training.overlaps)
 
 
 def parse_question(flags: RankFlags, on: MachineFlags) -> Question:
-    """What the flags ask.
+    """What the flags ask, in full.
 
     Raises
     ------
     InputError : naming the flag, its value and what would be accepted
     """
+    flags = flags.in_full
     for name, example in (("gpt", "--gpt 20b"), ("batch", "--batch 1024"), ("gpus", "--gpus 32")):
         if not getattr(flags, name):
             raise InputError(f"--{name} is missing: rank needs it, as in {example}")
-    shape = find_shape(flags.gpt)
+    training = parse_training(TrainingFlags(**{name: getattr(flags, name) for name in OF_STEPS}))
+    assert training.shape is not None
+    training.choices.check_schedulable()
     gpus = whole_number(flags.gpus, "--gpus")
-    choices = parse_choices(flags.collectives)
-    choices.check_schedulable()
     return Question(
-        shape=shape,
-        batch=whole_number(flags.batch, "--batch"),
+        training=training,
+        shape=training.shape,
         gpus=gpus,
         machine=_machine(on, gpus),
         top=whole_number(flags.top, "--top"),
         form=cast(Form, one_of(flags.form, "form", get_args(Form))),
         limits=_limits(flags),
-        overlaps=parse_overlap(flags.overlap),
-        recompute=cast(Recompute, one_of(flags.recompute, "recompute", RECOMPUTES)),
-        gathered=cast(Gathered, one_of(flags.gathered, "gathered", get_args(Gathered))),
-        precision=Precision(
-            cast(DType, one_of(flags.dtype, "dtype", get_args(DType))),
-            whole_number(flags.gradient_bytes, "--gradient-bytes"),
-        ),
-        choices=choices,
         granularity=cast(Asked, one_of(flags.granularity, "granularity", get_args(Asked))),
     )
 

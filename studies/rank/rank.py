@@ -11,12 +11,14 @@ from algorithms.formats import files
 from algorithms.formats.provenance import provenance
 from studies.machine_flags import MachineFlags
 from studies.machines import is_file_name
+from studies.rank.again import simulate_command
 from studies.rank.analytical import ranked
 from studies.rank.question import Question, RankFlags, parse_question
-from studies.rank.report import SCHEMA, RankAnswer, answer_of, print_answer
+from studies.rank.report import SCHEMA, RankAnswer, SimulatedGrid, answer_of, lengths_of, print_answer
 from studies.rank.sharing import assemble
-from studies.rank.step import Step, simulated_step
+from studies.rank.step import simulated_step
 from studies.results import Destinations
+from studies.training.step import Step
 
 
 def rank(flags: RankFlags, on: MachineFlags, *, json: str = "", command: Sequence[str] = ()) -> RankAnswer:
@@ -44,11 +46,17 @@ def rank(flags: RankFlags, on: MachineFlags, *, json: str = "", command: Sequenc
     if crew.speaks:
         for remark in _remarks(question):
             print(f"quadrille: {remark}", file=sys.stderr)
-        _write(answer, json, command)
+        _write(answer, json, command, _again(flags.in_full, on, answer.simulated[0]))
     return answer
 
 
-def _write(answer: RankAnswer, json: str, command: Sequence[str]) -> None:
+def _again(flags: RankFlags, on: MachineFlags, best: SimulatedGrid) -> str:
+    """The command that simulates a grid."""
+    even = best.shards == "even"
+    return simulate_command(flags, on, lengths_of(best.grid), ",".join(best.order), even_shards=even)
+
+
+def _write(answer: RankAnswer, json: str, command: Sequence[str], again: str) -> None:
     """The file has a provenance; stdout has none, and is the same in every run."""
     if json == files.STDOUT:
         files.write_json(json, answer, SCHEMA)
@@ -57,15 +65,15 @@ def _write(answer: RankAnswer, json: str, command: Sequence[str]) -> None:
         import msgspec
 
         files.write_json(json, msgspec.structs.replace(answer, provenance=provenance(command)), SCHEMA)
-    print_answer(answer)
+    print_answer(answer, again)
 
 
 def _remarks(question: Question) -> list[str]:
     """What a user should know beside the answer."""
-    machine, dtype = question.machine, question.precision.dtype
+    machine, dtype = question.machine, question.training.dtype
     differences, found = question.shape.differences, []
     if differences:
-        found.append(f"{question.shape.name} is simulated as a plain GPT: {'; '.join(differences)}")
+        found.append(f"{question.shape.name} is simulated otherwise: {'; '.join(differences)}")
     if dtype not in machine.device.peak_flops_per_second:
         known = ", ".join(machine.device.peak_flops_per_second)
         found.append(f"{machine.name} gives no speed for {dtype}, only for {known}")

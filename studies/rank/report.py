@@ -1,17 +1,23 @@
 """What `quadrille rank` answers, as JSON and as a page."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from algorithms.costs.axonn_gpt import MODELLED, Form
 from algorithms.formats.provenance import Provenance
+from algorithms.formats.record import Shards, Workload
 from algorithms.grid import Grid
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from studies.rank.agreement import kendall_tau
 from studies.rank.analytical import Ranked
 from studies.rank.question import Question
-from studies.rank.step import Granularity, Step
+from studies.rank.step import Granularity, granularity_of
 from studies.rank.why import causes, in_words
-from studies.tables import UNKNOWN, print_tables, table
+from studies.tables import UNKNOWN, percent, print_tables, table
+from studies.training.figures import rates
+from studies.training.step import Step
+from studies.training_experiment import gpt_workload
 
 SCHEMA = "quadrille/rank/1"
 SHOWN_RINGS = 8
@@ -28,10 +34,19 @@ class ModelledGrid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulatedGrid(msgspec.Struct, frozen=True, kw_only=True):
-    """A grid as it was simulated; `analytical_place` is its place among all that fit, from 1.
+    """A grid as it was simulated: one iteration of training on it.
 
     compute + latency + transfer - hidden + waiting are the seconds.  Of `granularity`
     collective, the layers that were simulated stand for all.
+
+    Parameters
+    ----------
+    seconds : of an iteration, without what happens once before the first: `seconds_per_iteration` of a record
+    analytical_place : its place among all that fit, from 1
+    model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu, percent_of_peak : as of a record
+        (`studies.training.figures` has the formulas)
+    compute_efficiency : share of the peak that products reach while the compute lane of the first rank is busy
+    shards : whether all were given the mean size, as `--shards` says
     """
 
     grid: dict[str, int]
@@ -46,10 +61,14 @@ class SimulatedGrid(msgspec.Struct, frozen=True, kw_only=True):
     waiting_seconds: float
     contention_seconds: float
     exposed_seconds_by_axis: dict[str, float]
-    share_of_peak: float | None
+    model_flops_per_second_per_gpu: float
+    hardware_flops_per_second_per_gpu: float
+    percent_of_peak: float | None
+    compute_efficiency: float | None
     memory_bytes: int
     granularity: Granularity
     layers_simulated: int
+    shards: Shards
 
 
 class CauseFound(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +94,7 @@ class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
     analytical: list[ModelledGrid]
     simulated: list[SimulatedGrid]
     kendall_tau: float | None
-    workload: dict[str, dict[str, int]]
+    workload: Workload
     model: str
     machine: str
     gpus: int
@@ -95,14 +114,12 @@ def answer_of(question: Question, found: Ranked, steps: list[Step]) -> RankAnswe
     tau = kendall_tau(modelled, [step.seconds for step in steps])
     why = causes(modelled, steps)
     order = sorted(range(len(steps)), key=lambda place: (steps[place].seconds, place))
-    shape = question.shape
-    sizes = {name: getattr(shape, name) for name in ("layers", "hidden", "heads", "sequence", "vocabulary")}
     return RankAnswer(
         analytical=[_modelled(found, place) for place in range(len(found))],
-        simulated=[_simulated(found, place, steps[place]) for place in order],
+        simulated=[_simulated(question, found, place, steps[place]) for place in order],
         kendall_tau=tau,
-        workload={"gpt": {**sizes, "batch": question.batch}},
-        model=shape.name,
+        workload=gpt_workload(question.problem),
+        model=question.shape.name,
         machine=question.machine.name,
         gpus=question.gpus,
         form=question.form,
@@ -117,18 +134,19 @@ def answer_of(question: Question, found: Ranked, steps: list[Step]) -> RankAnswe
             CauseFound(name=one.name, seconds_least=one.least, seconds_most=one.most, kendall_tau=one.tau)
             for one in why
         ],
-        why=in_words(why, tau, steps, question.choices),
+        why=in_words(why, tau, steps, question.training.choices, question.peak_flops_per_second),
     )
 
 
 def _options(question: Question) -> dict[str, str | int]:
+    training, problem = question.training, question.problem
     return {
-        "dtype": question.precision.dtype,
-        "overlap": ",".join(sorted(question.overlaps)) or "none",
-        "recompute": question.recompute,
-        "gathered": question.gathered,
-        "gradient_bytes": question.precision.gradient_bytes,
-        "collectives": str(question.choices),
+        "dtype": training.dtype,
+        "overlap": ",".join(sorted(training.overlaps)) or "none",
+        "recompute": problem.recompute,
+        "gathered": problem.gathered,
+        "gradient_bytes": problem.gradient_bytes,
+        "collectives": str(training.choices),
     }
 
 
@@ -148,8 +166,10 @@ def _modelled(found: Ranked, place: int) -> ModelledGrid:
     )
 
 
-def _simulated(found: Ranked, place: int, step: Step) -> SimulatedGrid:
-    lengths, order = _named(found.candidates.grid(place))
+def _simulated(question: Question, found: Ranked, place: int, step: Step) -> SimulatedGrid:
+    grid = found.candidates.grid(place)
+    lengths, order = _named(grid)
+    rated = rates(question.experiment(grid), step.seconds, question.machine)
     return SimulatedGrid(
         grid=lengths,
         order=order,
@@ -162,11 +182,15 @@ def _simulated(found: Ranked, place: int, step: Step) -> SimulatedGrid:
         hidden_seconds=step.hidden,
         waiting_seconds=step.waiting,
         contention_seconds=step.contention,
-        exposed_seconds_by_axis=step.exposed_by_axis,
-        share_of_peak=step.efficiency,
+        exposed_seconds_by_axis={str(axis): seconds for axis, seconds in step.exposed_by_axis.items()},
+        model_flops_per_second_per_gpu=rated.model_flops_per_second_per_gpu,
+        hardware_flops_per_second_per_gpu=rated.hardware_flops_per_second_per_gpu,
+        percent_of_peak=rated.percent_of_peak,
+        compute_efficiency=step.compute_efficiency(question.peak_flops_per_second),
         memory_bytes=int(found.peak_bytes[place]),
-        granularity=step.granularity,
+        granularity=granularity_of(question),
         layers_simulated=step.layers,
+        shards="even" if step.even else "exact",
     )
 
 
@@ -178,6 +202,7 @@ COLUMNS = (
     "model",
     "place",
     "simulated",
+    "of peak",
     "compute",
     "latency",
     "transfer",
@@ -188,10 +213,16 @@ COLUMNS = (
 """Of the table, after the place by the model."""
 
 
-def print_answer(answer: RankAnswer) -> None:
-    """Prints both orders side by side, and why they differ."""
+def print_answer(answer: RankAnswer, again: str) -> None:
+    """Prints both orders side by side, and why they differ.
+
+    Parameters
+    ----------
+    again : the command that simulates the fastest grid
+    """
+    assert answer.workload.gpt is not None
     print(
-        f"{answer.model}, batch {answer.workload['gpt']['batch']}, on {answer.gpus:,} GPUs of {answer.machine}: "
+        f"{answer.model}, batch {answer.workload.gpt.batch}, on {answer.gpus:,} GPUs of {answer.machine}: "
         f"{len(answer.analytical):,} grids with a rank order fit in memory, {answer.without_memory:,} do not; "
         f"the best {len(answer.simulated)} by the {answer.form} form of the model are simulated"
     )
@@ -208,27 +239,30 @@ def print_answer(answer: RankAnswer) -> None:
     print(f"Kendall's tau of both orders: {tau}")
     for line in answer.why:
         print(f"- {line}")
-    best = answer.simulated[0]
-    print(
-        f"fastest as simulated: --grid {_lengths(best)} --order {','.join(best.order)}, {format_seconds(best.seconds)}"
-    )
+    print(f"fastest as simulated, {format_seconds(answer.simulated[0].seconds)} an iteration: {again}")
 
 
 def _row(one: SimulatedGrid, place: int) -> tuple[str, ...]:
     seconds = (one.compute_seconds, one.latency_seconds, one.transfer_seconds, one.hidden_seconds, one.waiting_seconds)
     return (
-        _lengths(one),
+        lengths_of(one.grid),
         _order(one) or UNKNOWN,
         format_seconds(one.analytical_seconds),
         str(place),
         format_seconds(one.seconds),
+        percent(None if one.percent_of_peak is None else one.percent_of_peak / 100, signed=False),
         *map(format_seconds, seconds),
         format_bytes(one.memory_bytes),
     )
 
 
-def _lengths(one: SimulatedGrid) -> str:
-    return ",".join(f"{axis}={length}" for axis, length in one.grid.items() if length > 1) or "x=1"
+def lengths_of(grid: Mapping[str, int]) -> str:
+    """The lengths as `--grid` takes them.
+
+    >>> lengths_of({"data": 1, "z": 4, "y": 1, "x": 2}), lengths_of({"x": 1})
+    ('z=4,x=2', 'x=1')
+    """
+    return ",".join(f"{axis}={length}" for axis, length in grid.items() if length > 1) or "x=1"
 
 
 def _order(one: SimulatedGrid) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from algorithms.collectives.choices import Choices
 from algorithms.units import format_seconds
 from studies.rank.agreement import kendall_tau
-from studies.rank.step import Step
+from studies.training.step import Step
 
 NOTEWORTHY = 0.05
 """Of tau."""
@@ -61,19 +61,27 @@ def causes(modelled: Sequence[float], steps: Sequence[Step]) -> list[Cause]:
     return sorted(found, key=lambda cause: -(cause.tau if cause.tau is not None else -2.0))
 
 
-def in_words(found: Sequence[Cause], tau: float | None, steps: Sequence[Step], choices: Choices) -> list[str]:
+def in_words(
+    found: Sequence[Cause],
+    tau: float | None,
+    steps: Sequence[Step],
+    choices: Choices,
+    peak_flops_per_second: float | None = None,
+) -> list[str]:
     """What the causes come to, a line each; the first says whether the orders agree."""
+    efficiencies = [step.compute_efficiency(peak_flops_per_second) for step in steps]
+    reached = [one for one in efficiencies if one is not None]
     if tau is None:
         return ["one grid, or grids that all take as long: there is no order to compare"]
     lines = [_agreement(tau)]
     lines += [
-        f"{_what(cause, steps, choices)}: with it the model's tau is {cause.tau:.2f}"
+        f"{_what(cause, steps, choices, reached)}: with it the model's tau is {cause.tau:.2f}"
         for cause in found
         if cause.tau is not None and cause.tau - tau >= NOTEWORTHY
     ]
     if len(lines) == 1 and tau < 1:
         spread = max(found, key=lambda cause: cause.most - cause.least)
-        lines.append(f"no single cause explains it; the largest difference is {_what(spread, steps, choices)}")
+        lines.append(f"no single cause explains it; the largest difference is {_what(spread, steps, choices, reached)}")
     return lines
 
 
@@ -84,14 +92,13 @@ def _agreement(tau: float) -> str:
     return f"the orders {word} (Kendall's tau {tau:.2f})"
 
 
-def _what(cause: Cause, steps: Sequence[Step], choices: Choices) -> str:
-    """A cause with its numbers."""
+def _what(cause: Cause, steps: Sequence[Step], choices: Choices, reached: Sequence[float]) -> str:
+    """A cause with its numbers; `reached` are shares of the peak."""
     least, most = format_seconds(abs(cause.least)), format_seconds(abs(cause.most))
     span = f"{_sign(cause.least)}{least} to {_sign(cause.most)}{most}"
     match cause.name:
         case "compute":
-            shares = [step.efficiency for step in steps if step.efficiency is not None]
-            rates = f", at {100 * min(shares):.0f} to {100 * max(shares):.0f} % of peak" if shares else ""
+            rates = f", products at {100 * min(reached):.0f} to {100 * max(reached):.0f} % of peak" if reached else ""
             return f"compute is left out of the model ({span}{rates}, by the shapes of the local products)"
         case "latency":
             return f"latency is left out of the model ({span}): long rings have many steps"

@@ -1,7 +1,7 @@
 """Closed-form seconds of a schedule on a machine: what all grids are ranked by before a few are simulated.
 
-The ops of one rank, one after the other: products and other local work by the
-simulator's compute model, collectives by the alpha-beta formulas of
+The ops of one rank, one after the other: products and other local work at the
+simulator's own prices (`simulator.local_work`), collectives by the alpha-beta formulas of
 `algorithms.costs.alpha_beta`.  What one step along an axis costs is read off the machine's
 links.  All groups of the axis take the step at once, and
 
@@ -54,7 +54,6 @@ from algorithms.collectives.choices import Choices
 from algorithms.copies import copies
 from algorithms.costs import alpha_beta
 from algorithms.costs.alpha_beta import Link
-from algorithms.costs.volumes import gemm_sizes, kernel_work
 from algorithms.formats.machine import Machine
 from algorithms.grid import Axis, Grid
 from algorithms.numbers import number
@@ -66,10 +65,6 @@ from algorithms.ops import (
     Broadcast,
     Communication,
     CommunicationOp,
-    Compute,
-    Gemm,
-    Kernel,
-    Pointwise,
     Receive,
     Reduce,
     ReduceScatter,
@@ -81,8 +76,10 @@ from algorithms.schedule import Schedule, walk
 from algorithms.tensors import DType
 from algorithms.traffic import Traffic, ranges, traffic
 from simulator.compute import ComputeModel
+from simulator.duties import Duties
 from simulator.engine import FlowEngine
 from simulator.homes import homes_of
+from simulator.local_work import estimated
 from simulator.machine_network import routes_of
 from simulator.wiring import Cost, Wiring
 from topologies.network import Ints
@@ -134,13 +131,15 @@ class Yardstick:
     def closed_form(self, schedule: Schedule) -> ClosedForm:
         """Seconds of rank 0, whose blocks are the largest, through its program."""
         compute = communication = 0.0
-        start = schedule.place(0)
+        start, duties = schedule.place(0), Duties(schedule, self._choices)
+        overhead = self._machine.device.overhead_seconds
         roots: dict[str, int] = {}
         for op, place in walk(schedule.program(start), start):
             if isinstance(op, Communication):
                 communication += self._communication(op, schedule, place, roots)
             else:
-                compute += self._crowd * self._local(op, schedule, place)
+                seconds, _, _ = estimated(self._compute, op, duties.local(op, place), overhead)
+                compute += self._crowd * seconds
         return ClosedForm(compute, communication)
 
     def axis_link(self, grid: Grid, axis: Axis, distance: int = 1, size: int = 1) -> Link:
@@ -194,17 +193,6 @@ class Yardstick:
         moving = np.maximum.reduceat(loads[paths.links] / capacities[paths.links], paths.offsets[:-1])
         slowest = int(np.argmax(paths.latency + moving))
         return Link(float(paths.latency[slowest]), size / float(moving[slowest]))
-
-    def _local(self, op: Compute, schedule: Schedule, place: Place) -> float:
-        if isinstance(op, Gemm):
-            m, k, n = gemm_sizes(op, schedule, place)
-            seconds = self._compute.gemm(m, k, n, op.layout).seconds
-            added = m * n * schedule.item_bytes(op.c) if op.accumulate else 0
-            return seconds + self._compute.memory("add", added).seconds
-        if isinstance(op, Kernel):
-            return self._compute.kernel(kernel_work(op, schedule, place), op.function).seconds
-        size = schedule.tensors[op.into].block(place).elements * schedule.item_bytes(op.into)
-        return self._compute.memory(op.function if isinstance(op, Pointwise) else "copy", size).seconds
 
     def _memory(self, operation: str, size: int) -> float:
         return self._memory_crowd * self._compute.memory(operation, size).seconds

@@ -13,14 +13,17 @@ from dataclasses import replace
 
 from algorithms.errors import InputError, QuadrilleError
 from algorithms.formats.machine import Machine
-from algorithms.formats.record import OpRecord, Record
+from algorithms.formats.record import Record
 from algorithms.units import format_bytes
 from studies.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
 from studies.experiment import Experiment, Flags
 from studies.placement import placement
 from studies.predict import prediction_of
-from studies.sweep.found import Answer
+from studies.sweep.found import Answer, Trained
 from studies.sweep.points import Asked, following, machine_of
+from studies.sweep.steps import trained_at
+from studies.training.figures import exposed_by_axis, iterations
+from studies.training_experiment import TrainingExperiment
 from studies.training_flags import with_usual_dtype
 from studies.values import whole_number
 from studies.workloads import AnyExperiment, experiment_of
@@ -95,18 +98,27 @@ def _best_grid(asked: Asked) -> Answer:
 def _answer(
     experiment: AnyExperiment, machine: Machine, made: Record, *, grids: int | None = None, simulated: int | None = None
 ) -> Answer:
-    """What a sweep keeps of a record."""
-    moving = [op for op in made.ops if op.kind not in ON_COMPUTE_LANE]
-    exposed, waiting = sum(map(charged_seconds, moving)), sum(map(charged_waiting, moving))
-    rate = experiment.flops / (made.ranks * made.seconds) if made.seconds else None
+    """What a sweep keeps of a record: of training, one iteration."""
+    trained: Trained | None = None
+    seconds, ops, steps = made.seconds, made.ops, 1
+    rate = experiment.flops / (made.ranks * seconds) if seconds else None
+    if isinstance(experiment, TrainingExperiment):
+        found = iterations(experiment, experiment.unchecked_schedule(), made.seconds, made.ops)
+        seconds, ops, steps = found.seconds, found.ops, found.steps
+        exposed_of = {axis: one / steps for axis, one in exposed_by_axis(experiment, ops).items()}
+        if seconds:
+            trained = trained_at(experiment, machine, seconds, exposed_of, layers=experiment.problem.layers)
+        rate = trained.model_flops_per_second_per_gpu if trained else None
+    moving = [op for op in ops if op.kind not in ON_COMPUTE_LANE]
+    exposed, waiting = sum(map(charged_seconds, moving)) / steps, sum(map(charged_waiting, moving)) / steps
     return Answer(
         ranks=made.ranks,
         grid_lengths=made.grid,
-        seconds=made.seconds,
-        compute_seconds=sum(map(_computing, made.ops)),
+        seconds=seconds,
+        compute_seconds=sum(op.seconds for op in ops if op.kind in ON_COMPUTE_LANE) / steps,
         exposed_seconds=exposed,
         waiting_seconds=waiting,
-        communication_share=(exposed + waiting) / made.seconds if made.seconds else None,
+        communication_share=(exposed + waiting) / seconds if seconds else None,
         flops_per_second_per_gpu=rate,
         bytes_sent_per_rank_max=made.bytes_sent_per_rank_max,
         peak_bytes_per_rank_max=made.peak_bytes_per_rank_max,
@@ -114,12 +126,9 @@ def _answer(
         extrapolated=any(op.extrapolated for op in made.ops),
         grids=grids,
         simulated=simulated,
+        trained=trained,
         remarks=tuple(_remarks(experiment, machine, made)),
     )
-
-
-def _computing(op: OpRecord) -> float:
-    return op.seconds if op.kind in ON_COMPUTE_LANE else 0.0
 
 
 def _remarks(experiment: AnyExperiment, machine: Machine, made: Record) -> Iterator[str]:

@@ -33,11 +33,11 @@ from algorithms.units import format_bytes, format_seconds
 from studies.grids import factorisations
 from studies.placement import Placement, placement
 from studies.scaling.closed_form import Yardstick
-from studies.sweep.few_layers import FEW, Step, of_layers, simulated_step
 from studies.sweep.found import Answer
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.steps import answer_of, peak_bytes_of
+from studies.training.step import FEW, Step, depths_of, of_layers, simulated_step, straight
 from studies.training_experiment import TrainingExperiment
 from studies.training_flags import TrainingFlags, parse_training, with_usual_dtype
 from studies.values import whole_number
@@ -84,7 +84,8 @@ def best_step(asked: Asked, machine: Machine | None = None) -> Answer:
     for one in ranked[: asked.top]:
         try:
             with patience(asked.most_seconds):
-                found.append((simulated_step(one.experiment, machine), one))
+                step = simulated_step(one.experiment, machine, depths=depths_of(one.experiment))
+            found.append((step, one))
         except TooLong as error:
             grid, closed = one.experiment.grid, format_seconds(one.closed_form_seconds)
             left_out.append(f"{flags.scheme} on {grid} is left out ({closed} by the closed form): {error}")
@@ -181,4 +182,4 @@ def _closed_form(experiment: TrainingExperiment, yardstick: Yardstick) -> float:
     if not isinstance(experiment.problem, Gpt) or experiment.problem.layers <= max(FEW):
         return yardstick.closed_form(experiment.unchecked_schedule()).seconds
     few, more = (yardstick.closed_form(of_layers(experiment, count).unchecked_schedule()).seconds for count in FEW)
-    return few + (experiment.problem.layers - FEW[0]) / (FEW[1] - FEW[0]) * (more - few)
+    return straight(few, more, (experiment.problem.layers - FEW[0]) / (FEW[1] - FEW[0]))

@@ -75,14 +75,15 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     Parameters
     ----------
+    seconds : the makespan; of training one iteration, as `seconds_per_iteration` of a record, and so are its parts
     exposed_seconds : communication while the rank's compute lane is idle
     waiting_seconds : for the last member of a group to arrive, as far as nothing else is done meanwhile
-    communication_share : both together over the makespan
+    communication_share : both together over the seconds
     fits : whether the memory of a device, or of a host with all its ranks, is enough
     grids : how many grids were compared by their closed form, and `simulated` how many then were
     reason : why the point cannot be, or was not reached
     collective : what is known of a collective, where one was asked for
-    trained : what is known of a training step, where its grid was looked for
+    trained : what is known of a training step
     """
 
     ranks: Count | None = None

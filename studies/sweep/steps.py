@@ -4,14 +4,15 @@ from dataclasses import replace
 
 from algorithms.errors import InputError, QuadrilleError
 from algorithms.formats.machine import Machine
+from algorithms.grid import Axis
 from algorithms.reordering.overlap import overlap
 from algorithms.storage import storage
-from algorithms.training.flops import flops_per_second_per_gpu
 from studies.placement import placement
-from studies.sweep.few_layers import Step, simulated_step
 from studies.sweep.found import Answer, Trained
 from studies.sweep.patience import patience
 from studies.sweep.points import Asked, following, machine_of
+from studies.training.figures import rates
+from studies.training.step import Step, depths_of, simulated_step
 from studies.training_experiment import TrainingExperiment
 from studies.training_flags import with_usual_dtype
 from studies.values import whole_number
@@ -36,7 +37,7 @@ def predicted_step(asked: Asked) -> Answer:
             raise InputError(f"a training step is asked for, not a {experiment.name} multiplication")
         machine = machine_of(asked.on, experiment.grid.size)
         with patience(asked.most_seconds):
-            step = simulated_step(experiment, machine)
+            step = simulated_step(experiment, machine, depths=depths_of(experiment))
     except QuadrilleError as error:
         return Answer(reason=str(error))
     return answer_of(experiment, machine, step, peak_bytes_of(experiment))
@@ -62,35 +63,59 @@ def answer_of(
     ----------
     peak_bytes : of the rank that needs most
     """
-    gpus, counted = experiment.grid.size, experiment.step_flops
-    steps = experiment.problem.steps
-    model, hardware = (
-        flops_per_second_per_gpu(flops, step.seconds / steps, gpus) for flops in (counted.model, counted.hardware)
+    gpus = experiment.grid.size
+    trained = trained_at(
+        experiment,
+        machine,
+        step.seconds,
+        step.exposed_by_axis,
+        layers=step.layers,
+        bounded=step.bounded,
+        closed_form_seconds=closed_form_seconds,
     )
-    peak = machine.device.peak_flops_per_second.get(experiment.dtype)
-    exposed = sum(step.exposed_seconds.values())
     return Answer(
         ranks=gpus,
         grid_lengths=experiment.grid.lengths,
         seconds=step.seconds,
-        compute_seconds=step.compute_seconds,
-        exposed_seconds=exposed,
-        waiting_seconds=max(0.0, step.seconds - step.compute_seconds - exposed),
-        communication_share=max(0.0, 1 - step.compute_seconds / step.seconds),
-        flops_per_second_per_gpu=model,
+        compute_seconds=step.compute,
+        exposed_seconds=step.exposed,
+        waiting_seconds=max(0.0, step.seconds - step.compute - step.exposed),
+        communication_share=max(0.0, 1 - step.compute / step.seconds),
+        flops_per_second_per_gpu=trained.model_flops_per_second_per_gpu,
         peak_bytes_per_rank_max=peak_bytes,
         fits=placement(machine, gpus).fits(machine, peak_bytes),
-        trained=Trained(
-            scheme=experiment.scheme.name,
-            micro_batch=getattr(experiment.problem, "micro_batch", None),
-            order=experiment.grid.order,
-            closed_form_seconds=closed_form_seconds,
-            model_flops_per_second_per_gpu=model,
-            hardware_flops_per_second_per_gpu=hardware,
-            percent_of_peak=100 * hardware / peak if peak else None,
-            exposed_seconds_by_axis=step.exposed_seconds,
-            layers_simulated=step.layers,
-            bounded=step.bounded,
-        ),
+        trained=trained,
         remarks=tuple(experiment.remarks()),
+    )
+
+
+def trained_at(
+    experiment: TrainingExperiment,
+    machine: Machine,
+    seconds: float,
+    exposed_by_axis: dict[Axis, float],
+    *,
+    layers: int,
+    bounded: bool = False,
+    closed_form_seconds: float | None = None,
+) -> Trained:
+    """What a sweep keeps of a training step alone.
+
+    Parameters
+    ----------
+    seconds, exposed_by_axis : of one iteration
+    layers : that were simulated
+    """
+    found = rates(experiment, seconds, machine)
+    return Trained(
+        scheme=experiment.scheme.name,
+        micro_batch=getattr(experiment.problem, "micro_batch", None),
+        order=experiment.grid.order,
+        closed_form_seconds=closed_form_seconds,
+        model_flops_per_second_per_gpu=found.model_flops_per_second_per_gpu,
+        hardware_flops_per_second_per_gpu=found.hardware_flops_per_second_per_gpu,
+        percent_of_peak=found.percent_of_peak,
+        exposed_seconds_by_axis=exposed_by_axis,
+        layers_simulated=layers,
+        bounded=bounded,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from algorithms.errors import InputError
-from topologies.files import node_link, simgrid_xml
+from topologies.files import node_link
 from topologies.network import Network
 from topologies.routes.listed import ListedWays
 from topologies.routes.search import Hops
@@ -25,6 +25,8 @@ def load_topology(path: str | Path) -> Network:
     """
     text = _text(path)
     if str(path).endswith(".xml"):
+        from topologies.files import simgrid_xml  # which brings networkx
+
         return simgrid_xml.parse(text, str(path))
     net = node_link.parse(text, str(path))
     if net.ways is not None:

@@ -36,14 +36,46 @@ class Gpu:
     def memory_bytes(self) -> float:
         return of(self.quantities, "memory_bytes")
 
+    @property
+    def overlap_slowdown(self) -> float:
+        """How many times as long local work takes beside communication."""
+        return of(self.quantities, "overlap_slowdown")
+
+    @property
+    def communication_slowdown(self) -> float:
+        """How many times as long messages take beside local work."""
+        return of(self.quantities, "communication_slowdown")
+
 
 def _gpu(
     name: str, generation: Generation, peaks: dict[str, tuple[float, str]], rate: float, size: float, memory: str
 ) -> Gpu:
     numbers = [Quantity(f"peak_flops_per_second.{dtype}", *peak) for dtype, peak in peaks.items()]
     numbers += [Quantity("memory_bytes_per_second", rate, memory), Quantity("memory_bytes", size, memory)]
+    numbers += [
+        Quantity("overlap_slowdown", 1.0, WORK_SLOWED.get(generation, UNMEASURED)),
+        Quantity("communication_slowdown", 1.0, MESSAGES_SLOWED.get(generation, UNMEASURED)),
+    ]
     return Gpu(name, generation, tuple(numbers))
 
+
+UNMEASURED = "assumption: no slowdown; no public measurement on these GPUs is known to us"
+FOUR_KINDS = (
+    "assumption: no slowdown, which is optimistic: Lee et al., arXiv 2507.03114, abstract, have 1.189 on average and "
+    "1.40 at most, but over nodes of four A100, H100, MI250 and MI210 together"
+)
+WORK_SLOWED: dict[Generation, str] = {
+    "ampere": f"{FOUR_KINDS}; on A100 one user's profile has a product of 2.08 ms beside NCCL and of 1.18 ms without "
+    "(NVIDIA/nccl, issue 1428)",
+    "hopper": FOUR_KINDS,
+    "cdna2": FOUR_KINDS,
+    "cdna3": "assumption: no slowdown, which is optimistic: Agrawal et al., arXiv 2412.14335, abstract, reach 21 % of "
+    "what overlap could save on MI300X, and do not say there which of the two is slower by how much",
+}
+"""Where something public tells of local work beside communication; none says a factor of these GPUs alone that was
+measured on purpose, so none is taken."""
+MESSAGES_SLOWED: dict[Generation, str] = {"cdna3": WORK_SLOWED["cdna3"]}
+"""The same of messages beside local work."""
 
 V100 = 'NVIDIA, "Tesla V100 GPU Accelerator" data sheet, 2018, SXM2'
 A100 = 'NVIDIA, "A100 Tensor Core GPU" data sheet, 2021, SXM'

@@ -6,16 +6,21 @@ for each combination of kinds.  Where a coordinate is used as a number (a turnin
 block, a turn of panels, a root or peer), every one is a kind of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Generic, TypeVar
 
 from algorithms.grid import AXES, Axis, Grid
 from algorithms.numbers import Formula, Multiple, Number, Owner, Total, Turns
-from algorithms.ops import Op, reads, writes
-from algorithms.parts import Panel, Part, cut, is_mean
+from algorithms.ops import Communication, Op, reads, writes
+from algorithms.parts import Panel, Part, Place, cut, is_mean
 from algorithms.schedule import Schedule
 from algorithms.tensors import Tensor
+
+Found = TypeVar("Found")
+Kind = tuple[int, ...]
+"""What an op needs to know of a place: kinds of its coordinates, and loop indices."""
 
 
 @dataclass(slots=True)
@@ -57,6 +62,13 @@ def needs(op: Op, schedule: Schedule) -> Needs:
         _tensor(schedule.tensors[name], schedule, found)
     for name in ("root", "to", "sender", "distance"):
         _number(getattr(op, name, 0), found)
+    return found
+
+
+def needs_of_tensor(tensor: Tensor, schedule: Schedule) -> Needs:
+    """What the size of a block of the tensor depends on."""
+    found = Needs()
+    _tensor(tensor, schedule, found)
     return found
 
 
@@ -141,3 +153,74 @@ def _variable(name: str, found: Needs) -> None:
             found.whole.add(axis)
             return
     found.loops.add(name)
+
+
+class PlaceKinds:
+    """The kinds of places that whoever has these needs tells apart.
+
+    >>> from algorithms.grid import Grid
+    >>> kinds = PlaceKinds(Needs({"x": {2}}), Grid(z=2, x=4))
+    >>> [kinds.of(Place(Grid(z=2, x=4), {}, {"z": 1, "x": x})) for x in range(4)]
+    [(0,), (0,), (1,), (1,)]
+    """
+
+    def __init__(self, needed: Needs, grid: Grid) -> None:
+        self._axes: list[tuple[Axis, list[int]]] = []
+        for axis in needed.axes:
+            _, kinds = needed.kinds(axis, grid.length(axis))
+            if len(set(kinds)) > 1:
+                self._axes.append((axis, kinds))
+        self._loops = sorted(needed.loops)
+
+    def of(self, place: Place) -> Kind:
+        """The kind of this one."""
+        coordinates, indices = place.coordinates, place.indices
+        found = [kinds[coordinates[axis]] for axis, kinds in self._axes]
+        found += [indices.get(loop, 0) for loop in self._loops]
+        return tuple(found)
+
+
+class KindsOfOps:
+    """The kind of a place for each op of a schedule: where it is the same, an op has blocks of the same sizes.
+
+    A communication op tells apart all members of its groups, and every op the coordinates that have programs of
+    their own.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._kinds: dict[int, PlaceKinds] = {}
+
+    def of(self, op: Op, place: Place) -> Kind:
+        """The kind of this one, for this op."""
+        found = self._kinds.get(id(op))
+        if found is None:
+            found = self._kinds[id(op)] = PlaceKinds(self._needs(op), self._schedule.grid)
+        return found.of(place)
+
+    def _needs(self, op: Op) -> Needs:
+        needed = needs(op, self._schedule)
+        needed.whole |= {role.axis for role in self._schedule.roles if role.axis is not None}
+        if isinstance(op, Communication):
+            needed.whole.add(op.axis)
+        return needed
+
+
+class Once(Generic[Found]):
+    """What an op comes to, found once for each kind of place: of hundreds of ranks that differ, it tells few apart.
+
+    Parameters
+    ----------
+    find : the same for all places of a kind
+    """
+
+    def __init__(self, schedule: Schedule, find: Callable[[Op, Place], Found]) -> None:
+        self._kinds, self._find = KindsOfOps(schedule), find
+        self._found: dict[tuple[int, Kind], Found] = {}
+
+    def of(self, op: Op, place: Place) -> Found:
+        """What it comes to at this one."""
+        key = id(op), self._kinds.of(op, place)
+        if key not in self._found:
+            self._found[key] = self._find(op, place)
+        return self._found[key]

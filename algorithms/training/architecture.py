@@ -1,0 +1,114 @@
+"""How a transformer is made: the plain GPT, and what Llama and others do otherwise.
+
+    plain GPT   LayerNorm, biases, GELU, a key head for each query head, learned positions, one table for both ends
+    Llama       RMSNorm, no biases, SwiGLU, a key head for each group of query heads, rotary positions, two tables
+
+Columns that belong together are units that no axis cuts: a group of attention
+heads is its query heads, one key head and one value head; a gated MLP has a
+gate and an up column beside each other for each of its inner columns.
+
+Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019; Shazeer,
+"GLU Variants Improve Transformer", 2020; Ainslie et al., "GQA", 2023; Su et al.,
+"RoFormer", 2021 (rotary positions); Touvron et al., "LLaMA", 2023 (all of them together).
+"""
+
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Literal, get_args
+
+from algorithms.errors import InputError
+
+NormKind = Literal["layer", "rms"]
+Positions = Literal["learned", "rotary", "none"]
+ROTARY_BASE = 10000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What differs from transformer to transformer, beside sizes.
+
+    Parameters
+    ----------
+    key_heads : heads of keys and values; 0 for as many as of queries
+    gated : whether the MLP is SwiGLU: silu(gate) · up instead of GELU of one product
+    norm : LayerNorm, or RMSNorm, which takes no mean and adds no β
+    biases : whether products have them
+    positions : a table that is learned, rotations of queries and keys in attention, or none
+    rotary_base : the longest wave of rotary positions is 2π times this [tokens], or a little shorter
+    shared_table : whether the embedding's table makes the logits too
+
+    Raises
+    ------
+    InputError : a number or a word that cannot be
+    """
+
+    key_heads: int = 0
+    gated: bool = False
+    norm: NormKind = "layer"
+    biases: bool = True
+    positions: Positions = "learned"
+    rotary_base: float = ROTARY_BASE
+    shared_table: bool = True
+
+    def __post_init__(self) -> None:
+        if self.key_heads < 0:
+            raise InputError(f"key_heads {self.key_heads}: a whole number from 0 is accepted (0: as many as heads)")
+        for name, accepted in (("norm", get_args(NormKind)), ("positions", get_args(Positions))):
+            if getattr(self, name) not in accepted:
+                raise InputError(f"{name} {getattr(self, name)!r}: accepted are {', '.join(accepted)}")
+        if not (isfinite(self.rotary_base) and self.rotary_base > 1):
+            raise InputError(f"rotary_base {self.rotary_base}: a number above 1 is accepted")
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What is otherwise than in the plain GPT, by name.
+
+        >>> Architecture(gated=True, norm="rms").options
+        {'gated': True, 'norm': 'rms'}
+        """
+        return {name: value for name, value in asdict(self).items() if value != getattr(PLAIN, name)}
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The same, for a person.
+
+        >>> ", ".join(LLAMA.words)
+        'gated MLP, RMSNorm, no biases, rotary positions, two tables'
+        """
+        rotary = "" if self.rotary_base == ROTARY_BASE else f" of base {self.rotary_base:g}"
+        said = {
+            f"{self.key_heads} key heads": self.key_heads > 0,
+            "gated MLP": self.gated,
+            "RMSNorm": self.norm == "rms",
+            "no biases": not self.biases,
+            f"rotary positions{rotary}": self.positions == "rotary",
+            "no positions": self.positions == "none",
+            "two tables": not self.shared_table,
+        }
+        return tuple(words for words, differs in said.items() if differs)
+
+    def key_value_heads(self, heads: int) -> int:
+        """Heads of keys and values beside so many of queries: groups of attention heads."""
+        return self.key_heads or heads
+
+    def group(self, heads: int) -> int:
+        """Query heads that share a key and a value head."""
+        return heads // self.key_value_heads(heads)
+
+    @property
+    def up_columns(self) -> int:
+        """Columns of the MLP's first product for each of its inner ones."""
+        return 2 if self.gated else 1
+
+    def refusal(self, hidden: int, heads: int) -> str:
+        """Why there is no such transformer of this hidden size and so many heads; empty where there is one."""
+        if heads % self.key_value_heads(heads):
+            return f"key_heads {self.key_heads}: must divide heads = {heads}"
+        if self.positions == "rotary" and hidden // heads % 2:
+            return f"rotary positions turn pairs of columns: hidden / heads must be even, and {hidden} / {heads} is odd"
+        return ""
+
+
+PLAIN = Architecture()
+LLAMA = Architecture(gated=True, norm="rms", biases=False, positions="rotary", shared_table=False)
+ARCHITECTURES = {"gpt": PLAIN, "llama": LLAMA}

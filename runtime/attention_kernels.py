@@ -1,0 +1,132 @@
+"""Causal attention on real arrays, forward and backward: whole sequences, group by group of heads.
+
+A group's columns are those of its query heads, then of the key and of the value
+that they share.  Where there is a base of rotary positions, queries and keys are
+turned before they are multiplied: columns i and i + head / 2 of position p by the
+angle p · base^(-2 i / head).
+
+Shapes: sequences × groups × heads of a group × tokens × columns of a head.
+
+Source: Vaswani et al., "Attention Is All You Need", 2017; Dao et al.,
+"FlashAttention", 2022; Ainslie et al., "GQA", 2023; Su et al., "RoFormer", 2021
+(with the halves of a head as pairs, as GPT-NeoX and the `transformers` library have them).
+"""
+
+from math import log, sqrt
+
+from runtime.communicators import Array
+from runtime.kernel_arguments import Given
+
+KEY_AND_VALUE = 2
+
+
+def _lengths(given: Given) -> tuple[int, int, int]:
+    """Tokens of a sequence, columns of a head, query heads of a group."""
+    scalars = given.scalars
+    return int(scalars["sequence"]), int(scalars["head"]), int(scalars.get("group", 1))
+
+
+def _heads(x: Array, sequence: int, head: int, heads: int) -> Array:
+    """Rows × (groups · heads · head) as sequences × groups × heads × sequence × head."""
+    return x.reshape(-1, sequence, x.shape[1] // (heads * head), heads, head).transpose(0, 2, 3, 1, 4)
+
+
+def _rows(x: Array) -> Array:
+    """The other way around."""
+    batch, groups, heads, sequence, head = x.shape
+    return x.transpose(0, 3, 1, 2, 4).reshape(batch * sequence, groups * heads * head)
+
+
+def _turned(given: Given, x: Array, direction: int) -> Array:
+    """Queries or keys turned by the angles of their positions, or back; as they are where nothing is turned."""
+    base = given.scalars.get("rotary_base")
+    if base is None:
+        return x
+    xp, half = given.xp, x.shape[4] // 2
+    waves = xp.exp(xp.arange(half) * (-log(base) / half))
+    angles = xp.arange(x.shape[3])[:, None] * waves * direction
+    cosine, sine = xp.cos(angles).astype(x.dtype), xp.sin(angles).astype(x.dtype)
+    one, other = x[..., :half], x[..., half:]
+    return xp.concatenate([one * cosine - other * sine, other * cosine + one * sine], axis=4)
+
+
+def _queries_keys_values(given: Given) -> tuple[Array, Array, Array]:
+    """Queries and keys, turned, and values."""
+    sequence, head, group = _lengths(given)
+    x = _heads(given.sources[0], sequence, head, group + KEY_AND_VALUE)
+    q, k, v = x[:, :, :group], x[:, :, group : group + 1], x[:, :, group + 1 :]
+    return _turned(given, q, 1), _turned(given, k, 1), v
+
+
+def _exchanged(x: Array) -> Array:
+    """The last two dimensions the other way around."""
+    return x.transpose(0, 1, 2, 4, 3)
+
+
+def _scores(given: Given, q: Array, k: Array) -> Array:
+    """Q kᵀ / √head, and -∞ where a token would see later ones."""
+    sequence, head = q.shape[3:]
+    scores = given.xp.matmul(q, _exchanged(k)) / sqrt(head)
+    later = given.xp.triu(given.xp.ones((sequence, sequence), bool), 1)
+    return given.xp.where(later, -given.xp.inf, scores)
+
+
+def _softmax(given: Given, v: Array, scores: Array) -> tuple[Array, Array]:
+    """The weights of every token, and the logarithms of their row sums; writes weights · v."""
+    largest = scores.max(axis=4, keepdims=True)
+    weights = given.xp.exp(scores - largest)
+    total = weights.sum(axis=4, keepdims=True)
+    weights = weights / total
+    given.into[0][...] = _rows(given.xp.matmul(weights, v))
+    return weights, largest + given.xp.log(total)
+
+
+def attention(given: Given) -> None:
+    """softmax(q kᵀ / √head) v for every head; the logarithms of the row sums are kept."""
+    q, k, v = _queries_keys_values(given)
+    given.into[1][...] = _rows(_softmax(given, v, _scores(given, q, k))[1])
+
+
+def attention_keeping(given: Given) -> None:
+    """The same; the weights are kept."""
+    q, k, v = _queries_keys_values(given)
+    given.into[1][...] = _rows(_softmax(given, v, _scores(given, q, k))[0])
+
+
+def attention_gradient(given: Given) -> None:
+    """Gradients of q, k and v; the weights are made again from the kept logarithms."""
+    sequence, head, group = _lengths(given)
+    q, k, v = _queries_keys_values(given)
+    y, g = (_heads(one, sequence, head, group) for one in (given.sources[1], given.sources[3]))
+    kept = _heads(given.sources[2], sequence, 1, group)
+    weights = given.xp.exp(_scores(given, q, k) - kept)
+    _through_softmax(given, (q, k, v), weights, g, (g * y).sum(axis=4, keepdims=True))
+
+
+def attention_keeping_gradient(given: Given) -> None:
+    """Gradients of q, k and v from the kept weights."""
+    sequence, head, group = _lengths(given)
+    weights, g = _heads(given.sources[1], sequence, sequence, group), _heads(given.sources[2], sequence, head, group)
+    _through_softmax(given, _queries_keys_values(given), weights, g, None)
+
+
+def _through_softmax(
+    given: Given, qkv: tuple[Array, Array, Array], weights: Array, g: Array, along: Array | None
+) -> None:
+    """Gradients from the weights; `along` is the row sums of weights times their gradients, where these are known."""
+    xp, (q, k, v) = given.xp, qkv
+    towards_weights = xp.matmul(g, _exchanged(v))
+    if along is None:
+        along = (weights * towards_weights).sum(axis=4, keepdims=True)
+    towards_scores = weights * (towards_weights - along) / sqrt(q.shape[4])
+    found = [
+        _turned(given, xp.matmul(towards_scores, k), -1),
+        _turned(given, _of_group(xp.matmul(_exchanged(towards_scores), q)), -1),
+        _of_group(xp.matmul(_exchanged(weights), g)),
+    ]
+    given.into[0][...] = _rows(xp.concatenate(found, axis=2))
+
+
+def _of_group(x: Array) -> Array:
+    """What the queries of a group give to the key, or the value, that they share."""
+    return x.sum(axis=2, keepdims=True) if x.shape[2] > 1 else x

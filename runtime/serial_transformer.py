@@ -1,0 +1,224 @@
+"""A transformer of one process in float64, written plainly: loss and gradients that sharded ones are compared with.
+
+Nothing here is shared with the schedules or their kernels but the description of
+what is computed.  Loops go over sequences, groups of heads and heads one by one;
+rotary positions are multiplications by complex numbers.  The formulas are checked
+by finite differences in the tests, and against PyTorch where it is installed.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.training.architecture import PLAIN, Architecture
+from runtime.serial_training import Array, Matrices, gelu, gelu_slope
+
+EPSILON = 1e-5
+
+
+def layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
+    """γ (x - mean) / √(variance + 1e-5) + β, row by row."""
+    found: Array = _standard(x)[0] * gamma + beta
+    return found
+
+
+def _standard(x: Array) -> tuple[Array, Array]:
+    """Rows of mean 0 and variance 1, and what they were divided by."""
+    deviation = np.sqrt(x.var(axis=1, keepdims=True) + EPSILON)
+    return (x - x.mean(axis=1, keepdims=True)) / deviation, deviation
+
+
+def layer_norm_gradients(x: Array, gamma: Array, g: Array) -> tuple[Array, Array, Array]:
+    """Gradients of x, γ and β."""
+    hat, deviation = _standard(x)
+    scaled = g * gamma
+    mean, along = scaled.mean(axis=1, keepdims=True), (scaled * hat).mean(axis=1, keepdims=True)
+    return (scaled - mean - hat * along) / deviation, (g * hat).sum(0, keepdims=True), g.sum(0, keepdims=True)
+
+
+def rms_norm(x: Array, gamma: Array) -> Array:
+    """γ x / √(mean of x² + 1e-5), row by row."""
+    found: Array = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + EPSILON) * gamma
+    return found
+
+
+def rms_norm_gradients(x: Array, gamma: Array, g: Array) -> tuple[Array, Array]:
+    """Gradients of x and γ."""
+    size = np.sqrt((x**2).mean(axis=1, keepdims=True) + EPSILON)
+    scaled = g * gamma
+    along = (scaled * x).sum(axis=1, keepdims=True) / (x.shape[1] * size**2)
+    return (scaled - x * along) / size, (g * x / size).sum(axis=0, keepdims=True)
+
+
+def swiglu(x: Array) -> Array:
+    """silu(gate) · up of every pair of columns."""
+    gate, up = x[:, 0::2], x[:, 1::2]
+    found: Array = gate / (1 + np.exp(-gate)) * up
+    return found
+
+
+def swiglu_gradient(x: Array, g: Array) -> Array:
+    """Gradient of gate and up."""
+    gate, up = x[:, 0::2], x[:, 1::2]
+    share = 1 / (1 + np.exp(-gate))
+    found = np.empty_like(x)
+    found[:, 0::2] = g * up * (share + gate * share * (1 - share))
+    found[:, 1::2] = g * gate * share
+    return found
+
+
+def turned(x: Array, base: float, direction: int = 1) -> Array:
+    """Rows turned by the angles of their positions: columns i and i + half as one complex number."""
+    half = x.shape[1] // 2
+    angles = np.outer(np.arange(x.shape[0]), base ** (-np.arange(half) / half))
+    z = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * direction * angles)
+    return np.hstack([z.real, z.imag])
+
+
+def _weights(q: Array, k: Array) -> Array:
+    """Softmax of q kᵀ / √head over the tokens up to each."""
+    scores = q @ k.T / np.sqrt(q.shape[1])
+    scores = np.where(np.tril(np.ones_like(scores)) > 0, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    found: Array = weights / weights.sum(axis=1, keepdims=True)
+    return found
+
+
+def _queries(qkv: Array, sequence: int, heads: int, how: Architecture) -> Iterator[tuple[slice, list[slice], slice]]:
+    """Of one query head of one sequence after the other: rows, columns of its q, k and v, columns of its output."""
+    group = heads // (how.key_heads or heads)
+    head = qkv.shape[1] // (heads // group * (group + 2))
+    for start in range(0, qkv.shape[0], sequence):
+        for j in range(heads):
+            first = j // group * (group + 2)
+            columns = [first + j % group, first + group, first + group + 1]
+            of_head = [slice(one * head, (one + 1) * head) for one in columns]
+            yield slice(start, start + sequence), of_head, slice(j * head, (j + 1) * head)
+
+
+def attention(qkv: Array, sequence: int, heads: int, how: Architecture = PLAIN) -> Array:
+    """Causal attention; a group's columns are its queries, then their key and their value."""
+    groups = how.key_heads or heads
+    found = np.empty((qkv.shape[0], qkv.shape[1] // (heads + 2 * groups) * heads))
+    for rows, of_head, columns in _queries(qkv, sequence, heads, how):
+        q, k, v = (qkv[rows, one] for one in of_head)
+        if how.positions == "rotary":
+            q, k = turned(q, how.rotary_base), turned(k, how.rotary_base)
+        found[rows, columns] = _weights(q, k) @ v
+    return found
+
+
+def attention_gradient(qkv: Array, sequence: int, heads: int, g: Array, how: Architecture = PLAIN) -> Array:
+    """Gradient of the columns of q, k and v."""
+    found = np.zeros_like(qkv)
+    for rows, of_head, columns in _queries(qkv, sequence, heads, how):
+        q, k, v = (qkv[rows, one] for one in of_head)
+        if how.positions == "rotary":
+            q, k = turned(q, how.rotary_base), turned(k, how.rotary_base)
+        weights, out = _weights(q, k), g[rows, columns]
+        towards = out @ v.T
+        scores = weights * (towards - (weights * towards).sum(axis=1, keepdims=True)) / np.sqrt(q.shape[1])
+        parts = [scores @ k, scores.T @ q, weights.T @ out]
+        if how.positions == "rotary":
+            parts[:2] = [turned(one, how.rotary_base, -1) for one in parts[:2]]
+        for one, part in zip(of_head, parts, strict=True):
+            found[rows, one] += part
+    return found
+
+
+class _Model:
+    """The pieces of a layer as its architecture has them, on parameters by name; `towards_…` fill in gradients."""
+
+    def __init__(self, p: Mapping[str, Array], gradients: Matrices, sequence: int, heads: int, how: Architecture):
+        self.p, self.gradients, self.sequence, self.heads, self.how = p, gradients, sequence, heads, how
+
+    def product(self, x: Array, name: str, of: str) -> Array:
+        """X W, and + b where products have biases."""
+        found: Array = x @ self.p[f"{name} W{of}"]
+        return found + self.p[f"{name} b{of}"] if self.how.biases else found
+
+    def towards_product(self, x: Array, name: str, of: str, g: Array) -> Array:
+        """Gradient of X."""
+        self.gradients[f"{name} W{of}"] += x.T @ g
+        if self.how.biases:
+            self.gradients[f"{name} b{of}"] += g.sum(0, keepdims=True)
+        return g @ self.p[f"{name} W{of}"].T
+
+    def norm(self, x: Array, name: str, of: str = "") -> Array:
+        """LayerNorm or RMSNorm."""
+        gamma = self.p[f"{name} γ{of}"]
+        return rms_norm(x, gamma) if self.how.norm == "rms" else layer_norm(x, gamma, self.p[f"{name} β{of}"])
+
+    def towards_norm(self, x: Array, name: str, g: Array, of: str = "") -> Array:
+        """Gradient of X."""
+        gradients_of = rms_norm_gradients if self.how.norm == "rms" else layer_norm_gradients
+        found, *parameters = gradients_of(x, self.p[f"{name} γ{of}"], g)
+        for letter, value in zip("γβ", parameters, strict=False):
+            self.gradients[f"{name} {letter}{of}"] += value
+        return found
+
+    def layer(self, x: Array, of: str) -> tuple[Array, tuple[Array, ...]]:
+        """The next X, and what the gradient needs."""
+        n1 = self.norm(x, "norm1", of)
+        qkv = self.product(n1, "QKV", of)
+        a = attention(qkv, self.sequence, self.heads, self.how)
+        x2 = x + self.product(a, "project", of)
+        n2 = self.norm(x2, "norm2", of)
+        u = self.product(n2, "up", of)
+        active = swiglu(u) if self.how.gated else gelu(u)
+        return x2 + self.product(active, "down", of), (x, n1, qkv, a, x2, n2, u, active)
+
+    def towards_layer(self, saved: tuple[Array, ...], g: Array, of: str) -> Array:
+        """Gradient of a layer's X, from that of the next."""
+        x, n1, qkv, a, x2, n2, u, active = saved
+        towards_active = self.towards_product(active, "down", of, g)
+        towards_u = swiglu_gradient(u, towards_active) if self.how.gated else towards_active * gelu_slope(u)
+        g = g + self.towards_norm(x2, "norm2", self.towards_product(n2, "up", of, towards_u), of)
+        towards_a = self.towards_product(a, "project", of, g)
+        towards_qkv = attention_gradient(qkv, self.sequence, self.heads, towards_a, self.how)
+        return g + self.towards_norm(x, "norm1", self.towards_product(n1, "QKV", of, towards_qkv), of)
+
+
+def gpt_loss(
+    parameters: Mapping[str, Array],
+    tokens: NDArray[Any],
+    targets: NDArray[Any],
+    layers: int,
+    heads: int,
+    how: Architecture = PLAIN,
+) -> tuple[float, Matrices]:
+    """Loss and gradients of a transformer; `tokens` and `targets` are sequences × positions."""
+    batch, sequence = tokens.shape
+    p = parameters
+    gradients: Matrices = {name: np.zeros_like(value) for name, value in p.items()}
+    model = _Model(p, gradients, sequence, heads, how)
+    x = p["table"][tokens.ravel()]
+    if how.positions == "learned":
+        x = x + np.tile(p["positions"], (batch, 1))
+    saved = []
+    for layer in range(layers):
+        x, kept = model.layer(x, f" layer {layer}")
+        saved.append(kept)
+    last = model.norm(x, "last")
+    table = "table" if how.shared_table else "output table"
+    loss, towards_logits = cross_entropy(last @ p[table].T, targets)
+    gradients[table] += towards_logits.T @ last
+    g = model.towards_norm(x, "last", towards_logits @ p[table])
+    for layer in reversed(range(layers)):
+        g = model.towards_layer(saved[layer], g, f" layer {layer}")
+    np.add.at(gradients["table"], tokens.ravel(), g)
+    if how.positions == "learned":
+        gradients["positions"] += g.reshape(batch, sequence, -1).sum(axis=0)
+    return loss, gradients
+
+
+def cross_entropy(logits: Array, targets: NDArray[Any]) -> tuple[float, Array]:
+    """Mean over tokens, and the gradient of the logits."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    rows = np.arange(targets.size)
+    g = np.exp(logarithms)
+    g[rows, targets.ravel()] -= 1
+    return float(-logarithms[rows, targets.ravel()].mean()), g / targets.size

@@ -1,0 +1,85 @@
+"""The two ends of a language model on real arrays: tables of words and of positions, and the cross entropy.
+
+On a GPU the rows of an embedding's gradient are summed by atomic additions, in an
+order of the device's own, so its last bits may differ from run to run.
+
+Source: CuPy documentation, "Differences between CuPy and NumPy", and cupyx.scatter_add.
+"""
+
+from algorithms.tensors import Block
+from runtime.communicators import Array
+from runtime.kernel_arguments import Given
+
+
+def _within(given: Given, tokens: Array, span: tuple[int, int]) -> tuple[Array, Array]:
+    """Which tokens lie in a span of the vocabulary, and where in it; 0 for the others."""
+    first, stop = span
+    here = (tokens >= first) & (tokens < stop)
+    return here, given.xp.where(here, tokens - first, 0)
+
+
+def embed(given: Given) -> None:
+    """The table's row of each token; nothing for tokens in other ranks' rows."""
+    tokens, table = given.sources
+    here, index = _within(given, tokens[:, 0], given.blocks[1].rows)
+    if table.shape[0]:
+        given.into[0][...] = table[index] * here[:, None]
+    else:
+        given.into[0][...] = 0
+
+
+def embed_gradient(given: Given) -> None:
+    tokens, g = given.sources
+    (towards_table,) = given.updates
+    here, index = _within(given, tokens[:, 0], given.blocks[-1].rows)
+    if towards_table.shape[0]:
+        given.xp.add.at(towards_table, index, given.xp.where(here[:, None], g, 0))
+
+
+def _positions(given: Given, block: Block, sequence: int) -> Array:
+    """The position, in its sequence, of each row of a block."""
+    return given.xp.arange(*block.rows) % sequence
+
+
+def add_positions(given: Given) -> None:
+    """Adds the row of each token's position in its sequence."""
+    (table,) = given.sources
+    given.updates[0][...] += table[_positions(given, given.blocks[-1], table.shape[0])]
+
+
+def position_sums(given: Given) -> None:
+    """Sums over sequences, one after the other; a block may begin and end within one."""
+    (into,), (g,) = given.into, given.sources
+    first, stop = given.blocks[0].rows
+    sequence = into.shape[0]
+    into[...] = 0
+    for start in range(first - first % sequence, stop, sequence):
+        top, bottom = max(start, first), min(start + sequence, stop)
+        into[top - start : bottom - start] += g[top - first : bottom - first]
+
+
+def row_maxima(given: Given) -> None:
+    (x,) = given.sources
+    given.into[0][...] = x.max(axis=1, keepdims=True) if x.shape[1] else -given.xp.inf
+
+
+def exponential_sums(given: Given) -> None:
+    """Row sums of exp(x - maximum), and x - maximum of the target where it lies in this rank's columns."""
+    x, maxima, targets = given.sources
+    shifted = x - maxima
+    given.into[0][:, 0] = given.xp.exp(shifted).sum(axis=1)
+    here, index = _within(given, targets[:, 0], given.blocks[0].columns)
+    rows = given.xp.arange(x.shape[0])
+    given.into[0][:, 1] = shifted[rows, index] * here if x.shape[1] else 0
+
+
+def cross_entropy(given: Given) -> None:
+    """Gradient (softmax(x) - target) · weight, and the rows' part of the loss: weight · Σ (log Σ exp - x of target)."""
+    x, maxima, sums, targets = given.sources
+    weight = given.scalars["weight"]
+    towards_x = given.into[0]
+    towards_x[...] = given.xp.exp(x - maxima) / sums[:, :1] * weight
+    here, index = _within(given, targets[:, 0], given.blocks[0].columns)
+    if x.shape[1]:
+        towards_x[given.xp.arange(x.shape[0]), index] -= here * towards_x.dtype.type(weight)
+    given.into[1][...] = weight * (given.xp.log(sums[:, 0]) - sums[:, 1]).sum()

@@ -1,0 +1,197 @@
+"""A training step simulated: some of its layers or all, and where the time of one iteration goes.
+
+Layers are alike, so from the second on each adds the same to every figure of the
+step.  Where ops overlap, this holds once the layers have fallen into step:
+
+    5b, batch 64, 64 GPUs of Perlmutter, oag, oar and ors: a layer's milliseconds after 2, 3, 4, 5, 6, 8 layers
+
+    z=64         52.29  52.31  52.29  52.31  55.14  55.20
+    z=32, x=2    28.72  28.74  29.21  30.21  30.24  30.24
+    data=4, z=16 52.22  53.49  53.89  53.82  53.82  53.82
+
+A few layers are therefore simulated, two numbers of them (`FEW`, or `IN_STEP` where ops
+overlap), and a straight line goes on to all.
+
+Shards are those of the grid where all are of one size, else of the mean size, unless the
+experiment says otherwise.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from algorithms.costs.volumes import flops
+from algorithms.formats.machine import Machine
+from algorithms.grid import Axis
+from algorithms.training.gpt import Gpt
+from studies.placement import nodes_of_ranks
+from studies.training.figures import exposed_by_axis, iterations
+from studies.training_experiment import TrainingExperiment
+
+Granularity = Literal["auto", "exact", "collective"]
+Depths = tuple[int, int]
+"""Two numbers of layers, from which a straight line goes on to all."""
+FEW: Depths = (2, 3)
+IN_STEP: Depths = (6, 8)
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One iteration of training; seconds are of the mean rank and add up.
+
+        seconds = compute + latency + transfer - hidden + waiting
+
+    Parameters
+    ----------
+    seconds : of an iteration, without what happens once before the first
+    compute : the compute lane is busy
+    latency : of the steps of communication
+    transfer : the rest of communication: bytes that move, and what is added up on the way
+    hidden : communication that runs beside the compute lane
+    waiting : all else: for the last member of a group, and between ops
+    contention : seconds of transfer that sharing links adds
+    exposed_by_axis : communication while the compute lane is idle
+    product_flops : of the products of the first rank
+    layers : the most that were simulated
+    bounded : whether the simulation was one of whole collectives, which is not exact
+    even : whether shards were given the mean size
+    """
+
+    seconds: float
+    compute: float
+    latency: float = 0.0
+    transfer: float
+    hidden: float = 0.0
+    waiting: float = 0.0
+    contention: float = 0.0
+    exposed_by_axis: dict[Axis, float]
+    product_flops: float = 0.0
+    layers: int = 1
+    bounded: bool = False
+    even: bool = False
+
+    @property
+    def exposed(self) -> float:
+        """Communication of all axes while the compute lane is idle."""
+        return sum(self.exposed_by_axis.values())
+
+    def compute_efficiency(self, peak_flops_per_second: float | None) -> float | None:
+        """The share of the device's peak that its products reach while the compute lane is busy."""
+        if not (peak_flops_per_second and self.compute):
+            return None
+        return self.product_flops / self.compute / peak_flops_per_second
+
+
+def simulated_step(
+    experiment: TrainingExperiment,
+    machine: Machine,
+    *,
+    granularity: Granularity = "auto",
+    depths: Depths | None = None,
+) -> Step:
+    """The step as the simulator predicts it.
+
+    Parameters
+    ----------
+    depths : layers that are simulated in place of all, of one step of a GPT that is deeper and has no pipeline
+
+    Raises
+    ------
+    InputError : a grid or a machine that cannot be
+    """
+    problem = experiment.problem
+    if depths is None or not isinstance(problem, Gpt) or problem.steps > 1 or experiment.grid.pipeline > 1:
+        return _simulated(experiment, machine, granularity)
+    few, more = depths
+    if problem.layers <= more:
+        return _simulated(experiment, machine, granularity)
+    second = _simulated(of_layers(experiment, more), machine, granularity)
+    first = _simulated(of_layers(experiment, few), machine, "collective" if second.bounded else "exact")
+    return continued(first, second, (problem.layers - few) / (more - few))
+
+
+def depths_of(experiment: TrainingExperiment) -> Depths:
+    """The depths at which layers have fallen into step."""
+    return IN_STEP if experiment.overlaps else FEW
+
+
+def of_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment:
+    """The same with so many layers."""
+    assert isinstance(experiment.problem, Gpt)
+    return replace(experiment, problem=replace(experiment.problem, layers=layers))
+
+
+def straight(low: float, high: float, times: float) -> float:
+    """What is `times` as far from `low` as `high` is.
+
+    >>> straight(1.0, 1.75, 10.0)
+    8.5
+    """
+    return low + times * (high - low)
+
+
+def continued(few: Step, more: Step, times: float) -> Step:
+    """The step that is `times` as far from `few` as `more` is.
+
+    >>> one, other = (Step(seconds=s, compute=s, transfer=0.0, exposed_by_axis={"x": s}, layers=2) for s in (1.0, 1.75))
+    >>> found = continued(one, other, 10.0)
+    >>> found.seconds, found.compute, found.exposed_by_axis
+    (8.5, 8.5, {'x': 8.5})
+    """
+    added: dict[str, Any] = {
+        name: straight(getattr(few, name), getattr(more, name), times)
+        for name in ("seconds", "compute", "latency", "transfer", "hidden", "waiting", "contention", "product_flops")
+    }
+    exposed = {
+        axis: straight(seconds, more.exposed_by_axis[axis], times) for axis, seconds in few.exposed_by_axis.items()
+    }
+    bounded, even = few.bounded or more.bounded, few.even or more.even
+    return replace(more, **added, exposed_by_axis=exposed, bounded=bounded, even=even)
+
+
+def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: Granularity) -> Step:
+    from simulator.folding.even_shards import even_bound, evenly
+    from simulator.simulate import simulate
+
+    experiment = experiment.on_nodes(
+        nodes_of_ranks(machine, experiment.grid.size, experiment.placement, experiment.grid)
+    )
+    schedule = experiment.schedule()
+    even = experiment.shards != "exact" and even_bound(schedule, experiment.choices) > 0
+    ran = simulate(
+        evenly(schedule) if even else schedule,
+        machine,
+        choices=experiment.choices,
+        threads=experiment.threads,
+        placement=experiment.placement,
+        granularity=granularity,
+    )
+    found = iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
+    moving = [one for one in found.ops if one.axis is not None]
+    compute = found.mean(one.seconds for one in found.ops if one.axis is None)
+    busy, exposed = found.mean(one.seconds for one in moving), found.mean(one.exposed_seconds for one in moving)
+    latency = found.mean(ran.parts[one.name]["latency"] for one in moving)
+    hidden = _noticed(busy - exposed, busy)
+    return Step(
+        seconds=found.seconds,
+        compute=compute,
+        latency=latency,
+        transfer=busy - latency,
+        hidden=hidden,
+        waiting=_noticed(found.seconds - compute - busy + hidden, found.seconds),
+        contention=_noticed(found.mean(ran.contention.get(one.name, 0.0) for one in moving), found.seconds),
+        exposed_by_axis={axis: one / found.steps for axis, one in exposed_by_axis(experiment, found.ops).items()},
+        product_flops=flops(schedule, schedule.place(0)) / found.steps,
+        layers=experiment.problem.layers,
+        bounded=ran.bound is not None,
+        even=even,
+    )
+
+
+def _noticed(seconds: float, of: float) -> float:
+    """Seconds, but none where they are only rounding.
+
+    >>> _noticed(1e-14, of=2.0), _noticed(0.5, of=2.0)
+    (0.0, 0.5)
+    """
+    return seconds if seconds > ROUNDING * of else 0.0
