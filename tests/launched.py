@@ -1,4 +1,4 @@
-"""Python programs on real MPI ranks: started by `studies.launch` in a process of its own, and what they said."""
+"""Python programs on real MPI ranks: started by `launch` in a process of its own, and what they said."""
 
 import subprocess
 import sys
@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-START = "import sys; from studies.launch import launch; sys.exit(launch(int(sys.argv[1]), [], program=sys.argv[2:]))"
+START = """
+import sys
+from studies.launching.launch import launch
+sys.exit(launch(int(sys.argv[1]), [], program=sys.argv[2:]))
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import pytest
 
 from simulator.compute import ComputeModel
 from simulator.rooflines import best_product_seconds, product_seconds
-from studies.machines import find_machine, list_machines
+from studies.experiments.machines import find_machine, list_machines
 from topologies.machines.named import MACHINES
 from topologies.nodes.achieved import A100_ROWS, BEST_ROWS
 

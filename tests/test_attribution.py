@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.formats.record import OpRecord, Reference
-from studies.attribution import attribute, charged_seconds, charged_waiting, shares
-from studies.drift import drift, op_drift
+from studies.comparing.attribution import attribute, charged_seconds, charged_waiting, shares
+from studies.comparing.drift import drift, op_drift
 
 KINDS = ["gemm", "pointwise", "host_copy", "all_gather", "all_reduce", "barrier", "shift"]
 times = st.floats(0, 100)

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from algorithms.errors import InputError
 from algorithms.formats.record import load_record
-from studies.batch import Case, measure
 from studies.command_line import app
-from studies.experiment import Flags
-from studies.plan import RunFlags
+from studies.experiments.experiment import Flags
+from studies.experiments.plan import RunFlags
+from studies.launching.batch import Case, measure
 from tests.quadrille import called
 
 SIZES = "61,47,53"

@@ -5,10 +5,10 @@ import pytest
 
 from algorithms.formats.record import Verified
 from algorithms.matmuls.catalogue import algorithms
-from studies import bench
-from studies.bench import Pair
-from studies.executor_overhead import interval
-from studies.experiment import parse_experiment
+from studies.benchmarks import bench
+from studies.benchmarks.bench import Pair
+from studies.benchmarks.executor_overhead import interval
+from studies.experiments.experiment import parse_experiment
 
 
 def record(seconds=1.0, *, algorithm="4d", sent=(5, 10), **verdict):

@@ -15,10 +15,18 @@ from runtime.microbenchmarks import GemmPoint, StreamPoint, TransferPoint
 from runtime.world import Host
 from simulator.engine import FlowEngine
 from simulator.wiring import Wiring
-from studies.calibrate import DTYPES, LARGE_RESIDUAL, LAYOUTS, STREAM_BYTES, Measured, make_machine, parse_wiring
-from studies.experiment import Flags, parse_experiment
-from studies.machines import find_machine
-from studies.predict import prediction_of
+from studies.calibrating.calibrate import (
+    DTYPES,
+    LARGE_RESIDUAL,
+    LAYOUTS,
+    STREAM_BYTES,
+    Measured,
+    make_machine,
+    parse_wiring,
+)
+from studies.experiments.experiment import Flags, parse_experiment
+from studies.experiments.machines import find_machine
+from studies.experiments.predict import prediction_of
 from tests.launched import launched
 from tests.quadrille import called, quadrille
 
@@ -27,7 +35,7 @@ POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
 SMALL = f"""
 import sys
 from runtime import chains, microbenchmarks, reference_kernels, world
-from studies import calibrate
+from studies.calibrating import calibrate
 calibrate.PRODUCTS, calibrate.SMALLEST, calibrate.LARGEST = {POINTS}, 8, 32
 calibrate.STREAM_BYTES, calibrate.TRANSFER_BYTES = {STREAMS}, {TRANSFERS}
 chains.PRODUCT_SIZE = 16

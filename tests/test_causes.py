@@ -9,7 +9,7 @@ from algorithms.collectives.choices import SETS, parse_choices
 from algorithms.formats.what_if import with_faults
 from simulator.collectives.causes import Causes
 from simulator.collectives.collective import Ways
-from studies.machines import find_machine
+from studies.experiments.machines import find_machine
 from studies.network.collective import Question, predict_collective
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier")

@@ -8,8 +8,8 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.errors import InputError
 from simulator.collectives.collective import Ways
 from studies.command_line import main
-from studies.machine_flags import MachineFlags
-from studies.machines import find_machine
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.machines import find_machine
 from studies.network.collective import Question, bus_factor, predict_collective
 from studies.network.collective_command import collective
 from studies.network.collective_flags import CollectiveFlags

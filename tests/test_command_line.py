@@ -7,10 +7,11 @@ import pytest
 import typer
 
 from algorithms.errors import RunError
-from studies import command_line, launch
+from studies import command_line
 from studies.command_line import app, main, take_ranks
-from studies.experiment import Flags
-from studies.plan import RunFlags
+from studies.experiments.experiment import Flags
+from studies.experiments.plan import RunFlags
+from studies.launching import launch
 from tests.quadrille import ROOT, called, quadrille
 
 COMMANDS = ["launch", "run", "simulate", "schedule", "compare", "calibrate", "machines", "operands", "bench", "study"]

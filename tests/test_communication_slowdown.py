@@ -20,7 +20,7 @@ from simulator.engine import FlowEngine
 from simulator.sharing.max_min import Demands, solve
 from simulator.simulate import Switches, simulate
 from simulator.stepping.registered import Stage
-from studies.machines import find_machine
+from studies.experiments.machines import find_machine
 from tests.test_overlap_slowdown import beside_a_product, seconds_of
 from tests.test_training_folding import FEW, MACHINES, OFF, check_same, scheduled
 from tests.toy_machines import leaf_spine, program_of, star

@@ -23,8 +23,8 @@ from algorithms.formats.record import (
 from algorithms.formats.timeline_files import save_timeline
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
-from studies.compare import compare, compare_folders
-from studies.comparison import SCHEMA, Comparison, compare_records
+from studies.comparing.compare import compare, compare_folders
+from studies.comparing.comparison import SCHEMA, Comparison, compare_records
 from studies.tables import print_tables, table
 
 replace = msgspec.structs.replace

@@ -18,10 +18,10 @@ from algorithms.reordering.overlap import overlap
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from simulator.simulate import simulate
+from studies.experiments.machines import find_machine
 from studies.explain.critical_path import MOST_STATIONS, PARTS, by_op, by_part, stations
 from studies.explain.explain import explain, explain_file
 from studies.explain.explanation import SCHEMA, Explanation, explain_record, mean_by_part, predicting
-from studies.machines import find_machine
 from tests.quadrille import called
 from tests.toy_machines import collective, leaf_spine, one_host, star
 

@@ -9,9 +9,9 @@ from algorithms.errors import InputError
 from algorithms.formats.record import Matmul, OpRecord, Options, Record, Workload
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
-from studies import figures
-from studies.comparison import compare_records
-from studies.figures import MOST_RANKS, check_figure_path, draw_cases, draw_ops, draw_timelines
+from studies.comparing import figures
+from studies.comparing.comparison import compare_records
+from studies.comparing.figures import MOST_RANKS, check_figure_path, draw_cases, draw_ops, draw_timelines
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -146,5 +146,5 @@ def test_every_kind_of_op_has_its_own_colour():
 
 
 def test_matplotlib_is_imported_only_when_a_figure_is_drawn():
-    program = "import sys, studies.compare; sys.exit('matplotlib' in sys.modules)"
+    program = "import sys, studies.comparing.compare; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

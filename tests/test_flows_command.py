@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from studies.machine_flags import MachineFlags
+from studies.experiments.machine_flags import MachineFlags
 from studies.network.flows import flows
 from studies.network.traffic_file import read_traffic
 from studies.simulator_speed.workloads import write_traffic

@@ -9,7 +9,7 @@ from algorithms.training.scheme_4d import Scheme4D
 from simulator import simulate
 from simulator.lanes import OP_WALL_SECONDS
 from simulator.simulate import NO_RHYTHM, Simulation, Switches
-from studies.machines import find_machine
+from studies.experiments.machines import find_machine
 
 
 @pytest.fixture(scope="module")

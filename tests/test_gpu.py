@@ -15,10 +15,10 @@ from runtime.devices import check_unshared, free_bytes
 from runtime.gpu_awareness import Awareness, gpu_awareness
 from runtime.operands import round_to
 from runtime.staging import DeviceStaging, find_staging
-from studies.batch import Case, measure
-from studies.launch import launch
-from studies.plan import RunFlags
-from studies.training_flags import TrainingFlags
+from studies.experiments.plan import RunFlags
+from studies.launching.batch import Case, measure
+from studies.launching.launch import launch
+from studies.training.flags import TrainingFlags
 from tests.quadrille import called
 from tests.test_staging import StagedInProcess
 from tests.test_training_on_device import CASES, MEGATRON

@@ -16,7 +16,7 @@ from runtime.gpu_awareness import (
     query_cuda_support,
     without_launcher,
 )
-from studies.launch import launch
+from studies.launching.launch import launch
 from tests.fake_device import FAKE
 
 CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"

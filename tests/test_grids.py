@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from algorithms.grid import AXES
 from algorithms.matmuls.catalogue import algorithms, find_algorithm
-from studies.grids import divisors, factorisations, grids
+from studies.experiments.grids import divisors, factorisations, grids
 
 ALGORITHMS = [algorithm.name for algorithm in algorithms()]
 

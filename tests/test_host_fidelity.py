@@ -7,11 +7,11 @@ import pytest
 from algorithms.errors import InputError, RunError
 from algorithms.formats.machine import load_machine
 from algorithms.formats.record import save_record
-from studies import launch as launching
-from studies.experiment import parse_experiment
+from studies.experiments.experiment import parse_experiment
+from studies.experiments.predict import prediction_of
 from studies.host_fidelity import study as host_fidelity
 from studies.host_fidelity.study import LEAST, MOST, draw, summary, table
-from studies.predict import prediction_of
+from studies.launching import launch as launching
 from tests.quadrille import HOST
 
 WORDS_OF_A_CASE = [

@@ -11,10 +11,10 @@ import pytest
 
 from algorithms.errors import InputError, QuadrilleError, RunError
 from runtime import world
-from studies import launch as launching
-from studies.chatter import Chatter, Failure
-from studies.launch import launch, marked_processes, rank_environment
-from studies.mpirun import Mpi, find_launcher, loaded_mpi
+from studies.launching import launch as launching
+from studies.launching.chatter import Chatter, Failure
+from studies.launching.launch import launch, marked_processes, rank_environment
+from studies.launching.mpirun import Mpi, find_launcher, loaded_mpi
 
 ROOT = Path(__file__).resolve().parent.parent
 WAIT = """
@@ -105,7 +105,7 @@ def test_files_that_killed_ranks_were_writing_are_removed_at_the_end_of_the_laun
 import os, sys
 from pathlib import Path
 from mpi4py import MPI
-from studies.launch import MARK, note_partial_files
+from studies.launching.launch import MARK, note_partial_files
 if MPI.COMM_WORLD.rank == 0:
     note_partial_files(os.environ[MARK], [Path(sys.argv[1])])
     Path(sys.argv[1]).write_bytes(b"half")
@@ -187,7 +187,9 @@ except InputError as error:
 @mpi
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_rank_outlives_a_launch_that_is_ended(number, tmp_path):
-    source = "import sys; from studies.launch import launch; sys.exit(launch(2, [], program=('-c', sys.argv[1])))"
+    source = (
+        "import sys; from studies.launching.launch import launch; sys.exit(launch(2, [], program=('-c', sys.argv[1])))"
+    )
     waiting = WAIT.replace("rank != 1", "True")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(

@@ -7,10 +7,10 @@ from algorithms.errors import RunError
 from algorithms.formats.machine import load_machine
 from algorithms.formats.record import load_record, save_record
 from algorithms.formats.timeline_files import load_timeline
-from studies.batch import Case
-from studies.cases import CASES_SCHEMA
-from studies.comparison import compare_records
-from studies.experiment import Flags
+from studies.comparing.cases import CASES_SCHEMA
+from studies.comparing.comparison import compare_records
+from studies.experiments.experiment import Flags
+from studies.launching.batch import Case
 from studies.main_job import study as main_job
 from studies.main_job.study import JOBS, Job
 from tests.quadrille import HOST
@@ -61,9 +61,9 @@ def test_the_job_of_files_multiplies_what_is_in_them(uncalibrated, tmp_path, cap
 
 
 def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
-    from studies.experiment import parse_experiment
-    from studies.machines import find_machine
-    from studies.predict import prediction_of
+    from studies.experiments.experiment import parse_experiment
+    from studies.experiments.machines import find_machine
+    from studies.experiments.predict import prediction_of
 
     job = SMALL[1]
     made, _ = prediction_of(parse_experiment(job.flags), find_machine("perlmutter", gpus=1))
@@ -74,8 +74,8 @@ def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
 
 
 def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
-    from studies.experiment import parse_experiment
-    from studies.fitting import check_ranks
+    from studies.experiments.experiment import parse_experiment
+    from studies.experiments.fitting import check_ranks
 
     assert len({job.name for job in JOBS}) == len(JOBS)
     assert any(job.files for job in JOBS)

@@ -17,8 +17,8 @@ from algorithms.training.flops import flops_per_second_per_gpu, step_flops
 from algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
 from algorithms.training.models import SHAPES, ModelShape, find_shape
 from algorithms.training.scheme_4d import Scheme4D
-from studies.training_experiment import gpt_workload
-from studies.training_lines import sized_flag
+from studies.training.experiment import gpt_workload
+from studies.training.lines import sized_flag
 
 KNOWN = {
     "gpt2": (

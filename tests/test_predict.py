@@ -8,11 +8,11 @@ import pytest
 from algorithms.formats.machine import Host, ReferenceKernels
 from algorithms.formats.record import load_record
 from algorithms.formats.timeline_files import load_timeline
-from studies.experiment import Flags, parse_experiment
-from studies.machines import find_machine
-from studies.placement import placement
-from studies.predict import prediction_of
-from studies.results import print_record
+from studies.experiments.experiment import Flags, parse_experiment
+from studies.experiments.machines import find_machine
+from studies.experiments.placement import placement
+from studies.experiments.predict import prediction_of
+from studies.experiments.results import print_record
 from tests.quadrille import HOST, called
 
 replace = msgspec.structs.replace

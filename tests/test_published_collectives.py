@@ -13,7 +13,7 @@ from algorithms.collectives.nccl import communicator
 from algorithms.errors import InputError
 from simulator.collectives.nccl_channels import NcclSettings
 from studies.command_line import main
-from studies.machines import find_machine
+from studies.experiments.machines import find_machine
 from studies.network.collective import Question, predict_collective
 from studies.published_collectives.nccl_2_8 import plan_2_8
 from studies.published_collectives.rows import read_rows

@@ -21,8 +21,8 @@ from algorithms.grid import Grid
 from algorithms.storage import storage
 from algorithms.training.models import find_shape
 from algorithms.units import GIB
-from studies.grids import factorisations
-from studies.machine_flags import MachineFlags
+from studies.experiments.grids import factorisations
+from studies.experiments.machine_flags import MachineFlags
 from studies.rank.agreement import kendall_tau
 from studies.rank.analytical import ranked
 from studies.rank.bandwidths import known, simulated_bandwidth, table_of
@@ -355,7 +355,7 @@ def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
 @pytest.mark.mpi
 def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys):
     program = (
-        "from studies.machine_flags import MachineFlags; from studies.rank.question import RankFlags; "
+        "from studies.experiments.machine_flags import MachineFlags; from studies.rank.question import RankFlags; "
         "from studies.rank.rank import rank; "
         f"rank(RankFlags(gpt={SMALL!r}, batch='12', gpus='6', top='4'), MachineFlags(machine='perlmutter'), json='-')"
     )

@@ -15,9 +15,9 @@ from algorithms.reordering.overlap import overlap
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.schemes import SCHEMES
 from simulator.simulate import simulate
-from studies.grids import grids
-from studies.machines import find_machine
-from studies.scaling.closed_form import Yardstick
+from studies.closed_form import Yardstick
+from studies.experiments.grids import grids
+from studies.experiments.machines import find_machine
 from studies.scaling.ranking import rank_grids
 from tests.toy_machines import BANDWIDTH, FREE, LATENCY, device, gemm_row, leaf_spine, memory_row, one_host, star
 

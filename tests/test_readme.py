@@ -14,10 +14,10 @@ from algorithms.formats.machine import load_machine
 from algorithms.formats.record import load_record
 from algorithms.matmuls.catalogue import algorithms
 from studies import command_line
-from studies.fitting import check_ranks
-from studies.launch import split_launcher_options
-from studies.training_flags import TrainingFlags
-from studies.workloads import experiment_of
+from studies.experiments.fitting import check_ranks
+from studies.experiments.workloads import experiment_of
+from studies.launching.launch import split_launcher_options
+from studies.training.flags import TrainingFlags
 from tests.quadrille import HOST, ROOT, called
 from topologies.build import FAMILIES
 from topologies.machines.named import MACHINES

@@ -20,15 +20,15 @@ from algorithms.matmuls.matmul import Matmul
 from algorithms.storage import storage
 from runtime.arrays import NumpyLibrary
 from runtime.world import Host
-from studies import site
-from studies.experiment import Flags, parse_experiment
-from studies.fitting import check_ranks, fitting_grids
-from studies.machine_flags import MachineFlags
-from studies.matmul_job import choose
-from studies.predict import fitting_machine
-from studies.records import mean_over_ranks
-from studies.run import RunFlags, parse_plan
-from studies.site import Room, Site, check_memory, check_rooms
+from studies.experiments.experiment import Flags, parse_experiment
+from studies.experiments.fitting import check_ranks, fitting_grids
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.matmul_job import choose
+from studies.experiments.predict import fitting_machine
+from studies.experiments.records import mean_over_ranks
+from studies.experiments.run import RunFlags, parse_plan
+from studies.launching import site
+from studies.launching.site import Room, Site, check_memory, check_rooms
 from tests.launched import launched
 from tests.quadrille import HOST, ROOT, called, quadrille
 
@@ -306,7 +306,7 @@ def test_reference_kernels_are_means_over_ranks_for_each_repeat():
 
 def test_a_rank_imports_neither_the_simulator_nor_topologies():
     program = (
-        "import sys, studies.run; names = {name.partition('.')[0] for name in sys.modules};"
+        "import sys, studies.experiments.run; names = {name.partition('.')[0] for name in sys.modules};"
         "print(sorted(names & {'simulator', 'topologies', 'simpy', 'networkx', 'scipy', 'numba', 'rich', 'cupy'}))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)

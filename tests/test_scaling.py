@@ -13,8 +13,8 @@ from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from simulator.simulate import simulate
-from studies.machine_flags import MachineFlags
-from studies.machines import find_machine
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.machines import find_machine
 from studies.scaling import study
 from studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
 from studies.scaling.study import Question as AnyQuestion

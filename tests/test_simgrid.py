@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from studies.simgrid import runner
-from studies.simgrid.runner import NotInstalled, compile_driver, describe_rings, run_driver
+from studies.simulator_speed.simgrid import runner
+from studies.simulator_speed.simgrid.runner import NotInstalled, compile_driver, describe_rings, run_driver
 from studies.simulator_speed.workloads import hand_seconds
 
 

@@ -18,7 +18,7 @@ from runtime.mpi import MpiCommunicator
 from runtime.operands import round_to, split_block
 from runtime.pinned import PinnedPool
 from runtime.staging import DeviceStaging, DirectStaging, check_sums, find_staging
-from studies.launch import launch
+from studies.launching.launch import launch
 from tests import fake_device
 from tests.fake_device import FAKE
 

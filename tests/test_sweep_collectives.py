@@ -8,7 +8,7 @@ import pytest
 
 from algorithms.errors import InputError
 from algorithms.formats import files
-from studies.machine_flags import MachineFlags
+from studies.experiments.machine_flags import MachineFlags
 from studies.network.collective_command import collective
 from studies.network.collective_flags import CollectiveFlags
 from studies.sweep.collectives import predicted_collective

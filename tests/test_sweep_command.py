@@ -15,10 +15,10 @@ from algorithms.errors import InputError, RunError
 from algorithms.formats import files
 from algorithms.formats.machine import Host, save_machine
 from algorithms.formats.what_if import with_faults
-from studies.experiment import Flags, parse_experiment
-from studies.fitting import fitting_grids
-from studies.machine_flags import MachineFlags
-from studies.predict import prediction_of
+from studies.experiments.experiment import Flags, parse_experiment
+from studies.experiments.fitting import fitting_grids
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.predict import prediction_of
 from studies.sweep import sweep as sweeping
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.figures import lines_of

@@ -8,11 +8,11 @@ from io import StringIO
 import pytest
 
 from algorithms.formats.record import load_record
-from studies.batch import Case, measure
-from studies.machine_flags import MachineFlags
-from studies.plan import RunFlags
-from studies.training_flags import TrainingFlags, parse_training, with_usual_dtype
-from studies.workloads import experiment_of
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.plan import RunFlags
+from studies.experiments.workloads import experiment_of
+from studies.launching.batch import Case, measure
+from studies.training.flags import TrainingFlags, parse_training, with_usual_dtype
 from tests.quadrille import HOST, called
 
 RANKS = 6

@@ -9,8 +9,8 @@ from algorithms.formats.record import load_record
 from algorithms.ops import Gemm, Kernel
 from algorithms.schedule import all_ops
 from algorithms.training.memory import fullest
-from studies.training_flags import TrainingFlags, parse_training
-from studies.training_lines import workload_flags
+from studies.training.flags import TrainingFlags, parse_training
+from studies.training.lines import workload_flags
 from tests.quadrille import HOST, called
 
 FOUR = "layers=4,hidden=64,heads=8,sequence=32,vocabulary=256"

@@ -13,7 +13,7 @@ from algorithms.training.architecture import LLAMA
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.scheme_4d import Scheme4D
 from simulator.simulate import Simulation, Switches, simulate
-from studies.machines import find_machine
+from studies.experiments.machines import find_machine
 from tests.toy_machines import leaf_spine, star
 
 FEW = {"memory": 1e10, "overhead": 1e-6}

@@ -11,10 +11,10 @@ from runtime import layer_kernels
 from runtime.cupy_library import CupyLibrary
 from runtime.layer_kernels import Given, carry_out
 from runtime.staging import DeviceStaging
-from studies.batch import Case
-from studies.launch import launch
-from studies.plan import RunFlags
-from studies.training_flags import TrainingFlags
+from studies.experiments.plan import RunFlags
+from studies.launching.batch import Case
+from studies.launching.launch import launch
+from studies.training.flags import TrainingFlags
 from tests import fake_device
 from tests.fake_device import FAKE
 from tests.quadrille import called
@@ -113,7 +113,7 @@ from tests import fake_device
 cupy = fake_device.Cupy()
 cupy.memory = (10**9, 10**9)
 sys.modules |= {"cupy": cupy, "cupy.cuda": cupy.cuda, "cupy.cuda.nccl": cupy.cuda.nccl}
-from studies.batch import main
+from studies.launching.batch import main
 main(sys.argv[1])
 """
 

@@ -20,9 +20,9 @@ from algorithms.training.memory import KINDS, fullest, memory_bytes_by_kind
 from algorithms.training.models import ModelShape
 from algorithms.training.scheme_4d import Scheme4D
 from simulator.rooflines import attention_seconds, best_product_seconds, pass_seconds
-from studies.predict import prediction_of
+from studies.experiments.predict import prediction_of
+from studies.training.experiment import TrainingExperiment
 from studies.training.step import simulated_step
-from studies.training_experiment import TrainingExperiment
 from topologies.nodes.achieved import A100_PEAK, A100_ROWS, BEST_ROWS, achieved
 
 DEVICE = Device(

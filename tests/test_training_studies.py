@@ -12,7 +12,7 @@ from algorithms.grid import parse_grid
 from simulator.folding.even_shards import evenly
 from simulator.simulate import simulate
 from studies.better_network import study as better
-from studies.machine_flags import MachineFlags
+from studies.experiments.machine_flags import MachineFlags
 from studies.overlap_worth import study as worth
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.best_step import FORMS, ranked_steps
@@ -22,8 +22,8 @@ from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.steps import peak_bytes_of, predicted_step
 from studies.training.figures import iterations
+from studies.training.flags import TrainingFlags, parse_training
 from studies.training.step import depths_of, simulated_step
-from studies.training_flags import TrainingFlags, parse_training
 from studies.which_grid import study as which_grid
 from studies.which_scheme import study as which_scheme
 

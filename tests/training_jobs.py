@@ -12,7 +12,7 @@ from runtime.execute import execute
 from runtime.in_process import InProcess
 from runtime.training_checks import serial_reference, verdict_of_all, verify_blocks
 from runtime.training_data import TrainingSource
-from studies.training_flags import TrainingFlags, parse_training
+from studies.training.flags import TrainingFlags, parse_training
 
 SMALL = "layers=3,hidden=30,heads=6,sequence=7,vocabulary=127"
 

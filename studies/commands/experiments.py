@@ -41,7 +41,7 @@ from studies.commands.options import (
 
 if TYPE_CHECKING:
     from simulator.simulate import Asked
-    from studies.experiment import Flags
+    from studies.experiments.experiment import Flags
 
 
 COUNTED = flags_of(gpus=(Gpus, ""))
@@ -54,7 +54,7 @@ def grid_on_gpus(context: typer.Context, given: dict[str, Any]) -> "Flags":
     import sys
 
     from studies.command_line import is_first
-    from studies.gpu_count import idle_gpus, on_gpus
+    from studies.experiments.gpu_count import idle_gpus, on_gpus
 
     on = machine_flags(given)
     grid_given = "grid" in typed(context, given)
@@ -91,9 +91,9 @@ def experiment_command(verb: Callable[[set[str], "Asked"], Callable[..., None]])
         DESTINATIONS,
     )
     def command(context: typer.Context, **given: Any) -> None:
-        from studies.plan import RunFlags
-        from studies.results import Destinations
-        from studies.values import one_of
+        from studies.experiments.plan import RunFlags
+        from studies.experiments.results import Destinations
+        from studies.experiments.values import one_of
 
         flags = grid_on_gpus(context, given)
         inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
@@ -111,7 +111,7 @@ def experiment_command(verb: Callable[[set[str], "Asked"], Callable[..., None]])
 
 def measuring(off: set[str], granularity: "Asked") -> Callable[..., None]:  # noqa: ARG001 - a run simulates nothing
     """What `run` does; imported when it is asked for."""
-    from studies.run import run
+    from studies.experiments.run import run
 
     return run
 
@@ -121,7 +121,7 @@ def predicting(off: set[str], granularity: "Asked") -> Callable[..., None]:
     from functools import partial
 
     from simulator.simulate import Switches
-    from studies.predict import predict
+    from studies.experiments.predict import predict
 
     return partial(predict, switches=Switches(**dict.fromkeys(off, False)), granularity=granularity)
 
@@ -136,7 +136,7 @@ app.command("simulate", help="Predict a multiplication or training steps on a ma
 @with_flags(COUNTED, EXPERIMENT, TRAINING)
 def schedule(context: typer.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
-    from studies.workloads import experiment_of
+    from studies.experiments.workloads import experiment_of
 
     print(experiment_of(grid_on_gpus(context, given)).schedule())
 
@@ -153,7 +153,7 @@ def compare(
     ] = ("", ""),
 ) -> None:
     """Compare predicted with measured, op by op."""
-    from studies.compare import compare as compare_records
+    from studies.comparing.compare import compare as compare_records
 
     given = timelines if any(timelines) else None
     written = {"json": json or None, "figure": figure or None, "trace": trace or None}
@@ -188,9 +188,9 @@ def sweep(context: typer.Context, **given: Any) -> None:
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
     """
+    from studies.experiments.values import whole_number
     from studies.sweep.base import base_of
     from studies.sweep.sweep import sweep as sweep_points
-    from studies.values import whole_number
 
     base = base_of(given, machine_flags(given), given["vary"], typed(context, given))
     written = {name: given[name] for name in ("json", "csv", "plot")}
@@ -220,9 +220,9 @@ def operands(
     dc: FileDC = "",
 ) -> None:
     """Write to files the operands that run generates from the same seed."""
-    from studies.experiment import Flags
-    from studies.operand_files import write_operands
-    from studies.values import whole_number
+    from studies.experiments.experiment import Flags
+    from studies.experiments.operand_files import write_operands
+    from studies.experiments.values import whole_number
 
     chosen = whole_number(seed, "--seed", least=0)
     write_operands(Flags(matmul=matmul, dtype=dtype), seed=chosen, kind=operands, paths={"A": a, "B": b, "dC": dc})

@@ -17,8 +17,8 @@ ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_int
 @app.command(context_settings=ANYTHING, options_metavar="-n RANKS [LAUNCHER OPTIONS] COMMAND …")
 def launch(context: typer.Context) -> int:
     """Start RANKS ranks of a command (run, calibrate) under the mpirun of the MPI that mpi4py loads."""
-    from studies import launch as launching
     from studies.command_line import main
+    from studies.launching import launch as launching
 
     before, command = launching.split_launcher_options(context.args, LAUNCHABLE)
     if "--help" in command:
@@ -37,8 +37,8 @@ def calibrate(
     """Measure this machine by microbenchmarks, on all ranks of launch, and write its machine file."""
     if not out:
         raise InputError("out is missing: --out FILE.toml is needed, or --out - for stdout")
-    from studies.calibrate import calibrate as calibrate_machine
-    from studies.site import start_world
+    from studies.calibrating.calibrate import calibrate as calibrate_machine
+    from studies.launching.site import start_world
 
     start_world()
     calibrate_machine(out, topology=topology or None, quick=quick, command=context.obj)
@@ -51,7 +51,7 @@ def bench(
     no_tests: Annotated[bool, switch("--no-tests", "Leave out the wall time of the test suite.")] = False,
 ) -> None:
     """Print the figures that the project must reach, measured here."""
-    from studies.bench import bench as print_figures
+    from studies.benchmarks.bench import bench as print_figures
 
     print_figures(json=json or None, tests=not no_tests, command=context.obj)
 
@@ -66,7 +66,7 @@ def take_ranks(words: Sequence[str]) -> tuple[int, list[str]]:
     ------
     InputError : no `-n`, or no whole number after it
     """
-    from studies.values import whole_number
+    from studies.experiments.values import whole_number
 
     for position, word in enumerate(words):
         if word in ("-n", "-np", "--np"):

@@ -33,9 +33,9 @@ def run(
     name: Name = "",
 ) -> int:
     """Bring a laboratory up, run a command on ranks on its hosts, and take it down whatever happens."""
-    from studies import launch as launching
+    from studies.experiments.values import whole_number
     from studies.laboratory.command import run_in
-    from studies.values import whole_number
+    from studies.launching import launch as launching
 
     launcher_options, words = launching.split_launcher_options(command, LAUNCHABLE)
     if not ranks:

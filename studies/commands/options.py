@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from studies.experiment import Flags
-    from studies.machine_flags import MachineFlags
+    from studies.experiments.experiment import Flags
+    from studies.experiments.machine_flags import MachineFlags
 
 
 def flag(name: str, metavar: str, text: str, *more_names: str) -> typer.models.OptionInfo:
@@ -201,7 +201,7 @@ def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any
 
 def machine_flags(given: Mapping[str, Any]) -> "MachineFlags":
     """The machine that the flags name, and what is different about it; nothing of a command that asks for none."""
-    from studies.machine_flags import MachineFlags
+    from studies.experiments.machine_flags import MachineFlags
 
     values = taken(given, [one for one in ON_MACHINE if one.name in given]).items()
     on: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
@@ -216,7 +216,7 @@ def typed(context: typer.Context, given: Mapping[str, Any]) -> set[str]:
 
 def experiment_flags(context: typer.Context, given: Mapping[str, Any]) -> "Flags":
     """The flags that name a multiplication or training steps; a dtype that was not typed is not known yet."""
-    from studies.training_flags import TrainingFlags
+    from studies.training.flags import TrainingFlags
 
     known = {*TrainingFlags.__dataclass_fields__} & {*given}
     chosen = {name: given[name] for name in known}

@@ -54,8 +54,8 @@ def host_fidelity(
     json: Json = "",
 ) -> None:
     """How far off are predictions of this host, over cases drawn by the seed?"""
+    from studies.experiments.values import whole_number
     from studies.host_fidelity.study import host_fidelity as measure_fidelity
-    from studies.values import whole_number
 
     measure_fidelity(
         seed=whole_number(seed, "--seed", least=0),
@@ -132,8 +132,8 @@ def scaling_command(kind: str) -> Callable[..., None]:
     @with_flags(by_default(ON_MACHINE, machine="perlmutter"), SCALED)
     def command(context: typer.Context, **given: Any) -> None:
         from algorithms.matmuls.matmul import parse_sizes
+        from studies.experiments.values import whole_number
         from studies.scaling.study import scaling
-        from studies.values import whole_number
 
         threads = given["threads"]
         written: dict[str, Any] = {name: given[name] or None for name in ("json", "csv", "plot")}

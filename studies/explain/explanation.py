@@ -22,10 +22,10 @@ from algorithms.formats.provenance import Provenance
 from algorithms.formats.record import OpRecord, PathPart, Record, Station
 from algorithms.grid import DEFAULT_ORDER
 from algorithms.units import format_seconds
-from studies.attribution import COMPUTING, charged_seconds, charged_waiting, shares
+from studies.comparing.attribution import COMPUTING, charged_seconds, charged_waiting, shares
 from studies.explain.critical_path import by_part
 from studies.network.late_flows import LateFlow
-from studies.training_lines import workload_flags
+from studies.training.lines import workload_flags
 
 SCHEMA = "quadrille/explanation/1"
 MeanPart = Literal["compute", "latency", "bandwidth", "transfer", "contention", "waiting", "other"]

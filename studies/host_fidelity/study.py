@@ -25,13 +25,13 @@ from algorithms.formats.provenance import Provenance, provenance
 from algorithms.formats.record import Record, load_record
 from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from algorithms.units import format_seconds
-from studies.batch import Case, measure
-from studies.comparison import Comparison, compare_records
-from studies.experiment import Flags, parse_experiment
-from studies.grids import grids
-from studies.launch import launch_all
-from studies.predict import prediction_of
-from studies.run import RunFlags
+from studies.comparing.comparison import Comparison, compare_records
+from studies.experiments.experiment import Flags, parse_experiment
+from studies.experiments.grids import grids
+from studies.experiments.predict import prediction_of
+from studies.experiments.run import RunFlags
+from studies.launching.batch import Case, measure
+from studies.launching.launch import launch_all
 
 SCHEMA = "quadrille/host-fidelity/1"
 SEED, CASES = 1, 24

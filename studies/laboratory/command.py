@@ -14,7 +14,7 @@ from studies.laboratory import laboratory, namespaces, register
 from studies.laboratory.laboratory import Laboratory
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import scaled, wiring
-from studies.launch import ended_by_signals
+from studies.launching.launch import ended_by_signals
 from studies.network.topology import find_topology
 from topologies.build import FAMILIES, build, parse_topology
 from topologies.network import Argument, Network

@@ -9,8 +9,8 @@ from runtime.world import LABORATORY
 from studies.laboratory import register
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import HOST_INTERFACE
-from studies.launch import THREAD_VARIABLES, launch, usable_cores
-from studies.mpirun import loaded_mpi
+from studies.launching.launch import THREAD_VARIABLES, launch, usable_cores
+from studies.launching.mpirun import loaded_mpi
 
 ENTER = ("-P", "-m", "studies.laboratory.enter")
 NETWORK = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}

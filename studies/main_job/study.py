@@ -24,14 +24,14 @@ from algorithms.formats.record import load_record, save_record
 from algorithms.formats.timeline_files import save_timeline
 from algorithms.units import format_seconds
 from runtime.operands import Matrix
-from studies.batch import Case, measure
-from studies.cases import CASES_SCHEMA, Cases, summarise
-from studies.comparison import Comparison, compare_records
-from studies.experiment import Flags, parse_experiment
-from studies.launch import launch_all
-from studies.operand_files import write_operands
-from studies.predict import prediction_of
-from studies.run import RunFlags
+from studies.comparing.cases import CASES_SCHEMA, Cases, summarise
+from studies.comparing.comparison import Comparison, compare_records
+from studies.experiments.experiment import Flags, parse_experiment
+from studies.experiments.operand_files import write_operands
+from studies.experiments.predict import prediction_of
+from studies.experiments.run import RunFlags
+from studies.launching.batch import Case, measure
+from studies.launching.launch import launch_all
 from studies.tables import percent, print_tables, table
 
 FOLDER = Path("out") / "main-job"

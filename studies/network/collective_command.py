@@ -16,12 +16,12 @@ from algorithms.ops import CollectiveKind
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from simulator.collectives.collective import Ways
 from simulator.collectives.programs import Shards
-from studies.machine_flags import MachineFlags
-from studies.machines import is_file_name
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.machines import is_file_name
+from studies.experiments.results import Destinations
 from studies.network.collective import CollectivePrediction, bus_formula, predict_collective
 from studies.network.collective_flags import IN_FULL, CollectiveFlags, collective_machine, parse_kind, parse_question
 from studies.network.question import Concurrent
-from studies.results import Destinations
 from studies.tables import percent, print_tables, table
 from topologies.machines.named import MACHINES
 from topologies.network import Network

@@ -13,9 +13,9 @@ from algorithms.units import format_bytes, parse_bytes
 from simulator.collectives.collective import Ways
 from simulator.collectives.programs import Shards
 from simulator.machine_network import network_of, speeds_of
-from studies.machine_flags import MachineFlags, chosen_machine
+from studies.experiments.machine_flags import MachineFlags, chosen_machine
+from studies.experiments.values import one_of, whole_number
 from studies.network.question import Concurrent, Question
-from studies.values import one_of, whole_number
 from topologies.machines.named import MACHINES
 from topologies.network import Network
 

@@ -16,13 +16,13 @@ from algorithms.formats.provenance import Provenance, provenance
 from algorithms.formats.record import PathPart
 from algorithms.units import format_bytes, format_seconds
 from simulator.machine_network import network_of, routes_of
-from studies.machine_flags import MachineFlags, chosen_machine
-from studies.machines import is_file_name
+from studies.experiments.machine_flags import MachineFlags, chosen_machine
+from studies.experiments.machines import is_file_name
+from studies.experiments.results import Destinations
+from studies.experiments.values import one_of
 from studies.network.late_flows import SHOWN, LateFlow, flows_ran, late_flows, parts_of_last, parts_of_mean
 from studies.network.traffic_file import TrafficRows, check_destinations, read_traffic
-from studies.results import Destinations
 from studies.tables import print_tables, table
-from studies.values import one_of
 from topologies.machines.bench import BENCH
 from topologies.machines.named import MACHINES
 from topologies.network import Network

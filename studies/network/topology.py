@@ -11,10 +11,10 @@ from algorithms.formats import files
 from algorithms.formats.provenance import provenance
 from algorithms.units import format_bytes_per_second, format_seconds
 from simulator.machine_network import network_of
-from studies.machines import find_machine, is_file_name
+from studies.experiments.machines import find_machine, is_file_name
+from studies.experiments.results import Destinations
+from studies.experiments.values import whole_number
 from studies.network.topology_figure import check_drawable, draw_network
-from studies.results import Destinations
-from studies.values import whole_number
 from topologies.build import FAMILIES, build, parse_topology
 from topologies.files import node_link
 from topologies.files.topology_file import check_written, is_topology_file, load_topology

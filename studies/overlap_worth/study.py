@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.grid import parse_grid
 from algorithms.units import format_seconds
-from studies.machine_flags import MachineFlags
+from studies.experiments.machine_flags import MachineFlags
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.findings import (
     ALL_OVERLAPS,
@@ -36,7 +36,7 @@ from studies.sweep.found import Answer, Row
 from studies.sweep.points import Asked
 from studies.sweep.steps import predicted_step
 from studies.tables import UNKNOWN, percent, table
-from studies.training_flags import TrainingFlags
+from studies.training.flags import TrainingFlags
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,14 +19,14 @@ from algorithms.formats.provenance import provenance
 from algorithms.ops import CollectiveKind
 from simulator.collectives.nccl_channels import NcclSettings
 from simulator.machine_network import network_of
-from studies.machines import find_machine
+from studies.experiments.machines import find_machine
+from studies.experiments.results import Destinations
 from studies.network.collective import Question, bus_factor, predict_collective
 from studies.published_collectives import messages
 from studies.published_collectives.answers import Answer, Judged, Role, learnt, show, summarise
 from studies.published_collectives.nccl_2_8 import plan_2_8
 from studies.published_collectives.rows import SCALES, TOO_ROUNDED, Row, read_rows
 from studies.published_collectives.sites import Site, calibration_rows, learn, machine_of
-from studies.results import Destinations
 from studies.tables import percent
 from topologies.machines.named import MACHINES
 from topologies.network import Network

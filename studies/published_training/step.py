@@ -24,7 +24,7 @@ from algorithms.ops import CollectiveKind
 from algorithms.tensors import DType
 from algorithms.training.models import ModelShape
 from algorithms.training.pipeline import Stages
-from studies.machines import achieved_of, find_machine
+from studies.experiments.machines import achieved_of, find_machine
 from studies.network.collective import Question, predict_collective
 from studies.published_training.pipeline import TurnSeconds, stage_ends
 from studies.published_training.runs import Run

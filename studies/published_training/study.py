@@ -13,7 +13,8 @@ from algorithms.formats import files
 from algorithms.formats.provenance import provenance
 from algorithms.training.flops import step_flops
 from simulator.machine_network import network_of
-from studies.machines import find_machine
+from studies.experiments.machines import find_machine
+from studies.experiments.results import Destinations
 from studies.network.collective import predict_collective
 from studies.published_collectives import rows as collectives
 from studies.published_collectives.sites import machine_of
@@ -24,7 +25,6 @@ from studies.published_training.rows import Metric, Row, read_rows
 from studies.published_training.runs import Run, run_of
 from studies.published_training.sites import Site, learn, question_of, slow_networks
 from studies.published_training.step import StepSeconds, step_seconds
-from studies.results import Destinations
 
 ROWS = Path(collectives.__file__).parent / "published_results.csv"
 RESULTS = Path(__file__).parent / "results"

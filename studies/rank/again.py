@@ -3,9 +3,9 @@
 import shlex
 from collections.abc import Iterator
 
-from studies.machine_flags import MachineFlags
+from studies.experiments.machine_flags import MachineFlags
 from studies.rank.question import OF_STEPS, RankFlags
-from studies.training_flags import TrainingFlags
+from studies.training.flags import TrainingFlags
 
 ALWAYS = ("gpt", "batch", "dtype")
 """Flags that `simulate` would take otherwise, or not at all, if they were not given."""

@@ -12,7 +12,7 @@ from algorithms.costs.axonn_gpt import MODELLED
 from algorithms.errors import InputError
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid
 from algorithms.training.models import ModelShape
-from studies.grids import factorisations
+from studies.experiments.grids import factorisations
 
 Ints = NDArray[np.int64]
 FASTEST_FIRST: tuple[Axis, ...] = tuple(axis for axis in DEFAULT_ORDER if axis in MODELLED)

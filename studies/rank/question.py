@@ -11,11 +11,11 @@ from algorithms.reordering.overlap import overlap
 from algorithms.schedule import Schedule
 from algorithms.training.gpt import Gpt
 from algorithms.training.models import ModelShape
-from studies.machine_flags import MachineFlags, chosen_machine
+from studies.experiments.machine_flags import MachineFlags, chosen_machine
+from studies.experiments.values import one_of, whole_number
 from studies.rank.candidates import ORDERS, Limits
-from studies.training_experiment import TrainingExperiment
-from studies.training_flags import TrainingFlags, parse_training
-from studies.values import one_of, whole_number
+from studies.training.experiment import TrainingExperiment
+from studies.training.flags import TrainingFlags, parse_training
 
 Asked = Literal["auto", "exact", "collective"]
 OF_STEPS = ("gpt", "batch", "overlap", "recompute", "gathered", "gradient_bytes", "dtype", "collectives")

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 from algorithms.formats import files
 from algorithms.formats.provenance import provenance
-from studies.machine_flags import MachineFlags
-from studies.machines import is_file_name
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.machines import is_file_name
+from studies.experiments.results import Destinations
 from studies.rank.again import simulate_command
 from studies.rank.analytical import ranked
 from studies.rank.question import Question, RankFlags, parse_question
 from studies.rank.report import SCHEMA, RankAnswer, SimulatedGrid, answer_of, lengths_of, print_answer
 from studies.rank.sharing import assemble
 from studies.rank.step import simulated_step
-from studies.results import Destinations
 from studies.training.step import Step
 
 

@@ -15,9 +15,9 @@ from studies.rank.question import Question
 from studies.rank.step import Granularity, granularity_of
 from studies.rank.why import causes, in_words
 from studies.tables import UNKNOWN, percent, print_tables, table
+from studies.training.experiment import gpt_workload
 from studies.training.figures import rates
 from studies.training.step import Step
-from studies.training_experiment import gpt_workload
 
 SCHEMA = "quadrille/rank/1"
 SHOWN_RINGS = 8

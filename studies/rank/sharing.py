@@ -61,7 +61,7 @@ def assemble() -> Crew:
 
     if announced_size(os.environ) == 1:
         return Crew()
-    from studies.site import start_world
+    from studies.launching.site import start_world
 
     return Crew(start_world())
 

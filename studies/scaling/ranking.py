@@ -11,8 +11,8 @@ from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import OverlapName
 from algorithms.reordering.overlap import overlap
 from algorithms.storage import storage
-from studies.grids import grids
-from studies.scaling.closed_form import ClosedForm, Yardstick
+from studies.closed_form import ClosedForm, Yardstick
+from studies.experiments.grids import grids
 
 
 @dataclass(frozen=True, slots=True)

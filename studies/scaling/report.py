@@ -16,7 +16,7 @@ from algorithms.grid import DEFAULT_ORDER, Axis, Grid
 from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import OverlapName
 from algorithms.units import format_bytes
-from studies import figures
+from studies.comparing import figures
 from studies.tables import milliseconds, percent, print_tables, table
 
 if TYPE_CHECKING:

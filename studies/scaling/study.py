@@ -10,7 +10,7 @@ Efficiency is the rate of one GPU, flop / (GPUs * seconds), over that of the
 fastest simulated run on the fewest GPUs.
 
 The simulated seconds are the answer; the closed form only says which grids are
-worth a simulation.  Where the two disagree, and why, is said in `studies.scaling.closed_form`.
+worth a simulation.  Where the two disagree, and why, is said in `studies.closed_form`.
 """
 
 import sys
@@ -38,11 +38,11 @@ from algorithms.tensors import DType
 from algorithms.units import format_bytes
 from simulator.machine_network import network_of, speeds_of
 from simulator.simulate import Prediction, simulate
-from studies.machine_flags import MachineFlags, chosen_machine
-from studies.machines import is_file_name
-from studies.placement import Placement, placement
-from studies.results import Destinations
-from studies.scaling.closed_form import Yardstick
+from studies.closed_form import Yardstick
+from studies.experiments.machine_flags import MachineFlags, chosen_machine
+from studies.experiments.machines import is_file_name
+from studies.experiments.placement import Placement, placement
+from studies.experiments.results import Destinations
 from studies.scaling.ranking import RankedGrid, rank_grids
 from studies.scaling.report import Ranked, Run, Scaling, write_outputs
 

@@ -250,7 +250,7 @@ def ask(words: Sequence[str]) -> dict[str, object] | None:
 
 def _simgrid(*, quick: bool) -> tuple[str, list[Line]]:
     """SimGrid on the same traffic where it is installed, and what to say of it."""
-    from studies.simgrid.runner import NotInstalled, simgrid_rows
+    from studies.simulator_speed.simgrid.runner import NotInstalled, simgrid_rows
 
     try:
         rows = simgrid_rows(quick=quick)

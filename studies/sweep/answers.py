@@ -4,7 +4,7 @@ A sweep asks a `Question`, any function from what was asked at a point to an
 answer, so that what is swept need not be a multiplication.
 
 With `--best-grid` all grids of the number of ranks are ranked by the closed form
-of `studies.scaling.closed_form`, and of those that fit in memory the first few are
+of `studies.closed_form`, and of those that fit in memory the first few are
 simulated: the fastest of these is the answer.
 """
 
@@ -15,18 +15,18 @@ from algorithms.errors import InputError, QuadrilleError
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import Record
 from algorithms.units import format_bytes
-from studies.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
-from studies.experiment import Experiment, Flags
-from studies.placement import placement
-from studies.predict import prediction_of
+from studies.comparing.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
+from studies.experiments.experiment import Experiment, Flags
+from studies.experiments.placement import placement
+from studies.experiments.predict import prediction_of
+from studies.experiments.values import whole_number
+from studies.experiments.workloads import AnyExperiment, experiment_of
 from studies.sweep.found import Answer, Trained
 from studies.sweep.points import Asked, following, machine_of
 from studies.sweep.steps import trained_at
+from studies.training.experiment import TrainingExperiment
 from studies.training.figures import exposed_by_axis, iterations
-from studies.training_experiment import TrainingExperiment
-from studies.training_flags import with_usual_dtype
-from studies.values import whole_number
-from studies.workloads import AnyExperiment, experiment_of
+from studies.training.flags import with_usual_dtype
 
 Question = Callable[[Asked], Answer]
 """What is asked at every point; it gives a reason, and raises nothing, where the point cannot be."""
@@ -35,7 +35,7 @@ Question = Callable[[Asked], Answer]
 def predicted_matmul(asked: Asked) -> Answer:
     """The prediction of a multiplication, or of training steps.
 
-    >>> from studies.machine_flags import MachineFlags
+    >>> from studies.experiments.machine_flags import MachineFlags
     >>> asked = Asked(flags=Flags(matmul="64,64,64", grid="x=8"), on=MachineFlags(machine="perlmutter"))
     >>> predicted_matmul(asked).ranks, predicted_matmul(asked.given("algorithm", "cannon")).reason
     (8, 'grid z=1, x=8 is not square: cannon takes z=q,x=q, that is 1, 4, 9, 16, … ranks a layer')

@@ -5,11 +5,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 from algorithms.errors import InputError
-from studies.machine_flags import MachineFlags
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.values import whole_number
 from studies.network.collective_flags import CollectiveFlags
 from studies.sweep.points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, KIND, SWITCH, Asked
-from studies.training_flags import TrainingFlags
-from studies.values import whole_number
+from studies.training.flags import TrainingFlags
 
 MATMULS_OWN = tuple(name for name in (*FLAG_KEYS, "best_grid", "top") if name not in COLLECTIVE_FLAG_KEYS)
 COLLECTIVES_OWN = tuple(name for name in COLLECTIVE_FLAG_KEYS if name not in FLAG_KEYS)

@@ -13,7 +13,7 @@ largest microbatch with which it fits in memory, for then weights are fetched le
 often.  Grids whose groups of x and y together span more than `WIDEST` nodes are not
 looked at unless there are no others: sums of activations over so many are not worth it.
 
-The closed form (`studies.scaling.closed_form`) hides nothing, so where ops overlap
+The closed form (`studies.closed_form`) hides nothing, so where ops overlap
 its first grid need not be the fastest, and several are simulated.
 
 Source of the bytes over x and y: the closed form of the 4D algorithm's paper, arXiv
@@ -30,17 +30,17 @@ from algorithms.formats.machine import Machine
 from algorithms.grid import Axis, Grid, parse_order
 from algorithms.training.gpt import Gpt
 from algorithms.units import format_bytes, format_seconds
-from studies.grids import factorisations
-from studies.placement import Placement, placement
-from studies.scaling.closed_form import Yardstick
+from studies.closed_form import Yardstick
+from studies.experiments.grids import factorisations
+from studies.experiments.placement import Placement, placement
+from studies.experiments.values import whole_number
 from studies.sweep.found import Answer
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.steps import answer_of, peak_bytes_of
+from studies.training.experiment import TrainingExperiment
+from studies.training.flags import TrainingFlags, parse_training, with_usual_dtype
 from studies.training.step import FEW, Step, depths_of, of_layers, simulated_step, straight
-from studies.training_experiment import TrainingExperiment
-from studies.training_flags import TrainingFlags, parse_training, with_usual_dtype
-from studies.values import whole_number
 
 WIDEST = 2
 FORMS: dict[str, Callable[[Grid], bool]] = {

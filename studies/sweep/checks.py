@@ -11,12 +11,12 @@ from dataclasses import fields, replace
 from algorithms.errors import InputError
 from algorithms.grid import parse_grid
 from simulator.machine_network import network_of, speeds_of
-from studies.experiment import Flags
+from studies.experiments.experiment import Flags
+from studies.experiments.values import whole_number
+from studies.experiments.workloads import KINDS, experiment_of
 from studies.network.collective_flags import CollectiveFlags, parse_kind, parse_question
 from studies.sweep.points import COLLECTIVE_FLAG_KEYS, FAULTS, FLAG_KEYS, FOLLOWS, KIND, NONE, Asked, Varied, points
-from studies.training_flags import TrainingFlags
-from studies.values import whole_number
-from studies.workloads import KINDS, experiment_of
+from studies.training.flags import TrainingFlags
 
 PLACES = 10**15
 """GPUs of a machine that has room for everything."""

@@ -13,7 +13,7 @@ from studies.sweep.points import Asked
 def predicted_collective(asked: Asked) -> Answer:
     """The prediction of a collective, as `quadrille collective` makes it.
 
-    >>> from studies.machine_flags import MachineFlags
+    >>> from studies.experiments.machine_flags import MachineFlags
     >>> from studies.network.collective_flags import CollectiveFlags
     >>> gather = CollectiveFlags(kind="all-gather", bytes="1MiB", group="4")
     >>> asked = Asked(collective=gather, on=MachineFlags(machine="perlmutter"), gpus="16")

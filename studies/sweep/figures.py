@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from studies import figures
+from studies.comparing import figures
 from studies.sweep.found import Row, Sweep
 from studies.sweep.points import Varied
 from studies.sweep.report import short_keys

@@ -20,15 +20,15 @@ from algorithms.formats import files
 from algorithms.formats.provenance import Provenance, provenance
 from algorithms.grid import DEFAULT_ORDER, Grid
 from algorithms.units import format_bytes, format_seconds
-from studies.experiment import Flags
-from studies.machine_flags import MachineFlags
-from studies.results import Destinations
+from studies.experiments.experiment import Flags
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.results import Destinations
 from studies.sweep.answers import Question
 from studies.sweep.found import Answer, Row, rows_of
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.sweep import NOT_REACHED, answered, with_progress
 from studies.tables import UNKNOWN, percent, print_tables
-from studies.training_flags import TrainingFlags, parse_training
+from studies.training.flags import TrainingFlags, parse_training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -165,7 +165,7 @@ def conclude(
     if asking.json:
         files.write_json(asking.json, made, SCHEMA)
     if asking.plot:
-        from studies.figures import write_figure
+        from studies.comparing.figures import write_figure
 
         write_figure(shown.figure(rows), asking.plot)
     if asking.json != files.STDOUT:

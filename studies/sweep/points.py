@@ -32,10 +32,10 @@ from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid, parse_grid
 from algorithms.units import parse_bytes
-from studies.experiment import Flags
-from studies.machine_flags import MachineFlags, chosen_machine
+from studies.experiments.experiment import Flags
+from studies.experiments.machine_flags import MachineFlags, chosen_machine
 from studies.network.collective_flags import CollectiveFlags
-from studies.training_flags import TrainingFlags
+from studies.training.flags import TrainingFlags
 
 MOST_POINTS = 100_000
 LISTS = ("matmul", "mlp", "gpt", "grid", "order", "overlap", "placement")

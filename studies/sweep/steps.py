@@ -7,23 +7,23 @@ from algorithms.formats.machine import Machine
 from algorithms.grid import Axis
 from algorithms.reordering.overlap import overlap
 from algorithms.storage import storage
-from studies.placement import placement
+from studies.experiments.placement import placement
+from studies.experiments.values import whole_number
+from studies.experiments.workloads import experiment_of
 from studies.sweep.found import Answer, Trained
 from studies.sweep.patience import patience
 from studies.sweep.points import Asked, following, machine_of
+from studies.training.experiment import TrainingExperiment
 from studies.training.figures import rates
+from studies.training.flags import with_usual_dtype
 from studies.training.step import Step, depths_of, simulated_step
-from studies.training_experiment import TrainingExperiment
-from studies.training_flags import with_usual_dtype
-from studies.values import whole_number
-from studies.workloads import experiment_of
 
 
 def predicted_step(asked: Asked) -> Answer:
     """The prediction of a training step on the grid that was asked for.
 
-    >>> from studies.machine_flags import MachineFlags
-    >>> from studies.training_flags import TrainingFlags
+    >>> from studies.experiments.machine_flags import MachineFlags
+    >>> from studies.training.flags import TrainingFlags
     >>> flags = TrainingFlags(gpt="tiny", batch="8", grid="x=2,z=4")
     >>> predicted_step(Asked(flags=flags, on=MachineFlags(machine="perlmutter"))).trained.layers_simulated
     2

@@ -16,8 +16,9 @@ from dataclasses import asdict
 from algorithms.errors import InputError, RunError
 from algorithms.formats import files
 from algorithms.formats.provenance import provenance
-from studies.machines import is_file_name
-from studies.results import Destinations
+from studies.experiments.machines import is_file_name
+from studies.experiments.results import Destinations
+from studies.experiments.workloads import own_flags
 from studies.sweep.answers import Question, predicted_matmul
 from studies.sweep.checks import check
 from studies.sweep.collectives import predicted_collective
@@ -26,7 +27,6 @@ from studies.sweep.found import Answer, Sweep, rows_of
 from studies.sweep.points import KIND, Asked, Varied, parse_varied, points
 from studies.sweep.report import reason_lines, sweep_table, write_files
 from studies.tables import print_tables
-from studies.workloads import own_flags
 
 NOT_REACHED = Answer(reason="not reached: the sweep was interrupted")
 QUIET_SECONDS = 5.0

@@ -21,10 +21,10 @@ from algorithms.schedule import Repeat, Schedule, ops
 from algorithms.training.adam import STEP
 from algorithms.training.flops import flops_per_second_per_gpu
 from algorithms.training.memory import fullest
-from studies.experiment import Experiment
-from studies.placement import placement
-from studies.training_experiment import TrainingExperiment
-from studies.workloads import AnyExperiment
+from studies.experiments.experiment import Experiment
+from studies.experiments.placement import placement
+from studies.experiments.workloads import AnyExperiment
+from studies.training.experiment import TrainingExperiment
 
 
 class OpSeconds(Protocol):

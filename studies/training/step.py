@@ -23,9 +23,9 @@ from algorithms.costs.volumes import flops
 from algorithms.formats.machine import Machine
 from algorithms.grid import Axis
 from algorithms.training.gpt import Gpt
-from studies.placement import nodes_of_ranks
+from studies.experiments.placement import nodes_of_ranks
+from studies.training.experiment import TrainingExperiment
 from studies.training.figures import exposed_by_axis, iterations
-from studies.training_experiment import TrainingExperiment
 
 Granularity = Literal["auto", "exact", "collective"]
 Depths = tuple[int, int]

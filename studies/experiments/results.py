@@ -10,9 +10,9 @@ from algorithms.formats.record import OpRecord, Record, Verified, save_record
 from algorithms.grid import Grid
 from algorithms.timelines.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
-from studies.figures import check_figure_path
-from studies.plan import same_file
-from studies.training_lines import training_lines, workload_words
+from studies.comparing.figures import check_figure_path
+from studies.experiments.plan import same_file
+from studies.training.lines import training_lines, workload_words
 
 OPS_SHOWN = 32
 """Most ops in the table that is printed; a transformer has hundreds."""

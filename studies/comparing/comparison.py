@@ -3,7 +3,7 @@
     relative error = predicted / measured - 1
 
 raw, and with the drift of the machine taken out: the predicted seconds of each
-op times its factor (`studies.drift`), the makespan times the mean factor of
+op times its factor (`studies.comparing.drift`), the makespan times the mean factor of
 its ops weighted by the seconds for which each is charged.
 """
 
@@ -16,8 +16,8 @@ from algorithms.formats.percentiles import Percentiles, percentiles
 from algorithms.formats.provenance import Provenance
 from algorithms.formats.record import OpRecord, Options, Record, Workload
 from algorithms.grid import AXES
-from studies.attribution import Attribution, attribute
-from studies.drift import Drift, drift, op_drift
+from studies.comparing.attribution import Attribution, attribute
+from studies.comparing.drift import Drift, drift, op_drift
 
 SCHEMA = "quadrille/comparison/1"
 OpPair = tuple[OpRecord, OpRecord]

@@ -10,8 +10,8 @@ from runtime.arrays import Backend
 from runtime.generator import Kind
 from runtime.operands import Matrix
 from runtime.verify import Product
-from studies.site import CarrierName
-from studies.values import one_of, whole_number
+from studies.experiments.values import one_of, whole_number
+from studies.launching.site import CarrierName
 
 Checked = Literal["auto", "serial", "freivalds"]
 

@@ -37,8 +37,8 @@ from pathlib import Path
 from types import FrameType
 
 from algorithms.errors import InputError, RunError
-from studies.chatter import Chatter, Failure, signal_name
-from studies.mpirun import Mpi, allow_root, find_launcher, loaded_mpi, without_rank
+from studies.launching.chatter import Chatter, Failure, signal_name
+from studies.launching.mpirun import Mpi, allow_root, find_launcher, loaded_mpi, without_rank
 
 MARK = "QUADRILLE_LAUNCH"
 PARTIAL_FILES = "partial files"
@@ -173,7 +173,7 @@ def rank_environment(
     Over several hosts the number of threads is left to the runtime, which
     knows how many ranks share a host.
     """
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(Path(__file__).resolve().parents[2])
     variables = without_rank(environment)
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
     threads = threads_asked(command)

@@ -19,7 +19,7 @@ from statistics import median
 import msgspec
 
 from algorithms.formats.record import OpRecord, Reference
-from studies.attribution import charged_seconds
+from studies.comparing.attribution import charged_seconds
 
 
 class Drift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,10 +13,10 @@ from runtime.shared_files import writing_token
 from runtime.training_checks import Reference, serial_bytes, serial_reference, verdict_of_all, verify_blocks
 from runtime.training_data import TrainingSource, check_text
 from runtime.verify import Verification
-from studies.launch import MARK, note_partial_files
-from studies.plan import Plan
-from studies.site import Site
-from studies.training_experiment import TrainingExperiment
+from studies.experiments.plan import Plan
+from studies.launching.launch import MARK, note_partial_files
+from studies.launching.site import Site
+from studies.training.experiment import TrainingExperiment
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -28,10 +28,10 @@ from runtime.verify import (
     output_of_block,
     verify,
 )
-from studies.experiment import Experiment
-from studies.launch import MARK, note_partial_files
-from studies.plan import Checked, Plan
-from studies.site import Site
+from studies.experiments.experiment import Experiment
+from studies.experiments.plan import Checked, Plan
+from studies.launching.launch import MARK, note_partial_files
+from studies.launching.site import Site
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -26,10 +26,10 @@ from algorithms.ops import CollectiveKind
 from algorithms.schedule import Schedule
 from algorithms.timelines.op_times import OpTimes, op_times
 from algorithms.timelines.timeline import Timeline
+from studies.experiments.placement import placement
+from studies.experiments.workloads import AnyExperiment
 from studies.explain.critical_path import stations
-from studies.placement import placement
 from studies.training.figures import Spent, figures_of
-from studies.workloads import AnyExperiment
 
 if TYPE_CHECKING:  # a rank imports no simulator
     from runtime.verify import Verification

@@ -1,9 +1,9 @@
 """What `run`, `simulate` and `schedule` may be asked for: a multiplication, or training steps of a model."""
 
 from algorithms.errors import InputError
-from studies.experiment import Experiment, Flags, parse_experiment
-from studies.training_experiment import TrainingExperiment
-from studies.training_flags import OF_MATMULS, TrainingFlags, parse_training
+from studies.experiments.experiment import Experiment, Flags, parse_experiment
+from studies.training.experiment import TrainingExperiment
+from studies.training.flags import OF_MATMULS, TrainingFlags, parse_training
 
 AnyExperiment = Experiment | TrainingExperiment
 KINDS = ("matmul", "mlp", "gpt")

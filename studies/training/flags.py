@@ -17,11 +17,11 @@ from algorithms.training.mlp import Mlp
 from algorithms.training.models import ModelShape, find_shape
 from algorithms.training.recompute import find_recompute
 from algorithms.training.schemes import find_scheme
-from studies.experiment import Flags
-from studies.gemm_times import WRITTEN
-from studies.machine_flags import MachineFlags, chosen_machine
-from studies.training_experiment import OF_GPTS, TrainingExperiment
-from studies.values import one_of, whole_number
+from studies.calibrating.gemm_times import WRITTEN
+from studies.experiments.experiment import Flags
+from studies.experiments.machine_flags import MachineFlags, chosen_machine
+from studies.experiments.values import one_of, whole_number
+from studies.training.experiment import OF_GPTS, TrainingExperiment
 
 OF_MATMULS = {"matmul": "", "algorithm": "4d", "passes": "forward", "panel": "256"}
 """Flags that name a multiplication alone, and their defaults."""

@@ -1,6 +1,6 @@
 """Many runs in one launch: the ranks are started once and measure case after case.
 
-    python -m studies.batch CASES.json      (on every rank, started by `launch`)
+    python -m studies.launching.batch CASES.json      (on every rank, started by `launch`)
 
 CASES.json lists, for each case, the shared flags, the flags of `run`, and the
 file that its record goes to.
@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from studies.experiment import Flags
-from studies.launch import launch_all
-from studies.machine_flags import MachineFlags
-from studies.results import Destinations
-from studies.run import RunFlags, run
-from studies.training_flags import TrainingFlags
+from studies.experiments.experiment import Flags
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.results import Destinations
+from studies.experiments.run import RunFlags, run
+from studies.launching.launch import launch_all
+from studies.training.flags import TrainingFlags
 
-PROGRAM = ("-m", "studies.batch")
+PROGRAM = ("-m", "studies.launching.batch")
 
 
 @dataclass(frozen=True, slots=True)

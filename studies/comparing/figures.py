@@ -14,7 +14,7 @@ from algorithms.errors import InputError
 from algorithms.formats import files
 from algorithms.timelines.spans import COMPUTE, Span
 from algorithms.timelines.timeline import Timeline
-from studies.comparison import Comparison
+from studies.comparing.comparison import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

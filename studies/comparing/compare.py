@@ -14,11 +14,11 @@ from algorithms.formats.provenance import Provenance, provenance
 from algorithms.formats.record import Kind, load_record
 from algorithms.formats.timeline_files import load_timeline
 from algorithms.timelines.timeline import Timeline
-from studies import figures
-from studies.cases import CASES_SCHEMA, TIMELINE_ENDING, Cases, compare_folders, summarise
-from studies.comparison import SCHEMA, Comparison, FileNames, compare_records, label
-from studies.comparison_tables import cases_tables, comparison_tables
-from studies.results import Destinations
+from studies.comparing import figures
+from studies.comparing.cases import CASES_SCHEMA, TIMELINE_ENDING, Cases, compare_folders, summarise
+from studies.comparing.comparison import SCHEMA, Comparison, FileNames, compare_records, label
+from studies.comparing.comparison_tables import cases_tables, comparison_tables
+from studies.experiments.results import Destinations
 from studies.tables import print_tables
 
 __all__ = ["Cases", "Comparison", "compare", "compare_files", "compare_folders", "compare_records", "summarise"]

@@ -17,9 +17,9 @@ from algorithms.reordering.overlap import OVERLAPS, overlap, parse_overlap
 from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import ITEM_BYTES, DType
 from algorithms.validate import validate
-from studies.fitting import fitting
-from studies.plan import RunFlags, check_matrices
-from studies.values import one_of, whole_number
+from studies.experiments.fitting import fitting
+from studies.experiments.plan import RunFlags, check_matrices
+from studies.experiments.values import one_of, whole_number
 
 PANELLED = ("summa", "2.5d")
 

@@ -2,8 +2,8 @@
 
 from rich.console import Group
 
-from studies.cases import Cases
-from studies.comparison import Comparison, KindComparison, OpComparison, Times, label
+from studies.comparing.cases import Cases
+from studies.comparing.comparison import Comparison, KindComparison, OpComparison, Times, label
 from studies.tables import UNKNOWN, Row, milliseconds, percent, table
 
 COLUMNS = ("", "predicted", "measured", "error", "drift removed", "spread")

@@ -18,14 +18,14 @@ from algorithms.formats.provenance import provenance
 from algorithms.schedule import Schedule
 from runtime.execute import Execution, Source, execute
 from runtime.verify import Verification
-from studies.experiment import Experiment, Flags
-from studies.fitting import check_ranks
-from studies.machine_flags import MachineFlags
-from studies.plan import Plan, RunFlags, parse_plan
-from studies.records import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
-from studies.results import Destinations, write_results
-from studies.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
-from studies.workloads import AnyExperiment, experiment_of
+from studies.experiments.experiment import Experiment, Flags
+from studies.experiments.fitting import check_ranks
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.plan import Plan, RunFlags, parse_plan
+from studies.experiments.records import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
+from studies.experiments.results import Destinations, write_results
+from studies.experiments.workloads import AnyExperiment, experiment_of
+from studies.launching.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -133,10 +133,10 @@ def first_diverged(losses: Sequence[float]) -> int | None:
 def job_of(experiment: AnyExperiment, plan: Plan, communicator: "Intracomm") -> Job:
     """What a run of the experiment reads, checks and writes."""
     if isinstance(experiment, Experiment):
-        from studies.matmul_job import MatmulJob
+        from studies.experiments.matmul_job import MatmulJob
 
         return MatmulJob(experiment, plan, communicator)
-    from studies.training_job import TrainingJob
+    from studies.training.job import TrainingJob
 
     return TrainingJob(experiment, plan, communicator)
 
@@ -145,7 +145,7 @@ def _machine(on: MachineFlags, experiment: AnyExperiment) -> "Machine | None":
     """The machine that the flags name, if they do; checked as for a prediction."""
     if not on.given:
         return None
-    from studies.predict import fitting_machine  # a rank has no use for the simulator otherwise
+    from studies.experiments.predict import fitting_machine  # a rank has no use for the simulator otherwise
 
     return fitting_machine(on, experiment)
 

@@ -52,7 +52,7 @@ def chosen_machine(flags: MachineFlags, gpus: int | None = None, *, wiring_is_en
     ------
     InputError : an unknown name, a file that holds no machine, a setting, routing or fault that does not fit
     """
-    from studies.machines import find_machine, find_wiring  # a rank that measures has no use for topologies
+    from studies.experiments.machines import find_machine, find_wiring  # a rank that measures has no use for topologies
     from topologies.routes.routing import parse_routing
 
     find = find_wiring if wiring_is_enough else find_machine

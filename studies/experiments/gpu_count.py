@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from algorithms.errors import InputError
 from algorithms.grid import parse_grid, parse_order
-from studies.experiment import Flags
-from studies.machine_flags import MachineFlags
-from studies.values import whole_number
+from studies.experiments.experiment import Flags
+from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.values import whole_number
 
 FOLLOWS = "*"
 EXAMPLE = f"data={FOLLOWS},x=4"
@@ -71,7 +71,7 @@ def idle_gpus(flags: Flags, gpus: str, on: MachineFlags) -> str:
 
 def _check_has(on: MachineFlags, count: int) -> None:
     from simulator.machine_network import network_of
-    from studies.machine_flags import chosen_machine
+    from studies.experiments.machine_flags import chosen_machine
 
     machine = chosen_machine(on, count)
     kind, most = network_of(machine).places

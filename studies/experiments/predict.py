@@ -11,14 +11,14 @@ from algorithms.timelines.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
 from runtime.matrix_files import open_operands
 from simulator.garbage import seldom_collected
-from studies.experiment import Experiment, Flags
-from studies.machine_flags import MachineFlags, chosen_machine
-from studies.placement import nodes_of_ranks, placement
-from studies.plan import Plan, RunFlags, parse_plan
-from studies.records import predicted_record
-from studies.results import Destinations, parse_ranks, write_results
-from studies.training_flags import with_usual_dtype
-from studies.workloads import AnyExperiment, experiment_of
+from studies.experiments.experiment import Experiment, Flags
+from studies.experiments.machine_flags import MachineFlags, chosen_machine
+from studies.experiments.placement import nodes_of_ranks, placement
+from studies.experiments.plan import Plan, RunFlags, parse_plan
+from studies.experiments.records import predicted_record
+from studies.experiments.results import Destinations, parse_ranks, write_results
+from studies.experiments.workloads import AnyExperiment, experiment_of
+from studies.training.flags import with_usual_dtype
 
 if TYPE_CHECKING:
     from simulator.simulate import Asked, Simulation, Switches

@@ -15,8 +15,8 @@ from runtime.matrix_files import (
 )
 from runtime.operands import Matrix, Operands, Rectangle
 from runtime.shared_files import WRITE_BYTES, writing_token
-from studies.experiment import Flags, parse_problem
-from studies.values import one_of
+from studies.experiments.experiment import Flags, parse_problem
+from studies.experiments.values import one_of
 
 
 def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Matrix, str]) -> None:

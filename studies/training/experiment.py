@@ -21,8 +21,8 @@ from algorithms.training.mlp import Mlp, mlp_schedule
 from algorithms.training.models import ModelShape
 from algorithms.training.scheme import Scheme
 from algorithms.validate import validate
-from studies.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on
-from studies.plan import RunFlags
+from studies.calibrating.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on
+from studies.experiments.plan import RunFlags
 
 OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
 """Flags that a problem must have a field for."""
@@ -45,7 +45,7 @@ class TrainingExperiment:
     shape : of a GPT, as it was named; None of an MLP
     keep_first : layers of each stage whose gathered weights are kept where others are gathered again
     gemm_layouts : the machine whose rows say in which layout products are issued, or `written`
-    overlaps, choices, threads, placement, shards : as of `studies.experiment.Experiment`
+    overlaps, choices, threads, placement, shards : as of `studies.experiments.experiment.Experiment`
     """
 
     problem: Gpt | Mlp

@@ -1,6 +1,6 @@
 """What the executor costs over the same NumPy and MPI calls written by hand.
 
-    python -m studies.executor_overhead RECORD.json      (on two ranks, started by `launch`)
+    python -m studies.benchmarks.executor_overhead RECORD.json      (on two ranks, started by `launch`)
 
 Both do the 4D product on z=2: the shards of B are exchanged, then each rank
 multiplies.  Before every repeat of the executor the hand-written one runs, so
@@ -21,9 +21,9 @@ import numpy as np
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
-from studies.launch import launch_all
+from studies.launching.launch import launch_all
 
-PROGRAM = ("-m", "studies.executor_overhead")
+PROGRAM = ("-m", "studies.benchmarks.executor_overhead")
 SIZE = 2048
 PAIRS = 30
 RESAMPLES = 4000

@@ -26,14 +26,14 @@ from algorithms.formats.machine import Machine, load_machine
 from algorithms.formats.provenance import ROOT, Provenance, provenance
 from algorithms.formats.record import Record, load_record
 from algorithms.matmuls.catalogue import algorithms
-from studies.batch import Case, measure
-from studies.executor_overhead import Overhead, executor_overhead
-from studies.experiment import Flags, parse_experiment
-from studies.fitting import fitting_grids
-from studies.grids import grids
+from studies.benchmarks.executor_overhead import Overhead, executor_overhead
+from studies.experiments.experiment import Flags, parse_experiment
+from studies.experiments.fitting import fitting_grids
+from studies.experiments.grids import grids
+from studies.experiments.predict import prediction_of
+from studies.experiments.run import RunFlags
 from studies.host_fidelity.study import Fidelity, calibrated, host_fidelity
-from studies.predict import prediction_of
-from studies.run import RunFlags
+from studies.launching.batch import Case, measure
 from studies.tables import Row, percent, print_tables, table
 
 SCHEMA = "quadrille/bench/1"

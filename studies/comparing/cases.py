@@ -10,7 +10,7 @@ import numpy as np
 from algorithms.errors import InputError
 from algorithms.formats.provenance import Provenance
 from algorithms.formats.record import Kind, Record, load_record
-from studies.comparison import Comparison, FileNames, compare_records, same_problem_key
+from studies.comparing.comparison import Comparison, FileNames, compare_records, same_problem_key
 
 CASES_SCHEMA = "quadrille/comparisons/1"
 TIMELINE_ENDING = ".timeline.json"

@@ -1,0 +1,1 @@
+"""The figures that the project must reach, measured here."""

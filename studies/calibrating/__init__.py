@@ -1,0 +1,1 @@
+"""Machine files made from microbenchmarks."""
