@@ -8,6 +8,7 @@ shell.  It becomes the other program, so signals and exit status are that one's.
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -33,7 +34,9 @@ def main(words: Sequence[str]) -> NoReturn:
     namespaces.enter(entry.namespaces[host], f"{entry.name}-{host.replace(':', '')}")
     command = list(words[place + 1 :])
     if as_agent:
-        os.execv("/bin/sh", ["sh", "-c", " ".join(command)])  # noqa: S606 - the words are for a shell, as ssh's are
+        # The words are for a shell, as ssh's are; Open MPI does not quote the path of its own folder in them.
+        text = " ".join(command).replace(sys.prefix, shlex.quote(sys.prefix))
+        os.execv("/bin/sh", ["sh", "-c", text])  # noqa: S606
     os.execvp(command[0], command)  # noqa: S606
 
 
