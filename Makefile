@@ -43,7 +43,7 @@ run: $(INSTALLED) ## the main job: calibrate, predict, run, verify, compare (und
 	@"$(QUADRILLE)" study main-job $(ARGS)
 
 test: $(INSTALLED) ## all tests and doctests, real MPI ranks included
-	@"$(VENV_PYTHON)" -m pytest $(ARGS)
+	@"$(VENV_PYTHON)" -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 check: $(INSTALLED) ## formatting, lint, types
 	@"$(VENV_PYTHON)" -m ruff format --check .
