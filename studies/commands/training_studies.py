@@ -79,7 +79,7 @@ WHICH_SCHEME = flags_of(
 
 
 @study.command("which-scheme")
-@with_flags(WHICH_SCHEME, ASKING)
+@with_flags(WHICH_SCHEME, by_default(ASKING, most_seconds="120"))
 def which_scheme(context: typer.Context, **given: Any) -> None:
     """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
     from studies.which_scheme import study as which

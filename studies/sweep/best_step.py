@@ -20,7 +20,7 @@ Source of the bytes over x and y: the closed form of the 4D algorithm's paper, a
 2305.13525: 12 (y - 1) + 4 (x - 1) without recomputation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -112,17 +112,20 @@ def ranked_steps(flags: TrainingFlags, gpus: int, machine: Machine) -> list[Rank
     yardstick = Yardstick(machine, one.dtype, gpus, one.choices, one.threads)
     least: int | None = None
     reason = f"scheme {flags.scheme} has no grid of its form of {gpus} ranks"
-    ranked = []
-    for grid in _narrow(list(step_grids(one, gpus, flags.order)), machine):
-        try:
-            sized, peak_bytes = _fitting(replace(one, grid=grid), machine, placed, chosen=bool(flags.micro_batch))
-        except InputError as error:
-            reason = str(error)
-            continue
-        if placed.fits(machine, peak_bytes):
-            ranked.append(RankedStep(sized, _closed_form(sized, yardstick), peak_bytes))
-        else:
-            least = min(peak_bytes, least or peak_bytes)
+    ranked: list[RankedStep] = []
+    for grids in _by_width(step_grids(one, gpus, flags.order), machine):
+        if ranked:
+            break
+        for grid in grids:
+            try:
+                sized, peak_bytes = _fitting(replace(one, grid=grid), machine, placed, chosen=bool(flags.micro_batch))
+            except InputError as error:
+                reason = str(error)
+                continue
+            if placed.fits(machine, peak_bytes):
+                ranked.append(RankedStep(sized, _closed_form(sized, yardstick), peak_bytes))
+            else:
+                least = min(peak_bytes, least or peak_bytes)
     if not ranked and least is not None:
         held = machine.device.memory_bytes
         reason = f"no grid fits: {format_bytes(placed.ranks * least)} at least of {format_bytes(held)}"
@@ -149,12 +152,15 @@ def step_grids(experiment: TrainingExperiment, gpus: int, order: str) -> Iterato
             yield grid
 
 
-def _narrow(grids: list[Grid], machine: Machine) -> list[Grid]:
-    """The grids whose x and y together span no more than the widest nodes, or all where there are no such."""
+def _by_width(grids: Iterable[Grid], machine: Machine) -> tuple[list[Grid], list[Grid]]:
+    """The grids whose x and y together span no more than a few nodes; the others, asked where none of these can be."""
     from simulator.machine_network import network_of
 
     widest = WIDEST * network_of(machine).per_node
-    return [grid for grid in grids if grid.x * grid.y <= widest] or grids
+    found: tuple[list[Grid], list[Grid]] = [], []
+    for grid in grids:
+        found[grid.x * grid.y > widest].append(grid)
+    return found
 
 
 def _fitting(

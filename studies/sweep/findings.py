@@ -78,11 +78,12 @@ class Asking:
     command: Sequence[str] = ()
 
     @classmethod
-    def keeping(cls, study: str, folder: Path, *, jobs: int = 1) -> "Asking":
+    def keeping(cls, study: str, folder: Path, *, jobs: int = 1, most_seconds: int = 45) -> "Asking":
         """As `make studies` asks: JSON of today and the figure into the folder of a study's results."""
         folder.mkdir(exist_ok=True)
         answer, figure = folder / f"{date.today()}.json", folder / "figure.png"
-        return cls(jobs=jobs, json=str(answer), plot=str(figure), command=["quadrille", "study", study])
+        command = ["quadrille", "study", study, "--jobs", str(jobs), "--most-seconds", str(most_seconds)]
+        return cls(jobs=jobs, most_seconds=most_seconds, json=str(answer), plot=str(figure), command=command)
 
     def search(self, gpt: str, batch: int, gpus: int, on: MachineFlags, *, scheme: str = "4d") -> Asked:
         """The best grid of a scheme, with all overlaps and full recomputation."""

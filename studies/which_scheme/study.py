@@ -75,7 +75,7 @@ QUICK = Scaled(gpt="gpt3-1.3b", gpus=(8, 16), batch=32)
 
 def main() -> None:
     """Ask about the default machine and keep the answer."""
-    which_scheme(Scaled(), Asking.keeping("which-scheme", RESULTS, jobs=2))
+    which_scheme(Scaled(), Asking.keeping("which-scheme", RESULTS, jobs=2, most_seconds=120))
 
 
 def which_scheme(scaled: Scaled, asking: Asking) -> Findings:
