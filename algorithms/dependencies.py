@@ -6,16 +6,36 @@ uses to know that (a pending communication, a SimPy event).
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from algorithms.grid import AXES
+from algorithms.numbers import number, variables
 from algorithms.ops import Op, Pointwise, Shift, lane, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops
 from algorithms.storage import view_sources
+from algorithms.tensors import Tensor
 
 Token = TypeVar("Token")
 Storage = tuple[str, int]
 """A tensor and which of its copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """What an op reads and writes: the tensors behind views, as one rank has them.
+
+    Parameters
+    ----------
+    op : kept, so that nothing else gets its id
+    """
+
+    op: Op
+    lane: str
+    read: tuple[tuple[str, Tensor], ...]
+    written: tuple[tuple[str, Tensor], ...]
+    further: int
 
 
 class Dependencies(Generic[Token]):
@@ -34,11 +54,13 @@ class Dependencies(Generic[Token]):
         self._writer: dict[Storage, Token] = {}
         self._readers: dict[Storage, dict[str, Token]] = {}
         self._latest: dict[str, Token] = {}
+        self._touched: dict[int, _Touched] = {}
 
     def enter(self, op: Op, place: Place, token: Token) -> list[Token]:
         """Tokens that `op` waits for; from now on `token` stands for its end."""
-        read = self._storages(reads(op), place)
-        written = self._storages(writes(op), place, ahead(op))
+        touched = self._touched.get(id(op)) or self._look_at(op, place)
+        read = [(name, tensor.instance(place)) for name, tensor in touched.read]
+        written = [(name, tensor.instance(place, touched.further)) for name, tensor in touched.written]
         needed = [self._writer[storage] for storage in read if storage in self._writer]
         for storage in written:
             if storage in self._writer:
@@ -46,9 +68,8 @@ class Dependencies(Generic[Token]):
             if storage in self._readers:
                 needed += self._readers[storage].values()
         needed += [self._latest[name] for name in op.after if name in self._latest]
-        of_lane = lane(op)
         for storage in read:
-            self._readers.setdefault(storage, {})[of_lane] = token
+            self._readers.setdefault(storage, {})[touched.lane] = token
         for storage in written:
             self._writer[storage] = token
             self._readers[storage] = {}
@@ -62,9 +83,19 @@ class Dependencies(Generic[Token]):
             yield from readers.values()
         yield from self._latest.values()
 
-    def _storages(self, names: tuple[str, ...], place: Place, further: int = 0) -> list[Storage]:
-        kept = [self._sources.get(name, name) for name in names]
-        return [(name, self._tensors[name].instance(place, further)) for name in kept]
+    def _look_at(self, op: Op, place: Place) -> _Touched:
+        """What an op touches; the rank is the same at every moment, so numbers of copies that it tells are known."""
+        read, written = (
+            tuple((name, self._on_rank(name, place)) for name in (self._sources.get(one, one) for one in names))
+            for names in (reads(op), writes(op))
+        )
+        self._touched[id(op)] = _Touched(op, lane(op), read, written, ahead(op))
+        return self._touched[id(op)]
+
+    def _on_rank(self, name: str, place: Place) -> Tensor:
+        tensor = self._tensors[name]
+        known = ((loop, number(one, place) if variables(one) <= set(AXES) else one) for loop, one in tensor.copies)
+        return replace(tensor, copies=tuple(known))
 
 
 def ahead(op: Op) -> int:

@@ -43,6 +43,8 @@ Asked = Literal[Granularity, "auto"]
 
 EXPANDED = 64
 """Timelines of so many ranks name each of them and all turns; of more, only those that stand for others."""
+SPANS_EXPANDED = 100_000
+"""So do those of more spans: at 20 us for each, naming them all would take longer than the simulation."""
 LINKS_NAMED = 20
 """Links named in a prediction, those used most."""
 LOOKED_AT = 4
@@ -53,8 +55,9 @@ NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
 NOT_LOOKED_FOR = "collective granularity was asked for"
 LONG_SECONDS = 20.0
 """An exact simulation that takes longer is not made unless it is asked for."""
-GIVEN_UP_SECONDS = 12.0
-"""One that was thought to take less, and has taken so long, is given up: turns were thought to repeat, and do not."""
+GIVEN_UP_SECONDS, GIVEN_UP_TIMES = 12.0, 2.0
+"""One that has taken so long, and so many times what it was thought to take, is given up: turns were thought to
+repeat, and do not."""
 NO_RHYTHM = "turns of loops that were thought to repeat do not"
 
 
@@ -249,7 +252,9 @@ class Simulation:
     def _exactly(self) -> Prediction:
         """Simulate; stretches that were taken to be in rhythm and were not, once more as a whole."""
         whole: set[Turn] = set()
-        most = GIVEN_UP_SECONDS if self._asked == "auto" and self._has_bounds() else inf
+        most = inf
+        if self._asked == "auto" and self._has_bounds():
+            most = max(GIVEN_UP_SECONDS, GIVEN_UP_TIMES * self.expected_wall_seconds())
         while True:
             watch, switches = self._watch(whole), self._switches
             lanes = Lanes(self._given, watch, local=switches.local, memory=switches.memory, most_wall_seconds=most)
@@ -287,7 +292,8 @@ class Simulation:
         times = timeline.op_times()
         parts = mean_parts(times, timeline.ranks, spent)
         grid = self._given.schedule.grid
-        named = timeline.expanded(grid) if timeline.ranks <= EXPANDED else timeline
+        every = sum(weight * self._ranks.count(rank) for (rank, *_), weight in weights.items())
+        named = timeline.expanded(grid) if timeline.ranks <= EXPANDED and every <= SPANS_EXPANDED else timeline
         return Prediction(
             named,
             parts,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+import simulator.simulate
 from algorithms.collectives.choices import Choices
 from algorithms.costs.volumes import volumes
 from algorithms.formats.what_if import with_faults
@@ -33,10 +34,18 @@ CASES = [
     ("pipeline=2,z=2", "none", {"micro_batch": 1, "layers": 4}),
     ("pipeline=3", "none", {"micro_batch": 1, "layers": 3, "batch": 26}),
     ("z=2,x=2", "oar,ors,oag", {"architecture": replace(LLAMA, key_heads=2), "inner": 14}),
+    ("pipeline=2,x=2", "none", {"micro_batch": 1, "layers": 4, "batch": 16, "interleave": 2}),
 ]
 LAYERS = 12
-ON = list(zip(CASES, ["star", "perlmutter", "a slow host"] * 3, strict=False))
+ON = list(zip(CASES, ["star", "perlmutter", "a slow host"] * 4, strict=False))
 """Every case on a machine, in turns."""
+PIPELINES = [
+    ("pipeline=2,x=2", "star", {"layers": 3, "batch": 20}),
+    ("pipeline=4,x=2", "perlmutter", {"layers": 5, "batch": 26}),
+    ("pipeline=3,z=2", "leaves", {"layers": 3, "batch": 52}),
+    ("pipeline=2,z=2", "star", {"layers": 3, "batch": 40, "recompute": "full"}),
+]
+"""Many more microbatches than stages, which share the layers unevenly."""
 OFF = {"fold": False}, {"fold_time": False}, {"memory": False}, {"local": False}
 
 
@@ -66,6 +75,15 @@ def test_the_answer_is_the_same_with_and_without_folding_over_time(case, machine
     check_same(short, long)
 
 
+@pytest.mark.parametrize(("grid", "machine", "options"), PIPELINES, ids=str)
+def test_turns_of_a_pipeline_are_left_out_and_the_answer_is_the_same(grid, machine, options):
+    schedule = scheduled(grid, micro_batch=1, **options)
+    given = schedule, MACHINES[machine](schedule.grid.size)
+    short, long = simulate(*given), simulate(*given, switches=Switches(fold_time=False))
+    assert short.extent.iterations_skipped > 0
+    check_same(short, long)
+
+
 @pytest.mark.parametrize(("machine", "overlaps"), [("leaves", "none"), ("perlmutter", "oar,ors,oag")])
 @pytest.mark.parametrize("off", OFF, ids=lambda off: next(iter(off)))
 def test_the_answer_is_the_same_with_and_without_each_switch(off, machine, overlaps):
@@ -91,6 +109,20 @@ def test_the_answer_is_that_of_every_rank_where_groups_straddle_nodes(machine, g
     check_same(simulate(*given), simulate(*given, switches=Switches(fold=False, fold_time=False)))
 
 
+def test_a_timeline_of_too_many_spans_says_once_what_it_is_told_for_all(monkeypatch):
+    schedule = scheduled("z=2,x=2", layers=12)
+    given = schedule, find_machine("perlmutter")
+    whole = simulate(*given)
+    monkeypatch.setattr(simulator.simulate, "SPANS_EXPANDED", len(whole.timeline.spans) - 1)
+    short = simulate(*given)
+    assert len(short.timeline.spans) < len(whole.timeline.spans)
+    assert short.timeline.expanded(schedule.grid).spans == whole.timeline.spans
+    assert short.times is not None
+    for name, times in whole.timeline.op_times().items():
+        assert short.times[name].count == times.count
+        assert short.times[name].seconds == pytest.approx(times.seconds, rel=1e-9)
+
+
 def test_sums_of_one_element_leave_ranks_alike():
     problem = Gpt(2, 128, 4, 8, 128, 64)
     schedule = gpt_schedule(problem, parse_grid("data=4,z=8,y=2,x=2"), Scheme4D())
@@ -102,6 +134,13 @@ def test_sums_of_one_element_leave_ranks_alike():
     assert found["sum loss over z"].algorithm == "doubling"
     assert found["sum loss over z"].sent_per_rank_max == 3 * 4  # three exchanges among eight members, of four bytes
     assert found["QKV gather W"].algorithm == "ring"
+
+
+def test_many_microbatches_take_no_more_events_than_few():
+    machine = find_machine("perlmutter")
+    few, many = (simulate(scheduled("pipeline=4,x=2", micro_batch=1, batch=batch), machine) for batch in (30, 50))
+    assert many.extent.events == few.extent.events
+    assert many.extent.iterations_skipped == few.extent.iterations_skipped + 50 - 30
 
 
 def test_a_deep_model_takes_hardly_more_events_than_a_shallow_one():

@@ -1,5 +1,6 @@
 """Folding over time: loops whose turns repeat are as long as if every turn had been simulated."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from algorithms.tensors import Tensor
 from algorithms.timelines.spans import Span
 from simulator.folding import watch as watch_module
 from simulator.folding.gaps import Gap, Stretch, shortest, slots_of, stretches, walk_without
-from simulator.folding.turns import rhythm
+from simulator.folding.turns import SAME, rhythm
 from simulator.folding.watch import Watch, turns_in
 from simulator.simulate import Switches, simulate
 from tests.test_alike_ranks import check_same, key
@@ -244,6 +245,25 @@ def spans_of(turns, ranks=1, drift=0.0):
 def test_a_rhythm_is_found_where_all_turns_are_alike():
     found = rhythm(Gap("i#0", 0, 6, 54, 56), *spans_of(8))
     assert (found.seconds, found.turns, found.times) == (pytest.approx(1.0), 1, 48)
+
+
+def of_many_ops(turns, ops, seconds, slower=0.0):
+    """Turns of many ops one after the other, each rounded to the clock as it ends; `slower` by so much every turn."""
+    found, now = [], 2.0 - 4.5 * ops * seconds
+    for turn in range(turns):
+        for op in range(ops):
+            end = now + seconds * (1 + slower * turn)
+            found.append(Span(0, f"op {op}", "gemm", "compute", now, now, 0.0, end, index=turn))
+            now = end
+    return found, [("i#0", span.index) for span in found]
+
+
+def test_a_turn_of_many_ops_is_the_same_though_each_is_rounded_to_a_clock_that_grows():
+    gap, ops, seconds = Gap("i#0", 0, 6, 54, 56), 1000, 3.1e-6
+    clocks = np.array([span.end for span in of_many_ops(8, ops, seconds)[0]]).reshape(8, ops)
+    assert np.ptp(np.diff(clocks[:, -1])) > 2 * SAME * ops * seconds  # rounded otherwise above 2 s than below
+    assert rhythm(gap, *of_many_ops(8, ops, seconds)).turns == 1
+    assert rhythm(gap, *of_many_ops(8, ops, seconds, slower=1e-9)) is None
 
 
 def test_ranks_that_drift_apart_for_longer_than_the_window_have_no_rhythm():

@@ -106,10 +106,16 @@ def stretches(turns: Mapping[Loop, Sequence[int]], slots: Mapping[str, Sequence[
 def shortest(stretch: Stretch) -> Gap:
     """What is left out of a stretch that falls into a rhythm at once, a multiple of two turns.
 
+    Where copies tell apart turns that are under way together, as microbatches of a pipeline, some ranks have entered
+    as many turns when others end the first.
+
     >>> shortest(Stretch("i#0", 0, 50, 2))
     Gap(loop='i#0', first=0, left_out=4, stop=48, last=50)
+    >>> shortest(Stretch("i#0", 0, 50, 8)).simulated
+    18
     """
-    count = (stretch.last - stretch.first - LEAST - stretch.behind) // 2 * 2
+    apart = stretch.behind - BEHIND
+    count = max(0, stretch.last - stretch.first - LEAST - apart - stretch.behind) // 2 * 2
     stop = stretch.last - stretch.behind
     return Gap(stretch.loop, stretch.first, stop - count, stop, stretch.last)
 

@@ -18,7 +18,8 @@ one did: the gap may lie anywhere among turns of one rhythm.  The window must be
 periods long, so that what was under way when it began has ended long before.  Where
 there is no such window (ranks that drift apart for long), all turns are simulated.
 
-How exact?  A period is known to `SAME` of itself, and what comes after the loop is off by as
+How exact?  A period is known to `SAME` of itself and to what rounding may do to a clock to which the
+ops of a turn are added one by one, and what comes after the loop is off by as
 many of these as periods were left out, some 1e-11 s for a hundred layers.  Most of what follows
 carries that along as it is.  Where groups that are out of step share links it grows: on
 320B's sums over data, on 4,096 GPUs of Frontier, tenfold every few milliseconds, up to 5e-4 of
@@ -41,6 +42,8 @@ WINDOW = 3
 """Periods that the window must last."""
 SAME = 1e-12
 """Periods that differ by less, relative, are one."""
+ROUNDINGS = 16
+"""Of a clock within one op, in units in the last place."""
 Times = NDArray[np.float64]
 """Ready, start and end of each op of each rank in each turn [turns, ops, 3]."""
 
@@ -78,9 +81,10 @@ def rhythm(gap: Gap, spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> R
     times, inside = _times(gap, spans, turn_of)
     if times is None:
         return None
+    ranks = len({span.rank for span, own in zip(spans, inside, strict=True) if own})
     others = [span for span, own in zip(spans, inside, strict=True) if not own]
     for period in PERIODS:
-        found = _window(times, period, gap.left_out - gap.first)
+        found = _window(times, period, gap.left_out - gap.first, ranks)
         if found is None or gap.count % period:
             continue
         begin, end, seconds = found
@@ -119,7 +123,7 @@ def _times(
     return np.array([[(s.ready, s.start, s.end) for *_, s in done] for done in ordered]), inside
 
 
-def _window(times: NDArray[np.float64], period: int, before: int) -> tuple[float, float, float] | None:
+def _window(times: NDArray[np.float64], period: int, before: int, ranks: int) -> tuple[float, float, float] | None:
     """When the turns repeat after `period` of them on every rank: from, until, and the seconds of a period.
 
     All but the last one must do so behind the gap.  There an op may be ready at another time than with all turns, if
@@ -128,13 +132,14 @@ def _window(times: NDArray[np.float64], period: int, before: int) -> tuple[float
     Parameters
     ----------
     before : turns before the gap
+    ranks : that have the ops of a turn
     """
     middle = max(0, before - 1 - period)
     if len(times) <= middle + period:
         return None
     steps = times[period:] - times[:-period]
     seconds = float(np.median(steps[middle]))
-    close = near(times, period, seconds, before)
+    close = near(times, period, seconds, before, ranks)
     if seconds <= 0 or not close[middle]:
         return None
     first = last = middle
@@ -147,16 +152,21 @@ def _window(times: NDArray[np.float64], period: int, before: int) -> tuple[float
     return float(times[first, :, 2].max()), float(times[last + period, :, 1].min()), seconds
 
 
-def near(times: Times, period: int, seconds: float, before: int) -> NDArray[np.bool_]:
+def near(times: Times, period: int, seconds: float, before: int, ranks: int) -> NDArray[np.bool_]:
     """Whether a turn is the one `period` turns before it, `seconds` later, for each turn that has one before it.
+
+    Each op that a rank ends may round its clock by a unit in the last place, and where the ops of a turn are those of
+    many layers they all round it to the same side: of long turns that adds up to more than `SAME`.
 
     Parameters
     ----------
     before : turns before the gap; behind it, when an op is ready does not count
+    ranks : that have the ops of a turn
     """
     off = np.abs(times[period:] - times[:-period] - seconds)
     off[max(0, before - period) :, :, 0] = 0.0
-    slack = SAME * seconds + 16 * np.finfo(float).eps * times.max()
+    roundings = ROUNDINGS + period * times.shape[1] / ranks
+    slack = SAME * seconds + roundings * np.finfo(float).eps * times.max()
     return np.asarray(off.max(axis=(1, 2)) <= slack)
 
 

@@ -159,26 +159,27 @@ class Watch:
         for period in PERIODS:
             count = (stretch.last - stretch.behind - first_out) // period * period
             ahead = first_out - own.following + stretch.behind - 1
-            if count and _in_rhythm(own.times, period, since, ahead):
+            if count and _in_rhythm(own.times, period, since, ahead, own.ranks):
                 stop = stretch.last - stretch.behind
                 own.gap = Gap(loop, stretch.first, stop - count, stop, stretch.last)
                 own.settled = True
                 return
 
 
-def _in_rhythm(turns: Sequence[Times], period: int, since: float, ahead: int) -> bool:
+def _in_rhythm(turns: Sequence[Times], period: int, since: float, ahead: int, ranks: int) -> bool:
     """Whether turns repeat after `period` of them for long enough since then.
 
     Parameters
     ----------
     turns : the last ones, each with ready, start and end of all its ops
     ahead : further turns that will be simulated before the last one
+    ranks : that go through them
     """
     if len(turns) <= period:
         return False
     times = np.stack(turns)
     seconds = float(np.median(times[-1] - times[-1 - period]))
-    close = near(times, period, seconds, len(times))
+    close = near(times, period, seconds, len(times), ranks)
     if seconds <= 0 or not close[-1]:
         return False
     alike = len(close) if close.all() else int(close[::-1].argmin())
