@@ -1,10 +1,10 @@
-"""A rank's program with iterations that are alike walked once.
+"""Which iterations of a rank's program are alike, so that they are walked once (`counting_walk.py`).
 
 What is counted (bytes, flop, buffers) is the same in most iterations of a loop;
 only the loops whose index changes a size, a peer or a count are walked turn by turn.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from algorithms.numbers import variables
@@ -21,24 +21,6 @@ class Instances:
     op: Op
     moment: Place
     count: int
-
-
-def walk_alike(program: Program, place: Place, loops: Collection[str], count: int = 1) -> Iterator[Instances]:
-    """Ops of one rank in program order, iterations that are alike only once, with how many they stand for.
-
-    `loops` are those whose iterations differ (`differing_loops`).
-    """
-    for entry in program:
-        if not isinstance(entry, Repeat):
-            yield Instances(entry, place, count)
-            continue
-        indices = entry.indices(place)
-        if entry.loop in loops:
-            for index in indices:
-                yield from walk_alike(entry.body, place.during(entry.loop, index), loops, count)
-        elif indices:
-            moment = place.during(entry.loop, indices[0])
-            yield from walk_alike(entry.body, moment, loops, count * len(indices))
 
 
 def differing_loops(schedule: Schedule) -> frozenset[str]:

@@ -52,6 +52,19 @@ def build(family: str, arguments: Mapping[str, Given]) -> Network:
     return builder(**{name: _checked(family, accepted[name], value) for name, value in given.items()})
 
 
+def with_stand_ins(
+    family: str, arguments: Mapping[str, Argument], stand_ins: Mapping[str, Argument]
+) -> dict[str, Argument]:
+    """The arguments, and a stand-in for each that the builder takes and these do not give, with or without its unit.
+
+    >>> with_stand_ins("star", {"hosts": 3, "bandwidth_bytes_per_second": 25e6}, {"bandwidth": 1.0, "latency": 0.0})
+    {'latency': 0.0, 'hosts': 3, 'bandwidth_bytes_per_second': 25000000.0}
+    """
+    accepted, given = signature(FAMILIES[family]).parameters, {name.partition("_")[0] for name in arguments}
+    left_out = {word: value for word, value in stand_ins.items() if word in accepted and word not in given}
+    return left_out | dict(arguments)
+
+
 def parse_topology(text: str) -> tuple[str, dict[str, Argument]]:
     """Family and arguments of `family:key=value,…`.
 

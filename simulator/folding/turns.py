@@ -91,7 +91,7 @@ def rhythm(gap: Gap, spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> R
         begin, end = _alone(begin, end, others)
         if end - begin >= WINDOW * seconds * (1 + 1e-9):
             starts = times[:, :, 1].ravel()
-            return Rhythm(gap, begin, end, _quiet(starts, end - 1.5 * seconds, end - seconds), seconds, period)
+            return Rhythm(gap, begin, end, quiet(starts, end - 1.5 * seconds, end - seconds), seconds, period)
     return None
 
 
@@ -170,7 +170,7 @@ def near(times: Times, period: int, seconds: float, before: int, ranks: int) -> 
     return np.asarray(off.max(axis=(1, 2)) <= slack)
 
 
-def _quiet(starts: NDArray[np.float64], begin: float, end: float) -> float:
+def quiet(starts: NDArray[np.float64], begin: float, end: float) -> float:
     """The middle of the longest time between `begin` and `end` in which nothing starts."""
     edges = np.unique(np.concatenate([[begin, end], starts[(starts > begin) & (starts < end)]]))
     longest = int(np.argmax(np.diff(edges)))

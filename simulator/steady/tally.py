@@ -12,6 +12,7 @@ from algorithms.timelines.op_times import OpTimes
 from algorithms.timelines.spans import ALONE, COMPUTE, UNPAIRED, Span
 from algorithms.timelines.turns import Turns
 from simulator.folding.labels import Ints
+from simulator.folding.turns import quiet
 from simulator.spent import Spent
 from simulator.steady.story import Story
 from topologies.network import Floats
@@ -290,7 +291,9 @@ class Tally:
         last = [one for one in self.instances[mark.instances :] if len(one.ranks)]
         if not last:
             return
-        begin = _quiet(self.instances[first[1] :], min(float(one.start.min()) for one in last), seconds)
+        starts = np.concatenate([one.start for one in self.instances[first[1] :]])
+        end = min(float(one.start.min()) for one in last)
+        begin = quiet(starts, end - seconds, end)
         self.instances[first[1] :] = [
             part
             for one in self.instances[first[1] :]
@@ -351,14 +354,6 @@ class Tally:
             name: {"latency": sums.latency, "compute": sums.compute, "contention": sums.contention}
             for name, sums in self._ops.items()
         }
-
-
-def _quiet(instances: Sequence[Instance], end: float, seconds: float) -> float:
-    """The middle of the longest time, in the turn before `end`, in which nothing starts."""
-    starts = np.concatenate([one.start for one in instances])
-    edges = np.unique(np.concatenate([[end - seconds, end], starts[(starts > end - seconds) & (starts < end)]]))
-    longest = int(np.argmax(np.diff(edges)))
-    return float(edges[longest] + edges[longest + 1]) / 2
 
 
 def _common(begin: Floats, end: Floats, start: Floats, stop: Floats) -> Floats:

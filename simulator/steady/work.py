@@ -15,7 +15,7 @@ from algorithms.collectives.choices import Choices
 from algorithms.coordinates import Needs, needs
 from algorithms.copies import Copies, copies
 from algorithms.grid import AXES, Axis
-from algorithms.ops import Collective, Communication, CommunicationOp, Compute, Op, Send, Shift
+from algorithms.ops import Collective, CommunicationOp, Compute, Op, Send, Shift
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.traffic import Traffic, traffic
@@ -252,8 +252,3 @@ def _one_step(moved: Traffic | None) -> tuple[float, float]:
     (exchange,) = moved.exchanges()
     to = exchange.send_to
     return (-1.0 if to is None else float(to)), float(exchange.sent * moved.item_bytes)
-
-
-def is_alone(op: Communication, schedule: Schedule) -> bool:
-    """Whether the groups of an op are of one rank."""
-    return schedule.grid.length(op.axis) == 1

@@ -10,7 +10,6 @@ alone; between hosts, one rank of each takes part, in pairs and all at once.
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from statistics import median
 from typing import TYPE_CHECKING, cast, get_args
 
@@ -44,8 +43,7 @@ from runtime.microbenchmarks import (
 )
 from runtime.reference_kernels import Times
 from simulator.compute import fit_gemm, touched
-from topologies.build import FAMILIES, build, parse_topology
-from topologies.network import Argument
+from topologies.build import build, parse_topology, with_stand_ins
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -119,10 +117,7 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
     InputError : a wiring that cannot be built, or of another number of hosts
     """
     family, arguments = parse_topology(text)
-    accepted = signature(FAMILIES[family]).parameters
-    speeds: dict[str, Argument] = {"bandwidth": 1.0, "latency": 0.0}
-    left_out = {word: speed for word, speed in speeds.items() if word in accepted and not _named(word, arguments)}
-    net = build(family, left_out | arguments)
+    net = build(family, with_stand_ins(family, arguments, {"bandwidth": 1.0, "latency": 0.0}))
     kind, count = net.places
     if (kind, count) != ("host", hosts):
         found = f"{hosts} host{'s' if hosts > 1 else ''}"

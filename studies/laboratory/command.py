@@ -3,7 +3,6 @@
 import json as json_text
 import os
 from collections.abc import Iterator, Sequence
-from inspect import signature
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from studies.laboratory.register import Entry
 from studies.laboratory.wiring import scaled, wiring
 from studies.launching.launch import ended_by_signals
 from studies.network.topology import find_topology
-from topologies.build import FAMILIES, build, parse_topology
-from topologies.network import Argument, Network
+from topologies.build import FAMILIES, build, parse_topology, with_stand_ins
+from topologies.network import Network
 from topologies.routes.routing import parse_routing
 
 
@@ -81,11 +80,8 @@ def _network(topology: str, *, rate_given: bool) -> Network:
     if family not in FAMILIES:
         return find_topology(topology)
     _, arguments = parse_topology(topology)
-    accepted = signature(FAMILIES[family]).parameters
-    given = {key.partition("_")[0] for key in arguments}
-    standing_in: dict[str, Argument] = {"latency": 0.0, "bandwidth": 1.0} if rate_given else {"latency": 0.0}
-    left_out = {word: value for word, value in standing_in.items() if word in accepted and word not in given}
-    return build(family, left_out | arguments)
+    stand_ins = {"latency": 0.0, "bandwidth": 1.0} if rate_given else {"latency": 0.0}
+    return build(family, with_stand_ins(family, arguments, stand_ins))
 
 
 def _with_wiring(command: Sequence[str], topology: str) -> list[str]:

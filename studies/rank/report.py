@@ -6,13 +6,13 @@ import msgspec
 
 from algorithms.costs.axonn_gpt import MODELLED, Form
 from algorithms.formats.provenance import Provenance
-from algorithms.formats.record import Shards, Workload
+from algorithms.formats.record import Granularity, Shards, Workload
 from algorithms.grid import Grid
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from studies.rank.agreement import kendall_tau
 from studies.rank.analytical import Ranked
 from studies.rank.question import Question
-from studies.rank.step import Granularity, granularity_of
+from studies.rank.step import granularity_of
 from studies.rank.why import causes, in_words
 from studies.tables import UNKNOWN, percent, print_tables, table
 from studies.training.experiment import gpt_workload

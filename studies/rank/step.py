@@ -10,14 +10,12 @@ step after a while (a line through 4 and 6 layers is off by up to 1.2 %): all ar
 simulated, exactly, unless GPUs are very many.
 """
 
-from typing import Literal
-
+from algorithms.formats.record import Granularity
 from algorithms.grid import Grid
 from studies.rank.question import Question
 from studies.training.step import FEW, Step
 from studies.training.step import simulated_step as simulated
 
-Granularity = Literal["exact", "collective"]
 MANY_GPUS = 2048
 """GPUs above which grids are not simulated exactly: one would take a minute and more."""
 
