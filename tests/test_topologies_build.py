@@ -18,6 +18,7 @@ NODE = {
 EXAMPLES = {
     "host": {"cores": 2},
     "star": {"hosts": 3, **CABLE},
+    "dumbbell": {"hosts": 4, "waist_bandwidth": 2e6, **CABLE},
     "leaf-spine": {"leaves": 2, "spines": 1, "hosts_per_leaf": 4, **CABLE},
     "fat-tree": {"ports": 4, **CABLE},
     "tree": {"down": "4x2x3", "up": "1x2x2", "parallel": "1x1x3", "bandwidth": "1e9x2e9x4e9", "latency": 1e-6},
@@ -97,7 +98,7 @@ LARGE = {"tree": {"down": 4, "up": 1, **CABLE}}
 @pytest.mark.parametrize(
     ("family", "arguments", "message"),
     [
-        ("circle", {}, "family 'circle' is unknown; there are host, star, leaf-spine, fat-tree, tree, dragonfly"),
+        ("circle", {}, "family 'circle' is unknown; there are host, star, leaf-spine, dumbbell, fat-tree, tree, dragonfly"),
         (
             "star",
             {"hosts": 3, **CABLE, "spines": 1},

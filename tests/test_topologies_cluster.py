@@ -19,6 +19,7 @@ NUMBERS = {
 # Arguments of each family for 8 nodes of 4 NICs.
 NETWORKS = {
     "star": {},
+    "dumbbell": {"waist_bandwidth": 1e9},
     "leaf-spine": {"per_leaf": 8, "spines": 3},
     "fat-tree": {"ports": 6},
     "tree": {"down": "4x8", "up": "1x2", "parallel": "1x2"},

@@ -71,6 +71,7 @@ NODE = {"gpus_per_node": 4, "nics_per_node": 2, "gpu_bandwidth": 9.0, "gpu_laten
 SMALL = {
     "host": {"cores": 2},
     "star": {"hosts": 5, **CABLE},
+    "dumbbell": {"hosts": 5, "waist_bandwidth": 2.0, **CABLE},
     "leaf-spine": {"leaves": 3, "spines": 2, "hosts_per_leaf": 3, **CABLE},
     "fat-tree": {"ports": 4, **CABLE},
     "tree": {"down": "3x2x3", "up": "1x2x2", "parallel": "1x1x3", "bandwidth": "1x2x4", "latency": 0},

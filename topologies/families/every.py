@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from topologies.families.dragonfly import add_dragonfly, dragonfly
 from topologies.families.dragonfly_plus import add_dragonfly_plus, dragonfly_plus
+from topologies.families.dumbbell import add_dumbbell, dumbbell
 from topologies.families.fat_tree import add_fat_tree, fat_tree
 from topologies.families.full import add_full, full
 from topologies.families.host import host
@@ -36,6 +37,7 @@ EVERY = {
     "host": Family(host),
     "star": Family(star, add_star),
     "leaf-spine": Family(leaf_spine, add_leaf_spine),
+    "dumbbell": Family(dumbbell, add_dumbbell),
     "fat-tree": Family(fat_tree, add_fat_tree),
     "tree": Family(tree, add_tree),
     "dragonfly": Family(dragonfly, add_dragonfly),
