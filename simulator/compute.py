@@ -112,6 +112,7 @@ class ComputeModel:
         self._busy = busy_ranks
         self._fits: dict[GemmLayout, tuple[GemmFit, bool] | None] = {}
         self._curves: dict[str, SecondsBySize | None] = {}
+        self._kernels: dict[Function, SecondsBySize | None] = {}
         self.gemm = lru_cache(4096)(self._slowed_gemm)
         self.memory = lru_cache(4096)(self._slowed_memory)
         self._measured = frozenset(row.operation for row in machine.device.memory)
@@ -177,10 +178,16 @@ class ComputeModel:
         return Estimate(curve.seconds(size), not curve.covers(size))
 
     def kernel(self, work: Work, function: Function) -> Estimate:
-        """Seconds of a layer's function: by its bytes, or by its products where they take longer."""
+        """Seconds of a layer's function: as measured, else by its bytes, or by its products where they take longer."""
         device = self._device
         if not work.touched:
             return Estimate(device.overhead_seconds, False)
+        if function not in self._kernels:
+            self._kernels[function] = self._kernel_curve(function)
+        measured = self._kernels[function]
+        if measured is not None:
+            found = Estimate(measured.seconds(work.touched), not measured.covers(work.touched))
+            return self._slowed(Estimate(found.seconds + device.overhead_seconds, found.extrapolated))
         rate, achieved = device.memory_bytes_per_second, device.achieved
         if achieved is None:
             seconds = max(work.product_flops / self._peak, work.touched / rate)
@@ -199,6 +206,14 @@ class ComputeModel:
     def measured(self, operation: str) -> bool:
         """Whether the machine file has rows of this memory-bound work."""
         return operation in self._measured
+
+    def _kernel_curve(self, function: Function) -> SecondsBySize | None:
+        """Seconds by bytes read and written, from the rows of the dtype and of the nearest number of busy ranks."""
+        rows = [row for row in self._device.kernel if (row.function, row.dtype) == (function, self._dtype)]
+        if not rows:
+            return None
+        nearest = min(abs(row.busy_ranks - self._busy) for row in rows)
+        return SecondsBySize.of((row.bytes, row.seconds) for row in rows if abs(row.busy_ranks - self._busy) == nearest)
 
     def _curve(self, operation: str) -> SecondsBySize | None:
         rows = [row for row in self._device.memory if row.operation == operation]

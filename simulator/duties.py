@@ -12,9 +12,9 @@ from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
 from algorithms.collectives.choices import Choices
-from algorithms.coordinates import Kind, KindsOfOps
 from algorithms.copies import Copies, copies
 from algorithms.costs.volumes import Work, gemm_sizes, kernel_work
+from algorithms.counting.coordinates import Kind, KindsOfOps
 from algorithms.ops import AllReduce, CommunicationOp, Compute, Gemm, Kernel, Op, lane, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule

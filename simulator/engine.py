@@ -40,7 +40,7 @@ from simulator.sharing import heap, rates
 from simulator.sharing.compiled import Kernel, as_table, compiled
 from simulator.sharing.flow_state import FILLS, Floats, State
 from simulator.sharing.heap import HEAP
-from simulator.stepping import events, repeats, slowing
+from simulator.stepping import buckets, events, repeats, slowing
 from simulator.stepping.events import MORE, SOME_ENDED
 from simulator.stepping.growth import empty, grown, shared
 from simulator.stepping.registered import Registered
@@ -57,7 +57,7 @@ from simulator.stepping.table import (
     Under,
 )
 
-KERNELS = (*rates.KERNELS, *heap.KERNELS, *repeats.KERNELS, *slowing.KERNELS, *events.KERNELS)
+KERNELS = (*rates.KERNELS, *heap.KERNELS, *repeats.KERNELS, *buckets.KERNELS, *slowing.KERNELS, *events.KERNELS)
 PLAIN_EVENTS = 20_000
 """Events from which on importing Numba pays."""
 LOADED_EVENTS = 1_000

@@ -7,7 +7,7 @@ import numpy as np
 
 from algorithms.formats.machine import Machine
 from algorithms.grid import Grid
-from simulator.machine_network import cores_of, homes, network_of, speeds_of
+from simulator.machine_network import bursts_of, cores_of, homes, network_of, speeds_of
 from topologies.network import Floats, Ints, Network
 
 
@@ -41,17 +41,32 @@ class Homes:
         """Cores of a host; a GPU counts as one."""
         return cores_of(self.machine, self.net, place)
 
+    @property
+    def pooled(self) -> bool:
+        """Whether all places are hosts on one machine, whose cores and memory they share."""
+        host = self.machine.host
+        return host is not None and host.shared_by_hosts and self.net.places[0] != "gpu"
+
     def neighbours(self, rank: int) -> int:
         """Ranks that live where this one does, itself included."""
         return int(self._ranks_at[self.of_rank[rank]])
 
+    def sharing(self, rank: int) -> int:
+        """Ranks that share cores with this one, itself included."""
+        return len(self.of_rank) if self.pooled else self.neighbours(rank)
+
     def threads(self, rank: int) -> int:
         """BLAS threads of a rank unless told otherwise: its share of the cores."""
-        return max(1, self.cores(self.place(rank)) // self.neighbours(rank))
+        return max(1, self.cores(self.place(rank)) // self.sharing(rank))
 
     def speed(self, rank: int) -> float:
         """Share of its speed that a rank computes with."""
         return float(self._speeds[self.of_rank[rank]])
+
+    @cached_property
+    def bursts(self) -> Floats:
+        """What each link lets through at once after an idle time [links] [B]; empty where none has a token bucket."""
+        return bursts_of(self.machine, self.net)
 
     @cached_property
     def used_places(self) -> int:

@@ -7,7 +7,7 @@ rank's program in order (`feed.py`).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -26,8 +26,9 @@ from simulator.feed import Feed, Process, Task
 from simulator.folding.alike_ranks import Population
 from simulator.folding.gaps import Turn
 from simulator.folding.looks import Loop
-from simulator.folding.watch import Watch
+from simulator.folding.watch import GivenUp, Watch
 from simulator.local_work import LocalWork
+from simulator.postmen import Postmen
 from simulator.programs import Programs, Waiting
 from simulator.spent import Spent
 from simulator.stuck import explained
@@ -39,10 +40,6 @@ Instance = tuple[int, str, int]
 OP_WALL_SECONDS = 8e-5
 EVENT_WALL_SECONDS = 2.5e-6
 """What an op of a rank and an event within it cost to simulate, about, on two cores of 2026."""
-
-
-class GivenUp(Exception):  # noqa: N818
-    """A simulation that would take too long, and need not be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +87,7 @@ class Lanes:
         duties = Duties(given.schedule, given.choices)
         local_work = LocalWork(given.machine, given.schedule.dtype, duties, wiring, given.threads)
         self._programs = Programs(given.machine, given.ranks, wiring, duties, local_work, self.engine)
+        self._postmen = Postmen(self._env, self.engine)
         self._members: dict[tuple[int, str], int] = {}
         self._names = list(dict.fromkeys([COMPUTE, *(lane(op) for op in all_ops(given.schedule))]))
         self._open: dict[tuple[int, str], Task] = {}
@@ -157,8 +155,7 @@ class Lanes:
                 yield self._env.timeout(issue)
             task.start = self._env.now
             self._watch.began(task.turn)
-            yield self._carried_out(rank, name, task)
-            task.spent = Spent.of(self.engine.told(self._members[rank, name]))
+            task.spent = yield from self._carried_out(rank, name, task)
             task.finish(self._env.now)
             del self._open[rank, name]
             self._note(rank, name, task)
@@ -178,16 +175,29 @@ class Lanes:
             if task.turn not in self.loads and rank == self._timekeepers.setdefault(task.turn[0], rank):
                 self.loads[task.turn] = (task.end, self.engine.loads())
 
-    def _carried_out(self, rank: int, name: str, task: Task) -> simpy.Event:
-        """Begin an op; the event is its end on this rank."""
+    def _carried_out(self, rank: int, name: str, task: Task) -> Generator[simpy.Event, None, Spent]:
+        """An op from its begin to its end on this rank; what that went into."""
         op, place = task.op, task.place
-        if isinstance(op, Communication):
-            program = self._programs.communication(rank, op, place)
-        else:
-            program = self._programs.compute(rank, op, place)
-        done = self._env.event()
-        self.engine.begin(self._members[rank, name], program, done.succeed)
-        return done
+        if not isinstance(op, Communication):
+            return (yield from self._gone_through(rank, name, self._programs.compute(rank, op, place)))
+        handed_over = self._programs.handed_over(rank, op, place)
+        if handed_over is not None:
+            own, messages = handed_over
+            spent = Spent() if own is None else (yield from self._gone_through(rank, name, own))
+            self._postmen.hand_over(rank, name, messages)
+            return spent
+        program = self._programs.communication(rank, op, place)
+        delivered = self._postmen.idle(rank, name)
+        if delivered is not None and self._programs.sends(program):
+            yield delivered
+        return (yield from self._gone_through(rank, name, program))
+
+    def _gone_through(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, Spent]:
+        """A program of a lane."""
+        done, member = self._env.event(), self._members[rank, name]
+        self.engine.begin(member, program, done.succeed)
+        yield done
+        return Spent.of(self.engine.told(member))
 
     def _waiting(self) -> list[Waiting]:
         """Ranks in communication ops that wait for another."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from algorithms.coordinates import Kind
+from algorithms.counting.coordinates import Kind
 from algorithms.formats.machine import Machine
 from algorithms.ops import Compute, Gemm, Kernel, Pointwise
 from algorithms.parts import Place
@@ -51,7 +51,7 @@ class LocalWork:
         """The compute model of a rank: ranks with as many neighbours and threads, and of one speed, share one."""
         if rank not in self._of_rank:
             wiring = self._wiring
-            busy = min(wiring.neighbours(rank), wiring.cores_of(wiring.home(rank)))
+            busy = min(wiring.sharing(rank), wiring.cores_of(wiring.home(rank)))
             key = (self._threads or wiring.threads(rank), busy, wiring.speed(rank))
             if key not in self._models:
                 threads, busy, speed = key

@@ -25,21 +25,24 @@ def network_of(machine: Machine) -> Network:
     ------
     InputError : a topology that cannot be built, a fault at a link that is not there
     """
+    share = machine.network.payload_share if machine.network is not None else 1.0
     if "file" in machine.topology:
-        return _with_faults(load_topology(str(machine.topology["file"])), machine.faults)
+        return _with_faults(load_topology(str(machine.topology["file"])), machine.faults, share)
     faults = machine.faults or Faults()
-    return _built(json.dumps((machine.topology, faults.fail, faults.degrade)))
+    return _built(json.dumps((machine.topology, faults.fail, faults.degrade, share)))
 
 
 @lru_cache(NETWORKS_KEPT)
 def _built(described: str) -> Network:
     """The network of a family with its arguments, links that have failed and those that are slower, as JSON."""
-    topology, fail, degrade = json.loads(described)
+    topology, fail, degrade, share = json.loads(described)
     arguments = {name: value for name, value in topology.items() if name != "family"}
-    return _with_faults(build(topology["family"], arguments), Faults(fail=tuple(fail), degrade=degrade))
+    return _with_faults(build(topology["family"], arguments), Faults(fail=tuple(fail), degrade=degrade), share)
 
 
-def _with_faults(net: Network, faults: Faults | None) -> Network:
+def _with_faults(net: Network, faults: Faults | None, payload_share: float) -> Network:
+    if payload_share != 1.0:
+        net = net.with_bandwidths(net.bandwidths * payload_share)
     if faults is None or not (faults.fail or faults.degrade):
         return net
     bandwidths = net.bandwidths.copy()
@@ -66,6 +69,24 @@ def speeds_of(machine: Machine, net: Network) -> Floats:
     for name, share in (machine.faults.slow if machine.faults is not None else {}).items():
         speeds[place_number(net, name, "--slow")] = share
     return speeds
+
+
+def bursts_of(machine: Machine, net: Network) -> Floats:
+    """What each link lets through at once after an idle time [B]; empty where no link has a token bucket.
+
+    Raises
+    ------
+    InputError : a link that is not there
+    """
+    said = machine.network.burst_bytes if machine.network is not None else None
+    if said is None:
+        return np.zeros(0)
+    if not isinstance(said, dict):
+        return np.full(net.link_count, said)
+    bursts = np.zeros(net.link_count)
+    for name, burst in said.items():
+        bursts[net.link_numbers(name)] = burst
+    return bursts
 
 
 def place_number(net: Network, name: str, who: str) -> int:
@@ -101,6 +122,8 @@ def homes(machine: Machine, net: Network, ranks: int, rule: str = "packed", grid
     InputError : more ranks than GPUs, a rule that does not fit
     """
     said = machine.host.ranks if machine.host is not None else None
+    if machine.host is not None and machine.host.shared_by_hosts and rule == "packed":
+        return spread_evenly(ranks, net.place_count)
     if net.places[0] != "gpu":
         return placed(net, ranks, max(said or cores_of(machine, net, 0), -(-ranks // net.place_count)), rule, grid)
     on_each = said or 1
@@ -108,6 +131,16 @@ def homes(machine: Machine, net: Network, ranks: int, rule: str = "packed", grid
         most = "one rank" if on_each == 1 else f"{on_each} ranks"
         raise InputError(f"{ranks} ranks: {machine.name} has {net.place_count} GPUs; at most {most} a GPU")
     return placed(net, ranks, on_each, rule, grid)
+
+
+def spread_evenly(ranks: int, places: int) -> Ints:
+    """Place of each rank, in order, the first places one more: as ranks of a laboratory are started.
+
+    >>> spread_evenly(6, 4).tolist()
+    [0, 0, 1, 1, 2, 3]
+    """
+    each, more = divmod(ranks, places)
+    return np.repeat(np.arange(places), np.where(np.arange(places) < more, each + 1, each))
 
 
 def placed(net: Network, ranks: int, per_place: int, rule: str = "packed", grid: Grid | None = None) -> Ints:

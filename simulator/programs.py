@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from algorithms.coordinates import Kind
+from algorithms.counting.coordinates import Kind
 from algorithms.formats.machine import Machine
 from algorithms.ops import CommunicationOp, Compute, lane
 from algorithms.parts import Place
@@ -16,6 +16,7 @@ from simulator.folding.alike_ranks import Population
 from simulator.folding.resources import Channel
 from simulator.local_work import LocalWork, Work
 from simulator.stepping.registered import Stage
+from simulator.stepping.table import NONE
 from simulator.wiring import Wiring
 
 
@@ -66,6 +67,7 @@ class Programs:
         self._machine, self._ranks, self._wiring = machine, ranks, wiring
         self._duties, self._local, self._engine = duties, local, engine
         self._of_duty: dict[tuple[int, int], tuple[int, Duty]] = {}
+        self._handed_over: dict[tuple[int, int], tuple[tuple[int | None, int] | None, Duty]] = {}
         self._of_compute: dict[tuple[int, int, Kind], int] = {}
         self._known: dict[tuple[Stage, ...], int] = {}
         self._wires: dict[Channel, int] = {}
@@ -90,6 +92,34 @@ class Programs:
             program = self._program(self._stages(rank, op, duty))
             found = self._of_duty[rank, id(duty)] = program, duty
         return found[0]
+
+    def handed_over(self, rank: int, op: CommunicationOp, place: Place) -> tuple[int | None, int] | None:
+        """The rank's own part (None: nothing) of an op that only sends, and the messages; None of any other op.
+
+        None, too, where a sender waits for its receiver.
+        """
+        network = self._machine.network
+        if network is None or not network.buffered_sends:
+            return None
+        duty = self._duties.communication(op, place)
+        key = rank, id(duty)
+        if key not in self._handed_over:
+            self._handed_over[key] = self._split(self._stages(rank, op, duty)), duty
+        return self._handed_over[key][0]
+
+    def _split(self, stages: list[Stage]) -> tuple[int | None, int] | None:
+        """What comes before the first message, and the messages, where all that follows is sent."""
+        first = next((number for number, one in enumerate(stages) if one.send is not None), len(stages))
+        own, sent = stages[:first], stages[first:]
+        if not sent or any(one.receive is not None for one in own):
+            return None
+        if any(one.send is None or one.receive is not None or one.local is not None for one in sent):
+            return None
+        return self._program(own) if own else None, self._program(sent)
+
+    def sends(self, program: int) -> bool:
+        """Whether anything is sent in a program."""
+        return any(send != NONE for _, send, *_ in self._engine.stages_of(program))
 
     def waiting(self, rank: int, op: CommunicationOp, place: Place, member: int) -> Waiting | None:
         """What a member of the engine waits for within an op; None where that is its own work."""
@@ -168,6 +198,7 @@ class Programs:
             self._messages[key] = self._engine.flow(
                 cost.work,
                 cost.demands,
+                weight=cost.weight,
                 cap=cost.cap,
                 latency=cost.latency,
                 alone=cost.alone,

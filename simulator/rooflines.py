@@ -19,9 +19,9 @@ al., "FlashAttention", 2022; Korthikanti et al., arXiv 2205.05198, section 4
 
 from math import ceil
 
+from algorithms.attention_products import Squares
 from algorithms.formats.achieved import Achieved
 from algorithms.kernels import Function
-from algorithms.squares import Squares
 
 SCORE_PASSES = 4
 """Times that the scores cross memory between the two products: softmax in and out, dropout in and out."""

@@ -13,12 +13,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Literal
 
 from algorithms.collectives.choices import Choices
-from algorithms.coordinates import Kind
+from algorithms.counting.coordinates import Kind
 from algorithms.formats.machine import Machine
-from algorithms.formats.record import Granularity
+from algorithms.formats.record import AskedGranularity, Granularity
 from algorithms.ops import Communication
 from algorithms.schedule import Schedule
 from algorithms.timelines.spans import Span
@@ -30,16 +29,13 @@ from simulator.folding.gaps import Gap, Stretch, Turn, shortest, slots_of, stret
 from simulator.folding.looks import Loop
 from simulator.folding.turns import Rhythm, put_in, rhythm
 from simulator.folding.unrolled import loads_with_turns, with_turns
-from simulator.folding.watch import Watch, turns_in
+from simulator.folding.watch import GivenUp, Watch, turns_in
 from simulator.garbage import seldom_collected
 from simulator.homes import homes_of
-from simulator.lanes import OP_WALL_SECONDS, Circumstances, GivenUp, Instance, Lanes
+from simulator.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
 from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums, uncertainty
 
-__all__ = ["Asked", "Prediction", "Simulation", "Switches", "simulate"]
-
-Asked = Literal[Granularity, "auto"]
-"""`auto` is exact unless that takes longer than `LONG_SECONDS`, or is of NCCL, whose steps are not known."""
+__all__ = ["Prediction", "Simulation", "Switches", "simulate"]
 
 EXPANDED = 64
 """Timelines of so many ranks name each of them and all turns; of more, only those that stand for others."""
@@ -54,10 +50,11 @@ STEP_WALL_SECONDS = 3e-6
 NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
 NOT_LOOKED_FOR = "collective granularity was asked for"
 LONG_SECONDS = 20.0
-"""An exact simulation that takes longer is not made unless it is asked for."""
+"""An exact simulation that takes longer is not made unless it is asked for; nor, by `auto`, one of NCCL, whose steps
+are not known."""
 GIVEN_UP_SECONDS, GIVEN_UP_TIMES = 12.0, 2.0
-"""One that has taken so long, and so many times what it was thought to take, is given up: turns were thought to
-repeat, and do not."""
+"""One that has taken so long, and so many times what it was thought to take, or `LONG_SECONDS`, is given up: turns were
+thought to repeat, and do not."""
 NO_RHYTHM = "turns of loops that were thought to repeat do not"
 
 
@@ -90,7 +87,7 @@ def simulate(
     threads: int | None = None,
     placement: str = "packed",
     switches: Switches = EVERYTHING,
-    granularity: Asked = "exact",
+    granularity: AskedGranularity = "exact",
 ) -> Prediction:
     """Predict the schedule on a machine.
 
@@ -131,7 +128,7 @@ class Simulation:
         threads: int | None,
         placement: str,
         switches: Switches,
-        granularity: Asked = "exact",
+        granularity: AskedGranularity = "exact",
     ) -> None:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
         self._homes = homes_of(machine, schedule.grid.size, placement, schedule.grid)
@@ -158,7 +155,10 @@ class Simulation:
             return NCCL_ONLY
         if self._given_up:
             return NO_RHYTHM
-        return NOT_LOOKED_FOR if self._asked == "collective" else self._ranks.why_not
+        if self._asked == "collective":
+            return NOT_LOOKED_FOR
+        too_many = f"{self.simulated_ranks} of {self._schedule.grid.size} differ, too many to simulate in a few seconds"
+        return self._ranks.why_not or (too_many if self.granularity == "collective" else "")
 
     def expected_wall_seconds(self) -> float:
         """How long `run` will take on a laptop, about, from what a few of the ranks have to do."""
@@ -166,16 +166,26 @@ class Simulation:
 
     @cached_property
     def _expected_wall_seconds(self) -> float:
+        return self._seconds_without(self._gaps())
+
+    @cached_property
+    def _whole_wall_seconds(self) -> float:
+        """How long it would take if no turn were left out."""
+        return self._seconds_without([])
+
+    def _seconds_without(self, gaps: Sequence[Gap]) -> float:
         ranks, known = self._ranks.simulated, Duties(self._schedule, self._choices)
         looked_at = ranks[:: max(1, len(ranks) // LOOKED_AT)]
         steps: dict[tuple[int, Kind], int] = {}
-        return sum(self._wall_seconds_of(rank, known, steps) for rank in looked_at) * len(ranks) / len(looked_at)
+        return sum(self._wall_seconds_of(rank, known, steps, gaps) for rank in looked_at) * len(ranks) / len(looked_at)
 
-    def _wall_seconds_of(self, rank: int, known: Duties, steps: dict[tuple[int, Kind], int]) -> float:
+    def _wall_seconds_of(
+        self, rank: int, known: Duties, steps: dict[tuple[int, Kind], int], gaps: Sequence[Gap]
+    ) -> float:
         """Seconds for the ops and steps of a rank; `steps` keeps how many an op has at each kind of place."""
         schedule, seconds = self._schedule, 0.0
         place = schedule.place(rank)
-        for op, moment, _ in walk_without(schedule.program(place), place, self._gaps()):
+        for op, moment, _ in walk_without(schedule.program(place), place, gaps):
             seconds += OP_WALL_SECONDS
             if isinstance(op, Communication):
                 kind = id(op), known.kind(op, moment)
@@ -207,7 +217,7 @@ class Simulation:
         """Whether the schedule can be walked at the granularity of collectives."""
         from simulator.steady.programs import why_impossible
 
-        return not why_impossible(self._schedule)
+        return not why_impossible(self._schedule, self._homes)
 
     def run(self, wanted: Sequence[int] = ()) -> Prediction:
         """Simulate.
@@ -254,7 +264,7 @@ class Simulation:
         whole: set[Turn] = set()
         most = inf
         if self._asked == "auto" and self._has_bounds():
-            most = max(GIVEN_UP_SECONDS, GIVEN_UP_TIMES * self.expected_wall_seconds())
+            most = max(GIVEN_UP_SECONDS, min(LONG_SECONDS, GIVEN_UP_TIMES * self.expected_wall_seconds()))
         while True:
             watch, switches = self._watch(whole), self._switches
             lanes = Lanes(self._given, watch, local=switches.local, memory=switches.memory, most_wall_seconds=most)
@@ -275,7 +285,9 @@ class Simulation:
             places = [schedule.place(rank) for rank in ranks]
             return sum(turns_in(schedule.program(place), place, loop) > 0 for place in places)
 
-        return Watch([one for one in self._stretches if (one.loop, one.first) not in whole], ranks_with)
+        shortened = [one for one in self._stretches if (one.loop, one.first) not in whole]
+        patient = self._asked != "auto" or self._whole_wall_seconds <= LONG_SECONDS or not self._has_bounds()
+        return Watch(shortened, ranks_with, patient=patient)
 
     @cached_property
     def _stretches(self) -> list[Stretch]:

@@ -18,6 +18,9 @@ from simulator.machine_network import routes_of
 SAME_PLACE_TOUCHES = 2
 """Bytes of memory read and written for one byte that goes from a rank to another on its host."""
 
+PACKETS_FIRST = 1e12
+"""Bytes a second that a transfer has where work has a core: the kernel moves packets before it runs programs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -26,7 +29,8 @@ class Cost:
     `work` is in bytes where it goes over links and in seconds where it is
     between ranks of a host; `cap` in units of work per second; `alone` are the
     seconds that the work takes with nothing else under way; `extrapolated` says
-    that it is larger than what was measured.
+    that it is larger than what was measured; `weight` is its share relative to
+    others.
     """
 
     latency: float
@@ -35,6 +39,7 @@ class Cost:
     demands: dict[int, float]
     alone: float
     extrapolated: bool = False
+    weight: float = 1.0
 
 
 class Wiring:
@@ -72,6 +77,10 @@ class Wiring:
     def neighbours(self, rank: int) -> int:
         """Ranks that live where this one does, itself included."""
         return self._homes.neighbours(rank)
+
+    def sharing(self, rank: int) -> int:
+        """Ranks that share cores with this one, itself included."""
+        return self._homes.sharing(rank)
 
     def threads(self, rank: int) -> int:
         """BLAS threads of a rank unless told otherwise: its share of the cores."""
@@ -133,13 +142,28 @@ class Wiring:
 
     def _across(self, sender: int, channel: Channel, size: float, pattern: str) -> Cost:
         route = self._resources.route(channel)
+        demands = route.demands | self._carrying(sender, channel)
         found = self._curve("network", pattern, sender)
         if found is None:
-            return Cost(route.latency, size, inf, route.demands, size / route.alone)
+            return Cost(route.latency, size, inf, demands, size / route.alone, weight=self._weight)
         curve, _ = found
         beyond = curve.seconds(size) - curve.least
         cap = size / beyond if beyond > 0 else inf
-        return Cost(curve.least, size, cap, route.demands, size / min(cap, route.alone), not curve.covers(size))
+        alone = size / min(cap, route.alone)
+        return Cost(curve.least, size, cap, demands, alone, not curve.covers(size), self._weight)
+
+    def _carrying(self, sender: int, channel: Channel) -> dict[int, float]:
+        """What a byte between hosts takes of the cores that they share."""
+        network = self._machine.network
+        if network is None or not network.core_seconds_per_byte or not self._homes.pooled:
+            return {}
+        cores, count = self._resources.at_home(sender, "cores", channel)
+        return {cores: network.core_seconds_per_byte * count}
+
+    @property
+    def _weight(self) -> float:
+        """Of a transfer between hosts: where they share cores, packets are moved before anything is computed."""
+        return PACKETS_FIRST if self._homes.pooled else 1.0
 
     def _curve(self, where: str, pattern: str, rank: int) -> tuple[SecondsBySize, int] | None:
         """Measured seconds by size of a pattern, and on how many ranks at once they were measured.

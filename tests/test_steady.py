@@ -1,6 +1,7 @@
 """Collective granularity against the exact simulation: its bound holds, and where nothing contends it is exact."""
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from simulator.steady import passing, prepared
 from simulator.steady.stages import stages
 from simulator.steady.steady import steady
 from simulator.steady.together import together
+from simulator.steady.twins import twins
 from studies.explain.critical_path import stations
 from tests.toy_machines import device, leaf_spine, memory_row, one_host, star, transfer_row
 
@@ -170,6 +172,23 @@ def test_steps_that_are_alike_may_be_left_out(monkeypatch):
     assert (short.low, short.seconds, short.high) == pytest.approx((long.low, long.seconds, long.high), rel=1e-9)
     assert short.low <= long.low * (1 + ROUNDING) and long.high <= short.high * (1 + ROUNDING)
     assert short.walk.link_bytes() == pytest.approx(long.walk.link_bytes(), rel=1e-9)
+
+
+def test_of_groups_that_do_the_same_one_is_walked(monkeypatch):
+    schedule = matmul_schedule(Matmul(1200, 720, 960, "float64", "training"), "4d", Grid(z=12, x=4))
+    machine = msgspec.structs.replace(leaf_spine(12, 4, memory=1e10), faults=Faults(slow={"host:1": 0.5}))
+    homes = homes_of(machine, 48)
+    short = steady(schedule, machine, parse_choices("own"), homes)
+    monkeypatch.setattr(passing, "WORTH", 1 << 62)
+    long = steady(schedule, machine, parse_choices("own"), homes)
+    assert short.walk.carried.messages < long.walk.carried.messages
+    assert short.walk.ends == pytest.approx(long.walk.ends, rel=1e-11)
+
+
+def test_groups_are_twins_where_they_cost_the_same_and_begin_as_far_apart():
+    times = np.array([[0.0, 1.0, 5.0, 6.0, 7.0, 8.5, 2.0, 3.0]])
+    assert twins(times, np.array([[0, 0, 0, 0]])).tolist() == [[0, 0, 2, 0]]
+    assert twins(times, np.array([[0, 1, 0, 1]])).tolist() == [[0, 1, 2, 1]]
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 21])

@@ -14,13 +14,14 @@ from algorithms.matmuls.matmul import Matmul
 from algorithms.numbers import Multiple
 from algorithms.ops import AllReduce, Barrier, Pointwise, Receive, Send
 from algorithms.parts import Part
-from algorithms.schedule import Repeat, Role, in_sequence
+from algorithms.programs import Repeat, in_sequence
+from algorithms.schedule import Role
 from algorithms.tensors import Tensor
 from algorithms.timelines.spans import Span
 from simulator.folding import watch as watch_module
 from simulator.folding.gaps import Gap, Stretch, shortest, slots_of, stretches, walk_without
 from simulator.folding.turns import SAME, rhythm
-from simulator.folding.watch import Watch, turns_in
+from simulator.folding.watch import GivenUp, Watch, turns_in
 from simulator.simulate import Switches, simulate
 from tests.test_alike_ranks import check_same, key
 from tests.toy_machines import leaf_spine, program_of, star
@@ -325,6 +326,16 @@ def test_turns_without_a_rhythm_are_all_walked():
     watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1)
     assert watched(watch, 60, lambda number: 1.0 + 1e-6 * number**2) == list(range(60))
     assert watch.gaps == []
+
+
+def test_turns_that_find_no_rhythm_for_long_are_given_up_where_nobody_waits_for_them():
+    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1, patient=False)
+    with pytest.raises(GivenUp):
+        watched(watch, 60, lambda number: 1.0 + 1e-6 * number**2)
+    hasty = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1, patient=False)
+    assert len(watched(hasty, 60, lambda _: 1.0)) < 20
+    short = Watch([Stretch("i#0", 0, 40, 2)], lambda _: 1, patient=False)
+    assert watched(short, 40, lambda number: 1.0 + 1e-6 * number**2) == list(range(40))
 
 
 def test_nothing_is_left_out_while_something_else_is_under_way():

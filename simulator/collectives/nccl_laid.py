@@ -12,7 +12,8 @@ from simulator.collectives.channels import ring_orders
 from simulator.collectives.collective import CollectiveResult, Ways
 from simulator.collectives.programs import Floats, Ints
 from simulator.sharing.flows import Traffic, simulate_flows
-from topologies.routes.routing import Paths, Routes
+from topologies.routes.paths import Paths
+from topologies.routes.routing import Routes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

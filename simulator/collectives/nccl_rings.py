@@ -12,7 +12,7 @@ from algorithms.ops import CollectiveKind
 from simulator.collectives.collective import CollectiveResult, simulate_collective
 from simulator.collectives.nccl_laid import Laid, fluid
 from simulator.collectives.programs import Floats, Ints, Job
-from topologies.routes.routing import Paths
+from topologies.routes.paths import Paths
 
 
 def rings(on: Laid) -> tuple[CollectiveResult, int]:

@@ -10,7 +10,7 @@ from simulator.collectives.nccl_laid import Laid, fluid
 from simulator.collectives.node_trees import tree_edges
 from simulator.collectives.programs import Floats, Ints
 from topologies.network import Network
-from topologies.routes.routing import Paths
+from topologies.routes.paths import Paths
 
 
 def nvls(on: Laid) -> tuple[CollectiveResult, int]:

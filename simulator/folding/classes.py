@@ -10,7 +10,8 @@ from simulator.folding.fold import Folding, Quotient, fold, quotient
 from simulator.folding.numbering import Numbering
 from simulator.folding.patterns import Patterns
 from simulator.homes import Homes
-from topologies.routes.routing import Paths, Routes
+from topologies.routes.paths import Paths
+from topologies.routes.routing import Routes
 
 OWN_WORK = -1
 """The label of work that a rank does at its own place."""
@@ -65,6 +66,8 @@ def classes_of(found: Patterns, homes: Homes, routes: Routes) -> Classes:
         label = np.concatenate([label, np.full(ranks, OWN_WORK)])
     paths = _paths(sender, receiver, homes, routes)
     bandwidths = np.concatenate([net.bandwidths, *(np.full(net.place_count, kind) for kind in (-1.0, -2.0))])
+    bursts = np.zeros(len(bandwidths))
+    bursts[: len(homes.bursts)] = homes.bursts
     within = homes.of_rank[sender] == homes.of_rank[receiver]
     flows = Flows(
         sender,
@@ -75,7 +78,7 @@ def classes_of(found: Patterns, homes: Homes, routes: Routes) -> Classes:
         {"label": label, "latency": paths.latency, "within": within.astype(np.int64)},
     )
     columns = {**homes.columns(), "what it computes and sends": found.colours}
-    folding = fold(columns, flows, {"bandwidth": bandwidths}, link_name=Numbering(homes).name)
+    folding = fold(columns, flows, {"bandwidth": bandwidths, "burst": bursts}, link_name=Numbering(homes).name)
     if not folding.folded:
         return Classes(folding, Quotient(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {})
     small = quotient(folding, flows)

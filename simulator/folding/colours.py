@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.coordinates import Needs
+from algorithms.counting.coordinates import Needs
 from algorithms.grid import AXES, Axis, Grid
 from algorithms.parts import Place
 from simulator.folding.labels import Ints, pairs

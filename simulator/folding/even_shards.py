@@ -32,7 +32,7 @@ from typing import cast
 
 from algorithms.collectives.choices import Choices
 from algorithms.collectives.lowering import lower
-from algorithms.coordinates import lengths
+from algorithms.counting.coordinates import lengths
 from algorithms.ops import (
     AllReduce,
     AllToAll,

@@ -16,7 +16,8 @@ from algorithms.grid import Grid
 from algorithms.numbers import Number, number, variables
 from algorithms.ops import Op
 from algorithms.parts import Place
-from algorithms.schedule import Program, Repeat, Schedule
+from algorithms.programs import Program, Repeat
+from algorithms.schedule import Schedule
 from simulator.folding.looks import Loop, in_turn, loop_in, outer_loops
 
 LEAST = 4

@@ -7,11 +7,12 @@ programs can be told to be the same.
 
 from collections.abc import Callable, Hashable
 
-from algorithms.coordinates import Needs, needs
+from algorithms.counting.coordinates import Needs, needs
 from algorithms.grid import Axis
 from algorithms.ops import Op
 from algorithms.parts import Panel, Place
-from algorithms.schedule import Program, Repeat, Schedule
+from algorithms.programs import Program, Repeat
+from algorithms.schedule import Schedule
 
 Key = Hashable
 Loop = str

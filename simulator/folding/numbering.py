@@ -15,8 +15,9 @@ class Numbering:
         self._links, self._places = homes.net.link_count, homes.net.place_count
 
     def at(self, kind: str, place: int) -> int:
-        """Number of the cores or the memory of a place."""
-        return self._links + place + (self._places if kind == "memory" else 0)
+        """Number of the cores or the memory of a place; hosts that share a machine have those of the first."""
+        own = 0 if self._homes.pooled else place
+        return self._links + own + (self._places if kind == "memory" else 0)
 
     def name(self, number: int) -> str:
         if number < self._links:
@@ -40,10 +41,16 @@ class Entered(Numbering):
     def __init__(self, homes: Homes, engine: FlowEngine) -> None:
         super().__init__(homes)
         self._engine = engine
+        self._bursts = homes.bursts.tolist()
         self._entered: dict[int, int] = {}
 
     def entered(self, number: int) -> int:
         """The resource of the engine, made when it is first asked for."""
         if number not in self._entered:
-            self._entered[number] = self._engine.add_resource(self.capacity(number), partial(self.name, number))
+            capacity, name = self.capacity(number), partial(self.name, number)
+            burst = self._bursts[number] if number < len(self._bursts) else 0.0
+            engine = self._engine
+            self._entered[number] = (
+                engine.add_link(capacity, burst, name) if burst else engine.add_resource(capacity, name)
+            )
         return self._entered[number]

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from algorithms.collectives.choices import Choices
-from algorithms.coordinates import Needs
 from algorithms.copies import copies
+from algorithms.counting.coordinates import Needs
 from algorithms.grid import AXES, Axis
 from algorithms.ops import (
     AllGather,

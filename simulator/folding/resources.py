@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Protocol
 
+import numpy as np
+
 from simulator.engine import FlowEngine
 from simulator.folding.classes import Classes, KnownPaths
 from simulator.folding.numbering import Entered
 from simulator.homes import Homes
+from topologies.network import Ints
 from topologies.routes.routing import Routes
 
 Channel = tuple[str, int, int] | int
@@ -147,6 +150,8 @@ class Together:
     def at_home(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
         own = self._classes.own
         number = self._numbers.at(kind, self._homes.place(rank))
+        if self._homes.pooled:
+            return self._numbers.entered(number), float(self._members(rank, channel))
         if not own:
             return self._numbers.entered(number), 1.0
         flow_class = own[rank] if channel is None else channel
@@ -154,3 +159,15 @@ class Together:
         folding, small = self._classes.folding, self._classes.quotient
         stands = int(small.link_of[folding.links[number]])
         return self._numbers.entered(stands), self._taken(flow_class)[stands]
+
+    def _members(self, rank: int, channel: Channel | None) -> int:
+        """How many ranks, or channels, this one stands for: a resource that all share sees each of them."""
+        folding = self._classes.folding
+        if channel is None:
+            return int(self._classes.counts[folding.ranks[rank]])
+        assert isinstance(channel, int)
+        return int(self._class_sizes[channel])
+
+    @cached_property
+    def _class_sizes(self) -> Ints:
+        return np.bincount(self._classes.folding.flows)

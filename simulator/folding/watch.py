@@ -17,16 +17,23 @@ import numpy as np
 
 from algorithms.ops import Op
 from algorithms.parts import Place
-from algorithms.schedule import Program, Repeat
-from simulator.folding.gaps import Gap, Stretch, Turn
+from algorithms.programs import Program, Repeat
+from simulator.folding.gaps import Gap, Stretch, Turn, shortest
 from simulator.folding.looks import Loop, in_turn, loop_in
 from simulator.folding.turns import PERIODS, WINDOW, Times, near
 
 REMEMBERED = 64
 """Turns that are looked back on."""
 
+PATIENCE = 6
+"""Times as many turns as a stretch needs at least, after which one that is in no rhythm is not waited for."""
+
 Ended = tuple[int, str, int, float, float, float]
 """Rank, op, instance, ready, start and end."""
+
+
+class GivenUp(Exception):  # noqa: N818
+    """A simulation that would take too long, and need not be made."""
 
 
 @dataclass(slots=True)
@@ -75,9 +82,17 @@ class Watch:
     ----------
     stretches : that may be shortened
     ranks_with : how many of the simulated ranks have a loop
+    patient : whether turns that find no rhythm may go on to their end
     """
 
-    def __init__(self, stretches: Sequence[Stretch] = (), ranks_with: Callable[[Loop], int] = lambda _: 0) -> None:
+    def __init__(
+        self,
+        stretches: Sequence[Stretch] = (),
+        ranks_with: Callable[[Loop], int] = lambda _: 0,
+        *,
+        patient: bool = True,
+    ) -> None:
+        self._patient = patient
         self._turns: dict[Loop, list[_Turns]] = defaultdict(list)
         for one in stretches:
             self._turns[one.loop].append(_Turns(one, ranks_with(one.loop), one.first))
@@ -134,7 +149,12 @@ class Watch:
         self._under_way[turn[0] if turn is not None else None] += 1
 
     def ended(self, turn: Turn | None, done: Ended) -> None:
-        """It has ended."""
+        """It has ended.
+
+        Raises
+        ------
+        GivenUp : many turns have, and those that are left are not worth the wait
+        """
         loop = turn[0] if turn is not None else None
         self._under_way[loop] -= 1
         self._last_end[loop] = done[-1]
@@ -145,6 +165,15 @@ class Watch:
             own.ended[turn[1]].append(done)
             while own.completed():
                 self._decide(own)
+                self._wait(own)
+
+    def _wait(self, own: _Turns) -> None:
+        """Ends a simulation in which as much would be left out as in a rhythm, if there were one."""
+        stretch, turns = own.stretch, own.following - own.stretch.first
+        if self._patient or own.settled or turns < PATIENCE * (shortest(stretch).left_out - stretch.first):
+            return
+        if stretch.last - own.following > turns:
+            raise GivenUp
 
     def _decide(self, own: _Turns) -> None:
         """Leaves turns out if those that have ended are in rhythm, and nothing else is under way."""

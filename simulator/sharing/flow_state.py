@@ -4,6 +4,7 @@ Caps are links of their own.  Links that cannot fill even if all their flows ran
 what their other links allow hold nobody, and are left out, as infinite ones are.
 """
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -85,6 +86,7 @@ def new_state(
     caps: Floats,
     *,
     local: bool = True,
+    changing: Sequence[int] = (),
 ) -> State:
     """The state in which no flow is active.
 
@@ -100,6 +102,7 @@ def new_state(
     weights : by flow, above 0
     caps : largest rate by flow, above 0, infinite where there is none [B/s]
     local : whether some flows may keep their rates when others begin or end
+    changing : links that may have another capacity later, so that no other link can be left out because of them
 
     Raises
     ------
@@ -108,7 +111,7 @@ def new_state(
     flows = len(offsets) - 1
     owner = np.repeat(np.arange(flows), np.diff(offsets))
     owner, links, shares, capacities = _with_caps(owner, np.asarray(links, np.int64), shares, capacities, caps)
-    needed = _needed(owner, links, shares, capacities, flows)
+    needed = _needed(owner, links, shares, capacities, flows, np.asarray(changing, np.int64))
     owner, links, shares = owner[needed], links[needed], shares[needed]
     entries = np.bincount(owner, minlength=flows)
     if len(free := np.flatnonzero(entries == 0)):
@@ -130,12 +133,17 @@ def _with_caps(
     return owner[order], links[order], shares[order], np.concatenate([capacities, caps[capped]])
 
 
-def _needed(owner: Integers, links: Integers, shares: Floats, capacities: Floats, flows: int) -> NDArray[np.bool_]:
+def _needed(
+    owner: Integers, links: Integers, shares: Floats, capacities: Floats, flows: int, changing: Integers
+) -> NDArray[np.bool_]:
     """Which entries are on links that can fill.
 
     A flow's bound is what its tightest link allows it alone.  A link that is nobody's tightest and has
-    room for the bounds of all its flows cannot fill before those do.
+    room for the bounds of all its flows cannot fill before those do.  Links whose capacity may change
+    bound nobody, and stay.
     """
+    finite, capacities = np.isfinite(capacities), capacities.copy()
+    capacities[changing] = inf
     alone = np.divide(capacities[links], shares, out=np.full(len(links), inf), where=shares > 0)
     bound = np.full(flows, inf)
     np.minimum.at(bound, owner, alone)
@@ -144,7 +152,8 @@ def _needed(owner: Integers, links: Integers, shares: Floats, capacities: Floats
     most = np.where(np.isfinite(alone), shares * bound[owner], 0.0)
     needed = np.bincount(links, most, minlength=len(capacities)) > capacities
     needed[links[at_bound[first]]] = True
-    needed &= np.isfinite(capacities)
+    needed[changing] = True
+    needed &= finite
     return needed[links] & (shares > 0)
 
 

@@ -15,6 +15,7 @@ from simulator.folding.labels import Ints
 from simulator.homes import Homes
 from simulator.interpolation import SecondsBySize
 from simulator.local_work import estimated
+from simulator.steady.distinct import distinct
 from simulator.steady.rates import HIGH, LOW, TYPICAL, Channels, Local
 from simulator.wiring import SAME_PLACE_TOUCHES, curve_of
 from topologies.network import Floats
@@ -72,9 +73,12 @@ class Costs:
         """Seconds of copies or additions of so many bytes, and whether one is extrapolated."""
         if not size.any():
             return np.zeros(len(size)), False
-        keys, which = np.unique(np.stack([size, self._model_of[ranks].astype(np.float64)]), axis=1, return_inverse=True)
-        found = [self._one_memory(operation, bytes_, int(model)) for bytes_, model in keys.T.tolist()]
-        seconds = np.array([one.seconds for one in found])[which.ravel()]
+        sizes, of_size = distinct(size)
+        models, of_model = distinct(self._model_of[ranks])
+        pairs, which = distinct(of_size * len(models) + of_model)
+        kinds = [divmod(pair, len(models)) for pair in pairs.tolist()]
+        found = [self._one_memory(operation, float(sizes[at]), int(models[model])) for at, model in kinds]
+        seconds = np.array([one.seconds for one in found])[which]
         measured = self._models[0].measured(operation)
         return seconds, measured and any(one.extrapolated for one in found)
 
@@ -175,7 +179,7 @@ class Costs:
 
 
 def _seconds(curve: SecondsBySize, size: Floats) -> Floats:
-    sizes, which = np.unique(size, return_inverse=True)
+    sizes, which = distinct(size)
     return np.array([curve.seconds(one) for one in sizes.tolist()])[which]
 
 

@@ -7,8 +7,10 @@ import numpy as np
 
 from algorithms.errors import InputError
 from algorithms.ops import Communication, Receive, Send, lane
-from algorithms.schedule import Schedule, all_ops, walk
+from algorithms.programs import walk
+from algorithms.schedule import Schedule, all_ops
 from simulator.folding.labels import Ints
+from simulator.steady.distinct import rising
 from simulator.steady.stages import Stage
 from simulator.steady.together import Walked
 from simulator.steady.work import Looks, Part
@@ -52,6 +54,7 @@ def listing(schedule: Schedule, looks: Looks, programs: Iterable[tuple[Ints, int
     keys: dict[str, Ints] = {}
     seen = set()
     pairs: dict[int, tuple[tuple[Stage, ...], Ints]] = {}
+    listed: set[tuple[str, int, bytes]] = set()
     for ranks, one in programs:
         place = schedule.place(one)
         for op, moment in walked(schedule.program(place), place):
@@ -62,12 +65,16 @@ def listing(schedule: Schedule, looks: Looks, programs: Iterable[tuple[Ints, int
             if isinstance(op, Receive):  # listed where it is sent
                 continue
             stride = grid.stride(op.axis)
-            first = np.unique(ranks - ranks // stride % grid.length(op.axis) * stride)
+            first = rising(ranks - ranks // stride % grid.length(op.axis) * stride)
             parts = [looks.sent(op, moment, ranks)] if isinstance(op, Send) else looks.parts(op, moment, first)
             for part in parts:
-                found = _channels(part, size, pairs)
-                name = lane(op)
-                keys[name] = np.unique(np.concatenate([keys[name], found])) if name in keys else found
+                name, (stages, between) = lane(op), _pairs(part, pairs)
+                same = name, id(stages), part.ranks.tobytes()
+                if same in listed:
+                    continue
+                listed.add(same)
+                found = _channels(part, between, size)
+                keys[name] = rising(np.concatenate([keys[name], found])) if name in keys else found
                 if sum(map(len, keys.values())) > MOST_CHANNELS:
                     raise InputError(f"op {op.name!r}: ranks talk to too many others; at most {MOST_CHANNELS} channels")
     used = [name for name in lanes if name in keys]
@@ -76,13 +83,18 @@ def listing(schedule: Schedule, looks: Looks, programs: Iterable[tuple[Ints, int
     return Listing(tuple(used), number, *np.divmod(np.concatenate([none, *(keys[name] for name in used)]), size))
 
 
-def _channels(part: Part, size: int, pairs: dict[int, tuple[tuple[Stage, ...], Ints]]) -> Ints:
-    """Sender x size + receiver of each channel that the groups of a part use."""
+def _pairs(part: Part, known: dict[int, tuple[tuple[Stage, ...], Ints]]) -> tuple[tuple[Stage, ...], Ints]:
+    """The steps of a part, and sender x members + receiver of each pair of members that they use."""
     members = part.ranks.size if part.flat else part.ranks.shape[1]
-    if id(part.stages) not in pairs:
+    if id(part.stages) not in known:
         moves = [move for stage in part.stages for move in stage.moves]
         both = [move.sender * members + move.receiver for move in moves]
-        pairs[id(part.stages)] = part.stages, np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *both]))
-    sender, receiver = np.divmod(pairs[id(part.stages)][1], members)
+        known[id(part.stages)] = part.stages, rising(np.concatenate([np.zeros(0, dtype=np.int64), *both]))
+    return known[id(part.stages)]
+
+
+def _channels(part: Part, pairs: Ints, size: int) -> Ints:
+    """Sender x size + receiver of each channel that the groups of a part use."""
     ranks = part.ranks.reshape(1, -1) if part.flat else part.ranks
-    return np.unique(ranks[:, sender] * size + ranks[:, receiver])
+    sender, receiver = np.divmod(pairs, ranks.shape[1])
+    return rising((ranks[:, sender] * size + ranks[:, receiver]).ravel())

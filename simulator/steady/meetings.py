@@ -12,6 +12,7 @@ from algorithms.numbers import number
 from algorithms.ops import Collective, CommunicationOp, Op, Receive, Send, lane
 from algorithms.parts import Place
 from simulator.folding.labels import Ints
+from simulator.steady.distinct import rising
 from simulator.steady.nccl import Nccl
 from simulator.steady.passing import passed
 from simulator.steady.preparations import Ready
@@ -113,7 +114,7 @@ class Meetings:
         if key not in self._groups:
             grid = self._schedule.grid
             length, stride = grid.length(axis), grid.stride(axis)
-            first = np.unique(own.ranks - own.ranks // stride % length * stride)
+            first = rising(own.ranks - own.ranks // stride % length * stride)
             self._groups[key] = first[:, None] + stride * np.arange(length)
         return self._groups[key]
 

@@ -12,20 +12,26 @@ constants, so F(T + c) = F(T) + c and F is monotone.  If in one step the members
 group move on by at least a and at most b, they do so in every further one: after n
 more, T + n a <= F^n(T) <= T + n b.  Once a and b are alike to `STEADY`, the rest
 is said at once, the lowest row by a and the highest by b: the bounds stay bounds.
+Each group does so by itself, in each row.
 """
 
 import numpy as np
 
+from simulator.folding.labels import Ints
 from simulator.sharing.compiled import compiled
 from simulator.steady.prepared import Prepared, Step, Wires
 from simulator.steady.rates import HIGH, LOW, TYPICAL
-from simulator.steady.story import ROWS
+from simulator.steady.twins import twins
 from topologies.network import Floats
 
 STEADY = 1e-10
 """Relative difference of steps that are taken for alike."""
 LOOKS = 8
-"""Equal steps between two looks whether all are alike; the first 1, 2, 4 are looked at, too."""
+"""Equal steps between two looks whether all are alike; steps 1, 2, 4 are looked at, too."""
+WORTH = 8
+"""Equal steps from which on it is worth looking which groups do the same."""
+NEVER = -1.0
+"""All steps are taken."""
 
 
 def passed(prepared: Prepared, times: Floats) -> tuple[Floats, int]:
@@ -35,88 +41,126 @@ def passed(prepared: Prepared, times: Floats) -> tuple[Floats, int]:
     ----------
     times : when each member begins [3, members of all groups]
     """
-    times = np.ascontiguousarray(times + prepared.before * prepared.slow)
+    times = np.ascontiguousarray(times + prepared.before)
     messages = 0
     if prepared.waves is not None:
         prepared.waves.pass_on(prepared.slow, times)
         messages = prepared.waves.messages
     else:
         for at in range(len(prepared.part.stages)):
-            times, looked_at = _go(prepared, at, times)
-            messages += looked_at
-    return times + prepared.after * prepared.slow, messages
+            messages += _go(prepared, at, times)
+    return times + prepared.after, messages
 
 
-def _go(prepared: Prepared, at: int, times: Floats) -> tuple[Floats, int]:
-    """All steps of a stage."""
-    stage, messages = prepared.part.stages[at], 0
-    alike, jumps = prepared.alike(stage), prepared.part.even
-    k = 0
-    while k < stage.times:
-        step = prepared.step(at, k)
-        count = min(stage.times, _next_look(k) if jumps else stage.times) - k if alike else 1
-        _take(step, times, count - 1)
-        before = times.copy() if jumps else times
-        _take(step, times, 1)
-        k, messages = k + count, messages + count * step.messages
-        left = stage.times - k
-        if jumps and left > 1 and _steady(prepared, times - before):
-            return _jumped(prepared, times, times - before, left), messages
-    return times, messages
+def _go(prepared: Prepared, at: int, times: Floats) -> int:
+    """All steps of a stage: `times` become when members end; gives back how many messages were looked at."""
+    stage = prepared.part.stages[at]
+    if prepared.alike(stage):
+        steadily = prepared.part.even and not prepared.part.flat
+        return _take(prepared.step(at, 0), times, stage.times, STEADY if steadily else NEVER)
+    return sum(_take(prepared.step(at, k), times, 1, NEVER) for k in range(stage.times))
 
 
-def _next_look(k: int) -> int:
-    """The next number of steps after which it is looked whether all are alike: 1, 2, 4, 8, 16, 24, …
-
-    >>> [_next_look(k) for k in (0, 1, 2, 4, 8, 16)]
-    [1, 2, 4, 8, 16, 24]
-    """
-    return k + LOOKS - k % LOOKS if k >= LOOKS else 1 << k.bit_length()
-
-
-def _steady(prepared: Prepared, moved: Floats) -> bool:
-    grouped = moved.reshape(ROWS, *prepared.part.ranks.shape)
-    least, most = grouped.min(axis=2), grouped.max(axis=2)
-    return bool((most - least <= STEADY * most).all())
-
-
-def _jumped(prepared: Prepared, times: Floats, moved: Floats, steps: int) -> Floats:
-    grouped = moved.reshape(ROWS, *prepared.part.ranks.shape)
-    by = np.stack([grouped[LOW].min(axis=1), grouped[TYPICAL].mean(axis=1), grouped[HIGH].max(axis=1)])
-    found: Floats = times + steps * np.repeat(by, prepared.part.ranks.shape[1], axis=1)
-    return found
-
-
-def _take(step: Step, times: Floats, count: int) -> None:
+def _take(step: Step, times: Floats, count: int, steady: float) -> int:
     """Takes a step so many times: `times` become when members end."""
-    if count and step.messages:
-        kernel = compiled(KERNELS)["take"] if step.compiled else take
-        kernel(step.wires, times, np.empty(step.messages), count)
+    if not step.messages:
+        return 0
+    kernels = compiled(KERNELS, CALLED) if step.compiled else {"take": take}
+    members = times.shape[1] // step.groups
+    first = twins(times, step.alike) if step.groups > 1 and count >= WORTH else np.tile(np.arange(step.groups), (3, 1))
+    room = np.empty(step.messages), np.empty(members)
+    return int(kernels["take"](step.wires, times, times[:, ::members].copy(), first, *room, count, steady))
 
 
-def take(wires: Wires, times: Floats, ends: Floats, count: int) -> None:
-    """So many equal steps of all groups; all messages of a hop look at the times before it.
+def one_step(wires: Wires, times: Floats, ends: Floats, row: int, group: int, groups: int) -> None:
+    """One step of a group in one row; all messages of a hop look at the times before it."""
+    messages = len(wires.sender)
+    for hop in range(len(wires.first) - 1):
+        each = (wires.first[hop + 1] - wires.first[hop]) // groups
+        begin = wires.first[hop] + group * each
+        for m in range(begin, begin + each):
+            a, b = times[row, wires.sender[m]], times[row, wires.receiver[m]]
+            ends[m] = (a if a > b else b) + wires.latency[m] + wires.moving[row * messages + m]
+        for m in range(begin, begin + each):
+            times[row, wires.sender[m]] = ends[m]
+        for m in range(begin, begin + each):
+            to = wires.receiver[m]
+            own = times[row, to]
+            times[row, to] = (own if own > ends[m] else ends[m]) + wires.added[row * messages + m]
+
+
+def jump(times: Floats, before: Floats, row: int, first: int, members: int, steps: int, steady: float) -> bool:
+    """Whether all members of a group moved on alike in a step; then they take so many more at once.
+
+    Parameters
+    ----------
+    before : the members' times before the step
+    first, members : where the group's members begin, and how many they are
+    steady : relative difference of steps that are taken for alike
+    """
+    least = most = times[row, first] - before[0]
+    total = 0.0
+    for i in range(members):
+        moved = times[row, first + i] - before[i]
+        least, most, total = min(least, moved), max(most, moved), total + moved
+    if most - least > steady * most:
+        return False
+    by = least if row == LOW else most if row == HIGH else total / members
+    for i in range(members):
+        times[row, first + i] += steps * by
+    return True
+
+
+def follow(times: Floats, begin: Floats, row: int, group: int, twin: int, members: int) -> None:
+    """The members of a group end as those of its twin do, as much later or earlier as they began."""
+    later = begin[row, group] - begin[row, twin]
+    for i in range(members):
+        times[row, group * members + i] = times[row, twin * members + i] + later
+
+
+def take(
+    wires: Wires,
+    times: Floats,
+    begin: Floats,
+    twin: Ints,
+    ends: Floats,
+    before: Floats,
+    count: int,
+    steady: float,
+) -> int:
+    """So many equal steps of all groups; gives back how many messages were looked at, in the typical row.
+
+    Groups do not meet, so each takes all steps by itself: what it needs then stays in the processor's nearest cache.
+    The messages and the members of a group stand one after the other.
 
     Parameters
     ----------
     times : when each member begins, and then ends [3, members of all groups]
-    ends : room for when messages end [messages]
+    begin : when the first member of each group begins [3, groups]
+    twin : the first group that does the same [3, groups]
+    ends, before : room for when messages end [messages], and for the times of a group [members]
+    steady : relative difference of steps that are taken for alike; below 0 all steps are taken
     """
-    messages = len(wires.sender)
+    groups, looked_at = twin.shape[1], 0
+    members = times.shape[1] // groups
     for row in range(3):
-        for _ in range(count):
-            for hop in range(len(wires.first) - 1):
-                begin, stop = wires.first[hop], wires.first[hop + 1]
-                for m in range(begin, stop):
-                    a, b = times[row, wires.sender[m]], times[row, wires.receiver[m]]
-                    ends[m] = (a if a > b else b) + wires.latency[m] + wires.moving[row * messages + m]
-                for m in range(begin, stop):
-                    times[row, wires.sender[m]] = ends[m]
-                for m in range(begin, stop):
-                    to = wires.receiver[m]
-                    own = times[row, to]
-                    times[row, to] = (own if own > ends[m] else ends[m]) + wires.added[row * messages + m]
+        for group in range(groups):
+            if twin[row, group] != group:
+                follow(times, begin, row, group, twin[row, group], members)
+                continue
+            first, taken = group * members, 0
+            while taken < count:
+                looks = steady >= 0.0 and (taken & (taken + 1) == 0 or (taken + 1) % LOOKS == 0)
+                for i in range(members if looks else 0):
+                    before[i] = times[row, first + i]
+                one_step(wires, times, ends, row, group, groups)
+                taken += 1
+                looked_at += len(wires.sender) // groups if row == TYPICAL else 0
+                if looks and count - taken > 1 and jump(times, before, row, first, members, count - taken, steady):
+                    taken = count
+    return looked_at
 
 
-KERNELS = (take,)
+KERNELS = (one_step, jump, follow, take)
+CALLED = ("take",)
 assert (LOW, TYPICAL, HIGH) == (0, 1, 2), "the kernel goes through the rows"

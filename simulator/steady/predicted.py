@@ -18,12 +18,12 @@ from simulator.homes import Homes
 from simulator.lanes import Instance as Key
 from simulator.prediction import Bound, Extent, Prediction, Stories, mean_parts, uncertainty
 from simulator.spent import Spent
+from simulator.steady.instances import Instance, places_of
 from simulator.steady.steady import Steady
-from simulator.steady.tally import Instance
 
 SHOWN = 8
 """Ranks whose spans are in the timeline if nobody asks for others, beside those on the critical path."""
-MOST_SPANS = 100_000
+MOST_SPANS = 50_000
 """Fewer ranks are shown, and of the path no more than twice as many spans, where ranks have many."""
 MOST_TURNS = 64
 """Ranks that are looked for to complete the critical path."""
@@ -135,9 +135,12 @@ def _said(spans: Iterable[Span], turns: Sequence[Turns]) -> dict[tuple[int, str]
 
 
 def _spans(instances: Sequence[Instance], ranks: Ints, grid: Grid) -> Iterable[tuple[Span, Spent]]:
+    known: dict[int, Ints] = {}
     for one in instances:
+        if id(one.ranks) not in known:
+            known[id(one.ranks)] = places_of(ranks, one.ranks)
         stride, length = (grid.stride(one.axis), grid.length(one.axis)) if one.axis is not None else (0, 1)
-        yield from one.spans(ranks, stride, length)
+        yield from one.spans(known[id(one.ranks)], stride, length)
 
 
 def _last(together: Sequence[Instance], span: Span, grid: Grid) -> int:
@@ -146,9 +149,10 @@ def _last(together: Sequence[Instance], span: Span, grid: Grid) -> int:
     members = span.group + grid.stride(span.axis) * np.arange(grid.length(span.axis))
     latest, found = span.start, span.rank
     for one in together:
-        at = np.flatnonzero(np.isin(one.ranks, members))
-        if len(at) and one.start[at].max() > latest:
-            latest, found = one.start[at].max(), int(one.ranks[at[np.argmax(one.start[at])]])
+        at = places_of(members, one.ranks)
+        start = one.start[at] + one.moved(at)
+        if len(at) and start.max() > latest:
+            latest, found = float(start.max()), int(one.ranks[at[np.argmax(start)]])
     return found
 
 

@@ -11,6 +11,7 @@ from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops
 from simulator.folding.labels import Ints
 from simulator.steady.costs import Costs
+from simulator.steady.distinct import distinct, kept, thin
 from simulator.steady.prepared import Prepared
 from simulator.steady.story import Story
 from simulator.steady.together import Together
@@ -47,13 +48,15 @@ class Preparations:
         self._computing = {op.name for op in all_ops(schedule) if not isinstance(op, Communication)}
         self._room = NUMBERS_KEPT
         self._ready: dict[Key, Ready] = {}
+        self._alike: dict[Key, Ready] = {}
         self._work: dict[Key, tuple[Floats, bool]] = {}
         self._alone: dict[Key, tuple[Floats, bool]] = {}
 
     def forget_rates(self) -> None:
         """Rates have changed: what depends on them is to be found again."""
         self._ready.clear()
-        self._room = NUMBERS_KEPT - sum(len(seconds) for seconds, _ in self._work.values())
+        self._alike.clear()
+        self._room = NUMBERS_KEPT - sum(kept(seconds) for seconds, _ in self._work.values())
 
     def ready(self, op: CommunicationOp, moment: Place, first: Ints) -> Ready:
         """An op between ranks.
@@ -65,9 +68,7 @@ class Preparations:
         whole = len(first) * self._schedule.grid.length(op.axis) == self._schedule.grid.size
         key = self._looks.key(op, moment), b"" if whole else first.tobytes()
         if key not in self._ready:
-            found = self._found(op, self._looks.parts(op, moment, first))
-            self._keep(key, found)
-            return found
+            return self._found(key, op, self._looks.parts(op, moment, first))
         return self._ready[key]
 
     def alone(self, op: CommunicationOp, moment: Place, ranks: Ints) -> tuple[Floats, bool]:
@@ -86,17 +87,22 @@ class Preparations:
         """
         key = number, self._looks.key(op, moment)
         if key not in self._ready:
-            found = self._found(op, [self._looks.sent(op, moment, ranks)])
-            self._keep(key, found)
-            return found
+            return self._found(key, op, [self._looks.sent(op, moment, ranks)])
         return self._ready[key]
 
-    def _keep(self, key: Key, found: Ready) -> None:
-        if self._room > 0:
-            self._ready[key] = found
+    def _found(self, key: Key, op: CommunicationOp, groups: Sequence[Part]) -> Ready:
+        """The op on these groups; ops that send the same on one lane share what they come to."""
+        same = (lane(op), self.slowdown(op), *(part.mark for part in groups))
+        if same not in self._alike:
+            found = self._made(op, groups)
+            if self._room <= 0:
+                return found
+            self._alike[same] = found
             self._room -= sum(one.numbers + NUMBERS_A_RANK * one.part.ranks.size for one in found.parts)
+        self._ready[key] = self._alike[same]
+        return self._ready[key]
 
-    def _found(self, op: CommunicationOp, groups: Sequence[Part]) -> Ready:
+    def _made(self, op: CommunicationOp, groups: Sequence[Part]) -> Ready:
         slowdown = self.slowdown(op)
         parts = [Prepared(part, lane(op), self._costs, slowdown=slowdown) for part in groups]
         overhead, story = [], Story.of(self._schedule.grid.size)
@@ -108,7 +114,7 @@ class Preparations:
             overhead.append(beside_steps)
             story.put(one.ranks, one.told.story)
             story.overhead[one.ranks] = beside_steps
-        return Ready(parts, overhead, story)
+        return Ready(parts, [thin(one) for one in overhead], story.thin())
 
     def work(self, number: int, op: Compute, moment: Place, ranks: Ints) -> tuple[Floats, bool]:
         """Seconds of local work of each rank with its cores to itself, and whether one is extrapolated.
@@ -122,14 +128,14 @@ class Preparations:
             return self._work[key]
         found, which = self._looks.sizes(op, moment, ranks)
         models = self._costs.models(ranks)
-        kinds, place = np.unique(which * (int(models.max()) + 1) + models, return_inverse=True)
+        kinds, place = distinct(which * (int(models.max()) + 1) + models)
         pairs = [divmod(kind, int(models.max()) + 1) for kind in kinds.tolist()]
         priced = [self._costs.computing(op, found[kind], model) for kind, model in pairs]
-        seconds = np.array([one.seconds for one in priced])[place.ravel()]
-        result = seconds, any(one.extrapolated for one in priced)
+        seconds = np.array([one.seconds for one in priced])[place]
+        result = thin(seconds), any(one.extrapolated for one in priced)
         if self._room > 0:
             self._work[key] = result
-            self._room -= len(seconds)
+            self._room -= kept(result[0])
         return result
 
     def slowdown(self, op: CommunicationOp) -> float:

@@ -7,17 +7,20 @@ Steps are priced once and kept, where they are not too many.  What an instance g
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simulator.folding.labels import Ints
 from simulator.sharing.compiled import as_table
-from simulator.steady.costs import Costs, Price
-from simulator.steady.rates import HIGH, TYPICAL
-from simulator.steady.stages import Move, Stage
-from simulator.steady.story import Story, Told
+from simulator.steady.costs import Costs
+from simulator.steady.distinct import rising, thin
+from simulator.steady.hops import Hop, Moved
+from simulator.steady.rates import LOW, TYPICAL
+from simulator.steady.stages import Stage
+from simulator.steady.story import ROWS, Story, Told
+from simulator.steady.twins import first_alike
 from simulator.steady.waves import Waves, hops_of, table_of
 from simulator.steady.work import Part
 from topologies.network import Floats
@@ -26,7 +29,7 @@ MOST_STATES = 64
 """Stages of one collective whose typical rates are found each by itself."""
 KEPT_NUMBERS = 1 << 21
 """Of the steps of one collective, up to which they are kept for its next instance: 16 MiB."""
-NUMBERS_A_MESSAGE = 16
+NUMBERS_A_MESSAGE = 9
 COMPILED = 1 << 6
 """Messages of a step from which on a compiled kernel is worth loading."""
 
@@ -52,11 +55,19 @@ class Wires(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One step of all groups; `wires` as kernels take them, compiled ones where messages are many."""
+    """One step of all groups; `wires` as kernels take them, compiled ones where messages are many.
+
+    Parameters
+    ----------
+    groups : of each hop's messages, one after the other, as many in each; 1 where they are not known apart
+    alike : for each group the first that costs the same, by row [3, groups]
+    """
 
     wires: Any
     compiled: bool
     messages: int
+    groups: int
+    alike: Ints
 
 
 class Prepared:
@@ -65,7 +76,7 @@ class Prepared:
     Parameters
     ----------
     slow : what local work takes longer, by row [3, members of all groups]
-    before, after : seconds of the copies of each member
+    before, after : copies of each member, in the rows [3, members of all groups] [s]
     waves : the messages, where members take turns and steps are of single pieces
     slowdown : how many times as long messages take at most, beside work of their ends
     """
@@ -74,8 +85,9 @@ class Prepared:
         self.part, self._costs, self._lane, self._slowdown = part, costs, lane, slowdown
         self.ranks = ranks = part.ranks.ravel()
         self.slow = np.stack([np.ones(len(ranks)), 1 / costs.local.moving[ranks], 1 / costs.local.least[ranks]])
-        self.before, beyond = costs.memory("copy", part.before.ravel(), ranks)
-        self.after, later = costs.memory("copy", part.after.ravel(), ranks)
+        before, beyond = costs.memory("copy", part.before.ravel(), ranks)
+        after, later = costs.memory("copy", part.after.ravel(), ranks)
+        self.before, self.after = thin(before * self.slow), thin(after * self.slow)
         self._extrapolated = beyond or later
         self.waves: Waves | None = None
         together = not part.in_waves or part.flat or part.empty_messages
@@ -84,7 +96,7 @@ class Prepared:
             self.waves = Waves(table, hops_of(table, part, lane, costs, slowdown), len(ranks))
         self._keeps = self.waves is None and NUMBERS_A_MESSAGE * self._messages() <= KEPT_NUMBERS
         self._steps: dict[tuple[int, int], Step] = {}
-        self._hops: dict[int, list[_Hop]] = {}
+        self._hops: dict[int, list[Hop]] = {}
 
     @property
     def numbers(self) -> int:
@@ -110,12 +122,9 @@ class Prepared:
         key = at, 0 if self.alike(self.part.stages[at]) else k
         if key in self._steps:
             return self._steps[key]
-        found = self._wired([(hop, hop.step(k)) for hop in self._hops_of(at)])
-        if self._keeps:
-            self._steps[key] = found
-        return found
+        return self._wired([(hop, hop.step(k)) for hop in self._hops_of(at)])
 
-    def _wired(self, moves: "list[tuple[_Hop, _Moved]]") -> Step:
+    def _wired(self, moves: "list[tuple[Hop, Moved]]") -> Step:
         """Moves of a step as kernels take them."""
         ends = [(hop.sender[one.moving], hop.receiver[one.moving]) for hop, one in moves]
         receiver = np.concatenate([to for _, to in ends])
@@ -128,12 +137,13 @@ class Prepared:
             np.concatenate([one.price.moving for _, one in moves], axis=1).ravel(),
             added.ravel(),
         )
-        many = len(receiver) >= COMPILED
-        return Step(as_table(wires) if many else wires, many, len(receiver))
+        many, apart = len(receiver) >= COMPILED, all(isinstance(one.moving, slice) for _, one in moves)
+        groups = self.part.ranks.shape[0] if apart and not self.part.flat else 1
+        return Step(as_table(wires) if many else wires, many, len(receiver), groups, _alike(wires, groups))
 
     @cached_property
     def told(self) -> Told:
-        """What an instance comes to."""
+        """What an instance comes to; asked for before the steps, since it looks at them all."""
         channels = len(self._costs.channels.keys)
         moved, under_way, story = np.zeros(channels), np.zeros(channels), Story.of(len(self.ranks))
         extrapolated = self._extrapolated
@@ -149,18 +159,24 @@ class Prepared:
             under_way[channel] += times * one.price.moving[TYPICAL]
             hop.tell(one, times, story)
             extrapolated |= one.price.extrapolated or one.extrapolated
-        story.compute += self.before + self.after
+        story.compute += self.before[LOW] + self.after[LOW]
+        if self._keeps:
+            self._hops.clear()
+            self.__dict__.pop("_typical_of_all", None)
         used = np.flatnonzero((moved > 0) | (under_way > 0))
         return Told(story, used, moved[used], under_way[used], extrapolated)
 
-    def _each(self) -> "Iterator[tuple[_Hop, _Moved, int]]":
-        """The moves of all steps, each with how often it is made."""
+    def _each(self) -> "Iterator[tuple[Hop, Moved, int]]":
+        """The moves of all steps, each with how often it is made; steps that are kept are made of them."""
         for at, stage in enumerate(self.part.stages):
             times = stage.times if self.alike(stage) else 1
             for k in range(stage.times // times):
-                yield from ((hop, hop.step(k), times) for hop in self._hops_of(at))
+                moves = [(hop, hop.step(k)) for hop in self._hops_of(at)]
+                if self._keeps:
+                    self._steps[at, k] = self._wired(moves)
+                yield from ((hop, moved, times) for hop, moved in moves)
 
-    def _hops_of(self, at: int) -> "list[_Hop]":
+    def _hops_of(self, at: int) -> "list[Hop]":
         """Those of a stage."""
         if at in self._hops:
             return self._hops[at]
@@ -169,107 +185,32 @@ class Prepared:
         for hop in found:
             rates = self._typical_of_all[hop.channel] if several else self._costs.channels.typical(hop.channel)
             hop.typical = rates
-        self._hops = {**(self._hops if self._keeps else {}), at: found}
+        self._hops = {at: found}
         return found
 
-    def _unpriced(self, at: int) -> "list[_Hop]":
-        return [_Hop(move, self.part, self._lane, self._costs, self._slowdown) for move in self.part.stages[at].moves]
+    def _unpriced(self, at: int) -> "list[Hop]":
+        return [Hop(move, self.part, self._lane, self._costs, self._slowdown) for move in self.part.stages[at].moves]
 
     @cached_property
     def _typical_of_all(self) -> Floats:
         """Rates of all steps' transfers together."""
         channels = self._costs.channels
         hops = [hop for at in range(len(self.part.stages)) for hop in self._unpriced(at)]
-        used = np.unique(np.concatenate([one.channel for one in hops]))
+        used = rising(np.concatenate([one.channel for one in hops]))
         found = np.zeros(len(channels.keys))
         found[used] = channels.taking_turns(used)
         return found
 
 
-@dataclass(slots=True, eq=False)
-class _Moved:
-    """The messages of one move: which of the hop's there are, their price, and what their receivers add [s]."""
-
-    moving: NDArray[np.bool_] | slice
-    size: Floats
-    price: Price
-    added: Floats
-    extrapolated: bool
-
-
-class _Hop:
-    """One move of all groups: members by their place among all."""
-
-    def __init__(self, move: Move, part: Part, lane: str, costs: Costs, slowdown: float) -> None:
-        groups, members = part.ranks.shape
-        offset = np.zeros((1, 1), dtype=np.int64) if part.flat else np.arange(groups)[:, None] * members
-        copies = 1 if part.flat else groups
-        ranks = part.ranks.ravel()
-        self.sender = (offset + move.sender).ravel()
-        self.receiver = (offset + move.receiver).ravel()
-        self.typical: Floats = np.zeros(0)
-        self._move, self._part, self._costs, self._copies = move, part, costs, copies
-        self._slowdown = slowdown
-        self._count = np.tile(move.count, copies)
-        self._adds = np.tile(move.adds, copies)
-        self._to = ranks[self.receiver]
-        self.channel: Ints = costs.channels.numbers(lane, ranks[self.sender], self._to)
-        self._kept: _Moved | None = None
-
-    def step(self, k: int) -> _Moved:
-        """The k-th step."""
-        if self._kept is not None:
-            return self._kept
-        size = self._size(k)
-        there = np.ones(len(size), dtype=bool) if self._part.empty_messages else size > 0
-        moving: NDArray[np.bool_] | slice = slice(None) if there.all() else there
-        pattern = _patterns(self.sender[moving], self.receiver[moving], self._part.ranks.size)
-        price = self._costs.transfer(self.channel[moving], size[moving], pattern, self.typical[moving])
-        price.moving[HIGH] *= self._slowdown
-        added, extrapolated = self._costs.memory("add", np.where(self._adds, size, 0.0)[moving], self._to[moving])
-        found = _Moved(moving, size[moving], price, added, extrapolated)
-        if self._part.even or not self._move.stride:
-            self._kept = found
-        return found
-
-    def tell(self, moved: _Moved, times: int, story: Story) -> None:
-        """Adds so many such moves to the stories of the members."""
-        sender, receiver, price = self.sender[moved.moving], self.receiver[moved.moving], moved.price
-        only = np.ones(len(story.latency), dtype=bool)
-        only[sender] = False
-        gets = only[receiver]
-        for told, spent in (
-            (story.latency, price.latency),
-            (story.bandwidth, price.alone),
-            (story.contention, price.moving[TYPICAL] - price.alone),
-        ):
-            told[sender] += times * spent
-            told[receiver[gets]] += times * spent[gets]
-        story.compute[receiver] += times * moved.added
-
-    def _size(self, k: int) -> Floats:
-        """Bytes of each message."""
-        edges, which, part = self._part.edges, self._part.which[self.sender], self._part
-        pieces = edges.shape[1] - 1
-        if part.even or part.empty_messages:
-            whole: Floats = edges[which, -1] / pieces * self._count
-            return whole
-        first = np.tile(self._move.pieces(k, pieces), self._copies)
-        if self._move.every == 1:
-            end = first + self._count
-            around: Floats = edges[which, np.maximum(0, end - pieces)] - edges[which, 0]
-            around += edges[which, np.minimum(end, pieces)] - edges[which, first]
-            return around
-        size = np.zeros(len(first))
-        for j in range(int(self._count.max(initial=0))):
-            piece = (first + j * self._move.every) % pieces
-            size += np.where(j < self._count, edges[which, piece + 1] - edges[which, piece], 0.0)
-        return size
-
-
-def _patterns(sender: Ints, receiver: Ints, members: int) -> Ints:
-    """Whether each message goes one way (0), to and fro (1) or around (2)."""
-    source = np.full(members, -1)
-    source[receiver] = sender
-    back = source[sender]
-    return np.where(back < 0, 0, np.where(back == receiver, 1, 2))
+def _alike(wires: Wires, groups: int) -> Ints:
+    """For each group the first whose messages cost the same, by row [3, groups]."""
+    if groups == 1:
+        return np.zeros((ROWS, 1), dtype=np.int64)
+    hops = [slice(begin, end) for begin, end in pairwise(wires.first.tolist())]
+    latency = [wires.latency[hop].reshape(groups, -1).view(np.int64) for hop in hops]
+    moving, added = wires.moving.reshape(ROWS, -1), wires.added.reshape(ROWS, -1)
+    by_row = (
+        [one[row, hop].reshape(groups, -1).view(np.int64) for one in (moving, added) for hop in hops]
+        for row in range(ROWS)
+    )
+    return np.stack([first_alike([*latency, *row]) for row in by_row])

@@ -10,8 +10,10 @@ from algorithms.grid import AXES, Axis
 from algorithms.numbers import variables
 from algorithms.ops import Receive, Send
 from algorithms.parts import Panel, Place
-from algorithms.schedule import Program, Repeat, Schedule, all_ops
+from algorithms.programs import Program, Repeat
+from algorithms.schedule import Schedule, all_ops
 from simulator.folding.labels import Ints
+from simulator.homes import Homes
 from simulator.steady.costs import Costs
 from simulator.steady.nccl import Nccl
 from simulator.steady.preparations import Preparations
@@ -79,8 +81,10 @@ def _turning(program: Program) -> set[Axis]:
     return found
 
 
-def why_impossible(schedule: Schedule) -> str:
-    """Why a schedule cannot be walked so, in words; empty where it can."""
+def why_impossible(schedule: Schedule, homes: Homes) -> str:
+    """Why a schedule cannot be walked so on a machine, in words; empty where it can."""
+    if homes.pooled or len(homes.bursts):
+        return f"{homes.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"
     told_apart = _told_apart(schedule)
     for op in all_ops(schedule):
         if isinstance(op, Send | Receive):

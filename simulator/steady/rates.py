@@ -35,7 +35,8 @@ from simulator.sharing.max_min import Demands, solve
 from simulator.steady.listing import Listing
 from simulator.steady.together import Together
 from topologies.network import Floats
-from topologies.routes.routing import Paths, Routes
+from topologies.routes.paths import Paths
+from topologies.routes.routing import Routes
 
 LOW, TYPICAL, HIGH = 0, 1, 2
 """Rows of times: none is earlier than the first, none later than the last."""
@@ -133,14 +134,16 @@ def channels_of(found: Listing, homes: Homes, routes: Routes, busy: Together) ->
     capacities = np.asarray(homes.net.bandwidths, dtype=np.float64)
     owner = np.repeat(np.arange(len(sender)), np.diff(paths.offsets))
     sets = [[found.lanes.index(name) for name in one if name in found.lanes] for one in busy.sets]
-    ends = sender[owner], receiver[owner]
+    asked = [
+        _Asked(end[owner], found.lane[owner], paths, len(found.lanes), len(capacities)) for end in (sender, receiver)
+    ]
+    demanded = np.minimum(*(one.at_once(sets) for one in asked))
     least, most, on_lane = (np.full(len(sender), inf) for _ in range(3))
-    demanded = np.minimum(*(_demanded(end, found.lane[owner], paths, sets, len(capacities)) for end in ends))
     np.minimum.at(least, owner, capacities[paths.links] / demanded[paths.links])
     np.minimum.at(most, owner, capacities[paths.links] / paths.shares)
     for lane in range(len(found.lanes)):
         own = found.lane[owner] == lane
-        alone = np.minimum(*(_demanded(end, found.lane[owner], paths, [[lane]], len(capacities)) for end in ends))
+        alone = np.minimum(*(one.at_once([[lane]]) for one in asked))
         np.minimum.at(on_lane, owner[own], capacities[paths.links[own]] / alone[paths.links[own]])
     return Channels(
         size,
@@ -169,16 +172,27 @@ def _paths(source: Ints, target: Ints, within: NDArray[np.bool_], routes: Routes
     return Paths(offsets, known.links[rows.entries], known.shares[rows.entries], latency)
 
 
-def _demanded(ends: Ints, lanes: Ints, paths: Paths, sets: Sequence[Sequence[int]], links: int) -> Floats:
-    """The most that all ranks may ask of each link at once, by what those at one end of the channels can do at once."""
-    rows, row = np.unique(ends * links + paths.links, return_inverse=True)
-    of_lane = np.zeros((len(rows), 1 + max(int(lanes.max(initial=0)), *(lane for one in sets for lane in one), 0)))
-    np.maximum.at(of_lane, (row, lanes), paths.shares)
-    most = np.zeros(len(rows))
-    for one in sets:
-        np.maximum(most, of_lane[:, one].sum(axis=1), out=most)
-    found: Floats = np.bincount(rows % links, most, minlength=links).astype(np.float64)
-    return found
+class _Asked:
+    """What each rank at one end of the channels may ask of each link that they use, by lane.
+
+    Parameters
+    ----------
+    ends, of_lane : the rank and the lane of each entry of the paths
+    """
+
+    def __init__(self, ends: Ints, of_lane: Ints, paths: Paths, lanes: int, links: int) -> None:
+        rows, row = np.unique(ends * links + paths.links, return_inverse=True)
+        self._link, self._links = rows % links, links
+        self._most = np.zeros((len(rows), lanes))
+        np.maximum.at(self._most, (row, of_lane), paths.shares)
+
+    def at_once(self, sets: Sequence[Sequence[int]]) -> Floats:
+        """The most that all ranks may ask of each link, if one of these sets of lanes is busy on each of them."""
+        most = np.zeros(len(self._link))
+        for one in sets:
+            np.maximum(most, self._most[:, one].sum(axis=1), out=most)
+        found: Floats = np.bincount(self._link, most, minlength=self._links).astype(np.float64)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

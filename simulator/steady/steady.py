@@ -1,7 +1,8 @@
 """A schedule at the granularity of collectives: every transfer at one rate, and at the least and the greatest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -15,12 +16,13 @@ from simulator.folding.labels import Ints
 from simulator.homes import Homes
 from simulator.machine_network import routes_of
 from simulator.steady.costs import Costs
+from simulator.steady.distinct import rising
 from simulator.steady.listing import listing
 from simulator.steady.nccl import Nccl
 from simulator.steady.preparations import Preparations
 from simulator.steady.programs import Given, programs, why_impossible
 from simulator.steady.rates import HIGH, LOW, TYPICAL, Channels, channels_of, local_rates
-from simulator.steady.tally import Tally
+from simulator.steady.tally import Tally, Untold
 from simulator.steady.together import together
 from simulator.steady.turns import Loops
 from simulator.steady.walk import Walk
@@ -77,7 +79,7 @@ def steady(
     ------
     InputError : a schedule that cannot be walked so
     """
-    reason = why_impossible(schedule)
+    reason = why_impossible(schedule, homes)
     if reason:
         raise InputError(f"granularity collective: {reason}; accepted is exact")
     each, looks = programs(schedule), Looks(schedule, choices)
@@ -93,28 +95,27 @@ def steady(
     own_work = _own_work(given)
     instances = sum(len(one.ranks) * sum(1 for _ in loops.walk(schedule.program(one.place), one.place)) for one in each)
     if instances * BYTES_A_SPAN <= KEPT_BYTES:
-        return _within(given, own_work, None)
-    first = _within(given, own_work, np.zeros(0, dtype=np.int64)).walk
+        return _within(given, own_work, partial(Tally, schedule.grid.size))
+    first = _within(given, own_work, partial(Untold, schedule.grid.size)).walk
     kept = {int(np.argmax(first.ends[TYPICAL])), first.first_rank, *wanted}
-    return _within(given, own_work, np.array(sorted(kept)))
+    return _within(given, own_work, partial(Tally, schedule.grid.size, np.array(sorted(kept))))
 
 
-def _within(given: Given, own_work: dict[str, Floats], kept: Ints | None) -> Steady:
-    """The walk, with the spans of these ranks or of all, and typical times within the bounds.
+def _within(given: Given, own_work: dict[str, Floats], empty: Callable[[], Tally]) -> Steady:
+    """The walk, with what such a tally keeps of it, and typical times within the bounds.
 
     Where lanes overlap, messages of several share links, and typical rates, which
     know one lane, may promise more than a link can carry; then all are slowed.
     """
-    found = _walked(given, own_work, kept)
+    found = _walked(given, own_work, empty())
     while found.seconds < found.low * (1 - ROUNDING) and given.costs.channels.slowed < SLOWEST:
         given.costs.channels.slowed *= max(SLOWER, found.low / found.seconds)
         given.prepared.forget_rates()
-        found = _walked(given, own_work, kept)
+        found = _walked(given, own_work, empty())
     return found
 
 
-def _walked(given: Given, own_work: dict[str, Floats], kept: Ints | None) -> Steady:
-    tally = Tally(given.schedule.grid.size, kept)
+def _walked(given: Given, own_work: dict[str, Floats], tally: Tally) -> Steady:
     walked, channels = Walk(given, tally, own_work), given.costs.channels
     walked.run()
     if given.nccl is not None:
@@ -154,4 +155,4 @@ def _local_seconds(op: CommunicationOp, looks: Looks, given: Given, moment: Plac
         found = np.zeros(grid.size)
         found[ranks], _ = costs.memory("copy", looks.alone(op, moment, ranks), ranks)
         return found
-    return given.prepared.ready(op, moment, np.unique(ranks - ranks // stride % length * stride)).story.compute
+    return given.prepared.ready(op, moment, rising(ranks - ranks // stride % length * stride)).story.compute

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simulator.folding.labels import Ints
+from simulator.steady.distinct import thin
 from topologies.network import Floats
 
 ROWS = 3
@@ -38,6 +39,10 @@ class Story:
         if not self._sums:
             self._sums = tuple(float(told.sum()) for told in (self.latency, self.compute, self.contention))
         return self._sums
+
+    def thin(self) -> "Story":
+        """The same, where ranks are alike kept once; not to be written to."""
+        return Story(*(thin(told) for told in self.columns()))
 
     def columns(self) -> tuple[Floats, ...]:
         return self.latency, self.bandwidth, self.contention, self.compute, self.overhead

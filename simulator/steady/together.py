@@ -20,7 +20,8 @@ import networkx as nx
 from algorithms.dependencies import Dependencies
 from algorithms.ops import Op, lane
 from algorithms.parts import Place
-from algorithms.schedule import Program, Schedule, all_ops, walk
+from algorithms.programs import Program, walk
+from algorithms.schedule import Schedule, all_ops
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ most w longer, however long that communication lasts.
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,43 +24,23 @@ from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock
 from algorithms.ops import Communication, Compute, Op, Receive, Send, lane
 from algorithms.parts import Place
-from algorithms.schedule import Program, Repeat, all_ops
+from algorithms.programs import Program, Repeat
+from algorithms.schedule import all_ops
 from simulator.feed import LOOKAHEAD
+from simulator.steady.distinct import kept, thin
+from simulator.steady.ends import End, last_of_lanes, latest
+from simulator.steady.instances import Instance
 from simulator.steady.meetings import Meetings, Message
 from simulator.steady.preparations import NUMBERS_KEPT
 from simulator.steady.programs import Given, Ranks, programs
 from simulator.steady.rates import TYPICAL
 from simulator.steady.story import ROWS, Carried, Story
-from simulator.steady.tally import Instance, Tally, TallyMark
+from simulator.steady.tally import Tally, TallyMark
 from simulator.steady.turns import LEFT_OUT, Beat
 from simulator.steady.work import Key
 from topologies.network import Floats
 
 NOTHING = Story.of(0)
-NUMBERS_A_WORK = 8
-"""That are kept of an op of the compute lane for each rank."""
-
-
-@dataclass(slots=True, eq=False)
-class _End:
-    """When an instance ends on the ranks of a program [3, ranks]; the how manieth instance of all it is.
-
-    Parameters
-    ----------
-    message : that has not been delivered as far as is known; these ranks are its senders or its receivers
-    """
-
-    number: int
-    name: str = ""
-    times: Floats = field(default_factory=lambda: np.zeros((ROWS, 0)))
-    message: "Message | None" = None
-    sends: bool = False
-
-    def known(self) -> bool:
-        """Whether it is known by now."""
-        if self.message is not None and self.message.ends:
-            self.times, self.message = self.message.ends[self.sends], None
-        return self.message is None
 
 
 @dataclass(slots=True, eq=False)
@@ -77,13 +57,13 @@ class _Way:
     """
 
     own: Ranks
-    dependencies: Dependencies[_End]
-    ended: dict[str, deque[_End]]
-    handed: dict[str, _End]
+    dependencies: Dependencies[End]
+    ended: dict[str, deque[End]]
+    handed: dict[str, End]
     counts: dict[str, int]
     beats: list[Beat] = field(default_factory=list)
     number: int = 0
-    untold: "deque[tuple[_End, Instance, Message | None]]" = field(default_factory=deque)
+    untold: "deque[tuple[End, Instance, Message | None]]" = field(default_factory=deque)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +98,7 @@ class Walk:
         self.passed_over = 0
         self._prepared = given.prepared
         self._kept_work: dict[Key, tuple[Floats, Story]] = {}
+        self._room = NUMBERS_KEPT
 
     def run(self) -> None:
         """Every rank to its end.
@@ -155,20 +136,22 @@ class Walk:
         issue = host.issue_seconds if host is not None else 0.0
         nothing = np.zeros((ROWS, len(own.ranks)))
         names = dict.fromkeys(["compute", *(lane(op) for op in all_ops(self._schedule))])
-        ended = {name: deque([_End(0, times=nothing)], LOOKAHEAD + 1) for name in names}
+        ended = {name: deque([End(0, lane=name, times=nothing)], LOOKAHEAD + 1) for name in names}
         counts = dict.fromkeys((op.name for op in all_ops(self._schedule)), 0)
         way = _Way(own, Dependencies(self._schedule), ended, {}, counts)
         for op, moment in self._through(self._schedule.program(own.place), own.place, way):
             way.number += 1
-            end, done = _End(way.number, op.name), ended[lane(op)]
-            needs = dict.fromkeys(way.dependencies.enter(op, moment, end))
+            end, done = End(way.number, op.name, lane(op)), ended[lane(op)]
+            needs = last_of_lanes(way.dependencies.enter(op, moment, end))
             if len(done) > LOOKAHEAD:
                 way.handed[lane(op)] = done[0]
-            for one in (*needs, done[-1], *way.handed.values()):
+            awaited = last_of_lanes((*needs, done[-1], *way.handed.values()))
+            for one in awaited:
                 while not one.known():
                     yield one.name
-            ready = _latest(nothing, (need.times for need in needs))
-            start = _latest(np.maximum(ready, done[-1].times), (one.times for one in way.handed.values())) + issue
+            ready = latest(nothing[TYPICAL], (need.times[TYPICAL] for need in needs))
+            start = latest(nothing, (one.times for one in awaited))
+            start = start + issue if issue else start
             arrival, story = start[TYPICAL], NOTHING
             if isinstance(op, Send | Receive):
                 end.message, end.sends = self._meetings.post(op, moment, own, start), isinstance(op, Send)
@@ -183,7 +166,7 @@ class Walk:
                 end.times, story = self._compute(op, moment, own, start)
             done.append(end)
             self._begins(own, start[TYPICAL])
-            typical = ready[TYPICAL], start[TYPICAL], arrival, end.times[TYPICAL] if end.message is None else arrival
+            typical = ready, start[TYPICAL], arrival, end.times[TYPICAL] if end.message is None else arrival
             way.untold.append((end, Instance(op, counts[op.name], own.ranks, *typical, story), end.message))
             counts[op.name] += 1
             self._tell(way)
@@ -215,9 +198,8 @@ class Walk:
     def _turns(self, entry: Repeat, place: Place, way: _Way) -> Iterator[tuple[Op, Place]]:
         """The ops of a loop; while a loop around it is looked at, all its turns are there."""
         indices, at, first = entry.indices(place), 0, (way.number, len(self._tally.instances))
-        beat, last = Beat(), len(indices) - self._loops.behind(entry, place)
-        if way.beats:
-            last = 0
+        last = 0 if way.beats else len(indices) - self._loops.behind(entry, place)
+        beat = self._loops.beat(entry, place)
         while at < len(indices):
             looks = last - at >= LEFT_OUT
             mark = self._mark(way) if looks else None
@@ -241,21 +223,22 @@ class Walk:
 
         Parameters
         ----------
+        seconds : of a turn on each rank, in each row [3, ranks]
         first : instances before the loop, and those of them that are kept
         """
-        later = times * seconds[:, None]
+        later = times * seconds
         on_lanes = (end for done in way.ended.values() for end in done)
         known = {id(end): end for end in (*way.dependencies.tokens(), *on_lanes, *way.handed.values())}
         for end in known.values():
             if end.number > first[0]:
                 end.times = end.times + later
-        ranks = way.own.ranks
-        self.ends[:, ranks] = _latest(self.ends[:, ranks], (done[-1].times for done in way.ended.values()))
+        for done in way.ended.values():
+            np.maximum(self.ends, done[-1].times, out=self.ends)
         per_turn = {name: count - mark.counts[name] for name, count in way.counts.items() if count > mark.counts[name]}
         for name, count in per_turn.items():
             way.counts[name] += times * count
         self.carried.add(mark.carried, times)
-        self._tally.pass_over(times, float(seconds[TYPICAL]), mark.tally, per_turn, first)
+        self._tally.pass_over(times, seconds[TYPICAL], mark.tally, per_turn, first)
         self.passed_over += times
 
     def _begins(self, own: Ranks, start: Floats) -> None:
@@ -273,8 +256,10 @@ class Walk:
             longer, story = self._kept_work[key]
         else:
             longer, story = self._longer(op, moment, own)
-            if (len(self._kept_work) + 1) * NUMBERS_A_WORK * len(own.ranks) <= NUMBERS_KEPT:
+            longer, story = thin(longer), story.thin()
+            if self._room > 0:
                 self._kept_work[key] = longer, story
+                self._room -= kept(longer) + sum(kept(told) for told in story.columns())
         return start + longer, story
 
     def _longer(self, op: Compute, moment: Place, own: Ranks) -> tuple[Floats, Story]:
@@ -294,10 +279,3 @@ class Walk:
         story.compute, typical = seconds, seconds / local.computing[own.ranks]
         story.contention = typical - seconds
         return np.stack([seconds, typical, slowest]), story
-
-
-def _latest(nothing: Floats, times: Iterable[Floats]) -> Floats:
-    found = nothing
-    for one in times:
-        found = np.maximum(found, one, out=None if found is nothing else found)
-    return found

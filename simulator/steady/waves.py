@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from simulator.folding.labels import Ints
 from simulator.sharing.compiled import Kernel, as_table, compiled
 from simulator.steady.costs import Costs
+from simulator.steady.distinct import distinct, rising
 from simulator.steady.rates import HIGH, TYPICAL
 from simulator.steady.stages import Stage
 from simulator.steady.work import Part
@@ -121,13 +122,13 @@ def hops_of(table: Table, part: Part, lane: str, costs: Costs, slowdown: float) 
     ranks = part.ranks.ravel()
     channel = costs.channels.numbers(lane, ranks[sender.ravel()], ranks[receiver.ravel()])
     rates = np.zeros(len(costs.channels.keys))
-    used = np.unique(channel)
+    used = rising(channel.ravel())
     rates[used] = costs.channels.taking_turns(used)
     pieces = np.diff(part.edges, axis=1)
     if part.even:
         pieces = np.repeat(part.edges[:, -1:] / pieces.shape[1], pieces.shape[1], axis=1)
-    sizes, size = np.unique(pieces, return_inverse=True)
-    patterns = np.unique(table.pattern)
+    sizes, size = distinct(pieces.ravel())
+    patterns = rising(table.pattern)
     kind = np.full((3, *pieces.shape), -1)
     kind[patterns] = np.arange(len(patterns))[:, None, None] * len(sizes) + size.reshape(pieces.shape)
     shape, priced, added = sender.shape, [], []

@@ -6,14 +6,15 @@ kind of place, and what it found there is spread over the ranks.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from algorithms.collectives.choices import Choices
-from algorithms.coordinates import Needs, needs
 from algorithms.copies import Copies, copies
+from algorithms.counting.coordinates import Needs, needs
 from algorithms.grid import AXES, Axis
 from algorithms.ops import Collective, CommunicationOp, Compute, Op, Send, Shift
 from algorithms.parts import Place
@@ -65,6 +66,14 @@ class Part:
         sizes = np.diff(self.edges, axis=1)
         mean = sizes.mean(axis=1, keepdims=True)
         return bool((mean > 0).all() and (np.abs(sizes - mean) <= ROUNDING * mean).all())
+
+    @property
+    def mark(self) -> Key:
+        """The same for parts that do the same on the same ranks; of their steps it knows which object they are."""
+        arrays = (self.ranks, self.edges, self.which, self.before, self.after, self.alone)
+        said = [b"" if one is None else one.tobytes() for one in arrays]
+        kinds = self.ranks.shape, self.flat, self.empty_messages, self.in_waves
+        return (id(self.stages), *kinds, *(blake2b(one).digest() for one in said))
 
 
 class Looks:

@@ -12,6 +12,7 @@ from typing import Any
 from simulator.sharing.heap import HEAP, put, take
 from simulator.sharing.max_min import TIE
 from simulator.sharing.rates import begin, end, settle
+from simulator.stepping.buckets import pour, run_dry, set_taps
 from simulator.stepping.repeats import lead, look_back, note
 from simulator.stepping.slowing import disturb, left_to, set_speed, slow_messages
 from simulator.stepping.table import (
@@ -77,6 +78,8 @@ def _happen(u: Under, s: Any) -> None:
     f = u.heap[0]
     take(u)
     u.numbers[EVENTS] += 1
+    if run_dry(u, f):
+        return
     if u.status[f] == LATENT and u.work[f] > 0:
         _move(u, s, f)
         return
@@ -92,12 +95,14 @@ def _happen(u: Under, s: Any) -> None:
 
 def _settle(u: Under, s: Any) -> None:
     """New rates."""
+    pour(u, s)
     u.numbers[UNSETTLED] = 0
     u.numbers[CHANGES] += 1
     slowed = u.numbers[SLOWED] != 0
     for i in range(settle(s, u.changed)):
         part = left_to(u, u.changed[i]) if slowed else 1.0
         set_speed(u, u.changed[i], s.rate[u.changed[i]] * part)
+    set_taps(u, s)
 
 
 def _move(u: Under, s: Any, f: int) -> None:
@@ -281,4 +286,4 @@ KERNELS = (
     _happen,
     go_on,
 )
-"""After those of `sharing/rates.py`, `sharing/heap.py`, `repeats.py` and `slowing.py`."""
+"""After those of `sharing/rates.py`, `sharing/heap.py`, `repeats.py`, `buckets.py` and `slowing.py`."""

@@ -15,7 +15,7 @@ from simulator.stepping.table import FOLDS, LEADER, NONE, NUMBERS, REALS, SLOWED
 OF_FLOWS = (
     "work", "latency", "alone", "beyond", "sender", "receiver", "status", "left", "since", "speed", "due", "begun",
     "done", "heap", "slot", "changed", "stopped", "saved_mark", "saved_status", "saved_ahead", "saved_begun",
-    "saved_left",
+    "saved_left", "taps",
 )  # fmt: skip
 OF_WIRES = ("waits", "waiting_member", "waiting_flow")
 OF_STAGES = ("count", "send_wire", "send_flow", "receive_wire", "local")
@@ -29,7 +29,7 @@ WHOLE = {
     "beyond", "entries", "entry_resource", "sender", "receiver", "status", "heap", "slot", "changed", "stopped",
     "saved_mark", "saved_status", *OF_WIRES, "first", *OF_STAGES, "wired", "disturbs", "disturbing", "worker",
     "sending", "receiving", "disturbed", "program", "stage", "k", "pending", "was_beyond", "ended", "starting",
-    "saved_stage", "saved_k", "saved_doing", "using", "numbers",
+    "saved_stage", "saved_k", "saved_doing", "using", "bursty", "tap", "taps", "numbers",
 }  # fmt: skip
 BLANK = {"slot": NONE, "stage": NONE, "receiver": NONE, "sending": NONE, "receiving": NONE}
 """What a column holds where nothing has happened, if that is not zero."""
@@ -68,6 +68,12 @@ def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
     new["disturbs"] = registered.disturbs[len(under.disturbs) :]
     new["worker"], new["leaves"] = registered.worker[len(under.worker) :], registered.leaves[len(under.leaves) :]
     new["calm"], new["slow"] = registered.calm[len(under.calm) :], registered.capacities[len(under.slow) :]
+    links = registered.bursty[len(under.bursty) :]
+    new["bursty"], new["tap"] = [one.resource for one in links], [one.tap for one in links]
+    new["bucket"] = new["level"] = [one.burst for one in links]
+    new["poured"] = new["flowing"] = [0.0] * len(links)
+    of_tap = {one.tap: place for place, one in enumerate(registered.bursty)}
+    new["taps"] = [of_tap.get(flow, NONE) for flow in range(known, len(registered.flows))]
     sizes = dict.fromkeys(OF_FLOWS, len(registered.flows)) | dict.fromkeys(OF_WIRES, registered.wires)
     sizes |= dict.fromkeys(OF_MEMBERS, len(registered.disturbs)) | dict.fromkeys(
         OF_RESOURCES, len(registered.capacities)
@@ -80,6 +86,8 @@ def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
         if name in sizes and name not in new:
             more = [BLANK.get(name, 0 if name in WHOLE else 0.0)] * (sizes[name] - len(old))
         columns[name] = _joined(old, more, whole=name in WHOLE, arrays=arrays)
+    if registered.bursty:  # what is in a bucket is no part of the states that are compared
+        columns["numbers"][FOLDS] = 0
     columns["numbers"][SLOWED] = int(any(worker != NONE for worker in registered.worker))
     return Under(**columns)
 
@@ -103,6 +111,7 @@ def shared(registered: Registered, under: Under, before: State | None, *, local:
         np.array(registered.weights),
         np.array(registered.caps),
         local=local,
+        changing=[*registered.paces, *(one.resource for one in registered.bursty)],
     )
     for resource, calm in enumerate(registered.calm):
         if calm != registered.capacities[resource] and not under.disturbed[resource]:

@@ -29,6 +29,15 @@ class Stage:
     local: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Bursty:
+    """A link with a token bucket of `burst` bytes; the event of the flow `tap` is that it is empty."""
+
+    resource: int
+    burst: float
+    tap: int
+
+
 class Registered:
     """Everything that has been entered.
 
@@ -36,7 +45,8 @@ class Registered:
     which; `stages` are count, send_wire, send_flow, receive_wire and local, those of program p from
     first[p] to first[p + 1]; `calm` is the capacity of each resource while nobody disturbs it, `capacities`
     what it is then; `disturbs` the pace that each member disturbs, `worker` the member whose work slows its messages,
-    `leaves` the part of their rate that messages beside a member keep while it is at work.
+    `leaves` the part of their rate that messages beside a member keep while it is at work; `bursty` links with
+    a token bucket.
     """
 
     def __init__(self) -> None:
@@ -44,6 +54,7 @@ class Registered:
         self.calm: list[float] = []
         self.names: list[str | Callable[[], str]] = []
         self.paces: list[int] = []
+        self.bursty: list[Bursty] = []
         self.flows: list[tuple[float, float, float, int]] = []
         self.resources: list[tuple[int, ...]] = []
         self.shares: list[tuple[float, ...]] = []
@@ -82,6 +93,12 @@ class Registered:
         self.calm[pace] = 1.0
         self.paces.append(pace)
         return pace
+
+    def add_link(self, rate: float, burst: float, name: str | Callable[[], str] = "") -> int:
+        """Number of a new resource of this rate [B/s], whose first `burst` bytes after an idle time go at once."""
+        link = self.add_resource(rate, name)
+        self.bursty.append(Bursty(link, burst, self.flow(0.0, {}, cap=1.0)))
+        return link
 
     @property
     def resource_count(self) -> int:
@@ -146,6 +163,10 @@ class Registered:
         self.first.append(len(self.stages))
         self.wired.append(int(any(one.send is not None or one.receive is not None for one in stages)))
         return len(self.first) - 2
+
+    def stages_of(self, program: int) -> list[tuple[int, int, int, int, int]]:
+        """Count, send_wire, send_flow, receive_wire and local of each stage of a program."""
+        return self.stages[self.first[program] : self.first[program + 1]]
 
     def member(self, disturbs: int | None = None, *, worker: int | None = None, slows: float = 1.0) -> int:
         """Somebody who goes through programs, one after the other.

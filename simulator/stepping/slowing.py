@@ -11,8 +11,8 @@ stay what they are, so what it leaves of its links is left free.
 from typing import Any
 
 from simulator.sharing.heap import put
-from simulator.sharing.rates import begin, end
-from simulator.stepping.table import CLOCK, MOVING, NONE, UNSETTLED, Under
+from simulator.stepping.buckets import share_anew
+from simulator.stepping.table import CLOCK, MOVING, NONE, Under
 
 
 def set_speed(u: Under, f: int, speed: float) -> None:
@@ -29,14 +29,7 @@ def disturb(u: Under, s: Any, pace: int, more: int) -> None:
     u.disturbed[pace] += more
     if before > 0 and before + more > 0:
         return
-    s.capacities[pace] = u.slow[pace] if more > 0 else u.calm[pace]
-    count = s.users[pace]
-    for i in range(count):
-        u.changed[i] = s.slot_flow[s.starts[pace] + i]
-    for i in range(count):
-        end(s, u.changed[i])
-        begin(s, u.changed[i])
-        u.numbers[UNSETTLED] = 1
+    share_anew(u, s, pace, u.slow[pace] if more > 0 else u.calm[pace])
 
 
 def left_to(u: Under, f: int) -> float:
@@ -64,4 +57,4 @@ def slow_messages(u: Under, s: Any, worker: int) -> None:
 
 
 KERNELS = (set_speed, disturb, left_to, slow_messages)
-"""After those of `sharing/rates.py` and `sharing/heap.py`."""
+"""After those of `sharing/heap.py` and `buckets.py`."""

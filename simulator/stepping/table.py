@@ -56,6 +56,10 @@ class Under(NamedTuple):
     wired : whether a program has wires
     calm, slow, disturbed : of each pace: its two capacities, and how many disturb it
     using, opened, busy : of each resource: flows that use it, since when, and seconds so far in which some did
+    bursty : resources that are links with a token bucket, see `buckets.py`
+    bucket, level, poured, flowing, tap : of each of these: bytes that it holds at most, how many it held at `poured`,
+        what has gone through the link since [B/s], and the flow whose event is that it is empty
+    taps : of each flow: the place in `bursty` of the link whose tap it is; NONE where it is none
     changed, ended, starting : room to work in; members that have ended, those that are to begin
     stopped : flows whose work was done since a state was kept
     saved_… : the state that was kept, to which later ones are compared
@@ -115,6 +119,13 @@ class Under(NamedTuple):
     using: Array
     opened: Array
     busy: Array
+    bursty: Array
+    bucket: Array
+    level: Array
+    poured: Array
+    flowing: Array
+    tap: Array
+    taps: Array
     changed: Array
     ended: Array
     starting: Array
