@@ -1,7 +1,7 @@
 """A schedule: declared tensors and the ops on them, written once for all ranks.
 
-What repeats is written once (`Repeat`), and what differs by pipeline stage is
-chosen by `Role`; all else is the same program on every rank.  Nothing here
+What repeats is written once (`programs.py`), and what differs by pipeline stage
+is chosen by `Role`; all else is the same program on every rank.  Nothing here
 grows with the number of ranks, layers or microbatches.
 """
 
@@ -10,38 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from algorithms.errors import InputError
 from algorithms.grid import Axis, Grid
-from algorithms.numbers import Number, number
-from algorithms.ops import Communication, Op
-from algorithms.parts import Panel, Place
+from algorithms.lane_table import lane_table
+from algorithms.ops import Op
+from algorithms.parts import Place
+from algorithms.programs import Program, ops
 from algorithms.tensors import ITEM_BYTES, DType, Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """`body`, once for each value of `loop` from `first`, `count` times.
-
-    A count given as a Panel is the number of panels in which the rank takes part.
-    `backwards` goes through the same values from the last to the first.
-    """
-
-    loop: str
-    count: Number | Panel
-    body: "Program"
-    first: Number = 0
-    backwards: bool = False
-
-    def indices(self, place: Place) -> range:
-        if isinstance(self.count, Panel):
-            start, stop = self.count.turns(place)
-            length = stop - start
-        else:
-            length = max(0, number(self.count, place))
-        first = number(self.first, place)
-        forwards = range(first, first + length)
-        return forwards[::-1] if self.backwards else forwards
-
-
-Program = tuple[Op | Repeat, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +31,11 @@ class Role:
             return True
         coordinate = place.coordinates[self.axis]
         return self.start <= coordinate and (self.stop is None or coordinate < self.stop)
+
+    def lines(self) -> list[str]:
+        """Which ranks it is for, and its program as a table."""
+        last = "" if self.stop is None else self.stop - 1
+        return [*([f"role {self.axis}={self.start}..{last}"] if self.axis else []), *lane_table(self.program)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +85,18 @@ class Schedule:
         return replace(self, roles=roles, **changes)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        from algorithms.schedule_table import as_table  # which reads schedules
+        """Its tensors, then a grid of lanes and ops for each role."""
+        head = f"{self.name} on {self.grid}: "
+        head += ", ".join(f"{letter}={size}" for letter, size in self.sizes.items()) + f", {self.dtype}"
+        if self.overlap:
+            head += f", overlap {','.join(sorted(self.overlap))}"
+        tensors = [f"  {self._duty(name):6} {tensor}" for name, tensor in self.tensors.items()]
+        return "\n".join([head, *tensors, *(line for role in self.roles for line in role.lines())])
 
-        return as_table(self)
+    def _duty(self, tensor: str) -> str:
+        if tensor in self.state:
+            return "state"
+        return "input" if tensor in self.inputs else "output" if tensor in self.outputs else ""
 
 
 def declare(*tensors: Tensor) -> dict[str, Tensor]:
@@ -126,54 +113,7 @@ def declare(*tensors: Tensor) -> dict[str, Tensor]:
     return {tensor.name: tensor for tensor in tensors}
 
 
-def walk(program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
-    """Ops of one rank in program order, each with its moment, one at a time."""
-    for entry in program:
-        if isinstance(entry, Repeat):
-            for index in entry.indices(place):
-                yield from walk(entry.body, place.during(entry.loop, index))
-        else:
-            yield entry, place
-
-
-def ops(program: Program) -> Iterator[Op]:
-    """Every op that is written in the program, once."""
-    for entry in program:
-        if isinstance(entry, Repeat):
-            yield from ops(entry.body)
-        else:
-            yield entry
-
-
 def all_ops(schedule: Schedule) -> Iterator[Op]:
     """Every op that is written in the schedule, once for each role."""
     for role in schedule.roles:
         yield from ops(role.program)
-
-
-def in_sequence(program: Program) -> Program:
-    """The program with each op ordered after the one before it, around loops too.
-
-    This is how a schedule without overlap is written: a rank does one thing at
-    a time.  An overlap is a pass that takes such edges out again.  Nothing is
-    ordered after an op that is concurrent from the start (a pipeline's sends).
-    """
-    return _chain(program, ())[0]
-
-
-def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[str, ...]]:
-    chained: list[Op | Repeat] = []
-    for entry in program:
-        if isinstance(entry, Repeat):
-            last = tuple(op.name for op in ops(entry.body) if not _runs_beside(op))[-1:]
-            body, _ = _chain(entry.body, tuple(dict.fromkeys(before + last)))
-            chained.append(replace(entry, body=body))
-            before = tuple(dict.fromkeys(before + last))
-        else:
-            chained.append(replace(entry, after=tuple(dict.fromkeys(entry.after + before))))
-            before = before if _runs_beside(entry) else (entry.name,)
-    return tuple(chained), before
-
-
-def _runs_beside(op: Op) -> bool:
-    return isinstance(op, Communication) and op.concurrent

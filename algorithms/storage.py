@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from algorithms.amounts import amount
 from algorithms.collectives.choices import Choices
-from algorithms.coordinates import Kind, Once, PlaceKinds, needs_of_tensor
-from algorithms.counting_walk import CountingWalks
+from algorithms.counting.amounts import amount
+from algorithms.counting.coordinates import Kind, Once, PlaceKinds, needs_of_tensor
+from algorithms.counting.counting_walk import CountingWalks
 from algorithms.grid import Axis
 from algorithms.ops import (
     AllGather,
@@ -24,7 +24,8 @@ from algorithms.ops import (
     writes,
 )
 from algorithms.parts import Place
-from algorithms.schedule import Schedule, all_ops, ops
+from algorithms.programs import ops
+from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import ITEM_BYTES
 from algorithms.traffic import traffic
 

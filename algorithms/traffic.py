@@ -1,21 +1,18 @@
 """What a communication op moves: from layouts to elements on the wire.
 
 The layouts of the tensors say which contiguous piece of a buffer belongs to
-which member of the group; the lowered collective says which pieces go where in
+which member of the group (`pieces.py`); the lowered collective says which pieces go where in
 which step.  Together they give every byte, for one rank at a time.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import cast
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from algorithms.collectives.choices import Choices
 from algorithms.collectives.lowered import Lowered
 from algorithms.collectives.lowering import lower
 from algorithms.collectives.transfer_steps import Run, Step
 from algorithms.errors import InputError
-from algorithms.grid import Axis
 from algorithms.numbers import number
 from algorithms.ops import (
     AllGather,
@@ -24,7 +21,6 @@ from algorithms.ops import (
     Barrier,
     Broadcast,
     Collective,
-    Communication,
     CommunicationOp,
     Op,
     Pointwise,
@@ -35,9 +31,9 @@ from algorithms.ops import (
     Shift,
     collective_kind,
 )
-from algorithms.parts import Place, boundaries, is_mean
+from algorithms.parts import Place, boundaries
+from algorithms.pieces import edges_of
 from algorithms.schedule import Schedule
-from algorithms.tensors import Block, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +93,6 @@ class Traffic:
     def bytes_sent(self) -> int:
         return sum(exchange.sent for exchange in self.exchanges()) * self.item_bytes
 
-    @property
-    def largest_receive(self) -> int:
-        """Elements of the largest reduction step: the room a reduction needs beside its buffer."""
-        return max((exchange.received for exchange in self.exchanges() if exchange.reduce), default=0)
-
 
 def ranges(run: Run | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Ranges of elements of a run of pieces: one, two where it goes around the end, one for each piece where they
@@ -140,7 +131,7 @@ def traffic(op: CommunicationOp, schedule: Schedule, place: Place, choices: Choi
         case AllGather() | ReduceScatter() | AllReduce() | Broadcast() | Reduce() | AllToAll() | Barrier():
             if members == 1:
                 return None
-            edges, receive_edges = _edges(op, schedule, place)
+            edges, receive_edges = edges_of(op, schedule, place)
             item = _item_bytes(op, schedule)
             root = number(op.root, place) if isinstance(op, Broadcast | Reduce) else 0
             lowered = _lowered(op, choices, members, root, edges[-1], item)
@@ -165,124 +156,6 @@ def _item_bytes(op: CommunicationOp, schedule: Schedule) -> int:
             return schedule.item_bytes(op.source)
         case Barrier():
             return 1
-
-
-def _edges(op: Collective, schedule: Schedule, place: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Edges of the pieces of what is sent and of what is received [elements]."""
-    tensors = schedule.tensors
-    match op:
-        case AllGather():
-            edges = _member_edges(op, tensors[op.source], tensors[op.into], place)
-        case ReduceScatter():
-            edges = _member_edges(op, tensors[op.into], tensors[op.source], place)
-        case AllReduce():
-            edges = (0, tensors[op.buffer].block(place).elements)
-        case Broadcast():
-            edges = (0, tensors[op.into].block(place).elements)
-        case Reduce():
-            edges = (0, tensors[op.source].block(place).elements)
-        case AllToAll():
-            return _exchange_edges(tensors[op.source], tensors[op.into], op, place)
-        case Barrier():
-            edges = (0, 0)
-    return edges, edges
-
-
-def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, place: Place) -> tuple[int, ...]:
-    """Where each member's part lies in the flattened whole."""
-    block = whole.block(place)
-    if pieces := _next_cut(part, whole, op.axis):
-        return pieces(block, place.grid.length(op.axis))
-    edges = [0]
-    for member in range(place.grid.length(op.axis)):
-        start, stop = piece_of(block, part.block(place.at(op.axis, member)))
-        if start != edges[-1]:
-            raise InputError(_misfit(op, part, whole))
-        edges.append(stop)
-    if edges[-1] != block.elements:
-        raise InputError(_misfit(op, part, whole))
-    return tuple(edges)
-
-
-def _next_cut(part: Tensor, whole: Tensor, axis: Axis) -> Callable[[Block, int], tuple[int, ...]] | None:
-    """The edges of the parts of a block, where they are it, cut once more over the axis; None where another cut is.
-
-    So most layouts are, and the edges need no look at the members one by one.
-    """
-    if any(one.held_at is not None or one.stages is not None for one in (part, whole)):
-        return None
-    if part.columns != whole.columns or axis in whole.cut_over:
-        return None
-    if part.rows == whole.rows:
-        return _pieces if part.shards == (*whole.shards, axis) else None
-    if part.shards or whole.shards or whole.rows.panel is not None or whole.rows.rotated_by:
-        return None
-    if part.rows == replace(whole.rows, axes=(*whole.rows.axes, axis)) and not whole.rows.finer:
-        return partial(_rows, each=whole.rows.each)
-    if part.rows == replace(whole.rows, finer=(*whole.rows.finer, axis)):
-        return partial(_rows, each=1)
-    return None
-
-
-def _pieces(block: Block, members: int) -> tuple[int, ...]:
-    return tuple(boundaries(block.elements, members))
-
-
-def _rows(block: Block, members: int, *, each: int) -> tuple[int, ...]:
-    rows, columns = block.rectangle_shape
-    units = rows / each if is_mean(rows) else rows // each
-    return tuple(edge * each * columns for edge in boundaries(cast(int, units), members))
-
-
-def piece_of(whole: Block, part: Block) -> tuple[int, int]:
-    """Range of the flattened `whole` that `part` covers, which must be full rows of it, a range of its only row, or a
-    piece; the whole may be a piece itself.
-
-    >>> piece_of(Block((2, 6), (0, 3)), Block((4, 6), (0, 3)))
-    (6, 12)
-    >>> piece_of(Block((2, 6), (0, 3), (4, 9)), Block((2, 6), (0, 3), (7, 9)))
-    (3, 5)
-    """
-    width = whole.columns[1] - whole.columns[0]
-    if part.piece is not None and (part.rows, part.columns) == (whole.rows, whole.columns):
-        before = 0 if whole.piece is None else whole.piece[0]
-        return part.piece[0] - before, part.piece[1] - before
-    if part.piece is not None or whole.piece is not None:
-        return -1, -1
-    if part.columns == whole.columns:
-        return (part.rows[0] - whole.rows[0]) * width, (part.rows[1] - whole.rows[0]) * width
-    if part.rows == whole.rows and whole.rows[1] - whole.rows[0] == 1:
-        return part.columns[0] - whole.columns[0], part.columns[1] - whole.columns[0]
-    return -1, -1
-
-
-def _misfit(op: Op, part: Tensor, whole: Tensor) -> str:
-    axis = op.axis if isinstance(op, Communication) else ""
-    return (
-        f"op {op.name!r}: {part} is not {whole} cut over {axis} in whole rows or contiguous pieces, "
-        f"one after the other in the order of the members"
-    )
-
-
-def _exchange_edges(
-    source: Tensor, into: Tensor, op: AllToAll, place: Place
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes of what goes to and comes from each member, packed one after the other."""
-    sent, received = [0], [0]
-    for member in range(place.grid.length(op.axis)):
-        there = place.at(op.axis, member)
-        sent.append(sent[-1] + shared_rectangle(source.block(place), into.block(there)).elements)
-        received.append(received[-1] + shared_rectangle(source.block(there), into.block(place)).elements)
-    if sent[-1] != source.block(place).elements or received[-1] != into.block(place).elements:
-        raise InputError(f"op {op.name!r}: {into} along {op.axis} does not hold just what {source} holds")
-    return tuple(sent), tuple(received)
-
-
-def shared_rectangle(one: Block, other: Block) -> Block:
-    """The rectangle that two rectangles share."""
-    rows = max(one.rows[0], other.rows[0]), min(one.rows[1], other.rows[1])
-    columns = max(one.columns[0], other.columns[0]), min(one.columns[1], other.columns[1])
-    return Block((rows[0], max(rows)), (columns[0], max(columns)))
 
 
 def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, place: Place) -> Traffic | None:

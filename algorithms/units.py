@@ -89,15 +89,6 @@ def format_bytes_per_second(rate: float) -> str:
     return f"{_format_step(rate, _DECIMAL_STEPS, gap=True)}B/s"
 
 
-def format_flops_per_second(rate: float) -> str:
-    """A speed of computing in powers of 1000 of a flop per second.
-
-    >>> format_flops_per_second(7.7e10), format_flops_per_second(1.381e18)
-    ('77 Gflop/s', '1.38 Eflop/s')
-    """
-    return f"{_format_step(rate, _DECIMAL_STEPS, gap=True)}flop/s"
-
-
 def _number_of_bytes(text: str, quantity: str) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:

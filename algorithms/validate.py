@@ -8,9 +8,9 @@ until a reduction along it; a sum that is made twice, or never, is an error.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from algorithms.alike import alike
 from algorithms.collectives.choices import Choices
-from algorithms.coordinates import Once
+from algorithms.counting.alike import alike
+from algorithms.counting.coordinates import Once
 from algorithms.errors import InputError
 from algorithms.fitting import check_op
 from algorithms.grid import Axis
@@ -29,7 +29,8 @@ from algorithms.ops import (
     writes,
 )
 from algorithms.parts import Part, Place
-from algorithms.schedule import Program, Repeat, Role, Schedule, ops
+from algorithms.programs import Program, Repeat, ops
+from algorithms.schedule import Role, Schedule
 from algorithms.tensors import Tensor
 
 MOST_PLACES = 256

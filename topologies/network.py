@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithms.errors import InputError
+from topologies.routes.ways import Ways
 
 if TYPE_CHECKING:
     import networkx as nx
-
-    from topologies.routes.ways import Ways
 
 NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 Argument = int | float | str
@@ -78,7 +77,7 @@ class Network:
     latencies: Floats
     places: tuple[str, int]
     cores: Ints
-    ways: "Ways | None" = None
+    ways: Ways | None = None
     indices: Ints | None = field(default=None, repr=False)
     per_node: int = 1
     unshared: NDArray[np.bool_] | None = field(default=None, repr=False)

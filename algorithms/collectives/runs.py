@@ -200,48 +200,57 @@ def encode(sections: Iterable[Section], members: int, pieces: int) -> Runs:
     for j, section in enumerate(given):
         length[:, j] = np.where(sends[j] | receives[j], section.steps, 0)
     taken = length > 0
-    offsets = np.concatenate(([0], np.cumsum(taken.sum(axis=1))))
+    laid = _Laid(given, taken, np.concatenate(([0], np.cumsum(taken.sum(axis=1)))))
+    return Runs(
+        pieces,
+        offsets=laid.offsets,
+        count=length[taken],
+        cycle=_cycles(given, length)[taken],
+        send_to=laid.column("send_to"),
+        receive_from=laid.column("receive_from"),
+        pieces_sent=laid.column("sent", sends),
+        pieces_received=laid.column("received", receives),
+        first_piece_sent=laid.column("send_first", sends, NOBODY),
+        first_piece_received=laid.column("receive_first", receives, NOBODY),
+        piece_stride=laid.column("stride"),
+        piece_spacing=laid.column("every"),
+        origin=laid.column("origin"),
+        around=np.minimum(laid.column("around"), pieces),
+        reduce=laid.column("reduce").astype(bool),
+    )
 
-    def flat(values: Sequence[Integers | int]) -> Integers:
-        """What each section has for each member, of the sections that it takes; a few members at a time, in cache."""
-        found = np.empty(offsets[-1], np.int64)
-        for low in range(0, members, TOGETHER):
-            high = min(low + TOGETHER, members)
-            block = np.empty((high - low, len(given)), np.int64)
-            for j, value in enumerate(values):
-                block[:, j] = value[low:high] if isinstance(value, np.ndarray) and value.ndim else value
-            found[offsets[low] : offsets[high]] = block[taken[low:high]]
-        return found
 
-    def column(name: str, sides: list[Flags] | None = None, otherwise: int = 0) -> Integers:
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """Which member takes which section [members, sections], and where each member's begin in a column."""
+
+    sections: list[Section]
+    taken: Flags
+    offsets: Integers
+
+    def column(self, name: str, sides: list[Flags] | None = None, otherwise: int = 0) -> Integers:
         """One field of the sections, `otherwise` where its side has no peer."""
-        values = [getattr(section, name) for section in given]
+        values = [getattr(section, name) for section in self.sections]
         if sides is not None:
             values = [
                 value if side.all() else np.where(side, value, otherwise)
                 for side, value in zip(sides, values, strict=True)
             ]
         if all(isinstance(value, int) for value in values) and len(set(values)) == 1:
-            return np.full(offsets[-1], values[0], np.int64)
-        return flat(values)
+            return np.full(self.offsets[-1], values[0], np.int64)
+        return self._flat(values)
 
-    return Runs(
-        pieces,
-        offsets=offsets,
-        count=length[taken],
-        cycle=_cycles(given, length)[taken],
-        send_to=column("send_to"),
-        receive_from=column("receive_from"),
-        pieces_sent=column("sent", sends),
-        pieces_received=column("received", receives),
-        first_piece_sent=column("send_first", sends, NOBODY),
-        first_piece_received=column("receive_first", receives, NOBODY),
-        piece_stride=column("stride"),
-        piece_spacing=column("every"),
-        origin=column("origin"),
-        around=np.minimum(column("around"), pieces),
-        reduce=column("reduce").astype(bool),
-    )
+    def _flat(self, values: Sequence[Integers | int]) -> Integers:
+        """What each section has for each member, of the sections that it takes; a few members at a time, in cache."""
+        found = np.empty(self.offsets[-1], np.int64)
+        members, sections = self.taken.shape
+        for low in range(0, members, TOGETHER):
+            high = min(low + TOGETHER, members)
+            block = np.empty((high - low, sections), np.int64)
+            for j, value in enumerate(values):
+                block[:, j] = value[low:high] if isinstance(value, np.ndarray) and value.ndim else value
+            found[self.offsets[low] : self.offsets[high]] = block[self.taken[low:high]]
+        return found
 
 
 def _cycles(sections: list[Section], length: Integers) -> Integers:

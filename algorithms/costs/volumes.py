@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, replace
 
-from algorithms.alike import Alike, alike
-from algorithms.amounts import Amount, amount
+from algorithms.attention_products import Squares, group_of, squares
 from algorithms.collectives.choices import Choices
 from algorithms.collectives.lowered import Name
-from algorithms.coordinates import Once
-from algorithms.counting_walk import CountingWalks
+from algorithms.counting.alike import Alike, alike
+from algorithms.counting.amounts import Amount, amount
+from algorithms.counting.coordinates import Once
+from algorithms.counting.counting_walk import CountingWalks
 from algorithms.kernels import ATTENTION_PRODUCTS, FACTS, attention_flops
 from algorithms.ops import Communication, Gemm, Kernel, Op, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
-from algorithms.squares import Squares, group_of, squares
 from algorithms.storage import storages
 
 

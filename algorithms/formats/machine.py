@@ -16,6 +16,7 @@ from msgspec import Meta
 from algorithms.formats import files
 from algorithms.formats.achieved import Achieved
 from algorithms.formats.provenance import Provenance
+from algorithms.kernels import Function
 
 SCHEMA = "quadrille/machine/1"
 
@@ -26,6 +27,13 @@ Seconds = Annotated[float, Meta(gt=0)]
 Overhead = Annotated[float, Meta(ge=0)]
 Slowdown = Annotated[float, Meta(ge=1)]
 Spread = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+LATER: dict[str, dict[str, object]] = {
+    "device": {"kernel": ()},
+    "host": {"shared_by_hosts": False},
+    "network": {"payload_share": 1.0, "core_seconds_per_byte": 0.0, "buffered_sends": False, "burst_bytes": None},
+}
+"""Keys that machine files did not have at first, as they are where nothing is said: no part of the hash then."""
 Dtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 Argument = str | bool | int | float | list[str | int | float]
 
@@ -51,6 +59,17 @@ class MemoryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     bytes: Count
     busy_ranks: Count = 1
     bytes_per_second: Rate
+    spread: Spread = 0.0
+
+
+class KernelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A measured function of a layer that reads and writes `bytes`, on `busy_ranks` ranks of a host at once."""
+
+    function: Function
+    dtype: Dtype
+    bytes: Count
+    busy_ranks: Count = 1
+    seconds: Seconds
     spread: Spread = 0.0
 
 
@@ -81,6 +100,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     communication_slowdown: Slowdown = 1.0
     gemm: tuple[GemmRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
+    kernel: tuple[KernelRow, ...] = ()
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -88,11 +108,14 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     `ranks` are placed on each host before the next one is used, by default one
     for each core; `issue_seconds` pass between two ops of a rank;
-    `alone_seconds` is a communication op in a group of one rank.
+    `alone_seconds` is a communication op in a group of one rank.  Where hosts are `shared_by_hosts` of
+    one machine, as in a laboratory, its cores and the bandwidth of its memory are those of all hosts together,
+    and ranks are spread evenly over the hosts.
     `threads_default` is read by nobody: it stays for the machine files that have it.
     """
 
     cores: Count
+    shared_by_hosts: bool = False
     ranks: Count | None = None
     memory_bytes_per_second: Rate | None = None
     threads_default: Count = 1
@@ -102,8 +125,21 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a step between ranks of two hosts costs."""
+    """What a step between ranks of two hosts costs, and what its links are beyond their rates.
 
+    Parameters
+    ----------
+    payload_share : of a link's rate that is left for what ranks send, after the headers of packets
+    core_seconds_per_byte : of the cores that all hosts share, for a byte from rank to rank, both ends and every switch
+    buffered_sends : whether a rank that only sends goes on as soon as its message is handed over
+    burst_bytes : what a link that was idle lets through at once, where token buckets keep its rate: of every link, or
+        by link; it fills again at the link's rate
+    """
+
+    payload_share: Share = 1.0
+    core_seconds_per_byte: Overhead = 0.0
+    buffered_sends: bool = False
+    burst_bytes: Bytes | dict[str, Bytes] | None = None
     transfer: tuple[TransferRow, ...] = ()
 
 
@@ -189,6 +225,10 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """Hash of the content without provenance: equal for machines that predict the same."""
         content = files.plain(msgspec.structs.replace(self, provenance=None))
         content = files.plain(msgspec.convert(content, Machine))  # 1 and 1.0 are the same rate
+        for part, usual in LATER.items():
+            for name, value in usual.items():
+                if content[part] and content[part].get(name) == value:
+                    del content[part][name]
         return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
 

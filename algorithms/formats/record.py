@@ -36,6 +36,8 @@ PathPart = Literal["compute", "latency", "bandwidth", "contention", "waiting", "
 """Of the time of one op: `bandwidth` is what its transfers take alone, `contention` what sharing adds to all work."""
 Shards = Literal["exact", "even"]
 Granularity = Literal["exact", "collective"]
+AskedGranularity = Literal["auto", Granularity]
+"""What may be asked for: one of the two, or whichever is quick."""
 
 
 class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,6 +170,19 @@ class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     reason: str | None = None
 
 
+class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the messages of our own steps went in a run.
+
+    Parameters
+    ----------
+    chunk_bytes : into which they were cut; 0 where steps went whole
+    progress : what advanced communication beside local work
+    """
+
+    chunk_bytes: Count = 0
+    progress: Literal["none", "thread"] = "none"
+
+
 class LinkLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a link (or another shared resource, such as the cores of a host) had to carry.
 
@@ -246,6 +261,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     exposed_seconds_by_axis : of the mean rank, of all steps: communication while its compute lane is idle
     memory_bytes_by_kind : of the rank that keeps most
     fits : whether the device has room for it; null where no machine is known
+
+    Of runs in chunks or with a progress thread only: `messages`.
     """
 
     kind: Kind
@@ -285,6 +302,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     exposed_seconds_by_axis: dict[str, Seconds] | UnsetType = UNSET
     memory_bytes_by_kind: dict[str, Count] | UnsetType = UNSET
     fits: bool | UnsetType | None = UNSET
+    messages: Messages | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if prod(self.grid.values()) != self.ranks:

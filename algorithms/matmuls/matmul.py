@@ -5,7 +5,8 @@ from typing import Literal, get_args
 
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.schedule import Program, Role, Schedule, in_sequence
+from algorithms.programs import Program, in_sequence
+from algorithms.schedule import Role, Schedule
 from algorithms.tensors import DType, Tensor
 
 Passes = Literal["forward", "training"]

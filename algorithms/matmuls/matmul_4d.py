@@ -8,7 +8,8 @@ from algorithms.grid import Grid
 from algorithms.matmuls.matmul import Matmul, make_schedule
 from algorithms.ops import AllGather, AllReduce, Gemm, ReduceScatter
 from algorithms.parts import Part
-from algorithms.schedule import Program, Schedule, declare
+from algorithms.programs import Program
+from algorithms.schedule import Schedule, declare
 from algorithms.tensors import Tensor
 
 

@@ -20,7 +20,8 @@ from algorithms.matmuls.matmul import Matmul, make_schedule
 from algorithms.numbers import Owner
 from algorithms.ops import Broadcast, Gemm, OverlapName, Pointwise, Reduce
 from algorithms.parts import Panel, Part
-from algorithms.schedule import Program, Repeat, Schedule, declare
+from algorithms.programs import Program, Repeat
+from algorithms.schedule import Schedule, declare
 from algorithms.tensors import Tensor
 
 

@@ -3,7 +3,8 @@
 from algorithms.numbers import Number, Total, number, variables
 from algorithms.ops import reads, writes
 from algorithms.parts import Panel
-from algorithms.schedule import Repeat, Schedule, ops
+from algorithms.programs import Repeat, ops
+from algorithms.schedule import Schedule
 
 
 def goes_over_layers(schedule: Schedule, entry: Repeat) -> bool:

@@ -33,12 +33,13 @@ from algorithms.ops import (
     reads,
     writes,
 )
+from algorithms.programs import Program, Repeat, in_sequence, ops
 from algorithms.reordering.double_buffer import double_buffered
 from algorithms.reordering.gather_ahead import gather_ahead
 from algorithms.reordering.loops import goes_over_layers
 from algorithms.reordering.postponed import postponed
 from algorithms.reordering.rewriting import mapped
-from algorithms.schedule import Program, Repeat, Schedule, in_sequence, ops
+from algorithms.schedule import Schedule
 from algorithms.storage import alone
 from algorithms.tensors import Tensor
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 
 from algorithms.numbers import Multiple
 from algorithms.ops import Compute, Op, ReduceScatter, reads, writes
+from algorithms.programs import Program, Repeat, ops
 from algorithms.reordering.loops import fewest, goes_over_layers, total
-from algorithms.schedule import Program, Repeat, Schedule, ops
+from algorithms.schedule import Schedule
 from algorithms.storage import alone
 
 

@@ -4,15 +4,29 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from algorithms.errors import InputError
 from algorithms.grid import Axis
 from algorithms.timelines.exposure import exposed_seconds
 from algorithms.timelines.spans import Span
 
-if TYPE_CHECKING:
-    from algorithms.timelines.timeline import Timeline
+
+class Told(Protocol):
+    """What is read of a timeline (`timeline.py`, which asks for times itself)."""
+
+    @property
+    def spans(self) -> tuple[Span, ...]: ...
+
+    @property
+    def ranks(self) -> int: ...
+
+    @property
+    def copies(self) -> Mapping[int, int] | None: ...
+
+    def counted(self) -> dict[int, list[tuple[Span, int]]]:
+        """The spans of each rank by start, and how many each counts for."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +43,7 @@ class OpTimes:
     exposed_seconds: float
 
 
-def op_times(*timelines: "Timeline") -> dict[str, OpTimes]:
+def op_times(*timelines: Told) -> dict[str, OpTimes]:
     """Times of every op over one or more repeats of a run, by name, in the order of first start.
 
     Of each rank the instances are summed, then the median taken over the
@@ -68,7 +82,7 @@ class _Sums:
     exposed: float = 0.0
 
 
-def _sums(timeline: "Timeline") -> dict[str, dict[int, _Sums]]:
+def _sums(timeline: Told) -> dict[str, dict[int, _Sums]]:
     """By op and rank."""
     found: dict[str, dict[int, _Sums]] = defaultdict(lambda: defaultdict(_Sums))
     for rank, told in timeline.counted().items():

@@ -8,8 +8,9 @@ and ops of the step itself do not change.
 from dataclasses import replace
 
 from algorithms.ops import Op, Pointwise
+from algorithms.programs import Program, Repeat
 from algorithms.reordering.rewriting import filtered
-from algorithms.schedule import Program, Repeat, Schedule
+from algorithms.schedule import Schedule
 from algorithms.tensors import Tensor
 from algorithms.training.adam import STEP
 from algorithms.training.adam import moment_names as moment_names

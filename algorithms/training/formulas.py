@@ -136,6 +136,40 @@ class Listed(Formula):
 
 
 @dataclass(frozen=True, slots=True)
+class InTurn(Formula):
+    """One of `length` numbers from `first` on, taken in turn; a table says which, and where turn 0 begins.
+
+        first + (begin + turn) mod length
+
+    >>> from algorithms.grid import Grid
+    >>> from algorithms.numbers import Multiple
+    >>> one = InTurn((((4, 2, 3),),), (0, 0), Multiple("turn"))
+    >>> [one.value(Place(Grid(), {}, {}, {"turn": turn})) for turn in range(4)]
+    [6, 4, 5, 6]
+
+    Parameters
+    ----------
+    runs : first, begin and length, by row and column
+    """
+
+    runs: tuple[tuple[tuple[int, int, int], ...], ...]
+    indices: tuple[Number, Number]
+    turn: Number
+
+    @property
+    def operands(self) -> tuple[Number, ...]:
+        return (*self.indices, self.turn)
+
+    def value(self, place: Place) -> int:
+        outer, inner = (number(index, place) for index in self.indices)
+        first, begin, length = self.runs[outer][inner]
+        return first + (begin + number(self.turn, place)) % length
+
+    def __str__(self) -> str:
+        return f"turn {self.turn} of {self.runs} number {self.indices[0]}, {self.indices[1]}"
+
+
+@dataclass(frozen=True, slots=True)
 class Begin(Formula):
     """Where part `index` of a cut of `size` into `parts` begins; past the last part, where that one ends.
 

@@ -22,8 +22,9 @@ from algorithms.costs.volumes import gemm_sizes
 from algorithms.errors import InputError
 from algorithms.ops import Gemm, GemmLayout, Kernel, Op
 from algorithms.parts import Place
+from algorithms.programs import Program, Repeat, in_sequence
 from algorithms.reordering.overlap import without_edges
-from algorithms.schedule import Program, Repeat, Role, Schedule, in_sequence
+from algorithms.schedule import Role, Schedule
 from algorithms.tensors import Tensor
 
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from algorithms.numbers import Multiple, Number, Total
 from algorithms.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
-from algorithms.schedule import Program, Repeat, Role
-from algorithms.schedule import ops as ops_of
+from algorithms.programs import Program, Repeat
+from algorithms.programs import ops as ops_of
+from algorithms.schedule import Role
 from algorithms.tensors import Tensor
 from algorithms.training.adam import Adam
 from algorithms.training.formulas import Larger, Smaller

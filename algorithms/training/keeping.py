@@ -16,10 +16,11 @@ from dataclasses import replace
 
 from algorithms.errors import InputError
 from algorithms.ops import AllGather, Op, reads, writes
+from algorithms.programs import Program, Repeat, in_sequence, ops
 from algorithms.reordering.loops import fewest, total
 from algorithms.reordering.overlap import without_edges
 from algorithms.reordering.rewriting import renamed
-from algorithms.schedule import Program, Repeat, Schedule, all_ops, in_sequence, ops
+from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import Tensor
 from algorithms.training.transformer import LAYER
 

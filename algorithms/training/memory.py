@@ -10,11 +10,12 @@ buffers           all else: gradients of activations, what one layer needs at a 
 
 from typing import Literal, get_args
 
-from algorithms.alike import alike
 from algorithms.collectives.choices import Choices
+from algorithms.counting.alike import alike
 from algorithms.ops import AllGather, reads, writes
 from algorithms.parts import Place
-from algorithms.schedule import Schedule, ops
+from algorithms.programs import ops
+from algorithms.schedule import Schedule
 from algorithms.storage import Storage, storage, storages
 from algorithms.tensors import ITEM_BYTES, Tensor
 from algorithms.training.adam import moment_names

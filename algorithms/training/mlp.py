@@ -15,7 +15,8 @@ from algorithms.grid import Grid
 from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import AllReduce, Kernel
 from algorithms.parts import Part
-from algorithms.schedule import Program, Schedule, declare
+from algorithms.programs import Program
+from algorithms.schedule import Schedule, declare
 from algorithms.tensors import DType, Tensor
 from algorithms.training.adam import STEP, Adam, optimizer_tensors
 from algorithms.training.layers import LOSS, Layer

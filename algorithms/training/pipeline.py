@@ -8,7 +8,9 @@ forward, then finishes those that are under way:
 
 Interleaved, a stage has several chunks of layers, every stages-th one, and
 takes turns of as many microbatches as there are stages, chunk after chunk; it
-begins (stages - 1 - stage) · 2 + (chunks - 1) · stages turns ahead.
+begins (stages - 1 - stage) · 2 + (chunks - 1) · stages turns ahead.  What a
+forward turn leaves to its backward turn stands in one of ahead + 1 slots, shared
+by all chunks: when one is given up, the next forward turn takes it.
 `Stages.turns` alone decides the order: another scheduler is another such
 function.
 
@@ -20,17 +22,17 @@ from dataclasses import dataclass, replace
 
 from algorithms.errors import InputError
 from algorithms.numbers import Multiple, Number, Total
-from algorithms.schedule import Program, Repeat
+from algorithms.programs import Program, Repeat
 from algorithms.tensors import Copies, Tensor
-from algorithms.training.formulas import Begin, Length, Listed, Quotient, Remainder, Smaller, Times
+from algorithms.training.formulas import Begin, InTurn, Length, Listed, Quotient, Remainder, Smaller, Times
 from algorithms.training.layers import Layer
 from algorithms.training.microbatches import MICROBATCH
 from algorithms.training.transformer import LAYER
 
-CHUNK, TURN = "chunk", "turn"
+CHUNK, TURN, SLOT = "chunk", "turn", "slot"
 FORWARD_LANE, BACKWARD_LANE = 0, 1
 """Of what stages send each other: activations, and their gradients."""
-STAGE, NUMBER_OF_CHUNK, NUMBER_OF_TURN = Multiple("pipeline"), Multiple(CHUNK), Multiple(TURN)
+STAGE, NUMBER_OF_TURN = Multiple("pipeline"), Multiple(TURN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +149,27 @@ class Stages:
         if backwards:
             chunk = Total(self.chunks - 1, _negative(chunk))
         microbatch = Total(Times(within, Quotient(turn, round_of)), Remainder(turn, within))
-        return (Repeat(CHUNK, 1, (Repeat(MICROBATCH, 1, body, first=microbatch),), first=chunk),)
+        slotted = (Repeat(SLOT, 1, body, first=self._slot),)
+        return (Repeat(CHUNK, 1, (Repeat(MICROBATCH, 1, slotted, first=microbatch),), first=chunk),)
+
+    @property
+    def _slot(self) -> Number:
+        """The slot of a microbatch in a chunk."""
+        runs = tuple(slots(self, stage) for stage in range(self.count))
+        of_round = Total(Multiple(CHUNK, self.count), Remainder(Multiple(MICROBATCH), self.count))
+        return InTurn(runs, (STAGE, of_round), Quotient(Multiple(MICROBATCH), self.count))
 
     def order(self, stage: int) -> list[str]:
         """The turns of a stage, each with its microbatch and, where there are several, its chunk."""
-        ahead = self._ahead_of(stage)
+        ahead = self.ahead_of(stage)
         steady = self.turns_in_all - ahead
         forward = [self._name("F", turn) for turn in range(self.turns_in_all)]
         backward = [self._name("B", turn) for turn in range(self.turns_in_all)]
         between = [one for pair in zip(forward[ahead:], backward, strict=False) for one in pair]
         return forward[:ahead] + between + backward[steady:]
 
-    def _ahead_of(self, stage: int) -> int:
+    def ahead_of(self, stage: int) -> int:
+        """Forward turns that a stage begins before its first backward one."""
         later = self.count - 1 - stage
         wanted = later if self.chunks == 1 else 2 * later + (self.chunks - 1) * self.count
         return min(self.turns_in_all, wanted)
@@ -175,18 +186,9 @@ class Stages:
         chunk = rest // self.count
         return self.chunks - 1 - chunk if backwards else chunk, rounds * self.count + rest % self.count
 
-    def alive(self, stage: int) -> tuple[int, ...]:
-        """Of each chunk of a stage, how many microbatches are under way at most."""
-        now, most = [0] * self.chunks, [0] * self.chunks
-        ahead = self._ahead_of(stage)
-        for turn in range(self.turns_in_all + ahead):
-            if turn < self.turns_in_all:
-                chunk, _ = self._of_turn(turn, backwards=False)
-                now[chunk] += 1
-                most[chunk] = max(most[chunk], now[chunk])
-            if turn >= ahead:
-                now[self._of_turn(turn - ahead, backwards=True)[0]] -= 1
-        return tuple(most)
+    def alive(self, stage: int) -> int:
+        """Turns under way on a stage, at most: those that it begins ahead, and one."""
+        return min(self.turns_in_all, self.ahead_of(stage) + 1)
 
     @property
     def under_way(self) -> Copies:
@@ -195,8 +197,7 @@ class Stages:
             return ()
         if self.chunks == 1:
             return ((MICROBATCH, Smaller(self.microbatches, Multiple("pipeline", -1, self.count))),)
-        alive = tuple(self.alive(stage) for stage in range(self.count))
-        return ((CHUNK, self.chunks), (MICROBATCH, Listed(alive, (STAGE, NUMBER_OF_CHUNK))))
+        return ((SLOT, Listed((tuple(self.alive(stage) for stage in range(self.count)),), (0, STAGE))),)
 
     def staged(self, layer: Layer, rows: str) -> Layer:
         """The layer that stands for all, with copies for those of a stage; activations are tensors of these rows."""
@@ -219,6 +220,36 @@ class Stages:
             return replace(tensor, copies=(*inner, *self.under_way, of_layers))
         chunks = ((CHUNK, self.chunks),) if self.chunks > 1 else ()
         return replace(tensor, copies=(*inner, *chunks, of_layers), begins=((LAYER, self.begin),))
+
+
+def slots(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:
+    """Of each turn of a round, the slots that it has in turn, round after round: first, begin and how many.
+
+    A turn of chunk c takes `ahead + 1 + stages · (chunks - 1 - 2 c)` turns until
+    it is through backward; the turn begun then takes its slot.  So slots go
+    around the turns of a round in cycles, and come back after whole rounds.
+
+    >>> slots(Stages(2, layers=4, microbatches=8, chunks=2), stage=0)
+    ((0, 0, 5), (0, 2, 5), (0, 3, 5), (0, 4, 5))
+    """
+    in_round, ahead = stages.count * stages.chunks, stages.ahead_of(stage)
+    if stages.turns_in_all <= ahead + 1:  # each has a slot of its own
+        each = stages.turns_in_all // in_round
+        return tuple((turn * each, 0, each) for turn in range(in_round))
+    found: dict[int, tuple[int, int, int]] = {}
+    first = 0
+    for begin in range(in_round):
+        if begin in found:
+            continue
+        passed: dict[int, int] = {}
+        turn = begin
+        while (of_round := turn % in_round) not in passed:
+            passed[of_round] = turn // in_round
+            turn += ahead + 1 + stages.count * (stages.chunks - 1 - 2 * (of_round // stages.count))
+        length = turn // in_round
+        found |= {of_round: (first, -rounds % length, length) for of_round, rounds in passed.items()}
+        first += length
+    return tuple(found[turn] for turn in range(in_round))
 
 
 def _negative(value: Number) -> Number:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from algorithms.ops import AllReduce, Kernel, Pointwise
+from algorithms.programs import Program, Repeat, in_sequence
 from algorithms.reordering.rewriting import renamed
-from algorithms.schedule import Program, Repeat, in_sequence
 from algorithms.training.adam import NORM, STEP, Adam, finish_step, zero_moments
 from algorithms.training.layers import LOSS, Layer, Parameter
 from algorithms.training.zero import Spread, begin_step, end_step

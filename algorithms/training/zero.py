@@ -28,9 +28,9 @@ from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import AllGather, Kernel, Op, Pointwise, ReduceScatter, reads
+from algorithms.programs import Program, Repeat
+from algorithms.programs import ops as ops_of
 from algorithms.reordering.rewriting import renamed
-from algorithms.schedule import Program, Repeat
-from algorithms.schedule import ops as ops_of
 from algorithms.tensors import Tensor
 from algorithms.training.adam import each
 from algorithms.training.layers import Layer, Parameter

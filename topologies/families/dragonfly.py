@@ -6,7 +6,7 @@ import numpy as np
 
 from algorithms.errors import InputError
 from topologies.builder import Builder, reverse
-from topologies.families.global_links import GlobalLinks, GroupWays, global_cables, local_and_global
+from topologies.families.global_links import GlobalLinks, GroupWays, Rates, global_cables, local_and_global
 from topologies.limits import check_counts, check_size
 from topologies.network import Ints, Network
 from topologies.routes.ways import side_by_side
@@ -133,14 +133,21 @@ def add_dragonfly(
     router_of = np.arange(len(endpoints)) // per_router
     up = builder.cables(endpoints, nodes[router_of], bandwidth=bandwidth, latency=latency)
     grouped = nodes.reshape(groups, routers)
-    one, other = np.triu_indices(routers, 1)
-    shape = groups, len(one), local_links
-    ends = (np.broadcast_to(grouped[:, side, None], shape) for side in (one, other))
-    cables = builder.cables(*ends, bandwidth=near.bandwidth, latency=near.latency).reshape(shape)
-    local = np.full((groups, routers, routers, local_links), -1, dtype=np.int64)
-    local[:, one, other], local[:, other, one] = cables, reverse(cables)
+    local = _local(builder, grouped, local_links, near)
     between = GlobalLinks.wire(builder, grouped, global_links, family="dragonfly", cable=far)
-    return DragonflyWays(up, router_of, between, local.reshape(groups * routers, routers, local_links))
+    return DragonflyWays(up, router_of, between, local)
+
+
+def _local(builder: Builder, grouped: Ints, parallel: int, cable: Rates) -> Ints:
+    """Joins all routers of each group; links from a router to those of its group [routers, of a group, parallel]."""
+    groups, routers = grouped.shape
+    one, other = np.triu_indices(routers, 1)
+    shape = groups, len(one), parallel
+    ends = (np.broadcast_to(grouped[:, side, None], shape) for side in (one, other))
+    cables = builder.cables(*ends, bandwidth=cable.bandwidth, latency=cable.latency).reshape(shape)
+    local = np.full((groups, routers, routers, parallel), -1, dtype=np.int64)
+    local[:, one, other], local[:, other, one] = cables, reverse(cables)
+    return local.reshape(groups * routers, routers, parallel)
 
 
 @dataclass(frozen=True)

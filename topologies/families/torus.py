@@ -146,25 +146,27 @@ def add_torus(
             f"{family}: {', '.join(given)} is for hosts on routers: give hosts_per_router "
             "(in a gpu-cluster per_router) too"
         )
-    up = None
+    if not per_router and count != vertices:
+        raise InputError(f"{family}: dims={word_of(dims)} has {vertices} vertices, not {count}, one for each endpoint")
+    if per_router and count > vertices * per_router:
+        raise InputError(f"{family}: dims={word_of(dims)} has room for {vertices * per_router} endpoints, not {count}")
+    nodes, up = endpoints, None
     if per_router:
-        if count > vertices * per_router:
-            raise InputError(
-                f"{family}: dims={word_of(dims)} has room for {vertices * per_router} endpoints, not {count}"
-            )
         rate = bandwidth if host_bandwidth is None else host_bandwidth
         delay = latency if host_latency is None else host_latency
         check_cable(family, rate, delay, prefix="host_")
         nodes = builder.nodes("router", vertices)
         up = builder.cables(endpoints, nodes[np.arange(count) // per_router], bandwidth=rate, latency=delay)
-    else:
-        if count != vertices:
-            raise InputError(
-                f"{family}: dims={word_of(dims)} has {vertices} vertices, not {count}, one for each endpoint"
-            )
-        nodes = endpoints
-    ahead = np.full((vertices, len(lengths)), -1, dtype=np.int64)
-    number, stride = np.arange(vertices), 1
+    ahead = _lattice(builder, nodes, lengths, closed=closed, bandwidth=bandwidth, latency=latency)
+    return LatticeWays(lengths, closed, ahead, up, max(1, per_router))
+
+
+def _lattice(
+    builder: Builder, nodes: Ints, lengths: tuple[int, ...], *, closed: bool, bandwidth: float, latency: float
+) -> Ints:
+    """Joins each vertex to the next in every dimension; the links ahead, -1 at the end of a mesh [vertices, dims]."""
+    ahead = np.full((len(nodes), len(lengths)), -1, dtype=np.int64)
+    number, stride = np.arange(len(nodes)), 1
     for dimension, length in enumerate(lengths):
         place = number // stride % length
         rings = closed and length > 2
@@ -172,7 +174,7 @@ def add_torus(
         other = one + stride - np.where(place[one] == length - 1, stride * length, 0)
         ahead[one, dimension] = builder.cables(nodes[one], nodes[other], bandwidth=bandwidth, latency=latency)
         stride *= length
-    return LatticeWays(lengths, closed, ahead, up, max(1, per_router))
+    return ahead
 
 
 def add_mesh(

@@ -30,9 +30,10 @@ from collections.abc import Callable
 import numpy as np
 
 from topologies.network import Floats, Ints, Network
+from topologies.routes.grouped import Grouped
 from topologies.routes.hashing import hashed
 from topologies.routes.spraying import Split
-from topologies.routes.ways import Flags, Grouped, Ways
+from topologies.routes.ways import Flags, Ways
 
 LOCAL = 1
 """Hops within a group on either side of a minimal way's global link."""

@@ -17,7 +17,6 @@ Nothing here grows with the square of the number of places.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, assert_never, get_args
@@ -29,10 +28,12 @@ from algorithms.errors import InputError
 from topologies.network import Floats, Ints, Network
 from topologies.routes.adaptive import AdaptiveChoices
 from topologies.routes.balanced import balanced
+from topologies.routes.grouped import Grouped
 from topologies.routes.hashing import hashed
+from topologies.routes.paths import Paths, joined, put_rows
 from topologies.routes.search import SearchedWays
 from topologies.routes.spraying import MOST_WAYS, Spraying
-from topologies.routes.ways import Grouped, Ways, detours
+from topologies.routes.ways import Ways, detours
 
 Rule = Literal["shortest", "minimal", "spray", "ecmp", "valiant", "adaptive", "balanced"]
 SEEDED = ("ecmp", "valiant", "adaptive")
@@ -71,46 +72,6 @@ def parse_routing(text: str) -> Routing:
             return Routing(rule, int(seed or 0))
     seeded = ", ".join(f"{rule}:SEED" for rule in SEEDED)
     raise InputError(f"routing {text!r}: accepted are {', '.join(get_args(Rule))}, and {seeded}")
-
-
-@dataclass(frozen=True, slots=True)
-class Paths:
-    """What each of many flows takes of which links.
-
-    Flow f takes shares[e] units of links[e] for a unit of its own, for e from
-    offsets[f] to offsets[f + 1]; a flow on one way takes 1 of each of its links,
-    in order.  The order of the links of a flow on several ways says nothing:
-    compare these as sets of (link, share).
-
-    Parameters
-    ----------
-    offsets : [flows + 1]
-    links, shares : [entries]
-    latency : of each flow, the sum over its links; the largest of its ways [s]
-    """
-
-    offsets: Ints
-    links: Ints
-    shares: Floats
-    latency: Floats
-
-
-def joined(parts: Sequence[Paths]) -> Paths:
-    """The paths of some flows, and behind them those of others.
-
-    >>> one = Paths(np.array([0, 2]), np.array([4, 7]), np.ones(2), np.ones(1))
-    >>> joined([one, one]).offsets.tolist()
-    [0, 2, 4]
-    """
-    if len(parts) == 1:
-        return parts[0]
-    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
-    return Paths(
-        np.concatenate([[0], np.cumsum(lengths)]),
-        np.concatenate([part.links for part in parts]),
-        np.concatenate([part.shares for part in parts]),
-        np.concatenate([part.latency for part in parts]),
-    )
 
 
 class Routes:
@@ -189,12 +150,12 @@ class Routes:
             found = ways.links(np.repeat(sources[again], more), np.repeat(targets[again], more), following.ravel())
             whole = ~self._broken(found).reshape(following.shape)
             first, mended = whole.argmax(axis=1) + np.arange(len(again)) * more, whole.any(axis=1)
-            table = _put(table, again[mended], found[first[mended]])
+            table = put_rows(table, again[mended], found[first[mended]])
             broken = np.setdiff1d(broken, again[mended])
             tried, more = tried + more, max(1, min(2 * more, WAYS_AT_ONCE // len(again)))
         if len(broken):
             detour = self._search.usual(sources[broken], targets[broken])
-            table = _put(table, broken, self._search.links(sources[broken], targets[broken], detour))
+            table = put_rows(table, broken, self._search.links(sources[broken], targets[broken], detour))
         return table
 
     def _broken(self, table: Ints) -> NDArray[np.bool_]:
@@ -242,9 +203,9 @@ class Routes:
                 return table
             found = ways.links(sources[broken], targets[broken], self._drawn(sources[broken], targets[broken], draw))
             whole = ~self._broken(found)
-            table = _put(table, broken[whole], found[whole])
+            table = put_rows(table, broken[whole], found[whole])
             broken = broken[~whole]
-        return _put(table, broken, self._shortest(sources[broken], targets[broken]))
+        return put_rows(table, broken, self._shortest(sources[broken], targets[broken]))
 
     def _drawn(self, sources: Ints, targets: Ints, draw: int) -> Ints:
         """Negative numbers that stand for random detours."""
@@ -276,7 +237,7 @@ class Routes:
         choices = self._choices
         straight, around = self._shortest(sources, targets), self._detoured(sources, targets)
         taken = choices.around(sources, targets, straight, around)
-        return _put(straight, taken, around[taken])
+        return put_rows(straight, taken, around[taken])
 
     def _balanced(self, sources: Ints, targets: Ints) -> Paths:
         known, ways = self._grouped(), self.net.ways
@@ -291,13 +252,3 @@ class Routes:
     def _sprayed(self, sources: Ints, targets: Ints) -> Paths:
         found = self._spraying.between(sources, targets)
         return Paths(*found.summed(self.net.link_count), found.latency)
-
-
-def _put(table: Ints, rows: Ints, paths: Ints) -> Ints:
-    """The table with some rows replaced, widened where the new ones are longer."""
-    hops = max(table.shape[1], paths.shape[1])
-    wider = np.full((len(table), hops), -1, dtype=np.int64)
-    wider[:, : table.shape[1]] = table
-    wider[rows] = -1
-    wider[rows, : paths.shape[1]] = paths
-    return wider

@@ -14,16 +14,13 @@ composed of others hand it on like any other number.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.network import Floats, Ints
-
-if TYPE_CHECKING:
-    from topologies.families.global_links import GlobalLinks
-
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 COUNTABLE = 2**31
 """Ways of a pair are told apart up to this number."""
@@ -70,26 +67,6 @@ class Detours(Protocol):
     @property
     def global_links(self) -> Ints:
         """Links between groups, whose load adaptive routing watches."""
-        ...
-
-
-@runtime_checkable
-class Grouped(Detours, Protocol):
-    """Detours by way of another group: the remainder of `random` by the number of groups less two says by which."""
-
-    @property
-    def switch_of(self) -> Ints:
-        """Switch of each endpoint, numbered through, group by group."""
-        ...
-
-    @property
-    def local(self) -> Ints:
-        """Links within groups, a row for each such switch."""
-        ...
-
-    @property
-    def between(self) -> "GlobalLinks":
-        """The links between groups."""
         ...
 
 

@@ -1,35 +1,14 @@
-"""A schedule as a table that a person can read: a row for each op, a column for each lane."""
+"""A program as a table that a person can read: a row for each op, a column for each lane."""
 
 from collections.abc import Iterable, Iterator
 
 from algorithms.ops import Communication, Op, Receive, Send, kind, lane, reads, writes
 from algorithms.parts import Panel
-from algorithms.schedule import Program, Repeat, Schedule, ops
+from algorithms.programs import Program, Repeat, ops
 
 
-def as_table(schedule: Schedule) -> str:
-    """The schedule as a grid of lanes and ops that a person can read."""
-    lines = [
-        f"{schedule.name} on {schedule.grid}: "
-        + ", ".join(f"{letter}={size}" for letter, size in schedule.sizes.items())
-        + f", {schedule.dtype}"
-        + (f", overlap {','.join(sorted(schedule.overlap))}" if schedule.overlap else "")
-    ]
-    lines += [f"  {_duty(schedule, tensor.name):6} {tensor}" for tensor in schedule.tensors.values()]
-    for role in schedule.roles:
-        if role.axis is not None:
-            lines.append(f"role {role.axis}={role.start}..{'' if role.stop is None else role.stop - 1}")
-        lines += _lane_table(role.program)
-    return "\n".join(lines)
-
-
-def _duty(schedule: Schedule, name: str) -> str:
-    if name in schedule.state:
-        return "state"
-    return "input" if name in schedule.inputs else "output" if name in schedule.outputs else ""
-
-
-def _lane_table(program: Program) -> list[str]:
+def lane_table(program: Program) -> list[str]:
+    """Lines: the names of the lanes, then each op in the column of its own."""
     lanes = list(dict.fromkeys(["compute", *(lane(op) for op in ops(program))]))
     rows = [(name, *cells) for name, *cells in _rows(program, lanes, "")]
     heads = ("", *lanes)

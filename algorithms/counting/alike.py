@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from algorithms.collectives.choices import Choices
 from algorithms.collectives.exchanges import largest_power_of_two
-from algorithms.coordinates import Once
-from algorithms.counting_walk import CountingWalks
+from algorithms.counting.coordinates import Once
+from algorithms.counting.counting_walk import CountingWalks
+from algorithms.counting.kinds import Kinds, around, cut_on, kinds_of, uneven
 from algorithms.grid import AXES, Axis
-from algorithms.kinds import Kinds, around, cut_on, kinds_of, uneven
 from algorithms.ops import AllReduce, Barrier, Broadcast, Collective, Op, Reduce
 from algorithms.parts import Place
 from algorithms.schedule import Schedule

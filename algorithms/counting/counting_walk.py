@@ -13,14 +13,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from algorithms.alike_iterations import Instances, differing_loops
 from algorithms.collectives.choices import Choices
+from algorithms.counting.alike_iterations import Instances, differing_loops
+from algorithms.counting.roots import CHAIN
 from algorithms.grid import Axis, Grid
 from algorithms.numbers import Owner, variables
 from algorithms.ops import Broadcast, Op, Reduce, collective_kind
 from algorithms.parts import Panel, Place, boundaries
-from algorithms.roots import CHAIN
-from algorithms.schedule import Program, Repeat, Schedule
+from algorithms.programs import Program, Repeat
+from algorithms.schedule import Schedule
 
 FIRST, BETWEEN, LAST = 0, 1, 2
 """Where a member is down a chain."""

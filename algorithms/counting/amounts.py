@@ -10,10 +10,10 @@ from functools import lru_cache
 from algorithms.collectives.choices import Choices
 from algorithms.collectives.lowered import Name
 from algorithms.collectives.lowering import lower
+from algorithms.counting.roots import AROUND
 from algorithms.numbers import number
 from algorithms.ops import Broadcast, Collective, CollectiveKind, CommunicationOp, Reduce, collective_kind
 from algorithms.parts import Place, boundaries
-from algorithms.roots import AROUND
 from algorithms.schedule import Schedule
 from algorithms.traffic import Traffic, traffic
 

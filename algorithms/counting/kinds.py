@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from algorithms.collectives.choices import Choices
+from algorithms.counting.roots import CHAIN, Distance, from_root, owners_alike
 from algorithms.grid import AXES, Axis, Grid
 from algorithms.numbers import Multiple, Number, Owner, variables
 from algorithms.ops import (
@@ -29,8 +30,8 @@ from algorithms.ops import (
     writes,
 )
 from algorithms.parts import Part
-from algorithms.roots import CHAIN, Distance, from_root, owners_alike
-from algorithms.schedule import Program, Repeat, Schedule, all_ops
+from algorithms.programs import Program, Repeat
+from algorithms.schedule import Schedule, all_ops
 
 RINGED = {"ring", "pairwise"}
 """Algorithms without a root whose members all do the same with pieces of one size."""

@@ -1,0 +1,26 @@
+"""Ways whose detours go by another group: what routing must know of a dragonfly's groups."""
+
+from typing import Protocol, runtime_checkable
+
+from topologies.families.global_links import GlobalLinks
+from topologies.routes.ways import Detours, Ints
+
+
+@runtime_checkable
+class Grouped(Detours, Protocol):
+    """Detours by way of another group: the remainder of `random` by the number of groups less two says by which."""
+
+    @property
+    def switch_of(self) -> Ints:
+        """Switch of each endpoint, numbered through, group by group."""
+        ...
+
+    @property
+    def local(self) -> Ints:
+        """Links within groups, a row for each such switch."""
+        ...
+
+    @property
+    def between(self) -> GlobalLinks:
+        """The links between groups."""
+        ...
