@@ -36,6 +36,8 @@ class Communicator(Protocol):
 
     member: int
     size: int
+    chunk_bytes: int
+    """Of the messages into which our own steps are cut; 0 for whole steps."""
 
     def send(self, buffer: Array, to: int) -> Request: ...
 

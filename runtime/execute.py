@@ -6,27 +6,26 @@ has ended.  While a rank waits, whatever is under way on its lanes advances.
 An op's start is when its lane takes it, its end when the data are there.
 """
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from algorithms.collectives.choices import Choices
-from algorithms.dependencies import Dependencies
-from algorithms.ops import Communication, CommunicationOp, Compute, Op, lane
-from algorithms.parts import Place
-from algorithms.schedule import Schedule, all_ops, walk
+from algorithms.ops import Barrier, Communication, Compute, lane
+from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import Block
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from runtime.arrays import Library
 from runtime.buffers import Buffers
-from runtime.communicators import Array, Carrier, Communicator, Course, Request, Wait
+from runtime.communicators import Array, Carrier, Communicator, Course, Wait
+from runtime.delivery import Progress
+from runtime.lanes import Lanes, Task
+from runtime.progress import ProgressThread
 from runtime.transfers import Transfers
-
-SCRIPT_KEPT = 20_000
-"""Ops of a program that are kept unrolled from one repeat to the next; a longer program is walked each time."""
+from runtime.unrolled import Unrolled
+from runtime.whereabouts import Watcher
 
 
 class Source(Protocol):
@@ -34,36 +33,6 @@ class Source(Protocol):
 
     def stored(self, matrix: Any, block: Block) -> Any:
         """A host array with the elements of a rank's block."""
-
-
-@dataclass(eq=False, slots=True)
-class Task:
-    """One instance of an op on one rank."""
-
-    op: Op
-    place: Place
-    index: int
-    needs: list["Task"] = field(default_factory=list)
-    ready: float = 0.0
-    start: float = 0.0
-    end: float = 0.0
-    ended: bool = False
-    work: Generator[list[Request], None, None] | None = None
-    pending: list[Request] = field(default_factory=list)
-
-    def is_ready(self) -> bool:
-        return all(task.ended for task in self.needs)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One instance of an op as it stands in the unrolled program; `needs` are positions of earlier entries."""
-
-    op: Op
-    place: Place
-    index: int
-    lane: str
-    needs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +73,8 @@ def execute(
     choices: Choices | None = None,
     library: Library | None = None,
     between: Callable[[int], None] | None = None,
+    progress: Progress = "none",
+    watcher: Watcher | None = None,
 ) -> Execution:
     """Run the schedule on every rank of a carrier, `warmups` times unrecorded and `repeats` times recorded.
 
@@ -113,6 +84,8 @@ def execute(
     communicators : the carrier of the ranks
     choices : who carries out the collectives, by default our own rings
     between : called with the rank before every run, outside the time measured
+    watcher : told what the rank does, see `whereabouts.py`; for a carrier of one rank
+    progress : whether a thread advances communication beside local work; for a carrier of one rank
     """
     from runtime.arrays import NumpyLibrary
 
@@ -120,7 +93,8 @@ def execute(
     source = WholeMatrices(tensors) if isinstance(tensors, Mapping) else tensors
 
     def course(rank: int) -> Course[RankResult]:
-        return RankExecutor(schedule, rank, communicators, chosen, arrays).run(source, repeats, warmups, between)
+        executor = RankExecutor(schedule, rank, communicators, chosen, arrays, watcher)
+        return executor.run_beside(progress, source, repeats, warmups, between)
 
     results = communicators.run(course)
     gathered = communicators.gather({rank: _report(result) for rank, result in results.items()})
@@ -155,17 +129,27 @@ class WholeMatrices:
 class RankExecutor:
     """One rank on its way through the program."""
 
-    def __init__(self, schedule: Schedule, rank: int, carrier: Carrier, choices: Choices, library: Library) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        rank: int,
+        carrier: Carrier,
+        choices: Choices,
+        library: Library,
+        watcher: Watcher | None = None,
+    ) -> None:
         self._schedule = schedule
         self._rank = rank
         self._place = schedule.place(rank)
         self._carrier = carrier
+        self._watcher = watcher
         self._library = library
         self._groups = self._communicators()
         self._buffers = Buffers(schedule, self._place, choices, library)
         self._transfers = Transfers(schedule, choices, library, self._buffers)
-        self._lanes: dict[str, deque[Task]] = {name: deque() for name in self._groups}
-        self._script: list[Entry] | None = None
+        self._lanes = Lanes(self._groups, self._transfers, carrier.now, watcher)
+        self._unrolled = Unrolled(schedule, self._place)
+        self._thread: ProgressThread | None = None
 
     def _communicators(self) -> dict[str, Communicator]:
         """One for each lane of the schedule, in the same order on every rank."""
@@ -177,6 +161,23 @@ class RankExecutor:
             if isinstance(op, Communication) and lane(op) not in groups:
                 groups[lane(op)] = self._carrier.communicator(grid, self._rank, op.axis, op.lane)
         return groups
+
+    def run_beside(
+        self,
+        progress: Progress,
+        source: Source,
+        repeats: int,
+        warmups: int,
+        between: Callable[[int], None] | None,
+    ) -> Course[RankResult]:
+        """The run, with what advances communication beside local work."""
+        if progress == "none":
+            return (yield from self.run(source, repeats, warmups, between))
+        self._thread = ProgressThread(self._lanes.advance)
+        try:
+            return (yield from self.run(source, repeats, warmups, between))
+        finally:
+            self._thread.close()
 
     def run(
         self, source: Source, repeats: int, warmups: int, between: Callable[[int], None] | None
@@ -207,102 +208,48 @@ class RankExecutor:
     def _meet(self) -> Course[None]:
         """A barrier of all ranks, axis by axis."""
         for axis in self._schedule.grid.order:
+            meeting = Barrier(name="barrier before the run", axis=axis)
+            if self._watcher is not None:
+                self._watcher.began(meeting)
             request = self._groups[axis].barrier(blocking=True)
             while not request.done():
-                yield Wait((request,), ("barrier before the run",))
+                yield Wait((request,), (meeting.name,))
+            if self._watcher is not None:
+                self._watcher.ended(meeting)
 
     def _once(self) -> Course[list[Task]]:
         """One run of the program."""
         tasks: list[Task] = []
         begin = self._carrier.now()
-        for entry in self._entries():
+        for entry in self._unrolled.entries():
             needs = [tasks[position] for position in entry.needs]
             task = Task(entry.op, entry.place, entry.index, needs, ready=begin)
             tasks.append(task)
             if isinstance(task.op, Communication):
-                self._lanes[entry.lane].append(task)
-                self._advance()
+                self._lanes.add(entry.lane, task)
             else:
                 yield from self._until(needs)
                 self._compute(task.op, task)
         yield from self._until(tasks)
         return tasks
 
-    def _entries(self) -> Iterable["Entry"]:
-        """The program, unrolled; kept for the next repeat unless it is long."""
-        if self._script is None:
-            beginning = list(islice(self._follow(), SCRIPT_KEPT + 1))
-            self._script = beginning if len(beginning) <= SCRIPT_KEPT else []
-        return self._script or self._follow()
-
-    def _follow(self) -> Iterator["Entry"]:
-        """The program op by op, each with the positions of those it waits for."""
-        program = self._schedule.program(self._place)
-        dependencies: Dependencies[int] = Dependencies(self._schedule)
-        counts: dict[str, int] = {}
-        for position, (op, moment) in enumerate(walk(program, self._place)):
-            index = counts.get(op.name, 0)
-            counts[op.name] = index + 1
-            needs = tuple(dict.fromkeys(dependencies.enter(op, moment, position)))
-            yield Entry(op, moment, index, lane(op), needs)
-
     def _compute(self, op: Compute, task: Task) -> None:
-        self._begin(task)
-        self._transfers.compute(op, task.place)
+        self._lanes.begin(task)
+        work = self._transfers.compute(op, task.place)
+        with self._thread.beside() if self._thread is not None and self._lanes.under_way else nullcontext():
+            work()
         marker = self._library.mark()
         while marker is not None and not marker.done():
-            self._advance()
-        self._finish(task)
+            self._lanes.advance()
+        self._lanes.finish(task)
 
     def _until(self, tasks: Sequence[Task]) -> Course[None]:
         """Go on with the lanes until these tasks have ended."""
         open_tasks = [task for task in tasks if not task.ended]
         while open_tasks:
-            if not self._advance():
-                yield self._wait()
+            if not self._lanes.advance():
+                yield self._lanes.wait()
             open_tasks = [task for task in open_tasks if not task.ended]
-
-    def _wait(self) -> Wait:
-        started = [queue[0] for queue in self._lanes.values() if queue and queue[0].pending]
-        requests = [request for task in started for request in task.pending]
-        return Wait(requests, tuple(task.op.name for task in started), every=len(started) == 1)
-
-    def _advance(self) -> bool:
-        """Let every lane go as far as it can; whether any of them moved."""
-        moved = False
-        for name, queue in self._lanes.items():
-            while queue and self._step(queue[0], self._groups[name]):
-                moved = True
-                if queue[0].ended:
-                    queue.popleft()
-        return moved
-
-    def _step(self, task: Task, communicator: Communicator) -> bool:
-        """One step of a communication op, if it can be taken now."""
-        assert isinstance(task.op, CommunicationOp)
-        if task.work is None:
-            if not task.is_ready():
-                return False
-            self._begin(task)
-            task.work = self._transfers.communicate(task.op, task.place, communicator)
-        task.pending = [request for request in task.pending if not request.done()]
-        if task.pending:
-            return False
-        try:
-            task.pending = next(task.work)
-        except StopIteration:
-            self._finish(task)
-        return True
-
-    def _begin(self, task: Task) -> None:
-        task.ready = max([task.ready, *(other.end for other in task.needs)])
-        task.start = self._carrier.now()
-
-    def _finish(self, task: Task) -> None:
-        task.end = self._carrier.now()
-        task.ended = True
-        task.needs = []
-        task.work = None
 
     def _span(self, task: Task) -> Span:
         axis = task.op.axis if isinstance(task.op, Communication) else None

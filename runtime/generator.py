@@ -18,15 +18,13 @@ OOPSLA 2014, figure 17 (constants of the finaliser: Stafford's variant 13).
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from algorithms.errors import InputError
-
-if TYPE_CHECKING:  # operands.py builds on this module
-    from runtime.operands import Rectangle
+from runtime.rectangles import Rectangle
 
 Kind = Literal["uniform", "integers"]
 
@@ -96,14 +94,13 @@ def block(
     matrix: str,
     rows: int,
     columns: int,
-    rectangle: "Rectangle",
+    rectangle: Rectangle,
     dtype: DTypeLike,
     kind: Kind = "uniform",
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """The elements of one rectangle of the rows × columns matrix named `matrix`.
 
-    >>> from runtime.operands import Rectangle
     >>> whole = block(7, "A", 5, 3, Rectangle(0, 5, 0, 3), "float64")
     >>> part = block(7, "A", 5, 3, Rectangle(1, 4, 2, 3), "float64")
     >>> bool((part == whole[1:4, 2:3]).all())

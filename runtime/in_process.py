@@ -16,6 +16,7 @@ from algorithms.errors import Deadlock
 from algorithms.grid import Axis, Grid
 from algorithms.ops import Combination
 from runtime.communicators import DONE, Array, Course, Edges, Request, Result, Wait
+from runtime.streams import Stream
 
 Key = tuple[Axis, int, tuple[int, ...]]
 
@@ -96,8 +97,9 @@ class _Group:
 class InProcessCommunicator:
     """One member's end of a group."""
 
-    def __init__(self, group: _Group, member: int) -> None:
+    def __init__(self, group: _Group, member: int, chunk_bytes: int) -> None:
         self._group = group
+        self.chunk_bytes = chunk_bytes
         self.member = member
         self.size = group.size
 
@@ -199,17 +201,22 @@ class InProcess:
 
     >>> InProcess(4).ranks
     (0, 1, 2, 3)
+
+    Parameters
+    ----------
+    chunk_bytes : into which messages of our own steps are cut; 0 for whole steps
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, chunk_bytes: int = 0) -> None:
         self.size = size
+        self._chunk_bytes = chunk_bytes
         self.ranks = tuple(range(size))
         self._groups: dict[Key, _Group] = {}
 
     def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> InProcessCommunicator:
         members = grid.group(rank, axis)
         group = self._groups.setdefault((axis, lane, members), _Group(len(members)))
-        return InProcessCommunicator(group, members.index(rank))
+        return InProcessCommunicator(group, members.index(rank), self._chunk_bytes)
 
     def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
         """Resume the ranks in turn until all have ended.
@@ -245,8 +252,12 @@ class InProcess:
 
 
 def _ready(wait: Wait) -> bool:
+    """Whether a rank can go on, or has gone on in what it waits for."""
+    streams = [request for request in wait.requests if isinstance(request, Stream)]
+    before = [stream.moves for stream in streams]
     ended = [request.done() for request in wait.requests]
-    return all(ended) if wait.every else any(ended)
+    gone_on = [stream.moves for stream in streams] != before
+    return gone_on or (all(ended) if wait.every else any(ended))
 
 
 def _stuck(waiting: dict[int, Wait]) -> str:
@@ -254,5 +265,8 @@ def _stuck(waiting: dict[int, Wait]) -> str:
 
 
 def _who(rank: int, wait: Wait) -> str:
-    misfits = "".join(request.misfit() for request in wait.requests if isinstance(request, _Expected))
+    heads = [
+        head for request in wait.requests for head in (request.heads if isinstance(request, Stream) else [request])
+    ]
+    misfits = "".join(head.misfit() for head in heads if isinstance(head, _Expected))
     return f"rank {rank} in {' and '.join(map(repr, wait.ops))}{misfits}"

@@ -16,6 +16,8 @@ from algorithms.grid import Axis, Grid
 from algorithms.ops import Combination
 from runtime.clocks import clock_offset
 from runtime.communicators import DONE, Array, Course, Edges, Request, Result, Wait
+from runtime.delivery import WHOLE, Delivery, Naps
+from runtime.streams import Stream
 
 MOST_BYTES = 1 << 30
 
@@ -58,10 +60,13 @@ class Staging:
 class MpiCommunicator:
     """One group of ranks on one lane."""
 
-    def __init__(self, communicator: MPI.Intracomm, staging: Staging, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, communicator: MPI.Intracomm, staging: Staging, most_bytes: int = MOST_BYTES, chunk_bytes: int = 0
+    ) -> None:
         self._communicator = communicator
         self._staging = staging
         self._most_bytes = most_bytes
+        self.chunk_bytes = chunk_bytes
         self.member: int = communicator.Get_rank()
         self.size: int = communicator.Get_size()
 
@@ -224,7 +229,7 @@ def _both(read: Callable[[], None] | None, written: Callable[[], None] | None) -
 class Alone:
     """A group of one: nothing to say to anybody."""
 
-    member, size = 0, 1
+    member, size, chunk_bytes = 0, 1, 0
 
     def barrier(self, *, blocking: bool) -> Request:
         return DONE
@@ -234,7 +239,12 @@ class Alone:
 
 
 class MpiCarrier:
-    """The ranks of an MPI communicator, one of which lives here."""
+    """The ranks of an MPI communicator, one of which lives here.
+
+    Parameters
+    ----------
+    delivery : how messages go; in chunks from host arrays only
+    """
 
     def __init__(
         self,
@@ -242,10 +252,12 @@ class MpiCarrier:
         *,
         staging: Staging | None = None,
         most_bytes: int = MOST_BYTES,
+        delivery: Delivery = WHOLE,
     ) -> None:
         self._world = communicator or MPI.COMM_WORLD
         self._staging = staging or Staging()
         self._most_bytes = most_bytes
+        self._delivery = delivery
         self._groups: dict[tuple[Grid, Axis, int], Any] = {}
         self._split: list[MPI.Intracomm] = []
         self.size: int = self._world.Get_size()
@@ -265,16 +277,19 @@ class MpiCarrier:
         members = grid.group(rank, axis)
         group = cast(MPI.Intracomm, self._world.Split(color=members[0], key=members.index(rank)))
         self._split.append(group)
-        return MpiCommunicator(group, self._staging, self._most_bytes)
+        return MpiCommunicator(group, self._staging, self._most_bytes, self._delivery.chunk_bytes)
 
     def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
-        running = course(self.rank)
+        running, naps = course(self.rank), Naps(self._delivery.nap_seconds)
         while True:
             try:
                 wait = next(running)
             except StopIteration as end:
                 return {self.rank: end.value}
-            _await(wait)
+            if self._delivery.nap_seconds:
+                naps.take(wait.ops)
+            else:
+                _await(wait)
 
     def gather(self, values: dict[int, Any]) -> dict[int, Any] | None:
         gathered = self._world.gather(values, root=0)
@@ -294,11 +309,14 @@ class MpiCarrier:
 
 
 def _await(wait: Wait) -> None:
-    flights: Sequence[Flight] = [request for request in wait.requests if isinstance(request, Flight)]
+    streams = [request for request in wait.requests if isinstance(request, Stream)]
+    heads = [head for stream in streams for head in stream.heads]
+    others = [request for request in wait.requests if not isinstance(request, Stream)]
+    flights: Sequence[Flight] = [request for request in (*heads, *others) if isinstance(request, Flight)]
     pending = [request for flight in flights for request in flight.requests]
-    if len(flights) < len(wait.requests) or not pending:
+    if len(flights) < len(heads) + len(others) or not pending:
         return
-    if wait.every:
+    if wait.every and not streams:
         MPI.Request.Waitall(pending)
     else:
         MPI.Request.Waitany(pending)

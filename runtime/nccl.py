@@ -97,6 +97,8 @@ class NcclCommunicator:
     library : whose arrays are carried, on a stream of the lane's own
     """
 
+    chunk_bytes = 0
+
     def __init__(self, nccl: Any, communicator: Any, library: "CupyLibrary", member: int, size: int) -> None:
         self._nccl = nccl
         self._communicator = communicator

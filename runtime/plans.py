@@ -34,24 +34,17 @@ from algorithms.ops import (
     lane,
 )
 from algorithms.parts import Place
+from algorithms.pieces import shared_rectangle
 from algorithms.schedule import Schedule
-from algorithms.traffic import Exchange, Traffic, later, shared_rectangle, traffic
+from algorithms.traffic import Exchange, Traffic, later, traffic
 from runtime.arrays import Library
 from runtime.buffers import Buffers, of_dtype
 from runtime.communicators import Array, Communicator, Request
-from runtime.layer_kernels import Given, carry_out
+from runtime.kernels.layer_kernels import Given, carry_out
+from runtime.streams import Chunks, Round, cut
 
 Copy = tuple[Array, Array]
 """Into, and from where."""
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One step: what is received from whom, what is sent to whom, then `into = held + received` (or the larger)."""
-
-    receives: tuple[tuple[Array, int], ...]
-    sends: tuple[tuple[Array, int], ...]
-    sums: tuple[tuple[Array, Array, Array], ...]
 
 
 @dataclass(slots=True)
@@ -62,6 +55,7 @@ class Plan:
     ----------
     before, after : local copies, where nothing is left out
     rounds : our own steps
+    chunks : the same in chunks, where the group's messages are cut
     library : begins the library's collective instead
     library_bytes : what a prediction says that this sends
     combination : what a reducing step makes of two elements
@@ -70,6 +64,7 @@ class Plan:
     before: list[Copy] = field(default_factory=list)
     after: list[Copy] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
+    chunks: Chunks | None = None
     library: Callable[[], Request] | None = None
     library_bytes: int = 0
     combination: Combination = "sum"
@@ -147,8 +142,14 @@ class Planner:
 
         return accumulate
 
-    def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:  # noqa: C901 - a line a kind
+    def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:
         """A communication op; nothing goes over a wire where the group has one member."""
+        plan = self._whole_steps(op, place, group)
+        if plan.rounds and group.chunk_bytes:
+            plan.chunks = cut(plan.rounds, group.chunk_bytes)
+        return plan
+
+    def _whole_steps(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:  # noqa: C901 - a line a kind
         moved = traffic(op, self._schedule, place, self._choices)
         flat = self._buffers.flat
         match op:

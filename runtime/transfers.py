@@ -8,8 +8,9 @@ from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from runtime.arrays import Library
 from runtime.buffers import Buffers
-from runtime.communicators import Communicator, Request
+from runtime.communicators import Array, Communicator, Request
 from runtime.plans import Plan, Planner
+from runtime.streams import Stream
 
 Steps = Generator[list[Request], None, None]
 """A communication op on its way: each yield gives the requests that must end before it goes on."""
@@ -32,15 +33,15 @@ class Transfers:
         self._plans: dict[Moment, Plan] = {}
         self.bytes_sent = 0
 
-    def compute(self, op: Compute, place: Place) -> None:
-        """Local work."""
+    def compute(self, op: Compute, place: Place) -> Callable[[], None]:
+        """Local work, ready to be done."""
         key = (id(op), tuple(place.indices.values()))
         work = self._work.get(key)
         if work is None:
             work = self._planner.compute(op, place)
             if len(self._work) < PLANS_KEPT:
                 self._work[key] = work
-        work()
+        return work
 
     def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Steps:
         """The op's steps, local copies included."""
@@ -63,6 +64,16 @@ class Transfers:
         if plan.rounds:
             beside.synchronise()
         combine = beside.add if plan.combination == "sum" else beside.maximum
+        if plan.chunks is not None:
+            self.bytes_sent += sum(message.buffer.nbytes for message in plan.chunks.sends)
+            yield [Stream(plan.chunks, group, combine)]
+        else:
+            yield from self._step_by_step(plan, group, combine)
+        for into, source in plan.after:
+            beside.copy(into, source)
+        beside.synchronise()  # the op has ended when its data are there
+
+    def _step_by_step(self, plan: Plan, group: Communicator, combine: Callable[[Array, Array, Array], None]) -> Steps:
         for step in plan.rounds:
             requests = [group.receive(room, sender) for room, sender in step.receives]
             for part, to in step.sends:
@@ -72,7 +83,4 @@ class Transfers:
             if step.sums:
                 for held, room, into in step.sums:
                     combine(held, room, into)
-                beside.synchronise()
-        for into, source in plan.after:
-            beside.copy(into, source)
-        beside.synchronise()  # the op has ended when its data are there
+                self._beside.synchronise()

@@ -8,7 +8,7 @@ Source: CuPy documentation, "Differences between CuPy and NumPy", and cupyx.scat
 
 from algorithms.tensors import Block
 from runtime.communicators import Array
-from runtime.kernel_arguments import Given
+from runtime.kernels.kernel_arguments import Given
 
 
 def _within(given: Given, tokens: Array, span: tuple[int, int]) -> tuple[Array, Array]:

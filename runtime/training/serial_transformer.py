@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithms.training.architecture import PLAIN, Architecture
-from runtime.serial_training import Array, Matrices, gelu, gelu_slope
+from runtime.training.serial_training import Array, Matrices, gelu, gelu_slope
 
 EPSILON = 1e-5
 

@@ -10,23 +10,33 @@ device: no mask as an index (the result is as long as it has ones), no number ta
 out of an array.  But for `embed_gradient` on a GPU all functions give the same bits every time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import pi, sqrt
 from typing import Any
 
+import numpy as np
+
 from algorithms.kernels import Function
-from algorithms.traffic import shared_rectangle
-from runtime import attention_kernels, norm_kernels, vocabulary_kernels
+from algorithms.pieces import shared_rectangle
 from runtime.communicators import Array
-from runtime.kernel_arguments import Given as Given
+from runtime.kernels import attention_kernels, norm_kernels, vocabulary_kernels
+from runtime.kernels.kernel_arguments import Given as Given
 
 GELU_SLOPE = sqrt(2 / pi)
 GELU_CUBE = 0.044715
+BY_ELEMENT: tuple[Function, ...] = ("gelu", "gelu_gradient", "adam")
+"""Functions of formulas whose arrays are flat, element by element, so that they may be taken piece by piece."""
+PIECE = 1 << 14
+"""Elements of a piece on the host: its intermediate results stay in the cache, and need no new pages of memory."""
 
 
 def carry_out(function: Function, given: Given) -> None:
     """The function, in float32 where elements have 16 bits: sums and exponentials of those would not last."""
+    if function in BY_ELEMENT and given.xp is np:
+        for piece in _pieces(given):
+            KERNELS[function](piece)
+        return
     short = [one for one in (*given.into, *given.updates, *given.sources) if one.dtype.itemsize == 2]
     if not short:
         KERNELS[function](given)
@@ -39,6 +49,17 @@ def carry_out(function: Function, given: Given) -> None:
     for kept, found in zip((*given.into, *given.updates), (*into, *updates), strict=True):
         if kept is not found:
             kept[...] = _narrowed(xp, found, kept.dtype)
+
+
+def _pieces(given: Given) -> Iterator[Given]:
+    """The same work on a piece of every array at a time."""
+    size = (*given.into, *given.updates)[0].size
+    for start in range(0, size, PIECE):
+        part = slice(start, start + PIECE)
+        into, updates, sources = (
+            tuple(one[part] for one in arrays) for arrays in (given.into, given.updates, given.sources)
+        )
+        yield replace(given, into=into, updates=updates, sources=sources)
 
 
 def _widened(xp: Any, array: Array) -> Array:

@@ -34,7 +34,8 @@ from algorithms.training.layers import Start
 from algorithms.training.microbatches import MICROBATCH
 from runtime import generator
 from runtime.generator import INCREMENT, MASK, mix, stream_key
-from runtime.operands import Rectangle, round_to, split_block
+from runtime.operands import round_to
+from runtime.rectangles import Rectangle, split_block
 
 TEXT = Path(__file__).parent / "texts" / "through_the_looking_glass.txt"
 DEVIATION = 0.02

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.tensors import ITEM_BYTES, Block, ElementType, Tensor
-from runtime.operands import split_block
-from runtime.shared_files import SharedFile
+from runtime.files.shared_files import SharedFile
+from runtime.rectangles import split_block
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -43,6 +43,7 @@ SUM_LENGTH = 64
 NO_SUM = "0" * SUM_LENGTH
 ALIGNED = 8
 READ_BYTES = 2**24
+HEADER_BEGIN = b'{"__metadata__"'
 
 
 @dataclass(frozen=True, slots=True)

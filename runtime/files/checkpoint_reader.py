@@ -14,14 +14,15 @@ from algorithms.errors import InputError
 from algorithms.schedule import Schedule
 from algorithms.tensors import Block, ElementType
 from runtime.execute import Source
-from runtime.operands import split_block
+from runtime.rectangles import split_block
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-from runtime.checkpoint import (
+from runtime.files.checkpoint import (
     CODES,
     DTYPES,
+    HEADER_BEGIN,
     LENGTH_BYTES,
     MOST_HEADER_BYTES,
     NO_SUM,
@@ -135,6 +136,10 @@ def open_checkpoint(path: str) -> Checkpoint:
         raise InputError(f"--load {path}: there is no such file; a checkpoint that --save wrote is accepted") from None
     except OSError as error:
         raise InputError(f"--load {path} cannot be read ({error.strerror})") from None
+    if len(text) < length and text.startswith(HEADER_BEGIN):
+        raise InputError(
+            f"--load {path} is truncated: its header alone has {length} bytes, of which {len(text)} are there"
+        )
     try:
         described = json.loads(text)
         metadata = described.pop("__metadata__")

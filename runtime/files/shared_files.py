@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithms.errors import InputError, RunError
-from runtime.operands import Rectangle
+from runtime.rectangles import Rectangle
 
 WRITE_BYTES = 2**26
 """Most bytes given to the system in one write; Linux takes less than 2^31 at once."""
@@ -167,22 +167,36 @@ class SharedFile:
 
 
 def writing_token() -> str:
-    """A token for the files that this process is about to write: its host, its id, and a word drawn by chance."""
-    return f"{_host_word()}-{os.getpid()}-{secrets.token_hex(4)}"
+    """A token for the files that this process is about to write: host, process and its begin, and a word by chance."""
+    own = os.getpid()
+    return f"{_host_word()}-{own}-{_begun(own) or ''}-{secrets.token_hex(4)}"
 
 
 def _is_abandoned(token: str) -> bool:
-    """Whether a token is of a process of this host that has ended."""
-    found = re.fullmatch(r"([0-9a-f]{8})-(\d+)-[0-9a-f]{8}", token)
+    """Whether a token is of a process of this host that has ended; its number may be another's by now."""
+    found = re.fullmatch(r"([0-9a-f]{8})-(\d+)-(\d*)-[0-9a-f]{8}", token)
     if found is None or found[1] != _host_word():
         return False
+    process = int(found[2])
     try:
-        os.kill(int(found[2]), 0)
+        os.kill(process, 0)
     except ProcessLookupError:
         return True
     except (PermissionError, OverflowError):
-        return False
-    return False
+        pass
+    return _begun(process) not in (found[3], None)
+
+
+def _begun(process: int) -> str | None:
+    """When a process began, in ticks of its host; empty if it has ended and nobody has waited for it, None if unknown.
+
+    Source: proc(5), /proc/pid/stat, fields 3 (state) and 22 (starttime).
+    """
+    try:
+        told = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return told[19] if told[0] not in "ZX" else ""
 
 
 def _host_word() -> str:

@@ -37,12 +37,12 @@ from algorithms.training.adam import Adam
 from algorithms.training.continued import moment_names
 from algorithms.training.gpt import Gpt
 from algorithms.training.mlp import Mlp
-from runtime.checkpoint import contents
 from runtime.execute import Source, WholeMatrices
-from runtime.serial_training import Matrices, adam_step, clipped, mlp_loss
-from runtime.serial_transformer import gpt_loss
-from runtime.training_data import TrainingSource
-from runtime.verify import EPS, Verification
+from runtime.files.checkpoint import contents
+from runtime.training.serial_training import Matrices, adam_step, clipped, mlp_loss
+from runtime.training.serial_transformer import gpt_loss
+from runtime.training.training_data import TrainingSource
+from runtime.verifying.verify import EPS, Verification
 
 Array = NDArray[np.float64]
 LossOf = Callable[[Mapping[str, Array], int], tuple[float, Matrices]]

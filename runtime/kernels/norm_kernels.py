@@ -5,7 +5,7 @@ Mean Square Layer Normalization", 2019.
 """
 
 from runtime.communicators import Array
-from runtime.kernel_arguments import Given
+from runtime.kernels.kernel_arguments import Given
 
 
 def row_moments(given: Given) -> None:

@@ -17,17 +17,21 @@ from mpi4py import MPI
 from algorithms.grid import Grid
 from algorithms.ops import AllGather, Gemm, Op, Pointwise, Receive, Send, Shift
 from algorithms.parts import Part
-from algorithms.schedule import Repeat, Role, Schedule, declare, in_sequence
+from algorithms.programs import Repeat, in_sequence
+from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
+from runtime.delivery import usual_delivery
 from runtime.execute import execute
 from runtime.mpi import MpiCarrier
 from runtime.operands import Operands
+from runtime.world import hosts
 
 Pattern = Literal["shift", "exchange", "one_way"]
 PRODUCT_SIZE = 384
 WARM, STEPS = 3, 15
+LEAST_STEPS = 4
 ITEM_BYTES = 8
 
 
@@ -40,11 +44,12 @@ class Overheads:
     alone_seconds: float
 
 
-def chain(pattern: Pattern, ranks: int, size: int) -> Schedule:
-    """Write, multiply, and send `size` bytes.
+def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS) -> Schedule:
+    """Write, multiply, and send `size` bytes, so many times after some that warm up.
 
     `shift` sends around the ring of all ranks, `exchange` within pairs (an even
-    number of ranks), `one_way` from rank 0 to rank 1 while the others multiply.
+    number of ranks), `one_way` from rank 0 to rank 1 while the others multiply; there
+    an answer keeps the sender from running ahead.
     """
     elements = max(1, size // ITEM_BYTES)
     m, payload = Part("m"), (Part("p"), Part("one"))
@@ -58,52 +63,84 @@ def chain(pattern: Pattern, ranks: int, size: int) -> Schedule:
         Tensor("room", *payload),
     )
     sizes = {"m": PRODUCT_SIZE, "k": PRODUCT_SIZE, "n": PRODUCT_SIZE, "p": elements, "one": 1}
-    roles = tuple(_roles(pattern))
+    roles = tuple(_roles(pattern, WARM + steps))
     grid = Grid(x=2, y=ranks // 2) if pattern == "exchange" else Grid(x=ranks)
     return Schedule("chain", sizes, grid, "float64", tensors, ("A", "B"), ("C",), roles)
 
 
-def _roles(pattern: Pattern) -> Iterator[Role]:
+def _roles(pattern: Pattern, turns: int) -> Iterator[Role]:
     if pattern != "one_way":
-        yield _role(Shift(name="step", axis="x", distance=1, source="sent", into="room"))
+        yield _role((Shift(name="step", axis="x", distance=1, source="sent", into="room"),), turns)
         return
-    yield _role(Send(name="step", axis="x", to=1, source="sent"), 0, 1)
-    yield _role(Receive(name="step", axis="x", sender=0, into="room"), 1, 2)
-    yield _role(Pointwise(name="rest", function="zero", into="tiny"), 2)
+    send, receive = (
+        Send(name="step", axis="x", to=1, source="sent"),
+        Receive(name="step", axis="x", sender=0, into="room"),
+    )
+    answer, heard = (
+        Send(name="answer", axis="x", to=0, source="tiny"),
+        Receive(name="answer", axis="x", sender=1, into="tiny"),
+    )
+    yield _role((send, heard), turns, 0, 1)
+    yield _role((receive, answer), turns, 1, 2)
+    yield _role((Pointwise(name="rest", function="zero", into="tiny"),), turns, 2)
 
 
-def _role(step: Op, start: int = 0, stop: int | None = None) -> Role:
+def _role(steps: tuple[Op, ...], turns: int, start: int = 0, stop: int | None = None) -> Role:
     body = (
         Pointwise(name="write", function="zero", into="sent"),
         Gemm(name="multiply", a="A", b="B", c="C"),
         Pointwise(name="tiny", function="zero", into="tiny"),
         AllGather(name="alone", axis="z", source="B", into="B again"),
-        step,
+        *steps,
     )
-    return Role(in_sequence((Repeat("i", WARM + STEPS, body),)), "x", start, stop)
+    return Role(in_sequence((Repeat("i", turns, body),)), "x", start, stop)
 
 
-def measure_chain(communicator: MPI.Intracomm, pattern: Pattern, size: int) -> tuple[list[float], Overheads]:
-    """Seconds of each step, from its last rank's start to the mean of its ends, and the overheads beside it.
+def measure_chain(
+    communicator: MPI.Intracomm, pattern: Pattern, size: int, steps: int = STEPS
+) -> tuple[list[float], Overheads]:
+    """Seconds of each step, and the overheads beside it.
 
-    Every rank of the communicator calls it and gets the same.
+    A rank's step lasts from when it and those that it sends to and receives from have come to it, to its end; a
+    step is the mean of its ranks', of those that receive.
+
+    Every rank of the communicator calls it and gets the same.  A chain of fewer steps than usual is slow: it is
+    walked once, with its first steps to warm up.
     """
-    schedule = chain(pattern, communicator.Get_size(), size)
+    schedule = chain(pattern, communicator.Get_size(), size, steps)
     operands = Operands(PRODUCT_SIZE, PRODUCT_SIZE, PRODUCT_SIZE, "float64")
-    carrier = MpiCarrier(communicator)
-    timelines = execute(schedule, operands, carrier, repeats=1, warmups=1).timelines
+    carrier = MpiCarrier(communicator, delivery=usual_delivery(hosts(communicator)[0]))
+    timelines = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS)).timelines
     carrier.close()
-    found = (_steps(timelines[0]), _overheads(timelines[0])) if timelines else None
+    found = (_steps(timelines[0], pattern), _overheads(timelines[0])) if timelines else None
     result: tuple[list[float], Overheads] = communicator.bcast(found, root=0)
     return result
 
 
-def _steps(timeline: Timeline) -> list[float]:
-    by_index: dict[int, list[Span]] = {}
+def _steps(timeline: Timeline, pattern: Pattern) -> list[float]:
+    by_index: dict[int, dict[int, Span]] = {}
     for span in timeline.spans:
         if span.op == "step" and span.index >= WARM:
-            by_index.setdefault(span.index, []).append(span)
-    return [mean(s.end for s in spans) - max(s.start for s in spans) for spans in by_index.values()]
+            by_index.setdefault(span.index, {})[span.rank] = span
+    return [
+        mean(
+            span.end - max(spans[other].start for other in (rank, *partners(pattern, rank, len(spans))))
+            for rank, span in spans.items()
+            if pattern != "one_way" or rank == 1  # a sender may be done before anything has arrived
+        )
+        for spans in by_index.values()
+    ]
+
+
+def partners(pattern: Pattern, rank: int, ranks: int) -> tuple[int, ...]:
+    """Those that a rank sends to and receives from, of the ranks that take part.
+
+    >>> partners("shift", 0, 4), partners("exchange", 3, 4), partners("one_way", 1, 2)
+    ((1, 3), (2,), (0,))
+    """
+    if pattern == "shift":
+        return (rank + 1) % ranks, (rank - 1) % ranks
+    return (rank ^ 1,)
 
 
 def _overheads(timeline: Timeline) -> Overheads:

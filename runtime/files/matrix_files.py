@@ -16,9 +16,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from algorithms.errors import InputError, RunError
 from algorithms.tensors import Block, DType
+from runtime.files.shared_files import SharedFile
 from runtime.generator import Kind, check_exact
-from runtime.operands import Matrix, Operands, Rectangle, split_block
-from runtime.shared_files import SharedFile
+from runtime.operands import Matrix, Operands
+from runtime.rectangles import Rectangle, split_block
 
 
 def file_dtype(dtype: DType) -> np.dtype[Any]:

@@ -21,10 +21,13 @@ from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
 from algorithms.formats.percentiles import spread
+from algorithms.kernels import Function
 from algorithms.ops import GemmLayout
 from algorithms.tensors import DType
-from runtime.chains import Overheads, Pattern, measure_chain
-from runtime.reference_kernels import ReferenceKernels, Times, seconds
+from runtime.kernels.layer_kernels import carry_out
+from runtime.measuring.chains import STEPS, Overheads, Pattern, measure_chain
+from runtime.measuring.measured_kernels import arguments
+from runtime.measuring.reference_kernels import ReferenceKernels, Times, seconds
 
 Result = TypeVar("Result")
 POOL_BYTES = 96 << 20
@@ -60,6 +63,18 @@ class StreamPoint:
     """Memory-bound work that writes `bytes`."""
 
     operation: str
+    bytes: int
+    busy_ranks: int
+    seconds: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPoint:
+    """A layer's function that reads and writes `bytes`."""
+
+    function: Function
+    dtype: DType
     bytes: int
     busy_ranks: int
     seconds: float
@@ -193,14 +208,28 @@ class Bench:
         times, _ = self.calmly(measure)
         return StreamPoint(operation, size, self.ranks, median(times), spread(times))
 
-    def transfer(self, pattern: Pattern, size: int) -> tuple[TransferPoint, Overheads]:
-        """One step of the pattern in a chain, and what ops cost beside it."""
+    def kernel(self, function: Function, dtype: DType, elements: int, repeats: int = 5) -> KernelPoint:
+        """A layer's function on a matrix of about so many elements, on all ranks at once."""
+        given = arguments(function, dtype, elements)
+        updates = sum(one.nbytes for one in given.updates)
+        touched = sum(one.nbytes for one in (*given.into, *given.updates, *given.sources)) + updates
+
+        def measure() -> list[float]:
+            carry_out(function, given)
+            own = [seconds(partial(carry_out, function, given)) for _ in range(repeats)]
+            return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
+
+        times, _ = self.calmly(measure)
+        return KernelPoint(function, dtype, touched, self.ranks, median(times), spread(times))
+
+    def transfer(self, pattern: Pattern, size: int, steps: int = STEPS) -> tuple[TransferPoint, Overheads]:
+        """One step of the pattern in a chain of so many, and what ops cost beside it."""
         beside: list[Overheads] = []
 
         def measure() -> list[float]:
-            steps, overheads = measure_chain(self.communicator, pattern, size)
+            found, overheads = measure_chain(self.communicator, pattern, size, steps)
             beside.append(overheads)
-            return [max(LEAST_SECONDS, step) for step in steps]  # a small message may end before its receiver starts
+            return [max(LEAST_SECONDS, step) for step in found]  # a small message may end before its receiver starts
 
         times, _ = self.calmly(measure)
         return TransferPoint(pattern, self.ranks, size, median(times), spread(times)), beside[-1]

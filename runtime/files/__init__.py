@@ -1,0 +1,1 @@
+"""Matrices and checkpoints in files that all ranks read and write at once."""

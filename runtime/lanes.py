@@ -1,0 +1,119 @@
+"""The communication of one rank: ops wait on their lanes, and the first of each lane is under way."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from algorithms.ops import CommunicationOp, Op
+from algorithms.parts import Place
+from runtime.communicators import Communicator, Request, Wait
+from runtime.streams import Stream
+from runtime.transfers import Transfers
+from runtime.whereabouts import Watcher
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """One instance of an op on one rank."""
+
+    op: Op
+    place: Place
+    index: int
+    needs: list["Task"] = field(default_factory=list)
+    ready: float = 0.0
+    start: float = 0.0
+    end: float = 0.0
+    ended: bool = False
+    work: Generator[list[Request], None, None] | None = None
+    pending: list[Request] = field(default_factory=list)
+
+    def is_ready(self) -> bool:
+        return all(task.ended for task in self.needs)
+
+
+class Lanes:
+    """The lanes of one rank, and the beginning and end of every task.
+
+    Parameters
+    ----------
+    groups : the rank's group on each lane
+    now : the carrier's clock
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, Communicator],
+        transfers: Transfers,
+        now: Callable[[], float],
+        watcher: Watcher | None,
+    ) -> None:
+        self._groups = groups
+        self._transfers = transfers
+        self._now = now
+        self._watcher = watcher
+        self._queues: dict[str, deque[Task]] = {name: deque() for name in groups}
+
+    @property
+    def under_way(self) -> bool:
+        """Whether any communication has yet to end."""
+        return any(self._queues.values())
+
+    def add(self, name: str, task: Task) -> None:
+        """Put a communication op at the end of its lane, and go on."""
+        self._queues[name].append(task)
+        self.advance()
+
+    def advance(self) -> bool:
+        """Let every lane go as far as it can; whether any of them moved."""
+        moved = False
+        for name, queue in self._queues.items():
+            while queue and self._step(queue[0], self._groups[name]):
+                moved = True
+                if queue[0].ended:
+                    queue.popleft()
+        return moved
+
+    def wait(self) -> Wait:
+        """What the tasks under way wait for."""
+        started = [queue[0] for queue in self._queues.values() if queue and queue[0].pending]
+        requests = [request for task in started for request in task.pending]
+        return Wait(requests, tuple(task.op.name for task in started), every=len(started) == 1)
+
+    def _step(self, task: Task, communicator: Communicator) -> bool:
+        """One step of a communication op, if it can be taken now."""
+        assert isinstance(task.op, CommunicationOp)
+        if task.work is None:
+            if not task.is_ready():
+                return False
+            self.begin(task)
+            task.work = self._transfers.communicate(task.op, task.place, communicator)
+        before = _moves(task.pending)
+        task.pending = [request for request in task.pending if not request.done()]
+        if self._watcher is not None and (not task.pending or _moves(task.pending) != before):
+            self._watcher.stepped()
+        if task.pending:
+            return False
+        try:
+            task.pending = next(task.work)
+        except StopIteration:
+            self.finish(task)
+        return True
+
+    def begin(self, task: Task) -> None:
+        if self._watcher is not None:
+            self._watcher.began(task.op)
+        task.ready = max([task.ready, *(other.end for other in task.needs)])
+        task.start = self._now()
+
+    def finish(self, task: Task) -> None:
+        task.end = self._now()
+        task.ended = True
+        if self._watcher is not None:
+            self._watcher.ended(task.op)
+        task.needs = []
+        task.work = None
+
+
+def _moves(requests: Sequence[Request]) -> int:
+    """How far those among them have come that go on by themselves."""
+    return sum(request.moves for request in requests if isinstance(request, Stream))

@@ -1,0 +1,52 @@
+"""The layers' functions that are measured by themselves: those whose shapes are a matrix, its rows or its columns.
+
+Attention and the functions of a vocabulary are products or depend on data, and are left out.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from algorithms.kernels import FACTS, Function
+from algorithms.tensors import DType
+from runtime.kernels.kernel_arguments import Given
+
+MEASURED: tuple[Function, ...] = (
+    "add_to",
+    "add_bias",
+    "column_sums",
+    "gelu",
+    "gelu_gradient",
+    "swiglu",
+    "swiglu_gradient",
+    "row_moments",
+    "normalise",
+    "normalise_sums",
+    "normalise_gradient",
+    "normalise_parameter_sums",
+    "square_error",
+    "square_sum",
+    "clip",
+    "adam",
+)
+COLUMNS = 1024
+SCALARS = {"weight": 1.0, "limit": 1.0, "rate": 1e-3, "epsilon": 1e-8, "decay": 0.1, "beta1": 0.9, "beta2": 0.95}
+
+
+def arguments(function: Function, dtype: DType, elements: int) -> Given:
+    """What a function may be called with where its matrix has about so many elements.
+
+    >>> [one.shape for one in arguments("add_bias", "float32", 1 << 14).updates]
+    [(16, 1024)]
+    """
+    columns = min(COLUMNS, elements)
+    rows, facts = max(1, elements // columns), FACTS[function]
+    lengths = {"m": rows, "n": columns, "2n": 2 * columns, "1": 1, "2": 2}
+
+    def made(words: Sequence[str]) -> tuple[Any, ...]:
+        shapes = [(rows * columns,) if word == "=" else tuple(lengths[part] for part in word.split()) for word in words]
+        return tuple(np.full(shape, 0.5, dtype) for shape in shapes)
+
+    scalars = SCALARS | {"columns": float(columns)}
+    return Given(np, made(facts.into), made(facts.updates), made(facts.sources), (), scalars, 0)

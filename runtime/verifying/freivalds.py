@@ -1,0 +1,109 @@
+"""A product checked by random vectors, where computing it once more would take too long.
+
+With v vectors r of random signs it compares C r with L (R r), in O(v) operations
+per element.  If every entry is within its bound, |Σ_j e_ij r_j| is for certain at
+most
+
+    tolerance_i = bound · Σ_k |L_ik| Σ_j |R_kj|
+
+and, since the signs know nothing of the errors, at most
+
+    tolerance_i = bound · s Σ_k |L_ik| (Σ_j R_kj^2)^1/2,        s = 9.2
+
+but for a chance of 2 exp(-s^2 / 2) = 8e-19 per row and vector (Hoeffding; the
+second sum is no less than the norm of row i of |L| |R|).  The smaller is taken.
+One wrong entry in a row is seen for certain from 2 · tolerance_i on, as every
+r_j is a sign.  If several are wrong and one by more than tolerance_i, each
+vector misses the row with a chance of at most 1/2: turning the sign of r_j
+moves the sum by more than the width of what is tolerated.  So all v miss it
+with at most 2^-v.
+
+Source: Freivalds, "Probabilistic machines can use less running time", IFIP
+Congress 1977; Hoeffding, "Probability inequalities for sums of bounded random
+variables", JASA 58, 1963, theorem 2.
+"""
+
+from dataclasses import replace
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.generator import signs
+from runtime.operands import Operands
+from runtime.rectangles import Rectangle
+from runtime.verifying.findings import Finding, relative_errors
+from runtime.verifying.products import Array, Product, Range, contracted_length, left_panel, right_panel, spans, tiles
+
+VECTORS = 8
+SPREAD = 9.2
+"""Standard deviations that a sum of random signs is allowed: the s of the module's formula."""
+BAND_TILES = 64
+"""Tiles of rows whose sums are kept at once: their few columns are half a tile."""
+
+
+def against_random_signs(
+    product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands, vectors: int, seed: int
+) -> Finding:
+    """The largest error of a row of a rectangle times a vector, relative to its tolerance / bound."""
+    worst, tolerance = Finding(), 0.0
+    for rows in spans(rectangle.shape[0], BAND_TILES):
+        band = rectangle.part(rows, (0, rectangle.shape[1]))
+        found = _freivalds_of_band(product, band, values[slice(*rows)], operands, vectors, seed)
+        worst, tolerance = max(worst, found, key=_size), max(tolerance, found.tolerance)
+    return replace(worst, tolerance=tolerance)
+
+
+def _size(found: Finding) -> float:
+    """Its error, one that is no number above all others."""
+    return found.error if isfinite(found.error) else inf
+
+
+def _freivalds_of_band(
+    product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands, vectors: int, seed: int
+) -> Finding:
+    """The same of some rows."""
+    height = rectangle.shape[0]
+    expected, scale = np.zeros((height, vectors)), np.zeros((height, 2))
+    with np.errstate(all="ignore"):
+        for inner in spans(contracted_length(product, operands)):
+            sums, sizes = _right_times_signs(product, inner, rectangle, operands, vectors, seed)
+            for rows in spans(height):
+                above = (rectangle.row_start + rows[0], rectangle.row_start + rows[1])
+                left = left_panel(product, above, inner, operands)
+                expected[slice(*rows)] += left @ sums
+                scale[slice(*rows)] += np.abs(left, out=left) @ sizes
+        tolerances = np.fmin(scale[:, 0], SPREAD * scale[:, 1])
+        differences = np.abs(_values_times_signs(rectangle, values, vectors, seed) - expected)
+        errors = relative_errors(differences, np.broadcast_to(tolerances[:, np.newaxis], differences.shape))
+    row = int(np.argmax(errors.max(axis=1)))
+    place = f"in the sum over row {rectangle.row_start + row} with random signs"
+    return Finding(float(errors[row].max()), place, float(tolerances.max()))
+
+
+def _right_times_signs(
+    product: Product, inner: Range, rectangle: Rectangle, operands: Operands, vectors: int, seed: int
+) -> tuple[Array, Array]:
+    """R r for a panel of R's rows; and the sum and the norm of each row of |R|."""
+    length = inner[1] - inner[0]
+    sums, sizes = np.zeros((length, vectors)), np.zeros((length, 2))
+    for columns in spans(rectangle.shape[1]):
+        across = (rectangle.column_start + columns[0], rectangle.column_start + columns[1])
+        right = right_panel(product, inner, across, operands)
+        sums += right @ signs(seed, "freivalds", *across, vectors)
+        sizes[:, 1] += np.einsum("ij,ij->i", right, right)
+        sizes[:, 0] += np.abs(right, out=right).sum(axis=1)
+    # The norm is at least sum / sqrt(length): this holds it up where squares underflow.
+    sizes[:, 1] = np.maximum(np.sqrt(sizes[:, 1]), sizes[:, 0] / np.sqrt(max(1, rectangle.shape[1])))
+    return sums, sizes
+
+
+def _values_times_signs(rectangle: Rectangle, values: NDArray[Any], vectors: int, seed: int) -> Array:
+    """C r for a rectangle of the product."""
+    sums = np.zeros((rectangle.shape[0], vectors))
+    for rows, columns in tiles(rectangle.shape):
+        across = (rectangle.column_start + columns[0], rectangle.column_start + columns[1])
+        tile = np.asarray(values[slice(*rows), slice(*columns)], np.float64)
+        sums[slice(*rows)] += tile @ signs(seed, "freivalds", *across, vectors)
+    return sums

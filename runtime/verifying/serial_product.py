@@ -1,0 +1,49 @@
+"""A block computed once more, in float64.
+
+In tiles, and in panels of the contracted dimension so that memory stays bounded:
+
+    error = max |C - L R| / (|L| |R|)        (element by element, 0/0 = 0)
+
+In a float64 run the reference is float64 too and has an error of its own,
+which the bound of `verify.py` has to cover.
+
+Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed.,
+SIAM 2002, section 3.5 (error of a product relative to |A| |B|).
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.operands import Operands
+from runtime.rectangles import Rectangle
+from runtime.verifying.findings import Finding, relative_errors
+from runtime.verifying.products import Array, Product, contracted_length, left_panel, right_panel, spans, tiles
+
+
+def against_serial_product(product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands) -> Finding:
+    """The largest error of a rectangle against its serial product."""
+    worst = Finding()
+    for rows, columns in tiles(rectangle.shape):
+        tile = rectangle.part(rows, columns)
+        errors = _tile_errors(product, tile, values[slice(*rows), slice(*columns)], operands)
+        row, column = np.unravel_index(int(np.argmax(errors)), errors.shape)
+        error = float(errors[row, column])
+        if error > worst.error:
+            worst = Finding(error, f"at row {tile.row_start + row}, column {tile.column_start + column}")
+    return worst
+
+
+def _tile_errors(product: Product, tile: Rectangle, values: NDArray[Any], operands: Operands) -> Array:
+    """Error of each entry of a tile, relative to |L| |R|."""
+    reference, magnitude = np.zeros(tile.shape), np.zeros(tile.shape)
+    rows, columns = (tile.row_start, tile.row_stop), (tile.column_start, tile.column_stop)
+    with np.errstate(all="ignore"):  # an overflow ends as an error of inf
+        for inner in spans(contracted_length(product, operands)):
+            left = left_panel(product, rows, inner, operands)
+            right = right_panel(product, inner, columns, operands)
+            reference += left @ right
+            magnitude += np.abs(left, out=left) @ np.abs(right, out=right)
+        np.subtract(values, reference, out=reference, dtype=np.float64)
+        return relative_errors(np.abs(reference, out=reference), magnitude)

@@ -1,0 +1,180 @@
+"""Whether a product is right, each rank checking its own block against its own operands.
+
+    C = A B        dA = dC B^T        dB = A^T dC
+
+Nothing that was communicated is trusted: a rank makes or reads the rows and
+columns that its block depends on, and the only exchange is of the verdicts
+(`combine`).  Two methods, both with
+
+    bound = (8 + 2 log2 P) eps               (P ranks, eps of the accumulating dtype)
+
+of |L| |R|, where L and R are the factors of the product: "serial" computes the
+block once more (`serial_product.py`), "freivalds" is for products too large for
+that (`freivalds.py`).  With operands that sum exactly the bound is 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite, log2
+from typing import Literal
+
+from algorithms.tensors import DType
+from runtime.operands import Operands
+from runtime.verifying.faults import first_fault, first_fraction
+from runtime.verifying.findings import Finding
+from runtime.verifying.freivalds import VECTORS, against_random_signs
+from runtime.verifying.products import FACTORS, TILE, Output, Product
+from runtime.verifying.serial_product import against_serial_product
+
+Method = Literal["serial", "freivalds"]
+
+EPS: dict[DType, float] = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+TILES_AT_ONCE = 8
+"""Float64 tiles that live at once, all that is smaller put together."""
+VERIFY_BYTES = TILES_AT_ONCE * TILE * TILE * 8
+"""Most memory that verification takes beside the products and the files, which are there already [B]."""
+SERIAL_PRODUCTS = 2**36
+"""Most multiplications per rank for which the serial product is computed: a few seconds of one core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The verdict on a rank's outputs, or on all (`combine`).
+
+    Parameters
+    ----------
+    max_error, bound : relative to |L| |R|, for "freivalds" relative to tolerance / bound;
+        a result with NaN or infinity has error inf
+    ok : whether every error is within the bound
+    vectors : number of random vectors, 0 for "serial"
+    smallest_error_seen : the smallest change of a single entry that is certain
+        to be noticed, in the units of the product; None for "serial"
+    chance_of_missing : at most, when several entries of a row are wrong and one of
+        them by more than half of that; None for "serial"
+    reason : why not, in one line; empty if ok
+    """
+
+    method: Method
+    max_error: float
+    bound: float
+    ok: bool
+    vectors: int = 0
+    smallest_error_seen: float | None = None
+    chance_of_missing: float | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        verdict = "verified" if self.ok else "NOT VERIFIED"
+        text = f"{verdict}: relative error {self.max_error:.2g}, bound {self.bound:.2g}"
+        if self.method == "serial":
+            text += ", by the serial check"
+        else:
+            seen = f"from {self.smallest_error_seen:.2g} on" if self.smallest_error_seen else "whatever its size"
+            text += f", by Freivalds' check with {self.vectors} vectors: one wrong entry is seen {seen},"
+            text += f" several in a row are missed with a chance of at most {self.chance_of_missing:.2g}"
+        return text + (f"; {self.reason}" if self.reason else "")
+
+
+def error_bound(ranks: int, eps: float) -> float:
+    """The error a right product may have, relative to |L| |R|: (8 + 2 log2 P) eps.
+
+    >>> error_bound(4, 2.0**-23) / 2.0**-23
+    12.0
+    """
+    return (8 + 2 * log2(ranks)) * eps
+
+
+def choose_method(multiplications: int) -> Method:
+    """The serial product as long as it takes the rank that has most of it to repeat seconds.
+
+    >>> choose_method(4096**3), choose_method(8192**3)
+    ('serial', 'freivalds')
+
+    Parameters
+    ----------
+    multiplications : behind the largest block of any product
+    """
+    return "serial" if multiplications <= SERIAL_PRODUCTS else "freivalds"
+
+
+def verify(
+    outputs: Sequence[Output],
+    operands: Operands,
+    *,
+    ranks: int,
+    method: Method = "serial",
+    eps: float | None = None,
+    exact: bool | None = None,
+    vectors: int = VECTORS,
+    seed: int = 0,
+) -> Verification:
+    """The verdict on what this rank holds.
+
+    >>> from runtime.rectangles import Rectangle
+    >>> operands = Operands(3, 5, 4, "float32", kind="integers")
+    >>> a, b = (operands.block(name, Rectangle(0, rows, 0, columns)) for name, rows, columns in
+    ...         [("A", 3, 5), ("B", 5, 4)])
+    >>> verify([Output("C", ((Rectangle(0, 3, 1, 4), (a @ b)[:, 1:]),))], operands, ranks=2)
+    Verification(method='serial', max_error=0.0, bound=0.0, ok=True, ...)
+
+    Parameters
+    ----------
+    ranks : that computed the product together
+    eps : of the accumulating dtype, if that is not the dtype of the operands
+    exact : whether the product must be equal, its operands being whole numbers that
+        sum exactly; by default, if the operands are generated integers
+    vectors, seed : of Freivalds' check
+    """
+    bound = error_bound(ranks, EPS[operands.dtype] if eps is None else eps)
+    if operands.exact if exact is None else exact:
+        bound = 0.0
+    verdict = Verification(method, 0.0, bound, ok=True)
+    if method == "freivalds":
+        verdict = replace(verdict, vectors=vectors, smallest_error_seen=0.0, chance_of_missing=2.0**-vectors)
+    fault = first_fault(outputs, operands) or (first_fraction(outputs) if bound == 0 else "")
+    if fault:
+        return replace(verdict, max_error=inf, ok=False, reason=fault)
+    for output in outputs:
+        for rectangle, values in output.parts:
+            found = (
+                against_serial_product(output.product, rectangle, values, operands)
+                if method == "serial"
+                else against_random_signs(output.product, rectangle, values, operands, vectors, seed)
+            )
+            verdict = _judge(verdict, output.product, found)
+    return verdict
+
+
+def _judge(verdict: Verification, product: Product, found: Finding) -> Verification:
+    """The verdict after one more finding."""
+    if verdict.smallest_error_seen is not None:
+        seen = max(verdict.smallest_error_seen, 2 * verdict.bound * found.tolerance)
+        verdict = replace(verdict, smallest_error_seen=seen)
+    error = found.error if isfinite(found.error) else inf
+    if error <= verdict.max_error:
+        return verdict
+    verdict = replace(verdict, max_error=error)
+    if error <= verdict.bound:
+        return verdict
+    allowed = f"{verdict.bound:.3g} is allowed" if verdict.bound else "it must be equal"
+    factors = FACTORS[product]
+    reason = f"{product} is off by {error:.3g} of |{factors.left}| |{factors.right}| {found.place}, where {allowed}"
+    return replace(verdict, ok=False, reason=reason)
+
+
+def combine(verdicts: Sequence[Verification]) -> Verification:
+    """One verdict from those of all ranks, in the order of the ranks.
+
+    >>> right = Verification("serial", 1e-7, 1e-6, ok=True)
+    >>> wrong = Verification("serial", 3e-3, 1e-6, ok=False, reason="C is off")
+    >>> combine([right, wrong]).reason
+    'rank 1: C is off'
+    """
+    rank = next((rank for rank, verdict in enumerate(verdicts) if not verdict.ok), 0)
+    seen = [verdict.smallest_error_seen for verdict in verdicts if verdict.smallest_error_seen is not None]
+    return replace(
+        verdicts[rank],
+        max_error=max(verdict.max_error for verdict in verdicts),
+        smallest_error_seen=max(seen) if seen else None,
+        reason="" if verdicts[rank].ok else f"rank {rank}: {verdicts[rank].reason}",
+    )
