@@ -10,20 +10,16 @@ import simpy
 from algorithms.errors import InputError
 from algorithms.formats.machine import load_machine
 from algorithms.formats.record import load_record
-from runtime.chains import Overheads
-from runtime.microbenchmarks import GemmPoint, StreamPoint, TransferPoint
+from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads
+from runtime.measuring.links import Link
+from runtime.measuring.microbenchmarks import GemmPoint, StreamPoint, TransferPoint
 from runtime.world import Host
 from simulator.engine import FlowEngine
 from simulator.wiring import Wiring
-from studies.calibrating.calibrate import (
-    DTYPES,
-    LARGE_RESIDUAL,
-    LAYOUTS,
-    STREAM_BYTES,
-    Measured,
-    make_machine,
-    parse_wiring,
-)
+from studies.calibrating.between_hosts import BetweenHosts, ladder
+from studies.calibrating.measured_machine import LARGE_RESIDUAL, make_machine
+from studies.calibrating.measuring import DTYPES, LAYOUTS, STREAM_BYTES, Measured
+from studies.calibrating.wiring import parse_wiring
 from studies.experiments.experiment import Flags, parse_experiment
 from studies.experiments.machines import find_machine
 from studies.experiments.predict import prediction_of
@@ -34,11 +30,14 @@ mpi = pytest.mark.mpi
 POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
 SMALL = f"""
 import sys
-from runtime import chains, microbenchmarks, reference_kernels, world
-from studies.calibrating import calibrate
-calibrate.PRODUCTS, calibrate.SMALLEST, calibrate.LARGEST = {POINTS}, 8, 32
-calibrate.STREAM_BYTES, calibrate.TRANSFER_BYTES = {STREAMS}, {TRANSFERS}
+from runtime.measuring import chains, links, microbenchmarks, reference_kernels
+from runtime import world
+from studies.calibrating import measured_machine, measuring
+measuring.PRODUCTS, measuring.SMALLEST, measuring.LARGEST = {POINTS}, 8, 32
+measuring.STREAM_BYTES, measuring.TRANSFER_BYTES, measuring.KERNEL_ELEMENTS = {STREAMS}, {TRANSFERS}, (64,)
 chains.PRODUCT_SIZE = 16
+links.SIZES, links.SEVERAL, links.FEW, links.REST_SECONDS = (1 << 10, 1 << 12), 2, 2, 0.0
+links.CARRIED_BYTES, links.CARRIED_SECONDS = 1 << 12, 0.1
 microbenchmarks.POOL_BYTES = 1 << 16
 reference_kernels.PRODUCT_SIZE, reference_kernels.STREAM_BYTES = 32, 1 << 12
 """
@@ -55,10 +54,11 @@ TWO_HOSTS = (
 from algorithms.formats.machine import save_machine
 from topologies.build import parse_topology
 hosts = (world.Host("one", (0,), 1), world.Host("other", (1,), 1))
-measured = calibrate.measure(world.world(), hosts, calibrate.PRODUCTS)
+measured = measuring.measure(world.world(), hosts)
 if world.world().rank == 0:
     for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
-        save_machine(calibrate.make_machine("two", measured, hosts, parse_topology(text) if text else None, []), path)
+        wiring = parse_topology(text) if text else None
+        save_machine(measured_machine.make_machine("two", measured, hosts, wiring, []), path)
 """
 )
 UNEQUAL_HOSTS = (
@@ -66,10 +66,10 @@ UNEQUAL_HOSTS = (
     + """
 import ast, json
 hosts = [world.Host(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
-measured = calibrate.measure(world.world(), hosts, calibrate.PRODUCTS)
+measured = measuring.measure(world.world(), hosts)
 if world.world().rank == 0:
     print(json.dumps({"together": max(point.busy_ranks for point in measured.gemm),
-                      "network": len(measured.network_transfers)}))
+                      "network": len(measured.between.transfers)}))
 """
 )
 TRAINING = Flags(matmul="61,47,53", dtype="float64", passes="training")
@@ -224,6 +224,9 @@ def test_hosts_with_unequal_numbers_of_ranks_calibrate_and_the_first_counts(host
 # From points to a machine
 
 
+LINK = Link(latency=5e-5, bytes_per_second=24e6, burst_bytes=7e4, core_seconds_per_byte=2e-9)
+
+
 def measured(*, off=0.0, disturbed=0):
     """Points as they could be: products at 1 Gflop/s, every other one off by so much."""
     sizes = [(m, k, n) for m, k, n in product((16, 61, 200), repeat=3)]
@@ -235,7 +238,9 @@ def measured(*, off=0.0, disturbed=0):
     ]
     streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in STREAM_BYTES]
     steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
-    return Measured(points, streams, [], steps, [(1.0, 2.0, 3.0)] * 3, [(1.0, 2.0, 3.0)], Overheads(0, 0, 0), disturbed)
+    between = BetweenHosts(steps, [], LINK)
+    times, overheads = [(1.0, 2.0, 3.0)], Overheads(0, 0, 0)
+    return Measured(points, streams, [], [], between, times * 3, times, overheads, disturbed)
 
 
 HOSTS = (Host("one", (0,), 2), Host("other", (1,), 2))
@@ -299,11 +304,72 @@ def test_a_wiring_that_cannot_be_is_refused_before_anything_is_measured(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_the_link_speed_of_hosts_is_that_of_the_largest_step_one_way():
-    topology = make_machine("two", measured(), HOSTS, None, []).topology
-    largest = max(TRANSFERS)
-    assert topology["bandwidth_bytes_per_second"] == pytest.approx(largest / (1e-5 + largest / 1e8))
-    assert topology["latency_seconds"] == pytest.approx((1e-5 + min(TRANSFERS) / 1e8) / 2)
+def test_the_link_speed_of_hosts_is_that_of_messages_from_one_to_another():
+    machine = make_machine("two", measured(), HOSTS, None, [])
+    assert machine.topology["bandwidth_bytes_per_second"] == 24e6
+    assert machine.topology["latency_seconds"] == pytest.approx(2.5e-5)  # of each of the two links on the way
+    assert (machine.network.payload_share, machine.network.burst_bytes, machine.host.shared_by_hosts) == (
+        1,
+        None,
+        False,
+    )
+
+
+def in_a_laboratory(text):
+    hosts = tuple(Host(f"host{number}", (number,), 2, sharing=4) for number in range(4))
+    return make_machine("lab", measured(), hosts, parse_wiring(text, 4), [])
+
+
+def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_them():
+    machine = in_a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=50e6")
+    assert (machine.host.cores, machine.host.shared_by_hosts, machine.host.ranks) == (2, True, None)
+    assert (machine.topology["bandwidth"], machine.topology["uplink_bandwidth"]) == (25e6, 50e6)
+    found = machine.network
+    assert (found.payload_share, found.core_seconds_per_byte, found.burst_bytes) == (24 / 25, 2e-9, 7e4)
+    assert len(found.transfer) == len(TRANSFERS)
+
+
+def test_links_whose_buckets_differ_are_told_one_by_one():
+    machine = in_a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6")
+    found = machine.network.burst_bytes
+    assert len(found) == 12 and set(found.values()) == {7e4, 1.4e5}
+    assert {name for name, burst in found.items() if burst == 1.4e5} == {
+        f"{one}>{other}" for leaf in (0, 1) for one, other in [(f"leaf:{leaf}", "spine:0"), ("spine:0", f"leaf:{leaf}")]
+    }
+
+
+class FakeBench:
+    """Steps at a rate; those of some sizes are held up the first time."""
+
+    ranks = 4
+
+    def __init__(self, rate, held_up=()):
+        self.rate, self.held_up, self.asked = rate, set(held_up), []
+
+    def transfer(self, pattern, size, steps):
+        self.asked.append((size, steps))
+        times = 5.0 if size in self.held_up else 1.0
+        self.held_up.discard(size)
+        return TransferPoint(pattern, 4, size, 1e-4 + times * size / self.rate, 0.0), Overheads(0, 0, 0)
+
+
+def test_steps_are_measured_up_to_those_that_take_long_and_slow_ones_less_often():
+    bench = FakeBench(25e6)
+    sizes = [point.bytes for point, _ in ladder(bench, "shift", [8, 1 << 16, 1 << 20, 1 << 22, 1 << 24])]
+    assert sizes == [8, 1 << 16, 1 << 20, 1 << 22]
+    steps = dict(bench.asked)
+    assert steps[8] == steps[1 << 20] == STEPS and LEAST_STEPS <= steps[1 << 22] < STEPS
+
+
+def test_a_step_that_takes_longer_than_its_parts_is_measured_again():
+    sizes = [1 << 16, 1 << 18, 1 << 20, 1 << 22]
+    found = [point for point, _ in ladder(FakeBench(25e6, [1 << 22]), "shift", sizes)]
+    assert found == [point for point, _ in ladder(FakeBench(25e6), "shift", sizes)]
+
+
+def test_a_laboratory_without_rates_has_those_that_were_measured():
+    machine = in_a_laboratory("star:hosts=4")
+    assert (machine.topology["bandwidth_bytes_per_second"], machine.network.payload_share) == (24e6, 1.0)
 
 
 def test_a_machine_is_what_its_points_say():

@@ -6,11 +6,14 @@ import pytest
 
 from algorithms.collectives.choices import Choices
 from algorithms.costs.volumes import bytes_sent
+from algorithms.grid import Grid
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
 from algorithms.validate import validate
-from runtime import chains
-from runtime.chains import STEPS, WARM, chain
 from runtime.execute import execute
 from runtime.in_process import InProcess
+from runtime.measuring import chains
+from runtime.measuring.chains import ITEM_BYTES, STEPS, WARM, chain
 from runtime.operands import Operands
 from tests.launched import launched
 
@@ -21,7 +24,7 @@ BODY = ["write", "multiply", "tiny", "alone", "step"]
 PROGRAM = f"""
 import json
 from mpi4py import MPI
-from runtime import chains
+from runtime.measuring import chains
 chains.PRODUCT_SIZE = 16
 found = [chains.measure_chain(MPI.COMM_WORLD, pattern, {SIZE}) for pattern in ("shift", "one_way")]
 every = MPI.COMM_WORLD.gather([(steps, overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds)
@@ -40,8 +43,11 @@ def small(monkeypatch):
 def test_a_chain_is_a_valid_schedule_whose_only_messages_are_its_steps(pattern, ranks):
     schedule = validate(chain(pattern, ranks, SIZE))
     sent = [bytes_sent(schedule, rank, Choices()) for rank in range(ranks)]
-    senders = {"shift": ranks if ranks > 1 else 0, "exchange": ranks, "one_way": 1}[pattern]
-    assert sorted(sent, reverse=True) == [(WARM + STEPS) * SIZE] * senders + [0] * (ranks - senders)
+    turns = WARM + STEPS
+    if pattern == "one_way":
+        assert sent == [turns * SIZE, turns * ITEM_BYTES, *[0] * (ranks - 2)]
+    else:
+        assert sent == [turns * SIZE if ranks > 1 else 0] * ranks
 
 
 @pytest.mark.parametrize(("pattern", "ranks"), CHAINS)
@@ -50,8 +56,26 @@ def test_ranks_in_one_process_take_each_step_between_products(pattern, ranks):
     (timeline,) = execute(schedule, Operands(16, 16, 16, "float64"), InProcess(ranks), repeats=1, warmups=0).timelines
     for rank in range(ranks):
         ops = [span.op for span in sorted(timeline.spans, key=lambda span: span.start) if span.rank == rank]
-        takes_part = pattern != "one_way" or rank < 2
-        assert ops == [*BODY[:-1], "step" if takes_part else "rest"] * (WARM + STEPS)
+        last = ["step"] if pattern != "one_way" else ["step", "answer"] if rank < 2 else ["rest"]
+        assert ops == [*BODY[:-1], *last] * (WARM + STEPS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "starts", "ends", "seconds"),
+    [
+        ("shift", (0.0, 1.0, 2.0), (5.0, 5.0, 5.0), (3.0 + 3.0 + 3.0) / 3),
+        ("shift", (0.0, 1.0, 2.0, 0.0), (4.0, 5.0, 5.0, 3.0), (3.0 + 3.0 + 3.0 + 1.0) / 4),
+        ("exchange", (0.0, 1.0, 5.0, 4.0), (2.0, 2.0, 7.0, 7.0), (1.0 + 1.0 + 2.0 + 2.0) / 4),
+        ("one_way", (3.0, 0.0), (3.1, 5.0), 2.0),
+    ],
+)
+def test_a_step_begins_when_all_that_it_is_between_are_there(pattern, starts, ends, seconds):
+    spans = [
+        Span(rank, "step", "shift", "x", start, start, start, end, index=WARM)
+        for rank, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    timeline = Timeline.of_spans(spans, "measured", Grid(x=len(starts)))
+    assert chains._steps(timeline, pattern) == pytest.approx([seconds])
 
 
 @pytest.mark.mpi

@@ -12,11 +12,18 @@ from pathlib import Path
 import pytest
 
 from algorithms.errors import InputError
-from studies.laboratory import laboratory, namespaces, register
+from algorithms.formats.machine import load_machine
+from studies.experiments.experiment import Flags, parse_experiment
+from studies.experiments.predict import prediction_of
+from studies.laboratory import buckets, laboratory, namespaces, register
+from studies.laboratory.command import laboratory_of
 from studies.laboratory.laboratory import Laboratory
+from studies.laboratory.ranks import launch_in
 from studies.laboratory.wiring import scaled, wiring
+from tests.test_calibrate import SMALL
 from topologies.build import build, parse_topology
 
+SHARED_REGISTER = register.FOLDER
 QUADRILLE = (sys.executable, "-P", "-m", "studies.command_line")
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -96,7 +103,7 @@ def test_a_link_carries_its_rate_and_no_more():
     size, rate = 4_000_000, 10e6
     with laboratory.standing(a_laboratory("star:hosts=2", rate)) as entry:
         seconds = min(carried(entry, "host:0", "host:1", size) for _ in range(3))
-    assert seconds > 0.9 * (size - 2 * namespaces.burst_bytes(rate)) / rate
+    assert seconds > 0.9 * (size - 2 * buckets.burst_bytes(rate)) / rate
     assert seconds < 3 * size / rate  # a loaded machine may be slower, not a hundred times
 
 
@@ -113,7 +120,7 @@ def test_flows_share_an_oversubscribed_uplink():
             thread.start()
         for thread in threads:
             thread.join()
-    assert max(seconds) > 0.9 * (2 * size - 4 * namespaces.burst_bytes(rate)) / rate
+    assert max(seconds) > 0.9 * (2 * size - 4 * buckets.burst_bytes(rate)) / rate
 
 
 def test_a_name_that_is_taken_is_refused_and_two_laboratories_stand_side_by_side():
@@ -204,3 +211,20 @@ def test_without_root_one_line_says_so(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(InputError, match="needs root"):
         laboratory.up(a_laboratory())
+
+
+@pytest.mark.mpi
+def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(register, "FOLDER", SHARED_REGISTER)  # which those see who enter it
+    path = tmp_path / "lab.toml"
+    program = SMALL + "from studies.command_line import main\nsys.exit(main(sys.argv[1:]))\n"
+    with laboratory.standing(laboratory_of("star:hosts=2", "100mbit", name=f"c{os.getpid()}")) as entry:
+        assert launch_in(entry, 2, ["calibrate", "--out", str(path)], program=("-c", program)) == 0
+    machine = load_machine(path)
+    assert machine.host.shared_by_hosts and machine.host.ranks is None
+    assert (machine.topology["family"], machine.topology["bandwidth"]) == ("star", 12.5e6)
+    assert 0 < machine.network.payload_share <= 1 and machine.network.buffered_sends
+    assert {row.pattern for row in machine.network.transfer} == {"shift", "one_way"}
+    assert {row.busy_ranks for row in machine.device.gemm} == {min(2, machine.host.cores)}
+    experiment = parse_experiment(Flags(matmul="64,64,64", grid="z=2"))
+    assert prediction_of(experiment, machine)[0].seconds > 0

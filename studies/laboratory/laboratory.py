@@ -14,12 +14,21 @@ PREFIX = "quadrille"
 
 @dataclass(frozen=True, slots=True)
 class Laboratory:
-    """What is to stand: its name, what was asked for, and what that comes to."""
+    """What is to stand.
+
+    Parameters
+    ----------
+    topology : what was asked for, as it was typed
+    wiring : what that comes to
+    rates : of each link, by its name [B/s]
+    in_full : the topology with all its rates, as `calibrate` takes it; empty for one from a file
+    """
 
     name: str
     topology: str
     wiring: Wiring
     rates: dict[str, float]
+    in_full: str = ""
 
     @property
     def namespaces(self) -> dict[str, str]:
@@ -56,6 +65,7 @@ def up(laboratory: Laboratory, *, owned: bool = False) -> Entry:
         addresses=dict(laboratory.wiring.addresses),
         namespaces=laboratory.namespaces,
         rates=laboratory.rates,
+        in_full=laboratory.in_full,
         owner=owner,
         owner_started=started,
     )
@@ -77,6 +87,16 @@ def down(name: str) -> bool:
         _take_down(entry)
     clean()
     return entry is not None
+
+
+def links_down(entry: Entry) -> list[str]:
+    """Interfaces of a laboratory that somebody has taken down.
+
+    >>> links_down(Entry(name="none", topology="", addresses={}, namespaces={}, rates={}))
+    []
+    """
+    standing = {place: name for place, name in entry.namespaces.items() if namespaces.exists(name)}
+    return [f"{one} of {place} is down" for place, name in standing.items() for one in namespaces.interfaces_down(name)]
 
 
 def clean() -> None:

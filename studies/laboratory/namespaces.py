@@ -18,17 +18,18 @@ from typing import Any
 from pyroute2 import IPRoute, NetlinkError, netns
 
 from algorithms.errors import InputError, RunError
+from studies.laboratory.buckets import burst_bytes
 from studies.laboratory.wiring import Port, Route, Wiring
 
 FOLDER = Path("/run/netns")
 LINK_SCOPE = 253  # RT_SCOPE_LINK of linux/rtnetlink.h: the other end is on the cable itself
 MAIN_TABLE = 254
+IFF_UP = 1  # linux/if.h
 FIRST_TABLE = 1000
 """Routing tables for packets of one source each, from this number on."""
 CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000  # linux/sched.h
 QUEUE_SECONDS = 0.05
 """What waits before a cable at most: more is dropped, as by a switch of small memory."""
-BURST_SECONDS, LEAST_BURST = 0.001, 1 << 14
 END_SECONDS = 5.0
 
 
@@ -43,11 +44,6 @@ def check_allowed() -> None:
         raise InputError("a laboratory is made of Linux network namespaces, which this system does not have")
     if os.geteuid() != 0:
         raise InputError("a laboratory needs root, who alone may make network namespaces: run it with sudo")
-
-
-def burst_bytes(rate: float) -> int:
-    """What a token bucket lets through at once after an idle time [B]: what it carries in a millisecond."""
-    return max(LEAST_BURST, int(rate * BURST_SECONDS))
 
 
 def exists(name: str) -> bool:
@@ -74,7 +70,7 @@ def build(wiring: Wiring, names: Mapping[str, str]) -> None:
 
 
 def _connect(wiring: Wiring, names: Mapping[str, str]) -> None:
-    sockets: dict[str, Any] = {place: _socket(name) for place, name in names.items()}
+    sockets: dict[str, Any] = {place: socket_of(name) for place, name in names.items()}
     try:
         for cable in wiring.cables:
             one, other = cable.one, cable.other
@@ -94,7 +90,7 @@ def _connect(wiring: Wiring, names: Mapping[str, str]) -> None:
             socket.close()
 
 
-def _socket(name: str) -> Any:
+def socket_of(name: str) -> Any:
     """A netlink socket that speaks with the kernel of a namespace."""
     with inside(name):
         return IPRoute()
@@ -107,9 +103,20 @@ def _start(socket: Any, port: Port, address: str | None) -> int:
     if address is not None:
         socket.addr("add", index=index, address=address, prefixlen=32)
     if port.rate:
-        bits, burst = f"{round(8 * port.rate)}bit", burst_bytes(port.rate)
-        socket.tc("add", "tbf", index, 0, rate=bits, burst=burst, limit=burst + int(QUEUE_SECONDS * port.rate))
+        limit(socket, index, port.rate, burst_bytes(port.rate))
     return int(index)
+
+
+def limit(socket: Any, index: int, rate: float, burst: int) -> None:
+    """Keep an interface at a rate [B/s] by a token bucket of so many bytes, instead of what kept it before."""
+    queue = burst + int(QUEUE_SECONDS * rate)
+    socket.tc("replace", "tbf", index, 0, rate=f"{round(8 * rate)}bit", burst=burst, limit=queue)
+
+
+def interfaces_down(name: str) -> list[str]:
+    """Those of a namespace that were taken down."""
+    with socket_of(name) as kernel:
+        return [one.get_attr("IFLA_IFNAME") for one in kernel.get_links() if not one["flags"] & IFF_UP]
 
 
 def _add_route(socket: Any, route: Route, index: int) -> None:

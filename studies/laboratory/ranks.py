@@ -6,23 +6,35 @@ from collections.abc import Sequence
 
 from algorithms.errors import InputError
 from runtime.world import LABORATORY
-from studies.laboratory import register
+from studies.laboratory import laboratory, register
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import HOST_INTERFACE
-from studies.launching.launch import THREAD_VARIABLES, launch, usable_cores
+from studies.launching.launch import PROGRAM, launch
 from studies.launching.mpirun import loaded_mpi
+from studies.launching.surroundings import THREAD_VARIABLES, usable_cores
 
 ENTER = ("-P", "-m", "studies.laboratory.enter")
 NETWORK = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}
 """Open MPI over this network only; hosts share cores, so a rank that waits gives its own away."""
 
 
-def launch_in(entry: Entry, ranks: int, command: Sequence[str], launcher_options: Sequence[str] = ()) -> int:
+def launch_in(
+    entry: Entry,
+    ranks: int,
+    command: Sequence[str],
+    launcher_options: Sequence[str] = (),
+    *,
+    program: Sequence[str] = PROGRAM,
+) -> int:
     """Exit status of a command on ranks that are spread evenly over the hosts, in order.
+
+    Parameters
+    ----------
+    program : how Python is told what a rank runs
 
     Raises
     ------
-    InputError : fewer than one rank, another MPI than Open MPI
+    InputError : fewer than one rank, another MPI than Open MPI, a calibration where the topology is a file
     """
     library = loaded_mpi(os.environ)
     if library.vendor != "Open MPI":
@@ -32,11 +44,24 @@ def launch_in(entry: Entry, ranks: int, command: Sequence[str], launcher_options
     first = next(iter(entry.addresses))
     return launch(
         ranks,
-        command,
+        with_wiring(entry, command),
         [*_options(entry, ranks), *launcher_options],
         environment=environment,
+        program=program,
+        suspects=lambda: laboratory.links_down(entry),
         starter=[sys.executable, *ENTER, first],
     )
+
+
+def with_wiring(entry: Entry, command: Sequence[str]) -> list[str]:
+    """A calibration is told how the hosts are wired, unless it was."""
+    if list(command[:1]) != ["calibrate"] or any(word.partition("=")[0] == "--topology" for word in command):
+        return list(command)
+    if not entry.in_full:
+        raise InputError(
+            f"calibrate: a laboratory of a family is needed, such as star:hosts=4; {entry.topology} is a file"
+        )
+    return [*command, "--topology", entry.in_full]
 
 
 def _options(entry: Entry, ranks: int) -> list[str]:

@@ -31,6 +31,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     addresses : of each host
     namespaces : of each place, hosts and switches
     rates : of each link, by its name [B/s]
+    in_full : the topology with the rates that its links have, as `calibrate` takes it; empty for one from a file
     owner : process whose end is the laboratory's end; 0 for one that stays until it is taken down
     owner_started : when that process started, in the kernel's clock ticks, which tells it from a later one
     """
@@ -40,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     addresses: dict[str, str]
     namespaces: dict[str, str]
     rates: dict[str, float]
+    in_full: str = ""
     owner: int = 0
     owner_started: int = 0
 

@@ -99,6 +99,12 @@ class Wiring:
         return (*self.hosts, *self.switches)
 
 
+def slowest_of_hosts(net: Network) -> float:
+    """Rate of the slowest cable of a host [B/s], which `--rate` sets."""
+    of_hosts = np.isin(net.sources, net.place_nodes()) & ~net.failed
+    return float(net.bandwidths[of_hosts].min())
+
+
 def scaled(net: Network, rate: float) -> Network:
     """The network with the slowest cable of a host at this rate [B/s], and all others in proportion.
 
@@ -107,8 +113,7 @@ def scaled(net: Network, rate: float) -> Network:
     >>> sorted(set(scaled(net, 25e6).bandwidths.tolist()))
     [25000000.0, 50000000.0]
     """
-    of_hosts = np.isin(net.sources, net.place_nodes()) & ~net.failed
-    return net.with_bandwidths(net.bandwidths * (rate / net.bandwidths[of_hosts].min()))
+    return net.with_bandwidths(net.bandwidths * (rate / slowest_of_hosts(net)))
 
 
 def wiring(net: Network, routing: Routing = SHORTEST) -> Wiring:

@@ -14,15 +14,17 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from studies.experiments.destinations import Destinations
 from studies.experiments.experiment import Flags
 from studies.experiments.machine_flags import MachineFlags
-from studies.experiments.results import Destinations
-from studies.experiments.run import RunFlags, run
-from studies.launching.launch import launch_all
+from studies.experiments.plan import RunFlags
+from studies.experiments.run import run
+from studies.launching.launch import PROGRAM, launch_all
 from studies.training.flags import TrainingFlags
 
-PROGRAM = ("-m", "studies.launching.batch")
+BATCH = ("-m", "studies.launching.batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,18 @@ class Case:
         return words + [word for matrix, path in files.items() if path for word in (f"--{matrix.lower()}", path)]
 
 
-def measure(ranks: int, cases: Sequence[Case]) -> None:
+class Launched(Protocol):
+    """Starts ranks somewhere; a launch that fails raises InputError or RunError, as `launch_all` does."""
+
+    def __call__(self, what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None: ...
+
+
+def measure(ranks: int, cases: Sequence[Case], *, launched: Launched = launch_all) -> None:
     """Run the cases on so many ranks, in order, each leaving its record.
+
+    Parameters
+    ----------
+    launched : starts the ranks, on this host unless it says otherwise
 
     Raises
     ------
@@ -61,7 +73,7 @@ def measure(ranks: int, cases: Sequence[Case]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cases.json"
         path.write_text(json.dumps([asdict(case) for case in cases]))
-        launch_all(f"{len(cases)} runs on {ranks} ranks", ranks, [str(path)], program=PROGRAM)
+        launched(f"{len(cases)} runs on {ranks} ranks", ranks, [str(path)], program=BATCH)
 
 
 def main(path: str) -> None:

@@ -16,9 +16,11 @@ FRAMED = re.compile(
     re.IGNORECASE,
 )
 REMARK = re.compile(
-    r"^(\[[\w.:-]+:\d+\]|srun: |slurmstepd: |\[(mpiexec|proxy)\S*\]|Abort is in progress|YOUR APPLICATION TERMINATED"
-    r"|This typically refers to a problem|application called MPI_Abort|Please see the FAQ page|Abort\(-?\d+\) on node )"
+    r"^(\[[\w.:-]+:\d+\]|\[[\w.-]+\]\[\[\d+,\d+\],\d+\]|\[warn\] Epoll|srun: |slurmstepd: |\[(mpiexec|proxy)\S*\]"
+    r"|Abort is in progress|YOUR APPLICATION TERMINATED|This typically refers to a problem"
+    r"|application called MPI_Abort|Please see the FAQ page|Abort\(-?\d+\) on node )"
 )
+ABORTING = re.compile(r"\*\*\* reported by process \[\d+,(\d+)\]")
 SIGNAL_WORDS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
 
 
@@ -38,12 +40,19 @@ class Failure:
     status: int | None = None
     signal: int | None = None
 
-    def line(self) -> str:
-        """One line for the user."""
+    def line(self, where: str = "") -> str:
+        """One line for the user.
+
+        Parameters
+        ----------
+        where : the rank was then, as `in 'gather B'`
+        """
         who = "a rank" if self.rank is None else f"rank {self.rank}"
+        there = f" {where}" if where else ""
         if self.signal is None:
-            return f"{who} ended with exit status {self.status}; all ranks were ended"
-        return f"{who} was killed by signal {self.signal} ({signal_name(self.signal)}); all ranks were ended"
+            how = "is gone" if self.status is None else f"ended with exit status {self.status}"
+            return f"{who} {how}{there}; all ranks were ended"
+        return f"{who} was killed by signal {self.signal} ({signal_name(self.signal)}){there}; all ranks were ended"
 
 
 def signal_name(number: int) -> str:
@@ -109,6 +118,9 @@ class Chatter:
 
     def __init__(self) -> None:
         self.failure: Failure | None = None
+        self.gone: list[Failure] = []  # ranks that ended within an op, as their host saw, the first one first
+        self._aborting: set[int] = set()  # ranks that ended because another's connection was closed
+        self.standstill = ""  # why the ranks were ended, where they came no further
         self.remarks: list[str] = []
         self.passed: list[str] = []
         self._framed: list[str] | None = None
@@ -146,6 +158,13 @@ class Chatter:
         if remark.strip():
             self.remarks.append(remark.strip())
             self.failure = self.failure or failure_in(remark)
+            self._aborting |= {int(rank) for rank in ABORTING.findall(remark)}
+
+    def culprit(self) -> Failure | None:
+        """The first rank that failed: as the launcher tells, else the first that was gone, not one that told of it."""
+        gone = [one for one in self.gone if one.rank not in self._aborting]
+        killed = [one for one in gone if one.signal is not None]
+        return self.failure or next(iter(killed + gone), None)
 
     def _pass(self, lines: list[str]) -> list[str]:
         self._after_remark = False

@@ -1,7 +1,6 @@
 """Where a rank runs: its world, its host, its arrays, the memory that is left there, and who carries its messages."""
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ from algorithms.tensors import DType
 from algorithms.units import format_bytes
 from runtime import world
 from runtime.arrays import Library, find_library
+from runtime.delivery import Delivery
 from runtime.memory_available import bytes_available
+from studies.remarks import remark
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -146,24 +147,32 @@ def check_rooms(rooms: Sequence[Room]) -> None:
 
 
 @contextmanager
-def open_carrier(name: CarrierName, site: Site, choices: Choices, dtype: DType) -> Iterator["Carrier"]:
+def open_carrier(
+    name: CarrierName, site: Site, choices: Choices, dtype: DType, delivery: Delivery
+) -> Iterator["Carrier"]:
     """Who carries the messages: MPI, or, by `auto`, NCCL where each of several ranks has a GPU of its own.
+
+    Parameters
+    ----------
+    delivery : of messages from host arrays
 
     Raises
     ------
     InputError : NCCL with a GPU that ranks share
     """
-    carrier = _carrier(name, site, choices, dtype)
+    carrier = _carrier(name, site, choices, dtype, delivery)
     yield cast("Carrier", carrier)
     carrier.close()  # all ranks together: not where one has failed, which would wait for the others
 
 
-def _carrier(name: CarrierName, site: Site, choices: Choices, dtype: DType) -> "MpiCarrier | NcclCarrier":
+def _carrier(
+    name: CarrierName, site: Site, choices: Choices, dtype: DType, delivery: Delivery
+) -> "MpiCarrier | NcclCarrier":
     from runtime.mpi import MpiCarrier
 
     if site.library.name != "cupy":
         assert name != "nccl", name  # refused where flags are parsed
-        return MpiCarrier(site.communicator)
+        return MpiCarrier(site.communicator, delivery=delivery)
     from runtime.gpu_awareness import gpu_awareness
     from runtime.nccl import NcclCarrier
     from runtime.staging import check_sums, find_staging
@@ -175,7 +184,7 @@ def _carrier(name: CarrierName, site: Site, choices: Choices, dtype: DType) -> "
     awareness = gpu_awareness(site.communicator, library.device)
     if site.speaks:
         said = "MPI is given device arrays" if awareness.aware else "device arrays are staged through the host"
-        print(f"quadrille: {said}: {awareness.reason}", file=sys.stderr)
+        remark(f"{said}: {awareness.reason}")
     return MpiCarrier(site.communicator, staging=find_staging(library, awareness, choices.carriage))
 
 

@@ -1,0 +1,155 @@
+"""What is measured between hosts: steps of every pattern in chains, and the way from one host to another.
+
+Sizes go up until a step takes long, since there seconds are proportional to bytes;
+a chain of slow steps has fewer of them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, cast
+
+from algorithms.formats.machine import Network as NetworkSection
+from algorithms.formats.machine import TransferRow
+from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads, Pattern
+from runtime.measuring.links import Link, measure_link
+from runtime.measuring.microbenchmarks import Bench, TransferPoint, apart
+from runtime.world import Host
+from studies.laboratory.buckets import burst_bytes
+from topologies.build import build, with_stand_ins
+from topologies.network import Argument, Network
+from topologies.routes.routing import Routes
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+Arguments = dict[str, str | bool | int | float | list[str | int | float]]
+LONG_STEP_SECONDS, CHAIN_SECONDS = 0.25, 2.0
+"""A step that takes longer is not measured; nor a chain, unless of the fewest steps."""
+
+DELAYED, SECOND_LOOKS = 1.15, 2
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenHosts:
+    """Rows of steps, what ops cost beside them, and the way between the first two hosts."""
+
+    transfers: list[TransferPoint]
+    overheads: list[Overheads]
+    link: Link
+
+
+def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[tuple[TransferPoint, Overheads]]:
+    """Steps of a pattern of these sizes, up to those that take long.
+
+    A message takes no longer than its parts one after the other: where it does, something held it up, and it is
+    measured again.
+    """
+    expected = 0.0
+    for number, size in enumerate(sizes):
+        if expected > LONG_STEP_SECONDS:
+            return
+        steps = max(LEAST_STEPS, min(STEPS, int(CHAIN_SECONDS / expected))) if expected else STEPS
+        point, overheads = bench.transfer(pattern, size, steps)
+        for _ in range(SECOND_LOOKS):
+            if not expected or point.seconds <= DELAYED * expected:
+                break
+            again, overheads = bench.transfer(pattern, size, steps)
+            point = min(point, again, key=lambda one: one.seconds)
+        yield point, overheads
+        if number + 1 < len(sizes):
+            expected = point.seconds * sizes[number + 1] / size if size > 1 << 15 else 0.0
+
+
+def patterns(bench: Bench, sizes: Sequence[int]) -> list[tuple[TransferPoint, Overheads]]:
+    """Steps of every pattern that so many ranks can take.
+
+    Where two ranks exchange, each sends and receives at once as in a shift.
+    """
+    exchanging = bench.ranks > 2 and bench.ranks % 2 == 0
+    names: tuple[Pattern, ...] = ("shift", "exchange", "one_way") if exchanging else ("shift", "one_way")
+    return [found for name in names for found in ladder(bench, name, sizes)]
+
+
+def measure_between(communicator: "Intracomm", hosts: Sequence[Host], sizes: Sequence[int]) -> BetweenHosts:
+    """Between hosts: the first two, then all at once, one rank of each."""
+    firsts = [host.ranks[0] for host in hosts]
+    rank = communicator.Get_rank()
+    key = firsts.index(rank) if rank in firsts else len(firsts) + rank
+    by_host = cast("Intracomm", communicator.Split(color=0, key=key))
+    counts = dict.fromkeys([2, len(hosts)])
+    found = [one for count in counts for one in apart(by_host, count, lambda bench: patterns(bench, sizes))]
+    shared = hosts[0].sharing > 0
+    link = apart(by_host, len(hosts), lambda bench: measure_link(bench.communicator, shared_cores=shared))
+    return BetweenHosts([point for point, _ in found], [overheads for _, overheads in found], link)
+
+
+def network_section(found: BetweenHosts, topology: Arguments, *, shared: bool) -> NetworkSection:
+    """What a machine file says of it.
+
+    Parameters
+    ----------
+    topology : family and arguments, with all rates
+    shared : whether hosts share a machine, whose kernel keeps the rates of their links
+    """
+    rows = tuple(map(transfer_row, found.transfers))
+    if not shared:
+        return NetworkSection(transfer=rows)
+    return NetworkSection(
+        payload_share=min(1.0, found.link.bytes_per_second / rate_between(topology)),
+        buffered_sends=True,
+        core_seconds_per_byte=found.link.core_seconds_per_byte,
+        burst_bytes=bursts(found.link.burst_bytes, topology) if found.link.burst_bytes else None,
+        transfer=rows,
+    )
+
+
+def wiring_section(found: BetweenHosts | None, given: tuple[str, Mapping[str, Argument]]) -> Arguments:
+    """Family and arguments, with the speeds of links that one message between hosts showed where none are named."""
+    family, arguments = given[0], cast("Arguments", dict(given[1]))
+    if found is None:
+        return {"family": family, **arguments}
+    speeds = {"bandwidth": found.link.bytes_per_second, "latency": found.link.latency}
+    net = build(family, with_stand_ins(family, given[1], {"bandwidth": 1.0, "latency": 0.0}))
+    speeds["latency"] /= len(Routes(net).between([0], [1]).links)
+    units = {"bandwidth": "bandwidth_bytes_per_second", "latency": "latency_seconds"}
+    named = {name.partition("_")[0] for name in arguments}
+    return {"family": family, **arguments} | {units[word]: speeds[word] for word in speeds if word not in named}
+
+
+def rate_between(topology: Arguments) -> float:
+    """Rate of the slowest link between the first two hosts [B/s]."""
+    net = _network(topology)
+    links = Routes(net).between([0], [1]).links
+    return float(min(net.bandwidths[links], default=inf))
+
+
+def bursts(measured: float, topology: Arguments) -> float | dict[str, float]:
+    """What each link lets through at once, as one between the first two hosts was seen to [B].
+
+    Links of a laboratory have buckets by their rates: where these differ, each is told.
+
+    >>> bursts(69e3, {"family": "star", "hosts": 2, "bandwidth": 25e6, "latency": 0.0})
+    69000.0
+    """
+    net = _network(topology)
+    planned = {name: burst_bytes(rate) for name, rate in zip(_names(net), net.bandwidths.tolist(), strict=True)}
+    if len(set(planned.values())) == 1:
+        return measured
+    share = measured / burst_bytes(rate_between(topology))
+    return {name: share * bucket for name, bucket in planned.items()}
+
+
+def _network(topology: Arguments) -> Network:
+    arguments = {name: value for name, value in topology.items() if name != "family"}
+    return build(str(topology["family"]), arguments)  # type: ignore[arg-type]
+
+
+def _names(net: Network) -> list[str]:
+    return net.link_names(range(net.link_count))
+
+
+def transfer_row(point: TransferPoint) -> TransferRow:
+    return TransferRow(
+        pattern=point.pattern, ranks=point.ranks, bytes=point.bytes, seconds=point.seconds, spread=point.spread
+    )

@@ -1,0 +1,158 @@
+"""A machine file's content, from what was measured: rows, what follows from them, how well the fit explains them."""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from algorithms.formats.machine import (
+    Device,
+    Fit,
+    GemmRow,
+    Host,
+    KernelRow,
+    Machine,
+    MemoryRow,
+    ReferenceKernels,
+)
+from algorithms.formats.percentiles import spread
+from algorithms.formats.provenance import provenance
+from runtime import memory_available, world
+from runtime.measuring.microbenchmarks import GemmPoint, KernelPoint, StreamPoint
+from runtime.measuring.reference_kernels import Times
+from simulator.compute import fit_gemm, touched
+from studies.calibrating.between_hosts import Arguments, network_section, transfer_row, wiring_section
+from studies.calibrating.measuring import DTYPES, LAYOUTS, Measured
+from studies.calibrating.wiring import GivenTopology
+
+LARGE_RESIDUAL = 0.05
+
+
+def make_machine(
+    name: str,
+    measured: Measured,
+    hosts: Sequence[world.Host],
+    topology: GivenTopology | None,
+    command: list[str],
+) -> Machine:
+    """The machine file's content: rows, what follows from them, and how well the fit explains them."""
+    rows = tuple(_gemm_row(point) for point in measured.gemm)
+    memory = tuple(_memory_row(point) for point in measured.streams)
+    available = memory_available.bytes_available()
+    fit = _fit(rows, measured.disturbed, len(measured.gemm) + len(measured.streams))
+    peak = {dtype: max(row.flops_per_second / row.threads for row in rows if row.dtype == dtype) for dtype in DTYPES}
+    largest = max(row.bytes for row in memory)
+    stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == largest)
+    host, shared = hosts[0], hosts[0].sharing > 0
+    wiring = _wiring(measured, hosts, topology)
+    return Machine(
+        name=name,
+        topology=wiring,
+        device=Device(
+            peak_flops_per_second={dtype: peak[dtype] for dtype in DTYPES},
+            memory_bytes_per_second=2 * stream,
+            memory_bytes=float(available or 1 << 30),
+            overhead_seconds=measured.overheads.compute_seconds,
+            gemm=rows,
+            memory=memory,
+            kernel=tuple(_kernel_row(point) for point in measured.kernels),
+        ),
+        host=Host(
+            cores=host.cores,
+            shared_by_hosts=shared,
+            ranks=max(len(one.ranks) for one in hosts) if len(hosts) > 1 and not shared else None,
+            memory_bytes_per_second=_shared_bandwidth(memory),
+            issue_seconds=measured.overheads.issue_seconds,
+            alone_seconds=measured.overheads.alone_seconds,
+            transfer=tuple(transfer_row(point) for point in measured.host_transfers),
+        ),
+        network=network_section(measured.between, wiring, shared=shared) if measured.between is not None else None,
+        reference=_reference(measured.reference),
+        reference_alone=_reference(measured.reference_alone),
+        fit=fit,
+        provenance=provenance(command),
+    )
+
+
+def _shared_bandwidth(rows: Sequence[MemoryRow]) -> float:
+    """The most bytes a second that all ranks together were seen to touch in memory beyond the caches."""
+    largest = max(row.bytes for row in rows)
+    found = [row for row in rows if row.bytes == largest]
+    return max(row.busy_ranks * touched(row.operation, 1) * row.bytes_per_second for row in found)
+
+
+def _wiring(measured: Measured, hosts: Sequence[world.Host], given: GivenTopology | None) -> Arguments:
+    """One host, or the wiring given (a star if none is), with the speeds that were measured where it names none."""
+    if len(hosts) == 1 and given is None:
+        return {"family": "host", "cores": hosts[0].cores}
+    return wiring_section(measured.between, given if given is not None else ("star", {"hosts": len(hosts)}))
+
+
+def _fit(rows: Sequence[GemmRow], disturbed: int, points: int) -> Fit:
+    residuals: dict[str, float] = {}
+    for dtype in DTYPES:
+        for layout in LAYOUTS:
+            for setting in sorted({(row.threads, row.busy_ranks) for row in rows}):
+                chosen = [
+                    row
+                    for row in rows
+                    if (row.dtype, row.layout, row.threads, row.busy_ranks) == (dtype, layout, *setting)
+                ]
+                if len(chosen) >= 6:
+                    name = f"gemm {dtype} {layout} {setting[0]} threads {setting[1]} ranks"
+                    residuals[name] = fit_gemm(chosen).residual
+    warnings = [
+        f"{name}: half of the products are off the fit by {residual:.1%} or more"
+        for name, residual in residuals.items()
+        if residual > LARGE_RESIDUAL
+    ]
+    if disturbed > points / 10:
+        warnings.append(f"something else ran: {disturbed} tries beside {points} points were thrown away")
+    return Fit(residuals=residuals, warnings=tuple(warnings))
+
+
+def _gemm_row(point: GemmPoint) -> GemmRow:
+    return GemmRow(
+        m=point.m,
+        k=point.k,
+        n=point.n,
+        dtype=point.dtype,
+        layout=point.layout,
+        busy_ranks=point.busy_ranks,
+        threads=point.threads,
+        flops_per_second=2.0 * point.m * point.k * point.n / point.seconds,
+        spread=point.spread,
+    )
+
+
+def _memory_row(point: StreamPoint) -> MemoryRow:
+    return MemoryRow(
+        operation=point.operation,  # type: ignore[arg-type]
+        bytes=point.bytes,
+        busy_ranks=point.busy_ranks,
+        bytes_per_second=point.bytes / point.seconds,
+        spread=point.spread,
+    )
+
+
+def _kernel_row(point: KernelPoint) -> KernelRow:
+    return KernelRow(
+        function=point.function,
+        dtype=point.dtype,
+        bytes=point.bytes,
+        busy_ranks=point.busy_ranks,
+        seconds=point.seconds,
+        spread=point.spread,
+    )
+
+
+def _reference(rounds: Iterable[Times]) -> ReferenceKernels:
+    """The reference kernels through the calibration: the median of their calm half, as calm points are kept too."""
+    gemm, copy, add = (sorted(times) for times in zip(*rounds, strict=True))
+    calm = (len(gemm) + 1) // 2
+    return ReferenceKernels(
+        gemm_seconds=median(gemm[:calm]),
+        copy_seconds=median(copy[:calm]),
+        add_seconds=median(add[:calm]),
+        gemm_spread=spread(gemm),
+        copy_spread=spread(copy),
+        add_spread=spread(add),
+    )

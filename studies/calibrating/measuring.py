@@ -1,0 +1,155 @@
+"""All microbenchmarks of a calibration, in the same order on every rank."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, cast, get_args
+
+from algorithms.ops import GemmLayout
+from algorithms.tensors import DType
+from runtime import world
+from runtime.measuring.chains import Overheads, measure_chain
+from runtime.measuring.measured_kernels import MEASURED
+from runtime.measuring.microbenchmarks import Bench, GemmPoint, KernelPoint, StreamPoint, TransferPoint, apart, shapes
+from runtime.measuring.reference_kernels import Times
+from studies.calibrating.between_hosts import BetweenHosts, measure_between, patterns
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+DTYPES: tuple[DType, ...] = ("float64", "float32")
+LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
+PRODUCTS = 24
+"""Products measured for each dtype, layout and setting."""
+MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
+SMALLEST, LARGEST = 128, 4096
+STREAM_BYTES = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
+KERNEL_ELEMENTS = (1 << 12, 1 << 17, 1 << 20)
+TRANSFER_BYTES = (8, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 3 << 24)
+LATER_TRIES = 2
+"""Rounds at the end in which points that were disturbed at every try are measured again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All rows of one calibration."""
+
+    gemm: list[GemmPoint]
+    streams: list[StreamPoint]
+    kernels: list[KernelPoint]
+    host_transfers: list[TransferPoint]
+    between: BetweenHosts | None
+    reference: list[Times]
+    reference_alone: list[Times]
+    overheads: Overheads
+    disturbed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What some ranks of one host measured together."""
+
+    gemm: list[GemmPoint]
+    streams: list[StreamPoint]
+    kernels: list[KernelPoint]
+    reference: list[Times]
+    disturbed: int
+
+
+def measure(communicator: "Intracomm", hosts: Sequence[world.Host], *, quick: bool = False) -> Measured:
+    """All microbenchmarks, in the same order on every rank.
+
+    Local work is measured on as many ranks as a host has cores and on one
+    alone, steps between all ranks of a host and between two, then between hosts.
+    """
+    rank, products = communicator.Get_rank(), PRODUCTS // 3 if quick else PRODUCTS
+    number = next(i for i, host in enumerate(hosts) if rank in host.ranks)
+    local = cast("Intracomm", communicator.Split(color=number, key=rank))
+    sharing = communicator if hosts[number].sharing else local
+    cores, computing = hosts[number].cores, min(sharing.Get_size(), hosts[number].cores)
+
+    def work(bench: Bench) -> Local:
+        points, reference = _products(bench, products, threads=max(1, cores // bench.ranks), say=rank == 0)
+        streams, kernels = _streams(bench), _kernels(bench)
+        return Local(points, streams, kernels, reference + bench.reference(), bench.disturbed)
+
+    together = apart(sharing, computing, work)
+    crowd = hosts[0].sharing or len(hosts[0].ranks)
+    several = min(crowd, hosts[0].cores) > 1  # the same on all
+    single = apart(communicator, 1, _reference_alone if hosts[0].sharing else work) if several else None
+    transfers, overheads = _transfers(Bench(local)) if local.Get_size() > 1 else ([], [])
+    if local.Get_size() > 2:
+        transfers = apart(local, 2, lambda bench: _transfers(bench)[0]) + transfers
+    between = measure_between(communicator, hosts, TRANSFER_BYTES) if len(hosts) > 1 else None
+    if hosts[0].sharing and between is not None:
+        overheads = overheads or between.overheads
+    return Measured(
+        together.gemm + (single.gemm if single is not None else []),
+        together.streams + (single.streams if single is not None else []),
+        together.kernels + (single.kernels if single is not None else []),
+        transfers,
+        between,
+        together.reference,
+        single.reference if single is not None else together.reference,
+        _typical(overheads or [measure_chain(local, "shift", 8)[1]]),
+        together.disturbed + (single.disturbed if single is not None else 0),
+    )
+
+
+def _reference_alone(bench: Bench) -> Local:
+    """On one rank of a laboratory nothing but the reference kernels: its ranks compute together."""
+    return Local([], [], [], bench.reference(), 0)
+
+
+def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[list[GemmPoint], list[Times]]:
+    """Products of every dtype and layout, and the reference kernels beside each group of them."""
+    found, reference = [], bench.reference()
+    for dtype in DTYPES:
+        if say:
+            print(f"calibrate: {dtype} products, {bench.ranks} ranks x {threads} threads", file=sys.stderr, flush=True)
+        for layout in LAYOUTS:
+            most = MOST_FLOPS[dtype] * threads
+            for m, k, n in shapes(count, smallest=SMALLEST, largest=LARGEST, most_flops=most):
+                found.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
+            reference += bench.reference(rounds=2)
+    return _measured_again(bench, found), reference
+
+
+def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:
+    """The points, those that were disturbed at every try measured once more when all others are done."""
+    for _ in range(LATER_TRIES):
+        if not bench.is_patient():
+            break
+        again = {number: bench.gemm(point) for number, point in enumerate(points) if not point.calm}
+        for number, point in again.items():
+            if point.calm or point.seconds < points[number].seconds:
+                points[number] = point
+    return points
+
+
+def _streams(bench: Bench) -> list[StreamPoint]:
+    return [bench.stream(operation, size) for operation in ("copy", "add", "zero") for size in STREAM_BYTES]
+
+
+def _kernels(bench: Bench) -> list[KernelPoint]:
+    return [
+        bench.kernel(function, dtype, elements)
+        for dtype in DTYPES
+        for function in MEASURED
+        for elements in KERNEL_ELEMENTS
+    ]
+
+
+def _transfers(bench: Bench) -> tuple[list[TransferPoint], list[Overheads]]:
+    """Steps of every pattern and size that so many ranks can take, and the overheads beside each."""
+    both = patterns(bench, TRANSFER_BYTES)
+    return [point for point, _ in both], [overheads for _, overheads in both]
+
+
+def _typical(found: Sequence[Overheads]) -> Overheads:
+    return Overheads(
+        median(one.issue_seconds for one in found),
+        median(one.compute_seconds for one in found),
+        median(one.alone_seconds for one in found),
+    )

@@ -1,0 +1,118 @@
+"""Which token bucket keeps a rate, and at what cost to the cores: the trial behind `buckets.py`.
+
+    python -m studies.laboratory.bucket_trial > studies/laboratory/results/buckets.csv
+
+Four hosts on one switch, each sending to the next over a plain TCP connection for a second,
+at several rates and with buckets of several sizes.  As root.  What cores spend is that of
+the processes that send and receive, and of interrupts.
+"""
+
+import csv
+import datetime
+import multiprocessing
+import os
+import platform
+import resource
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.measuring.links import busy_seconds
+from studies.laboratory import laboratory, namespaces
+from studies.laboratory.command import laboratory_of
+from studies.laboratory.register import Entry
+from studies.laboratory.wiring import Wiring
+
+RATES = ("20mbit", "200mbit", "1gbit")
+BUCKETS = (4_000, 16_384, 25_000, 65_536, 70_000, 80_000, 131_072)
+PACKETS = ("irq", "softirq")
+"""Kinds of work of the cores that carry packets, whatever else runs."""
+HOSTS, PORT, SECONDS, PIECE_BYTES = 4, 5000, 1.0, 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Bytes that came to a host, and from the first to the last of them [s]."""
+
+    size: int
+    seconds: float
+
+
+def main() -> None:
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    machine = f"{platform.release()}, {len(os.sched_getaffinity(0))} cores"
+    print(f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {machine}, {' '.join(sys.orig_argv[1:])}")
+    table.writerow(["bytes_per_second", "bucket_bytes", "share_of_rate", "core_seconds_per_byte"])
+    for rate in RATES:
+        wanted = laboratory_of(f"star:hosts={HOSTS}", rate, name=f"buckets{os.getpid()}")
+        with laboratory.standing(wanted) as entry:
+            speed = min(entry.rates.values())
+            for bucket in BUCKETS:
+                _set_buckets(wanted.wiring, entry, bucket)
+                share, cost = _tried(entry, speed)
+                table.writerow([f"{speed:.0f}", bucket, f"{share:.3f}", f"{cost:.2e}"])
+                sys.stdout.flush()
+
+
+def _set_buckets(wiring: Wiring, entry: Entry, bucket: int) -> None:
+    for port in (end for cable in wiring.cables for end in (cable.one, cable.other)):
+        with namespaces.socket_of(entry.namespaces[port.place]) as kernel:
+            (index,) = kernel.link_lookup(ifname=port.interface)
+            namespaces.limit(kernel, index, port.rate, bucket)
+
+
+def _tried(entry: Entry, rate: float) -> tuple[float, float]:
+    """Mean share of the rate that hosts received, and seconds of the cores for a byte, all hosts sending at once."""
+    places, addresses = [entry.namespaces[host] for host in entry.addresses], list(entry.addresses.values())
+    spent = _children()
+    told: multiprocessing.Queue[Received | None] = multiprocessing.Queue()
+    receivers = [multiprocessing.Process(target=_receive, args=(place, told)) for place in places]
+    _start(receivers)
+    for _ in receivers:
+        told.get()
+    before = busy_seconds(*PACKETS)
+    senders = [
+        multiprocessing.Process(target=_send, args=(place, addresses[(number + 1) % HOSTS]))
+        for number, place in enumerate(places)
+    ]
+    _start(senders)
+    found = [one for one in (told.get() for _ in receivers) if one is not None]
+    for process in (*senders, *receivers):
+        process.join()
+    busy = busy_seconds(*PACKETS) - before + _children() - spent
+    share = sum(one.size / one.seconds for one in found) / len(found) / rate
+    return share, busy / sum(one.size for one in found)
+
+
+def _children() -> float:
+    """Seconds of a core that processes took which this one has started and which have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _start(processes: Sequence[multiprocessing.Process]) -> None:
+    for process in processes:
+        process.start()
+
+
+def _receive(place: str, told: "multiprocessing.Queue[Received | None]") -> None:
+    with namespaces.inside(place), socket.create_server(("", PORT)) as server:
+        told.put(None)
+        connection, _ = server.accept()
+        room, size, start = bytearray(1 << 20), 0, 0.0
+        while count := connection.recv_into(room):
+            start, size = start or time.perf_counter(), size + count
+        told.put(Received(size, time.perf_counter() - start))
+
+
+def _send(place: str, address: str) -> None:
+    with namespaces.inside(place), socket.create_connection((address, PORT)) as connection:
+        piece, end = bytes(PIECE_BYTES), time.perf_counter() + SECONDS
+        while time.perf_counter() < end:
+            connection.sendall(piece)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What collectives make of a link: our own rings in chunks and in whole steps, and the MPI library's.
+
+    python -m studies.laboratory.ring_trial > studies/laboratory/results/rings.csv
+
+Four hosts on one switch at 200 Mbit/s, one collective of all four, 10 times; as root.  The
+share is of the link's rate, for the bytes that a rank of a ring sends (the library's
+algorithms are held to the same count); beside it is the part of this machine's cores that
+was busy, with this and anything else.
+"""
+
+import csv
+import datetime
+import os
+import platform
+import sys
+import time
+from statistics import median
+
+import numpy as np
+
+from algorithms.collectives.choices import parse_choices
+from algorithms.grid import Grid
+from algorithms.ops import AllGather, AllReduce, Collective, ReduceScatter, collective_kind
+from algorithms.parts import Part
+from algorithms.programs import in_sequence
+from algorithms.schedule import Role, Schedule, declare
+from algorithms.tensors import Tensor
+from runtime.delivery import CHUNK_BYTES, NAP_SECONDS, Delivery
+from runtime.execute import execute
+from runtime.measuring.links import BUSY, busy_seconds
+from runtime.mpi import MpiCarrier
+from studies.laboratory import laboratory
+from studies.laboratory.command import laboratory_of
+from studies.laboratory.ranks import launch_in
+
+HOSTS, RATE, TIMES = 4, "200mbit", 10
+SIZES = (4 << 20, 16 << 20)
+WAYS = (
+    ("own", Delivery(CHUNK_BYTES, NAP_SECONDS)),
+    ("own", Delivery(1 << 18, NAP_SECONDS)),
+    ("own", Delivery(0, 0.0)),
+    ("library", Delivery()),
+)
+OPS: tuple[Collective, ...] = (
+    AllGather(name="collective", axis="x", source="part", into="whole"),
+    ReduceScatter(name="collective", axis="x", source="whole", into="part"),
+    AllReduce(name="collective", axis="x", buffer="whole"),
+)
+
+
+def main(words: list[str]) -> None:
+    """The table, by ranks in a laboratory of their own: they are called with the rate of their links [B/s]."""
+    if words:
+        measure(float(words[0]))
+        return
+    machine = f"{platform.release()}, {len(os.sched_getaffinity(0))} cores"
+    print(
+        f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {machine}, {' '.join(sys.orig_argv[1:])}", flush=True
+    )
+    with laboratory.standing(laboratory_of(f"star:hosts={HOSTS}", RATE, name=f"rings{os.getpid()}")) as entry:
+        rate = min(entry.rates.values())
+        sys.exit(launch_in(entry, HOSTS, [f"{rate:.0f}"], program=("-m", "studies.laboratory.ring_trial")))
+
+
+def schedule(op: Collective, size: int) -> Schedule:
+    """One collective of all ranks on so many bytes."""
+    one, elements = Part("one"), size // 4
+    tensors = declare(Tensor("part", Part("e", ("x",)), one), Tensor("whole", Part("e"), one))
+    source = "part" if isinstance(op, AllGather) else "whole"
+    program = (Role(in_sequence((op,)), "x"),)
+    return Schedule("ring", {"e": elements, "one": 1}, Grid(x=HOSTS), "float32", tensors, (source,), (), program)
+
+
+def measure(rate: float) -> None:
+    """One row for each collective, size and way; rank 0 prints them."""
+    from mpi4py import MPI
+
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    speaks = MPI.COMM_WORLD.rank == 0
+    if speaks:
+        table.writerow(["collective", "bytes", "by", "chunk_bytes", "share_of_rate", "lowest", "highest", "cores_busy"])
+    for op in OPS:
+        for size in SIZES:
+            for words, delivery in WAYS:
+                shares, busy = _shares(schedule(op, size), words, delivery, rate)
+                if speaks:
+                    spread = [f"{share:.3f}" for share in (median(shares), min(shares), max(shares))]
+                    table.writerow([collective_kind(op), size, words, delivery.chunk_bytes, *spread, f"{busy:.2f}"])
+                    sys.stdout.flush()
+
+
+def _shares(one: Schedule, words: str, delivery: Delivery, rate: float) -> tuple[list[float], float]:
+    """Share of the rate in each repeat, complete at rank 0, and the part of the cores that was busy."""
+    (whole,) = one.inputs
+    carrier = MpiCarrier(delivery=delivery)
+    began, before = time.perf_counter(), busy_seconds(*BUSY)
+    zeros = {whole: np.zeros((one.sizes["e"], 1), "float32")}
+    found = execute(one, zeros, carrier, repeats=TIMES, warmups=1, choices=parse_choices(words))
+    busy = (busy_seconds(*BUSY) - before) / (time.perf_counter() - began) / len(os.sched_getaffinity(0))
+    carrier.close()
+    sent = max(found.bytes_sent.values(), default=0)
+    return [sent / timeline.makespan / rate for timeline in found.timelines] or [0.0], busy
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,149 @@
+"""Ranks that come no further: found from where they say they are, and told in one line.
+
+A process that is stopped (SIGSTOP) ends the run after `STOPPED_SECONDS`.  Where a rank
+is in communication, none computes, and for `STANDSTILL_SECONDS` none takes a step and next to
+nothing arrives, something is broken between them: a link, or a peer that nobody sees.
+Ranks tell where they are by files in the launch's folder (`runtime/whereabouts.py`), so
+this sees those of this machine.
+
+Where ranks speak over TCP, the peers of one that is killed see a closed connection and
+end all ranks before the launcher hears of it, and it names one of them.  So processes are
+watched (pidfd), and the order in which they end is remembered.
+"""
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from runtime.whereabouts import Whereabouts, every
+from studies.launching.chatter import Failure
+
+STOPPED_SECONDS = 10.0
+STANDSTILL_SECONDS = 60.0
+FEW_BYTES = 1 << 16
+"""What may arrive meanwhile: the launcher's own messages."""
+MOST_TOLD = 4
+LAUNCHER = -1
+"""Beside the ranks, among the processes that are watched."""
+Suspects = Callable[[], Sequence[str]]
+"""What is wrong with the network, as far as anybody can see from outside."""
+
+
+class Standstill:
+    """Looks at the ranks of a launch from time to time."""
+
+    def __init__(self, folder: str, suspects: Suspects = tuple) -> None:
+        self._folder, self._suspects = folder, suspects
+        self._stopped: dict[int, float] = {}
+        self._counts: list[int] = []
+        self._arrived, self._since = 0, 0.0
+        self._handles: dict[int, int] = {}
+        self._seen: set[int] = set()
+        self.gone: list[Failure] = []
+
+    def rest(self, seconds: float, launcher: "subprocess.Popen[str]") -> None:
+        """Wait so long, or until the launcher or a rank has ended; ranks that have within an op are noted in `gone`."""
+        if not self._open(LAUNCHER, launcher.pid):
+            with suppress(subprocess.TimeoutExpired):
+                launcher.wait(seconds)
+            return
+        for one in every(self._folder):
+            self._open(one.rank, one.pid)
+        ended, _, _ = select.select(list(self._handles.values()), [], [], seconds)
+        ranks = {one.rank: one for one in every(self._folder)} if ended else {}
+        for rank in [rank for rank, handle in self._handles.items() if handle in ended and rank in ranks]:
+            os.close(self._handles.pop(rank))
+            if ranks[rank].words:
+                self.gone.append(Failure(rank=rank, signal=ending_signal(ranks[rank].pid)))
+
+    def _open(self, rank: int, pid: int) -> bool:
+        """Watch a process; whether that can be."""
+        if rank not in self._seen:
+            with suppress(OSError, AttributeError):
+                self._handles[rank] = os.pidfd_open(pid)
+        self._seen.add(rank)
+        return rank in self._handles
+
+    def close(self) -> None:
+        """Watch no process any longer."""
+        for handle in self._handles.values():
+            os.close(handle)
+        self._handles.clear()
+
+    def seen(self) -> str:
+        """Why the run has to be ended, in words; empty while it goes on."""
+        now, ranks = time.monotonic(), list(every(self._folder))
+        return self._one_stopped(ranks, now) or self._none_moves(ranks, now)
+
+    def _one_stopped(self, ranks: Sequence[Whereabouts], now: float) -> str:
+        found = {one.rank: one for one in ranks if state(one.pid) in ("T", "t")}
+        self._stopped = {rank: self._stopped.get(rank, now) for rank in found}
+        for rank, since in self._stopped.items():
+            if now - since > STOPPED_SECONDS:
+                return f"rank {rank} has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP) {where(found[rank])}"
+        return ""
+
+    def _none_moves(self, ranks: Sequence[Whereabouts], now: float) -> str:
+        counts = [one.count for one in ranks]
+        waiting = any(one.waiting for one in ranks) and all(one.waiting or not one.words for one in ranks)
+        arrived = bytes_arrived(one.pid for one in ranks) if waiting else 0
+        if not waiting or counts != self._counts or arrived > self._arrived + FEW_BYTES:
+            self._counts, self._arrived, self._since = counts, arrived, now
+        if now - self._since <= STANDSTILL_SECONDS or not waiting:
+            return ""
+        return f"no rank has come further for {STANDSTILL_SECONDS:g} s: " + "; ".join([*self._suspects(), *told(ranks)])
+
+
+def told(ranks: Iterable[Whereabouts]) -> list[str]:
+    """Who is in which op.
+
+    >>> told([Whereabouts(rank, 1, 1, True, "'gather B'") for rank in range(2)] + [Whereabouts(2, 1, 9, False, "")])
+    ["ranks 0, 1 in 'gather B'", 'rank 2 at its end']
+    """
+    groups: dict[str, list[int]] = {}
+    for one in ranks:
+        groups.setdefault(where(one), []).append(one.rank)
+    return [
+        f"rank{'s' if len(group) > 1 else ''} {', '.join(map(str, group))} {words}"
+        for words, group in list(groups.items())[:MOST_TOLD]
+    ]
+
+
+def where(one: Whereabouts) -> str:
+    return f"in {one.words}" if one.words else "at its end" if one.count > 1 else "at its start"
+
+
+def state(pid: int) -> str:
+    """The state of a process, a letter of proc(5); empty where it is gone."""
+    return next(iter(_status(pid)), "")
+
+
+def ending_signal(pid: int) -> int | None:
+    """The signal by which a process ended, where nobody has asked for it yet; None if it is not known."""
+    words = _status(pid)
+    code = int(words[-1]) if words[:1] == ["Z"] else 0
+    return code & 127 or None
+
+
+def _status(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def bytes_arrived(pids: Iterable[int]) -> int:
+    """Bytes that have come in at the interfaces of these processes, where their network is not this process's."""
+    found = 0
+    own = Path("/proc/self/ns/net").readlink()
+    for pid in pids:
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/ns/net").readlink() != own:
+                lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+                found += sum(int(line.partition(":")[2].split()[0]) for line in lines if "lo:" not in line)
+    return found

@@ -1,0 +1,75 @@
+"""What came of a launch: our exit status, and the line that says why where the ranks left none."""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from algorithms.errors import InputError
+from studies.launching.chatter import Chatter, Failure, signal_name
+from studies.launching.mpirun import Mpi
+from studies.launching.supervise import write_error
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells give it."""
+LAST_SIGNAL = 64
+NOWHERE: Mapping[int, str] = MappingProxyType({})
+
+
+def verdict(
+    status: int | None, chatter: Chatter, launcher: Mpi, options: Sequence[str], places: Mapping[int, str] = NOWHERE
+) -> int:
+    """Our exit status; a line is written if the ranks left none that says why, unless the user interrupted them.
+
+    Parameters
+    ----------
+    places : where in its schedule each rank was, in words
+
+    Raises
+    ------
+    InputError : the launcher refused its options, no rank ran
+    """
+    if status is None:
+        return INTERRUPTED
+    if chatter.standstill:
+        write_error(f"quadrille: {chatter.standstill}; all ranks were ended\n")
+        return 1
+    if status == 0:
+        return 0
+    if status < 0:
+        write_error(
+            f"quadrille: {launcher} was killed by signal {-status} ({signal_name(-status)}); all ranks were ended\n"
+        )
+        return 1
+    failure = chatter.culprit() or failure_of_status(status, chatter)
+    if failure is None:
+        raise InputError(f"{launcher} did not start the ranks{options_named(options)}: {reason_in(status, chatter)}")
+    if not explained(failure, chatter):
+        place = places.get(failure.rank, "") if failure.rank is not None else ""
+        write_error(f"quadrille: {failure.line(place)}\n")
+    return 2 if failure.status == 2 else 1
+
+
+def failure_of_status(status: int, chatter: Chatter) -> Failure | None:
+    """The failure behind an exit status that no remark explains; None if the launcher itself refused."""
+    if status > 128 + LAST_SIGNAL or (chatter.remarks and not chatter.passed):
+        return None
+    return Failure(signal=status - 128) if status > 128 else Failure(status=status)
+
+
+def explained(failure: Failure, chatter: Chatter) -> bool:
+    """Whether the ranks' own lines say what happened: any for a refused input, else one that names the rank."""
+    if failure.signal is not None:
+        return False
+    if failure.status == 2:
+        return bool(chatter.passed)
+    return any(f"rank {failure.rank}" in line for line in chatter.passed)
+
+
+def options_named(options: Sequence[str]) -> str:
+    return f" with options {' '.join(options)!r}" if options else ""
+
+
+def reason_in(status: int, chatter: Chatter) -> str:
+    """The launcher's remarks as one line: the first paragraph, and the option it names."""
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", "\n\n".join(chatter.remarks))]
+    return " ".join(paragraphs[:2]) or f"it ended with exit status {status}"

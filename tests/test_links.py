@@ -1,0 +1,53 @@
+"""The way between two hosts: rate and bucket read off the seconds of messages, and what carrying them costs."""
+
+import json
+import time
+
+import pytest
+
+from runtime.measuring.links import SIZES, busy_seconds, paced
+from tests.launched import launched
+
+PROGRAM = """
+import json
+from dataclasses import astuple
+from mpi4py import MPI
+from runtime.measuring import links
+links.SIZES, links.SEVERAL, links.FEW, links.REST_SECONDS = (1 << 12, 1 << 16), 3, 3, 0.0
+links.CARRIED_BYTES, links.CARRIED_SECONDS = 1 << 16, 0.2
+world = MPI.COMM_WORLD
+found = world.gather([astuple(links.measure_link(world, shared_cores=shared)) for shared in (False, True)])
+if world.rank == 0:
+    print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("rate", [2.5e6, 25e6, 1.25e9])
+@pytest.mark.parametrize("burst", [0.0, 25e3, 7e4, 3e5])
+def test_rate_and_bucket_are_read_off_messages_of_several_sizes(rate, burst):
+    found_rate, found_burst = paced([(size, max(1e-6, size - burst) / rate) for size in SIZES])
+    assert found_rate == pytest.approx(rate, rel=1e-3)
+    assert found_burst == pytest.approx(burst, rel=1e-2, abs=2000)
+
+
+def test_without_a_bucket_noise_makes_none():
+    rate, burst = paced([(size, 1.01 * size / 25e6 if size < 1 << 20 else size / 25e6) for size in SIZES])
+    assert (rate, burst) == (pytest.approx(25e6, rel=0.02), 0.0)
+
+
+def test_work_makes_cores_busy():
+    kinds = ("user", "nice", "system")
+    before, start = busy_seconds(*kinds), time.process_time()
+    while time.process_time() - start < 0.1:
+        pass
+    assert busy_seconds(*kinds) - before >= 0.05
+
+
+@pytest.mark.mpi
+def test_ranks_agree_on_the_way_between_them():
+    ended = launched(2, "-c", PROGRAM)
+    assert (ended.status, ended.err) == (0, "")
+    one, other = json.loads(ended.out)
+    assert one == other
+    (latency, rate, burst, free), (*_, cost) = one
+    assert min(latency, rate) > 0 and burst >= 0 and free == 0 and cost >= 0

@@ -1,0 +1,145 @@
+"""Ranks that stop are found from outside, and told by where they are."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from algorithms.ops import AllGather, Gemm
+from runtime.whereabouts import FORM, PREFIX, Told, every
+from studies.launching import standstill
+from studies.launching.chatter import Chatter, Failure
+from studies.launching.standstill import Standstill
+from studies.launching.supervise import wait_for
+
+GATHER = AllGather(name="gather B", axis="z", source="B", into="B whole")
+MULTIPLY = Gemm(name="multiply C", a="A", b="B whole", c="C")
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+@pytest.fixture
+def sleeping():
+    """Processes that do nothing, ended afterwards."""
+    started = []
+
+    def start(words=SLEEP):
+        started.append(subprocess.Popen(words, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    monkeypatch.setattr(standstill, "STOPPED_SECONDS", 0.05)
+    monkeypatch.setattr(standstill, "STANDSTILL_SECONDS", 0.05)
+
+
+def rank_at(folder, rank, op):
+    """A rank in an op."""
+    told = Told(folder, rank)
+    told.began(op)
+    return told
+
+
+def other_at(folder, rank, pid, words="'gather B' (all_gather over z)"):
+    """A rank of another process in an op."""
+    (folder / f"{PREFIX}{rank}").write_bytes(FORM.pack(rank, pid, 2, False, words.encode()))
+
+
+def seen_soon(watch):
+    watch.seen()
+    time.sleep(0.1)
+    return watch.seen()
+
+
+def test_a_rank_tells_the_op_that_it_is_in_and_counts_its_steps(tmp_path):
+    told = Told(tmp_path, 3)
+    (before,) = every(tmp_path)
+    assert (before.rank, before.pid, before.waiting, before.words) == (3, os.getpid(), False, "")
+    told.began(GATHER)
+    told.stepped()
+    (within,) = every(tmp_path)
+    assert (within.waiting, within.words) == (True, "'gather B' (all_gather over z)")
+    assert within.count > before.count
+    told.began(MULTIPLY)
+    assert [(one.waiting, one.words) for one in every(tmp_path)] == [(False, "'multiply C' (gemm)")]
+    told.ended(MULTIPLY)
+    assert [(one.waiting, one.words) for one in every(tmp_path)] == [(True, within.words)]
+    told.ended(GATHER)
+    assert [(one.waiting, one.words) for one in every(tmp_path)] == [(False, "")]
+
+
+def test_a_rank_that_is_stopped_is_named_with_its_op(tmp_path, sleeping, hasty):
+    process = sleeping()
+    rank_at(tmp_path, 0, GATHER)
+    other_at(tmp_path, 1, process.pid, "'multiply C' (gemm)")
+    assert seen_soon(Standstill(str(tmp_path))) == ""
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(0.05)
+    assert "rank 1 has been stopped for" in (line := seen_soon(Standstill(str(tmp_path))))
+    assert line.endswith("in 'multiply C' (gemm)")
+
+
+def test_ranks_that_all_wait_are_told_with_what_may_be_wrong(tmp_path, hasty):
+    for rank in range(3):
+        rank_at(tmp_path, rank, GATHER)
+    Told(tmp_path, 3).stepped()
+    watch = Standstill(str(tmp_path), lambda: ["eth0 of host:2 is down"])
+    line = seen_soon(watch)
+    assert line.startswith("no rank has come further for 0.05 s: eth0 of host:2 is down; ")
+    assert line.endswith("ranks 0, 1, 2 in 'gather B' (all_gather over z); rank 3 at its end")
+
+
+def test_ranks_of_which_one_computes_or_steps_are_left_alone(tmp_path, hasty):
+    waiting = rank_at(tmp_path, 0, GATHER)
+    computing = rank_at(tmp_path, 1, MULTIPLY)
+    watch = Standstill(str(tmp_path))
+    assert seen_soon(watch) == ""
+    computing.ended(MULTIPLY)
+    for _ in range(3):
+        waiting.stepped()
+        assert watch.seen() == ""
+        time.sleep(0.06)
+
+
+def test_nobody_is_accused_where_nobody_tells_anything(tmp_path, hasty):
+    assert seen_soon(Standstill(str(tmp_path))) == ""
+
+
+def test_ranks_are_remembered_in_the_order_in_which_they_are_gone(tmp_path, sleeping):
+    launcher, *ranks = (sleeping() for _ in range(4))
+    for number, process in enumerate(ranks):
+        other_at(tmp_path, number, process.pid)
+    watch = Standstill(str(tmp_path))
+    watch.rest(0.01, launcher)
+    assert watch.gone == []
+    ranks[1].kill()
+    watch.rest(5.0, launcher)
+    ranks[0].kill()
+    watch.rest(5.0, launcher)
+    assert [(one.rank, one.signal) for one in watch.gone] == [(1, signal.SIGKILL), (0, signal.SIGKILL)]
+    watch.close()
+
+
+def test_who_ended_because_another_was_gone_is_not_the_culprit():
+    chatter = Chatter()
+    chatter.gone = [Failure(rank=0), Failure(rank=2), Failure(rank=1)]
+    assert chatter.culprit().rank == 0
+    chatter.feed("[lab-host0:00000] *** reported by process [11075585,0]\n")
+    assert chatter.culprit().line("in 'gather B'") == "rank 2 is gone in 'gather B'; all ranks were ended"
+    chatter.gone.append(Failure(rank=3, signal=9))
+    assert chatter.culprit().rank == 3
+
+
+def test_a_launcher_that_ends_is_seen_at_once(tmp_path, sleeping):
+    launcher = sleeping([sys.executable, "-c", "import sys, time; time.sleep(0.2); sys.exit(7)"])
+    start = time.monotonic()
+    assert wait_for(launcher, Chatter(), Standstill(str(tmp_path))) == 7
+    assert time.monotonic() - start < 5.0
