@@ -281,9 +281,9 @@ def test_a_few_layers_and_whole_collectives_stand_for_the_exact_step_where_nothi
 
 
 def test_collectives_are_those_of_nccl_unless_ops_overlap_or_others_are_named():
-    assert str(asked().training.choices) == "nccl"
-    assert str(asked(overlap="oar").training.choices) == "own:ring"
-    assert str(asked(collectives="own:doubling").training.choices) == "own:doubling"
+    assert str(asked().training.manner.choices) == "nccl"
+    assert str(asked(overlap="oar").training.manner.choices) == "own:ring"
+    assert str(asked(collectives="own:doubling").training.manner.choices) == "own:doubling"
 
 
 def test_steps_that_overlap_are_simulated_exactly_unless_gpus_are_very_many(monkeypatch):

@@ -15,7 +15,7 @@ from algorithms.reordering.overlap import overlap
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.schemes import SCHEMES
 from simulator.simulate import simulate
-from studies.closed_form import Yardstick
+from studies.closed_form.yardstick import Yardstick
 from studies.experiments.grids import grids
 from studies.experiments.machines import find_machine
 from studies.scaling.ranking import rank_grids
@@ -135,12 +135,12 @@ def yardstick(machine, ranks):
 
 
 def test_an_idle_star_gives_every_axis_its_cables():
-    link = yardstick(star(12), 12).axis_link(Grid(z=2, y=3, x=2), "y")
+    link = yardstick(star(12), 12).hops.axis_link(Grid(z=2, y=3, x=2), "y")
     assert link.latency == pytest.approx(2 * LATENCY) and link.bandwidth == pytest.approx(BANDWIDTH)
 
 
 def test_an_axis_of_one_rank_costs_nothing():
-    link = yardstick(star(3), 3).axis_link(Grid(x=3), "y")
+    link = yardstick(star(3), 3).hops.axis_link(Grid(x=3), "y")
     assert link.seconds(1e9) == 0
 
 
@@ -150,20 +150,20 @@ def test_with_joined_nics_the_rule_of_axonn_for_rings_that_leave_a_node_follows(
     node = NodeBandwidths(4, {}, 100e9)
     for length in (length for length in (2, 4, 8, 16) if stride * length <= ranks and stride * length > 4):
         grid = Grid(x=stride, y=length, data=ranks // stride // length)
-        found = yardstick(machine, ranks).axis_link(grid, "y").bandwidth
+        found = yardstick(machine, ranks).hops.axis_link(grid, "y").bandwidth
         assert found == pytest.approx(effective_bandwidth(stride, length, node))
 
 
 def test_with_separate_nics_a_lone_ring_gets_one_of_them_only():
     grid = Grid(x=8, data=4)
-    assert yardstick(nodes(8), 32).axis_link(grid, "x").bandwidth == pytest.approx(25e9)
+    assert yardstick(nodes(8), 32).hops.axis_link(grid, "x").bandwidth == pytest.approx(25e9)
 
 
 def test_groups_that_cross_a_link_together_share_it():
     machine = leaf_spine(2, 3)
-    link = yardstick(machine, 6).axis_link(Grid(x=3, y=2), "y")
+    link = yardstick(machine, 6).hops.axis_link(Grid(x=3, y=2), "y")
     assert link.bandwidth == pytest.approx(BANDWIDTH / 3)
-    assert yardstick(machine, 6).axis_link(Grid(x=3, y=2), "x").bandwidth == pytest.approx(BANDWIDTH)
+    assert yardstick(machine, 6).hops.axis_link(Grid(x=3, y=2), "x").bandwidth == pytest.approx(BANDWIDTH)
 
 
 def test_without_latency_the_closed_form_is_that_of_the_4d_layer():

@@ -1,7 +1,7 @@
 """Commands about one experiment, or many: run, simulate, schedule, compare, sweep, explain, operands."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -40,7 +40,7 @@ from studies.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from simulator.simulate import Asked
+    from algorithms.formats.record import AskedGranularity
     from studies.experiments.experiment import Flags
 
 
@@ -51,21 +51,21 @@ COUNTED = flags_of(gpus=(Gpus, ""))
 def grid_on_gpus(context: typer.Context, given: dict[str, Any]) -> "Flags":
     """The flags that name the experiment, with a grid that fits the GPUs; says which ones stay idle."""
     import os
-    import sys
 
-    from studies.command_line import is_first
+    from studies.commands.first_rank import is_first
     from studies.experiments.gpu_count import idle_gpus, on_gpus
+    from studies.remarks import remark
 
     on = machine_flags(given)
     grid_given = "grid" in typed(context, given)
     flags = on_gpus(experiment_flags(context, given), given["gpus"], on.machine, grid_given=grid_given)
-    remark = idle_gpus(flags, given["gpus"], on)
-    if remark and is_first(os.environ):
-        print(f"quadrille: {remark}", file=sys.stderr)
+    idle = idle_gpus(flags, given["gpus"], on)
+    if idle and is_first(os.environ):
+        remark(idle)
     return flags
 
 
-def experiment_command(verb: Callable[[set[str], "Asked"], Callable[..., None]]) -> Callable[..., None]:
+def experiment_command(verb: Callable[[set[str], "AskedGranularity"], Callable[..., None]]) -> Callable[..., None]:
     """A command that measures or predicts a multiplication or training steps: all words but the first are the same.
 
     `simulate` checks what only a run heeds (files, repeats, verification) and is
@@ -91,8 +91,9 @@ def experiment_command(verb: Callable[[set[str], "Asked"], Callable[..., None]])
         DESTINATIONS,
     )
     def command(context: typer.Context, **given: Any) -> None:
+        from algorithms.formats.record import AskedGranularity
+        from studies.experiments.destinations import Destinations
         from studies.experiments.plan import RunFlags
-        from studies.experiments.results import Destinations
         from studies.experiments.values import one_of
 
         flags = grid_on_gpus(context, given)
@@ -101,22 +102,20 @@ def experiment_command(verb: Callable[[set[str], "Asked"], Callable[..., None]])
         run_flags = RunFlags(**taken(given, PLAN), inputs=inputs, outputs=outputs)  # type: ignore[arg-type]
         destinations = Destinations(**taken(given, DESTINATIONS))
         off = {name.removeprefix("no_") for name, given_ in taken(given, SWITCHES).items() if given_}
-        granularity = one_of(given["granularity"], "granularity", ("auto", "exact", "collective"))
-        verb(off, cast("Asked", granularity))(
-            flags, run_flags, machine_flags(given), destinations=destinations, command=context.obj
-        )
+        granularity = cast(AskedGranularity, one_of(given["granularity"], "granularity", get_args(AskedGranularity)))
+        verb(off, granularity)(flags, run_flags, machine_flags(given), destinations=destinations, command=context.obj)
 
     return command
 
 
-def measuring(off: set[str], granularity: "Asked") -> Callable[..., None]:  # noqa: ARG001 - a run simulates nothing
+def measuring(off: set[str], granularity: "AskedGranularity") -> Callable[..., None]:  # noqa: ARG001 - not simulated
     """What `run` does; imported when it is asked for."""
     from studies.experiments.run import run
 
     return run
 
 
-def predicting(off: set[str], granularity: "Asked") -> Callable[..., None]:
+def predicting(off: set[str], granularity: "AskedGranularity") -> Callable[..., None]:
     """What `simulate` does; imported when it is asked for."""
     from functools import partial
 
@@ -143,6 +142,7 @@ def schedule(context: typer.Context, **given: Any) -> None:
 
 @app.command()
 def compare(
+    context: typer.Context,
     predicted: Annotated[str, typer.Argument(metavar="PREDICTED", help="A record, or a folder of records.")],
     measured: Annotated[str, typer.Argument(metavar="MEASURED", help="A record, or a folder of records.")],
     json: Json = "",
@@ -155,9 +155,8 @@ def compare(
     """Compare predicted with measured, op by op."""
     from studies.comparing.compare import compare as compare_records
 
-    given = timelines if any(timelines) else None
-    written = {"json": json or None, "figure": figure or None, "trace": trace or None}
-    compare_records(predicted, measured, **written, timelines=given)
+    named = timelines if any(timelines) else None
+    compare_records(predicted, measured, json=json, figure=figure, trace=trace, timelines=named, command=context.obj)
 
 
 SWEPT_COLLECTIVE = [

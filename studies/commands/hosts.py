@@ -1,7 +1,7 @@
 """Commands that start ranks or measure this host: launch, calibrate, bench."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -17,12 +17,11 @@ ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_int
 @app.command(context_settings=ANYTHING, options_metavar="-n RANKS [LAUNCHER OPTIONS] COMMAND …")
 def launch(context: typer.Context) -> int:
     """Start RANKS ranks of a command (run, calibrate) under the mpirun of the MPI that mpi4py loads."""
-    from studies.command_line import main
     from studies.launching import launch as launching
 
     before, command = launching.split_launcher_options(context.args, LAUNCHABLE)
     if "--help" in command:
-        return main(command)
+        return cast(int, app(command, prog_name="quadrille", standalone_mode=False))
     ranks, launcher_options = take_ranks(before)
     return launching.launch(ranks, command, launcher_options)
 

@@ -14,6 +14,7 @@ from studies.commands.options import (
     Json,
     Overlap,
     Recompute,
+    SequenceParallel,
     flag,
     flags_of,
     machine_flags,
@@ -46,6 +47,12 @@ RANKED = flags_of(
         Annotated[str, flag("--collectives", "WHO", "own, own:NAME, nccl, …; by default nccl, own with --overlap.")],
         "",
     ),
+    scheme=(Annotated[str, flag("--scheme", "NAME,…|all", "Also other schemes than 4d: megatron, optimus, ….")], ""),
+    sequence_parallel=(SequenceParallel, False),
+    pipeline=(Annotated[str, flag("--pipeline", "N,…|auto", "Stages; auto tries all numbers of them.")], ""),
+    zero=(Annotated[str, flag("--zero", "0|1|2|3,…", "Sharded over data, each of them tried.")], ""),
+    micro_batch=(Annotated[str, flag("--micro-batch", "B,…|auto", "Sequences at once; by default what fits.")], ""),
+    interleave=(Annotated[str, flag("--interleave", "V,…", "Chunks of layers of a stage, each tried.")], ""),
 )
 """What is ranked, and how it is simulated."""
 
@@ -54,6 +61,8 @@ RANKED = flags_of(
 @with_flags(RANKED, GRANULARITY, ON_MACHINE, flags_of(json=(Json, "")))
 def rank(context: typer.Context, **given: Any) -> None:
     """Rank all grids of a GPT by a communication model, simulate the best, and set both orders side by side.
+
+    With --scheme, --pipeline, --zero, --micro-batch or --interleave, rank all of these by a closed form of the step.
 
     As: quadrille rank --gpt 20b --batch 32 --gpus 32 --machine perlmutter
     """

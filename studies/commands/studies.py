@@ -67,6 +67,23 @@ def host_fidelity(
     )
 
 
+@study.command("fidelity")
+def fidelity(
+    context: typer.Context,
+    sites: Annotated[str, flag("--sites", "WORD …", "Those whose names begin so: shared, star, leaf-spine ….")] = "",
+    seed: Annotated[str, flag("--seed", "S", "Draw cases outside the matrix by this seed.")] = "",
+    cases: Annotated[str, flag("--cases", "N", "How many are drawn; 24 with a seed.")] = "",
+    folder: Annotated[str, flag("--folder", "DIR", "Where machine files and records stay.")] = "",
+    json: Json = "",
+    figure: Plot = "",
+) -> None:
+    """How far off are predictions from calibration alone, in shared memory and on laboratory networks?"""
+    from studies.fidelity.study import chosen_trials
+    from studies.fidelity.study import fidelity as judge
+
+    judge(chosen_trials(sites, seed, cases), folder=folder, json=json, plot=figure, command=context.obj)
+
+
 @study.command("simulator-speed")
 def simulator_speed(
     context: typer.Context,
@@ -78,6 +95,28 @@ def simulator_speed(
     from studies.simulator_speed.study import simulator_speed as measure_speed
 
     measure_speed(json_file=json, quick=quick, simgrid=simgrid, command=context.obj)
+
+
+@study.command("runtime-speed")
+def runtime_speed(
+    context: typer.Context,
+    matmul: Annotated[str, flag("--matmul", "M,K,N", "One product; four usual ones by default.")] = "",
+    ranks: Annotated[str, flag("-n", "RANKS", "Of this host.")] = "2",
+    turns: Annotated[str, flag("--turns", "N", "Of every entrant.")] = "20",
+    json: Json = "",
+) -> None:
+    """How fast is our product, beside what else one would use here?"""
+    from studies.experiments.values import whole_number
+    from studies.runtime_speed.study import SHAPES
+    from studies.runtime_speed.study import runtime_speed as measure_speed
+
+    measure_speed(
+        ranks=whole_number(ranks, "-n"),
+        shapes=[matmul] if matmul else SHAPES,
+        turns=whole_number(turns, "--turns", least=2),
+        json=json,
+        command=context.obj,
+    )
 
 
 @study.command("published-collectives")
@@ -133,23 +172,22 @@ def scaling_command(kind: str) -> Callable[..., None]:
     def command(context: typer.Context, **given: Any) -> None:
         from algorithms.matmuls.matmul import parse_sizes
         from studies.experiments.values import whole_number
+        from studies.scaling.question import asked
         from studies.scaling.study import scaling
 
         threads = given["threads"]
-        written: dict[str, Any] = {name: given[name] or None for name in ("json", "csv", "plot")}
-        scaling(
+        question = asked(
             kind,
-            machine_flags(given),
             matmul=parse_sizes(given["matmul"]) if given["matmul"] else None,
             gpus=[whole_number(word.strip(), "--gpus") for word in given["gpus"].split(",")],
             top=whole_number(given["top"], "--top"),
             overlaps=given["overlap"],
             panel=whole_number(given["panel"], "--panel"),
             threads=whole_number(threads, "--threads") if threads else None,
-            command=context.obj,
             **{name: given[name] for name in ("algorithm", "passes", "dtype", "order", "gathered", "collectives")},
-            **written,
         )
+        written = {name: given[name] for name in ("json", "csv", "plot")}
+        scaling(question, machine_flags(given), **written, command=context.obj)
 
     return command
 

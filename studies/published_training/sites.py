@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from algorithms.collectives.choices import parse_choices
-from studies.network.collective import Question, bus_factor
+from studies.network.bandwidths import bus_factor
+from studies.network.question import Question
 from studies.published_collectives.rows import Row as CollectiveRow
 from studies.published_collectives.sites import machine_of
 from studies.published_training.memory import peak_bytes

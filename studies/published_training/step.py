@@ -25,10 +25,11 @@ from algorithms.tensors import DType
 from algorithms.training.models import ModelShape
 from algorithms.training.pipeline import Stages
 from studies.experiments.machines import achieved_of, find_machine
-from studies.network.collective import Question, predict_collective
-from studies.published_training.pipeline import TurnSeconds, stage_ends
+from studies.network.collective import predict_collective
+from studies.network.question import Question
 from studies.published_training.runs import Run
 from studies.published_training.stage import Pieces, pieces_of
+from studies.training.turns import TurnSeconds, stage_ends
 from topologies.machines.named import MACHINES
 from topologies.nodes.gpus import Gpu
 

@@ -13,8 +13,8 @@ from algorithms.formats import files
 from algorithms.formats.provenance import provenance
 from algorithms.training.flops import step_flops
 from simulator.machine_network import network_of
+from studies.experiments.destinations import Destinations
 from studies.experiments.machines import find_machine
-from studies.experiments.results import Destinations
 from studies.network.collective import predict_collective
 from studies.published_collectives import rows as collectives
 from studies.published_collectives.sites import machine_of

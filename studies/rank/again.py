@@ -1,7 +1,7 @@
 """The command that simulates the fastest grid of a ranking, and says the same seconds."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from studies.experiments.machine_flags import MachineFlags
 from studies.rank.question import OF_STEPS, RankFlags
@@ -11,15 +11,17 @@ ALWAYS = ("gpt", "batch", "dtype")
 """Flags that `simulate` would take otherwise, or not at all, if they were not given."""
 
 
-def simulate_command(flags: RankFlags, on: MachineFlags, grid: str, order: str, *, even_shards: bool = False) -> str:
-    """The command, to be pasted into a shell.
+def simulate_command(
+    flags: RankFlags, on: MachineFlags, grid: str, order: str, *, even_shards: bool = False, more: Sequence[str] = ()
+) -> str:
+    """The command, to be pasted into a shell; `more` are flags of a scheme.
 
     >>> flags = RankFlags(gpt="tiny", batch="8", gpus="4", collectives="own")
     >>> found = simulate_command(flags, MachineFlags(machine="alps"), "z=4", "x,y,z,data")
     >>> found.removeprefix("quadrille simulate --gpt tiny --batch 8 ")
     '--recompute full --dtype bfloat16 --grid z=4 --order x,y,z,data --gpus 4 --machine alps'
     """
-    words = ["quadrille", "simulate", *_steps(flags), "--grid", grid, "--order", order, "--gpus", flags.gpus]
+    words = ["quadrille", "simulate", *_steps(flags), *more, "--grid", grid, "--order", order, "--gpus", flags.gpus]
     words += ["--shards", "even"] if even_shards else []
     words += ["--granularity", flags.granularity] if flags.granularity != "auto" else []
     return shlex.join([*words, *_machine(on)])

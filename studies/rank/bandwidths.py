@@ -45,7 +45,8 @@ def known(rings: Iterable[Ring], table: NodeBandwidths | None) -> tuple[dict[Rin
 def simulated_bandwidth(machine: Machine, gpus: int) -> Callable[[Ring], float]:
     """What each of all rings of a kind gets while all of them run at once, as bus bandwidth [B/s]."""
     from simulator.machine_network import network_of
-    from studies.network.collective import Question, predict_collective
+    from studies.network.collective import predict_collective
+    from studies.network.question import Question
 
     net = network_of(machine)
 

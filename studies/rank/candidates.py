@@ -146,15 +146,15 @@ def _differing(boxes: Ints) -> list[tuple[int, int]]:
         long = tuple(box)
         if long not in distinct:
             axes = {axis for axis, is_long in zip(MODELLED, long, strict=True) if is_long}
-            distinct[long] = _distinct_orders(axes)
+            distinct[long] = distinct_orders(axes)
         pairs += [(place, number) for number in distinct[long]]
     return pairs
 
 
-def _distinct_orders(axes: set[Axis]) -> list[int]:
+def distinct_orders(axes: set[Axis]) -> list[int]:
     """The first of all orders that agree on these axes.
 
-    >>> [ORDERS[number] for number in _distinct_orders({"y", "z"})]
+    >>> [ORDERS[number] for number in distinct_orders({"y", "z"})]
     [('x', 'y', 'z', 'data'), ('x', 'z', 'y', 'data')]
     """
     first: dict[Sequence[Axis], int] = {}

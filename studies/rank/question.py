@@ -1,11 +1,12 @@
 """What `quadrille rank` is asked: flags as they were typed, and what they come to."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from algorithms.costs.axonn_gpt import Form, Product, block_products
 from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
+from algorithms.formats.record import AskedGranularity
 from algorithms.grid import AXES, Grid, parse_order
 from algorithms.reordering.overlap import overlap
 from algorithms.schedule import Schedule
@@ -17,7 +18,6 @@ from studies.rank.candidates import ORDERS, Limits
 from studies.training.experiment import TrainingExperiment
 from studies.training.flags import TrainingFlags, parse_training
 
-Asked = Literal["auto", "exact", "collective"]
 OF_STEPS = ("gpt", "batch", "overlap", "recompute", "gathered", "gradient_bytes", "dtype", "collectives")
 """Flags that are those of training steps."""
 
@@ -41,6 +41,17 @@ class RankFlags:
     dtype: str = "bfloat16"
     collectives: str = ""
     granularity: str = "auto"
+    scheme: str = ""
+    sequence_parallel: bool = False
+    pipeline: str = ""
+    zero: str = ""
+    micro_batch: str = ""
+    interleave: str = ""
+
+    @property
+    def of_schemes(self) -> bool:
+        """Whether more is asked about than the grids of the 4D algorithm."""
+        return any((self.scheme, self.sequence_parallel, self.pipeline, self.zero, self.micro_batch, self.interleave))
 
     @property
     def in_full(self) -> "RankFlags":
@@ -72,7 +83,7 @@ class Question:
     top: int
     form: Form
     limits: Limits
-    granularity: Asked = "auto"
+    granularity: AskedGranularity = "auto"
 
     @property
     def problem(self) -> Gpt:
@@ -95,7 +106,7 @@ class Question:
 
     def schedule(self, grid: Grid) -> Schedule:
         """The step's schedule on a grid, with the overlaps asked for, not checked."""
-        return overlap(self.experiment(grid).unchecked_schedule(), self.training.overlaps)
+        return overlap(self.experiment(grid).unchecked_schedule(), self.training.manner.overlaps)
 
 
 def parse_question(flags: RankFlags, on: MachineFlags) -> Question:
@@ -111,7 +122,7 @@ def parse_question(flags: RankFlags, on: MachineFlags) -> Question:
             raise InputError(f"--{name} is missing: rank needs it, as in {example}")
     training = parse_training(TrainingFlags(**{name: getattr(flags, name) for name in OF_STEPS}))
     assert training.shape is not None
-    training.choices.check_schedulable()
+    training.manner.choices.check_schedulable()
     gpus = whole_number(flags.gpus, "--gpus")
     return Question(
         training=training,
@@ -121,7 +132,7 @@ def parse_question(flags: RankFlags, on: MachineFlags) -> Question:
         top=whole_number(flags.top, "--top"),
         form=cast(Form, one_of(flags.form, "form", get_args(Form))),
         limits=_limits(flags),
-        granularity=cast(Asked, one_of(flags.granularity, "granularity", get_args(Asked))),
+        granularity=cast(AskedGranularity, one_of(flags.granularity, "granularity", get_args(AskedGranularity))),
     )
 
 

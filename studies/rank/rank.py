@@ -9,20 +9,24 @@ from collections.abc import Sequence
 
 from algorithms.formats import files
 from algorithms.formats.provenance import provenance
+from studies.experiments.destinations import Destinations
 from studies.experiments.machine_flags import MachineFlags
 from studies.experiments.machines import is_file_name
-from studies.experiments.results import Destinations
 from studies.rank.again import simulate_command
 from studies.rank.analytical import ranked
 from studies.rank.question import Question, RankFlags, parse_question
 from studies.rank.report import SCHEMA, RankAnswer, SimulatedGrid, answer_of, lengths_of, print_answer
+from studies.rank.schemes import rank_schemes, write_schemes
+from studies.rank.schemes_report import SchemesAnswer
 from studies.rank.sharing import assemble
 from studies.rank.step import simulated_step
 from studies.training.step import Step
 
 
-def rank(flags: RankFlags, on: MachineFlags, *, json: str = "", command: Sequence[str] = ()) -> RankAnswer:
-    """Ranks the grids, and on the first rank writes or prints what came out.
+def rank(
+    flags: RankFlags, on: MachineFlags, *, json: str = "", command: Sequence[str] = ()
+) -> RankAnswer | SchemesAnswer:
+    """Ranks the grids, or the configurations of schemes, and on the first rank writes or prints what came out.
 
     Parameters
     ----------
@@ -36,6 +40,12 @@ def rank(flags: RankFlags, on: MachineFlags, *, json: str = "", command: Sequenc
     Destinations(json=json).check({"--machine": on.machine} if is_file_name(on.machine) else {})
     question = parse_question(flags, on)
     crew = assemble()
+    if flags.of_schemes:
+        configured = rank_schemes(flags, question, crew)
+        if crew.speaks:
+            _remark(question)
+            write_schemes(configured, flags, on, json=json, command=command)
+        return configured
     found = ranked(question, crew)
     grids = [found.candidates.grid(place) for place in range(min(question.top, len(found)))]
 
@@ -44,8 +54,7 @@ def rank(flags: RankFlags, on: MachineFlags, *, json: str = "", command: Sequenc
 
     answer = answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))
     if crew.speaks:
-        for remark in _remarks(question):
-            print(f"quadrille: {remark}", file=sys.stderr)
+        _remark(question)
         _write(answer, json, command, _again(flags.in_full, on, answer.simulated[0]))
     return answer
 
@@ -68,8 +77,13 @@ def _write(answer: RankAnswer, json: str, command: Sequence[str], again: str) ->
     print_answer(answer, again)
 
 
+def _remark(question: Question) -> None:
+    """Says what a user should know beside the answer."""
+    for remark in _remarks(question):
+        print(f"quadrille: {remark}", file=sys.stderr)
+
+
 def _remarks(question: Question) -> list[str]:
-    """What a user should know beside the answer."""
     machine, dtype = question.machine, question.training.dtype
     differences, found = question.shape.differences, []
     if differences:

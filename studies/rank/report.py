@@ -1,6 +1,6 @@
 """What `quadrille rank` answers, as JSON and as a page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -123,7 +123,7 @@ def answer_of(question: Question, found: Ranked, steps: list[Step]) -> RankAnswe
         machine=question.machine.name,
         gpus=question.gpus,
         form=question.form,
-        options=_options(question),
+        options=options_of(question),
         without_memory=found.without,
         bandwidths_measured=found.from_table,
         bandwidths_simulated=[
@@ -134,19 +134,20 @@ def answer_of(question: Question, found: Ranked, steps: list[Step]) -> RankAnswe
             CauseFound(name=one.name, seconds_least=one.least, seconds_most=one.most, kendall_tau=one.tau)
             for one in why
         ],
-        why=in_words(why, tau, steps, question.training.choices, question.peak_flops_per_second),
+        why=in_words(why, tau, steps, question.training.manner.choices, question.peak_flops_per_second),
     )
 
 
-def _options(question: Question) -> dict[str, str | int]:
+def options_of(question: Question) -> dict[str, str | int]:
+    """What was chosen, whatever the grid."""
     training, problem = question.training, question.problem
     return {
         "dtype": training.dtype,
-        "overlap": ",".join(sorted(training.overlaps)) or "none",
+        "overlap": ",".join(sorted(training.manner.overlaps)) or "none",
         "recompute": problem.recompute,
         "gathered": problem.gathered,
         "gradient_bytes": problem.gradient_bytes,
-        "collectives": str(training.choices),
+        "collectives": str(training.manner.choices),
     }
 
 
@@ -227,7 +228,7 @@ def print_answer(answer: RankAnswer, again: str) -> None:
         f"the best {len(answer.simulated)} by the {answer.form} form of the model are simulated"
     )
     if answer.bandwidths_simulated:
-        print(_rings(answer))
+        print(rings_in_words(answer.bandwidths_simulated, measured=answer.bandwidths_measured))
     print()
     fastest = {id(one): place for place, one in enumerate(answer.simulated, 1)}
     rows = [
@@ -270,11 +271,9 @@ def _order(one: SimulatedGrid) -> str:
     return ",".join(axis for axis in one.order if one.grid[axis] > 1)
 
 
-def _rings(answer: RankAnswer) -> str:
-    rings = [
-        f"({one.stride}, {one.length}) {format_bytes_per_second(one.bytes_per_second)}"
-        for one in answer.bandwidths_simulated
-    ]
+def rings_in_words(simulated: Sequence[RingSimulated], *, measured: bool) -> str:
+    """The bandwidths that were simulated; `measured` where a table has others."""
+    rings = [f"({one.stride}, {one.length}) {format_bytes_per_second(one.bytes_per_second)}" for one in simulated]
     more = f" and {len(rings) - SHOWN_RINGS} more" if len(rings) > SHOWN_RINGS else ""
-    whose = "lacked by the table" if answer.bandwidths_measured else "of the model"
+    whose = "lacked by the table" if measured else "of the model"
     return f"bandwidths {whose}, simulated, by (stride, length): {', '.join(rings[:SHOWN_RINGS])}{more}"

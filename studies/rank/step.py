@@ -31,6 +31,6 @@ def granularity_of(question: Question) -> Granularity:
     """At which the grids of a question are simulated."""
     if question.granularity != "auto":
         return question.granularity
-    if question.training.choices.carriage == "nccl" or not question.training.overlaps:
+    if question.training.manner.choices.carriage == "nccl" or not question.training.manner.overlaps:
         return "collective"
     return "exact" if question.gpus <= MANY_GPUS else "collective"

@@ -14,7 +14,7 @@ Each cause by itself is added to the model's seconds, and Kendall's tau with the
 simulated order says how much of the difference is its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ from studies.training.step import Step
 
 NOTEWORTHY = 0.05
 """Of tau."""
+ONE_ORDER = "one grid, or grids that all take as long: there is no order to compare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,6 @@ class Cause:
 
 def causes(modelled: Sequence[float], steps: Sequence[Step]) -> list[Cause]:
     """The causes, that which explains most first."""
-    seconds = [step.seconds for step in steps]
     added = {
         "compute": [step.compute for step in steps],
         "latency": [step.latency for step in steps],
@@ -54,6 +54,23 @@ def causes(modelled: Sequence[float], steps: Sequence[Step]) -> list[Cause]:
         "overlap": [-step.hidden for step in steps],
         "waiting": [step.waiting for step in steps],
     }
+    return _by_tau(added, modelled, steps)
+
+
+def causes_beside(modelled: Sequence[Step], steps: Sequence[Step]) -> list[Cause]:
+    """The same of a model that knows all parts of a step but overlap, and prices them otherwise."""
+    pairs = list(zip(modelled, steps, strict=True))
+    added = {
+        "compute": [step.compute - model.compute for model, step in pairs],
+        "communication": [step.latency + step.transfer - model.transfer for model, step in pairs],
+        "overlap": [-step.hidden for step in steps],
+        "waiting": [step.waiting - model.waiting for model, step in pairs],
+    }
+    return _by_tau(added, [model.seconds for model in modelled], steps)
+
+
+def _by_tau(added: Mapping[str, list[float]], modelled: Sequence[float], steps: Sequence[Step]) -> list[Cause]:
+    seconds = [step.seconds for step in steps]
     found = [
         Cause(name, min(values), max(values), kendall_tau(np.add(modelled, values).tolist(), seconds))
         for name, values in added.items()
@@ -72,7 +89,7 @@ def in_words(
     efficiencies = [step.compute_efficiency(peak_flops_per_second) for step in steps]
     reached = [one for one in efficiencies if one is not None]
     if tau is None:
-        return ["one grid, or grids that all take as long: there is no order to compare"]
+        return [ONE_ORDER]
     lines = [_agreement(tau)]
     lines += [
         f"{_what(cause, steps, choices, reached)}: with it the model's tau is {cause.tau:.2f}"
@@ -85,6 +102,17 @@ def in_words(
     return lines
 
 
+def in_short(found: Sequence[Cause], tau: float | None) -> list[str]:
+    """What `causes_beside` comes to, a line each; the first says whether the orders agree."""
+    if tau is None:
+        return [ONE_ORDER]
+    explains = [cause for cause in found if cause.tau is not None and cause.tau - tau >= NOTEWORTHY]
+    return [_agreement(tau)] + [
+        f"{cause.name} is simulated otherwise ({_span(cause)}): with it the model's tau is {cause.tau:.2f}"
+        for cause in explains
+    ]
+
+
 def _agreement(tau: float) -> str:
     if tau == 1:
         return "both orders are the same"
@@ -94,8 +122,7 @@ def _agreement(tau: float) -> str:
 
 def _what(cause: Cause, steps: Sequence[Step], choices: Choices, reached: Sequence[float]) -> str:
     """A cause with its numbers; `reached` are shares of the peak."""
-    least, most = format_seconds(abs(cause.least)), format_seconds(abs(cause.most))
-    span = f"{_sign(cause.least)}{least} to {_sign(cause.most)}{most}"
+    span = _span(cause)
     match cause.name:
         case "compute":
             rates = f", products at {100 * min(reached):.0f} to {100 * max(reached):.0f} % of peak" if reached else ""
@@ -113,6 +140,11 @@ def _what(cause: Cause, steps: Sequence[Step], choices: Choices, reached: Sequen
             return f"overlap hides communication ({span})"
         case _:
             return f"ranks wait for each other ({span})"
+
+
+def _span(cause: Cause) -> str:
+    least, most = format_seconds(abs(cause.least)), format_seconds(abs(cause.most))
+    return f"{_sign(cause.least)}{least} to {_sign(cause.most)}{most}"
 
 
 def _sign(value: float) -> str:

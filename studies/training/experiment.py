@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from algorithms.collectives.choices import Choices, placed
 from algorithms.errors import InputError
 from algorithms.formats import record
-from algorithms.formats.record import Options, Shards, Workload
+from algorithms.formats.record import Options, Workload
 from algorithms.grid import Grid
-from algorithms.ops import Communication, OverlapName
-from algorithms.reordering.overlap import OVERLAPS, overlap
+from algorithms.ops import Communication
+from algorithms.reordering.overlap import overlap
 from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import DType
 from algorithms.training.flops import StepFlops, step_flops
@@ -22,6 +21,7 @@ from algorithms.training.models import ModelShape
 from algorithms.training.scheme import Scheme
 from algorithms.validate import validate
 from studies.calibrating.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on
+from studies.experiments.manner import Manner
 from studies.experiments.plan import RunFlags
 
 OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
@@ -45,18 +45,14 @@ class TrainingExperiment:
     shape : of a GPT, as it was named; None of an MLP
     keep_first : layers of each stage whose gathered weights are kept where others are gathered again
     gemm_layouts : the machine whose rows say in which layout products are issued, or `written`
-    overlaps, choices, threads, placement, shards : as of `studies.experiments.experiment.Experiment`
+    manner : overlaps, collectives, threads and places
     """
 
     problem: Gpt | Mlp
     scheme: Scheme
     sequence_parallel: bool
     grid: Grid
-    overlaps: frozenset[OverlapName]
-    choices: Choices
-    threads: int | None = None
-    placement: str = "packed"
-    shards: Shards | None = None
+    manner: Manner
     shape: ModelShape | None = None
     keep_first: int = 0
     gemm_layouts: str = WRITTEN
@@ -102,9 +98,9 @@ class TrainingExperiment:
         if self.gemm_layouts != WRITTEN:
             chosen["gemm_layouts"] = self.gemm_layouts
         return Options(
-            overlap=tuple(name for name in OVERLAPS if name in self.overlaps),
+            overlap=self.manner.overlap_names,
             gathered=problem.gathered,
-            collectives=str(self.choices),
+            collectives=str(self.manner.choices),
             threads=threads,
             scheme=self.scheme.name,
             sequence_parallel=self.sequence_parallel,
@@ -134,9 +130,7 @@ class TrainingExperiment:
 
     def on_nodes(self, nodes: Sequence[int]) -> "TrainingExperiment":
         """The same where hierarchical collectives know the node of each rank."""
-        if self.choices.set_name != "hierarchical":
-            return self
-        return replace(self, choices=placed(self.choices, self.grid, nodes))
+        return replace(self, manner=self.manner.on_nodes(self.grid, nodes))
 
     def unchecked_schedule(self) -> Schedule:
         """The schedule before its overlaps, which may yet be continued from a checkpoint."""
@@ -149,7 +143,7 @@ class TrainingExperiment:
         if self.gemm_layouts == WRITTEN:
             return kept
         machine = machine_for_layouts(self.gemm_layouts, self.grid.size)
-        return tuned(kept, times_on(machine, self.dtype, self.grid.size, self.threads))
+        return tuned(kept, times_on(machine, self.dtype, self.grid.size, self.manner.threads))
 
     def schedule(self) -> Schedule:
         """The checked schedule, with its overlaps."""
@@ -157,7 +151,7 @@ class TrainingExperiment:
 
     def checked(self, schedule: Schedule) -> Schedule:
         """A schedule of this experiment, checked, with its overlaps."""
-        return validate(overlap(schedule, self.overlaps))
+        return validate(overlap(schedule, self.manner.overlaps))
 
     def check_run(self, flags: RunFlags) -> None:
         """Refuse flags that are of multiplications."""
@@ -195,7 +189,7 @@ class TrainingExperiment:
             for op in all_ops(schedule)
             if isinstance(op, Communication) and self.grid.length(op.axis) > 1 and op.overlap
         }
-        idle = [name for name in OVERLAPS if name in self.overlaps - long]
+        idle = [name for name in self.manner.overlap_names if name not in long]
         found = [f"--overlap {','.join(idle)} changes nothing: {where} has no such communication"] if idle else []
         if self.keep_first and "oag" not in long:
             found.append(f"--keep-first {self.keep_first} changes nothing: {where} gathers no weights")

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Generic, Protocol, TypeVar
 
+from algorithms.collectives.choices import Choices
 from algorithms.formats.machine import Machine
 from algorithms.grid import AXES, Axis
-from algorithms.schedule import Repeat, Schedule, ops
+from algorithms.programs import Repeat, ops
+from algorithms.schedule import Schedule
+from algorithms.storage import storages
 from algorithms.training.adam import STEP
 from algorithms.training.flops import flops_per_second_per_gpu
 from algorithms.training.memory import fullest
@@ -135,7 +138,7 @@ def figures_of(experiment: AnyExperiment, schedule: Schedule, spent: Spent) -> d
         return {}
     each = iterations(experiment, schedule, spent.seconds, spent.ops).seconds
     found = rates(experiment, each, spent.machine) if each else None
-    kept = {str(kind): size for kind, size in fullest(schedule, experiment.choices).items()}
+    kept = {str(kind): size for kind, size in fullest(schedule, experiment.manner.choices).items()}
     losses = () if spent.losses is None else tuple(one if isfinite(one) else None for one in spent.losses)
     return {
         **({"losses": losses} if losses else {}),
@@ -149,7 +152,16 @@ def figures_of(experiment: AnyExperiment, schedule: Schedule, spent: Spent) -> d
     }
 
 
+def peak_bytes(schedule: Schedule, choices: Choices) -> int:
+    """Bytes of the fuller one of the first and the last stage: between them there is no table, and less under way."""
+    last = schedule.grid.rank_at({"pipeline": schedule.grid.pipeline - 1})
+    places = [schedule.place(rank) for rank in sorted({0, last})]
+    return max(kept.bytes for kept in storages(schedule, places, choices))
+
+
 def _fits(experiment: AnyExperiment, machine: Machine | None, peak_bytes: int) -> bool | None:
     if machine is None:
         return None
-    return placement(machine, experiment.grid.size, experiment.placement, experiment.grid).fits(machine, peak_bytes)
+    return placement(machine, experiment.grid.size, experiment.manner.placement, experiment.grid).fits(
+        machine, peak_bytes
+    )

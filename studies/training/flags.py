@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass, fields, replace
 from math import isfinite
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
-from algorithms.collectives.choices import parse_choices
 from algorithms.errors import InputError
-from algorithms.formats.record import Shards
 from algorithms.grid import parse_grid, parse_order
 from algorithms.matmuls.matmul import Gathered
-from algorithms.reordering.overlap import parse_overlap
 from algorithms.tensors import DType
 from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt, gpt_of
@@ -18,7 +15,7 @@ from algorithms.training.models import ModelShape, find_shape
 from algorithms.training.recompute import find_recompute
 from algorithms.training.schemes import find_scheme
 from studies.calibrating.gemm_times import WRITTEN
-from studies.experiments.experiment import Flags
+from studies.experiments.experiment import Flags, parse_manner
 from studies.experiments.machine_flags import MachineFlags, chosen_machine
 from studies.experiments.values import one_of, whole_number
 from studies.training.experiment import OF_GPTS, TrainingExperiment
@@ -74,11 +71,7 @@ def parse_training(flags: TrainingFlags) -> TrainingExperiment:
         find_scheme(flags.scheme, sequence_parallel=flags.sequence_parallel),
         flags.sequence_parallel,
         parse_grid(flags.grid, parse_order(flags.order)),
-        parse_overlap(flags.overlap),
-        parse_choices(flags.collectives),
-        whole_number(flags.threads, "--threads") if flags.threads else None,
-        flags.placement,
-        cast(Shards, one_of(flags.shards, "shards", get_args(Shards))) if flags.shards else None,
+        parse_manner(flags),
         shape,
         whole_number(flags.keep_first, "--keep-first", least=0),
         flags.gemm_layouts,

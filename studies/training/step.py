@@ -16,18 +16,21 @@ Shards are those of the grid where all are of one size, else of the mean size, u
 experiment says otherwise.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from algorithms.costs.volumes import flops
 from algorithms.formats.machine import Machine
+from algorithms.formats.record import AskedGranularity
 from algorithms.grid import Axis
+from algorithms.schedule import Schedule
+from algorithms.timelines.op_times import OpTimes
 from algorithms.training.gpt import Gpt
 from studies.experiments.placement import nodes_of_ranks
 from studies.training.experiment import TrainingExperiment
-from studies.training.figures import exposed_by_axis, iterations
+from studies.training.figures import Iterations, exposed_by_axis, iterations
 
-Granularity = Literal["auto", "exact", "collective"]
 Depths = tuple[int, int]
 """Two numbers of layers, from which a straight line goes on to all."""
 FEW: Depths = (2, 3)
@@ -86,7 +89,7 @@ def simulated_step(
     experiment: TrainingExperiment,
     machine: Machine,
     *,
-    granularity: Granularity = "auto",
+    granularity: AskedGranularity = "auto",
     depths: Depths | None = None,
 ) -> Step:
     """The step as the simulator predicts it.
@@ -112,7 +115,7 @@ def simulated_step(
 
 def depths_of(experiment: TrainingExperiment) -> Depths:
     """The depths at which layers have fallen into step."""
-    return IN_STEP if experiment.overlaps else FEW
+    return IN_STEP if experiment.manner.overlaps else FEW
 
 
 def of_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment:
@@ -149,49 +152,77 @@ def continued(few: Step, more: Step, times: float) -> Step:
     return replace(more, **added, exposed_by_axis=exposed, bounded=bounded, even=even)
 
 
-def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: Granularity) -> Step:
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A step that was simulated, op by op.
+
+    Parameters
+    ----------
+    schedule : as it was written, shards exact
+    every : times of the ops of an iteration, means over ranks
+    latency, contention : seconds of an op that are of its steps, and that sharing links adds
+    bounded, even : as of `Step`
+    """
+
+    schedule: Schedule
+    every: Iterations[OpTimes]
+    latency: Mapping[str, float]
+    contention: Mapping[str, float]
+    bounded: bool
+    even: bool
+
+
+def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> Ran:
+    """The step simulated in full."""
     from simulator.folding.even_shards import even_bound, evenly
     from simulator.simulate import simulate
 
     experiment = experiment.on_nodes(
-        nodes_of_ranks(machine, experiment.grid.size, experiment.placement, experiment.grid)
+        nodes_of_ranks(machine, experiment.grid.size, experiment.manner.placement, experiment.grid)
     )
     schedule = experiment.schedule()
-    even = experiment.shards != "exact" and even_bound(schedule, experiment.choices) > 0
+    even = experiment.manner.shards != "exact" and even_bound(schedule, experiment.manner.choices) > 0
     ran = simulate(
         evenly(schedule) if even else schedule,
         machine,
-        choices=experiment.choices,
-        threads=experiment.threads,
-        placement=experiment.placement,
+        choices=experiment.manner.choices,
+        threads=experiment.manner.threads,
+        placement=experiment.manner.placement,
         granularity=granularity,
     )
-    found = iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
+    every = iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
+    latency = {one.name: ran.parts[one.name]["latency"] for one in every.ops if one.axis is not None}
+    return Ran(schedule, every, latency, ran.contention, ran.bound is not None, even)
+
+
+def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> Step:
+    ran = ran_step(experiment, machine, granularity)
+    found = ran.every
     moving = [one for one in found.ops if one.axis is not None]
     compute = found.mean(one.seconds for one in found.ops if one.axis is None)
     busy, exposed = found.mean(one.seconds for one in moving), found.mean(one.exposed_seconds for one in moving)
-    latency = found.mean(ran.parts[one.name]["latency"] for one in moving)
-    hidden = _noticed(busy - exposed, busy)
+    latency = found.mean(ran.latency[one.name] for one in moving)
+    hidden = noticed(busy - exposed, busy)
     return Step(
         seconds=found.seconds,
         compute=compute,
         latency=latency,
         transfer=busy - latency,
         hidden=hidden,
-        waiting=_noticed(found.seconds - compute - busy + hidden, found.seconds),
-        contention=_noticed(found.mean(ran.contention.get(one.name, 0.0) for one in moving), found.seconds),
+        waiting=noticed(found.seconds - compute - busy + hidden, found.seconds),
+        contention=noticed(found.mean(ran.contention.get(one.name, 0.0) for one in moving), found.seconds),
         exposed_by_axis={axis: one / found.steps for axis, one in exposed_by_axis(experiment, found.ops).items()},
-        product_flops=flops(schedule, schedule.place(0)) / found.steps,
+        product_flops=flops(ran.schedule, ran.schedule.place(0)) / found.steps,
         layers=experiment.problem.layers,
-        bounded=ran.bound is not None,
-        even=even,
+        bounded=ran.bounded,
+        even=ran.even,
     )
 
 
-def _noticed(seconds: float, of: float) -> float:
+def noticed(seconds: float, of: float) -> float:
     """Seconds, but none where they are only rounding.
 
-    >>> _noticed(1e-14, of=2.0), _noticed(0.5, of=2.0)
+    >>> noticed(1e-14, of=2.0), noticed(0.5, of=2.0)
     (0.0, 0.5)
     """
     return seconds if seconds > ROUNDING * of else 0.0

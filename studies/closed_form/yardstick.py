@@ -2,16 +2,7 @@
 
 The ops of one rank, one after the other: products and other local work at the
 simulator's own prices (`simulator.local_work`), collectives by the alpha-beta formulas of
-`algorithms.costs.alpha_beta`.  What one step along an axis costs is read off the machine's
-links.  All groups of the axis take the step at once, and
-
-    t = α + max over the links of the route of (bytes that cross the link / its bandwidth)
-
-of the slowest of their hops.  The bandwidth β of an axis is thus that of the
-link between two GPUs where its groups stay inside a node.  Where they leave it,
-P neighbouring rings share the node's injection bandwidth: with the NICs of a
-node joined in one link, β = B_inter / min(G_node, P), the rule of AxoNN's
-authors, which here follows and is not put in.
+`algorithms.costs.alpha_beta`, with what one step along an axis costs (`hops.py`).
 
 Where the closed form and the simulator agree, and where they do not:
 
@@ -35,19 +26,13 @@ Where the closed form and the simulator agree, and where they do not:
 - Both send one ring along each axis, through one NIC.  NCCL cuts a ring in
   channels, one for each NIC, so that a lone ring (P = 1) gets all of the node's
   NICs: on Perlmutter AxoNN's authors measured 80 GB/s where 25 GB/s are given here.
-
-Source of the rule for nodes: Singh et al., "A 4D hybrid algorithm to scale
-parallel training to thousands of GPUs", arXiv 2305.13525, section on the
-communication model.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 
-import numpy as np
 import simpy
 
 from algorithms.collectives.choices import Choices
@@ -56,7 +41,6 @@ from algorithms.costs import alpha_beta
 from algorithms.costs.alpha_beta import Link
 from algorithms.formats.machine import Machine
 from algorithms.grid import Axis, Grid
-from algorithms.numbers import number
 from algorithms.ops import (
     AllGather,
     AllReduce,
@@ -65,6 +49,7 @@ from algorithms.ops import (
     Broadcast,
     Communication,
     CommunicationOp,
+    Op,
     Receive,
     Reduce,
     ReduceScatter,
@@ -72,7 +57,8 @@ from algorithms.ops import (
     Shift,
 )
 from algorithms.parts import Place
-from algorithms.schedule import Schedule, walk
+from algorithms.programs import walk
+from algorithms.schedule import Schedule
 from algorithms.tensors import DType
 from algorithms.traffic import Traffic, ranges, traffic
 from simulator.compute import ComputeModel
@@ -80,12 +66,8 @@ from simulator.duties import Duties
 from simulator.engine import FlowEngine
 from simulator.homes import homes_of
 from simulator.local_work import estimated
-from simulator.machine_network import routes_of
-from simulator.wiring import Cost, Wiring
-from topologies.network import Ints
-
-Hop = tuple[int, int]
-"""A sending and a receiving rank."""
+from simulator.wiring import Wiring
+from studies.closed_form.hops import Hops
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,93 +88,57 @@ class Yardstick:
     Parameters
     ----------
     threads : BLAS threads of each rank, by default its share of the host's cores
+    rings : bandwidth of rings [B/s], by the distance of neighbours and their number, where it is not read off the links
     """
 
     def __init__(
-        self, machine: Machine, dtype: DType, ranks: int, choices: Choices, threads: int | None = None
+        self,
+        machine: Machine,
+        dtype: DType,
+        ranks: int,
+        choices: Choices,
+        threads: int | None = None,
+        rings: Mapping[tuple[int, int], float] | None = None,
     ) -> None:
         self._machine = machine
-        self._ranks = ranks
         self._choices = choices
-        self._engine = FlowEngine(simpy.Environment())
-        self._homes = homes_of(machine, ranks)
-        self._routes = routes_of(machine, self._homes.net)
-        self._wiring = Wiring(machine, ranks, self._engine, homes=self._homes)
-        cores = self._wiring.cores_of(self._wiring.home(0))
-        neighbours = self._wiring.neighbours(0)
-        wanted = threads or self._wiring.threads(0)
+        self._rings = rings or {}
+        engine, homes = FlowEngine(simpy.Environment()), homes_of(machine, ranks)
+        wiring = Wiring(machine, ranks, engine, homes=homes)
+        self.hops = Hops(machine, ranks, homes, wiring, engine)
+        cores = wiring.cores_of(wiring.home(0))
+        neighbours = wiring.neighbours(0)
+        wanted = threads or wiring.threads(0)
         self._compute = ComputeModel(machine, dtype, wanted, min(neighbours, cores))
         self._crowd = max(1.0, neighbours * min(wanted, cores) / cores)
         self._memory_crowd = max(1.0, neighbours / cores)
-        parts = (machine.host, machine.network)
-        self._linear = not any(part.transfer for part in parts if part is not None)
-        self._links: dict[tuple[tuple[int, ...], int, int], Link] = {}
 
     def closed_form(self, schedule: Schedule) -> ClosedForm:
         """Seconds of rank 0, whose blocks are the largest, through its program."""
         compute = communication = 0.0
+        for op, _, seconds in self.priced(schedule):
+            if isinstance(op, Communication):
+                communication += seconds
+            else:
+                compute += seconds
+        return ClosedForm(compute, communication)
+
+    def priced(self, schedule: Schedule) -> Iterator[tuple[Op, Place, float]]:
+        """Every op of rank 0 in the order of its program, its moment, and its seconds."""
         start, duties = schedule.place(0), Duties(schedule, self._choices)
         overhead = self._machine.device.overhead_seconds
         roots: dict[str, int] = {}
         for op, place in walk(schedule.program(start), start):
             if isinstance(op, Communication):
-                communication += self._communication(op, schedule, place, roots)
+                yield op, place, self._communication(op, schedule, place, roots)
             else:
                 seconds, _, _ = estimated(self._compute, op, duties.local(op, place), overhead)
-                compute += self._crowd * seconds
-        return ClosedForm(compute, communication)
+                yield op, place, self._crowd * seconds
 
-    def axis_link(self, grid: Grid, axis: Axis, distance: int = 1, size: int = 1) -> Link:
-        """One step of `size` bytes from every rank to the one `distance` on along the axis, all at once.
-
-        Raises
-        ------
-        InputError : more ranks than the machine has GPUs
-        """
-        length = grid.length(axis)
-        return self._step_link(grid, axis, tuple((one + distance) % length for one in range(length)), size)
-
-    def _step_link(self, grid: Grid, axis: Axis, peers: tuple[int, ...], size: int) -> Link:
-        """One step of `size` bytes in every group of the axis, in which member i sends to member `peers[i]`."""
-        length, stride = grid.length(axis), grid.stride(axis)
-        size = 1 if self._linear else max(1, size)
-        key = (peers, stride, size)
-        if key not in self._links:
-            coordinates = [rank // stride % length for rank in range(self._ranks)]
-            hops = [(rank, rank + (peers[one] - one) * stride) for rank, one in enumerate(coordinates)]
-            exchange = all(peers[peer] == one for one, peer in enumerate(peers))
-            self._links[key] = self._slowest(hops, size, "exchange" if exchange else "shift")
-        return self._links[key]
-
-    def _slowest(self, hops: Sequence[Hop], size: int, pattern: str) -> Link:
-        """The slowest of these hops while all of them send `size` bytes at once."""
-        if self._linear and not self._homes.shared:
-            return self._slowest_route(np.array(hops).reshape(-1, 2), size)
-        transfers = [self._wiring.transfer(one, other, size, pattern) for one, other in hops if one != other]
-        loads: dict[int, float] = defaultdict(float)
-        for cost in transfers:
-            for resource, demand in cost.demands.items():
-                loads[resource] += demand * cost.work
-
-        def moving(cost: Cost) -> float:
-            busiest = max((loads[one] / self._engine.resource_capacity(one) for one in cost.demands), default=0.0)
-            return max(busiest, cost.work / cost.cap)
-
-        if not transfers:
-            return Link(latency=0.0, bandwidth=inf)
-        latency, seconds = max(((cost.latency, moving(cost)) for cost in transfers), key=sum)
-        return Link(latency, size / seconds if seconds else inf)
-
-    def _slowest_route(self, hops: Ints, size: int) -> Link:
-        """The same where every hop goes over links and nothing else: all routes at once."""
-        places = self._homes.of_rank[hops[hops[:, 0] != hops[:, 1]]]
-        if not len(places):
-            return Link(latency=0.0, bandwidth=inf)
-        paths, capacities = self._routes.between(*places.T), self._homes.net.bandwidths
-        loads = np.bincount(paths.links, weights=size * paths.shares, minlength=len(capacities))
-        moving = np.maximum.reduceat(loads[paths.links] / capacities[paths.links], paths.offsets[:-1])
-        slowest = int(np.argmax(paths.latency + moving))
-        return Link(float(paths.latency[slowest]), size / float(moving[slowest]))
+    def ring_link(self, grid: Grid, axis: Axis, size: int = 1) -> Link:
+        """A step of `size` bytes of all rings along an axis."""
+        link = self.hops.axis_link(grid, axis, 1, size)
+        return replace(link, bandwidth=self._rings.get((grid.stride(axis), grid.length(axis)), link.bandwidth))
 
     def _memory(self, operation: str, size: int) -> float:
         return self._memory_crowd * self._compute.memory(operation, size).seconds
@@ -220,7 +166,7 @@ class Yardstick:
         piece = moved.item_bytes * max((stop - start for start, stop in _pieces(moved)), default=0)
         if algorithm not in ("ring", "pipelined"):
             return self._by_steps(op, moved, grid)
-        link = self.axis_link(grid, op.axis, 1, piece)
+        link = self.ring_link(grid, op.axis, piece)
         chunks = moved.lowered.pieces
         match op:
             case AllGather():
@@ -247,7 +193,7 @@ class Yardstick:
             peers = tuple(own if step.send_to is None else step.send_to for own, step in enumerate(steps))
             sent = (ranges(step.send, moved.edges) for step in steps)
             size = moved.item_bytes * max(sum(stop - start for start, stop in run) for run in sent)
-            link = self._step_link(grid, op.axis, peers, size)
+            link = self.hops.step_link(grid, op.axis, peers, size)
             reduces = any(step.reduce for step in steps)
             total += (self._reducing(link, size) if reduces else link).seconds(size)
         return total
@@ -261,31 +207,10 @@ class Yardstick:
     def _shift(self, op: Shift, schedule: Schedule, place: Place) -> float:
         """Seconds of the slowest rank's shift, whose distance may depend on the rank."""
         size = schedule.tensors[op.source].block(place).elements * schedule.item_bytes(op.source)
-        link = self._shift_link(op, schedule.grid, place, max(1, size))
+        link = self.hops.shift_link(op, schedule.grid, place, max(1, size))
         if link.bandwidth == inf:
             return self._memory("copy", size)
         return self._machine.device.overhead_seconds + link.seconds(size)
-
-    def _shift_link(self, op: Shift, grid: Grid, place: Place, size: int) -> Link:
-        """The slowest hop of a shift; of infinite bandwidth where no rank sends to another."""
-        if isinstance(op.distance, int):
-            return self.axis_link(grid, op.axis, op.distance, size)
-        length, stride = grid.length(op.axis), grid.stride(op.axis)
-        hops = []
-        for rank in range(self._ranks):
-            distance = number(op.distance, replace(place, coordinates=grid.coordinates(rank)))
-            hops.append((rank, _along(rank, distance, length, stride)))
-        return self._slowest(hops, size, "shift")
-
-
-def _along(rank: int, distance: int, length: int, stride: int) -> int:
-    """The rank `distance` on around the group of `length` ranks, `stride` apart.
-
-    >>> [_along(rank, 1, 2, 3) for rank in range(6)]
-    [3, 4, 5, 0, 1, 2]
-    """
-    coordinate = rank // stride % length
-    return rank + ((coordinate + distance) % length - coordinate) * stride
 
 
 def _pieces(moved: Traffic) -> Iterator[tuple[int, int]]:
