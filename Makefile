@@ -15,7 +15,7 @@ QUADRILLE := $(VENV)/bin/quadrille
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-input --only-binary :all:
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fuzz bench bench-simulator test-gpu studies clean
+.PHONY: help setup run test check fuzz bench bench-simulator bench-runtime test-gpu studies clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ bench: $(INSTALLED) ## the figures that the project must reach, in one table
 
 bench-simulator: $(INSTALLED) ## the speed of the network simulator, beside SimGrid's where that is installed
 	@"$(QUADRILLE)" study simulator-speed $(ARGS)
+
+bench-runtime: $(INSTALLED) ## the speed of our product, beside that of peers that are installed
+	@"$(QUADRILLE)" study runtime-speed $(ARGS)
 
 test-gpu: $(INSTALLED) ## the tests on a CUDA device; skipped with a reason where there is none
 	@cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1); \

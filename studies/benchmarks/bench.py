@@ -30,8 +30,8 @@ from studies.benchmarks.executor_overhead import Overhead, executor_overhead
 from studies.experiments.experiment import Flags, parse_experiment
 from studies.experiments.fitting import fitting_grids
 from studies.experiments.grids import grids
+from studies.experiments.plan import RunFlags
 from studies.experiments.predict import prediction_of
-from studies.experiments.run import RunFlags
 from studies.host_fidelity.study import Fidelity, calibrated, host_fidelity
 from studies.launching.batch import Case, measure
 from studies.tables import Row, percent, print_tables, table

@@ -21,12 +21,12 @@ import numpy as np
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
+from studies.benchmarks.ratios import ratio_of_pairs
 from studies.launching.launch import launch_all
 
 PROGRAM = ("-m", "studies.benchmarks.executor_overhead")
 SIZE = 2048
 PAIRS = 30
-RESAMPLES = 4000
 
 
 class Overhead(msgspec.Struct, frozen=True):
@@ -51,17 +51,8 @@ def executor_overhead(ranks: int = 2) -> Overhead:
         launch_all("the pairs", ranks, [str(path)], program=PROGRAM)
         pairs = json.loads(path.read_text())
     executor, by_hand = pairs["executor"], pairs["by_hand"]
-    low, high = interval(np.array(executor) / np.array(by_hand))
-    ratio = float(np.median(np.array(executor) / np.array(by_hand)))
-    return Overhead(tuple(executor), tuple(by_hand), ratio, low, high)
-
-
-def interval(ratios: "np.ndarray[Any, Any]") -> tuple[float, float]:
-    """The 95 % bootstrap interval of the median of the ratios of pairs."""
-    random = np.random.default_rng(0)
-    medians = np.median(random.choice(ratios, (RESAMPLES, len(ratios))), axis=1)
-    low, high = np.percentile(medians, [2.5, 97.5])
-    return float(low), float(high)
+    ratio = ratio_of_pairs(executor, by_hand)
+    return Overhead(tuple(executor), tuple(by_hand), ratio.median, ratio.low, ratio.high)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,42 @@
+"""Predicted by measured for every trial, a panel a site, a mark a group."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import TYPE_CHECKING, get_args
+
+from studies.comparing.figures import write_figure
+from studies.fidelity.judgement import Group, Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = 3
+MARKS: dict[Group, str] = dict(zip(get_args(Group), "sov^", strict=True))
+
+
+def draw_fidelity(results: Sequence[Result], path: str) -> None:
+    """Writes the figure; a bar is the spread of the measurement."""
+    from matplotlib.figure import Figure
+
+    sites = list(dict.fromkeys(one.site for one in results))
+    lines = ceil(len(sites) / COLUMNS)
+    figure = Figure(figsize=(4.2 * COLUMNS, 3.4 * lines), layout="constrained")
+    for place, site in enumerate(sites):
+        _panel(figure.add_subplot(lines, COLUMNS, place + 1), site, [one for one in results if one.site == site])
+    write_figure(figure, path)
+
+
+def _panel(axes: "Axes", site: str, results: Sequence[Result]) -> None:
+    for name, mark in MARKS.items():
+        members = [one for one in results if one.group == name]
+        if members:
+            measured = [one.measured_seconds for one in members]
+            ratios = [one.predicted_seconds / one.measured_seconds for one in members]
+            noise = [(one.spread or 0.0) / 2 for one in members]
+            axes.errorbar(measured, ratios, yerr=noise, fmt=mark, markersize=4, linewidth=0.7, label=name)
+    axes.axhline(1, color="0.5", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_title(site, fontsize="small")
+    axes.set_xlabel("measured [s]", fontsize="small")
+    axes.set_ylabel("predicted / measured", fontsize="small")
+    axes.legend(fontsize="x-small")

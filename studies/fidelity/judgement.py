@@ -1,0 +1,205 @@
+"""What trials came to, and how good predictions are: errors, order of configurations, gains of overlaps, intervals."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from statistics import median
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from algorithms.formats.record import Cause, Record
+from studies.comparing.comparison import Comparison
+from studies.fidelity.trials import NO_OVERLAP, Trial
+
+Group = Literal["shared memory", "laboratory", "laboratory, overlap", "library"]
+ALIKE = 0.08
+"""Times closer than this are not told apart by a measurement here (relative)."""
+CLEAR_GAIN = 0.05
+"""Gains of an overlap above this share of the step must have the predicted sign."""
+CLOSE_GAIN = 0.05
+"""A gain is predicted well within so much of the step."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial: what it was, what was predicted and measured, and where the difference comes from.
+
+    Parameters
+    ----------
+    problem : workload, dtype and passes, in words: configurations of one problem at one site are ordered
+    configuration : algorithm, grid, overlap and collectives, in words
+    causes : predicted less measured seconds, by cause; they add up to the difference
+    spread : of the measurement, over its repeats
+    """
+
+    command: str
+    site: str
+    group: Group
+    problem: str
+    configuration: str
+    overlap: str
+    predicted_seconds: float
+    predicted_low_seconds: float
+    predicted_high_seconds: float
+    measured_seconds: float
+    relative_error: float
+    relative_error_drift_removed: float | None
+    spread: float | None
+    interval_holds_measurement: bool
+    causes: dict[Cause, float]
+
+
+class Errors(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes of relative errors of one group, and how many prediction intervals hold the measurement."""
+
+    cases: int
+    median: float
+    percentile_90: float
+    worst: float
+    median_drift_removed: float | None
+    intervals_hold: float
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Kendall's tau over pairs of configurations of one problem at one site; alike ones are left out."""
+
+    pairs: int
+    left_out: int
+    tau: float | None
+
+
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """What an overlap gains, as a share of the step without it."""
+
+    site: str
+    problem: str
+    configuration: str
+    predicted: float
+    measured: float
+
+    @property
+    def close(self) -> bool:
+        return abs(self.predicted - self.measured) <= CLOSE_GAIN
+
+    @property
+    def sign_right(self) -> bool:
+        """Whether the sign is right, or there is too little to have one."""
+        return abs(self.measured) <= CLEAR_GAIN or self.predicted * self.measured > 0
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """All trials together."""
+
+    errors: dict[Group, Errors]
+    order: Order
+    gains: tuple[Gain, ...]
+    intervals_hold: float
+
+
+def result(trial: Trial, predicted: Record, comparison: Comparison) -> Result:
+    """The trial with its two times."""
+    times, problem = comparison.seconds, comparison.problem
+    assert times.relative_error is not None, trial.command
+    grid = ",".join(f"{axis}={length}" for axis, length in problem.grid.items() if length > 1)
+    overlap = ",".join(problem.options.overlap) or NO_OVERLAP
+    return Result(
+        command=trial.command,
+        site=trial.site.name,
+        group=group(trial),
+        problem=f"{_workload(trial)} {problem.dtype} {problem.passes}",
+        configuration=f"{problem.algorithm} {grid} {problem.options.collectives}",
+        overlap=overlap,
+        predicted_seconds=times.predicted,
+        predicted_low_seconds=predicted.seconds_low,
+        predicted_high_seconds=predicted.seconds_high,
+        measured_seconds=times.measured,
+        relative_error=times.relative_error,
+        relative_error_drift_removed=times.relative_error_drift_removed,
+        spread=comparison.noise.spread,
+        interval_holds_measurement=comparison.noise.interval_holds_measurement,
+        causes=comparison.attribution_seconds.by_cause(),
+    )
+
+
+def group(trial: Trial) -> Group:
+    """By what a trial is judged."""
+    if trial.library:
+        return "library"
+    if not trial.site.topology:
+        return "shared memory"
+    return "laboratory, overlap" if trial.overlaps else "laboratory"
+
+
+def _workload(trial: Trial) -> str:
+    words = {name: getattr(trial.flags, name, "") for name in ("matmul", "mlp", "batch")}
+    return " ".join(f"{name} {value}" for name, value in words.items() if value)
+
+
+def judged(results: Sequence[Result]) -> Judgement:
+    """What the results of all trials say together."""
+    groups: dict[Group, list[Result]] = defaultdict(list)
+    for one in results:
+        groups[one.group].append(one)
+    return Judgement(
+        errors={name: errors(groups[name]) for name in sorted(groups)},
+        order=order(results),
+        gains=tuple(gains(results)),
+        intervals_hold=_holding(results),
+    )
+
+
+def errors(results: Sequence[Result]) -> Errors:
+    """Sizes of the errors of some results."""
+    sizes = [abs(one.relative_error) for one in results]
+    removed = [abs(found) for one in results if (found := one.relative_error_drift_removed) is not None]
+    return Errors(
+        cases=len(sizes),
+        median=median(sizes),
+        percentile_90=float(np.percentile(sizes, 90)),
+        worst=max(sizes),
+        median_drift_removed=median(removed) if removed else None,
+        intervals_hold=_holding(results),
+    )
+
+
+def order(results: Iterable[Result]) -> Order:
+    """How well predictions order what was measured, over all problems together."""
+    alike: dict[tuple[str, str], list[Result]] = defaultdict(list)
+    for one in results:
+        alike[one.site, one.problem].append(one)
+    agreeing = opposing = left_out = 0
+    for members in alike.values():
+        for one, other in combinations(members, 2):
+            shorter, longer = sorted((one.measured_seconds, other.measured_seconds))
+            if longer <= shorter * (1 + ALIKE):
+                left_out += 1
+                continue
+            predicted = (one.predicted_seconds - other.predicted_seconds) * (
+                one.measured_seconds - other.measured_seconds
+            )
+            agreeing, opposing = agreeing + (predicted > 0), opposing + (predicted < 0)
+    pairs = agreeing + opposing
+    return Order(pairs=pairs, left_out=left_out, tau=(agreeing - opposing) / pairs if pairs else None)
+
+
+def gains(results: Sequence[Result]) -> Iterable[Gain]:
+    """Of each trial with an overlap whose twin without it is there."""
+    without = {_place(one): one for one in results if one.overlap == NO_OVERLAP}
+    for one in results:
+        if one.overlap != NO_OVERLAP and (twin := without.get(_place(one))) is not None:
+            yield Gain(
+                site=one.site,
+                problem=one.problem,
+                configuration=f"{one.configuration} {one.overlap}",
+                predicted=1 - one.predicted_seconds / twin.predicted_seconds,
+                measured=1 - one.measured_seconds / twin.measured_seconds,
+            )
+
+
+def _place(one: Result) -> tuple[str, str, str]:
+    return one.site, one.problem, one.configuration
+
+
+def _holding(results: Sequence[Result]) -> float:
+    return sum(one.interval_holds_measurement for one in results) / len(results) if results else 0.0

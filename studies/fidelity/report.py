@@ -1,0 +1,88 @@
+"""The table of a study of fidelity: trials site by site, then what they say together beside what is to be reached."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Group as Tables
+
+from algorithms.formats.record import Cause
+from studies.fidelity.judgement import CLEAR_GAIN, CLOSE_GAIN, Errors, Group, Judgement, Result
+from studies.tables import UNKNOWN, milliseconds, percent, table
+
+CAUSES: tuple[Cause, ...] = ("compute", "transfer", "latency", "waiting", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What a group's errors are to stay below; None where nothing is asked of the 90th percentile."""
+
+    median: float
+    percentile_90: float | None = None
+    drift_removed: bool = False
+
+
+FLOORS: dict[Group, Floor] = {
+    "shared memory": Floor(0.05, drift_removed=True),
+    "laboratory": Floor(0.05, 0.10),
+    "laboratory, overlap": Floor(0.10, 0.18),
+    "library": Floor(0.15),
+}
+LEAST_TAU, INTERVALS = 0.9, (0.80, 0.97)
+
+
+def trials_table(results: Sequence[Result]) -> Tables:
+    """Predicted, measured, error, noise, and the parts of the error by cause, in percent of what was measured."""
+    columns = ["trial", "predicted", "measured", "error", "no drift", "spread", *CAUSES]
+    sites = dict.fromkeys(one.site for one in results)
+    sections = [[(site, *[""] * (len(columns) - 1)), *_rows(results, site)] for site in sites]
+    return table("Predicted from microbenchmarks, measured", columns, *sections)
+
+
+def _rows(results: Sequence[Result], site: str) -> Iterator[tuple[str, ...]]:
+    for one in results:
+        if one.site == site:
+            overlap = "" if one.overlap == "none" else f" {one.overlap}"
+            yield (
+                f"  {one.problem}: {one.configuration}{overlap}",
+                milliseconds(one.predicted_seconds),
+                milliseconds(one.measured_seconds),
+                percent(one.relative_error),
+                percent(one.relative_error_drift_removed),
+                percent(one.spread, signed=False),
+                *(percent(one.causes[cause] / one.measured_seconds) for cause in CAUSES),
+            )
+
+
+def judgement_table(found: Judgement) -> Tables:
+    """What is asked for, and what was found."""
+    rows = [row for name, errors in found.errors.items() for row in _errors(name, errors)]
+    return table("Judged", ["what", "found", "to be reached", "cases"], rows, [*_together(found)])
+
+
+def _errors(name: Group, errors: Errors) -> Iterator[tuple[str, ...]]:
+    floor = FLOORS[name]
+    middle = errors.median_drift_removed if floor.drift_removed else errors.median
+    words = f"{name}, median error{', drift removed' if floor.drift_removed else ''}"
+    yield words, percent(middle, signed=False), f"at most {percent(floor.median, signed=False)}", str(errors.cases)
+    most = UNKNOWN if floor.percentile_90 is None else f"at most {percent(floor.percentile_90, signed=False)}"
+    yield f"{name}, 90th percentile", percent(errors.percentile_90, signed=False), most, str(errors.cases)
+    yield f"{name}, worst", percent(errors.worst, signed=False), UNKNOWN, str(errors.cases)
+
+
+def _together(found: Judgement) -> Iterator[tuple[str, ...]]:
+    order, gains = found.order, found.gains
+    tau = UNKNOWN if order.tau is None else f"{order.tau:.2f}"
+    yield "order of configurations, Kendall's tau", tau, f"at least {LEAST_TAU}", f"{order.pairs} pairs"
+    low, high = (percent(share, signed=False) for share in INTERVALS)
+    cases = sum(errors.cases for errors in found.errors.values())
+    yield (
+        "intervals that hold the measurement",
+        percent(found.intervals_hold, signed=False),
+        f"{low} to {high}",
+        str(cases),
+    )
+    if gains:
+        close, right = (sum(of) / len(gains) for of in ([g.close for g in gains], [g.sign_right for g in gains]))
+        count = f"{len(gains)} gains"
+        yield f"gains of overlaps within {100 * CLOSE_GAIN:.0f} points", percent(close, signed=False), "all", count
+        yield f"signs of gains above {100 * CLEAR_GAIN:.0f} %", percent(right, signed=False), "all", count

@@ -1,0 +1,66 @@
+"""Where trials run: in this host's shared memory, or in a laboratory that stands for as long as they do."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from algorithms.formats.machine import Machine, load_machine
+from studies.launching.batch import Launched
+from studies.launching.launch import PROGRAM, launch_all, must_succeed
+
+SHARED_MEMORY = "shared memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Ranks that share a host's memory, or one rank on each host of a topology.
+
+    >>> Site(ranks=2).name, " ".join(Site("star:hosts=4", "200mbit", 4).words)
+    ('shared memory', 'lab run star:hosts=4 --rate 200mbit -n 4 --')
+
+    Parameters
+    ----------
+    topology : of the laboratory; empty for shared memory
+    rate : of its hosts' links
+    ranks : on which it is calibrated and on which everything runs
+    """
+
+    topology: str = ""
+    rate: str = ""
+    ranks: int = 2
+
+    @property
+    def name(self) -> str:
+        return f"{self.topology} at {self.rate}" if self.topology else SHARED_MEMORY
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Of a command line, before the command that is to run here."""
+        if not self.topology:
+            return "launch", "-n", str(self.ranks)
+        return "lab", "run", self.topology, "--rate", self.rate, "-n", str(self.ranks), "--"
+
+
+@contextmanager
+def standing(site: Site) -> Iterator[Launched]:
+    """What starts ranks at the site, while it stands."""
+    if not site.topology:
+        yield launch_all
+        return
+    from studies.laboratory.command import laboratory_of
+    from studies.laboratory.laboratory import standing as standing_laboratory
+    from studies.laboratory.ranks import launch_in
+
+    with standing_laboratory(laboratory_of(site.topology, site.rate)) as entry:
+
+        def launched(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
+            must_succeed(what, launch_in(entry, ranks, command, program=program))
+
+        yield launched
+
+
+def calibrated(site: Site, launched: Launched, path: Path) -> Machine:
+    """The site's machine, from microbenchmarks alone, in a file of its own."""
+    launched(f"calibration of {site.name}", site.ranks, ["calibrate", "--out", str(path)])
+    return load_machine(str(path))

@@ -1,0 +1,166 @@
+"""`quadrille study fidelity`: how far off are predictions from calibration alone, in shared memory and on networks?
+
+Each site is calibrated by microbenchmarks, everything that is to be run there
+is predicted from that, and then measured, case after case in one launch.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import msgspec
+
+from algorithms.errors import InputError
+from algorithms.formats import files
+from algorithms.formats.machine import Machine
+from algorithms.formats.provenance import Provenance, provenance
+from algorithms.formats.record import Record, load_record
+from studies.comparing.side_by_side import compare_records
+from studies.experiments.destinations import Destinations
+from studies.experiments.plan import RunFlags
+from studies.experiments.predict import prediction_of
+from studies.experiments.values import whole_number
+from studies.experiments.workloads import experiment_of
+from studies.fidelity.figure import draw_fidelity
+from studies.fidelity.judgement import Judgement, Result, judged, result
+from studies.fidelity.report import judgement_table, trials_table
+from studies.fidelity.sites import Site, calibrated, standing
+from studies.fidelity.trials import Trial, draw, matrix
+from studies.launching.batch import Case, measure
+from studies.tables import print_tables
+
+SCHEMA = "quadrille/fidelity/1"
+RESULTS = Path(__file__).resolve().parent / "results"
+CASES = 24
+"""Drawn where a seed is given alone."""
+LONG_SECONDS = 1.0
+REPEATS, REPEATS_OF_LONG = 7, 3
+
+
+class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
+    """The study's answer, as it is written."""
+
+    trials: tuple[Result, ...]
+    judgement: Judgement
+    machines: dict[str, str]
+    provenance: Provenance
+
+
+def main() -> None:
+    """Run the matrix and keep the answer."""
+    RESULTS.mkdir(exist_ok=True)
+    kept, figure = str(RESULTS / f"{date.today()}.json"), str(RESULTS / "figure.png")
+    fidelity(matrix(), json=kept, plot=figure, command=["quadrille", "study", "fidelity"])
+
+
+def fidelity(
+    trials: Sequence[Trial], *, folder: str = "", json: str = "", plot: str = "", command: Sequence[str] = ()
+) -> Fidelity:
+    """Predicts and measures the trials site by site, and prints what came out.
+
+    Parameters
+    ----------
+    folder : where machine files and records stay; by default they go
+    json, plot : files of the answer and the figure; json `-` is stdout, and then no table is printed
+
+    Raises
+    ------
+    InputError : a laboratory that cannot be made here; files that cannot be written
+    """
+    Destinations(json=json, plot=plot).check()
+    sites = list(dict.fromkeys(trial.site for trial in trials))
+    with _kept(folder) as kept:
+        machines: dict[str, str] = {}
+        results: list[Result] = []
+        for number, site in enumerate(sites):
+            here = kept / f"{number}"
+            here.mkdir(exist_ok=True)
+            machine, found = _at(site, [trial for trial in trials if trial.site == site], here)
+            machines[site.name] = machine.sha256
+            results += found
+        answer = Fidelity(
+            trials=tuple(results), judgement=judged(results), machines=machines, provenance=provenance(list(command))
+        )
+    if json:
+        files.write_json(json, answer, SCHEMA)
+    if plot:
+        draw_fidelity(results, plot)
+    if json != files.STDOUT:
+        print_tables(trials_table(results), judgement_table(answer.judgement))
+    return answer
+
+
+def chosen_trials(sites: str, seed: str, cases: str) -> list[Trial]:
+    """The matrix, or as many cases as are drawn, at the sites whose names begin with one of the words.
+
+    >>> {trial.site.ranks for trial in chosen_trials("shared", "", "")}
+    {2}
+
+    Parameters
+    ----------
+    sites : words with blanks between, such as `shared star`; empty for all
+    seed, cases : as they were typed; without them it is the matrix
+
+    Raises
+    ------
+    InputError : no whole number; a word that no site begins with
+    """
+    trials = _drawn_or_planned(seed, cases)
+    words = sites.split()
+    names = list(dict.fromkeys(trial.site.name for trial in trials))
+    for word in words:
+        if not any(name.startswith(word) for name in names):
+            raise InputError(f"--sites {word}: no site begins so: there are {'; '.join(names)}")
+    return [trial for trial in trials if not words or trial.site.name.startswith(tuple(words))]
+
+
+def _drawn_or_planned(seed: str, cases: str) -> list[Trial]:
+    if not (seed or cases):
+        return matrix()
+    return draw(whole_number(seed or "0", "--seed", least=0), whole_number(cases or str(CASES), "--cases"))
+
+
+def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, list[Result]]:
+    """The site's machine, and the results of all its trials."""
+    _say(f"{site.name}: calibrating")
+    with standing(site) as launched:
+        machine = calibrated(site, launched, folder / "machine.toml")
+        predictions = [prediction_of(experiment_of(trial.flags), machine)[0] for trial in trials]
+        seconds = sum(one.seconds for one in predictions)
+        _say(f"{site.name}: measuring {len(trials)} runs, predicted {seconds:.0f} s a turn")
+        records = [folder / f"measured-{number}.json" for number in range(len(trials))]
+        cases = [
+            Case(trial.flags, str(record), _repeated(trial.run_flags, prediction))
+            for trial, record, prediction in zip(trials, records, predictions, strict=True)
+        ]
+        measure(site.ranks, cases, launched=launched)
+    found = zip(trials, predictions, records, strict=True)
+    return machine, [result(one, said, compare_records(said, load_record(str(path)))) for one, said, path in found]
+
+
+def _repeated(flags: RunFlags, prediction: Record) -> RunFlags:
+    """Long runs are repeated less often."""
+    return replace(flags, warmups="1", repeats=str(REPEATS_OF_LONG if prediction.seconds > LONG_SECONDS else REPEATS))
+
+
+@contextmanager
+def _kept(folder: str) -> Iterator[Path]:
+    """The folder that was asked for, or one that goes."""
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        yield Path(folder)
+        return
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
+
+
+def _say(text: str) -> None:
+    print(f"fidelity: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

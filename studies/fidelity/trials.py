@@ -1,0 +1,170 @@
+"""What is predicted and measured: multiplications and training steps at sites, by plan or drawn by a seed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+
+from algorithms.grid import Grid, parse_grid
+from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
+from studies.experiments.experiment import Flags
+from studies.experiments.grids import grids
+from studies.experiments.plan import RunFlags
+from studies.fidelity.sites import Site
+from studies.launching.batch import Case
+from studies.training.flags import TrainingFlags
+
+OVERLAPS = ("oar", "ors", "oag")
+NO_OVERLAP = "none"
+RATE = "200mbit"
+SITES = (
+    Site(ranks=2),
+    Site("star:hosts=4", RATE, 4),
+    Site("dumbbell:hosts=4", RATE, 4),
+    Site("leaf-spine:leaves=2,spines=2,hosts_per_leaf=2", RATE, 4),
+    Site("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", RATE, 4),
+)
+"""Those of the matrix: shared memory, one switch, one cable for all, a fabric that blocks nothing, and one of 2:1."""
+PRODUCT = {2: "2048,2048,2048", 4: "1536,1536,1536"}
+STEP = TrainingFlags(mlp="1024,4096,1024", batch="1024")
+DRAWN_SITES = 12
+"""Cases for each site that is drawn: a site has to be calibrated."""
+LEAST, MOST = 384, 2560
+"""Sizes of dimensions that are drawn."""
+LIBRARY_SHARE, STEP_SHARE = 0.25, 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One multiplication or training step at one site."""
+
+    site: Site
+    flags: Flags
+
+    @property
+    def command(self) -> str:
+        """What repeats its measurement."""
+        return " ".join(["quadrille", *self.site.words, "run", *Case(self.flags, "", self.run_flags).words()])
+
+    @property
+    def run_flags(self) -> RunFlags:
+        """A thread looks after messages where there is something to overlap and a network to wait for."""
+        return RunFlags(progress="thread") if self.overlaps and self.site.topology else RunFlags()
+
+    @property
+    def overlaps(self) -> bool:
+        return self.flags.overlap != NO_OVERLAP
+
+    @property
+    def library(self) -> bool:
+        return self.flags.collectives == "library"
+
+    @property
+    def without_overlap(self) -> "Trial":
+        return replace(self, flags=replace(self.flags, overlap=NO_OVERLAP))
+
+
+def matrix(sites: Sequence[Site] = SITES) -> list[Trial]:
+    """Every algorithm, forward and training, each overlap alone and all, our collectives and the library's, each site.
+
+    >>> trials = matrix()
+    >>> len({trial.command for trial in trials}) == len(trials)
+    True
+    """
+    return [Trial(site, flags) for site in sites for flags in (*_products(site.ranks), *_steps(site.ranks))]
+
+
+def _products(ranks: int) -> Iterator[Flags]:
+    for name in get_args(AlgorithmName):
+        for grid in _chosen(name, ranks):
+            for passes in ("forward", "training"):
+                usual = Flags(matmul=PRODUCT[ranks], algorithm=name, grid=str(grid), passes=passes)
+                own = (
+                    [NO_OVERLAP, *_overlaps(grid, layers=1)] if name == "4d" and passes == "training" else [NO_OVERLAP]
+                )
+                yield from (replace(usual, overlap=words) for words in own)
+                yield replace(usual, collectives="library")
+
+
+def _steps(ranks: int) -> Iterator[Flags]:
+    for grid in _chosen("4d", ranks):
+        usual = replace(STEP, grid=str(grid))
+        yield from (replace(usual, overlap=words) for words in [NO_OVERLAP, *_overlaps(grid, layers=2)])
+        yield replace(usual, collectives="library")
+
+
+def _chosen(algorithm: str, ranks: int) -> list[Grid]:
+    """The grid of an algorithm whose longest axis is shortest; of 4d all that cut the product on two axes, or one."""
+    fitting = grids(ranks, find_algorithm(algorithm))
+    longest = [max(grid.length(axis) for axis in grid.order) for grid in fitting]
+    best = [grid for grid, length in zip(fitting, longest, strict=True) if length == min(longest)]
+    return [grid for grid in best if grid.data == 1] if algorithm == "4d" else best[:1]
+
+
+def _overlaps(grid: Grid, *, layers: int) -> list[str]:
+    """The overlaps that have something to hide on this grid, each alone, and all of them."""
+    sums = grid.x > 1 or (layers > 1 and grid.y > 1)
+    found = [word for word, there in zip(OVERLAPS, (sums, grid.z > 1, grid.z > 1), strict=True) if there]
+    return [*found, ",".join(found)] if len(found) > 1 else found
+
+
+def draw(seed: int, cases: int) -> list[Trial]:
+    """Trials outside the matrix, the same for the same seed: other topologies, rates, sizes, grids and dtypes.
+
+    >>> draw(3, 5) == draw(3, 5), len(draw(3, 5)), draw(3, 5) == draw(4, 5)
+    (True, 5, False)
+    """
+    random = np.random.default_rng(seed)
+    sites = [_drawn_site(random) for _ in range(-(-cases // DRAWN_SITES))]
+    return [
+        Trial(sites[number % len(sites)], _drawn(random, sites[number % len(sites)].ranks)) for number in range(cases)
+    ]
+
+
+def _drawn_site(random: np.random.Generator) -> Site:
+    rate = f"{int(random.integers(60, 400))}mbit"
+    kind, hosts = random.choice(["star", "dumbbell", "leaf-spine"]), int(random.choice([3, 4, 6, 8]))
+    if kind != "leaf-spine":
+        return Site(f"{kind}:hosts={hosts}", rate, hosts)
+    under = max(2, hosts // 2)
+    spines = int(random.integers(1, under + 1))
+    return Site(f"leaf-spine:leaves=2,spines={spines},hosts_per_leaf={under}", rate, 2 * under)
+
+
+def _drawn(random: np.random.Generator, ranks: int) -> Flags:
+    collectives = "library" if random.random() < LIBRARY_SHARE else "own"
+    if random.random() < STEP_SHARE:
+        return _drawn_step(random, ranks, collectives)
+    names = [name for name in get_args(AlgorithmName) if grids(ranks, find_algorithm(name))]
+    algorithm, passes = str(random.choice(names)), str(random.choice(["forward", "training"]))
+    fitting = grids(ranks, find_algorithm(algorithm))
+    grid = fitting[int(random.integers(len(fitting)))]
+    given = Flags(
+        matmul=",".join(str(_size(random)) for _ in "mkn"),
+        algorithm=algorithm,
+        grid=str(grid),
+        dtype=str(random.choice(["float32", "float64"])),
+        passes=passes,
+        collectives=collectives,
+    )
+    return _with_overlap(random, given, layers=1) if algorithm == "4d" and passes == "training" else given
+
+
+def _drawn_step(random: np.random.Generator, ranks: int, collectives: str) -> Flags:
+    fitting = grids(ranks, find_algorithm("4d"))
+    widths = ",".join(str(_size(random)) for _ in range(int(random.integers(3, 5))))
+    grid = str(fitting[int(random.integers(len(fitting)))])
+    given = TrainingFlags(mlp=widths, batch=str(_size(random)), grid=grid, collectives=collectives)
+    return _with_overlap(random, given, layers=2)
+
+
+def _with_overlap(random: np.random.Generator, given: Flags, *, layers: int) -> Flags:
+    """With none or one of the overlaps that have something to hide; the library's collectives without."""
+    found = [NO_OVERLAP, *_overlaps(parse_grid(given.grid), layers=layers)]
+    chosen = str(random.choice(found))
+    return given if given.collectives == "library" else replace(given, overlap=chosen)
+
+
+def _size(random: np.random.Generator) -> int:
+    return int(LEAST * (MOST / LEAST) ** random.random())

@@ -1,0 +1,143 @@
+"""Our product and its peers', in turn on the same ranks.
+
+    python -m studies.runtime_speed.pairs ASKED.json FOUND.json      (on every rank, started by `launch`)
+
+Before each repeat of ours every peer has its turn, in an order that moves on by
+one each time.  A turn lasts from the first rank's start to the last rank's end.
+Every product of a peer is compared with one vector's way through A and B.
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algorithms.costs.bounds import words_3d
+from algorithms.errors import RunError
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.tensors import DType
+from studies.experiments.grids import grids
+from studies.runtime_speed.peers import PEERS, Peer, missing
+
+PAIRS = ("-m", "studies.runtime_speed.pairs")
+OURS = "quadrille 3d"
+WARMUPS = 2
+Turn = tuple[float, float]
+
+
+def best_grid(sizes: Matmul, ranks: int) -> Grid:
+    """The grid of our product that sends the fewest words; among equals that which cuts rows, then columns.
+
+    >>> str(best_grid(Matmul(8192, 4096, 1024), 2)), str(best_grid(Matmul(1024, 4096, 8192), 2))
+    ('z=2', 'x=2')
+    """
+    fitting = grids(ranks, find_algorithm("3d"))
+    return min(fitting, key=lambda grid: (_words(sizes, grid), -grid.z, -grid.x))
+
+
+def _words(sizes: Matmul, grid: Grid) -> float:
+    return words_3d(sizes.m, sizes.k, sizes.n, z=grid.z, y=grid.y, x=grid.x)
+
+
+@dataclass(slots=True)
+class Turns:
+    """The peers of one product on one rank, and when their turns were [s]."""
+
+    communicator: Any
+    peers: dict[str, Peer]
+    turns: list[dict[str, Turn]] = field(default_factory=list)
+
+    def take(self) -> None:
+        """One turn of each."""
+        names = list(self.peers)
+        first = len(self.turns) % len(names)
+        self.turns.append({name: self._one(self.peers[name]) for name in (*names[first:], *names[:first])})
+
+    def _one(self, peer: Peer) -> Turn:
+        self.communicator.Barrier()
+        start = time.monotonic()
+        peer.multiply()
+        return start, time.monotonic()
+
+
+def measured(communicator: Any, sizes: Matmul, pairs: int) -> dict[str, list[float]] | None:
+    """Seconds of each turn of every entrant, on rank 0.
+
+    Raises
+    ------
+    RunError : a peer whose product is wrong
+    """
+    from runtime.execute import execute
+    from runtime.mpi import MpiCarrier
+    from runtime.operands import Operands
+
+    random = np.random.default_rng(0)
+    a, b = (random.random(shape, np.float64).astype(sizes.dtype) for shape in ((sizes.m, sizes.k), (sizes.k, sizes.n)))
+    ranks = communicator.Get_size()
+    taking = Turns(
+        communicator, {name: of(communicator, sizes, a, b) for name, of in PEERS.items() if not missing(name, ranks)}
+    )
+    for name, peer in taking.peers.items():
+        peer.multiply()
+        check_product(communicator, name, peer, a, b)
+    execution = execute(
+        matmul_schedule(sizes, "3d", best_grid(sizes, ranks)),
+        Operands(sizes.m, sizes.k, sizes.n, sizes.dtype),
+        MpiCarrier(communicator),
+        repeats=pairs,
+        warmups=WARMUPS,
+        between=lambda _rank: taking.take(),
+    )
+    every = communicator.gather(taking.turns[WARMUPS:])
+    if every is None:
+        return None
+    peers = {
+        name: [_lasted([turns[name] for turns in turn]) for turn in zip(*every, strict=True)] for name in taking.peers
+    }
+    return {OURS: [timeline.makespan for timeline in execution.timelines]} | peers
+
+
+def _lasted(turns: list[Turn]) -> float:
+    return max(end for _, end in turns) - min(start for start, _ in turns)
+
+
+def check_product(communicator: Any, name: str, peer: Peer, a: Any, b: Any) -> None:
+    """Freivalds: C v = A (B v), row by row, within what rounding may do."""
+    vector = np.random.default_rng(1).random(b.shape[1])
+    rows, columns, c = peer.product()
+    found = np.zeros(a.shape[0])
+    found[rows] = c.astype(np.float64) @ vector[columns]
+    found = communicator.allreduce(found)
+    wanted = a.astype(np.float64) @ (b.astype(np.float64) @ vector)
+    worst = float(np.max(np.abs(found / wanted - 1)))
+    if not worst <= a.shape[1] * np.finfo(a.dtype).eps:
+        raise RunError(f"{name}: its product of {a.shape[0]}x{a.shape[1]}x{b.shape[1]} {a.dtype} is off by {worst:.1e}")
+
+
+def main(asked: str, found: str) -> None:
+    """Measure every product of the file on this rank; rank 0 writes what was found."""
+    from runtime.world import world
+
+    communicator, wanted = world(), json.loads(Path(asked).read_text())
+    products = [measured(communicator, _matmul(*one), wanted["pairs"]) for one in wanted["products"]]
+    if communicator.Get_rank() == 0:
+        Path(found).write_text(json.dumps(products))
+
+
+def _matmul(m: int, k: int, n: int, dtype: DType) -> Matmul:
+    return Matmul(m, k, n, dtype)
+
+
+if __name__ == "__main__":
+    from runtime.world import fail_all
+
+    try:
+        main(*sys.argv[1:])
+    except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks
+        fail_all(error)

@@ -1,0 +1,190 @@
+"""What else one would multiply with on the ranks of a host, each as its own users would write it.
+
+All start and end with one evenly spread copy of A, B and C: each rank has a
+part of the rows of each, and all use the BLAS and the threads that ranks have,
+but the one process, which has all matrices and the threads of all ranks.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import isqrt
+from os import sched_getaffinity
+from typing import Any, Protocol
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from algorithms.matmuls.matmul import Matmul
+from algorithms.parts import cut
+
+POLL_SECONDS = 0.0005
+
+
+Tile = tuple[slice, slice, Any]
+"""Rows, columns and elements; no rows where a rank holds none."""
+
+
+class Peer(Protocol):
+    """A product that can be made again and again."""
+
+    def multiply(self) -> None:
+        """Make it once; every rank calls this."""
+
+    def product(self) -> Tile:
+        """The part of the product that this rank holds."""
+
+
+@dataclass(slots=True)
+class ByHand:
+    """The product as one writes it with mpi4py: B is gathered, each rank multiplies its rows of A."""
+
+    communicator: Any
+    rows: slice
+    a: Any
+    b: Any
+    whole: Any
+    c: Any
+    counts: list[int]
+
+    @classmethod
+    def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "ByHand":
+        rank, ranks = communicator.Get_rank(), communicator.Get_size()
+        rows, inner = part(sizes.m, ranks, rank), [part(sizes.k, ranks, other) for other in range(ranks)]
+        counts = [(one.stop - one.start) * sizes.n for one in inner]
+        whole = np.empty((sizes.k, sizes.n), a.dtype)
+        c = np.empty((rows.stop - rows.start, sizes.n), a.dtype)
+        return cls(communicator, rows, a[rows].copy(), b[inner[rank]].copy(), whole, c, counts)
+
+    def multiply(self) -> None:
+        self.communicator.Allgatherv(self.b, [self.whole, self.counts])
+        np.matmul(self.a, self.whole, out=self.c)
+
+    def product(self) -> Tile:
+        return self.rows, slice(0, self.whole.shape[1]), self.c
+
+
+@dataclass(slots=True)
+class OneProcess:
+    """Plain NumPy: rank 0 multiplies on the threads of all ranks while the others sleep."""
+
+    communicator: Any
+    a: Any
+    b: Any
+    c: Any
+    threads: int
+
+    @classmethod
+    def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "OneProcess":
+        first, ranks = communicator.Get_rank() == 0, communicator.Get_size()
+        c = np.empty((sizes.m if first else 0, sizes.n), a.dtype)
+        return cls(communicator, a if first else None, b if first else None, c, ranks * usual_threads(ranks))
+
+    def multiply(self) -> None:
+        if self.a is not None:
+            with threadpool_limits(self.threads, user_api="blas"):
+                np.matmul(self.a, self.b, out=self.c)
+        ended = self.communicator.Ibarrier()
+        while not ended.Test():
+            time.sleep(POLL_SECONDS)
+
+    def product(self) -> Tile:
+        return slice(0, len(self.c)), slice(0, self.c.shape[1]), self.c
+
+
+@dataclass(slots=True)
+class PyLops:
+    """PyLops-MPI's SUMMA on a square of ranks, a block of each matrix on each."""
+
+    rows: slice
+    columns: slice
+    operator: Any
+    vector: Any
+    c: Any
+
+    @classmethod
+    def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "PyLops":
+        import pylops_mpi
+        from pylops_mpi.basicoperators.MatrixMult import local_block_split
+
+        rank = communicator.Get_rank()
+        of_a = local_block_split((sizes.m, sizes.k), rank, communicator)
+        of_b = local_block_split((sizes.k, sizes.n), rank, communicator)
+        rows, columns = local_block_split((sizes.m, sizes.n), rank, communicator)
+        tile, block = a[of_a].copy(), b[of_b].copy()
+        operator = pylops_mpi.MPIMatrixMult(tile, sizes.n, base_comm=communicator, kind="summa", dtype=a.dtype)
+        vector = pylops_mpi.DistributedArray(
+            global_shape=sizes.k * sizes.n,
+            local_shapes=communicator.allgather(block.size),
+            partition=pylops_mpi.Partition.SCATTER,
+            base_comm=communicator,
+            dtype=a.dtype,
+        )
+        vector[:] = block.ravel()
+        return cls(rows, columns, operator, vector, None)
+
+    def multiply(self) -> None:
+        self.c = (self.operator @ self.vector).local_array
+
+    def product(self) -> Tile:
+        shape = self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
+        return self.rows, self.columns, self.c.reshape(shape)
+
+
+@dataclass(slots=True)
+class Heat:
+    """Heat's product of two arrays that are split by rows."""
+
+    rows: slice
+    a: Any
+    b: Any
+    c: Any
+
+    @classmethod
+    def of(cls, communicator: Any, sizes: Matmul, a: Any, b: Any) -> "Heat":
+        import heat
+        import torch
+
+        torch.set_num_threads(usual_threads(communicator.Get_size()))
+        rank, ranks = communicator.Get_rank(), communicator.Get_size()
+        rows, inner = part(sizes.m, ranks, rank), part(sizes.k, ranks, rank)
+        return cls(rows, heat.array(a[rows].copy(), is_split=0), heat.array(b[inner].copy(), is_split=0), None)
+
+    def multiply(self) -> None:
+        self.c = self.a @ self.b
+
+    def product(self) -> Tile:
+        made = self.c.resplit(0).larray.numpy()
+        return self.rows, slice(0, made.shape[1]), made
+
+
+BY_HAND, ONE_PROCESS = "mpi4py by hand", "NumPy, one process"
+PEERS: dict[str, Callable[[Any, Matmul, Any, Any], Peer]] = {
+    BY_HAND: ByHand.of,
+    ONE_PROCESS: OneProcess.of,
+    "PyLops-MPI SUMMA": PyLops.of,
+    "heat": Heat.of,
+}
+PACKAGES = {"PyLops-MPI SUMMA": ("pylops_mpi",), "heat": ("heat", "torch")}
+SQUARE = ("PyLops-MPI SUMMA",)
+"""Those that take a square of ranks only."""
+
+
+def missing(name: str, ranks: int) -> str:
+    """Why a peer cannot take part; empty where it can."""
+    if absent := [package for package in PACKAGES.get(name, ()) if find_spec(package) is None]:
+        return f"{absent[0]} is not installed"
+    if name in SQUARE and isqrt(ranks) ** 2 != ranks:
+        return f"takes 1, 4, 9, … ranks, not {ranks}"
+    return ""
+
+
+def part(size: int, parts: int, index: int) -> slice:
+    """Rows of one rank."""
+    return slice(*cut(size, parts, index))
+
+
+def usual_threads(ranks: int) -> int:
+    """A rank's share of the host's cores."""
+    return max(1, len(sched_getaffinity(0)) // ranks)

@@ -1,0 +1,181 @@
+"""`quadrille study runtime-speed`, which is `make bench-runtime`: our product beside those of its peers, in one run.
+
+Question: ranks of one host start and end with one evenly spread copy of A, B
+and C.  How long does our product take beside what else one would use, on the
+same BLAS and threads, turn by turn?
+"""
+
+import json as json_text
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import date
+from math import exp, log
+from pathlib import Path
+from statistics import median, quantiles
+
+import msgspec
+
+from algorithms.formats import files
+from algorithms.formats.provenance import Provenance, provenance
+from algorithms.matmuls.matmul import parse_sizes
+from algorithms.tensors import DType
+from studies.benchmarks.ratios import Ratio, ratio_of_pairs
+from studies.experiments.destinations import Destinations
+from studies.launching.launch import launch_all
+from studies.runtime_speed.pairs import OURS, PAIRS
+from studies.runtime_speed.peers import PEERS, missing
+from studies.tables import Row, milliseconds, percent, print_tables, table
+
+SCHEMA = "quadrille/runtime-speed/1"
+RESULTS = Path(__file__).resolve().parent / "results"
+SHAPES = ("2048,2048,2048", "4096,4096,4096", "4096,1024,4096", "8192,4096,1024")
+DTYPES: tuple[DType, ...] = ("float64", "float32")
+RANKS, TURNS = 2, 20
+HIGHEST_END, HIGHEST_MEAN = 1.05, 1.00
+"""Of the interval of the ratio to the best peer, on every product, and of the mean of these ratios."""
+
+
+class Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """One entrant's turns of one product, and ours over its, pair by pair, with the 95 % interval of the median."""
+
+    name: str
+    seconds: tuple[float, ...]
+    ratio: Ratio
+
+
+class Product(msgspec.Struct, frozen=True, kw_only=True):
+    """One product: ours, and everyone else's."""
+
+    m: int
+    k: int
+    n: int
+    dtype: str
+    seconds: tuple[float, ...]
+    peers: tuple[Beside, ...]
+
+    @property
+    def best(self) -> Beside:
+        return min(self.peers, key=lambda peer: median(peer.seconds))
+
+
+class Speed(msgspec.Struct, frozen=True, kw_only=True):
+    """The study's answer, as it is written."""
+
+    ranks: int
+    products: tuple[Product, ...]
+    left_out: dict[str, str]
+    mean_ratio_to_best: float
+    provenance: Provenance
+
+
+def main() -> None:
+    """Ask as usual, and keep the answer."""
+    RESULTS.mkdir(exist_ok=True)
+    runtime_speed(json=str(RESULTS / f"{date.today()}.json"), command=["quadrille", "study", "runtime-speed"])
+
+
+def runtime_speed(
+    *,
+    ranks: int = RANKS,
+    shapes: Sequence[str] = SHAPES,
+    dtypes: Sequence[DType] = DTYPES,
+    turns: int = TURNS,
+    json: str = "",
+    command: Sequence[str] = (),
+) -> Speed:
+    """Measures every product in one launch and prints the table.
+
+    Parameters
+    ----------
+    shapes : M,K,N
+    turns : of every entrant
+    json : where the answer goes; `-` is stdout, and then no table is printed
+    """
+    Destinations(json=json).check()
+    asked = [(*parse_sizes(shape), dtype) for shape in shapes for dtype in dtypes]
+    answer = Speed(
+        ranks=ranks,
+        products=(products := tuple(_products(asked, _measured(asked, ranks, turns)))),
+        left_out={name: why for name in PEERS if (why := missing(name, ranks))},
+        mean_ratio_to_best=exp(sum(log(one.best.ratio.median) for one in products) / len(products)),
+        provenance=provenance(list(command)),
+    )
+    if json:
+        files.write_json(json, answer, SCHEMA)
+    if json != files.STDOUT:
+        show(answer)
+    return answer
+
+
+Asked = tuple[int, int, int, DType]
+
+
+def _measured(asked: Sequence[Asked], ranks: int, turns: int) -> list[dict[str, list[float]]]:
+    """Seconds of every turn of every entrant, product by product."""
+    with tempfile.TemporaryDirectory() as folder:
+        wanted, found = Path(folder) / "asked.json", Path(folder) / "found.json"
+        wanted.write_text(json_text.dumps({"products": asked, "pairs": turns}))
+        launch_all(f"{len(asked)} products", ranks, [str(wanted), str(found)], program=PAIRS)
+        return [dict(one) for one in json_text.loads(found.read_text())]
+
+
+def _products(asked: Sequence[Asked], found: Sequence[dict[str, list[float]]]) -> list[Product]:
+    return [
+        Product(
+            m=m,
+            k=k,
+            n=n,
+            dtype=dtype,
+            seconds=tuple(seconds[OURS]),
+            peers=tuple(
+                Beside(name=name, seconds=tuple(theirs), ratio=ratio_of_pairs(seconds[OURS], theirs))
+                for name, theirs in seconds.items()
+                if name != OURS
+            ),
+        )
+        for (m, k, n, dtype), seconds in zip(asked, found, strict=True)
+    ]
+
+
+def show(answer: Speed) -> None:
+    """Prints medians, spreads and ratios, and what is to be reached."""
+    columns = ["product", "time", "spread", "ours / its", "95 % interval"]
+    sections = [list(_rows(product)) for product in answer.products]
+    title = f"{answer.ranks} ranks, {len(answer.products[0].seconds)} turns of each, one after the other"
+    highest = max(product.best.ratio.high for product in answer.products)
+    print_tables(
+        table(title, columns, *sections),
+        table(
+            "Judged",
+            ["what", "found", "to be reached"],
+            [
+                ("highest end of an interval, best peer", f"{highest:.3f}", f"at most {HIGHEST_END}"),
+                (
+                    "geometric mean of ratios to the best peers",
+                    f"{answer.mean_ratio_to_best:.3f}",
+                    f"at most {HIGHEST_MEAN}",
+                ),
+            ],
+        ),
+    )
+    for name, why in answer.left_out.items():
+        print(f"left out: {name}, which {why}" if why.startswith("takes") else f"left out: {name}: {why}")
+
+
+def _rows(product: Product) -> Iterator[Row]:
+    yield f"{product.m}x{product.k}x{product.n} {product.dtype}", "", "", "", ""
+    yield f"  {OURS}", *_times(product.seconds), "", ""
+    for peer in product.peers:
+        best = " (best peer)" if peer is product.best else ""
+        interval = f"{peer.ratio.low:.3f} to {peer.ratio.high:.3f}"
+        yield f"  {peer.name}{best}", *_times(peer.seconds), f"{peer.ratio.median:.3f}", interval
+
+
+def _times(seconds: Sequence[float]) -> tuple[str, str]:
+    """The median and half of what lies between the quartiles, in percent of it."""
+    low, middle, high = quantiles(seconds, n=4)
+    return milliseconds(middle), percent((high - low) / 2 / middle, signed=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+import msgspec
+import pytest
+
+from algorithms.errors import InputError
+from algorithms.formats.machine import load_machine
+from algorithms.formats.record import save_record
+from studies.experiments.predict import prediction_of
+from studies.experiments.workloads import experiment_of
+from studies.fidelity import study
+from studies.fidelity.judgement import Gain, Result, errors, gains, judged, order
+from studies.fidelity.sites import Site
+from studies.fidelity.study import chosen_trials, fidelity
+from studies.fidelity.trials import OVERLAPS, SITES, Trial, draw, matrix
+from tests.quadrille import HOST
+
+SLOWER = 1.25
+"""Runs of these tests take so many times what was predicted."""
+
+
+def made(**fields):
+    usual = {
+        "command": "quadrille …",
+        "site": "here",
+        "group": "laboratory",
+        "problem": "matmul",
+        "configuration": "4d x=2",
+        "overlap": "none",
+        "predicted_seconds": 1.0,
+        "predicted_low_seconds": 0.9,
+        "predicted_high_seconds": 1.1,
+        "measured_seconds": 1.0,
+        "relative_error": 0.0,
+        "relative_error_drift_removed": None,
+        "spread": None,
+        "interval_holds_measurement": True,
+        "causes": dict.fromkeys(("compute", "transfer", "latency", "waiting", "other"), 0.0),
+    }
+    return Result(**(usual | fields))
+
+
+# What is run
+
+
+def test_the_matrix_asks_each_thing_once_and_every_case_can_be():
+    trials = matrix()
+    assert len(set(trials)) == len(trials)
+    for trial in trials:
+        assert experiment_of(trial.flags).grid.size == trial.site.ranks
+
+
+def test_the_matrix_has_every_site_overlap_algorithm_and_both_kinds_of_collectives():
+    trials = matrix()
+    assert {trial.site for trial in trials} == set(SITES)
+    for site in SITES:
+        here = [trial.flags for trial in trials if trial.site == site]
+        assert set(OVERLAPS) <= {flags.overlap for flags in here}
+        assert {flags.collectives for flags in here} == {"own", "library"}
+        assert {"1d-column", "summa", "2.5d", "3d", "4d"} <= {flags.algorithm for flags in here}
+
+
+def test_every_overlap_of_the_matrix_has_its_twin_without():
+    trials = set(matrix())
+    assert all(trial.without_overlap in trials for trial in trials)
+
+
+def test_a_seed_draws_the_same_cases_and_each_can_be():
+    drawn = draw(11, 60)
+    assert drawn == draw(11, 60) != draw(12, 60)
+    for trial in drawn:
+        assert experiment_of(trial.flags).grid.size == trial.site.ranks
+    assert len({trial.site for trial in drawn}) == 5
+    assert {trial.overlaps for trial in drawn} == {trial.library for trial in drawn} == {True, False}
+
+
+def test_a_trial_says_how_its_measurement_is_repeated():
+    trial = Trial(Site("star:hosts=4", "200mbit", 4), matrix()[0].flags)
+    words = "--matmul 2048,2048,2048 --algorithm 1d-column --grid x=2"
+    assert trial.command == f"quadrille lab run star:hosts=4 --rate 200mbit -n 4 -- run {words}"
+
+
+def test_sites_are_chosen_by_the_beginning_of_their_names():
+    assert {trial.site.topology.partition(":")[0] for trial in chosen_trials("shared dumb", "", "")} == {"", "dumbbell"}
+    with pytest.raises(InputError, match="--sites ring: no site begins so: there are shared memory; star"):
+        chosen_trials("ring", "", "")
+    with pytest.raises(InputError, match="--cases '0'"):
+        chosen_trials("", "1", "0")
+
+
+# The judgement
+
+
+def test_errors_are_summed_up_by_size_not_by_sign():
+    found = errors([made(relative_error=error) for error in (-0.3, 0.1, 0.2, -0.02, 0.0)])
+    assert (found.cases, found.median, found.worst) == (5, 0.1, 0.3)
+    assert found.percentile_90 == pytest.approx(0.26)
+    assert found.median_drift_removed is None
+
+
+def test_an_order_compares_configurations_of_one_problem_at_one_site_that_a_measurement_tells_apart():
+    times = [(1.0, 1.0), (2.0, 1.05), (1.5, 2.0), (3.0, 4.0)]
+    results = [made(predicted_seconds=said, measured_seconds=was) for said, was in times]
+    found = order(results)
+    assert (found.pairs, found.left_out) == (5, 1)
+    assert found.tau == pytest.approx((4 - 1) / 5)
+    assert order([made(), made(site="there"), made(problem="other")]).pairs == 0
+
+
+def test_a_gain_compares_an_overlap_with_its_own_twin():
+    results = [
+        made(predicted_seconds=2.0, measured_seconds=4.0),
+        made(predicted_seconds=1.5, measured_seconds=3.0625, overlap="ors"),
+        made(predicted_seconds=9.0, measured_seconds=9.0, overlap="ors", configuration="4d z=2"),
+    ]
+    (gain,) = gains(results)
+    assert (gain.predicted, gain.measured) == (0.25, 0.234375)
+    assert gain.close
+    assert gain.sign_right
+
+
+@pytest.mark.parametrize(
+    ("predicted", "measured", "right"),
+    [(0.1, 0.2, True), (-0.01, 0.2, False), (-0.3, 0.04, True), (0.02, -0.06, False)],
+)
+def test_the_sign_of_a_gain_counts_where_there_is_one(predicted, measured, right):
+    gain = Gain(site="", problem="", configuration="", predicted=predicted, measured=measured)
+    assert gain.sign_right == right
+
+
+def test_groups_are_judged_apart():
+    found = judged(
+        [made(relative_error=0.1), made(group="library", relative_error=0.4, interval_holds_measurement=False)]
+    )
+    assert {name: one.median for name, one in found.errors.items()} == {"laboratory": 0.1, "library": 0.4}
+    assert found.intervals_hold == 0.5
+
+
+# The study
+
+
+@pytest.fixture
+def pretended(monkeypatch, tmp_path):
+    """Instead of calibrations and runs: a toy machine, and records of runs that took longer than predicted."""
+    path = tmp_path / "toy.toml"
+    path.write_text(HOST)
+    launches = []
+
+    def measure(ranks, cases, *, launched):
+        launches.append((ranks, len(cases)))
+        for case in cases:
+            predicted, _ = prediction_of(experiment_of(case.flags), load_machine(path))
+            seconds, repeats = SLOWER * predicted.seconds, int(case.run_flags.repeats)
+            times = {"seconds": seconds, "seconds_low": seconds, "seconds_high": seconds}
+            several = {"repeats": repeats, "seconds_of_repeats": (seconds,) * repeats}
+            save_record(
+                msgspec.structs.replace(predicted, kind="measured", machine=None, **times, **several), case.record
+            )
+
+    monkeypatch.setattr(study, "calibrated", lambda *_: load_machine(path))
+    monkeypatch.setattr(study, "measure", measure)
+    return launches
+
+
+def test_the_study_predicts_and_measures_every_trial_and_writes_all_of_it(pretended, tmp_path, capsys):
+    trials = [trial for trial in matrix() if not trial.site.topology][:12]
+    found = fidelity(trials, json=str(tmp_path / "answer.json"), plot=str(tmp_path / "figure.png"))
+    assert pretended == [(2, 12)]
+    assert [one.relative_error for one in found.trials] == [pytest.approx(1 / SLOWER - 1)] * 12
+    for one in found.trials:
+        assert sum(one.causes.values()) == pytest.approx(one.predicted_seconds - one.measured_seconds)
+    written = msgspec.json.decode((tmp_path / "answer.json").read_bytes())
+    assert written["schema"] == "quadrille/fidelity/1"
+    assert [one["command"] for one in written["trials"]] == [trial.command for trial in trials]
+    assert (tmp_path / "figure.png").stat().st_size > 0
+    shown = capsys.readouterr().out
+    assert "shared memory, median error, drift removed" in shown
+    assert "order of configurations" in shown
+
+
+def test_files_that_cannot_be_written_are_refused_before_anything_runs(pretended, tmp_path):
+    with pytest.raises(InputError, match="--json"):
+        fidelity(matrix()[:1], json=str(tmp_path / "absent" / "answer.json"))
+    assert pretended == []
