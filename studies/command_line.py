@@ -8,7 +8,7 @@ command needs is imported when it runs, so that `quadrille --help` answers at on
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,13 +16,12 @@ import typer
 from algorithms.errors import InputError, QuadrilleError
 from studies.commands import experiments, hosts, laboratories, networks, ranking, studies
 from studies.commands.app import app
-from studies.commands.hosts import LAUNCHABLE, take_ranks
+from studies.commands.first_rank import is_first
 from studies.commands.options import switch
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-__all__ = ["LAUNCHABLE", "app", "main", "take_ranks"]
 COMMANDS = (hosts, laboratories, experiments, ranking, networks, studies)
 """The modules whose commands there are, imported so that they are known."""
 
@@ -108,17 +107,6 @@ def world_of_several() -> "Intracomm | None":
     except (ImportError, RuntimeError):  # no MPI library: each process is alone
         return None
     return communicator if communicator.size > 1 else None
-
-
-def is_first(environment: Mapping[str, str]) -> bool:
-    """Whether the launcher calls this process rank 0, or did not start it: of several alone, one speaks.
-
-    >>> is_first({}), is_first({"PMI_RANK": "0"}), is_first({"PMI_RANK": "3"})
-    (True, True, False)
-    """
-    from runtime.world import RANK_VARIABLES
-
-    return all(environment.get(name, "0") == "0" for name in RANK_VARIABLES)
 
 
 if __name__ == "__main__":

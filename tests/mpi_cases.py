@@ -39,9 +39,11 @@ from algorithms.ops import (
     Shift,
 )
 from algorithms.parts import Panel, Part
+from algorithms.programs import Repeat
 from algorithms.reordering.overlap import overlap, parse_overlap
-from algorithms.schedule import Repeat, Role, Schedule, declare
+from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
+from runtime.delivery import WHOLE, Delivery
 
 WORLD = 12
 ROUNDS = ((1,) * 12, (2,) * 6, (3,) * 4, (4,) * 3, (6,) * 2, (5, 7), (8, 4), (9, 3), (10, 2), (11, 1), (12,))
@@ -51,6 +53,9 @@ PLENTY = 1 << 30
 FEW = 64
 """Bytes of the longest message where messages are to be split: eight numbers."""
 CASE_SECONDS = 60.0
+SMALL_GROUP = 4
+"""Ranks up to which chunks and threads are tried: each takes a turn on the cores."""
+IN_CHUNKS = Delivery(chunk_bytes=40, nap_seconds=1e-4, progress="thread")
 SIZES = {"m": 13, "k": 17, "l": 5, "n": 11}
 
 
@@ -64,6 +69,7 @@ class Case:
     collectives: str
     most_bytes: int = PLENTY
     repeats: int = 1
+    delivery: Delivery = WHOLE
 
 
 # Schedules of our own, for the ops that no product uses
@@ -213,12 +219,13 @@ def product_of(problem, algorithm, grid, overlaps):
     return schedule, inputs, outputs
 
 
-def product_case(problem, algorithm, grid, collectives, overlaps="none", most_bytes=PLENTY, repeats=1):
+def product_case(problem, algorithm, grid, collectives, overlaps="none", most_bytes=PLENTY, repeats=1, delivery=WHOLE):
     words = [algorithm, str(grid), problem.passes, f"{problem.m},{problem.k},{problem.n}", collectives]
     words += [f"order {','.join(grid.order)}"] * (grid.order != DEFAULT_ORDER)
     words += [overlaps] * (overlaps != "none") + [f"messages of {most_bytes}"] * (most_bytes < PLENTY)
+    words += [f"in chunks, progress {delivery.progress}"] * (delivery != WHOLE)
     make = partial(product_of, problem, algorithm, grid, overlaps)
-    return Case(" ".join(words), grid.size, make, collectives, most_bytes, repeats)
+    return Case(" ".join(words), grid.size, make, collectives, most_bytes, repeats, delivery)
 
 
 def product_cases(ranks):
@@ -232,6 +239,8 @@ def product_cases(ranks):
         yield product_case(forward, algorithm, grid, "library")
         overlaps = ALL_OVERLAPS if algorithm in ("3d", "4d") else "none"
         yield product_case(training, algorithm, grid, "library", overlaps, most_bytes=FEW)
+        if ranks <= SMALL_GROUP:
+            yield product_case(training, algorithm, grid, "own:ring", overlaps, repeats=2, delivery=IN_CHUNKS)
         turned = replace(grid, order=("z", "data", "x", "y"))
         yield product_case(replace(training, gathered="keep"), algorithm, turned, "own:ring")
     for algorithm, grid in (("4d", Grid(z=ranks)), ("3d", Grid(y=ranks)), ("summa", Grid(x=ranks))):
@@ -299,7 +308,9 @@ def carry_out(case, carrier, group):
 
     schedule, inputs, outputs = case.make()
     choices = parse_choices(case.collectives)
-    execution = execute(schedule, inputs, carrier, repeats=case.repeats, choices=choices)
+    execution = execute(
+        schedule, inputs, carrier, repeats=case.repeats, choices=choices, progress=case.delivery.progress
+    )
     wrong = []
     for name, whole in outputs.items():
         block = schedule.tensors[name].block(schedule.place(carrier.rank))
@@ -331,10 +342,11 @@ def play_round(groups, world, watch):
     carriers = {}
     for case in share if within else []:
         watch.begin(case.name)
-        if case.most_bytes not in carriers:
-            carriers[case.most_bytes] = MpiCarrier(group, most_bytes=case.most_bytes)
+        key = case.most_bytes, case.delivery
+        if key not in carriers:
+            carriers[key] = MpiCarrier(group, most_bytes=case.most_bytes, delivery=case.delivery)
         try:
-            wrong = carry_out(case, carriers[case.most_bytes], group)
+            wrong = carry_out(case, carriers[key], group)
         except Exception as error:
             raise RuntimeError(f"rank {world.rank}, case {case.name!r}") from error
         if wrong is not None:

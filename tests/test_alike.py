@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.alike import alike
 from algorithms.collectives.choices import Choices, parse_choices
 from algorithms.collectives.lowering import SETS
 from algorithms.costs.volumes import bytes_sent, gemm_sizes, volumes
+from algorithms.counting.alike import alike
 from algorithms.grid import AXES, Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Communication, Gemm, lane
-from algorithms.schedule import walk
+from algorithms.programs import walk
 from algorithms.storage import storage
 from algorithms.traffic import traffic
 from algorithms.training.gpt import Gpt, gpt_schedule
@@ -116,7 +116,8 @@ def test_turns_that_are_counted_together_come_to_what_all_turns_come_to(scheme, 
             moved = traffic(op, schedule, moment, choices) if isinstance(op, Communication) else None
             if moved is not None:
                 sent[op.name] += moved.bytes_sent
-                largest[lane(op)] = max(largest[lane(op)], moved.largest_receive)
+                received = [exchange.received for exchange in moved.exchanges() if exchange.reduce]
+                largest[lane(op)] = max([largest[lane(op)], *received])
         assert Counter(storage(schedule, place, choices).reductions) == largest
         most[rank] = bytes_sent(schedule, rank, choices)
     found = volumes(schedule, choices)

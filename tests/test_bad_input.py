@@ -94,6 +94,9 @@ def test_what_both_commands_refuse_they_refuse_alike(capsys, command, words, sai
     [
         (["--backend", "torch"], "backend 'torch': accepted are numpy, cupy"),
         (["--carrier", "pigeon"], "carrier 'pigeon': accepted are auto, mpi, nccl"),
+        (["--progress", "hope"], "progress 'hope': accepted are none, thread"),
+        (["--chunk", "some"], "--chunk 'some': accepted are auto, none and sizes such as 60KiB"),
+        (["--chunk", "0"], "--chunk '0': accepted are auto, none and sizes such as 60KiB"),
         (["--repeats", "0"], "--repeats '0': a whole number from 1 is accepted"),
         (["--repeats", "2.5"], "--repeats '2.5': a whole number from 1 is accepted"),
         (["--warmups", "-1"], "--warmups '-1': a whole number from 0 is accepted"),

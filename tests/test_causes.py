@@ -10,7 +10,8 @@ from algorithms.formats.what_if import with_faults
 from simulator.collectives.causes import Causes
 from simulator.collectives.collective import Ways
 from studies.experiments.machines import find_machine
-from studies.network.collective import Question, predict_collective
+from studies.network.collective import predict_collective
+from studies.network.question import Question
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier")
 

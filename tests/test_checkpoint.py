@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from runtime.checkpoint_reader import open_checkpoint
+from runtime.files.checkpoint_reader import open_checkpoint
 from tests.quadrille import ROOT, called
 from tests.training_jobs import SMALL, ended, losses, verdict
 
@@ -132,7 +132,7 @@ def flipped(position):
         (flipped(100), "is wrong: the file is damaged"),
         (flipped(0), "is no checkpoint"),
         (lambda content: content[:-1], "is truncated: it has "),
-        (lambda content: content[:50], "is no checkpoint"),
+        (lambda content: content[:200], "is truncated: its header alone has "),
         (lambda content: content + b"x", "is longer than it should be"),
         (lambda _: b"", "is no checkpoint"),
         (lambda content: content.replace(b"checkpoint/1", b"checkpoint/2", 1), "quadrille/checkpoint/1 is accepted"),
@@ -185,7 +185,7 @@ def test_a_run_saves_and_another_goes_on(capsys, tmp_path):
 
 KILLED = """
 import os, signal, sys
-from runtime.checkpoint import CheckpointWriter
+from runtime.files.checkpoint import CheckpointWriter
 sealed = CheckpointWriter.seal
 CheckpointWriter.seal = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 from studies.command_line import main

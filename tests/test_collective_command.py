@@ -10,9 +10,11 @@ from simulator.collectives.collective import Ways
 from studies.command_line import main
 from studies.experiments.machine_flags import MachineFlags
 from studies.experiments.machines import find_machine
-from studies.network.collective import Question, bus_factor, predict_collective
+from studies.network.bandwidths import bus_factor
+from studies.network.collective import predict_collective
 from studies.network.collective_command import collective
 from studies.network.collective_flags import CollectiveFlags
+from studies.network.question import Question
 from tests.quadrille import called
 
 GIB = 1 << 30

@@ -8,7 +8,9 @@ import typer
 
 from algorithms.errors import RunError
 from studies import command_line
-from studies.command_line import app, main, take_ranks
+from studies.command_line import main
+from studies.commands.app import app
+from studies.commands.hosts import take_ranks
 from studies.experiments.experiment import Flags
 from studies.experiments.plan import RunFlags
 from studies.launching import launch

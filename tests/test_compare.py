@@ -23,8 +23,10 @@ from algorithms.formats.record import (
 from algorithms.formats.timeline_files import save_timeline
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
-from studies.comparing.compare import compare, compare_folders
-from studies.comparing.comparison import SCHEMA, Comparison, compare_records
+from studies.comparing.cases import compare_folders
+from studies.comparing.compare import compare
+from studies.comparing.comparison import SCHEMA, Comparison
+from studies.comparing.side_by_side import compare_records
 from studies.tables import print_tables, table
 
 replace = msgspec.structs.replace
@@ -252,13 +254,13 @@ def test_the_table_shows_total_kinds_ops_causes_and_noise(paths, capsys):
 
 
 def test_the_json_has_the_keys_of_the_issue_and_can_be_read_again(paths, tmp_path):
-    compare(*paths, json=str(tmp_path / "out.json"))
+    compare(*paths, json=str(tmp_path / "out.json"), command=["quadrille", "compare", *paths])
     raw = json.loads((tmp_path / "out.json").read_text())
     assert raw.pop("schema") == SCHEMA
     assert {"predicted", "measured", "relative_error", "relative_error_drift_removed"} <= set(raw["seconds"])
     assert {"compute", "transfer", "latency", "waiting", "other"} <= set(raw["attribution"])
     assert raw["noise"]["repeats"] == 3
-    assert raw["provenance"]["command"].startswith("quadrille compare ")
+    assert raw["provenance"]["command"] == f"quadrille compare {paths[0]} {paths[1]}"
     assert msgspec.convert(raw, Comparison).ops[0].name == "multiply"
 
 

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from algorithms.costs.volumes import Work
+from algorithms.formats.machine import Device, KernelRow, Machine
 from algorithms.grid import Grid
 from algorithms.ops import Gemm, Pointwise
 from algorithms.parts import Part
@@ -229,3 +231,31 @@ def test_a_product_that_is_added_costs_the_sum_too():
     found = simulate(schedule, star(1, gemm=rows_of(), memory_rows=rows)).timeline.op_times()
     assert found["zero C"].seconds == pytest.approx(0.25)
     assert found["add"].seconds == pytest.approx(0.5 + planted_seconds(PLANTED, 400, 160, 1000), rel=1e-6)
+
+
+def test_a_layers_function_takes_what_was_measured_of_it_and_others_what_their_bytes_take():
+    rows = tuple(
+        KernelRow(function="gelu", dtype="float32", bytes=size, busy_ranks=ranks, seconds=ranks * size * 1e-9)
+        for size in (1 << 10, 1 << 20)
+        for ranks in (1, 2)
+    )
+    machine = Machine(
+        name="host",
+        topology={"family": "host", "cores": 2},
+        device=Device(
+            peak_flops_per_second={"float32": 1e12},
+            memory_bytes_per_second=1e10,
+            memory_bytes=8e9,
+            overhead_seconds=0.0,
+            kernel=rows,
+        ),
+    )
+    alone, together = (ComputeModel(machine, "float32", 1, busy) for busy in (1, 2))
+    work = Work(0, 0, 1 << 19)
+    assert alone.kernel(work, "gelu").seconds == pytest.approx(2**19 * 1e-9)
+    assert together.kernel(work, "gelu").seconds == pytest.approx(2 * 2**19 * 1e-9)
+    assert not alone.kernel(work, "gelu").extrapolated
+    assert alone.kernel(Work(0, 0, 1 << 22), "gelu").extrapolated
+    by_bytes = alone.kernel(work, "adam")
+    assert (by_bytes.seconds, by_bytes.extrapolated) == (pytest.approx(2**19 / 1e10), True)
+    assert ComputeModel(machine, "float64", 1, 1).kernel(work, "gelu") == by_bytes

@@ -9,8 +9,9 @@ from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Communication
+from algorithms.programs import walk
 from algorithms.reordering.overlap import overlap, parse_overlap
-from algorithms.schedule import all_ops, walk
+from algorithms.schedule import all_ops
 from algorithms.traffic import traffic
 from runtime.arrays import NumpyLibrary
 from runtime.execute import execute

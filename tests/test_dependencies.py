@@ -8,7 +8,8 @@ from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import AllReduce, Gemm, Pointwise, Shift
 from algorithms.parts import Part
-from algorithms.schedule import Repeat, Role, Schedule, declare, walk
+from algorithms.programs import Repeat, walk
+from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 
 

@@ -8,7 +8,7 @@ from algorithms.grid import parse_grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Communication
-from algorithms.schedule import walk
+from algorithms.programs import walk
 from algorithms.traffic import traffic
 from simulator import duties
 from simulator.duties import Duties, member_steps

@@ -12,7 +12,8 @@ import pytest
 
 from algorithms.formats.machine import Device, Machine
 from simulator.machine_network import network_of
-from studies.network.collective import Question, predict_collective
+from studies.network.collective import predict_collective
+from studies.network.question import Question
 
 INJECTION = {"perlmutter": 80e9, "frontier": 40e9}
 GPUS_PER_NODE = {"perlmutter": 4, "frontier": 8}

@@ -14,8 +14,10 @@ from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.storage import storage
 from runtime.execute import execute
 from runtime.in_process import InProcess
-from runtime.operands import Operands, split_block
-from runtime.verify import output_of_block, verify
+from runtime.operands import Operands
+from runtime.rectangles import split_block
+from runtime.verifying.products import output_of_block
+from runtime.verifying.verify import verify
 
 MODES = ["own:ring", "own:doubling", "own:halving_doubling", "library"]
 
@@ -75,11 +77,11 @@ def assembled(schedule, execution, name, shape):
     return whole
 
 
-def run(problem, algorithm, grid, collectives="own:ring", overlaps="none", **options):
+def run(problem, algorithm, grid, collectives="own:ring", overlaps="none", chunk_bytes=0, **options):
     schedule = overlap(matmul_schedule(problem, algorithm, grid), parse_overlap(overlaps))
     choices = parse_choices(collectives)
     matrices = whole_integers(problem)
-    execution = execute(schedule, matrices, InProcess(grid.size), choices=choices, **options)
+    execution = execute(schedule, matrices, InProcess(grid.size, chunk_bytes=chunk_bytes), choices=choices, **options)
     for name, expected in products(problem, matrices).items():
         np.testing.assert_array_equal(assembled(schedule, execution, name, expected.shape), expected)
     for rank in range(grid.size):
@@ -101,6 +103,15 @@ def test_overlap_changes_no_bit(overlaps, collectives):
     for algorithm, grid in grids(8):
         if algorithm in ("3d", "4d"):
             run(Matmul(13, 17, 11, "float32", "training"), algorithm, grid, collectives, overlaps)
+
+
+@pytest.mark.parametrize("collectives", [*MODES[:3], "own:double_binary_tree", "own:hierarchical"])
+@pytest.mark.parametrize("chunk_bytes", [40, 1 << 20])
+def test_chunks_change_no_bit_and_no_word_sent(chunk_bytes, collectives):
+    for algorithm, grid in grids(4):
+        overlaps = "oar,ors,oag" if algorithm in ("3d", "4d") else "none"
+        problem = Matmul(13, 17, 11, "float64", "training", panel=3)
+        run(problem, algorithm, grid, collectives, overlaps, chunk_bytes=chunk_bytes)
 
 
 @settings(max_examples=60, deadline=None)

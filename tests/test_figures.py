@@ -10,8 +10,8 @@ from algorithms.formats.record import Matmul, OpRecord, Options, Record, Workloa
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from studies.comparing import figures
-from studies.comparing.comparison import compare_records
 from studies.comparing.figures import MOST_RANKS, check_figure_path, draw_cases, draw_ops, draw_timelines
+from studies.comparing.side_by_side import compare_records
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from algorithms.errors import InputError
 from runtime.generator import SLAB_ELEMENTS, block, check_exact, longest_exact_sum, mix, signs, stream_key
-from runtime.operands import Rectangle, whole
+from runtime.rectangles import Rectangle, whole
 
 ROWS, COLUMNS = 23, 37
 GAMMA = 0x9E3779B97F4A7C15

@@ -153,7 +153,7 @@ from runtime.arrays import find_library
 from runtime.devices import rank_on_host
 from runtime.execute import execute
 from runtime.mpi import MpiCarrier
-from runtime.operands import split_block
+from runtime.rectangles import split_block
 from runtime.staging import DeviceStaging
 
 library = find_library("cupy", "float32", rank_on_host=rank_on_host(MPI.COMM_WORLD))

@@ -27,7 +27,8 @@ from algorithms.ops import (
     Shift,
 )
 from algorithms.parts import Part
-from algorithms.schedule import Repeat, Role, Schedule, declare
+from algorithms.programs import Repeat
+from algorithms.schedule import Role, Schedule, declare
 from algorithms.storage import storage
 from algorithms.tensors import Tensor
 from runtime.communicators import Wait

@@ -1,9 +1,12 @@
 """Kernels whose gradients are kernels of their own: each gradient is the slope of its function."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from runtime.layer_kernels import KERNELS, Given
+from algorithms.kernels import FACTS
+from runtime.kernels.layer_kernels import BY_ELEMENT, KERNELS, PIECE, Given, carry_out
 
 SEQUENCE, HEAD, GROUPS = 4, 6, 2
 ROWS, COLUMNS = 2 * SEQUENCE, 10
@@ -110,3 +113,19 @@ def test_groups_are_heads_that_are_given_the_same_key_and_value():
     single = call("attention", shapes, [apart.reshape(ROWS, -1)], scalars)
     for one, other in zip(grouped, single, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("function", BY_ELEMENT)
+def test_piece_by_piece_gives_the_same_bits(function):
+    facts, size = FACTS[function], 2 * PIECE + 3
+    scalars = {"rate": 1e-3, "epsilon": 1e-8, "decay": 0.01, "beta1": 0.9, "beta2": 0.99}
+    found = []
+    for carried in (KERNELS[function], partial(carry_out, function)):
+        into, updates, sources = (
+            tuple(abs(drawn(size)) * (place + 1) for place, _ in enumerate(shapes))
+            for shapes in (facts.into, facts.updates, facts.sources)
+        )
+        carried(Given(np, into, updates, sources, (), scalars, 3))
+        found.append((*into, *updates))
+    for whole, pieces in zip(*found, strict=True):
+        np.testing.assert_array_equal(pieces, whole)

@@ -19,7 +19,7 @@ from algorithms.training.flops import step_flops
 from algorithms.training.gpt import Gpt
 from algorithms.training.schemes import find_scheme
 from algorithms.validate import validate
-from runtime.serial_transformer import gpt_loss
+from runtime.training.serial_transformer import gpt_loss
 from tests.test_models import total_flops
 from tests.test_training import check_gradients
 from tests.trainings import check_training, schedule_of, trained, whole_matrices
@@ -199,7 +199,7 @@ def test_serial_gradients_are_slopes_of_the_loss(trait):
 
 def test_rotary_positions_see_distances_alone():
     """The scores of a turned query and key depend on how far they are apart, not on where they are."""
-    from runtime.serial_transformer import turned
+    from runtime.training.serial_transformer import turned
 
     random = np.random.default_rng(3)
     q, k = (np.repeat(random.standard_normal((1, 8)), 9, axis=0) for _ in range(2))

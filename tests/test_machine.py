@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from algorithms.errors import InputError
 from algorithms.formats.machine import Machine, load_machine, save_machine
 from algorithms.formats.provenance import provenance
+from tests.quadrille import HOST
 
 EXAMPLE = """schema = "quadrille/machine/1"
 name = "two-hosts"
@@ -168,3 +169,11 @@ def test_a_machine_may_have_links_without_latency(tmp_path):
 def test_a_file_cut_short_is_refused(tmp_path, length):
     with pytest.raises(InputError):
         machine_in(tmp_path, EXAMPLE[:length])
+
+
+def test_keys_that_came_later_leave_the_hash_of_a_machine_as_it_was(tmp_path):
+    path = tmp_path / "old.toml"
+    path.write_text(HOST)
+    assert load_machine(path).sha256.startswith("3ab6270e")
+    path.write_text(HOST.replace("[host]\n", "[host]\nshared_by_hosts = true\n"))
+    assert not load_machine(path).sha256.startswith("3ab6270e")

@@ -8,7 +8,7 @@ from algorithms.formats.machine import load_machine
 from algorithms.formats.record import load_record, save_record
 from algorithms.formats.timeline_files import load_timeline
 from studies.comparing.cases import CASES_SCHEMA
-from studies.comparing.comparison import compare_records
+from studies.comparing.side_by_side import compare_records
 from studies.experiments.experiment import Flags
 from studies.launching.batch import Case
 from studies.main_job import study as main_job

@@ -9,7 +9,7 @@ import pytest
 
 from algorithms.errors import InputError, RunError
 from algorithms.tensors import Block
-from runtime.matrix_files import (
+from runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
     commit_all,
@@ -18,8 +18,8 @@ from runtime.matrix_files import (
     open_matrix,
     open_operands,
 )
-from runtime.operands import Rectangle, whole
-from runtime.shared_files import writing_token
+from runtime.files.shared_files import writing_token
+from runtime.rectangles import Rectangle, whole
 
 VALUES = np.random.default_rng(0).random((5, 7))
 
@@ -216,6 +216,22 @@ def test_what_a_killed_process_of_this_host_left_is_removed_by_the_next_writer(s
     writer.discard()
     assert not left.pop(dead).exists()
     assert all(path.exists() for path in (*left.values(), other))
+
+
+def test_a_process_that_nobody_waits_for_or_that_has_anothers_number_left_what_it_wrote(tmp_path):
+    """A rank whose launcher was killed, too, is a zombie where process 1 waits for nobody."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as zombie:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        own = writing_token()
+        host, process, begun, word = own.split("-")
+        unburied, reused = f"{host}-{zombie.pid}-{begun}-{word}", f"{host}-{process}-{int(begun) - 1}-{word}"
+        left = [tmp_path / f".c.npy.{token}.partial" for token in (unburied, reused, own)]
+        for path in left:
+            path.write_bytes(b"half")
+        writer = MatrixWriter(tmp_path / "c.npy", (3, 5), np.float64, token=writing_token())
+        writer.create()
+        writer.discard()
+        assert [path.exists() for path in left] == [False, False, True]
 
 
 @not_as_root

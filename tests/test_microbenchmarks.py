@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime import microbenchmarks
-from runtime.microbenchmarks import SECOND_TRIES, Bench, GemmPoint, shapes
+from runtime.measuring import microbenchmarks
+from runtime.measuring.microbenchmarks import SECOND_TRIES, Bench, GemmPoint, shapes
 
 POINT = GemmPoint(13, 7, 5, "float64", "NN", threads=1, busy_ranks=1)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.alike import alike
 from algorithms.collectives.choices import Choices
 from algorithms.costs.volumes import flops, volumes
+from algorithms.counting.alike import alike
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.training.architecture import LLAMA, PLAIN, Architecture

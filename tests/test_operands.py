@@ -6,15 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.tensors import Block
-from runtime.operands import (
-    Operands,
-    Rectangle,
-    rectangles_of_piece,
-    round_to,
-    split_block,
-    split_piece,
-    whole,
-)
+from runtime.operands import Operands, round_to
+from runtime.rectangles import Rectangle, rectangles_of_piece, split_block, split_piece, whole
 
 
 @st.composite

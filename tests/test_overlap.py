@@ -11,8 +11,9 @@ from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import algorithms, matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Communication, kind, lane, reads, writes
+from algorithms.programs import walk
 from algorithms.reordering.overlap import OVERLAPS, overlap, parse_overlap
-from algorithms.schedule import all_ops, walk
+from algorithms.schedule import all_ops
 from algorithms.validate import validate
 
 SETS = [names for size in range(4) for names in combinations(OVERLAPS, size)]

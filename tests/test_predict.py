@@ -12,7 +12,7 @@ from studies.experiments.experiment import Flags, parse_experiment
 from studies.experiments.machines import find_machine
 from studies.experiments.placement import placement
 from studies.experiments.predict import prediction_of
-from studies.experiments.results import print_record
+from studies.experiments.record_table import print_record
 from tests.quadrille import HOST, called
 
 replace = msgspec.structs.replace

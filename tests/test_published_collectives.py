@@ -14,7 +14,8 @@ from algorithms.errors import InputError
 from simulator.collectives.nccl_channels import NcclSettings
 from studies.command_line import main
 from studies.experiments.machines import find_machine
-from studies.network.collective import Question, predict_collective
+from studies.network.collective import predict_collective
+from studies.network.question import Question
 from studies.published_collectives.nccl_2_8 import plan_2_8
 from studies.published_collectives.rows import read_rows
 from studies.published_collectives.sites import calibration_rows, learn, machine_of, published_seconds

@@ -14,7 +14,8 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.storage import storage
-from algorithms.training.gpt import Gpt, gpt_schedule
+from algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
+from algorithms.training.memory import fullest
 from algorithms.training.models import ModelShape
 from algorithms.training.pipeline import Stages
 from simulator.folding.even_shards import evenly
@@ -23,14 +24,14 @@ from studies.published_training.claimed_steps import OVERLAPS, Training, seconds
 from studies.published_training.claims import AXONN_80B, FUSED, LARGEST, predicted_claims
 from studies.published_training.limited import limited
 from studies.published_training.megatron import fastest, megatron_runs
-from studies.published_training.memory import parameter_bytes, peak_bytes
-from studies.published_training.pipeline import TurnSeconds, stage_ends
+from studies.published_training.memory import peak_bytes
 from studies.published_training.rows import read_rows
 from studies.published_training.runs import Run, cut, run_of
 from studies.published_training.sites import Site, learn
 from studies.published_training.stage import MEGATRON
 from studies.published_training.step import machine_for, stage_parameters, step_seconds, turn_seconds
 from studies.published_training.study import ROWS, judge, published_training, runs_of
+from studies.training.turns import TurnSeconds, stage_ends
 from topologies.machines.named import MACHINES
 
 SC21 = "Narayanan 2021 Megatron PTD-P (SC21)"
@@ -191,12 +192,25 @@ def test_memory_follows_what_is_sharded(runs):
     run = next(
         one for one in runs.values() if isinstance(one, Run) and one.machine == "jean-zay-a100" and one.zero == 1
     )
-    assert parameter_bytes(replace(run, zero=0)) == 20
-    assert parameter_bytes(replace(run, data=6, dtype="float16")) == 6
-    assert parameter_bytes(replace(run, data=6, dtype="bfloat16")) == 10
+    half, wide = (replace(run, dtype=dtype, deepspeed=True) for dtype in ("float16", "bfloat16"))
+    each = max(stage_parameters(run))
+    assert 4 * each <= peak_bytes(wide) - peak_bytes(half) <= 5 * each
+    assert peak_bytes(replace(half, zero=0)) - peak_bytes(half) > (12 - 12 / run.data) * 0.9 * each
     assert peak_bytes(replace(run, recompute="none")) > peak_bytes(replace(run, recompute="selective"))
     assert peak_bytes(replace(run, recompute="selective")) > peak_bytes(run)
     assert peak_bytes(replace(run, micro=2 * run.micro)) > peak_bytes(run)
+
+
+def test_memory_is_that_of_the_schedule_that_simulate_predicts(runs):
+    run = next(
+        one for one in runs.values() if isinstance(one, Run) and one.machine == "jean-zay-a100" and one.zero == 1
+    )
+    small = replace(run, shape=replace(run.shape, layers=4), pipeline=2, data=2, dtype="float16", batch=8, micro=1)
+    problem = gpt_of(
+        small.shape, 8, dtype="float16", micro_batch=1, zero=1, gradient_bytes=2, recompute=small.recompute
+    )
+    schedule = gpt_schedule(problem, Grid(pipeline=2, data=2, x=small.tensor), MEGATRON)
+    assert peak_bytes(small) == sum(fullest(schedule, parse_choices("library")).values())
 
 
 def test_recomputation_follows_from_seconds_and_flops_where_it_is_not_said(own):

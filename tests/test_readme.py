@@ -14,6 +14,7 @@ from algorithms.formats.machine import load_machine
 from algorithms.formats.record import load_record
 from algorithms.matmuls.catalogue import algorithms
 from studies import command_line
+from studies.commands import hosts
 from studies.experiments.fitting import check_ranks
 from studies.experiments.workloads import experiment_of
 from studies.launching.launch import split_launcher_options
@@ -31,6 +32,8 @@ SLOW = {
     "calibrate",
     "main-job",
     "host-fidelity",
+    "fidelity",
+    "runtime-speed",
     "simulator-speed",
     "published-collectives",
     "published-training",
@@ -105,8 +108,8 @@ def command_of(example):
     name, context = parsed(example.words)
     if name != "launch":
         return name, context.params, None
-    before, command = split_launcher_options(context.args, command_line.LAUNCHABLE)
-    ranks, _ = command_line.take_ranks(before)
+    before, command = split_launcher_options(context.args, hosts.LAUNCHABLE)
+    ranks, _ = hosts.take_ranks(before)
     name, context = parsed(command)
     return name, context.params, ranks
 

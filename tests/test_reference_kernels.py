@@ -1,8 +1,8 @@
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from runtime import reference_kernels
-from runtime.reference_kernels import SAMPLES, ReferenceKernels, seconds
+from runtime.measuring import reference_kernels
+from runtime.measuring.reference_kernels import SAMPLES, ReferenceKernels, seconds
 
 
 def blas_threads():

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 
 from algorithms.collectives.choices import Choices
 from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
-from algorithms.formats.record import load_record
+from algorithms.formats.record import Messages, load_record
 from algorithms.formats.timeline_files import load_timeline
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
@@ -24,9 +25,9 @@ from studies.experiments.experiment import Flags, parse_experiment
 from studies.experiments.fitting import check_ranks, fitting_grids
 from studies.experiments.machine_flags import MachineFlags
 from studies.experiments.matmul_job import choose
+from studies.experiments.measured_record import mean_over_ranks
+from studies.experiments.plan import RunFlags, parse_plan
 from studies.experiments.predict import fitting_machine
-from studies.experiments.records import mean_over_ranks
-from studies.experiments.run import RunFlags, parse_plan
 from studies.launching import site
 from studies.launching.site import Room, Site, check_memory, check_rooms
 from tests.launched import launched
@@ -36,7 +37,7 @@ SIZES = "61,47,53"
 KILLED_WRITING = """
 import os, sys
 from mpi4py import MPI
-from runtime.matrix_files import MatrixWriter
+from runtime.files.matrix_files import MatrixWriter
 from studies.command_line import main
 write = MatrixWriter.write_block
 def write_and_die(self, block, stored):
@@ -169,6 +170,19 @@ def test_a_run_names_the_machine_of_its_prediction_and_the_two_are_compared(caps
     measured, predicted = load_record(tmp_path / "measured.json"), load_record(tmp_path / "predicted.json")
     assert measured.machine == predicted.machine and measured.machine.name == "toy"
     assert called(capsys, "compare", tmp_path / "predicted.json", tmp_path / "measured.json").status == 0
+
+
+@mpi
+def test_a_run_in_chunks_beside_a_thread_is_verified_sends_the_same_and_says_how(tmp_path):
+    words = ["--matmul", SIZES, "--passes", "training", "--grid", "z=2", "--overlap", "ors,oag", "--repeats", "1"]
+    ways = {"plain": [], "cut": ["--chunk", "1KiB", "--progress", "thread", "--verify"]}
+    for name, way in ways.items():
+        ended = quadrille("launch", "-n", "2", "run", *words, *way, "--json", tmp_path / name)
+        assert (ended.status, ended.err) == (0, "")
+    plain, cut = (load_record(tmp_path / name) for name in ways)
+    assert plain.messages is UNSET
+    assert cut.messages == Messages(chunk_bytes=1024, progress="thread")
+    assert cut.verified.ok and cut.bytes_sent_total == plain.bytes_sent_total
 
 
 def test_a_machine_too_small_for_the_ranks_is_refused_by_a_run_too():

@@ -1,6 +1,5 @@
 import csv
 import io
-from functools import partial
 
 import msgspec
 import pytest
@@ -16,9 +15,11 @@ from simulator.simulate import simulate
 from studies.experiments.machine_flags import MachineFlags
 from studies.experiments.machines import find_machine
 from studies.scaling import study
+from studies.scaling.answer import answer
+from studies.scaling.question import Question as AnyQuestion
+from studies.scaling.question import asked, parse_algorithms
 from studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
-from studies.scaling.study import Question as AnyQuestion
-from studies.scaling.study import answer, parse_algorithms, scaling
+from studies.scaling.study import scaling
 from tests.toy_machines import FREE, one_host, star
 
 PERLMUTTER = MachineFlags(machine="perlmutter")
@@ -32,7 +33,7 @@ def question(kind="strong", sizes=SMALL, *, algorithm="4d", dtype="float64", pas
 
 @pytest.mark.parametrize("kind", ["weak", "strong"])
 def test_the_default_study_simulates_the_best_three_of_all_grids(kind, capsys):
-    found = scaling(kind, PERLMUTTER, gpus=[1, 2, 4, 8, 16])
+    found = scaling(asked(kind, gpus=[1, 2, 4, 8, 16]), PERLMUTTER)
     assert [sum(run.gpus == gpus for run in found.runs) for gpus in (1, 2, 4, 8, 16)] == [1, 3, 3, 3, 3]
     assert [sum(one.gpus == gpus for one in found.ranked) for gpus in (1, 2, 4, 8, 16)] == [1, 4, 10, 20, 35]
     assert all(run.closed_form_place <= 3 for run in found.runs)
@@ -144,7 +145,6 @@ def test_a_question_that_cannot_be_is_refused(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"machine": MachineFlags(machine="tianhe")}, "machine 'tianhe' is unknown"),
         ({"algorithm": "5d"}, "algorithm '5d'"),
         ({"algorithm": "4d,4d"}, "repeats 4d"),
         ({"dtype": "int8"}, "dtype 'int8'"),
@@ -152,14 +152,25 @@ def test_a_question_that_cannot_be_is_refused(change, message):
         ({"overlaps": "all"}, "overlap 'all'"),
         ({"collectives": "own:star"}, "collectives 'own:star'"),
         ({"matmul": (0, 1, 1)}, "matmul m=0"),
+    ],
+)
+def test_words_that_cannot_be_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        asked("strong", **{"gpus": [1], **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"machine": MachineFlags(machine="tianhe")}, "machine 'tianhe' is unknown"),
         ({"plot": "figure.doc"}, "figure.doc"),
         ({"json": "-", "csv": "-"}, "--json and --csv both name -: give each its own file"),
         ({"json": "no/such/folder.json"}, "cannot be written"),
     ],
 )
-def test_words_that_cannot_be_are_refused(change, message):
+def test_a_machine_or_a_file_that_cannot_be_is_refused(change, message):
     with pytest.raises(InputError, match=message):
-        scaling("strong", **{"machine": PERLMUTTER, "gpus": [1], **change})
+        scaling(asked("strong", gpus=[1]), **{"machine": PERLMUTTER, **change})
 
 
 def test_the_ranks_of_a_host_share_its_memory():
@@ -176,11 +187,11 @@ def test_the_ranks_of_a_host_share_its_memory():
 
 def test_too_few_gpus_are_refused_before_anything_is_simulated():
     with pytest.raises(InputError, match=r"8 ranks: .* has 4 GPUs"):
-        scaling("strong", find_machine("perlmutter", gpus=4), gpus=[1, 8])
+        scaling(asked("strong", gpus=[1, 8]), find_machine("perlmutter", gpus=4))
 
 
 def test_the_csv_has_a_line_for_each_run_under_the_names_of_its_columns(capsys):
-    found = scaling("strong", star(6), matmul=SMALL, dtype="float64", gpus=[1, 6], csv="-")
+    found = scaling(asked("strong", matmul=SMALL, dtype="float64", gpus=[1, 6]), star(6), csv="-")
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert tuple(rows[0]) == CSV_COLUMNS
     assert len(rows) == len(found.runs)
@@ -199,7 +210,8 @@ def test_a_peak_that_is_not_known_is_empty_in_the_csv_and_a_remark():
 
 def test_the_json_is_read_again_as_the_same_answer(tmp_path):
     path = tmp_path / "scaling.json"
-    found = scaling("weak", star(2), matmul=SMALL, dtype="float64", gpus=[1, 2], json=str(path), command=["quadrille"])
+    weak = asked("weak", matmul=SMALL, dtype="float64", gpus=[1, 2])
+    found = scaling(weak, star(2), json=str(path), command=["quadrille"])
     assert files.read(path, Scaling, SCHEMA) == found
     assert found.provenance.command == "quadrille"
 
@@ -207,7 +219,7 @@ def test_the_json_is_read_again_as_the_same_answer(tmp_path):
 def test_the_plot_is_the_same_bytes_for_the_same_answer(tmp_path):
     pictures = [tmp_path / "one.svg", tmp_path / "other.svg"]
     for picture in pictures:
-        scaling("strong", star(4), matmul=SMALL, dtype="float64", gpus=[1, 2, 4], plot=str(picture))
+        scaling(asked("strong", matmul=SMALL, dtype="float64", gpus=[1, 2, 4]), star(4), plot=str(picture))
     one, other = (picture.read_bytes() for picture in pictures)
     assert one == other and one.startswith(b"<?xml")
 
@@ -232,7 +244,8 @@ def test_settings_change_the_machine():
 
 def test_the_study_keeps_the_answers_to_both_questions(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(study, "scaling", partial(scaling, gpus=[1, 2], top=1))
+    monkeypatch.setattr(study, "GPUS", (1, 2))
+    monkeypatch.setattr(study, "TOP", 1)
     study.main()
     assert len(capsys.readouterr().out.splitlines()) > 10
     for kind in ("weak", "strong"):

@@ -8,7 +8,8 @@ from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import AllReduce, Gemm, Pointwise, lane
 from algorithms.parts import Panel, Part, Place
-from algorithms.schedule import Repeat, Role, Schedule, all_ops, declare, in_sequence, ops, walk
+from algorithms.programs import Repeat, in_sequence, ops, walk
+from algorithms.schedule import Role, Schedule, all_ops, declare
 from algorithms.tensors import Tensor
 from tests.mpi_cases import CUSTOM, SIZES, custom, lanes, pipeline
 

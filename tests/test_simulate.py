@@ -23,8 +23,9 @@ from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Receive, Send, lane
 from algorithms.parts import Part
+from algorithms.programs import walk
 from algorithms.reordering.overlap import OVERLAPS, overlap, parse_overlap
-from algorithms.schedule import Role, walk
+from algorithms.schedule import Role
 from algorithms.tensors import Tensor
 from runtime.execute import execute
 from runtime.in_process import InProcess

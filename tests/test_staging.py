@@ -15,8 +15,9 @@ from runtime.execute import execute
 from runtime.gpu_awareness import Awareness
 from runtime.in_process import InProcess
 from runtime.mpi import MpiCommunicator
-from runtime.operands import round_to, split_block
+from runtime.operands import round_to
 from runtime.pinned import PinnedPool
+from runtime.rectangles import split_block
 from runtime.staging import DeviceStaging, DirectStaging, check_sums, find_staging
 from studies.launching.launch import launch
 from tests import fake_device
@@ -55,6 +56,8 @@ class Landing:
 
 class StagedCommunicator:
     """A group whose members may lend host buffers only, like MPI's."""
+
+    chunk_bytes = 0
 
     def __init__(self, inner, staging):
         self._inner, self._staging, self.member, self.size = inner, staging, inner.member, inner.size

@@ -98,7 +98,11 @@ LARGE = {"tree": {"down": 4, "up": 1, **CABLE}}
 @pytest.mark.parametrize(
     ("family", "arguments", "message"),
     [
-        ("circle", {}, "family 'circle' is unknown; there are host, star, leaf-spine, dumbbell, fat-tree, tree, dragonfly"),
+        (
+            "circle",
+            {},
+            "family 'circle' is unknown; there are host, star, leaf-spine, dumbbell, fat-tree, tree, dragonfly",
+        ),
         (
             "star",
             {"hosts": 3, **CABLE, "spines": 1},

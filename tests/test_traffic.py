@@ -15,9 +15,11 @@ from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import AllGather, AllReduce, AllToAll, Communication, Receive, ReduceScatter, Send
 from algorithms.parts import Part
-from algorithms.schedule import Role, Schedule, all_ops, declare, walk
+from algorithms.pieces import piece_of, shared_rectangle
+from algorithms.programs import walk
+from algorithms.schedule import Role, Schedule, all_ops, declare
 from algorithms.tensors import Block, Tensor
-from algorithms.traffic import piece_of, ranges, shared_rectangle, traffic
+from algorithms.traffic import ranges, traffic
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.schemes import find_scheme
 from simulator.folding.even_shards import evenly

@@ -12,8 +12,8 @@ from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt
 from algorithms.training.mlp import Mlp
 from algorithms.training.scheme_4d import Scheme4D
-from runtime.serial_training import clipped, gelu, gelu_slope, mlp_loss, train
-from runtime.serial_transformer import gpt_loss
+from runtime.training.serial_training import clipped, gelu, gelu_slope, mlp_loss, train
+from runtime.training.serial_transformer import gpt_loss
 from tests.trainings import check_training, reference, schedule_of, whole_matrices
 
 GRIDS = [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from runtime.training_data import TrainingSource
+from runtime.training.training_data import TrainingSource
 from tests.training_jobs import SMALL, ended, losses, outputs, verdict
 
 CHOSEN = [

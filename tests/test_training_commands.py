@@ -281,4 +281,4 @@ def test_a_prediction_that_cannot_be_is_one_line_and_exit_status_2(capsys, words
 def test_flags_that_are_shared_mean_the_same():
     one = experiment_of(TrainingFlags(matmul="4,4,4", grid="x=2", overlap="oag", threads="2"))
     other = experiment_of(TrainingFlags(mlp="4,4", batch="4", grid="x=2", overlap="oag", threads="2"))
-    assert (one.grid, one.overlaps, one.threads) == (other.grid, other.overlaps, other.threads)
+    assert (one.grid, one.manner) == (other.grid, other.manner)

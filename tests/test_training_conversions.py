@@ -11,7 +11,8 @@ from algorithms.costs.volumes import volumes
 from algorithms.grid import Grid
 from algorithms.ops import AllGather, Broadcast, Gemm, Reduce, ReduceScatter
 from algorithms.parts import Part
-from algorithms.schedule import Role, Schedule, all_ops, declare, in_sequence
+from algorithms.programs import in_sequence
+from algorithms.schedule import Role, Schedule, all_ops, declare
 from algorithms.training.conversions import conversion
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.mlp import Mlp, mlp_schedule

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from algorithms.training.norm import EPSILON
-from runtime.layer_kernels import KERNELS, Given
-from runtime.serial_transformer import layer_norm
+from runtime.kernels.layer_kernels import KERNELS, Given
+from runtime.training.serial_transformer import layer_norm
 
 ROWS, COLUMNS = 64, 512
 EPS = 2.0**-23

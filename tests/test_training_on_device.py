@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from runtime import layer_kernels
 from runtime.cupy_library import CupyLibrary
-from runtime.layer_kernels import Given, carry_out
+from runtime.kernels import layer_kernels
+from runtime.kernels.layer_kernels import Given, carry_out
 from runtime.staging import DeviceStaging
 from studies.experiments.plan import RunFlags
 from studies.launching.batch import Case

@@ -9,8 +9,9 @@ from algorithms.costs.volumes import volumes
 from algorithms.dependencies import Dependencies
 from algorithms.grid import Grid
 from algorithms.ops import AllGather, ReduceScatter, lane, reads
+from algorithms.programs import walk
 from algorithms.reordering.overlap import OVERLAPS, overlap
-from algorithms.schedule import all_ops, walk
+from algorithms.schedule import all_ops
 from algorithms.storage import storage
 from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt

@@ -13,7 +13,7 @@ from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt
 from algorithms.training.microbatches import microbatches
 from algorithms.training.mlp import Mlp
-from algorithms.training.pipeline import Stages
+from algorithms.training.pipeline import Stages, slots
 from algorithms.training.scheme_4d import Scheme4D
 from simulator.simulate import simulate
 from tests.toy_machines import FREE, star
@@ -124,7 +124,7 @@ def test_the_order_of_interleaved_chunks_by_hand():
 def test_the_program_takes_turns_in_that_order(count, chunks, turns):
     """The program's loops, walked on a rank of every stage, say what `order` says."""
     from algorithms.ops import Pointwise
-    from algorithms.schedule import walk
+    from algorithms.programs import walk
 
     stages = Stages(count, layers=count * chunks, microbatches=turns, chunks=chunks)
     passes = [(Pointwise(name=letter, function="zero", into=letter),) for letter in "FB"]
@@ -141,7 +141,32 @@ def test_the_program_takes_turns_in_that_order(count, chunks, turns):
 @pytest.mark.parametrize(("count", "turns"), [(4, 8), (4, 2), (2, 5)])
 def test_as_many_microbatches_are_under_way_as_stages_that_follow(count, turns):
     stages = Stages(count, layers=count, microbatches=turns)
-    assert [stages.alive(stage) for stage in range(count)] == [(min(count - stage, turns),) for stage in range(count)]
+    assert [stages.alive(stage) for stage in range(count)] == [min(count - stage, turns) for stage in range(count)]
+
+
+@pytest.mark.parametrize(("count", "chunks"), [(2, 2), (2, 3), (3, 2), (4, 2), (4, 5), (5, 3)])
+@pytest.mark.parametrize("rounds", [1, 2, 3, 7])
+def test_turns_under_way_never_share_a_slot_and_take_no_more_slots_than_there_are_at_once(count, chunks, rounds):
+    stages = Stages(count, count * chunks, count * rounds, chunks)
+    for stage in range(count):
+        table, taken, most, used = slots(stages, stage), {}, 0, set()
+        for name in stages.order(stage):
+            microbatch, chunk = map(int, name[1:].split("."))
+            first, begin, length = table[chunk * count + microbatch % count]
+            slot = first + (begin + microbatch // count) % length
+            if name[0] == "B":
+                assert taken.pop((microbatch, chunk)) == slot
+                continue
+            assert slot not in taken.values()
+            taken[microbatch, chunk] = slot
+            most, used = max(most, len(taken)), used | {slot}
+        assert most == len(used) == stages.alive(stage)
+        assert used == set(range(most))
+
+
+def test_four_stages_of_two_chunks_keep_eleven_turns_as_megatron_does():
+    """Warm-up turns and one: (stages - 1) · 2 + (chunks - 1) · stages + 1."""
+    assert [Stages(4, 8, 16, 2).alive(stage) for stage in range(4)] == [11, 9, 7, 5]
 
 
 def zero_cost(ranks):

@@ -12,7 +12,7 @@ from algorithms.formats.achieved import Achieved
 from algorithms.formats.machine import Device, Machine
 from algorithms.grid import Grid
 from algorithms.ops import Kernel
-from algorithms.schedule import ops
+from algorithms.programs import ops
 from algorithms.training.architecture import LLAMA, Architecture
 from algorithms.training.flops import step_flops
 from algorithms.training.gpt import Gpt, gpt_schedule
@@ -20,6 +20,7 @@ from algorithms.training.memory import KINDS, fullest, memory_bytes_by_kind
 from algorithms.training.models import ModelShape
 from algorithms.training.scheme_4d import Scheme4D
 from simulator.rooflines import attention_seconds, best_product_seconds, pass_seconds
+from studies.experiments.manner import Manner
 from studies.experiments.predict import prediction_of
 from studies.training.experiment import TrainingExperiment
 from studies.training.step import simulated_step
@@ -40,7 +41,7 @@ def machine(hosts, **changes):
 
 
 def training(grid, problem=PROBLEM):
-    return TrainingExperiment(problem, Scheme4D(), False, grid, frozenset(), Choices("library"))
+    return TrainingExperiment(problem, Scheme4D(), False, grid, Manner(choices=Choices("library")))
 
 
 def predicted(grid, problem=PROBLEM, **changes):

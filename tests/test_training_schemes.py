@@ -10,8 +10,8 @@ from algorithms.collectives.choices import Choices
 from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
 from algorithms.grid import Grid
+from algorithms.programs import walk
 from algorithms.reordering.overlap import overlap
-from algorithms.schedule import walk
 from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt
 from algorithms.training.mlp import Mlp

@@ -65,7 +65,7 @@ def test_a_few_layers_without_overlap_say_what_all_of_them_take(scheme, grid):
 def exact(experiment, machine):
     """All layers, simulated exactly with shards of mean size."""
     schedule = experiment.schedule()
-    ran = simulate(evenly(schedule), machine, choices=experiment.choices)
+    ran = simulate(evenly(schedule), machine, choices=experiment.manner.choices)
     return iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
 
 
@@ -92,7 +92,7 @@ def test_patience_ends_what_takes_longer_and_leaves_the_rest_alone():
 def test_grids_are_filtered_by_the_prices_of_the_simulator():
     """On one GPU nothing else is left of the closed form."""
     (only,) = ranked_steps(flags(gpt=SHALLOW), 1, machine_of(PERLMUTTER, 1))
-    ran = simulate(only.experiment.schedule(), machine_of(PERLMUTTER, 1), choices=only.experiment.choices)
+    ran = simulate(only.experiment.schedule(), machine_of(PERLMUTTER, 1), choices=only.experiment.manner.choices)
     assert only.closed_form_seconds == pytest.approx(ran.timeline.makespan, rel=1e-9)
 
 

@@ -16,7 +16,7 @@ from algorithms.training.gpt import Gpt
 from algorithms.training.mlp import Mlp
 from algorithms.training.precision import Precision
 from algorithms.training.scheme_4d import Scheme4D
-from runtime.layer_kernels import Given, carry_out
+from runtime.kernels.layer_kernels import Given, carry_out
 from tests.trainings import assembled, check_training, reference, schedule_of, trained, whole_matrices
 
 BIG = Adam(rate=0.03, decay=0.1, clip=0.05)

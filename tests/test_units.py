@@ -62,7 +62,6 @@ def test_a_printed_size_keeps_three_digits(size):
     assert float(number) * float(units.BYTES_OF_UNIT[unit]) == pytest.approx(size, rel=5.1e-3)
 
 
-def test_rates_of_data_and_of_computing_are_printed_in_powers_of_1000():
+def test_rates_of_data_are_printed_in_powers_of_1000():
     assert units.format_bytes_per_second(1024) == "1.02 kB/s"
     assert units.format_bytes_per_second(3) == "3 B/s"
-    assert units.format_flops_per_second(312e12) == "312 Tflop/s"

@@ -8,7 +8,8 @@ from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import AllReduce, Broadcast, Gemm, Pointwise, Receive, ReduceScatter, Shift
 from algorithms.parts import Part
-from algorithms.schedule import Repeat, Role, Schedule, declare, ops
+from algorithms.programs import Repeat, ops
+from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from algorithms.validate import validate
 from tests.mpi_cases import CUSTOM, chosen_grids, custom, pipeline

@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 
 from algorithms.tensors import Block
 from runtime import generator
-from runtime import verify as verification
-from runtime.operands import Operands, Rectangle, whole
-from runtime.verify import (
+from runtime.operands import Operands
+from runtime.rectangles import Rectangle, whole
+from runtime.verifying import freivalds, products
+from runtime.verifying.freivalds import SPREAD
+from runtime.verifying.products import Output, output_of_block
+from runtime.verifying.verify import (
     EPS,
-    SPREAD,
-    Output,
+    TILES_AT_ONCE,
+    VERIFY_BYTES,
     Verification,
     choose_method,
     combine,
     error_bound,
-    output_of_block,
     verify,
 )
 
@@ -51,7 +53,7 @@ def magnitude(product, operands):
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(verification, "TILE", 16)
+    monkeypatch.setattr(products, "TILE", 16)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "integers"])
@@ -151,7 +153,7 @@ def test_what_is_no_whole_number_is_found_in_any_tile(bad):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", "integers"), ("float64", "uniform")])
 def test_verification_takes_no_more_memory_than_is_counted(monkeypatch, method, product, dtype, kind):
-    monkeypatch.setattr(verification, "TILE", 64)
+    monkeypatch.setattr(products, "TILE", 64)
     monkeypatch.setattr(generator, "SLAB_ELEMENTS", 128)
     operands = Operands(100, 150, 130, dtype, kind=kind)
     output, _ = whole_output(product, operands)
@@ -159,8 +161,8 @@ def test_verification_takes_no_more_memory_than_is_counted(monkeypatch, method, 
     assert verify([output], operands, ranks=2, method=method).ok
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most <= verification.TILES_AT_ONCE * 64 * 64 * 8
-    assert verification.VERIFY_BYTES == verification.TILES_AT_ONCE * 2**20 * 8
+    assert most <= TILES_AT_ONCE * 64 * 64 * 8
+    assert VERIFY_BYTES == TILES_AT_ONCE * 2**20 * 8
 
 
 @pytest.mark.parametrize("row", [0, 30, 42])
@@ -168,7 +170,7 @@ def test_bands_of_rows_are_checked_as_the_whole_is(monkeypatch, row):
     operands = Operands(M, K, N, "float64", kind="integers")
     output, values = whole_output("dB", operands)
     stated = verify([output], operands, ranks=2, method="freivalds")
-    monkeypatch.setattr(verification, "BAND_TILES", 1)
+    monkeypatch.setattr(freivalds, "BAND_TILES", 1)
     assert verify([output], operands, ranks=2, method="freivalds") == stated
     values[row, 5] += 1
     verdict = verify([output], operands, ranks=2, method="freivalds")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.alike import alike
 from algorithms.collectives.choices import parse_choices
 from algorithms.costs.volumes import bytes_sent, flops, volumes
+from algorithms.counting.alike import alike
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul

@@ -8,11 +8,11 @@ from algorithms.errors import InputError
 from algorithms.formats.timeline_files import load_timeline
 from algorithms.grid import Grid
 from simulator.simulate import LONG_SECONDS
+from studies.experiments.destinations import parse_ranks
 from studies.experiments.experiment import Flags, parse_experiment
 from studies.experiments.machine_flags import MachineFlags, chosen_machine
 from studies.experiments.placement import placement
 from studies.experiments.predict import prediction_of
-from studies.experiments.results import parse_ranks
 from tests.quadrille import called
 
 SIMULATE = ["simulate", "--matmul", "256,256,256", "--grid", "z=4,x=4", "--machine", "h100-superpod"]

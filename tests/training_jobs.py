@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from algorithms.training.continued import carried, continued, giving_back
 from algorithms.training.gpt import Gpt
 from runtime.arrays import NumpyLibrary
-from runtime.checkpoint import CheckpointWriter
-from runtime.checkpoint_reader import CheckpointSource, open_checkpoint
 from runtime.execute import execute
+from runtime.files.checkpoint import CheckpointWriter
+from runtime.files.checkpoint_reader import CheckpointSource, open_checkpoint
 from runtime.in_process import InProcess
-from runtime.training_checks import serial_reference, verdict_of_all, verify_blocks
-from runtime.training_data import TrainingSource
+from runtime.training.training_data import TrainingSource
+from runtime.verifying.training_checks import serial_reference, verdict_of_all, verify_blocks
 from studies.training.flags import TrainingFlags, parse_training
 
 SMALL = "layers=3,hidden=30,heads=6,sequence=7,vocabulary=127"
@@ -49,7 +49,7 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, **flags)
         checkpoint.check_sums(Alone)
         source = CheckpointSource(checkpoint, data)
     ranks = carrier(experiment.grid.size)
-    execution = execute(schedule, source, ranks, choices=experiment.choices, library=library)
+    execution = execute(schedule, source, ranks, choices=experiment.manner.choices, library=library)
     if save:
         write(save, experiment, schedule, execution, first + problem.steps, library.fetch)
     execution = replace(execution, outputs={rank: fetched(found, library) for rank, found in outputs_of(execution)})

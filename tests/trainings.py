@@ -14,8 +14,8 @@ from algorithms.training.scheme_4d import Scheme4D
 from algorithms.validate import validate
 from runtime.execute import execute
 from runtime.in_process import InProcess
-from runtime.serial_training import mlp_loss, train
-from runtime.serial_transformer import gpt_loss
+from runtime.training.serial_training import mlp_loss, train
+from runtime.training.serial_transformer import gpt_loss
 
 BOUNDS = {"float64": 1e-10, "float32": 3e-4}
 """The largest difference of a result, relative to the largest element of its tensor; Adam divides by small numbers."""

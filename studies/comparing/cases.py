@@ -10,11 +10,12 @@ import numpy as np
 from algorithms.errors import InputError
 from algorithms.formats.provenance import Provenance
 from algorithms.formats.record import Kind, Record, load_record
-from studies.comparing.comparison import Comparison, FileNames, compare_records, same_problem_key
+from studies.comparing.comparison import Comparison, FileNames
+from studies.comparing.problem import same_problem_key
+from studies.comparing.side_by_side import compare_records
+from studies.comparing.timelines import TIMELINE_ENDING
 
 CASES_SCHEMA = "quadrille/comparisons/1"
-TIMELINE_ENDING = ".timeline.json"
-"""A record NAME.json may have its timeline beside it as NAME.timeline.json."""
 
 
 class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

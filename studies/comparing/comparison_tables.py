@@ -3,7 +3,8 @@
 from rich.console import Group
 
 from studies.comparing.cases import Cases
-from studies.comparing.comparison import Comparison, KindComparison, OpComparison, Times, label
+from studies.comparing.comparison import Comparison, KindComparison, OpComparison, Times
+from studies.comparing.problem import label
 from studies.tables import UNKNOWN, Row, milliseconds, percent, table
 
 COLUMNS = ("", "predicted", "measured", "error", "drift removed", "spread")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
-from algorithms.collectives.choices import Choices, parse_choices, placed
+from algorithms.collectives.choices import parse_choices
 from algorithms.costs import bounds
 from algorithms.errors import InputError
 from algorithms.formats import record
@@ -12,12 +12,13 @@ from algorithms.formats.record import Options, Shards, Workload
 from algorithms.grid import Grid, parse_grid, parse_order
 from algorithms.matmuls.catalogue import Algorithm, find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Gathered, Matmul, Passes, parse_sizes
-from algorithms.ops import Communication, OverlapName
-from algorithms.reordering.overlap import OVERLAPS, overlap, parse_overlap
+from algorithms.ops import Communication
+from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import ITEM_BYTES, DType
 from algorithms.validate import validate
 from studies.experiments.fitting import fitting
+from studies.experiments.manner import Manner
 from studies.experiments.plan import RunFlags, check_matrices
 from studies.experiments.values import one_of, whole_number
 
@@ -45,25 +46,12 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One sharded multiplication: the problem, the algorithm on its grid, and how it is carried out.
-
-    Parameters
-    ----------
-    overlaps : communication that runs beside the compute lane
-    choices : who carries out the collectives
-    threads : BLAS threads of each rank; None for its share of the host's cores
-    placement : the rule by which a prediction gives ranks their places
-    shards : whether a prediction has shards of mean size; None for what suits the number of ranks
-    """
+    """One sharded multiplication: the problem, the algorithm on its grid, and the manner in which it is carried out."""
 
     problem: Matmul
     algorithm: Algorithm
     grid: Grid
-    overlaps: frozenset[OverlapName]
-    choices: Choices
-    threads: int | None = None
-    placement: str = "packed"
-    shards: Shards | None = None
+    manner: Manner
 
     @property
     def name(self) -> str:
@@ -90,9 +78,9 @@ class Experiment:
     def options(self, threads: int) -> Options:
         """What was chosen, as a record has it."""
         return Options(
-            overlap=tuple(name for name in OVERLAPS if name in self.overlaps),
+            overlap=self.manner.overlap_names,
             gathered=self.gathered,
-            collectives=str(self.choices),
+            collectives=str(self.manner.choices),
             threads=threads,
             panel=self.panel,
         )
@@ -122,13 +110,11 @@ class Experiment:
 
     def on_nodes(self, nodes: Sequence[int]) -> "Experiment":
         """The same where hierarchical collectives know the node of each rank."""
-        if self.choices.set_name != "hierarchical":
-            return self
-        return replace(self, choices=placed(self.choices, self.grid, nodes))
+        return replace(self, manner=self.manner.on_nodes(self.grid, nodes))
 
     def schedule(self) -> Schedule:
         """The checked schedule, with its overlaps."""
-        return validate(overlap(matmul_schedule(self.problem, self.algorithm.name, self.grid), self.overlaps))
+        return validate(overlap(matmul_schedule(self.problem, self.algorithm.name, self.grid), self.manner.overlaps))
 
     def check_run(self, flags: RunFlags) -> None:
         """Refuse flags of training steps, files of gradients in a forward pass, and a product in an operand's place."""
@@ -142,8 +128,16 @@ class Experiment:
         return fitting(self.algorithm, ranks)
 
     def remarks(self) -> list[str]:
-        """What to say of overlaps and of kept blocks that change nothing."""
-        return remarks(self, self.schedule())
+        """What to say of overlaps and of kept blocks that change nothing, since the schedule has no op of theirs."""
+        what = f"{self.algorithm.name}, {self.problem.passes},"
+        found = []
+        if self.problem.gathered != self.gathered:
+            found.append(f"--gathered {self.problem.gathered} changes nothing: {what} gathers nothing twice")
+        marked = {op.overlap for op in all_ops(self.schedule()) if isinstance(op, Communication)}
+        idle = [name for name in self.manner.overlap_names if name not in marked]
+        if idle:
+            found.append(f"--overlap {','.join(idle)} changes nothing: {what} has no such communication")
+        return found
 
 
 def parse_experiment(flags: Flags) -> Experiment:
@@ -160,14 +154,21 @@ def parse_experiment(flags: Flags) -> Experiment:
         parse_problem(flags),
         find_algorithm(flags.algorithm),
         parse_grid(flags.grid, parse_order(flags.order)),
+        parse_manner(flags),
+    )
+    experiment.algorithm.check(experiment.grid)
+    return experiment
+
+
+def parse_manner(flags: Flags) -> Manner:
+    """How the flags say that it is carried out."""
+    return Manner(
         parse_overlap(flags.overlap),
         parse_choices(flags.collectives),
         whole_number(flags.threads, "--threads") if flags.threads else None,
         flags.placement,
         cast(Shards, one_of(flags.shards, "shards", get_args(Shards))) if flags.shards else None,
     )
-    experiment.algorithm.check(experiment.grid)
-    return experiment
 
 
 def parse_problem(flags: Flags) -> Matmul:
@@ -184,16 +185,3 @@ def parse_problem(flags: Flags) -> Matmul:
         cast(Gathered, one_of(flags.gathered, "gathered", get_args(Gathered))),
         whole_number(flags.panel, "--panel"),
     )
-
-
-def remarks(experiment: Experiment, schedule: Schedule) -> list[str]:
-    """What to say of overlaps and of kept blocks that change nothing, since the schedule has no op of theirs."""
-    what = f"{experiment.algorithm.name}, {experiment.problem.passes},"
-    found = []
-    if experiment.problem.gathered != experiment.gathered:
-        found.append(f"--gathered {experiment.problem.gathered} changes nothing: {what} gathers nothing twice")
-    marked = {op.overlap for op in all_ops(schedule) if isinstance(op, Communication)}
-    idle = [name for name in OVERLAPS if name in experiment.overlaps and name not in marked]
-    if idle:
-        found.append(f"--overlap {','.join(idle)} changes nothing: {what} has no such communication")
-    return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from algorithms.matmuls.matmul import Matmul
 from algorithms.schedule import Schedule
 from runtime.execute import Execution
-from runtime.matrix_files import (
+from runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
     commit_all,
@@ -15,22 +15,13 @@ from runtime.matrix_files import (
     file_dtype,
     open_operands,
 )
+from runtime.files.shared_files import writing_token
 from runtime.operands import Operands
-from runtime.shared_files import writing_token
-from runtime.verify import (
-    FACTORS,
-    VERIFY_BYTES,
-    Method,
-    Product,
-    Verification,
-    choose_method,
-    combine,
-    output_of_block,
-    verify,
-)
+from runtime.verifying.products import FACTORS, Product, output_of_block
+from runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
 from studies.experiments.experiment import Experiment
 from studies.experiments.plan import Checked, Plan
-from studies.launching.launch import MARK, note_partial_files
+from studies.launching.launch_folder import MARK, note_partial_files
 from studies.launching.site import Site
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import cast, get_args
 
 from algorithms.errors import InputError
-from runtime.generator import Kind
-from runtime.matrix_files import (
+from runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
     commit_all,
@@ -13,8 +12,10 @@ from runtime.matrix_files import (
     file_dtype,
     open_operands,
 )
-from runtime.operands import Matrix, Operands, Rectangle
-from runtime.shared_files import WRITE_BYTES, writing_token
+from runtime.files.shared_files import WRITE_BYTES, writing_token
+from runtime.generator import Kind
+from runtime.operands import Matrix, Operands
+from runtime.rectangles import Rectangle
 from studies.experiments.experiment import Flags, parse_problem
 from studies.experiments.values import one_of
 

@@ -60,7 +60,7 @@ def placement(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | N
 
     homes = homes_of(machine, ranks, rule, grid)
     rank = homes.most_crowded
-    return Placement(homes.neighbours(rank), homes.cores(homes.place(rank)), homes.threads(rank))
+    return Placement(homes.sharing(rank), homes.cores(homes.place(rank)), homes.threads(rank))
 
 
 def nodes_of_ranks(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | None = None) -> list[int]:

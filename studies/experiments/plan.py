@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, cast, get_args
 
 from algorithms.errors import InputError
+from algorithms.units import parse_bytes
 from runtime.arrays import Backend
+from runtime.delivery import Progress
 from runtime.generator import Kind
 from runtime.operands import Matrix
-from runtime.verify import Product
+from runtime.verifying.products import Product
 from studies.experiments.values import one_of, whole_number
 from studies.launching.site import CarrierName
 
@@ -26,6 +28,8 @@ class RunFlags:
 
     backend: str = "numpy"
     carrier: str = "auto"
+    chunk: str = "auto"
+    progress: str = "none"
     seed: str = "0"
     operands: str = "uniform"
     inputs: Mapping[Matrix, str] = field(default_factory=dict)
@@ -44,6 +48,8 @@ class Plan:
 
     backend: Backend
     carrier: CarrierName
+    chunk_bytes: int | None
+    progress: Progress
     seed: int
     kind: Kind
     inputs: Mapping[Matrix, str]
@@ -80,6 +86,8 @@ def parse_plan(flags: RunFlags, experiment: Planned) -> Plan:
     plan = Plan(
         cast(Backend, one_of(flags.backend, "backend", get_args(Backend))),
         cast(CarrierName, one_of(flags.carrier, "carrier", get_args(CarrierName))),
+        _chunk_bytes(flags.chunk),
+        cast(Progress, one_of(flags.progress, "progress", get_args(Progress))),
         whole_number(flags.seed, "--seed", least=0),
         cast(Kind, one_of(flags.operands, "operands", get_args(Kind))),
         {matrix: path for matrix, path in flags.inputs.items() if path},
@@ -92,7 +100,23 @@ def parse_plan(flags: RunFlags, experiment: Planned) -> Plan:
     )
     if plan.carrier == "nccl" and plan.backend != "cupy":
         raise InputError("carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi")
+    if plan.backend == "cupy" and (plan.chunk_bytes or plan.progress != "none"):
+        raise InputError("--chunk and --progress: are for messages from host arrays, of --backend numpy")
     return plan
+
+
+def _chunk_bytes(text: str) -> int | None:
+    """Bytes of a chunk, 0 for whole steps; None where the place decides.
+
+    >>> _chunk_bytes("auto"), _chunk_bytes("none"), _chunk_bytes("60KiB")
+    (None, 0, 61440)
+    """
+    if text in ("auto", "none"):
+        return None if text == "auto" else 0
+    try:
+        return parse_bytes(text)
+    except InputError:
+        raise InputError(f"--chunk {text!r}: accepted are auto, none and sizes such as 60KiB") from None
 
 
 def check_matrices(flags: RunFlags, *, training: bool) -> None:

@@ -1,27 +1,27 @@
 """`quadrille simulate`: from flags to a predicted record."""
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from algorithms.formats.machine import Machine
 from algorithms.formats.provenance import provenance
-from algorithms.formats.record import Record
+from algorithms.formats.record import AskedGranularity, Record
+from algorithms.schedule import Schedule
 from algorithms.timelines.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
-from runtime.matrix_files import open_operands
+from runtime.files.matrix_files import open_operands
 from simulator.garbage import seldom_collected
+from studies.experiments.destinations import Destinations, parse_ranks, write_results
 from studies.experiments.experiment import Experiment, Flags
 from studies.experiments.machine_flags import MachineFlags, chosen_machine
 from studies.experiments.placement import nodes_of_ranks, placement
 from studies.experiments.plan import Plan, RunFlags, parse_plan
-from studies.experiments.records import predicted_record
-from studies.experiments.results import Destinations, parse_ranks, write_results
 from studies.experiments.workloads import AnyExperiment, experiment_of
+from studies.remarks import remark, remark_all
 from studies.training.flags import with_usual_dtype
 
 if TYPE_CHECKING:
-    from simulator.simulate import Asked, Simulation, Switches
+    from simulator.simulate import Simulation, Switches
 
 
 def predict(
@@ -31,7 +31,7 @@ def predict(
     *,
     destinations: Destinations,
     switches: "Switches | None" = None,
-    granularity: "Asked" = "auto",
+    granularity: AskedGranularity = "auto",
     command: Sequence[str] = (),
 ) -> None:
     """Predicts the experiment on the machine and writes its record, or prints it.
@@ -50,7 +50,7 @@ def predict(
     """
     experiment = experiment_of(with_usual_dtype(flags, on))
     if granularity == "exact":
-        experiment.choices.check_schedulable()
+        experiment.manner.choices.check_schedulable()
     plan = parse_plan(run_flags, experiment)
     if isinstance(experiment, Experiment) and not plan.inputs:
         _check_generated(experiment, plan)
@@ -66,12 +66,8 @@ def predict(
         wanted=parse_ranks(destinations.ranks, experiment.grid.size) if destinations.ranks else (),
         announce=True,
     )
-    for remark in (
-        *_bound_in_words(made),
-        *experiment.remarks(),
-        *_remarks(chosen, made.peak_bytes_per_rank_max, experiment),
-    ):
-        print(f"quadrille: {remark}", file=sys.stderr)
+    remark_all([*_bound_in_words(made), *experiment.remarks()])
+    remark_all(_remarks(chosen, made.peak_bytes_per_rank_max, experiment))
     write_results(destinations, made, timeline)
 
 
@@ -89,7 +85,7 @@ def fitting_machine(on: MachineFlags, experiment: AnyExperiment) -> Machine:
     InputError : a machine that cannot be, or has too few GPUs; a placement that does not fit
     """
     machine = chosen_machine(on, gpus=experiment.grid.size)
-    placement(machine, experiment.grid.size, experiment.placement, experiment.grid)
+    placement(machine, experiment.grid.size, experiment.manner.placement, experiment.grid)
     return machine
 
 
@@ -100,7 +96,7 @@ def prediction_of(
     *,
     backend: str = "numpy",
     switches: "Switches | None" = None,
-    granularity: "Asked" = "exact",
+    granularity: AskedGranularity = "exact",
     wanted: Sequence[int] = (),
     announce: bool = False,
 ) -> tuple[Record, Timeline]:
@@ -113,23 +109,21 @@ def prediction_of(
     wanted : ranks that must be in the timeline
     announce : say on stderr, before it starts, what will take long
     """
-    from simulator.folding.even_shards import AUTOMATIC_ABOVE, even_bound, evenly
+    from simulator.folding.even_shards import evenly
     from simulator.simulate import Simulation, Switches
+    from studies.experiments.predicted_record import predicted_record
 
-    experiment = experiment.on_nodes(
-        nodes_of_ranks(machine, experiment.grid.size, experiment.placement, experiment.grid)
-    )
+    grid, manner = experiment.grid, experiment.manner
+    experiment = experiment.on_nodes(nodes_of_ranks(machine, grid.size, manner.placement, grid))
     schedule = experiment.schedule()
-    placed = placement(machine, experiment.grid.size, experiment.placement, experiment.grid)
-    threads = experiment.threads or placed.threads
-    even = experiment.shards == "even" or (experiment.shards is None and experiment.grid.size > AUTOMATIC_ABOVE)
-    bound = even_bound(schedule, experiment.choices) if even else 0.0
+    threads = manner.threads or placement(machine, grid.size, manner.placement, grid).threads
+    even_within = _even_within(experiment, schedule)
     simulation = Simulation(
-        evenly(schedule) if bound else schedule,
+        evenly(schedule) if even_within else schedule,
         machine,
-        choices=experiment.choices,
+        choices=experiment.manner.choices,
         threads=threads,
-        placement=experiment.placement,
+        placement=manner.placement,
         switches=switches or Switches(),
         granularity=granularity,
     )
@@ -145,9 +139,19 @@ def prediction_of(
             threads=threads,
             provenance=provenance(command),
             backend=backend,
-            even_within=bound if even else None,
+            even_within=even_within,
         )
     return made, prediction.timeline
+
+
+def _even_within(experiment: AnyExperiment, schedule: Schedule) -> float | None:
+    """How far shards of mean size may move the makespan, relative to it; None where shards are as they are."""
+    from simulator.folding.even_shards import AUTOMATIC_ABOVE, even_bound
+
+    asked = experiment.manner.shards
+    if asked == "even" or (asked is None and experiment.grid.size > AUTOMATIC_ABOVE):
+        return even_bound(schedule, experiment.manner.choices)
+    return None
 
 
 def _announce(simulation: "Simulation", experiment: AnyExperiment) -> None:
@@ -160,10 +164,9 @@ def _announce(simulation: "Simulation", experiment: AnyExperiment) -> None:
     if seconds < LONG_SECONDS:
         return
     apart = f" ({simulation.why_not})" if simulation.why_not else ""
-    print(
-        f"quadrille: {simulation.simulated_ranks} ranks out of {ranks} are to be "
-        f"simulated{apart}: this may take about {format_seconds(seconds)}; Ctrl-C ends it",
-        file=sys.stderr,
+    remark(
+        f"{simulation.simulated_ranks} ranks out of {ranks} are to be simulated{apart}: "
+        f"this may take about {format_seconds(seconds)}; Ctrl-C ends it"
     )
 
 
@@ -188,7 +191,7 @@ def _bound_in_words(made: Record) -> list[str]:
 def _remarks(machine: Machine, peak_bytes: int, experiment: AnyExperiment) -> list[str]:
     """What a user should know of a prediction that the record does not say."""
     found = []
-    placed = placement(machine, experiment.grid.size, experiment.placement, experiment.grid)
+    placed = placement(machine, experiment.grid.size, experiment.manner.placement, experiment.grid)
     if crowded := placed.remark(machine):
         found.append(crowded)
     if not placed.fits(machine, peak_bytes):

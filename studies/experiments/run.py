@@ -4,10 +4,10 @@ Whatever can be refused is refused before a matrix is allocated: sizes and
 names by every rank alike, then the number of ranks, files, and memory.
 """
 
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,27 +16,28 @@ import numpy as np
 from algorithms.errors import InputError, RunError
 from algorithms.formats.provenance import provenance
 from algorithms.schedule import Schedule
+from runtime.delivery import WHOLE, Delivery, usual_delivery
 from runtime.execute import Execution, Source, execute
-from runtime.verify import Verification
+from runtime.verifying.verify import Verification
+from studies.experiments.destinations import Destinations, write_results
 from studies.experiments.experiment import Experiment, Flags
 from studies.experiments.fitting import check_ranks
 from studies.experiments.machine_flags import MachineFlags
+from studies.experiments.measured_record import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
 from studies.experiments.plan import Plan, RunFlags, parse_plan
-from studies.experiments.records import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
-from studies.experiments.results import Destinations, write_results
 from studies.experiments.workloads import AnyExperiment, experiment_of
+from studies.launching.launch_folder import watcher
 from studies.launching.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
+from studies.remarks import remark, remark_all
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
     from algorithms.formats.machine import Machine
-    from runtime.reference_kernels import ReferenceKernels
+    from runtime.measuring.reference_kernels import ReferenceKernels
 
 PATIENCE_SECONDS = 5.0
 """Of a user, after which a word is said."""
-
-__all__ = ["Destinations", "Flags", "RunFlags", "parse_plan", "run"]
 
 
 class Job(Protocol):
@@ -87,9 +88,9 @@ def run(
     RunError : a result that did not verify, or could not be written; a loss that is not a number
     """
     experiment = experiment_of(flags)
-    if experiment.shards == "even":
+    if experiment.manner.shards == "even":
         raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
-    experiment.choices.check_runnable()
+    experiment.manner.choices.check_runnable()
     plan = parse_plan(run_flags, experiment)
     communicator = start_world()
     check_ranks(experiment, communicator.size)
@@ -100,25 +101,33 @@ def run(
         destinations.check({**plan.files, **machine_file}, ranks=experiment.grid.size)
         named = _machine(on, experiment)
     job.open()
-    site = find_site(communicator, plan.backend, experiment.dtype, experiment.threads)
+    site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads)
     experiment = experiment.on_nodes(hosts_of_ranks(communicator))
-    check_memory(job.schedule, experiment.choices, site, verify_bytes=job.verify_bytes if plan.checked else 0)
-    for remark in experiment.remarks() if site.speaks else ():
-        print(f"quadrille: {remark}", file=sys.stderr)
+    check_memory(job.schedule, experiment.manner.choices, site, verify_bytes=job.verify_bytes if plan.checked else 0)
+    if site.speaks:
+        remark_all(experiment.remarks())
     measured, execution = _measure(experiment, job, plan, site)
-    verification, diverged = measured.verification, first_diverged(measured.losses or ())
-    if (verification is None or verification.ok) and diverged is None:
+    fault = _fault(measured, job.not_written)
+    if not fault:
         job.write(execution, site)
     if site.speaks:
         made = measured_record(experiment, job.schedule, measured, provenance(command), named)
         write_results(destinations, made, typical(measured.timelines))
-        if verification is not None and not verification.ok:
-            raise RunError(f"{verification}{job.not_written}")
-        if diverged is not None:
-            raise RunError(
-                f"the loss of step {diverged} is not a finite number{job.not_written}; a smaller --learning-rate, or "
-                "--clip, keeps steps small"
-            )
+        if fault:
+            raise RunError(fault)
+
+
+def _fault(measured: Measured, not_written: str) -> str:
+    """Why what was computed is not to be kept; empty if it is right."""
+    verification, diverged = measured.verification, first_diverged(measured.losses or ())
+    if verification is not None and not verification.ok:
+        return f"{verification}{not_written}"
+    if diverged is not None:
+        return (
+            f"the loss of step {diverged} is not a finite number{not_written}; a smaller --learning-rate, or "
+            "--clip, keeps steps small"
+        )
+    return ""
 
 
 def first_diverged(losses: Sequence[float]) -> int | None:
@@ -157,13 +166,13 @@ def _measure(experiment: AnyExperiment, job: Job, plan: Plan, site: Site) -> tup
     """What was measured, complete at rank 0 only, and the rank's results."""
     from threadpoolctl import threadpool_limits
 
-    from runtime.reference_kernels import ReferenceKernels
+    from runtime.measuring.reference_kernels import ReferenceKernels
 
-    beside = Beside(ReferenceKernels())
+    beside, delivery = Beside(ReferenceKernels()), _delivery(plan, site)
     with (
         np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
         threadpool_limits(site.threads, user_api="blas"),
-        open_carrier(plan.carrier, site, experiment.choices, experiment.dtype) as carrier,
+        open_carrier(plan.carrier, site, experiment.manner.choices, experiment.dtype, delivery) as carrier,
     ):
         execution = execute(
             job.schedule,
@@ -171,9 +180,11 @@ def _measure(experiment: AnyExperiment, job: Job, plan: Plan, site: Site) -> tup
             carrier,
             repeats=plan.repeats,
             warmups=plan.warmups,
-            choices=experiment.choices,
+            choices=experiment.manner.choices,
             library=site.library,
             between=beside.measure,
+            watcher=watcher(site.communicator.rank),
+            progress=delivery.progress,
         )
         losses = job.losses(execution, site)
         with _said_after(PATIENCE_SECONDS, "verifying the result", site):
@@ -189,14 +200,22 @@ def _measure(experiment: AnyExperiment, job: Job, plan: Plan, site: Site) -> tup
         site.threads,
         plan.backend,
         losses,
+        delivery,
     )
     return measured, execution
+
+
+def _delivery(plan: Plan, site: Site) -> Delivery:
+    """How messages go here, as far as the flags do not say it; device arrays go whole."""
+    usual = usual_delivery(site.host) if plan.backend == "numpy" else WHOLE
+    chunk_bytes = usual.chunk_bytes if plan.chunk_bytes is None else plan.chunk_bytes
+    return replace(usual, chunk_bytes=chunk_bytes, progress=plan.progress)
 
 
 @contextmanager
 def _said_after(seconds: float, words: str, site: Site) -> Iterator[None]:
     """Has rank 0 say what it does if that takes so long."""
-    timer = threading.Timer(seconds, print, (f"quadrille: {words}",), {"file": sys.stderr})
+    timer = threading.Timer(seconds, remark, (words,))
     timer.daemon = True
     if site.speaks:
         timer.start()

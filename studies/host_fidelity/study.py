@@ -25,11 +25,12 @@ from algorithms.formats.provenance import Provenance, provenance
 from algorithms.formats.record import Record, load_record
 from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from algorithms.units import format_seconds
-from studies.comparing.comparison import Comparison, compare_records
+from studies.comparing.comparison import Comparison
+from studies.comparing.side_by_side import compare_records
 from studies.experiments.experiment import Flags, parse_experiment
 from studies.experiments.grids import grids
+from studies.experiments.plan import RunFlags
 from studies.experiments.predict import prediction_of
-from studies.experiments.run import RunFlags
 from studies.launching.batch import Case, measure
 from studies.launching.launch import launch_all
 

@@ -25,11 +25,12 @@ from algorithms.formats.timeline_files import save_timeline
 from algorithms.units import format_seconds
 from runtime.operands import Matrix
 from studies.comparing.cases import CASES_SCHEMA, Cases, summarise
-from studies.comparing.comparison import Comparison, compare_records
+from studies.comparing.comparison import Comparison
+from studies.comparing.side_by_side import compare_records
 from studies.experiments.experiment import Flags, parse_experiment
 from studies.experiments.operand_files import write_operands
+from studies.experiments.plan import RunFlags
 from studies.experiments.predict import prediction_of
-from studies.experiments.run import RunFlags
 from studies.launching.batch import Case, measure
 from studies.launching.launch import launch_all
 from studies.tables import percent, print_tables, table

@@ -1,7 +1,6 @@
 """`quadrille collective`: from flags to a question, and from what was predicted to a file or a page."""
 
 import resource
-import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -16,12 +15,14 @@ from algorithms.ops import CollectiveKind
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from simulator.collectives.collective import Ways
 from simulator.collectives.programs import Shards
+from studies.experiments.destinations import Destinations
 from studies.experiments.machine_flags import MachineFlags
 from studies.experiments.machines import is_file_name
-from studies.experiments.results import Destinations
-from studies.network.collective import CollectivePrediction, bus_formula, predict_collective
+from studies.network.bandwidths import bus_formula
+from studies.network.collective import CollectivePrediction, predict_collective
 from studies.network.collective_flags import IN_FULL, CollectiveFlags, collective_machine, parse_kind, parse_question
 from studies.network.question import Concurrent
+from studies.remarks import remark, remark_all
 from studies.tables import percent, print_tables, table
 from topologies.machines.named import MACHINES
 from topologies.network import Network
@@ -130,19 +131,13 @@ def collective(
     machine, net = collective_machine(on, flags.gpus)
     question = parse_question(flags, net.place_count, ways)
     if (most := question.most_transfers) > MANY_TRANSFERS and question.channels != 1:
-        print(
-            f"quadrille: {most:.2g} transfers in rings that meet on links: a minute for each 2e8 that are not alike",
-            file=sys.stderr,
-        )
+        remark(f"{most:.2g} transfers in rings that meet on links: a minute for each 2e8 that are not alike")
     predicted = predict_collective(question, machine, net=net)
     wall = time.perf_counter() - begin - (loading_seconds() - loaded)
     answer = _answer(predicted, wall, provenance(command))
     if no_memory:
-        print(
-            "quadrille: --no-memory: a collective remembers no states of its links, so nothing changes", file=sys.stderr
-        )
-    for remark in remarks(predicted, machine, net):
-        print(f"quadrille: {remark}", file=sys.stderr)
+        remark("--no-memory: a collective remembers no states of its links, so nothing changes")
+    remark_all(remarks(predicted, machine, net))
     if json:
         files.write_json(json, answer, SCHEMA)
     if json != files.STDOUT:

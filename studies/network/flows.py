@@ -3,6 +3,7 @@
 import resource
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import msgspec
@@ -16,9 +17,9 @@ from algorithms.formats.provenance import Provenance, provenance
 from algorithms.formats.record import PathPart
 from algorithms.units import format_bytes, format_seconds
 from simulator.machine_network import network_of, routes_of
+from studies.experiments.destinations import Destinations
 from studies.experiments.machine_flags import MachineFlags, chosen_machine
 from studies.experiments.machines import is_file_name
-from studies.experiments.results import Destinations
 from studies.experiments.values import one_of
 from studies.network.late_flows import SHOWN, LateFlow, flows_ran, late_flows, parts_of_last, parts_of_mean
 from studies.network.traffic_file import TrafficRows, check_destinations, read_traffic
@@ -28,8 +29,8 @@ from topologies.machines.named import MACHINES
 from topologies.network import Network
 
 if TYPE_CHECKING:
-    from simulator.sharing.flows import Traffic
-    from topologies.routes.routing import Paths
+    from simulator.sharing.flows import Finished, Traffic
+    from topologies.routes.paths import Paths
 
 SCHEMA = "quadrille/flows/1"
 ANY_SIZE = [one.name for one in BENCH]
@@ -109,11 +110,6 @@ def flows(
     ------
     InputError : a row, a machine, a flag or a file that cannot be
     """
-    from simulator.sharing.flows import (  # with SimPy and more: 0.1 s that --help does not need
-        load_kernels,
-        simulate_flows,
-    )
-
     begin = time.perf_counter()
     chosen = cast(Weights, one_of(weights, "weights", get_args(Weights)))
     read = {"the traffic": traffic} | ({"--machine": on.machine} if is_file_name(on.machine) else {})
@@ -124,35 +120,80 @@ def flows(
     machine = _machine(on, gpus, rows)
     net = network_of(machine)
     check_destinations(rows, net.place_count, net.places[0], traffic)
-    paths = routes_of(machine, net).between(rows.sources, rows.destinations)
-    loading = load_kernels(len(rows.sizes))
-    first = float(rows.starts.min())
-    with np.errstate(over="ignore"):
-        ended = simulate_flows(net.bandwidths, _weighted(rows, paths, chosen, first), local=local)
-    makespan = float(ended.finish.max())
-    if not np.isfinite(makespan + first) or not np.isfinite(ended.carried).all():
+    found = _ended(rows, machine, net, chosen, local=local)
+    if not found.finite:
         raise InputError(f"{traffic}: the flows are too large: they do not end within a finite number of seconds")
-    ran = flows_ran(net, rows, paths, ended.finish)
-    answer = FlowsAnswer(
-        machine=OnMachine(machine.name, machine.sha256, net.place_count),
-        routing=machine.routing,
-        weights=chosen,
-        finish_s=(first + ended.finish).tolist(),
-        makespan_s=makespan,
-        seconds_by_part=parts_of_last(ran),
-        mean_seconds_by_part=parts_of_mean(ran),
-        last=late_flows(ran),
-        links=_loads(net, ended.carried, ended.busy, makespan),
-        events=ended.events,
-        wall_seconds=time.perf_counter() - begin - loading,
-        peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        provenance=provenance(command),
-    )
+    answer = _answer(found, rows, machine, net, chosen, begin, command)
     if json:
         files.write_json(json, answer, SCHEMA)
     if json != files.STDOUT:
         _print(answer, rows)
     return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How flows ended on their routes.
+
+    Parameters
+    ----------
+    first : the first start, from which the ends are counted [s]
+    loading : what it took to import and compile the kernels [s]
+    """
+
+    first: float
+    flows: "Finished"
+    paths: "Paths"
+    loading: float
+
+    @property
+    def makespan(self) -> float:
+        return float(self.flows.finish.max())
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.makespan + self.first) and np.isfinite(self.flows.carried).all())
+
+
+def _ended(rows: TrafficRows, machine: Machine, net: Network, weights: Weights, *, local: bool) -> _Ended:
+    """The rows simulated."""
+    begin = time.perf_counter()
+    from simulator.sharing.flows import load_kernels, simulate_flows  # with SimPy and more: 0.1 s
+
+    loading = time.perf_counter() - begin + load_kernels(len(rows.sizes))
+    paths = routes_of(machine, net).between(rows.sources, rows.destinations)
+    first = float(rows.starts.min())
+    with np.errstate(over="ignore"):
+        ended = simulate_flows(net.bandwidths, _weighted(rows, paths, weights, first), local=local)
+    return _Ended(first, ended, paths, loading)
+
+
+def _answer(
+    found: _Ended,
+    rows: TrafficRows,
+    machine: Machine,
+    net: Network,
+    weights: Weights,
+    begin: float,
+    command: Sequence[str],
+) -> FlowsAnswer:
+    """What is written; `begin` is when the work did."""
+    ran = flows_ran(net, rows, found.paths, found.flows.finish)
+    return FlowsAnswer(
+        machine=OnMachine(machine.name, machine.sha256, net.place_count),
+        routing=machine.routing,
+        weights=weights,
+        finish_s=(found.first + found.flows.finish).tolist(),
+        makespan_s=found.makespan,
+        seconds_by_part=parts_of_last(ran),
+        mean_seconds_by_part=parts_of_mean(ran),
+        last=late_flows(ran),
+        links=_loads(net, found.flows.carried, found.flows.busy, found.makespan),
+        events=found.flows.events,
+        wall_seconds=time.perf_counter() - begin - found.loading,
+        peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        provenance=provenance(command),
+    )
 
 
 def _machine(on: MachineFlags, gpus: int | None, rows: TrafficRows) -> Machine:

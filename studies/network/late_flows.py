@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from algorithms.formats.record import PathPart
 from studies.network.traffic_file import TrafficRows
 from topologies.network import Network
-from topologies.routes.routing import Paths
+from topologies.routes.paths import Paths
 
 Floats = NDArray[np.float64]
 SHOWN = 8

@@ -213,7 +213,7 @@ def _with(settings: NcclSettings, what: str, value: float) -> NcclSettings:
 
 def published_seconds(row: Row) -> float:
     """The row's value as a time [s]."""
-    from studies.network.collective import bus_factor
+    from studies.network.bandwidths import bus_factor
 
     metric, scale = SCALES[row.metric, row.unit]
     if metric == "time":

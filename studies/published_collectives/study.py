@@ -19,9 +19,11 @@ from algorithms.formats.provenance import provenance
 from algorithms.ops import CollectiveKind
 from simulator.collectives.nccl_channels import NcclSettings
 from simulator.machine_network import network_of
+from studies.experiments.destinations import Destinations
 from studies.experiments.machines import find_machine
-from studies.experiments.results import Destinations
-from studies.network.collective import Question, bus_factor, predict_collective
+from studies.network.bandwidths import bus_factor
+from studies.network.collective import predict_collective
+from studies.network.question import Question
 from studies.published_collectives import messages
 from studies.published_collectives.answers import Answer, Judged, Role, learnt, show, summarise
 from studies.published_collectives.nccl_2_8 import plan_2_8

@@ -11,7 +11,7 @@ from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import OverlapName
 from algorithms.reordering.overlap import overlap
 from algorithms.storage import storage
-from studies.closed_form import ClosedForm, Yardstick
+from studies.closed_form.yardstick import ClosedForm, Yardstick
 from studies.experiments.grids import grids
 
 

@@ -116,13 +116,13 @@ class Scaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return tuple(next(runs) for _, runs in groupby(self.runs, key=lambda run: run.gpus))
 
 
-def write_outputs(found: Scaling, json: str | None, csv: str | None, plot: str | None) -> None:
-    """Writes the files asked for and, unless one of them goes to stdout, prints the table."""
-    if plot is not None:
+def write_outputs(found: Scaling, json: str, csv: str, plot: str) -> None:
+    """Writes the files that are named and, unless one of them goes to stdout, prints the table."""
+    if plot:
         draw(found, plot)
-    if csv is not None:
+    if csv:
         files.write_text(csv, csv_text(found))
-    if json is not None:
+    if json:
         files.write_json(json, found, SCHEMA)
     if files.STDOUT not in (json, csv):
         print_tables(scaling_table(found))

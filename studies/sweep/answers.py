@@ -78,10 +78,10 @@ def _best_grid(asked: Asked) -> Answer:
         [one.algorithm],
         gpus,
         machine,
-        choices=one.choices,
-        overlaps=one.overlaps,
+        choices=one.manner.choices,
+        overlaps=one.manner.overlaps,
         order=one.grid.order,
-        threads=one.threads,
+        threads=one.manner.threads,
     )
     if not ranked:
         raise InputError(f"{one.algorithm.name} has no grid of {gpus} ranks")
@@ -134,7 +134,7 @@ def _answer(
 def _remarks(experiment: AnyExperiment, machine: Machine, made: Record) -> Iterator[str]:
     """What a user should know of a prediction that its numbers do not say."""
     yield from experiment.remarks()
-    if crowded := placement(machine, made.ranks, experiment.placement, experiment.grid).remark(machine):
+    if crowded := placement(machine, made.ranks, experiment.manner.placement, experiment.grid).remark(machine):
         yield crowded
     dtype, known = experiment.dtype, machine.device.peak_flops_per_second
     if dtype not in known:

@@ -30,7 +30,7 @@ from algorithms.formats.machine import Machine
 from algorithms.grid import Axis, Grid, parse_order
 from algorithms.training.gpt import Gpt
 from algorithms.units import format_bytes, format_seconds
-from studies.closed_form import Yardstick
+from studies.closed_form.yardstick import Yardstick
 from studies.experiments.grids import factorisations
 from studies.experiments.placement import Placement, placement
 from studies.experiments.values import whole_number
@@ -109,7 +109,7 @@ def ranked_steps(flags: TrainingFlags, gpus: int, machine: Machine) -> list[Rank
     """
     one = parse_training(flags)
     placed = placement(machine, gpus)
-    yardstick = Yardstick(machine, one.dtype, gpus, one.choices, one.threads)
+    yardstick = Yardstick(machine, one.dtype, gpus, one.manner.choices, one.manner.threads)
     least: int | None = None
     reason = f"scheme {flags.scheme} has no grid of its form of {gpus} ranks"
     ranked: list[RankedStep] = []

@@ -20,9 +20,9 @@ from algorithms.formats import files
 from algorithms.formats.provenance import Provenance, provenance
 from algorithms.grid import DEFAULT_ORDER, Grid
 from algorithms.units import format_bytes, format_seconds
+from studies.experiments.destinations import Destinations
 from studies.experiments.experiment import Flags
 from studies.experiments.machine_flags import MachineFlags
-from studies.experiments.results import Destinations
 from studies.sweep.answers import Question
 from studies.sweep.found import Answer, Row, rows_of
 from studies.sweep.points import Asked, machine_of

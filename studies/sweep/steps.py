@@ -6,7 +6,6 @@ from algorithms.errors import InputError, QuadrilleError
 from algorithms.formats.machine import Machine
 from algorithms.grid import Axis
 from algorithms.reordering.overlap import overlap
-from algorithms.storage import storage
 from studies.experiments.placement import placement
 from studies.experiments.values import whole_number
 from studies.experiments.workloads import experiment_of
@@ -14,7 +13,7 @@ from studies.sweep.found import Answer, Trained
 from studies.sweep.patience import patience
 from studies.sweep.points import Asked, following, machine_of
 from studies.training.experiment import TrainingExperiment
-from studies.training.figures import rates
+from studies.training.figures import peak_bytes, rates
 from studies.training.flags import with_usual_dtype
 from studies.training.step import Step, depths_of, simulated_step
 
@@ -45,8 +44,8 @@ def predicted_step(asked: Asked) -> Answer:
 
 def peak_bytes_of(experiment: TrainingExperiment) -> int:
     """Bytes that the fullest rank keeps."""
-    schedule = overlap(experiment.unchecked_schedule(), experiment.overlaps)
-    return storage(schedule, schedule.place(0), experiment.choices).bytes
+    schedule = overlap(experiment.unchecked_schedule(), experiment.manner.overlaps)
+    return peak_bytes(schedule, experiment.manner.choices)
 
 
 def answer_of(

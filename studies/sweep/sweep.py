@@ -16,8 +16,8 @@ from dataclasses import asdict
 from algorithms.errors import InputError, RunError
 from algorithms.formats import files
 from algorithms.formats.provenance import provenance
+from studies.experiments.destinations import Destinations
 from studies.experiments.machines import is_file_name
-from studies.experiments.results import Destinations
 from studies.experiments.workloads import own_flags
 from studies.sweep.answers import Question, predicted_matmul
 from studies.sweep.checks import check

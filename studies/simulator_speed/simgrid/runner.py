@@ -26,7 +26,8 @@ from algorithms.errors import RunError
 from studies.simulator_speed.workloads import GPUS, Sizes, random_pairs
 from topologies.machines.named import machine
 from topologies.network import Network
-from topologies.routes.routing import Paths, Routes
+from topologies.routes.paths import Paths
+from topologies.routes.routing import Routes
 
 DRIVER = Path(__file__).parent / "driver.cpp"
 OPTIONS = (

@@ -1,0 +1,107 @@
+"""What a record is about, and whether two records are about the same."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from algorithms.errors import InputError
+from algorithms.formats.record import Options, Record, Workload
+from algorithms.grid import AXES
+
+
+class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What both records are about."""
+
+    workload: Workload
+    dtype: str
+    passes: str
+    algorithm: str
+    grid: dict[str, int]
+    order: tuple[str, ...]
+    ranks: int
+    options: Options
+    backend: str
+
+
+def problem(record: Record) -> Problem:
+    """What the record is about, written in one way: every axis of the grid named, `own` by its full name."""
+    options = record.options
+    collectives = "own:ring" if options.collectives == "own" else options.collectives
+    return Problem(
+        workload=record.workload,
+        dtype=record.dtype,
+        passes=record.passes,
+        algorithm=record.algorithm,
+        grid={axis: record.grid.get(axis, 1) for axis in AXES},
+        order=record.order,
+        ranks=record.ranks,
+        options=msgspec.structs.replace(options, overlap=tuple(sorted(options.overlap)), collectives=collectives),
+        backend=record.backend,
+    )
+
+
+def same_problem_key(record: Record) -> bytes:
+    """Equal for records of the same problem and for no others."""
+    return msgspec.json.encode(problem(record), order="sorted")
+
+
+def label(problem: Problem) -> str:
+    """The problem in one line.
+
+    >>> from algorithms.formats.record import Matmul
+    >>> label(Problem(workload=Workload(Matmul(2, 3, 5)), dtype="float64", passes="forward", algorithm="4d",
+    ...     grid={"data": 1, "z": 2, "y": 1, "x": 1}, order=("x", "y", "z", "data"), ranks=2, options=Options(),
+    ...     backend="numpy"))
+    '4d, matmul m=2 k=3 n=5, float64 forward, grid z=2 (2 ranks), own:ring'
+    """
+    sizes = _text(msgspec.to_builtins(problem.workload))
+    grid = _text({axis: length for axis, length in problem.grid.items() if length > 1})
+    ranks = f"grid {grid} ({problem.ranks} ranks)" if grid else "1 rank"
+    more = [f"overlap {','.join(problem.options.overlap)}"] if problem.options.overlap else []
+    parts = [problem.algorithm, sizes, f"{problem.dtype} {problem.passes}", ranks, problem.options.collectives, *more]
+    return ", ".join(parts)
+
+
+def check_same_problem(predicted: Record, measured: Record) -> None:
+    """Nothing, for two records of one problem.
+
+    Raises
+    ------
+    InputError : they are of different problems; all that differs, in one message
+    """
+    one, other = _fields(predicted), _fields(measured)
+    different = [
+        f"{name} {one.get(name, 'none')} predicted, {other.get(name, 'none')} measured"
+        for name in {**one, **other}
+        if one.get(name) != other.get(name)
+    ]
+    different += _different_algorithms(predicted, measured)
+    if different:
+        raise InputError(f"records of different problems: {'; '.join(different)}; the same are needed on both sides")
+
+
+def _fields(record: Record) -> dict[str, str]:
+    """The problem as names and text, its options and sizes under their own names."""
+    fields = msgspec.to_builtins(problem(record))
+    return {name: _text(value) for name, value in {**fields, **fields.pop("options")}.items() if name != "options"}
+
+
+def _different_algorithms(predicted: Record, measured: Record) -> list[str]:
+    measured_ops = {op.name: op.algorithm for op in measured.ops}
+    names = ((op.name, op.algorithm, measured_ops.get(op.name)) for op in predicted.ops)
+    return [
+        f"algorithm of {name!r} {one} predicted, {other} measured"
+        for name, one, other in names
+        if one and other and one != other
+    ]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        inner = [
+            f"{key} {_text(item)}" if isinstance(item, Mapping) else f"{key}={item}" for key, item in value.items()
+        ]
+        return " ".join(inner)
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

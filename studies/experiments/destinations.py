@@ -1,0 +1,112 @@
+"""Where results go: files that were asked for, or else a table for a person on stdout."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from algorithms.errors import InputError
+from algorithms.formats import files
+from algorithms.formats.record import Record, save_record
+from algorithms.grid import Grid
+from algorithms.timelines.timeline import Timeline
+from studies.comparing.figures import check_figure_path
+from studies.experiments.plan import same_file
+from studies.experiments.record_table import print_record
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """The files that results go to, each empty if not asked for; `-` is stdout.
+
+    Parameters
+    ----------
+    json : the record
+    trace : the timeline as a Chrome trace
+    timeline : the timeline as a file of Quadrille, for figures
+    csv : a table
+    plot : a figure, which never goes to stdout
+    ranks : those that the trace and the timeline show, such as `0-7,12`; by default all, or of many ranks those that
+        stand for all
+    """
+
+    json: str = ""
+    trace: str = ""
+    timeline: str = ""
+    csv: str = ""
+    plot: str = ""
+    ranks: str = ""
+
+    @property
+    def to_stdout(self) -> bool:
+        """Whether stdout is taken by a file."""
+        return files.STDOUT in (self.json, self.trace, self.timeline, self.csv)
+
+    def check(self, others: Mapping[str, str] | None = None, *, ranks: int = 0) -> None:
+        """Refuse, before anything runs, what could not be written.
+
+        Parameters
+        ----------
+        others : the other files of the command, by flag or by what they are
+        ranks : how many there are, where `ranks` may be given
+
+        Raises
+        ------
+        InputError : a path that cannot be written, or is named twice; ranks that are not there
+        """
+        if self.ranks:
+            if not (self.trace or self.timeline):
+                raise InputError(f"--ranks {self.ranks}: says what --trace or --timeline shows; give one of them")
+            parse_ranks(self.ranks, ranks)
+        named = ("json", "trace", "timeline", "csv", "plot")
+        given = {f"--{name}": path for name in named if (path := getattr(self, name))}
+        for flag, path in given.items():
+            every = (given | dict(others or {})).items()
+            same = [other for other, its_path in every if same_file(its_path, path)]
+            if len(same) > 1:
+                raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
+            try:
+                (check_figure_path if flag == "--plot" else files.check_writable)(path)
+            except InputError as error:
+                raise InputError(f"{flag} {error}") from None
+
+
+def parse_ranks(text: str, ranks: int) -> list[int]:
+    """Ranks written as numbers and ranges.
+
+    >>> parse_ranks("0-2,7", 8)
+    [0, 1, 2, 7]
+
+    Parameters
+    ----------
+    ranks : how many there are
+
+    Raises
+    ------
+    InputError : no such ranks
+    """
+    found: set[int] = set()
+    for word in text.split(","):
+        first, dash, last = word.strip().partition("-")
+        last = last if dash else first
+        whole = all(end.isascii() and end.isdigit() for end in (first, last))
+        if not whole or not int(first) <= int(last) < ranks:
+            raise InputError(f"--ranks {text}: {word.strip()!r} is no rank or range of ranks from 0 to {ranks - 1}")
+        found |= set(range(int(first), int(last) + 1))
+    return sorted(found)
+
+
+def write_results(destinations: Destinations, made: Record, timeline: Timeline) -> None:
+    """Writes the record and the timeline to where they were asked for, or else prints a table of the record."""
+    from algorithms.formats.chrome_trace import write_chrome_trace
+    from algorithms.formats.timeline_files import save_timeline
+
+    named = replace(timeline, name=f"{made.kind} {made.algorithm}", provenance=made.provenance)
+    if destinations.ranks:
+        named = named.expanded(Grid(**made.grid, order=made.order), parse_ranks(destinations.ranks, made.ranks))
+    if destinations.trace:
+        write_chrome_trace(destinations.trace, [named], made.provenance)
+    if destinations.timeline:
+        save_timeline(named, destinations.timeline)
+    if destinations.json:
+        save_record(made, destinations.json)
+    if not destinations.to_stdout:
+        print_record(made)

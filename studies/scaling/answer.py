@@ -1,0 +1,186 @@
+"""The answer to a scaling study: all grids ranked, and the best that fit simulated, on each number of GPUs.
+
+Efficiency is the rate of one GPU, flop / (GPUs * seconds), over that of the
+fastest simulated run on the fewest GPUs.
+
+The simulated seconds are the answer; the closed form only says which grids are
+worth a simulation.  Where the two disagree, and why, is said in `studies.closed_form`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from algorithms.costs.volumes import volumes
+from algorithms.errors import InputError
+from algorithms.formats.machine import Machine
+from algorithms.formats.record import MachineName
+from algorithms.formats.record import Matmul as Sizes
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.reordering.overlap import overlap
+from algorithms.units import format_bytes
+from simulator.machine_network import network_of, speeds_of
+from simulator.simulate import Prediction, simulate
+from studies.closed_form.yardstick import Yardstick
+from studies.experiments.machine_flags import MachineFlags, chosen_machine
+from studies.experiments.placement import Placement, placement
+from studies.scaling.question import Question
+from studies.scaling.ranking import RankedGrid, rank_grids
+from studies.scaling.report import Ranked, Run, Scaling
+
+
+def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:
+    """All grids ranked and the best simulated, for each number of GPUs.
+
+    Raises
+    ------
+    InputError : a machine that has too few GPUs; no grid that fits in memory on any number of them
+    """
+    largest = _machine(machine, question.gpus[-1])
+    # too few GPUs are refused before any work
+    Yardstick(largest, question.problem.dtype, question.gpus[-1], question.choices)
+    runs: list[Run] = []
+    ranked: list[Ranked] = []
+    missing: list[str] = []
+    for gpus in question.gpus:
+        try:
+            one = _machine(machine, gpus)
+        except InputError as error:
+            missing.append(f"{gpus} GPUs: {error}")
+            continue
+        found = _ranked(question, gpus, one)
+        placed = placement(one, gpus)
+        fitting = [place for place, grid in enumerate(found) if placed.fits(one, grid.peak_bytes)]
+        ranked += [_ranked_row(gpus, grid, fits=place in fitting) for place, grid in enumerate(found)]
+        runs += [_run(question, gpus, place + 1, found[place], one) for place in fitting[: question.top]]
+        missing += _remarks_at(gpus, found, len(fitting), one, placed)
+    if not runs:
+        raise InputError(f"scaling {_sizes(question.problem)}: nothing to simulate; {'; '.join(missing)}")
+    return Scaling(
+        kind=question.kind,
+        machine=MachineName(largest.name, largest.sha256, largest.routing, largest.faults),
+        matmul=Sizes(m=question.problem.m, k=question.problem.k, n=question.problem.n),
+        dtype=question.problem.dtype,
+        passes=question.problem.passes,
+        algorithms=tuple(one.name for one in question.algorithms),
+        order=question.order,
+        overlap=tuple(sorted(question.overlaps)),
+        gathered=question.problem.gathered,
+        collectives=str(question.choices),
+        panel=question.problem.panel,
+        threads=question.threads,
+        runs=tuple(_with_efficiency(runs)),
+        ranked=tuple(ranked),
+        remarks=(*_remarks_on(largest, question), *missing),
+    )
+
+
+def _machine(machine: Machine | MachineFlags, gpus: int) -> Machine:
+    """The machine with so many GPUs, if it is known by name; else as it is.
+
+    Raises
+    ------
+    InputError : a machine that cannot be, or has no such link or GPU as its faults name
+    """
+    chosen = chosen_machine(machine, gpus) if isinstance(machine, MachineFlags) else machine
+    speeds_of(chosen, network_of(chosen))
+    return chosen
+
+
+def _ranked(question: Question, gpus: int, machine: Machine) -> list[RankedGrid]:
+    return rank_grids(
+        question.problem_on(gpus),
+        question.algorithms,
+        gpus,
+        machine,
+        choices=question.choices,
+        overlaps=question.overlaps,
+        order=question.order,
+        threads=question.threads,
+    )
+
+
+def _ranked_row(gpus: int, grid: RankedGrid, *, fits: bool) -> Ranked:
+    return Ranked(
+        gpus=gpus,
+        algorithm=grid.algorithm,
+        grid=grid.grid.lengths,
+        closed_form_seconds=grid.closed_form.seconds,
+        peak_bytes_per_rank_max=grid.peak_bytes,
+        fits=fits,
+    )
+
+
+def _run(question: Question, gpus: int, place: int, ranked: RankedGrid, machine: Machine) -> Run:
+    """One grid simulated; its efficiency is not known yet."""
+    problem = question.problem_on(gpus)
+    schedule = overlap(matmul_schedule(problem, ranked.algorithm, ranked.grid), question.overlaps)
+    predicted = simulate(schedule, machine, choices=question.choices, threads=question.threads)
+    counted = volumes(schedule, question.choices)
+    seconds = predicted.timeline.makespan
+    rate = problem.flops / (gpus * seconds)
+    peak = machine.device.peak_flops_per_second.get(problem.dtype)
+    return Run(
+        gpus=gpus,
+        algorithm=ranked.algorithm,
+        grid=ranked.grid.lengths,
+        m=problem.m,
+        k=problem.k,
+        n=problem.n,
+        closed_form_place=place,
+        closed_form_seconds=ranked.closed_form.seconds,
+        closed_form_compute_seconds=ranked.closed_form.compute_seconds,
+        seconds=seconds,
+        flops_per_second_per_gpu=rate,
+        efficiency=0.0,
+        exposed_seconds=_exposed(predicted, ranked.grid),
+        fraction_of_peak=rate / peak if peak else None,
+        peak_bytes_per_rank_max=counted.peak_bytes_per_rank_max,
+        bytes_sent_per_rank_max=counted.sent_per_rank_max,
+        extrapolated=bool(predicted.extrapolated),
+    )
+
+
+def _exposed(predicted: Prediction, grid: Grid) -> float:
+    """Seconds of communication that no computing hides, mean over ranks."""
+    return sum(predicted.timeline.exposed().values()) / grid.size
+
+
+def _with_efficiency(runs: Sequence[Run]) -> Iterator[Run]:
+    """The runs in order, each with its rate over that of the fastest on the fewest GPUs; the fastest first."""
+    fewest = min(run.gpus for run in runs)
+    base = max(run.flops_per_second_per_gpu for run in runs if run.gpus == fewest)
+    for run in sorted(runs, key=lambda run: (run.gpus, float(f"{run.seconds:.9e}"), run.closed_form_place)):
+        yield msgspec.structs.replace(run, efficiency=run.flops_per_second_per_gpu / base)
+
+
+def _remarks_on(machine: Machine, question: Question) -> Iterator[str]:
+    """What a user should know of the machine."""
+    known = machine.device.peak_flops_per_second
+    if question.problem.dtype not in known:
+        yield f"{machine.name} gives no speed for {question.problem.dtype}, only for {', '.join(known)}"
+    if not machine.device.gemm:
+        yield f"{machine.name} has no measured products: they are predicted from data sheets and public measurements"
+
+
+def _remarks_at(
+    gpus: int, found: Sequence[RankedGrid], fitting: int, machine: Machine, placed: Placement
+) -> Iterable[str]:
+    """Why there are fewer runs than asked for."""
+    if not found:
+        return [f"{_gpus(gpus)}: no grid; the algorithms asked for do not run on {gpus} ranks"]
+    if fitting:
+        return []
+    least, held = placed.ranks * min(grid.peak_bytes for grid in found), machine.device.memory_bytes
+    who = f"the {placed.ranks} ranks of a host need" if placed.ranks > 1 else "a rank needs"
+    return [f"{_gpus(gpus)}: no grid fits; {who} at least {format_bytes(least)} of {format_bytes(held)}"]
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+
+
+def _sizes(problem: Matmul) -> str:
+    return f"{problem.m},{problem.k},{problem.n}"
