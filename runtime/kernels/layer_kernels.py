@@ -32,11 +32,13 @@ PIECE = 1 << 14
 
 
 def carry_out(function: Function, given: Given) -> None:
+    """The function on these arrays; on the host one of BY_ELEMENT goes piece by piece."""
+    for one in _pieces(given) if function in BY_ELEMENT and given.xp is np else (given,):
+        _carry_out_in_float32(function, one)
+
+
+def _carry_out_in_float32(function: Function, given: Given) -> None:
     """The function, in float32 where elements have 16 bits: sums and exponentials of those would not last."""
-    if function in BY_ELEMENT and given.xp is np:
-        for piece in _pieces(given):
-            KERNELS[function](piece)
-        return
     short = [one for one in (*given.into, *given.updates, *given.sources) if one.dtype.itemsize == 2]
     if not short:
         KERNELS[function](given)
