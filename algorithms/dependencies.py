@@ -15,7 +15,7 @@ from algorithms.ops import Op, Pointwise, Shift, lane, reads, writes
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops
 from algorithms.storage import view_sources
-from algorithms.tensors import Tensor
+from algorithms.tensors import Tensor, bands_of
 
 Token = TypeVar("Token")
 Storage = tuple[str, int]
@@ -45,12 +45,13 @@ class Dependencies(Generic[Token]):
     reads since; `after` waits for the latest instance of each op named.  A lane
     runs its ops in order, so the last reader of each lane stands for all, and
     what is kept does not grow with the number of iterations.  A view stands for
-    the tensor that it is a view of.
+    the tensor that it is a view of, and a tensor with bands for all of them.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self._tensors = schedule.tensors
         self._sources = view_sources(schedule, tuple(all_ops(schedule)))
+        self._bands = bands_of(schedule.tensors)
         self._writer: dict[Storage, Token] = {}
         self._readers: dict[Storage, dict[str, Token]] = {}
         self._latest: dict[str, Token] = {}
@@ -86,11 +87,16 @@ class Dependencies(Generic[Token]):
     def _look_at(self, op: Op, place: Place) -> _Touched:
         """What an op touches; the rank is the same at every moment, so numbers of copies that it tells are known."""
         read, written = (
-            tuple((name, self._on_rank(name, place)) for name in (self._sources.get(one, one) for one in names))
+            tuple((name, self._on_rank(name, place)) for one in names for name in self._kept(one))
             for names in (reads(op), writes(op))
         )
         self._touched[id(op)] = _Touched(op, lane(op), read, written, ahead(op))
         return self._touched[id(op)]
+
+    def _kept(self, name: str) -> tuple[str, ...]:
+        """What stands for a tensor: the one with the buffer, band by band where it has bands."""
+        kept = self._sources.get(name, name)
+        return self._bands.get(kept, (kept,))
 
     def _on_rank(self, name: str, place: Place) -> Tensor:
         tensor = self._tensors[name]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from algorithms.ops import Communication, Op, Receive, Send, kind, lane, reads, writes
 from algorithms.parts import Panel
-from algorithms.programs import Program, Repeat, ops
+from algorithms.program import Program, Repeat, ops
 
 
 def lane_table(program: Program) -> list[str]:

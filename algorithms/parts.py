@@ -155,6 +155,7 @@ class Part:
     each : elements of every unit of the dimension, which a cut leaves whole (the
         rows of a sequence, the columns of an attention head)
     finer : axes that cut on, through units too
+    band : which of how many bands of that, where only one is meant
 
     >>> from algorithms.grid import Grid
     >>> rows = Part("m", ("data", "z"))
@@ -163,6 +164,8 @@ class Part:
     (3, 5)
     >>> Part("m", ("data", "z"), each=10).bounds(place)
     (30, 50)
+    >>> [Part("m", ("data", "z"), each=10, band=(i, 3)).bounds(place) for i in range(3)]
+    [(30, 37), (37, 44), (44, 50)]
     """
 
     dimension: str
@@ -171,6 +174,7 @@ class Part:
     panel: Panel | None = None
     each: int = 1
     finer: tuple[Axis, ...] = ()
+    band: tuple[int, int] | None = None
 
     @property
     def cut_over(self) -> tuple[Axis, ...]:
@@ -192,6 +196,10 @@ class Part:
         start, stop = start * self.each, stop * self.each
         for axis in self.finer:
             first, last = cut(stop - start, place.grid.length(axis), place.coordinates[axis])
+            start, stop = start + first, start + last
+        if self.band is not None:
+            index, count = self.band
+            first, last = cut(stop - start, count, index)
             start, stop = start + first, start + last
         return start, stop
 
@@ -229,4 +237,5 @@ class Part:
             return f"{self.dimension}[{self.panel.loop}]"
         turned = "+" + "+".join(self.rotated_by) if self.rotated_by else ""
         units = f"{self.each}·{self.dimension}" if self.each > 1 else self.dimension
-        return "/".join((units, *self.cut_over)) + turned
+        band = "" if self.band is None else f" [{self.band[0] + 1} of {self.band[1]}]"
+        return "/".join((units, *self.cut_over)) + turned + band

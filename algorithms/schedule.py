@@ -1,6 +1,6 @@
 """A schedule: declared tensors and the ops on them, written once for all ranks.
 
-What repeats is written once (`programs.py`), and what differs by pipeline stage
+What repeats is written once (`program.py`), and what differs by pipeline stage
 is chosen by `Role`; all else is the same program on every rank.  Nothing here
 grows with the number of ranks, layers or microbatches.
 """
@@ -13,7 +13,7 @@ from algorithms.grid import Axis, Grid
 from algorithms.lane_table import lane_table
 from algorithms.ops import Op
 from algorithms.parts import Place
-from algorithms.programs import Program, ops
+from algorithms.program import Program, ops
 from algorithms.tensors import ITEM_BYTES, DType, Tensor
 
 

@@ -24,7 +24,7 @@ from algorithms.ops import (
     writes,
 )
 from algorithms.parts import Place
-from algorithms.programs import ops
+from algorithms.program import ops
 from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import ITEM_BYTES
 from algorithms.traffic import traffic
@@ -119,7 +119,8 @@ class _Known:
         program = self._schedule.program(place)
         if id(program) not in self._own:
             schedule = self._schedule
-            touched = {name for op in ops(program) for name in (*writes(op), *reads(op))}
+            named = {name for op in ops(program) for name in (*writes(op), *reads(op))}
+            touched = {schedule.tensors[name].band_of or name for name in named}
             touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
             self._own[id(program)] = [name for name in schedule.tensors if name in touched and name not in self._views]
         return self._own[id(program)]

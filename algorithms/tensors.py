@@ -1,6 +1,6 @@
 """Tensors of a schedule and the block of one that a rank holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -82,6 +82,7 @@ class Tensor:
     stages : the only coordinates along the pipeline whose ranks hold it
     dtype : if it differs from the schedule's
     on_host : kept in the host's memory, where only a HostCopy reaches it
+    band_of : the tensor of whose rows it is a band, within that one's buffer
 
     >>> str(Tensor("B", Part("k", ("y",)), Part("n", ("x",)), sharded_over="z"))
     'B (k/y × n/x) sharded over z'
@@ -97,6 +98,7 @@ class Tensor:
     on_host: bool = False
     begins: tuple[tuple[str, Number], ...] = ()
     stages: tuple[int, ...] | None = None
+    band_of: str | None = None
 
     @property
     def shards(self) -> tuple[Axis, ...]:
@@ -192,3 +194,18 @@ class Tensor:
         text += f" on stages {', '.join(map(str, self.stages))}" if self.stages is not None else ""
         counts = [str(count) for _, count in self.copies if count != 1]
         return text + (f" {'·'.join(counts)} copies" if counts else "")
+
+
+def bands_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[str, ...]]:
+    """The bands of every tensor that has some: together they are the whole of it.
+
+    >>> whole = Tensor("C", Part("m"), Part("n"))
+    >>> bands = [Tensor(f"C {i}", Part("m", band=(i, 2)), Part("n"), band_of="C") for i in range(2)]
+    >>> bands_of({one.name: one for one in (whole, *bands)})
+    {'C': ('C 0', 'C 1')}
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for name, tensor in tensors.items():
+        if tensor.band_of is not None:
+            found[tensor.band_of] = (*found.get(tensor.band_of, ()), name)
+    return found

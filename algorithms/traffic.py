@@ -142,8 +142,18 @@ def traffic(op: CommunicationOp, schedule: Schedule, place: Place, choices: Choi
 
 def _lowered(op: Collective, choices: Choices, members: int, root: int, elements: int, item_bytes: int) -> Lowered:
     kind, size = collective_kind(op), elements * item_bytes
-    algorithm, per_node = choices.algorithm(kind), choices.sharing(op.axis)
-    return lower(kind, algorithm, members, root=root, size_bytes=size, per_node=per_node, elements=elements)
+    chosen = choices.of(op.name)
+    algorithm, per_node = chosen.algorithm(kind), chosen.sharing(op.axis)
+    return lower(
+        kind,
+        algorithm,
+        members,
+        root=root,
+        size_bytes=size,
+        per_node=per_node,
+        elements=elements,
+        chunk_bytes=chosen.chunk_bytes,
+    )
 
 
 def _item_bytes(op: CommunicationOp, schedule: Schedule) -> int:

@@ -29,9 +29,9 @@ from algorithms.ops import (
     writes,
 )
 from algorithms.parts import Part, Place
-from algorithms.programs import Program, Repeat, ops
+from algorithms.program import Program, Repeat, ops
 from algorithms.schedule import Role, Schedule
-from algorithms.tensors import Tensor
+from algorithms.tensors import Tensor, bands_of
 
 MOST_PLACES = 256
 """Ranks on which shapes are checked, where more than so many differ."""
@@ -47,26 +47,29 @@ def validate(schedule: Schedule) -> Schedule:
     for role in schedule.roles:
         _check_names(schedule, role)
         _check_shapes(schedule, role)
-        _Sums(schedule).follow(role)
+        _Sums(schedule, _Pending(schedule)).follow(role)
+    kept = _Kept(schedule)
     written = {name for role in schedule.roles for op in ops(role.program) for name in writes(op)}
     for name in schedule.outputs:
-        if name not in written:
+        if name not in written and not written.issuperset(kept.under(name)):
             raise InputError(f"schedule {schedule.name}: output {name!r} is written by no op")
     return schedule
 
 
 def _check_names(schedule: Schedule, role: Role) -> None:
     _check_declared(schedule, role)
-    written = {*schedule.inputs, *schedule.state}
+    kept = _Kept(schedule)
+    inputs = {one for name in schedule.inputs for one in kept.under(name)}
+    written = inputs | {one for name in schedule.state for one in kept.under(name)}
     loops = _loop_written(role)
     for op in ops(role.program):
         for name in reads(op):
-            if name not in written and name not in loops:
+            if not written.issuperset(kept.under(name)) and name not in loops:
                 raise InputError(f"op {op.name!r} reads {name!r}, which nothing has written before")
         for name in writes(op):
-            if name in schedule.inputs:
+            if inputs.intersection(kept.under(name)):
                 raise InputError(f"op {op.name!r} would write or use up {name!r}, which is an input")
-        written |= set(writes(op))
+            written.update(kept.under(name))
 
 
 def _check_declared(schedule: Schedule, role: Role) -> None:
@@ -122,22 +125,45 @@ def _ends(program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
             yield entry, place
 
 
+class _Kept:
+    """By what names it is known what became of a tensor: those of its bands where it has some."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._bands = bands_of(schedule.tensors)
+
+    def under(self, name: str) -> tuple[str, ...]:
+        return self._bands.get(name, (name,))
+
+
+class _Pending:
+    """The axes over which each tensor is still a partial sum; of one with bands, over which any of them is."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._kept = _Kept(schedule)
+        self._axes: dict[str, frozenset[Axis]] = {}
+
+    def __getitem__(self, name: str) -> frozenset[Axis]:
+        return frozenset[Axis]().union(*(self._axes.get(one, frozenset()) for one in self._kept.under(name)))
+
+    def __setitem__(self, name: str, axes: frozenset[Axis]) -> None:
+        self._axes |= dict.fromkeys(self._kept.under(name), axes)
+
+
 @dataclass(slots=True)
 class _Sums:
-    """The axes over which each tensor is still a partial sum."""
+    """Follows the sums that are still to be made."""
 
     schedule: Schedule
-    pending: dict[str, frozenset[Axis]] = field(default_factory=dict)
+    pending: _Pending
     zeros: set[str] = field(default_factory=set)
     maxima: set[str] = field(default_factory=set)
 
     def follow(self, role: Role) -> None:
         for op in ops(role.program):
             self._enter(op)
-        written = {name for op in ops(role.program) for name in writes(op)}
         for name in self.schedule.outputs:
-            left = self._long(self.pending.get(name, frozenset()))
-            if name in written and left:
+            left = self._long(self.pending[name])
+            if left:
                 raise InputError(
                     f"schedule {self.schedule.name}: {name} is never summed over {', '.join(sorted(left))}"
                 )
@@ -226,7 +252,7 @@ class _Sums:
         return frozenset(axis for axis in axes if axis is not None)
 
     def _of(self, name: str) -> frozenset[Axis]:
-        return self.pending.get(name, frozenset())
+        return self.pending[name]
 
     def _long(self, axes: frozenset[Axis]) -> frozenset[Axis]:
         return frozenset(axis for axis in axes if self.schedule.grid.length(axis) > 1)

@@ -2,23 +2,28 @@
 
 `own:ring` and its like name a set of our own algorithms, one for each kind;
 `nccl` names NCCL's model of itself, which predicts and cannot be run; `auto` is
-resolved to names before anything runs.
+resolved to names before anything runs: op by op where a machine is known that
+predictions can be made for, else to `own:ring`.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import numpy as np
 
 from algorithms.collectives.lowered import Name
-from algorithms.collectives.lowering import SETS
+from algorithms.collectives.lowering import CHUNK_BYTES, SETS
 from algorithms.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
 from algorithms.errors import InputError
 from algorithms.grid import AXES, Axis, Grid
 from algorithms.ops import CollectiveKind
+from algorithms.units import KIB, parse_bytes
 
 Carriage = Literal["own", "library", "nccl"]
+CHUNKED: tuple[Name, ...] = ("pipelined", "double_binary_tree")
+"""Algorithms whose pieces are as large as is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +38,30 @@ class Choices:
     Parameters
     ----------
     set_name : the set of our own algorithms
+    chunk_bytes : of the pieces that follow each other down their chains and trees
     nccl_algorithm, nccl_protocol : what NCCL is held to; None where it chooses by size
     per_node : by axis, how many neighbours along it share a node, where there are several such nodes (`placed`)
+    auto : whether a prediction is to choose for each op; what is said here holds until one has
+    by_op : what was chosen for each op, by its name; what is said here is for all others
     """
 
     carriage: Carriage = "own"
     set_name: str = "ring"
+    chunk_bytes: int = CHUNK_BYTES
     nccl_algorithm: Algorithm | None = None
     nccl_protocol: Protocol | None = None
     per_node: tuple[tuple[Axis, int], ...] = ()
+    auto: bool = False
+    by_op: tuple[tuple[str, "Choices"], ...] = ()
+
+    def of(self, op: str) -> "Choices":
+        """Those of one op.
+
+        >>> chosen = Choices(by_op=(("gather B", parse_choices("library")),))
+        >>> str(chosen.of("gather B")), str(chosen.of("sum C")), str(chosen)
+        ('library', 'own:ring', 'auto')
+        """
+        return dict(self.by_op).get(op) or replace(self, by_op=()) if self.by_op else self
 
     def algorithm(self, kind: CollectiveKind) -> Name:
         """The algorithm of our own, or the one that stands for the library's in a prediction."""
@@ -64,11 +84,14 @@ class Choices:
         'hierarchical (as ring)'
         >>> parse_choices("own").label("all_reduce", "z", "doubling")
         'ring (as doubling)'
+        >>> [parse_choices("own:ring:64KiB").label(kind) for kind in ("broadcast", "all_gather")]
+        ['pipelined in 64KiB', 'ring']
         """
         name: str = self.algorithm(kind)
         if name == "hierarchical" and axis is not None:
             sharing = self.sharing(axis)
             name = f"hierarchical ({sharing} to a node)" if sharing > 1 else f"hierarchical (as {SETS['ring'][kind]})"
+        name += f" in {self._chunk[1:]}" if self._chunk and self._is_chunked(kind) else ""
         by_size = carried is not None and self.algorithm(kind) == "ring" and carried != "ring"
         match self.carriage:
             case "own":
@@ -77,6 +100,19 @@ class Choices:
                 return f"library (as {carried if by_size else name})"
             case "nccl":
                 return f"nccl (as {name})"
+
+    def _is_chunked(self, kind: CollectiveKind) -> bool:
+        """Whether it goes in pieces whose size is a choice."""
+        algorithm = self.algorithm(kind)
+        return algorithm in CHUNKED or (algorithm == "hierarchical" and kind in ("broadcast", "reduce"))
+
+    @property
+    def _chunk(self) -> str:
+        """The last word of a choice whose pieces are not of the usual size."""
+        if self.chunk_bytes == CHUNK_BYTES:
+            return ""
+        whole, rest = divmod(self.chunk_bytes, KIB)
+        return f":{self.chunk_bytes}B" if rest else f":{whole}KiB"
 
     def check_runnable(self) -> None:
         """Refuse what only predicts.
@@ -104,9 +140,11 @@ class Choices:
             )
 
     def __str__(self) -> str:
+        if self.by_op:
+            return "auto"
         match self.carriage:
             case "own":
-                return f"own:{self.set_name}"
+                return f"own:{self.set_name}" + self._chunk
             case "library":
                 return "library"
             case "nccl":
@@ -114,9 +152,12 @@ class Choices:
 
 
 def parse_choices(text: str) -> Choices:
-    """`own`, `own:NAME`, `library`, `auto`, `nccl`, `nccl:ALGORITHM` or `nccl:ALGORITHM:PROTOCOL`.
+    """`own`, `own:NAME`, `own:NAME:CHUNK`, `library`, `auto`, `nccl`, `nccl:ALGORITHM` or `nccl:ALGORITHM:PROTOCOL`.
 
-    `auto` without a calibrated machine is `own:ring`, the least bytes for any group.
+    `auto` is `own:ring`, the least bytes for any group, until a prediction has chosen.
+
+    >>> str(parse_choices("own:ring:256KiB"))
+    'own:ring:256KiB'
 
     Raises
     ------
@@ -124,11 +165,12 @@ def parse_choices(text: str) -> Choices:
     """
     word, *names = text.split(":")
     if text in ("own", "auto"):
-        return Choices()
+        return Choices(auto=text == "auto")
     if text == "library":
         return Choices("library")
-    if word == "own" and len(names) == 1 and names[0] in SETS:
-        return Choices("own", names[0])
+    if word == "own" and names[0] in SETS and len(names) <= len(("NAME", "CHUNK")):
+        with suppress(InputError):  # a chunk that is no size
+            return Choices("own", names[0], parse_bytes(names[1]) if names[1:] else CHUNK_BYTES)
     if word == "nccl" and len(names) <= len(("ALGORITHM", "PROTOCOL")):
         algorithm, protocol = (*names, None, None)[:2]
         if (algorithm is None or algorithm in ALGORITHMS) and (
@@ -139,7 +181,7 @@ def parse_choices(text: str) -> Choices:
 
 
 def _own_sets() -> str:
-    return ", ".join(f"own:{key}" for key in SETS)
+    return ", ".join(f"own:{key}" for key in SETS) + ", own:NAME:CHUNK"
 
 
 def _nccl_words() -> str:

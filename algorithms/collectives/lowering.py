@@ -63,7 +63,7 @@ SETS: dict[str, dict[CollectiveKind, Name]] = {
     },
 }
 CHUNK_BYTES = 1 << 20
-"""Size of the pieces of a pipelined broadcast or reduce [B]."""
+"""Size of the pieces of a pipelined broadcast or reduce, if nothing else is said [B]."""
 MOST_CHUNKS = 64
 
 
@@ -76,6 +76,7 @@ def lower(
     size_bytes: int = 0,
     per_node: int = 1,
     elements: int | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> Lowered:
     """The collective as steps.
 
@@ -84,18 +85,19 @@ def lower(
     size_bytes : the whole buffer [B]; pipelined ones go in chunks that suit it
     per_node : how many neighbouring members share a node, in all of the group alike: what a hierarchy goes by
     elements : of the whole buffer, where they are known: see `is_tiny`
+    chunk_bytes : size of the pieces that follow each other down chains and trees [B]
     """
     if elements is not None and is_tiny(kind, algorithm, members, elements):
         algorithm = "doubling"
     match algorithm:
         case "double_binary_tree":
-            return _double_binary_tree(kind, members, root, 2 * chunks(members, size_bytes // 2))
+            return _double_binary_tree(kind, members, root, 2 * chunks(members, size_bytes // 2, chunk_bytes))
         case "hierarchical" if hierarchies.applies(members, per_node):
-            return _hierarchical(kind, members, per_node, root, size_bytes)
+            return _hierarchical(kind, members, per_node, root, size_bytes, chunk_bytes)
         case "hierarchical":
-            return _flat(kind, SETS["ring"][kind], members, root, chunks(members, size_bytes))
+            return _flat(kind, SETS["ring"][kind], members, root, chunks(members, size_bytes, chunk_bytes))
         case _:
-            return _flat(kind, algorithm, members, root, chunks(members, size_bytes))
+            return _flat(kind, algorithm, members, root, chunks(members, size_bytes, chunk_bytes))
 
 
 def is_tiny(kind: CollectiveKind, algorithm: Name, members: int, elements: int) -> bool:
@@ -140,8 +142,10 @@ def _double_binary_tree(kind: CollectiveKind, members: int, root: int, pieces: i
             raise AssertionError(f"no {kind} by double_binary_tree: no set has it")
 
 
-def _hierarchical(kind: CollectiveKind, members: int, per_node: int, root: int, size_bytes: int) -> Lowered:
-    along_rails = chunks(members // per_node, size_bytes // per_node)
+def _hierarchical(
+    kind: CollectiveKind, members: int, per_node: int, root: int, size_bytes: int, chunk_bytes: int
+) -> Lowered:
+    along_rails = chunks(members // per_node, size_bytes // per_node, chunk_bytes)
     match kind:
         case "all_gather":
             return hierarchies.all_gather(members, per_node)
@@ -157,13 +161,13 @@ def _hierarchical(kind: CollectiveKind, members: int, per_node: int, root: int, 
             raise AssertionError(f"no {kind} by hierarchy: no set has it")
 
 
-def chunks(members: int, size_bytes: int) -> int:
+def chunks(members: int, size_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> int:
     """Pieces in which a pipelined buffer goes down the chain; one where the chain is a single hop.
 
     >>> chunks(4, 10 << 20), chunks(2, 10 << 20)
     (10, 1)
     """
-    return 1 if members <= 2 else max(1, min(MOST_CHUNKS, size_bytes // CHUNK_BYTES))
+    return 1 if members <= 2 else max(1, min(MOST_CHUNKS, size_bytes // chunk_bytes))
 
 
 assert all(set(names) == set(get_args(CollectiveKind)) for names in SETS.values())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from algorithms.numbers import variables
 from algorithms.ops import Op
 from algorithms.parts import Panel, Part, Place
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import Tensor
 

@@ -40,20 +40,23 @@ def amount(op: CommunicationOp, schedule: Schedule, place: Place, choices: Choic
     """What the op comes to on the rank at `place`; None where nothing goes over a wire."""
     if isinstance(op, Broadcast | Reduce):
         members, kind = place.grid.length(op.axis), collective_kind(op)
-        algorithm = choices.algorithm(kind)
+        chosen = choices.of(op.name)
+        algorithm, chunk = chosen.algorithm(kind), chosen.chunk_bytes
         if members > 1 and algorithm in AROUND:
             moved = schedule.tensors[op.into if isinstance(op, Broadcast) else op.source]
             behind = (place.coordinates[op.axis] - number(op.root, place)) % members
             item = schedule.item_bytes(op.source)
-            return _from_root(kind, algorithm, members, behind, moved.block(place).elements, item)
+            return _from_root(kind, algorithm, members, behind, moved.block(place).elements, item, chunk)
     found = traffic(op, schedule, place, choices)
     return None if found is None else _amount(found, isinstance(op, Collective))
 
 
 @lru_cache(MOST_KEPT)
-def _from_root(kind: CollectiveKind, algorithm: Name, members: int, behind: int, elements: int, item: int) -> Amount:
+def _from_root(
+    kind: CollectiveKind, algorithm: Name, members: int, behind: int, elements: int, item: int, chunk: int
+) -> Amount:
     """Of the member so far behind the root."""
-    lowered = lower(kind, algorithm, members, size_bytes=elements * item, elements=elements)
+    lowered = lower(kind, algorithm, members, size_bytes=elements * item, elements=elements, chunk_bytes=chunk)
     edges = tuple(boundaries(elements, lowered.pieces))
     return _amount(Traffic(behind, lowered, edges, edges, item), collective=True)
 

@@ -105,6 +105,9 @@ def _part(part: Part, schedule: Schedule, found: Needs) -> set[int]:
     sizes = {size * part.each for size in sizes}
     for axis in part.finer:
         sizes = _cut(sizes, axis, schedule.grid, found)
+    if part.band is not None:
+        index, count = part.band
+        sizes = {last - first for first, last in (cut(size, count, index) for size in sizes)}
     return sizes
 
 

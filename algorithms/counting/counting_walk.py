@@ -20,7 +20,7 @@ from algorithms.grid import Axis, Grid
 from algorithms.numbers import Owner, variables
 from algorithms.ops import Broadcast, Op, Reduce, collective_kind
 from algorithms.parts import Panel, Place, boundaries
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule
 
 FIRST, BETWEEN, LAST = 0, 1, 2
@@ -89,7 +89,7 @@ class _Walk:
             return False
         if isinstance(op, Broadcast | Reduce) and isinstance(op.root, Owner):
             own = op.root.panel == panel and op.root.axis in panel.axes
-            return own and self.choices.algorithm(collective_kind(op)) == CHAIN
+            return own and self.choices.of(op.name).algorithm(collective_kind(op)) == CHAIN
         return all(panel.loop not in variables(getattr(op, name, 0)) for name in ("root", "to", "sender", "distance"))
 
 

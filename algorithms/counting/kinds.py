@@ -30,7 +30,7 @@ from algorithms.ops import (
     writes,
 )
 from algorithms.parts import Part
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule, all_ops
 
 RINGED = {"ring", "pairwise"}
@@ -179,12 +179,12 @@ def _of_communication(op: Op, schedule: Schedule, choices: Choices, found: Kinds
         _of_rooted(op, schedule, choices, found)
     elif isinstance(op, Shift):
         found.whole |= _of_shift(op.distance, op.axis, found)
-    elif not isinstance(op, Collective) or choices.algorithm(collective_kind(op)) not in RINGED:
+    elif not isinstance(op, Collective) or choices.of(op.name).algorithm(collective_kind(op)) not in RINGED:
         found.whole.add(op.axis)
 
 
 def _of_rooted(op: Broadcast | Reduce, schedule: Schedule, choices: Choices, found: Kinds) -> None:
-    algorithm, axis, root = choices.algorithm(collective_kind(op)), op.axis, op.root
+    algorithm, axis, root = choices.of(op.name).algorithm(collective_kind(op)), op.axis, op.root
     length = schedule.grid.length(axis)
     if isinstance(root, int) and algorithm == CHAIN:
         found.starts[axis] |= around(root, length)

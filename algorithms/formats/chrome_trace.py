@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.formats import files
-from algorithms.formats.provenance import Provenance
+from algorithms.provenance import Provenance
 from algorithms.timelines.spans import COMPUTE, Span
 from algorithms.timelines.timeline import Timeline
 

@@ -15,8 +15,9 @@ from msgspec import Meta
 
 from algorithms.formats import files
 from algorithms.formats.achieved import Achieved
-from algorithms.formats.provenance import Provenance
 from algorithms.kernels import Function
+from algorithms.ops import CollectiveKind
+from algorithms.provenance import Provenance
 
 SCHEMA = "quadrille/machine/1"
 
@@ -30,8 +31,14 @@ Spread = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 LATER: dict[str, dict[str, object]] = {
     "device": {"kernel": ()},
-    "host": {"shared_by_hosts": False},
-    "network": {"payload_share": 1.0, "core_seconds_per_byte": 0.0, "buffered_sends": False, "burst_bytes": None},
+    "host": {"shared_by_hosts": False, "library": ()},
+    "network": {
+        "payload_share": 1.0,
+        "core_seconds_per_byte": 0.0,
+        "buffered_sends": False,
+        "burst_bytes": None,
+        "library": (),
+    },
 }
 """Keys that machine files did not have at first, as they are where nothing is said: no part of the hash then."""
 Dtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
@@ -83,6 +90,26 @@ class TransferRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     spread: Spread = 0.0
 
 
+class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A measured collective of the MPI library, in all groups of so many ranks at once.
+
+    Parameters
+    ----------
+    ranks, apart : members of a group, and the distance in ranks from one to the next
+    of : ranks in all groups together
+    bytes : of the whole buffer
+    seconds : from when the last member has come to it, to the end of those that receive
+    """
+
+    kind: CollectiveKind
+    ranks: Annotated[int, Meta(ge=2)]
+    apart: Count
+    of: Annotated[int, Meta(ge=2)]
+    bytes: Count
+    seconds: Seconds
+    spread: Spread = 0.0
+
+
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What one rank computes with; without `achieved`, a device without rows reaches its peaks.
 
@@ -111,6 +138,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     `alone_seconds` is a communication op in a group of one rank.  Where hosts are `shared_by_hosts` of
     one machine, as in a laboratory, its cores and the bandwidth of its memory are those of all hosts together,
     and ranks are spread evenly over the hosts.
+    `library` are the MPI library's collectives between its ranks.
     `threads_default` is read by nobody: it stays for the machine files that have it.
     """
 
@@ -122,6 +150,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     issue_seconds: Overhead = 0.0
     alone_seconds: Overhead = 0.0
     transfer: tuple[TransferRow, ...] = ()
+    library: tuple[LibraryRow, ...] = ()
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -131,9 +160,10 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ----------
     payload_share : of a link's rate that is left for what ranks send, after the headers of packets
     core_seconds_per_byte : of the cores that all hosts share, for a byte from rank to rank, both ends and every switch
-    buffered_sends : whether a rank that only sends goes on as soon as its message is handed over
+    buffered_sends : whether messages go as soon as they are handed over, whoever is there to receive them
     burst_bytes : what a link that was idle lets through at once, where token buckets keep its rate: of every link, or
         by link; it fills again at the link's rate
+    library : the MPI library's collectives, where ranks are on several hosts
     """
 
     payload_share: Share = 1.0
@@ -141,6 +171,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     buffered_sends: bool = False
     burst_bytes: Bytes | dict[str, Bytes] | None = None
     transfer: tuple[TransferRow, ...] = ()
+    library: tuple[LibraryRow, ...] = ()
 
 
 class ReferenceKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -159,6 +190,20 @@ class Fit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     residuals: dict[str, float] = {}
     warnings: tuple[str, ...] = ()
+
+
+class MessagesRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How long a gather and two products took at once, by one way for messages to go; a run goes by the best.
+
+    Parameters
+    ----------
+    chunk_bytes : into which messages were cut; 0 for whole steps
+    progress : what advanced them beside local work
+    """
+
+    chunk_bytes: Annotated[int, Meta(ge=0)]
+    progress: Literal["none", "thread"]
+    seconds: Seconds
 
 
 class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -211,6 +256,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     reference: ReferenceKernels | None = None
     reference_alone: ReferenceKernels | None = None
     fit: Fit | None = None
+    messages: tuple[MessagesRow, ...] = ()
     sources: tuple[Source, ...] = ()
     provenance: Provenance | None = None
 
@@ -222,9 +268,10 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def sha256(self) -> str:
-        """Hash of the content without provenance: equal for machines that predict the same."""
+        """Hash of the content without provenance and ways of messages: equal for machines that predict the same."""
         content = files.plain(msgspec.structs.replace(self, provenance=None))
         content = files.plain(msgspec.convert(content, Machine))  # 1 and 1.0 are the same rate
+        content.pop("messages", None)
         for part, usual in LATER.items():
             for name, value in usual.items():
                 if content[part] and content[part].get(name) == value:

@@ -17,18 +17,18 @@ from msgspec import UNSET, Meta, UnsetType
 
 from algorithms.formats import files
 from algorithms.formats.machine import Faults
-from algorithms.formats.provenance import Provenance, provenance
+from algorithms.formats.workload import Count, Size, Workload
 from algorithms.grid import AXES, Axis
+from algorithms.provenance import Provenance, provenance
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
 
 SCHEMA = "quadrille/record/1"
 
-Count = Annotated[int, Meta(ge=0)]
-Size = Annotated[int, Meta(gt=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 PositiveSeconds = Annotated[float, Meta(gt=0)]
 Rate = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 Dtype = Literal["float64", "float32", "float16", "bfloat16"]
 Kind = Literal["predicted", "measured"]
 Cause = Literal["compute", "transfer", "latency", "waiting", "other"]
@@ -40,61 +40,11 @@ AskedGranularity = Literal["auto", Granularity]
 """What may be asked for: one of the two, or whichever is quick."""
 
 
-class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sizes of C_mn = A_mk @ B_kn."""
-
-    m: Size
-    k: Size
-    n: Size
-
-
-class Mlp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stack of linear layers: widths of the input and of every layer's output, rows of one batch."""
-
-    widths: tuple[Size, ...]
-    rows: Size
-
-
-class Gpt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A transformer, and the sequences of one batch.
-
-    What follows `batch` is there where it differs from the plain GPT (`training/architecture.py`).
-    """
-
-    layers: Size
-    hidden: Size
-    heads: Size
-    sequence: Size
-    vocabulary: Size
-    batch: Size
-    inner: Annotated[int, Meta(ge=0)] = 0
-    """Width of the MLP; 0 for four times hidden."""
-    key_heads: Count = 0
-    """Heads of keys and values; 0 for as many as of queries."""
-    gated: bool = False
-    norm: Literal["layer", "rms"] = "layer"
-    biases: bool = True
-    positions: Literal["learned", "rotary", "none"] = "learned"
-    rotary_base: Annotated[float, Meta(gt=1)] = 10000.0
-    shared_table: bool = True
-
-
-class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What was computed: exactly one kind of work is named."""
-
-    matmul: Matmul | None = None
-    mlp: Mlp | None = None
-    gpt: Gpt | None = None
-
-    def __post_init__(self) -> None:
-        if sum(getattr(self, kind) is not None for kind in self.__struct_fields__) != 1:
-            raise ValueError(f"a workload names one of {', '.join(self.__struct_fields__)}")
-
-
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Choices that change how the same thing is computed; those from `scheme` on are of training steps only."""
 
     overlap: tuple[Literal["oar", "ors", "oag"], ...] = ()
+    bands: Size | UnsetType = UNSET
     gathered: Literal["keep", "again"] = "again"
     collectives: str = "own:ring"
     threads: Size = 1
@@ -177,10 +127,24 @@ class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     chunk_bytes : into which they were cut; 0 where steps went whole
     progress : what advanced communication beside local work
+    overlap_obtained : how fast communication went beside local work, of how fast it went while nothing was computed,
+        1 at most; there where some went beside local work
+    overlap_obtained_by_op : the same of each op that may run beside local work
     """
 
     chunk_bytes: Count = 0
     progress: Literal["none", "thread"] = "none"
+    overlap_obtained: Share | UnsetType = UNSET
+    overlap_obtained_by_op: dict[str, Share] | UnsetType = UNSET
+
+
+class CollectiveChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """By what a collective goes because it is predicted to take least, alone and in all its turns, and what is next."""
+
+    chosen: str
+    seconds: Seconds
+    second: str
+    second_seconds: Seconds
 
 
 class LinkLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -262,7 +226,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory_bytes_by_kind : of the rank that keeps most
     fits : whether the device has room for it; null where no machine is known
 
-    Of runs in chunks or with a progress thread only: `messages`.
+    Of runs in chunks, with a progress thread or with ops beside local work only: `messages`.
+    With `--collectives auto` on a known machine only: `collectives`, what was chosen for each op and why.
     """
 
     kind: Kind
@@ -303,6 +268,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory_bytes_by_kind: dict[str, Count] | UnsetType = UNSET
     fits: bool | UnsetType | None = UNSET
     messages: Messages | UnsetType = UNSET
+    collectives: dict[str, CollectiveChoice] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if prod(self.grid.values()) != self.ranks:

@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Meta
 
 from algorithms.formats import files
-from algorithms.formats.provenance import Provenance
 from algorithms.grid import Axis
+from algorithms.provenance import Provenance
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Source, Timeline
 from algorithms.timelines.turns import Turns

@@ -16,7 +16,7 @@ from algorithms.matmuls.summa import (
 from algorithms.numbers import Multiple
 from algorithms.ops import Gemm, Op, Pointwise, Shift
 from algorithms.parts import Panel, Part
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule, declare
 from algorithms.tensors import Tensor
 

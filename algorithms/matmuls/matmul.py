@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from algorithms.programs import Program, in_sequence
+from algorithms.program import Program, in_sequence
 from algorithms.schedule import Role, Schedule
 from algorithms.tensors import DType, Tensor
 

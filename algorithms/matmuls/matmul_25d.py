@@ -15,7 +15,7 @@ from algorithms.matmuls.summa import (
 )
 from algorithms.ops import Broadcast, Pointwise, Reduce
 from algorithms.parts import Panel, Part
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.schedule import Schedule, declare
 from algorithms.tensors import Tensor
 

@@ -8,7 +8,7 @@ from algorithms.grid import Grid
 from algorithms.matmuls.matmul import Matmul, make_schedule
 from algorithms.ops import AllGather, AllReduce, Gemm, ReduceScatter
 from algorithms.parts import Part
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.schedule import Schedule, declare
 from algorithms.tensors import Tensor
 

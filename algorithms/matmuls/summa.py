@@ -20,7 +20,7 @@ from algorithms.matmuls.matmul import Matmul, make_schedule
 from algorithms.numbers import Owner
 from algorithms.ops import Broadcast, Gemm, OverlapName, Pointwise, Reduce
 from algorithms.parts import Panel, Part
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule, declare
 from algorithms.tensors import Tensor
 

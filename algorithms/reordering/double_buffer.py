@@ -21,7 +21,7 @@ from itertools import takewhile
 from algorithms.numbers import Multiple, Turns
 from algorithms.ops import Broadcast, Communication, Op, Reduce
 from algorithms.parts import Panel
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.tensors import Tensor
 
 

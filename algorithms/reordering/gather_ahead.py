@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from algorithms.numbers import Multiple, Number, Turns, variables
 from algorithms.ops import AllGather, Op, reads, writes
 from algorithms.parts import Panel
-from algorithms.programs import Program, Repeat, ops
+from algorithms.program import Program, Repeat, ops
 from algorithms.reordering.loops import goes_over_layers, total
 from algorithms.schedule import Schedule, all_ops
 from algorithms.storage import alone, view_sources

@@ -3,7 +3,7 @@
 from algorithms.numbers import Number, Total, number, variables
 from algorithms.ops import reads, writes
 from algorithms.parts import Panel
-from algorithms.programs import Repeat, ops
+from algorithms.program import Repeat, ops
 from algorithms.schedule import Schedule
 
 

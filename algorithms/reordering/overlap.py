@@ -33,7 +33,7 @@ from algorithms.ops import (
     reads,
     writes,
 )
-from algorithms.programs import Program, Repeat, in_sequence, ops
+from algorithms.program import Program, Repeat, in_sequence, ops
 from algorithms.reordering.double_buffer import double_buffered
 from algorithms.reordering.gather_ahead import gather_ahead
 from algorithms.reordering.loops import goes_over_layers

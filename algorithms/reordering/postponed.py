@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from algorithms.numbers import Multiple
 from algorithms.ops import Compute, Op, ReduceScatter, reads, writes
-from algorithms.programs import Program, Repeat, ops
+from algorithms.program import Program, Repeat, ops
 from algorithms.reordering.loops import fewest, goes_over_layers, total
 from algorithms.schedule import Schedule
 from algorithms.storage import alone

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 
 from algorithms.ops import Op
-from algorithms.programs import Program, Repeat, ops
+from algorithms.program import Program, Repeat, ops
 
 OPERANDS = frozenset({"a", "b", "c", "into", "source", "sources", "updates", "buffer"})
 """Fields of ops that name tensors."""

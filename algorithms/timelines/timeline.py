@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
-from algorithms.formats.provenance import Provenance
 from algorithms.grid import Axis, Grid
+from algorithms.provenance import Provenance
 from algorithms.timelines.critical_path import critical_path
 from algorithms.timelines.exposure import exposed_seconds
 from algorithms.timelines.op_times import OpTimes, op_times

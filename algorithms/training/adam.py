@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from algorithms.errors import InputError
 from algorithms.grid import AXES, Axis
 from algorithms.ops import AllReduce, Kernel, Op, Pointwise
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.tensors import DType, Tensor
 from algorithms.training.layers import Parameter
 from algorithms.training.scheme import ONE

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from algorithms.ops import Kernel
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.tensors import Tensor
 from algorithms.training.layers import Parameter
 from algorithms.training.scheme import Layout, Linear, Scheme

@@ -8,7 +8,7 @@ and ops of the step itself do not change.
 from dataclasses import replace
 
 from algorithms.ops import Op, Pointwise
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.reordering.rewriting import filtered
 from algorithms.schedule import Schedule
 from algorithms.tensors import Tensor

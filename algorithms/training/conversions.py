@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from algorithms.grid import Axis
 from algorithms.ops import AllGather, AllToAll, Kernel, Pointwise
 from algorithms.parts import Part
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.tensors import Tensor
 from algorithms.training.scheme import Layout
 

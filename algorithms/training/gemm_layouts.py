@@ -22,7 +22,7 @@ from algorithms.costs.volumes import gemm_sizes
 from algorithms.errors import InputError
 from algorithms.ops import Gemm, GemmLayout, Kernel, Op
 from algorithms.parts import Place
-from algorithms.programs import Program, Repeat, in_sequence
+from algorithms.program import Program, Repeat, in_sequence
 from algorithms.reordering.overlap import without_edges
 from algorithms.schedule import Role, Schedule
 from algorithms.tensors import Tensor

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from algorithms.numbers import Multiple, Number, Total
 from algorithms.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
-from algorithms.programs import Program, Repeat
-from algorithms.programs import ops as ops_of
+from algorithms.program import Program, Repeat
+from algorithms.program import ops as ops_of
 from algorithms.schedule import Role
 from algorithms.tensors import Tensor
 from algorithms.training.adam import Adam

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from algorithms.errors import InputError
 from algorithms.ops import AllGather, Op, reads, writes
-from algorithms.programs import Program, Repeat, in_sequence, ops
+from algorithms.program import Program, Repeat, in_sequence, ops
 from algorithms.reordering.loops import fewest, total
 from algorithms.reordering.overlap import without_edges
 from algorithms.reordering.rewriting import renamed

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from algorithms.grid import Axis
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.tensors import DType, Tensor
 
 LOSS = "loss"

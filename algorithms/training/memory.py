@@ -14,7 +14,7 @@ from algorithms.collectives.choices import Choices
 from algorithms.counting.alike import alike
 from algorithms.ops import AllGather, reads, writes
 from algorithms.parts import Place
-from algorithms.programs import ops
+from algorithms.program import ops
 from algorithms.schedule import Schedule
 from algorithms.storage import Storage, storage, storages
 from algorithms.tensors import ITEM_BYTES, Tensor

@@ -15,7 +15,7 @@ from algorithms.grid import Grid
 from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import AllReduce, Kernel
 from algorithms.parts import Part
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.schedule import Schedule, declare
 from algorithms.tensors import DType, Tensor
 from algorithms.training.adam import STEP, Adam, optimizer_tensors

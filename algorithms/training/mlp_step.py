@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from algorithms.ops import Kernel, Op, Receive, Send, reads, writes
 from algorithms.parts import cut
-from algorithms.programs import Program, Repeat
-from algorithms.programs import ops as ops_of
+from algorithms.program import Program, Repeat
+from algorithms.program import ops as ops_of
 from algorithms.schedule import Role
 from algorithms.tensors import Copies, Tensor
 from algorithms.training.layers import Layer, Parameter

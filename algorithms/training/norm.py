@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from algorithms.kernels import Function
 from algorithms.ops import AllReduce, Kernel
 from algorithms.parts import Part
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.tensors import Copies, Tensor
 from algorithms.training.architecture import NormKind
 from algorithms.training.layers import Layer

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from algorithms.errors import InputError
 from algorithms.numbers import Multiple, Number, Total
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.tensors import Copies, Tensor
 from algorithms.training.formulas import Begin, InTurn, Length, Listed, Quotient, Remainder, Smaller, Times
 from algorithms.training.layers import Layer

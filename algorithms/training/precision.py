@@ -32,10 +32,8 @@ class Precision:
     dtype : of the schedule: of activations and of the weights that products use
     gradient_bytes : of a gradient as it is added up and reduced, where the dtype has 16 bits
 
-    >>> Precision("bfloat16").bytes_per_parameter, Precision("bfloat16", 2).bytes_per_parameter
-    (18, 16)
-    >>> Precision("float32").bytes_per_parameter
-    16
+    >>> Precision("bfloat16").master, Precision("bfloat16").gradient, Precision("bfloat16", 2).gradient
+    ('float32', 'float32', None)
     """
 
     dtype: DType
@@ -64,13 +62,6 @@ class Precision:
     def statistics(self) -> DType | None:
         """Dtype of sums over many elements (moments, the loss, norms), where it is not the schedule's."""
         return "float32" if self.mixed else None
-
-    @property
-    def bytes_per_parameter(self) -> int:
-        """Kept of every parameter from step to step, before any of it is sharded."""
-        own = ITEM_BYTES[self.dtype]
-        masters = 3 * ITEM_BYTES[self.master or self.dtype]
-        return masters + ITEM_BYTES[self.gradient or self.dtype] + (own if self.mixed else 0)
 
 
 def in_dtype_of_statistics(tensor: Tensor, dtype: DType | None) -> Tensor:

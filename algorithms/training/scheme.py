@@ -13,7 +13,7 @@ from algorithms.errors import InputError
 from algorithms.grid import AXES, Axis, Grid
 from algorithms.matmuls.matmul import Gathered
 from algorithms.parts import Part
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.tensors import Copies, Tensor
 from algorithms.training.architecture import PLAIN, Architecture
 from algorithms.training.layers import Layer, Parameter, Start

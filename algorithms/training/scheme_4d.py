@@ -29,7 +29,7 @@ from typing import Literal
 from algorithms.grid import Axis, Grid
 from algorithms.ops import AllGather, AllReduce, Gemm, OverlapName, ReduceScatter
 from algorithms.parts import Part
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.tensors import Copies, Tensor
 from algorithms.training.architecture import PLAIN, Architecture
 from algorithms.training.biases import bias_of

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from algorithms.grid import Axis, Grid
 from algorithms.matmuls.summa import Moved, product_nn, product_nt, product_tn
 from algorithms.parts import Panel, Part
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.tensors import Copies, Tensor
 from algorithms.training.architecture import PLAIN, Architecture
 from algorithms.training.biases import bias_of

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from algorithms.ops import AllReduce, Kernel, Pointwise
-from algorithms.programs import Program, Repeat, in_sequence
+from algorithms.program import Program, Repeat, in_sequence
 from algorithms.reordering.rewriting import renamed
 from algorithms.training.adam import NORM, STEP, Adam, finish_step, zero_moments
 from algorithms.training.layers import LOSS, Layer, Parameter

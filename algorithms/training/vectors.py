@@ -19,7 +19,7 @@ from algorithms.grid import Axis
 from algorithms.numbers import Multiple
 from algorithms.ops import AllGather, Broadcast, Reduce, ReduceScatter
 from algorithms.parts import Part
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.tensors import Copies, Tensor
 from algorithms.training.layers import Parameter, Start
 from algorithms.training.scheme import ONE, Layout, Vector

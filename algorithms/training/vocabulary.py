@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from algorithms.grid import Axis
 from algorithms.ops import AllGather, AllReduce, Gemm, Kernel, OverlapName, Pointwise, ReduceScatter
 from algorithms.parts import Part
-from algorithms.programs import Program
+from algorithms.program import Program
 from algorithms.tensors import Tensor
 from algorithms.training.architecture import PLAIN, Architecture
 from algorithms.training.layers import LOSS, Layer, Parameter

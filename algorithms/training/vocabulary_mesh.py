@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from algorithms.matmuls.summa import Moved, product_nn, product_nt, product_tn
 from algorithms.ops import Kernel, Pointwise
 from algorithms.parts import Panel, Part
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.tensors import Tensor
 from algorithms.training.architecture import PLAIN, Architecture
 from algorithms.training.layers import Layer, Parameter

@@ -28,8 +28,8 @@ from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import AllGather, Kernel, Op, Pointwise, ReduceScatter, reads
-from algorithms.programs import Program, Repeat
-from algorithms.programs import ops as ops_of
+from algorithms.program import Program, Repeat
+from algorithms.program import ops as ops_of
 from algorithms.reordering.rewriting import renamed
 from algorithms.tensors import Tensor
 from algorithms.training.adam import each

@@ -33,15 +33,20 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     versions: dict[str, str] = {}
 
 
-def provenance(command: Sequence[str]) -> Provenance:
+def provenance(command: Sequence[str], **more: str) -> Provenance:
     """The provenance of a file that `command` writes now, on this host.
+
+    Parameters
+    ----------
+    more : what else has a version that is known, by name; empty where it is not
 
     >>> made = provenance(["quadrille", "run", "--a", "my file.npy"])
     >>> made.command, "numpy" in made.versions
     ("quadrille run --a 'my file.npy'", True)
     """
+    found = versions() | {name: version for name, version in more.items() if version}
     text = shlex.join(command).encode("utf-8", "replace").decode()
-    return Provenance(text, datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname(), versions())
+    return Provenance(text, datetime.now(UTC).isoformat(timespec="seconds"), socket.gethostname(), found)
 
 
 def versions() -> dict[str, str]:
