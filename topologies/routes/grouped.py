@@ -2,8 +2,20 @@
 
 from typing import Protocol, runtime_checkable
 
-from topologies.families.global_links import GlobalLinks
 from topologies.routes.ways import Detours, Ints
+
+
+class GroupLinks(Protocol):
+    """Links between groups of switches, which are numbered through, group by group; `targets` is the switch of each."""
+
+    @property
+    def groups(self) -> int: ...
+    @property
+    def per_group(self) -> int: ...
+    @property
+    def links(self) -> Ints: ...
+    @property
+    def targets(self) -> Ints: ...
 
 
 @runtime_checkable
@@ -21,6 +33,6 @@ class Grouped(Detours, Protocol):
         ...
 
     @property
-    def between(self) -> GlobalLinks:
+    def between(self) -> GroupLinks:
         """The links between groups."""
         ...
