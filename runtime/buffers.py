@@ -8,8 +8,8 @@ from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.storage import storage
 from algorithms.tensors import ITEM_BYTES, Block, DType, ElementType
-from runtime.arrays import Library
 from runtime.communicators import Array
+from runtime.library import Library
 
 WIDER: dict[DType, DType] = {"float16": "float32", "bfloat16": "float32", "float32": "float64", "float64": "float64"}
 """Dtype of room for elements that are twice as long as those of the schedule's dtype."""
@@ -77,6 +77,8 @@ class Buffers:
     def flat(self, name: str, place: Place, ahead: int = 0) -> Array:
         """The block as a flat array."""
         tensor = self._schedule.tensors[name]
+        if tensor.band_of is not None:
+            return self.window(tensor.band_of, place, self.block(name, place)).reshape(-1)
         instance = tensor.instance(place, ahead)
         if (name, instance) in self._views:
             return self._views[name, instance].reshape(-1)

@@ -105,3 +105,15 @@ class Done:
 
 
 DONE = Done()
+
+
+class Alone:
+    """A group of one: nothing to say to anybody."""
+
+    member, size, chunk_bytes = 0, 1, 0
+
+    def barrier(self, *, blocking: bool) -> Request:
+        return DONE
+
+    def __getattr__(self, verb: str) -> Any:
+        raise AssertionError(f"{verb} in a group of one")

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from algorithms.errors import InputError
 from algorithms.tensors import DType, ElementType
-from runtime.arrays import Backend
 from runtime.communicators import Array
 from runtime.devices import INSTALL, Device, load_cupy, use_device
+from runtime.library import Backend
 from runtime.pinned import PinnedPool, fetch_in_chunks, put_in_chunks
+from runtime.strides import lie
 
 STORED: dict[ElementType, str] = {
     "int32": "int32",
@@ -79,6 +80,7 @@ class CupyLibrary:
     """
 
     name: Backend = "cupy"
+    gemm_types = GEMM
 
     def __init__(self, device: Device, pinned: PinnedPool | None = None) -> None:
         self.cupy = load_cupy()
@@ -159,7 +161,7 @@ class CupyLibrary:
 
     def _gemm(self, a: Array, b: Array, out: Array) -> None:
         cublas, cuda = self.cupy.cuda.cublas, self.cupy.cuda.runtime
-        element_name, compute_name, factor_type = GEMM[str(out.dtype)]
+        element_name, compute_name, factor_type = self.gemm_types[str(out.dtype)]
         element, compute = getattr(cuda, element_name), getattr(cublas, compute_name)
         one, zero = np.ones(1, factor_type), np.zeros(1, factor_type)
         operations = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
@@ -218,21 +220,6 @@ class CupyLibrary:
         cuda = self.cupy.cuda.runtime
         if pinned.nbytes:
             cuda.memcpyAsync(address, pinned.ctypes.data, pinned.nbytes, cuda.memcpyHostToDevice, self.stream.ptr)
-
-
-def lie(matrix: Array) -> tuple[bool, int]:
-    """Whether a matrix lies column by column, and the elements from one row (or column) to the next.
-
-    >>> a = np.zeros((3, 5))
-    >>> lie(a), lie(a.T), lie(a[:, 1:3]), lie(a[1:, :1]), lie(a[:, :1].T)
-    ((False, 5), (True, 5), (False, 5), (False, 5), (True, 5))
-    """
-    rows, columns = matrix.shape
-    row_step, column_step = (stride // matrix.itemsize for stride in matrix.strides)
-    if column_step == 1 or columns == 1:
-        return False, max(row_step, columns) if rows > 1 else columns
-    assert row_step == 1 or rows == 1, f"no step of 1 in {matrix.strides}"
-    return True, max(column_step, rows)
 
 
 def from_host(values: NDArray[Any], stored: str) -> NDArray[Any]:

@@ -53,6 +53,27 @@ def usual_delivery(host: Host) -> Delivery:
     return WHOLE
 
 
+def progress_that_pays(host: Host, *, hosts: int, threads: int) -> Progress:
+    """What advances communication beside local work where nothing else is said.
+
+    A thread, where messages leave the host: they then go by themselves, and need a core for moments only.  Between
+    ranks of one host messages are copied by the cores that compute: a thread gains where some are free.
+
+    >>> node = Host("node", ranks=(0, 1), cores=4)
+    >>> progress_that_pays(node, hosts=1, threads=2), progress_that_pays(node, hosts=1, threads=1)
+    ('none', 'thread')
+    >>> progress_that_pays(node, hosts=2, threads=2)
+    'thread'
+
+    Parameters
+    ----------
+    hosts : on which there are ranks
+    threads : of BLAS, of each rank
+    """
+    crowded = len(host.ranks) * threads >= host.cores
+    return "thread" if hosts > 1 or not crowded else "none"
+
+
 class Naps:
     """Sleeps between two looks at messages: short at first, since many are, and twice as long each time.
 

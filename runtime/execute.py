@@ -8,59 +8,24 @@ An op's start is when its lane takes it, its end when the data are there.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from algorithms.collectives.choices import Choices
 from algorithms.ops import Barrier, Communication, Compute, lane
 from algorithms.schedule import Schedule, all_ops
-from algorithms.tensors import Block
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
-from runtime.arrays import Library
 from runtime.buffers import Buffers
-from runtime.communicators import Array, Carrier, Communicator, Course, Wait
+from runtime.communicators import Carrier, Communicator, Course, Wait
 from runtime.delivery import Progress
+from runtime.execution import Execution, RankResult, Source, WholeMatrices, means
 from runtime.lanes import Lanes, Task
+from runtime.library import Library
 from runtime.progress import ProgressThread
 from runtime.transfers import Transfers
 from runtime.unrolled import Unrolled
 from runtime.whereabouts import Watcher
-
-
-class Source(Protocol):
-    """Where the inputs come from."""
-
-    def stored(self, matrix: Any, block: Block) -> Any:
-        """A host array with the elements of a rank's block."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankResult:
-    """What one rank has at the end: its output blocks, one list of spans a repeat, and bytes sent in one repeat."""
-
-    outputs: dict[str, Array]
-    spans: list[list[Span]]
-    bytes_sent: int
-    allocated_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """What came of a schedule.
-
-    Parameters
-    ----------
-    outputs : blocks of the ranks that live here, by rank and tensor
-    timelines : measured, one a repeat; empty except at rank 0
-    bytes_sent : counted, of every rank; empty except at rank 0
-    allocated_bytes : counted, of every rank; empty except at rank 0
-    """
-
-    outputs: dict[int, dict[str, Array]]
-    timelines: list[Timeline]
-    bytes_sent: dict[int, int]
-    allocated_bytes: dict[int, int]
 
 
 def execute(
@@ -87,7 +52,7 @@ def execute(
     watcher : told what the rank does, see `whereabouts.py`; for a carrier of one rank
     progress : whether a thread advances communication beside local work; for a carrier of one rank
     """
-    from runtime.arrays import NumpyLibrary
+    from runtime.numpy_library import NumpyLibrary
 
     chosen, arrays = choices or Choices(), library or NumpyLibrary()
     source = WholeMatrices(tensors) if isinstance(tensors, Mapping) else tensors
@@ -97,33 +62,19 @@ def execute(
         return executor.run_beside(progress, source, repeats, warmups, between)
 
     results = communicators.run(course)
-    gathered = communicators.gather({rank: _report(result) for rank, result in results.items()})
+    gathered = communicators.gather({rank: replace(result, outputs={}) for rank, result in results.items()})
     outputs = {rank: result.outputs for rank, result in results.items()}
     if gathered is None:
-        return Execution(outputs, [], {}, {})
+        return Execution(outputs, [], {}, {}, {})
     timelines = [
         Timeline.of_spans(
-            [span for spans, _, _ in gathered.values() for span in spans[repeat]], "measured", schedule.grid
+            [span for result in gathered.values() for span in result.spans[repeat]], "measured", schedule.grid
         )
         for repeat in range(repeats)
     ]
-    sent = {rank: counted for rank, (_, counted, _) in gathered.items()}
-    return Execution(outputs, timelines, sent, {rank: size for rank, (_, _, size) in gathered.items()})
-
-
-def _report(result: RankResult) -> tuple[list[list[Span]], int, int]:
-    return result.spans, result.bytes_sent, result.allocated_bytes
-
-
-class WholeMatrices:
-    """Inputs given as whole host matrices, of which each rank takes its blocks."""
-
-    def __init__(self, matrices: Mapping[str, Any]) -> None:
-        self._matrices = matrices
-
-    def stored(self, matrix: str, block: Block) -> Any:
-        rectangle = self._matrices[matrix][slice(*block.rows), slice(*block.columns)]
-        return rectangle if block.piece is None else rectangle.reshape(-1)[slice(*block.piece)]
+    sent = {rank: result.bytes_sent for rank, result in gathered.items()}
+    allocated = {rank: result.allocated_bytes for rank, result in gathered.items()}
+    return Execution(outputs, timelines, sent, allocated, means([result.beside for result in gathered.values()]))
 
 
 class RankExecutor:
@@ -185,6 +136,7 @@ class RankExecutor:
         """Load the inputs, run all repeats, and give the results of the last."""
         self._load(source, self._schedule.inputs)
         spans: list[list[Span]] = []
+        beside: list[dict[str, float]] = []
         for repeat in range(-warmups, repeats):
             self._load(source, self._schedule.state)
             if between is not None:
@@ -193,9 +145,15 @@ class RankExecutor:
             tasks = yield from self._once()
             if repeat >= 0:
                 spans.append([self._span(task) for task in tasks])
+                beside += [{task.op.name: task.share_beside} for task in tasks if self._may_run_beside(task)]
         outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
         runs = repeats + warmups
-        return RankResult(outputs, spans, self._transfers.bytes_sent // max(1, runs), self._buffers.allocated_bytes)
+        sent = self._transfers.bytes_sent // max(1, runs)
+        return RankResult(outputs, spans, sent, self._buffers.allocated_bytes, means(beside))
+
+    def _may_run_beside(self, task: Task) -> bool:
+        op = task.op
+        return isinstance(op, Communication) and op.concurrent and self._schedule.grid.length(op.axis) > 1
 
     def _load(self, source: Source, names: tuple[str, ...]) -> None:
         """Every copy of the tensors, from its place."""
@@ -236,11 +194,12 @@ class RankExecutor:
     def _compute(self, op: Compute, task: Task) -> None:
         self._lanes.begin(task)
         work = self._transfers.compute(op, task.place)
-        with self._thread.beside() if self._thread is not None and self._lanes.under_way else nullcontext():
-            work()
-        marker = self._library.mark()
-        while marker is not None and not marker.done():
-            self._lanes.advance()
+        with self._lanes.noted_beside():
+            with self._thread.beside() if self._thread is not None and self._lanes.under_way else nullcontext():
+                work()
+            marker = self._library.mark()
+            while marker is not None and not marker.done():
+                self._lanes.advance()
         self._lanes.finish(task)
 
     def _until(self, tasks: Sequence[Task]) -> Course[None]:

@@ -1,7 +1,8 @@
 """The communication of one rank: ops wait on their lanes, and the first of each lane is under way."""
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from algorithms.ops import CommunicationOp, Op
@@ -14,7 +15,14 @@ from runtime.whereabouts import Watcher
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """One instance of an op on one rank."""
+    """One instance of an op on one rank.
+
+    Parameters
+    ----------
+    carried : messages of a communication that have ended, or steps where these go whole
+    starting : how many more will have when what is under way has
+    beside : how many of them ended beside local work, as far as the rank had seen when that was done
+    """
 
     op: Op
     place: Place
@@ -24,11 +32,24 @@ class Task:
     start: float = 0.0
     end: float = 0.0
     ended: bool = False
+    carried: int = 0
+    starting: int = 0
+    beside: int = 0
     work: Generator[list[Request], None, None] | None = None
     pending: list[Request] = field(default_factory=list)
 
     def is_ready(self) -> bool:
         return all(task.ended for task in self.needs)
+
+    @property
+    def carried_now(self) -> int:
+        """How many messages, or steps, have ended by now."""
+        return self.carried + sum(request.ended for request in self.pending if isinstance(request, Stream))
+
+    @property
+    def share_beside(self) -> float:
+        """How much of a communication that has ended went on beside local work, of 1."""
+        return self.beside / self.carried if self.carried else 0.0
 
 
 class Lanes:
@@ -57,6 +78,14 @@ class Lanes:
     def under_way(self) -> bool:
         """Whether any communication has yet to end."""
         return any(self._queues.values())
+
+    @contextmanager
+    def noted_beside(self) -> Iterator[None]:
+        """Local work is done inside: of what is under way, it is noted how far it comes."""
+        under_way = [(task, task.carried_now) for queue in self._queues.values() for task in queue]
+        yield
+        for task, before in under_way:
+            task.beside += task.carried_now - before
 
     def add(self, name: str, task: Task) -> None:
         """Put a communication op at the end of its lane, and go on."""
@@ -93,8 +122,10 @@ class Lanes:
             self._watcher.stepped()
         if task.pending:
             return False
+        task.carried += task.starting
         try:
             task.pending = next(task.work)
+            task.starting = _messages(task.pending)
         except StopIteration:
             self.finish(task)
         return True
@@ -112,6 +143,12 @@ class Lanes:
             self._watcher.ended(task.op)
         task.needs = []
         task.work = None
+
+
+def _messages(requests: Sequence[Request]) -> int:
+    """What will have been carried when these have ended: a step, or as many messages as it goes in."""
+    streams = [request for request in requests if isinstance(request, Stream)]
+    return sum(stream.messages for stream in streams) if streams else min(1, len(requests))
 
 
 def _moves(requests: Sequence[Request]) -> int:

@@ -1,48 +1,29 @@
 """The carrier over NCCL: one process and one GPU a rank; MPI only brings the ranks together.
 
-Every group on every lane has an NCCL communicator and a stream of its own.  A
-request ends when the device has passed the event behind it.  Arrays are lent when
-the device has written them (the executor sees to that before it starts an op), so no
-stream waits for another.
-
-NCCL cannot receive before it sends: both must be in one group call, or two ranks
-that send to each other wait forever.  So what is sent and received is collected,
-and started as one group when a request is first asked whether it is done.
-
-NCCL knows no pieces of unequal size: such gathers and sums are a broadcast or a
-reduction for each piece, in one group call.  Empty messages, which barriers of our own are
-made of, carry one element, and a barrier of the library sums one.
+Every group on every lane has an NCCL communicator and a stream of its own (`nccl_communicator.py`).
 
 Each lane keeps the program's order, which is the same on every rank, but two lanes may
 start in one order here and in the other there.  NCCL allows that while the device has
 room for the kernels of both, which a handful of lanes leaves.
 
-Source: NVIDIA, "NCCL user guide", sections "Group calls", "Using multiple NCCL
-communicators concurrently", "Point-to-point communication", "In-place operations".
+Source: NVIDIA, "NCCL user guide", section "Using multiple NCCL communicators concurrently".
 """
 
 import warnings
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
 from algorithms.errors import InputError, RunError
 from algorithms.grid import Axis, Grid
-from algorithms.ops import Combination
-from runtime.communicators import Array, Course, Edges, Request, Result, Wait
+from runtime.communicators import Alone, Course, Result, Wait
 from runtime.devices import check_unshared
-from runtime.mpi import Alone, MpiCarrier
+from runtime.mpi import MpiCarrier
+from runtime.nccl_communicator import NcclCommunicator
 
 if TYPE_CHECKING:
-    from runtime.cupy_library import CupyLibrary, EventMarker
-
-MOST_ELEMENTS = 1 << 30
-"""Of one call: CuPy before version 13 counts a broadcast in 32 bits."""
-
-NAMES = {"float64": "NCCL_FLOAT64", "float32": "NCCL_FLOAT32", "float16": "NCCL_FLOAT16", "uint16": "NCCL_BFLOAT16"}
-"""NCCL's names for elements by dtype of the arrays; bfloat16 is kept as uint16 (`runtime.cupy_library`)."""
+    from runtime.cupy_library import CupyLibrary
 
 
 def load_nccl() -> Any:
@@ -58,192 +39,6 @@ def load_nccl() -> Any:
     if not nccl.available:
         raise InputError("NCCL is not installed: pip install nvidia-nccl-cu12 (or -cu13), or let MPI carry (staging)")
     return nccl
-
-
-class NcclRequest:
-    """A part of a batch: done when the device has passed the event behind the batch."""
-
-    __slots__ = ("_batch",)
-
-    def __init__(self, batch: "Batch") -> None:
-        self._batch = batch
-
-    def done(self) -> bool:
-        """Whether it has ended; the first time anyone of the batch is asked, the batch is started."""
-        return self._batch.done()
-
-
-class Batch:
-    """Calls to NCCL that start together."""
-
-    def __init__(self, start: Callable[["Batch"], "EventMarker"]) -> None:
-        self._start = start
-        self._marker: EventMarker | None = None
-        self.calls: list[Callable[[], None]] = []
-
-    def done(self) -> bool:
-        if self._marker is None:
-            self._marker = self._start(self)
-        return self._marker.done()
-
-
-class NcclCommunicator:
-    """One group of ranks on one lane.
-
-    Parameters
-    ----------
-    nccl : CuPy's module
-    communicator : CuPy's NcclCommunicator, whose ranks are the members
-    library : whose arrays are carried, on a stream of the lane's own
-    """
-
-    chunk_bytes = 0
-
-    def __init__(self, nccl: Any, communicator: Any, library: "CupyLibrary", member: int, size: int) -> None:
-        self._nccl = nccl
-        self._communicator = communicator
-        self._lane = library.lane()
-        self._token = self._lane.empty(2, "float32")
-        self._lane.zero(self._token)
-        self._lane.synchronise()
-        self._batch: Batch | None = None
-        self.member = member
-        self.size = size
-
-    def send(self, buffer: Array, to: int) -> Request:
-        return self._collect(lambda: self._send(buffer, to))
-
-    def receive(self, buffer: Array, sender: int) -> Request:
-        return self._collect(lambda: self._receive(buffer, sender))
-
-    def _send(self, buffer: Array, to: int) -> None:
-        for part in self._parts(buffer):
-            self._communicator.send(part.data.ptr, part.size, self._type(part), to, self._lane.stream.ptr)
-
-    def _receive(self, buffer: Array, sender: int) -> None:
-        for part in self._parts(buffer, self._token[1:]):
-            self._communicator.recv(part.data.ptr, part.size, self._type(part), sender, self._lane.stream.ptr)
-
-    def _parts(self, buffer: Array, token: Array | None = None) -> Iterator[Array]:
-        """What one call each can carry; a token for an empty buffer."""
-        if buffer.size == 0:
-            yield self._token[:1] if token is None else token
-        for start in range(0, buffer.size, MOST_ELEMENTS):
-            yield buffer[start : start + MOST_ELEMENTS]
-
-    def _type(self, array: Array) -> int:
-        return int(getattr(self._nccl, NAMES[str(array.dtype)]))
-
-    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
-        if not _is_even(edges):
-            return self._at_once(lambda: self._broadcast_pieces(whole, edges))
-        own = whole[edges[self.member] : edges[self.member + 1]]
-        call = self._communicator.allGather
-        return self._at_once(
-            lambda: call(own.data.ptr, whole.data.ptr, own.size, self._type(whole), self._lane.stream.ptr)
-        )
-
-    def _broadcast_pieces(self, whole: Array, edges: Edges) -> None:
-        for root, (start, stop) in enumerate(pairwise(edges)):
-            if stop > start:
-                self._broadcast(whole[start:stop], root)
-
-    def _broadcast(self, buffer: Array, root: int) -> None:
-        for part in self._parts(buffer):
-            self._communicator.bcast(part.data.ptr, part.size, self._type(part), root, self._lane.stream.ptr)
-
-    def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
-        if not _is_even(edges):
-            return self._at_once(lambda: self._reduce_pieces(whole, edges, piece))
-        call, kind, total = self._communicator.reduceScatter, self._type(whole), self._nccl.NCCL_SUM
-        return self._at_once(
-            lambda: call(whole.data.ptr, piece.data.ptr, piece.size, kind, total, self._lane.stream.ptr)
-        )
-
-    def _reduce_pieces(self, whole: Array, edges: Edges, piece: Array) -> None:
-        for root, (start, stop) in enumerate(pairwise(edges)):
-            if stop > start:
-                self._reduce(whole[start:stop], piece if root == self.member else whole[start:stop], root)
-
-    def _reduce(self, source: Array, into: Array, root: int) -> None:
-        for part, room in zip(self._parts(source), self._parts(into), strict=True):
-            self._communicator.reduce(
-                part.data.ptr, room.data.ptr, part.size, self._type(part), self._nccl.NCCL_SUM, root,
-                self._lane.stream.ptr,
-            )  # fmt: skip
-
-    def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
-        return self._at_once(lambda: self._all_reduce(buffer, combination))
-
-    def _all_reduce(self, buffer: Array, combination: Combination = "sum") -> None:
-        operation = self._nccl.NCCL_MAX if combination == "max" else self._nccl.NCCL_SUM
-        address, kind = buffer.data.ptr, self._type(buffer)
-        self._communicator.allReduce(address, address, buffer.size, kind, operation, self._lane.stream.ptr)
-
-    def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        return self._at_once(lambda: self._broadcast(buffer, root))
-
-    def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        return self._at_once(lambda: self._reduce(buffer, buffer, root))
-
-    def all_to_all(
-        self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
-    ) -> Request:
-        def act() -> None:
-            for peer in range(self.size):
-                piece = sent[sent_edges[peer] : sent_edges[peer + 1]]
-                room = received[received_edges[peer] : received_edges[peer + 1]]
-                if peer == self.member:
-                    self._lane.copy(room, piece)
-                else:
-                    self._receive(room, peer)
-                    self._send(piece, peer)
-
-        return self._at_once(act)
-
-    def barrier(self, *, blocking: bool) -> Request:
-        return self._at_once(lambda: self._all_reduce(self._token[:1]))
-
-    def _collect(self, call: Callable[[], None]) -> Request:
-        """A part of the batch that nobody has asked about yet."""
-        if self._batch is None:
-            self._batch = Batch(self._start)
-        self._batch.calls.append(call)
-        return NcclRequest(self._batch)
-
-    def _at_once(self, call: Callable[[], None]) -> Request:
-        """A batch of its own, behind what was collected."""
-        if self._batch is not None:
-            self._batch.done()
-        request = self._collect(call)
-        request.done()
-        return request
-
-    def _start(self, batch: Batch) -> "EventMarker":
-        """Hand the batch to the device as one group call."""
-        if batch is self._batch:
-            self._batch = None
-        self._nccl.groupStart()
-        try:
-            for call in batch.calls:
-                call()
-        finally:
-            self._nccl.groupEnd()
-        batch.calls.clear()
-        return self._lane.mark()
-
-    def close(self) -> None:
-        """Free NCCL's communicator."""
-        self._communicator.destroy()
-
-
-def _is_even(edges: Edges) -> bool:
-    """Whether all pieces are as long as the first.
-
-    >>> _is_even((0, 2, 4)), _is_even((0, 2, 3))
-    (True, False)
-    """
-    return len({stop - start for start, stop in pairwise(edges)}) == 1
 
 
 class NcclCarrier:

@@ -9,15 +9,12 @@ or writes the other.
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.communicators import Array
-
-if TYPE_CHECKING:
-    from runtime.cupy_library import CupyLibrary, EventMarker
 
 Bytes = NDArray[np.uint8]
 SMALLEST_BYTES = 4096
@@ -68,7 +65,25 @@ def _pinned(size_bytes: int) -> Any:
     return cupy.cuda.alloc_pinned_memory(size_bytes)
 
 
-def put_in_chunks(library: "CupyLibrary", into: Array, host_values: Bytes, chunk_bytes: int = CHUNK_BYTES) -> None:
+class Waited(Protocol):
+    """A point in the work handed to a device."""
+
+    def wait(self) -> None:
+        """Block until the device has come that far."""
+
+
+class Copying(Protocol):
+    """What chunks ask of a device's library."""
+
+    @property
+    def pinned(self) -> PinnedPool: ...
+    def copy_bytes_to_device(self, address: int, pinned: Bytes) -> None: ...
+    def copy_bytes_to_host(self, pinned: Bytes, address: int) -> None: ...
+    def mark(self) -> Waited: ...
+    def synchronise(self) -> None: ...
+
+
+def put_in_chunks(library: Copying, into: Array, host_values: Bytes, chunk_bytes: int = CHUNK_BYTES) -> None:
     """Copy host bytes into a contiguous device array: fill one pinned chunk while the device reads the other."""
     chunks = _Chunks(library, min(chunk_bytes, host_values.size))
     for start in range(0, host_values.size, chunk_bytes):
@@ -80,7 +95,7 @@ def put_in_chunks(library: "CupyLibrary", into: Array, host_values: Bytes, chunk
     chunks.give_back()
 
 
-def fetch_in_chunks(library: "CupyLibrary", into: Bytes, source: Array, chunk_bytes: int = CHUNK_BYTES) -> None:
+def fetch_in_chunks(library: Copying, into: Bytes, source: Array, chunk_bytes: int = CHUNK_BYTES) -> None:
     """Copy a contiguous device array into host bytes: empty one pinned chunk while the device writes the other."""
     chunks = _Chunks(library, min(chunk_bytes, into.size))
     waiting: list[tuple[Bytes, Bytes]] = []
@@ -102,10 +117,10 @@ def fetch_in_chunks(library: "CupyLibrary", into: Bytes, source: Array, chunk_by
 class _Chunks:
     """Two pinned buffers in turn, and how far the device is with each."""
 
-    def __init__(self, library: "CupyLibrary", size_bytes: int) -> None:
+    def __init__(self, library: Copying, size_bytes: int) -> None:
         self._library = library
         self._buffers = [library.pinned.take(size_bytes) for _ in range(2)]
-        self._markers: list[EventMarker | None] = [None, None]
+        self._markers: list[Waited | None] = [None, None]
         self._used = 0
 
     def next(self) -> Bytes:

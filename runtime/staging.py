@@ -23,7 +23,7 @@ from algorithms.collectives.choices import Carriage
 from algorithms.errors import InputError
 from algorithms.tensors import DType
 from runtime.communicators import Array
-from runtime.mpi import Staging
+from runtime.mpi_communicator import Staging
 from runtime.pinned import Bytes, PinnedPool
 
 if TYPE_CHECKING:

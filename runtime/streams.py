@@ -192,6 +192,16 @@ class Stream:
         """Messages begun and ended so far: whether it has gone on."""
         return 2 * (self._received + self._sent) + len(self._receiving) + len(self._sending)
 
+    @property
+    def messages(self) -> int:
+        """How many it has, both ways."""
+        return len(self._chunks.receives) + len(self._chunks.sends)
+
+    @property
+    def ended(self) -> int:
+        """How many of them have come or gone."""
+        return self._received + self._sent
+
     def done(self) -> bool:
         while self._step():
             pass

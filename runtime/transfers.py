@@ -6,9 +6,10 @@ from algorithms.collectives.choices import Choices
 from algorithms.ops import CommunicationOp, Compute
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
-from runtime.arrays import Library
 from runtime.buffers import Buffers
 from runtime.communicators import Array, Communicator, Request
+from runtime.library import Library
+from runtime.local_plans import LocalPlanner
 from runtime.plans import Plan, Planner
 from runtime.streams import Stream
 
@@ -28,7 +29,8 @@ class Transfers:
     def __init__(self, schedule: Schedule, choices: Choices, library: Library, buffers: Buffers) -> None:
         self._library = library
         self._beside = library.beside()  # a GEMM under way does not hold up the lanes
-        self._planner = Planner(schedule, choices, library, buffers)
+        self._local_planner = LocalPlanner(schedule, library, buffers)
+        self._planner = Planner(schedule, choices, buffers)
         self._work: dict[Moment, Callable[[], None]] = {}
         self._plans: dict[Moment, Plan] = {}
         self.bytes_sent = 0
@@ -38,7 +40,7 @@ class Transfers:
         key = (id(op), tuple(place.indices.values()))
         work = self._work.get(key)
         if work is None:
-            work = self._planner.compute(op, place)
+            work = self._local_planner.compute(op, place)
             if len(self._work) < PLANS_KEPT:
                 self._work[key] = work
         return work

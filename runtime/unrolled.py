@@ -7,7 +7,7 @@ from itertools import islice
 from algorithms.dependencies import Dependencies
 from algorithms.ops import Op, lane
 from algorithms.parts import Place
-from algorithms.programs import walk
+from algorithms.program import walk
 from algorithms.schedule import Schedule
 
 ENTRIES_KEPT = 20_000

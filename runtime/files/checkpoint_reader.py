@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from algorithms.errors import InputError
 from algorithms.schedule import Schedule
 from algorithms.tensors import Block, ElementType
-from runtime.execute import Source
+from runtime.execution import Source
 from runtime.rectangles import split_block
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ schedules here are the smallest that have this context: write, multiply, send.
 They are microbenchmarks of single steps; no algorithm is among them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, median
@@ -17,14 +17,16 @@ from mpi4py import MPI
 from algorithms.grid import Grid
 from algorithms.ops import AllGather, Gemm, Op, Pointwise, Receive, Send, Shift
 from algorithms.parts import Part
-from algorithms.programs import Repeat, in_sequence
+from algorithms.program import Repeat, in_sequence
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
-from runtime.delivery import usual_delivery
+from runtime.delivery import WHOLE, usual_delivery
 from runtime.execute import execute
+from runtime.library import Library
 from runtime.mpi import MpiCarrier
+from runtime.mpi_communicator import Staging
 from runtime.operands import Operands
 from runtime.world import hosts
 
@@ -97,43 +99,81 @@ def _role(steps: tuple[Op, ...], turns: int, start: int = 0, stop: int | None = 
 
 
 def measure_chain(
-    communicator: MPI.Intracomm, pattern: Pattern, size: int, steps: int = STEPS
+    communicator: MPI.Intracomm,
+    pattern: Pattern,
+    size: int,
+    steps: int = STEPS,
+    *,
+    library: Library | None = None,
+    staging: Staging | None = None,
 ) -> tuple[list[float], Overheads]:
     """Seconds of each step, and the overheads beside it.
 
     A rank's step lasts from when it and those that it sends to and receives from have come to it, to its end; a
-    step is the mean of its ranks', of those that receive.
+    step is the mean of its ranks', of those that receive.  Where messages go in chunks they do so before anybody
+    receives them: there a step is what it is for the ranks that were there before their senders, from when these
+    came.
 
     Every rank of the communicator calls it and gets the same.  A chain of fewer steps than usual is slow: it is
     walked once, with its first steps to warm up.
+
+    Parameters
+    ----------
+    library, staging : of arrays of a device, and how they meet MPI
     """
     schedule = chain(pattern, communicator.Get_size(), size, steps)
     operands = Operands(PRODUCT_SIZE, PRODUCT_SIZE, PRODUCT_SIZE, "float64")
-    carrier = MpiCarrier(communicator, delivery=usual_delivery(hosts(communicator)[0]))
-    timelines = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS)).timelines
+    delivery = usual_delivery(hosts(communicator)[0]) if library is None else WHOLE
+    carrier = MpiCarrier(communicator, staging=staging, delivery=delivery)
+    ran = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS), library=library)
+    timelines = ran.timelines
     carrier.close()
-    found = (_steps(timelines[0], pattern), _overheads(timelines[0])) if timelines else None
+    found = None
+    if timelines:
+        ahead = delivery.chunk_bytes > 0
+        found = step_seconds(timelines[0], pattern, ahead=ahead), _overheads(timelines[0])
     result: tuple[list[float], Overheads] = communicator.bcast(found, root=0)
     return result
 
 
-def _steps(timeline: Timeline, pattern: Pattern) -> list[float]:
+def step_seconds(timeline: Timeline, pattern: Pattern, *, ahead: bool) -> list[float]:
+    """Seconds of each step after those that warm up.
+
+    Parameters
+    ----------
+    ahead : whether messages go before anybody receives them; steps in which all came late tell nothing then, unless
+        there are no others
+    """
     by_index: dict[int, dict[int, Span]] = {}
     for span in timeline.spans:
         if span.op == "step" and span.index >= WARM:
             by_index.setdefault(span.index, {})[span.rank] = span
-    return [
-        mean(
-            span.end - max(spans[other].start for other in (rank, *partners(pattern, rank, len(spans))))
-            for rank, span in spans.items()
-            if pattern != "one_way" or rank == 1  # a sender may be done before anything has arrived
-        )
-        for spans in by_index.values()
-    ]
+    every = list(by_index.values())
+    if ahead and (found := [mean(times) for spans in every if (times := _of_waiting(spans, pattern))]):
+        return found
+    return [_between_all(spans, pattern) for spans in every]
+
+
+def _between_all(spans: Mapping[int, Span], pattern: Pattern) -> float:
+    return mean(
+        span.end - max(spans[other].start for other in (rank, *partners(pattern, rank, len(spans))))
+        for rank, span in spans.items()
+        if pattern != "one_way" or rank == 1  # a sender may be done before anything has arrived
+    )
+
+
+def _of_waiting(spans: Mapping[int, Span], pattern: Pattern) -> list[float]:
+    """Seconds from when a sender came to when its receiver had all, of receivers that were there before."""
+    found = []
+    for rank, span in spans.items():
+        sender = spans[partners(pattern, rank, len(spans))[-1]]
+        if (pattern != "one_way" or rank == 1) and span.start <= sender.start:
+            found.append(span.end - sender.start)
+    return found
 
 
 def partners(pattern: Pattern, rank: int, ranks: int) -> tuple[int, ...]:
-    """Those that a rank sends to and receives from, of the ranks that take part.
+    """Whom a rank sends to and, last, whom it receives from, of the ranks that take part.
 
     >>> partners("shift", 0, 4), partners("exchange", 3, 4), partners("one_way", 1, 2)
     ((1, 3), (2,), (0,))

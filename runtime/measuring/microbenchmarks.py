@@ -22,12 +22,16 @@ from threadpoolctl import threadpool_limits
 
 from algorithms.formats.percentiles import spread
 from algorithms.kernels import Function
-from algorithms.ops import GemmLayout
+from algorithms.ops import CollectiveKind
 from algorithms.tensors import DType
 from runtime.kernels.layer_kernels import carry_out
+from runtime.library import Library
 from runtime.measuring.chains import STEPS, Overheads, Pattern, measure_chain
+from runtime.measuring.library_chains import Shape, measure_collective
 from runtime.measuring.measured_kernels import arguments
+from runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from runtime.measuring.reference_kernels import ReferenceKernels, Times, seconds
+from runtime.numpy_library import NumpyLibrary
 
 Result = TypeVar("Result")
 POOL_BYTES = 96 << 20
@@ -42,62 +46,13 @@ NAP_SECONDS = 1e-3
 LEAST_SECONDS = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class GemmPoint:
-    """A product m x k by k x n, and its median seconds (0: not yet measured)."""
-
-    m: int
-    k: int
-    n: int
-    dtype: DType
-    layout: GemmLayout
-    threads: int
-    busy_ranks: int
-    seconds: float = 0.0
-    spread: float = 0.0
-    calm: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPoint:
-    """Memory-bound work that writes `bytes`."""
-
-    operation: str
-    bytes: int
-    busy_ranks: int
-    seconds: float
-    spread: float
-
-
-@dataclass(frozen=True, slots=True)
-class KernelPoint:
-    """A layer's function that reads and writes `bytes`."""
-
-    function: Function
-    dtype: DType
-    bytes: int
-    busy_ranks: int
-    seconds: float
-    spread: float
-
-
-@dataclass(frozen=True, slots=True)
-class TransferPoint:
-    """One step of a pattern of `ranks` ranks, each sending `bytes`."""
-
-    pattern: Pattern
-    ranks: int
-    bytes: int
-    seconds: float
-    spread: float
-
-
 @dataclass(slots=True)
 class Bench:
     """The microbenchmarks of one communicator: all its ranks call each of them together."""
 
     communicator: MPI.Intracomm
     kernels: ReferenceKernels = field(default_factory=ReferenceKernels)
+    library: Library = field(default_factory=NumpyLibrary)
     disturbed: int = 0
     started: float = field(default_factory=time.perf_counter)
     _usual: dict[int, list[float]] = field(default_factory=dict)
@@ -181,9 +136,9 @@ class Bench:
         rooms, ends = _Rotation(self.operands.view(point.dtype)), _Rotation(self.results.view(point.dtype))
         sets = [(rooms.take(shape_a), rooms.take(shape_b), ends.take((point.m, point.n))) for _ in range(4)]
 
-        def kernel(repeat: int) -> object:
+        def kernel(repeat: int) -> None:
             a, b, c = sets[repeat % len(sets)]
-            return np.matmul(a.T if point.layout == "TN" else a, b.T if point.layout == "NT" else b, out=c)
+            self.library.matmul(a.T if point.layout == "TN" else a, b.T if point.layout == "NT" else b, c)
 
         return kernel
 
@@ -233,6 +188,16 @@ class Bench:
 
         times, _ = self.calmly(measure)
         return TransferPoint(pattern, self.ranks, size, median(times), spread(times)), beside[-1]
+
+    def collective(self, kind: CollectiveKind, shape: Shape, size: int, steps: int) -> CollectivePoint:
+        """One step of a collective of the MPI library, in a chain of so many."""
+
+        def measure() -> list[float]:
+            found = measure_collective(self.communicator, kind, shape, size, steps)
+            return [max(LEAST_SECONDS, step) for step in found]
+
+        times, _ = self.calmly(measure)
+        return CollectivePoint(kind, shape, size, median(times), spread(times))
 
 
 @dataclass(slots=True)

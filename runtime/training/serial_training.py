@@ -7,6 +7,7 @@ in the tests, and against PyTorch where it is installed.
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Matrices = dict[str, Array]
+LossOf = Callable[[Mapping[str, Array], int], tuple[float, Matrices]]
+"""Loss and gradients at some parameters in step 0, 1, …"""
+NOT_BEGUN: Mapping[str, tuple[Array, Array]] = MappingProxyType({})
 
 
 def gelu(x: Array) -> Array:
@@ -72,22 +76,23 @@ def adam_step(value: Array, moments: tuple[Array, Array], g: Array, step: int, a
 
 def train(
     parameters: Mapping[str, Array],
-    loss_of: Callable[[Mapping[str, Array], int], tuple[float, Matrices]],
-    steps: int,
+    loss_of: LossOf,
+    steps: range,
     adam: Any,
+    moments: Mapping[str, tuple[Array, Array]] = NOT_BEGUN,
 ) -> tuple[list[float], Matrices, Matrices]:
     """Losses of so many Adam steps, the parameters at their end and the gradients of the last.
 
     Parameters
     ----------
-    loss_of : loss and gradients at some parameters in step 0, 1, …
     adam : the optimizer's numbers (`algorithms.training.adam.Adam`)
+    moments : those that the run goes on from; zeros where there are none
     """
     held = {name: np.array(value, np.float64) for name, value in parameters.items()}
-    means = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in held.items()}
+    means = {name: moments.get(name, (np.zeros_like(value), np.zeros_like(value))) for name, value in held.items()}
     losses: list[float] = []
     gradients: Matrices = {}
-    for step in range(steps):
+    for step in steps:
         loss, gradients = loss_of(held, step)
         losses.append(loss)
         gradients = clipped(gradients, adam.clip)

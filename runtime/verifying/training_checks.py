@@ -22,7 +22,7 @@ Source: Higham, Mary, "A new approach to probabilistic rounding error
 analysis", SIAM J. Sci. Comput. 41, 2019 (√n); Kingma, Ba, 2015 (Adam).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, log2, sqrt
 from typing import Any
@@ -37,16 +37,14 @@ from algorithms.training.adam import Adam
 from algorithms.training.continued import moment_names
 from algorithms.training.gpt import Gpt
 from algorithms.training.mlp import Mlp
-from runtime.execute import Source, WholeMatrices
+from runtime.execution import Source, WholeMatrices
 from runtime.files.checkpoint import contents
-from runtime.training.serial_training import Matrices, adam_step, clipped, mlp_loss
+from runtime.training.serial_training import LossOf, Matrices, mlp_loss, train
 from runtime.training.serial_transformer import gpt_loss
 from runtime.training.training_data import TrainingSource
 from runtime.verifying.verify import EPS, Verification
 
 Array = NDArray[np.float64]
-LossOf = Callable[[Mapping[str, Array], int], tuple[float, Matrices]]
-"""Loss and gradients at some parameters in a step."""
 FIXED, PER_DOUBLING = 4.0, 1.0
 FLOATS = 8
 """Bytes of a number of the serial run."""
@@ -55,11 +53,11 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a serial run: the loss of every step, gradients of the last, parameters behind it."""
+    """What came of a serial run: the loss of every step, parameters behind the last, and its gradients."""
 
     losses: list[float]
-    gradients: Matrices
     parameters: Matrices
+    gradients: Matrices
 
     @property
     def values(self) -> Matrices:
@@ -145,26 +143,16 @@ def _train(
     random = np.random.default_rng(SEED)
 
     def moved(value: Array, by: Any) -> Array:
-        return value + eps * by * random.uniform(-1, 1, value.shape) if eps else value.copy()
+        return value + eps * by * random.uniform(-1, 1, value.shape) if eps else value
 
-    held = {name: moved(value, value) for name, value in began.items()}
-    means = {name: _moments(name, whole, held[name]) for name in held}
-    losses: list[float] = []
-    gradients: Matrices = {}
-    for step in steps:
+    def moved_loss(held: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
         loss, found = loss_of(held, step)
-        losses.append(loss)
-        gradients = clipped({name: moved(g, _largest(g)) for name, g in found.items()}, adam.clip)
-        for name, g in gradients.items():
-            held[name], *after = adam_step(held[name], means[name], g, step, adam)
-            means[name] = (after[0], after[1])
-    return Run(losses, gradients, held)
+        return loss, {name: moved(g, _largest(g)) for name, g in found.items()}
 
-
-def _moments(name: str, whole: Mapping[str, Array], value: Array) -> tuple[Array, Array]:
-    """The moments that a run goes on from; zeros where it begins."""
-    first, second = (whole.get(one, np.zeros_like(value)) for one in moment_names(name))
-    return first, second
+    names = {name: moment_names(name) for name in began}
+    moments = {name: (whole[mean], whole[square]) for name, (mean, square) in names.items() if mean in whole}
+    parameters = {name: moved(value, value) for name, value in began.items()}
+    return Run(*train(parameters, moved_loss, steps, adam, moments))
 
 
 def _largest(values: Array) -> float:

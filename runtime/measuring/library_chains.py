@@ -1,0 +1,144 @@
+"""The MPI library's collectives in a chain: between products, on data just written, in all groups of a shape at once.
+
+A library chooses its algorithm by the kind, the size of the group and the size of the
+buffer, and its algorithms share links in their own ways.  So each is measured as it is
+used, by ranks that lie on their hosts as those of a run do.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import mean
+from typing import assert_never
+
+from mpi4py import MPI
+
+from algorithms.collectives.choices import Choices
+from algorithms.grid import Grid
+from algorithms.ops import (
+    AllGather,
+    AllReduce,
+    Broadcast,
+    Collective,
+    CollectiveKind,
+    Gemm,
+    Pointwise,
+    Reduce,
+    ReduceScatter,
+)
+from algorithms.parts import Part
+from algorithms.program import Repeat, in_sequence
+from algorithms.schedule import Role, Schedule, declare
+from algorithms.tensors import Tensor
+from algorithms.timelines.spans import Span
+from runtime.delivery import usual_delivery
+from runtime.execute import execute
+from runtime.measuring import chains
+from runtime.mpi import MpiCarrier
+from runtime.operands import Operands
+from runtime.world import hosts
+
+KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce")
+ITEM_BYTES, ROOT, WARM = 4, 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Groups of so many members, so many ranks apart, of so many ranks in all.
+
+    >>> Shape(2, 2, 8).grid().group(3, "y")
+    (1, 3)
+    """
+
+    members: int
+    apart: int
+    ranks: int
+
+    def grid(self) -> Grid:
+        """The grid whose groups along y they are."""
+        return Grid(x=self.apart, y=self.members, z=self.ranks // (self.apart * self.members))
+
+
+def shapes(ranks: int) -> Iterator[Shape]:
+    """All shapes that groups along an axis of a grid of so many ranks can have.
+
+    >>> [(shape.members, shape.apart) for shape in shapes(6)]
+    [(2, 1), (2, 3), (3, 1), (3, 2), (6, 1)]
+    """
+    for members in range(2, ranks + 1):
+        for apart in range(1, ranks // members + 1):
+            if ranks % members == 0 and (ranks // members) % apart == 0:
+                yield Shape(members, apart, ranks)
+
+
+def collective_chain(kind: CollectiveKind, shape: Shape, size: int, steps: int) -> Schedule:
+    """Write, multiply, and a collective on a buffer of `size` bytes, so many times after one that warms up."""
+    m, one = Part("m"), Part("one")
+    tensors = declare(
+        Tensor("A", m, Part("k")),
+        Tensor("B", Part("k"), Part("n")),
+        Tensor("C", m, Part("n")),
+        Tensor("part", Part("e", ("y",)), one),
+        Tensor("whole", Part("e"), one),
+        Tensor("other", Part("e"), one),
+    )
+    side = chains.PRODUCT_SIZE
+    sizes = {"m": side, "k": side, "n": side, "e": max(shape.members, size // ITEM_BYTES), "one": 1}
+    body = (
+        Pointwise(name="write", function="zero", into="part" if kind == "all_gather" else "whole"),
+        Gemm(name="multiply", a="A", b="B", c="C"),
+        _step(kind),
+    )
+    roles = (Role(in_sequence((Repeat("i", WARM + steps, body),)), "x"),)
+    return Schedule("library chain", sizes, shape.grid(), "float32", tensors, ("A", "B"), ("C",), roles)
+
+
+def _step(kind: CollectiveKind) -> Collective:
+    match kind:
+        case "all_gather":
+            return AllGather(name="step", axis="y", source="part", into="whole")
+        case "reduce_scatter":
+            return ReduceScatter(name="step", axis="y", source="whole", into="part")
+        case "all_reduce":
+            return AllReduce(name="step", axis="y", buffer="whole")
+        case "broadcast":
+            return Broadcast(name="step", axis="y", root=ROOT, source="whole", into="other")
+        case "reduce":
+            return Reduce(name="step", axis="y", root=ROOT, source="whole", into="other")
+        case "all_to_all" | "barrier":
+            raise AssertionError(f"{kind} is not measured")
+        case _:
+            assert_never(kind)
+
+
+def measure_collective(
+    communicator: MPI.Intracomm, kind: CollectiveKind, shape: Shape, size: int, steps: int
+) -> list[float]:
+    """Seconds of each step in the slowest group; every rank of the communicator calls it and gets the same."""
+    schedule = collective_chain(kind, shape, size, steps)
+    side = chains.PRODUCT_SIZE
+    carrier = MpiCarrier(communicator, delivery=usual_delivery(hosts(communicator)[0]))
+    operands = Operands(side, side, side, "float32")
+    timelines = execute(schedule, operands, carrier, repeats=1, choices=Choices("library")).timelines
+    carrier.close()
+    found = step_seconds(kind, shape, timelines[0].spans) if timelines else None
+    result: list[float] = communicator.bcast(found, root=0)
+    return result
+
+
+def step_seconds(kind: CollectiveKind, shape: Shape, spans: tuple[Span, ...]) -> list[float]:
+    """Of each step after the first: from when the last member has come to it, to the end of those that receive.
+
+    Of groups that share links some may be faster; whoever comes next waits for the slowest.
+    """
+    steps: dict[int, dict[int, Span]] = {}
+    for span in spans:
+        if span.op == "step" and span.index >= WARM:
+            steps.setdefault(span.index, {})[span.rank] = span
+    groups = list(shape.grid().groups("y"))
+    return [max(_seconds(kind, [of_rank[rank] for rank in group]) for group in groups) for of_rank in steps.values()]
+
+
+def _seconds(kind: CollectiveKind, members: list[Span]) -> float:
+    """Of one group."""
+    receiving = {"broadcast": members[ROOT + 1 :], "reduce": members[ROOT : ROOT + 1]}.get(kind, members)
+    return mean(span.end for span in receiving) - max(span.start for span in members)

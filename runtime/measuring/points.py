@@ -1,0 +1,70 @@
+"""What microbenchmarks find: plain rows of seconds, medians with their spreads."""
+
+from dataclasses import dataclass
+
+from algorithms.kernels import Function
+from algorithms.ops import CollectiveKind, GemmLayout
+from algorithms.tensors import DType
+from runtime.measuring.chains import Pattern
+from runtime.measuring.library_chains import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class GemmPoint:
+    """A product m x k by k x n, and its median seconds (0: not yet measured)."""
+
+    m: int
+    k: int
+    n: int
+    dtype: DType
+    layout: GemmLayout
+    threads: int
+    busy_ranks: int
+    seconds: float = 0.0
+    spread: float = 0.0
+    calm: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPoint:
+    """Memory-bound work that writes `bytes`."""
+
+    operation: str
+    bytes: int
+    busy_ranks: int
+    seconds: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPoint:
+    """A layer's function that reads and writes `bytes`."""
+
+    function: Function
+    dtype: DType
+    bytes: int
+    busy_ranks: int
+    seconds: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class TransferPoint:
+    """One step of a pattern of `ranks` ranks, each sending `bytes`."""
+
+    pattern: Pattern
+    ranks: int
+    bytes: int
+    seconds: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivePoint:
+    """A collective of the MPI library on a buffer of `bytes`, in all groups of a shape at once."""
+
+    kind: CollectiveKind
+    shape: Shape
+    bytes: int
+    seconds: float
+    spread: float
