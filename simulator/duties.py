@@ -44,6 +44,19 @@ class MemberStep(NamedTuple):
     pattern: str
 
 
+class Row(NamedTuple):
+    """Equal steps in a row, in which something goes over a wire.
+
+    Parameters
+    ----------
+    number : of the first of them, from 1
+    """
+
+    step: MemberStep
+    times: int
+    number: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Duty:
     """A communication op on one rank.
@@ -199,3 +212,13 @@ def _pattern(send_to: int | None, receive_from: int | None) -> str:
     if send_to is None or receive_from is None:
         return "one_way"
     return "exchange" if send_to == receive_from else "shift"
+
+
+def rows(duty: Duty) -> Iterator[Row]:
+    """The steps in which something goes over a wire, equal ones in a row together."""
+    number = 1
+    for step, equal in groupby(duty.steps()):
+        count = sum(1 for _ in equal)
+        if step.send_to is not None or step.receive_from is not None:
+            yield Row(step, count, number)
+        number += count

@@ -61,7 +61,7 @@ KERNELS = (*rates.KERNELS, *heap.KERNELS, *repeats.KERNELS, *buckets.KERNELS, *s
 PLAIN_EVENTS = 20_000
 """Events from which on importing Numba pays."""
 LOADED_EVENTS = 1_000
-"""The same, where it has been imported already."""
+"""The same, where it has been imported already, or will be."""
 LATE = EventPriority(2)  # after everything else that happens at an instant
 
 
@@ -122,19 +122,21 @@ class FlowEngine(Registered):
     >>> env.run()
     >>> ends
     [3.0, 5.0]
-    >>> engine.resource_load(link)
-    40.0
+    >>> engine.loads()[link]
+    (40.0, 4.0)
 
     Parameters
     ----------
     local : find new rates only where something changed
     memory : remember a state, and pass over steps that come back to it
+    long : it is known that importing Numba will pay
     """
 
-    def __init__(self, env: simpy.Environment, *, local: bool = True, memory: bool = True) -> None:
+    def __init__(self, env: simpy.Environment, *, local: bool = True, memory: bool = True, long: bool = False) -> None:
         super().__init__()
         self.env = env
         self._local = local
+        self._long = long
         self._under: Under = empty(memory=memory)
         self._state: State | None = None
         self._twin: Kernel | None = None  # once it goes on for long
@@ -161,10 +163,6 @@ class FlowEngine(Registered):
     def loads(self) -> list[tuple[float, float]]:
         """Units served so far, and seconds of use, of every resource."""
         return list(zip(self._served().tolist(), self._used().tolist(), strict=True))
-
-    def resource_load(self, resource: int) -> float:
-        """Units that the resource has served so far; over capacity and time, its mean use."""
-        return self.loads()[resource][0]
 
     def _served(self) -> Floats:
         u = self._under
@@ -247,7 +245,7 @@ class FlowEngine(Registered):
         now, until = float(self.env.now), float(self.env.peek())
         if self._twin is None:
             assert self._state is not None
-            plain = LOADED_EVENTS if "numba" in sys.modules else PLAIN_EVENTS
+            plain = LOADED_EVENTS if self._long or "numba" in sys.modules else PLAIN_EVENTS
             outcome = events.go_on(self._under, self._state, now, until, min(plain, PLAIN_EVENTS))
             if outcome != MORE:
                 return outcome

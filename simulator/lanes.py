@@ -7,7 +7,7 @@ rank's program in order (`feed.py`).
 """
 
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -27,6 +27,7 @@ from simulator.folding.alike_ranks import Population
 from simulator.folding.gaps import Turn
 from simulator.folding.looks import Loop
 from simulator.folding.watch import GivenUp, Watch
+from simulator.library import LibraryTimes
 from simulator.local_work import LocalWork
 from simulator.postmen import Postmen
 from simulator.programs import Programs, Waiting
@@ -64,7 +65,7 @@ class Lanes:
     Parameters
     ----------
     watch : decides which turns of loops are passed over
-    local, memory : of the engine
+    local, memory, long : of the engine
     most_wall_seconds : of work after which the simulation is given up, as the numbers of ops and events tell: the
         same on every machine
     """
@@ -76,18 +77,28 @@ class Lanes:
         *,
         local: bool = True,
         memory: bool = True,
+        long: bool = False,
         most_wall_seconds: float = inf,
     ) -> None:
         self._most_wall_seconds = most_wall_seconds
         self._schedule, self._machine, self._ranks = given.schedule, given.machine, given.ranks
         self._watch = watch
         self._env = simpy.Environment()
-        self.engine = FlowEngine(self._env, local=local, memory=memory)
+        self.engine = FlowEngine(self._env, local=local, memory=memory, long=long)
         wiring = given.ranks.wiring(self.engine)
         duties = Duties(given.schedule, given.choices)
         local_work = LocalWork(given.machine, given.schedule.dtype, duties, wiring, given.threads)
-        self._programs = Programs(given.machine, given.ranks, wiring, duties, local_work, self.engine)
-        self._postmen = Postmen(self._env, self.engine)
+        self._programs = Programs(
+            given.machine,
+            given.ranks,
+            wiring,
+            duties,
+            local_work,
+            self.engine,
+            given.choices,
+            LibraryTimes(given.machine, given.schedule.grid, given.ranks.homes),
+        )
+        self._postmen = Postmen(self.engine)
         self._members: dict[tuple[int, str], int] = {}
         self._names = list(dict.fromkeys([COMPUTE, *(lane(op) for op in all_ops(given.schedule))]))
         self._open: dict[tuple[int, str], Task] = {}
@@ -97,6 +108,11 @@ class Lanes:
         self._timekeepers: dict[Loop, int] = {}  # the rank at whose turns of a loop loads are looked at
         self.loads: dict[Turn, tuple[float, list[tuple[float, float]]]] = {}
         self.extrapolated: set[str] = set()
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """By what collectives of the library went, where that is known."""
+        return self._programs.labels
 
     def run(self) -> None:
         """Every simulated rank to its end.
@@ -180,17 +196,10 @@ class Lanes:
         op, place = task.op, task.place
         if not isinstance(op, Communication):
             return (yield from self._gone_through(rank, name, self._programs.compute(rank, op, place)))
-        handed_over = self._programs.handed_over(rank, op, place)
-        if handed_over is not None:
-            own, messages = handed_over
-            spent = Spent() if own is None else (yield from self._gone_through(rank, name, own))
-            self._postmen.hand_over(rank, name, messages)
-            return spent
-        program = self._programs.communication(rank, op, place)
-        delivered = self._postmen.idle(rank, name)
-        if delivered is not None and self._programs.sends(program):
-            yield delivered
-        return (yield from self._gone_through(rank, name, program))
+        course = self._programs.communication(rank, op, place)
+        if course.posted is not None:
+            self._postmen.hand_over(rank, name, course.posted)
+        return (yield from self._gone_through(rank, name, course.own))
 
     def _gone_through(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, Spent]:
         """A program of a lane."""

@@ -1,36 +1,33 @@
 """What an op does on a rank, as a program of the engine: messages on wires, and local work."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
 from typing import NamedTuple
 
+from algorithms.collectives.choices import Choices
 from algorithms.counting.coordinates import Kind
 from algorithms.formats.machine import Machine
-from algorithms.ops import CommunicationOp, Compute, lane
+from algorithms.ops import Collective, CommunicationOp, Compute, lane
 from algorithms.parts import Place
 from algorithms.timelines.spans import COMPUTE
-from simulator.duties import Duties, Duty, MemberStep
+from simulator.duties import Duties, Duty, MemberStep, rows
 from simulator.engine import FlowEngine
 from simulator.folding.alike_ranks import Population
-from simulator.folding.resources import Channel
+from simulator.handed_over import HandedOver, Marked
+from simulator.library import IDENTIFIED, MEASURED, LibraryTimes
 from simulator.local_work import LocalWork, Work
+from simulator.messages import Messages
 from simulator.stepping.registered import Stage
-from simulator.stepping.table import NONE
 from simulator.wiring import Wiring
 
 
-class Row(NamedTuple):
-    """Equal steps in a row, in which something goes over a wire.
+class Course(NamedTuple):
+    """The program of a communication op on its rank, and that of the messages that it hands over, if it does."""
 
-    Parameters
-    ----------
-    number : of the first of them, from 1
-    """
-
-    step: MemberStep
-    times: int
-    number: int
+    marked: tuple[Marked, ...]
+    own: int
+    posted: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +50,11 @@ class Programs:
     """The programs of the simulated ranks, each made when it is first needed.
 
     A step of a collective that sends nothing and receives nothing is left out.
+
+    Parameters
+    ----------
+    choices, library : who carries out the collectives, and what those of the library were measured to take; `labels`
+        say of which ops that was known
     """
 
     def __init__(
@@ -63,17 +65,19 @@ class Programs:
         duties: Duties,
         local: LocalWork,
         engine: FlowEngine,
+        choices: Choices,
+        library: LibraryTimes,
     ) -> None:
         self._machine, self._ranks, self._wiring = machine, ranks, wiring
         self._duties, self._local, self._engine = duties, local, engine
-        self._of_duty: dict[tuple[int, int], tuple[int, Duty]] = {}
-        self._handed_over: dict[tuple[int, int], tuple[tuple[int | None, int] | None, Duty]] = {}
+        self._messages = Messages(machine, wiring, engine)
+        self._choices, self._library = choices, library
+        self.labels: dict[str, str] = {}
+        self._of_duty: dict[tuple[int, int], tuple[Course, Duty]] = {}
         self._of_compute: dict[tuple[int, int, Kind], int] = {}
         self._known: dict[tuple[Stage, ...], int] = {}
-        self._wires: dict[Channel, int] = {}
-        self._messages: dict[tuple[int, float, str], int] = {}
         self._works: dict[tuple[int, str, Work], int] = {}
-        self._delays: dict[tuple[int, str], int] = {}
+        self._delays: dict[tuple[int, str, float], int] = {}
         self._paces: dict[int, int] = {}
 
     def compute(self, rank: int, op: Compute, place: Place) -> int:
@@ -84,54 +88,25 @@ class Programs:
             self._of_compute[key] = self._program([Stage(local=self._work(rank, COMPUTE, work))])
         return self._of_compute[key]
 
-    def communication(self, rank: int, op: CommunicationOp, place: Place) -> int:
-        """The program of a communication op."""
+    def communication(self, rank: int, op: CommunicationOp, place: Place) -> Course:
+        """The programs of a communication op."""
         duty = self._duties.communication(op, place)
         found = self._of_duty.get((rank, id(duty)))
         if found is None:
-            program = self._program(self._stages(rank, op, duty))
-            found = self._of_duty[rank, id(duty)] = program, duty
+            found = self._of_duty[rank, id(duty)] = self._course(rank, op, duty), duty
         return found[0]
-
-    def handed_over(self, rank: int, op: CommunicationOp, place: Place) -> tuple[int | None, int] | None:
-        """The rank's own part (None: nothing) of an op that only sends, and the messages; None of any other op.
-
-        None, too, where a sender waits for its receiver.
-        """
-        network = self._machine.network
-        if network is None or not network.buffered_sends:
-            return None
-        duty = self._duties.communication(op, place)
-        key = rank, id(duty)
-        if key not in self._handed_over:
-            self._handed_over[key] = self._split(self._stages(rank, op, duty)), duty
-        return self._handed_over[key][0]
-
-    def _split(self, stages: list[Stage]) -> tuple[int | None, int] | None:
-        """What comes before the first message, and the messages, where all that follows is sent."""
-        first = next((number for number, one in enumerate(stages) if one.send is not None), len(stages))
-        own, sent = stages[:first], stages[first:]
-        if not sent or any(one.receive is not None for one in own):
-            return None
-        if any(one.send is None or one.receive is not None or one.local is not None for one in sent):
-            return None
-        return self._program(own) if own else None, self._program(sent)
-
-    def sends(self, program: int) -> bool:
-        """Whether anything is sent in a program."""
-        return any(send != NONE for _, send, *_ in self._engine.stages_of(program))
 
     def waiting(self, rank: int, op: CommunicationOp, place: Place, member: int) -> Waiting | None:
         """What a member of the engine waits for within an op; None where that is its own work."""
         stages, done, to_send, to_receive = self._engine.standing(member)
         if not (to_send or to_receive):
             return None
-        duty = self._duties.communication(op, place)
-        row = list(rows(duty))[stages - self._before(duty)]
+        _, step, number = self.communication(rank, op, place).marked[stages]
+        assert step is not None, "local work waits for nobody"
         group = self._ranks.group(rank, op.axis)
-        ends = {row.step.send_to: to_send, row.step.receive_from: to_receive}
+        ends = {step.send_to: to_send, step.receive_from: to_receive}
         awaited = [group[peer] for peer, waits in ends.items() if peer is not None and waits]
-        return Waiting(rank, op, row.number + done, awaited)
+        return Waiting(rank, op, number + done, awaited)
 
     def pace(self, rank: int) -> int | None:
         """How fast a rank computes, slower while it communicates; None where that makes no difference."""
@@ -150,30 +125,76 @@ class Programs:
             self._known[key] = self._engine.program(stages)
         return self._known[key]
 
-    def _stages(self, rank: int, op: CommunicationOp, duty: Duty) -> list[Stage]:
-        name, group = lane(op), self._ranks.group(rank, op.axis)
-        found = []
+    def _course(self, rank: int, op: CommunicationOp, duty: Duty) -> Course:
+        """What a rank goes through in a communication op, and what is posted for it."""
+        seconds, name = self._library_seconds(op, duty), lane(op)
+        if seconds is not None:  # local copies are in them
+            return self._made(list(self._as_library(rank, op, duty, *seconds)))
+        before: list[Marked] = []
         if self._overhead(duty):
-            found.append(Stage(local=self._delay(rank, name, self._overhead(duty))))
+            before.append(Marked(Stage(local=self._delay(rank, name, self._overhead(duty)))))
         if duty.copied.before:
-            found.append(Stage(local=self._bytes(rank, name, "copy", duty.copied.before)))
-        for step, times, _ in rows(duty):
-            send = receive = added = None
-            if step.send_to is not None:
-                wire, channel = self._wire(duty.wires, rank, group[step.send_to])
-                send = wire, self._message(wire, channel, step.sent, step.pattern)
-            if step.receive_from is not None:
-                receive, _ = self._wire(duty.wires, group[step.receive_from], rank)
-            if step.added:
-                added = self._bytes(rank, name, "add", step.added)
-            found.append(Stage(times, send, receive, added))
-        if duty.copied.after:
-            found.append(Stage(local=self._bytes(rank, name, "copy", duty.copied.after)))
+            before.append(Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.before))))
+        after = [Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.after)))] if duty.copied.after else []
+        if not self._messages.handed_over:
+            steps = [
+                Marked(self._step(rank, op, duty, row.step, row.times), row.step, row.number) for row in rows(duty)
+            ]
+            return self._made([*before, *steps, *after])
+        handed_over = HandedOver(
+            self._messages,
+            rank,
+            name,
+            self._ranks.group(rank, op.axis),
+            duty,
+            partial(self._delay, rank, name),
+            partial(self._bytes, rank, name, "add"),
+            waits=self._choices.of(op.name).carriage != "library",
+        )
+        return self._made([*before, *handed_over.own(), *after], list(handed_over.posted()))
+
+    def _made(self, own: Sequence[Marked], posted: Sequence[Stage] = ()) -> Course:
+        return Course(
+            tuple(own), self._program([one.stage for one in own]), self._program(list(posted)) if posted else None
+        )
+
+    def _step(self, rank: int, op: CommunicationOp, duty: Duty, step: MemberStep, times: int) -> Stage:
+        """A step, so many times, in which a rank waits for both its ends."""
+        group = self._ranks.group(rank, op.axis)
+        send = receive = added = None
+        if step.send_to is not None:
+            send = self._messages.sent(duty.wires, rank, group[step.send_to], step)
+        if step.receive_from is not None:
+            receive = self._messages.wire(duty.wires, group[step.receive_from], rank)
+        if step.added:
+            added = self._bytes(rank, lane(op), "add", step.added)
+        return Stage(times, send, receive, added)
+
+    def _library_seconds(self, op: CommunicationOp, duty: Duty) -> tuple[float, bool] | None:
+        """What a collective of the library takes [s], and whether that is beyond what was measured; None: not known."""
+        if self._choices.of(op.name).carriage != "library" or duty.moved is None or not isinstance(op, Collective):
+            return None
+        if self._library.is_one_message(op):
+            self.labels[op.name] = IDENTIFIED
+            return None
+        found = self._library.seconds(op, duty.moved)
+        if found is not None:
+            self.labels[op.name] = MEASURED
         return found
 
-    def _before(self, duty: Duty) -> int:
-        """Stages before the first step."""
-        return int(self._overhead(duty) > 0) + int(duty.copied.before > 0)
+    def _as_library(self, rank: int, op: CommunicationOp, duty: Duty, seconds: float, beyond: bool) -> Iterator[Marked]:
+        """Members wait for each other by the steps that stand for the library's, which take no time here."""
+        group = self._ranks.group(rank, op.axis)
+        for step, times, number in rows(duty):
+            sender, receiver = (None if peer is None else group[peer] for peer in (step.receive_from, step.send_to))
+            stage = Stage(
+                times,
+                None if receiver is None else self._messages.greeting(duty.wires, rank, receiver),
+                None if sender is None else self._messages.greeting(duty.wires, sender, rank)[0],
+            )
+            yield Marked(stage, step, number)
+        sent = self._messages.to_itself(rank, lane(op), seconds, beyond=beyond)
+        yield Marked(Stage(send=sent, receive=sent[0]))
 
     def _overhead(self, duty: Duty) -> float:
         """Seconds beside the steps of a communication op; measured steps between ranks of a host include theirs."""
@@ -182,29 +203,6 @@ class Programs:
         if host is not None:
             return host.alone_seconds if alone else 0.0
         return 0.0 if alone else device.overhead_seconds
-
-    def _wire(self, name: str, sender: int, receiver: int) -> tuple[int, Channel]:
-        """What carries the messages from a rank to another."""
-        channel = self._wiring.channel(name, sender, receiver)
-        if channel not in self._wires:
-            self._wires[channel] = self._engine.wire()
-        return self._wires[channel], channel
-
-    def _message(self, wire: int, channel: Channel, size: float, pattern: str) -> int:
-        """So many bytes on a wire, as one step of a pattern."""
-        key = wire, size, pattern
-        if key not in self._messages:
-            cost = self._wiring.transfer_on(channel, size, pattern)
-            self._messages[key] = self._engine.flow(
-                cost.work,
-                cost.demands,
-                weight=cost.weight,
-                cap=cost.cap,
-                latency=cost.latency,
-                alone=cost.alone,
-                beyond=cost.extrapolated,
-            )
-        return self._messages[key]
 
     def _bytes(self, rank: int, name: str, operation: str, size: int) -> int:
         """Local work bound by memory, within an op."""
@@ -222,17 +220,7 @@ class Programs:
         return self._works[key]
 
     def _delay(self, rank: int, name: str, seconds: float) -> int:
-        key = rank, name
+        key = rank, name, seconds
         if key not in self._delays:
             self._delays[key] = self._engine.flow(0.0, {}, cap=1.0, latency=seconds)
         return self._delays[key]
-
-
-def rows(duty: Duty) -> Iterator[Row]:
-    """The steps in which something goes over a wire, equal ones in a row together."""
-    number = 1
-    for step, equal in groupby(duty.steps()):
-        count = sum(1 for _ in equal)
-        if step.send_to is not None or step.receive_from is not None:
-            yield Row(step, count, number)
-        number += count

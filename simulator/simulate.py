@@ -49,12 +49,13 @@ STEP_WALL_SECONDS = 3e-6
 """What a step of an op costs to simulate, about, on two cores of 2026."""
 NCCL_ONLY = "NCCL's model knows collectives, not the steps of ranks"
 NOT_LOOKED_FOR = "collective granularity was asked for"
+COMPILED_FROM_SECONDS = 0.3
+"""What is expected to take longer is compiled from the start; loading what is compiled takes 0.4 s."""
 LONG_SECONDS = 20.0
 """An exact simulation that takes longer is not made unless it is asked for; nor, by `auto`, one of NCCL, whose steps
 are not known."""
-GIVEN_UP_SECONDS, GIVEN_UP_TIMES = 12.0, 2.0
-"""One that has taken so long, and so many times what it was thought to take, or `LONG_SECONDS`, is given up: turns were
-thought to repeat, and do not."""
+GIVEN_UP_SECONDS = LONG_SECONDS
+"""One that has taken so long is given up: turns were thought to repeat, and do not."""
 NO_RHYTHM = "turns of loops that were thought to repeat do not"
 
 
@@ -215,7 +216,7 @@ class Simulation:
 
     def _has_bounds(self) -> bool:
         """Whether the schedule can be walked at the granularity of collectives."""
-        from simulator.steady.programs import why_impossible
+        from simulator.steady.walkers import why_impossible
 
         return not why_impossible(self._schedule, self._homes)
 
@@ -262,12 +263,18 @@ class Simulation:
     def _exactly(self) -> Prediction:
         """Simulate; stretches that were taken to be in rhythm and were not, once more as a whole."""
         whole: set[Turn] = set()
-        most = inf
-        if self._asked == "auto" and self._has_bounds():
-            most = max(GIVEN_UP_SECONDS, min(LONG_SECONDS, GIVEN_UP_TIMES * self.expected_wall_seconds()))
+        most = GIVEN_UP_SECONDS if self._asked == "auto" and self._has_bounds() else inf
+        long = self.expected_wall_seconds() > COMPILED_FROM_SECONDS
         while True:
             watch, switches = self._watch(whole), self._switches
-            lanes = Lanes(self._given, watch, local=switches.local, memory=switches.memory, most_wall_seconds=most)
+            lanes = Lanes(
+                self._given,
+                watch,
+                local=switches.local,
+                memory=switches.memory,
+                long=long,
+                most_wall_seconds=most,
+            )
             lanes.run()
             timeline = self._ranks.timeline(lanes.spans)
             turn_of = [lanes.turns.get(_instance(span)) for span in timeline.spans]
@@ -310,12 +317,13 @@ class Simulation:
             named,
             parts,
             frozenset(lanes.extrapolated),
-            uncertainty(self._given.machine),
+            uncertainty(self._given.machine, library=bool(lanes.labels)),
             {name: max(0.0, spent[name]["contention"]) / timeline.ranks for name in parts},
             self._ranks.loads(lanes.engine, loads_with_turns(lanes, rhythms), timeline.makespan, LINKS_NAMED),
             self._extent(lanes, rhythms),
             self._stories(lanes, short, timeline),
             times if named is timeline else None,
+            labels=dict(sorted(lanes.labels.items())),
         )
 
     def _extent(self, lanes: Lanes, rhythms: Sequence[Rhythm]) -> Extent:

@@ -19,8 +19,8 @@ from simulator.collectives.causes import Causes, causes_of
 from simulator.collectives.moves import Moves, run
 from simulator.collectives.programs import Floats, Ints, Job, Programs, Shards, of_classes, programs_of
 from simulator.collectives.shapes import shapes
-from simulator.folding.equitable import Columns, Flows
 from simulator.folding.fold import Folding, fold, quotient, unfolded
+from simulator.folding.partition import Columns, Flows
 
 
 class Paths(Protocol):

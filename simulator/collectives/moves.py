@@ -13,7 +13,7 @@ import numpy as np
 from simulator.collectives.programs import Floats, Ints, Programs
 from simulator.collectives.steps import walk_programs
 from simulator.collectives.sweep import sections, sweep
-from simulator.folding.equitable import Flows
+from simulator.folding.partition import Flows
 
 FITS = 1e-12
 """Part of its capacity by which a link may seem overloaded and is not."""

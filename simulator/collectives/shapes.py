@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from algorithms.collectives.runs import NOBODY
 from simulator.collectives.programs import Ints, Programs
 from simulator.collectives.sizes import Pieces
-from simulator.folding.equitable import firsts
+from simulator.folding.partition import firsts
 
 
 def shapes(programs: Programs) -> Ints:

@@ -25,7 +25,7 @@ from simulator.collectives import events, recurrence, walk
 from simulator.collectives.programs import Floats, Ints, Programs
 from simulator.collectives.sizes import Pieces
 from simulator.collectives.walk import IDLE, SENDER_WAITS, Array, Walk
-from simulator.folding.equitable import Flows
+from simulator.folding.partition import Flows
 from simulator.sharing import heap, rates
 from simulator.sharing.compiled import Kernel, compiled
 from simulator.sharing.rates import State, as_lists, new_state

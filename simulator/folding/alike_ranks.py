@@ -15,8 +15,8 @@ from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from simulator.engine import FlowEngine
 from simulator.folding.classes import Classes, KnownPaths, classes_of, known_paths
-from simulator.folding.equitable import Ints
 from simulator.folding.looks import Loop
+from simulator.folding.partition import Ints
 from simulator.folding.patterns import patterns
 from simulator.folding.resources import Apart, Resources, Together
 from simulator.homes import Homes

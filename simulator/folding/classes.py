@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.folding.equitable import Flows, Ints
 from simulator.folding.fold import Folding, Quotient, fold, quotient
 from simulator.folding.numbering import Numbering
+from simulator.folding.partition import Flows, Ints
 from simulator.folding.patterns import Patterns
 from simulator.homes import Homes
 from topologies.routes.paths import Paths

@@ -5,67 +5,10 @@ bags are sorted at once (of very many, each is counted: `flow_by_flow.py`), and 
 is compared with that of the first member of its class, number by number.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 import numpy as np
-from numpy.typing import NDArray
 
 from simulator.folding.flow_by_flow import MANY, MOST_LABELS, all_alike
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Columns = Mapping[str, NDArray[np.generic]]
-"""What is known of each rank, link or flow: name of an attribute to its values."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Flows:
-    """Who sends to whom, over which links.
-
-    Parameters
-    ----------
-    sender, receiver : rank of each flow [flows]; the same for work of a rank by itself
-    offsets : flow f has the entries offsets[f] .. offsets[f + 1] - 1 [flows + 1]
-    links, shares : what a unit of the flow takes of which link; a link at most once in a flow [entries]
-    columns : whatever tells flows apart beside these: in which steps of its sender's and receiver's programs, size,
-        latency, weight, cap; no two flows that one rank sends may agree in all of it, nor two that it receives
-    """
-
-    sender: Ints
-    receiver: Ints
-    offsets: Ints
-    links: Ints
-    shares: Floats
-    columns: Columns = field(default_factory=dict)
-
-    @property
-    def count(self) -> int:
-        return len(self.sender)
-
-    def entry_flows(self) -> Ints:
-        """The flow of each entry."""
-        return np.repeat(np.arange(self.count), np.diff(self.offsets))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Partition:
-    """The class of each rank, flow and link; classes are 0, 1, …, none empty."""
-
-    ranks: Ints
-    flows: Ints
-    links: Ints
-
-
-def firsts(classes: Ints) -> Ints:
-    """The first member of each class.
-
-    >>> firsts(np.array([0, 1, 0, 1, 2])).tolist()
-    [0, 1, 4]
-    """
-    first = np.empty(int(classes.max(initial=-1)) + 1, dtype=np.int64)
-    first[classes[::-1]] = np.arange(len(classes))[::-1]
-    return first
+from simulator.folding.partition import Columns, Floats, Flows, Ints, Partition, firsts
 
 
 def fault(partition: Partition, ranks: Columns, flows: Flows, links: Columns) -> str:

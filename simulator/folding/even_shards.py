@@ -155,10 +155,11 @@ def _chunked(op: Collective, tensor: Tensor, schedule: Schedule, even: Schedule,
     pieces = [
         lower(
             kind,
-            choices.algorithm(kind),
+            choices.of(op.name).algorithm(kind),
             members,
             size_bytes=int(elements * item),
-            per_node=choices.sharing(op.axis),
+            per_node=choices.of(op.name).sharing(op.axis),
+            chunk_bytes=choices.of(op.name).chunk_bytes,
             elements=cast(int, elements) if isinstance(op, AllReduce) else None,
         ).pieces
         for elements in (found.least, found.mean, found.most)

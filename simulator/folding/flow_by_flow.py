@@ -5,15 +5,13 @@ flow to flow takes a tenth of the time; below `MANY` entries, Numba takes longer
 The colours are the same, number by number.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.folding.partition import Flows, Ints
 from simulator.sharing.compiled import Kernel, compiled
-
-if TYPE_CHECKING:
-    from simulator.folding.equitable import Flows, Ints
 
 Colours = NDArray[np.uint64]
 
@@ -35,10 +33,10 @@ LAST, MIDDLE, END = np.uint64(30), np.uint64(27), np.uint64(31)
 class Graph(NamedTuple):
     """Flows as `Flows` has them; weights of entries, none where all are 1; how many flows cross a link, at most two."""
 
-    sender: "Ints"
-    receiver: "Ints"
-    offsets: "Ints"
-    links: "Ints"
+    sender: Ints
+    receiver: Ints
+    offsets: Ints
+    links: Ints
     weights: Colours
     users: NDArray[np.int8]
 
@@ -63,14 +61,14 @@ class Bags(NamedTuple):
     Then room: for the next place of each owner, the labels gathered, and counts of labels.
     """
 
-    owners: "Ints"
-    labels: "Ints"
-    offsets: "Ints"
-    classes: "Ints"
-    first: "Ints"
-    places: "Ints"
-    gathered: "Ints"
-    counts: "Ints"
+    owners: Ints
+    labels: Ints
+    offsets: Ints
+    classes: Ints
+    first: Ints
+    places: Ints
+    gathered: Ints
+    counts: Ints
 
 
 # The rounds
@@ -200,7 +198,7 @@ CALLED = ("colour", "first_unlike")
 class Rounds:
     """Rounds of refinement that change the colours of flows, ranks and links which are given in place."""
 
-    def __init__(self, flows: "Flows", colours: tuple[Colours, Colours, Colours], weights: Colours) -> None:
+    def __init__(self, flows: Flows, colours: tuple[Colours, Colours, Colours], weights: Colours) -> None:
         of_flows, of_ranks, of_links = colours
         users = np.minimum(np.bincount(flows.links, minlength=len(of_links)), 2).astype(np.int8)
         sender, receiver, offsets, links = (
@@ -224,7 +222,7 @@ class Rounds:
         self._colour(self._graph, self._seen, AFTER)
 
 
-def all_alike(owners: "Ints", labels: "Ints", classes: "Ints", first: "Ints", *, once: bool) -> bool:
+def all_alike(owners: Ints, labels: Ints, classes: Ints, first: Ints, *, once: bool) -> bool:
     """Whether owners of one class have the same bag of labels (and, if asked, each label once)."""
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(classes)))])
     places, gathered = np.empty(len(classes), dtype=np.int64), np.empty(len(labels), dtype=np.int64)

@@ -32,8 +32,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.folding.equitable import Columns, Flows, Ints, Partition, fault, firsts
+from simulator.folding.equitable import fault
 from simulator.folding.flow_by_flow import Colours
+from simulator.folding.partition import Columns, Flows, Ints, Partition, firsts
 from simulator.folding.refinement import refine
 
 MOST_ROUNDS = 64

@@ -16,7 +16,7 @@ from algorithms.grid import Grid
 from algorithms.numbers import Number, number, variables
 from algorithms.ops import Op
 from algorithms.parts import Place
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule
 from simulator.folding.looks import Loop, in_turn, loop_in, outer_loops
 

@@ -11,7 +11,7 @@ from algorithms.counting.coordinates import Needs, needs
 from algorithms.grid import Axis
 from algorithms.ops import Op
 from algorithms.parts import Panel, Place
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule
 
 Key = Hashable

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.folding.equitable import Columns, Floats, Flows, Ints
 from simulator.folding.flow_by_flow import (
     COLUMN,
     CROSSING,
@@ -26,6 +25,7 @@ from simulator.folding.flow_by_flow import (
     Colours,
     Rounds,
 )
+from simulator.folding.partition import Columns, Floats, Flows, Ints
 
 
 @dataclass(slots=True)

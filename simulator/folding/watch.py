@@ -17,7 +17,7 @@ import numpy as np
 
 from algorithms.ops import Op
 from algorithms.parts import Place
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from simulator.folding.gaps import Gap, Stretch, Turn, shortest
 from simulator.folding.looks import Loop, in_turn, loop_in
 from simulator.folding.turns import PERIODS, WINDOW, Times, near

@@ -13,12 +13,12 @@ from algorithms.ops import Collective, CommunicationOp, Op, Receive, Send, lane
 from algorithms.parts import Place
 from simulator.folding.labels import Ints
 from simulator.steady.distinct import rising
-from simulator.steady.nccl import Nccl
+from simulator.steady.nccl_collectives import Nccl
 from simulator.steady.passing import passed
 from simulator.steady.preparations import Ready
-from simulator.steady.programs import Given, Ranks
-from simulator.steady.rates import TYPICAL
+from simulator.steady.rate_bounds import TYPICAL
 from simulator.steady.story import ROWS, Carried, Story
+from simulator.steady.walkers import Given, Ranks
 from topologies.network import Floats
 
 

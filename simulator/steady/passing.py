@@ -20,7 +20,7 @@ import numpy as np
 from simulator.folding.labels import Ints
 from simulator.sharing.compiled import compiled
 from simulator.steady.prepared import Prepared, Step, Wires
-from simulator.steady.rates import HIGH, LOW, TYPICAL
+from simulator.steady.rate_bounds import HIGH, LOW, TYPICAL
 from simulator.steady.twins import twins
 from topologies.network import Floats
 

@@ -10,9 +10,9 @@ from algorithms.ops import Communication, CommunicationOp, Compute, Send, lane
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops
 from simulator.folding.labels import Ints
-from simulator.steady.costs import Costs
 from simulator.steady.distinct import distinct, kept, thin
 from simulator.steady.prepared import Prepared
+from simulator.steady.prices import Costs
 from simulator.steady.story import Story
 from simulator.steady.together import Together
 from simulator.steady.work import Key, Looks, Part

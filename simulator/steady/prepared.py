@@ -14,10 +14,10 @@ import numpy as np
 
 from simulator.folding.labels import Ints
 from simulator.sharing.compiled import as_table
-from simulator.steady.costs import Costs
 from simulator.steady.distinct import rising, thin
-from simulator.steady.hops import Hop, Moved
-from simulator.steady.rates import LOW, TYPICAL
+from simulator.steady.priced_hops import Hop, Moved
+from simulator.steady.prices import Costs
+from simulator.steady.rate_bounds import LOW, TYPICAL
 from simulator.steady.stages import Stage
 from simulator.steady.story import ROWS, Story, Told
 from simulator.steady.twins import first_alike

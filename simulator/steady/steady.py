@@ -15,17 +15,17 @@ from algorithms.schedule import Schedule
 from simulator.folding.labels import Ints
 from simulator.homes import Homes
 from simulator.machine_network import routes_of
-from simulator.steady.costs import Costs
+from simulator.steady.channels_listed import listing
 from simulator.steady.distinct import rising
-from simulator.steady.listing import listing
-from simulator.steady.nccl import Nccl
+from simulator.steady.nccl_collectives import Nccl
 from simulator.steady.preparations import Preparations
-from simulator.steady.programs import Given, programs, why_impossible
-from simulator.steady.rates import HIGH, LOW, TYPICAL, Channels, channels_of, local_rates
+from simulator.steady.prices import Costs
+from simulator.steady.ranks_walk import Walk
+from simulator.steady.rate_bounds import HIGH, LOW, TYPICAL, Channels, channels_of, local_rates
+from simulator.steady.repeating_turns import Loops
 from simulator.steady.tally import Tally, Untold
 from simulator.steady.together import together
-from simulator.steady.turns import Loops
-from simulator.steady.walk import Walk
+from simulator.steady.walkers import Given, programs, why_impossible
 from simulator.steady.work import Looks
 from topologies.network import Floats
 

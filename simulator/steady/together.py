@@ -20,7 +20,7 @@ import networkx as nx
 from algorithms.dependencies import Dependencies
 from algorithms.ops import Op, lane
 from algorithms.parts import Place
-from algorithms.programs import Program, walk
+from algorithms.program import Program, walk
 from algorithms.schedule import Schedule, all_ops
 
 

@@ -23,6 +23,7 @@ from simulator.stepping.table import (
     FOLDS,
     IDLE,
     LATENT,
+    LATER,
     LEADER,
     MOVING,
     NOBODY,
@@ -88,6 +89,8 @@ def _happen(u: Under, s: Any) -> None:
     u.status[f] = IDLE
     if u.receiver[f] == NONE:
         _worked(u, s, u.sender[f], f)
+    elif u.receiver[f] == LATER:
+        _come(u, s, u.sender[f], f)
     else:
         _arrive(u, s, u.sender[f], f)
         _arrive(u, s, u.receiver[f], f)
@@ -140,7 +143,7 @@ def _start(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
     """A flow is under way: first its latency."""
     now = u.reals[CLOCK]
     u.sender[f], u.receiver[f] = sender, receiver
-    if receiver != NONE:
+    if receiver >= 0:
         u.sending[sender], u.receiving[receiver] = f, f
     u.begun[f] = now
     u.left[f] = u.work[f]
@@ -188,38 +191,73 @@ def _leave(u: Under, s: Any, m: int) -> None:
 
 
 def _enter(u: Under, s: Any, m: int) -> None:
-    """A member begins the stage at which it stands."""
-    at = u.stage[m]
-    if at == u.first[u.program[m] + 1]:
-        _leave(u, s, m)
+    """A member begins the stage at which it stands; where all that it waits for has come before, the next one."""
+    while True:
+        at = u.stage[m]
+        if at == u.first[u.program[m] + 1]:
+            _leave(u, s, m)
+            return
+        if u.if_waited[at] != 0 and u.waited[m] == 0:
+            _next(u, m)
+            continue
+        u.entered[m] = u.reals[CLOCK]
+        u.pending[m] = 0
+        if u.numbers[FOLDS] != 0 and u.count[at] > 1:
+            _follow(u, m)
+        if u.send_wire[at] != NONE:
+            _offer(u, s, m, u.send_wire[at], u.send_flow[at])
+        if u.receive_wire[at] != NONE:
+            _await(u, s, m, u.receive_wire[at])
+        if u.pending[m] > 0:
+            return
+        u.waited[m] = 0
+        if u.local[at] != NONE:
+            _start(u, s, u.local[at], m, NONE)
+            return
+        _next(u, m)
+
+
+def _follow(u: Under, m: int) -> None:
+    """A member has taken one of many steps: if it is the one whose steps are counted, it is time to look back."""
+    if u.numbers[LEADER] == NONE:
+        lead(u, m)
+    if u.numbers[LEADER] == m:
+        u.numbers[STEPPED] = 1
+
+
+def _offer(u: Under, s: Any, m: int, wire: int, f: int) -> None:
+    """A member has a message for a wire."""
+    u.pending[m] += 1
+    if u.ahead[wire] != 0:
+        _start(u, s, f, m, LATER)
+    elif u.waits[wire] == RECEIVER:
+        u.waits[wire] = NOBODY
+        _meet(u, s, f, m, u.waiting_member[wire])
+    else:
+        u.waits[wire] = SENDER
+        u.waiting_member[wire], u.waiting_flow[wire] = m, f
+
+
+def _await(u: Under, s: Any, m: int, wire: int) -> None:
+    """A member wants a message from a wire; it may have come before."""
+    if u.came[wire] > 0:
+        u.came[wire] -= 1
         return
-    u.entered[m] = u.reals[CLOCK]
-    u.pending[m] = 0
-    if u.numbers[FOLDS] != 0 and u.count[at] > 1:
-        if u.numbers[LEADER] == NONE:
-            lead(u, m)
-        if u.numbers[LEADER] == m:
-            u.numbers[STEPPED] = 1
-    wire = u.send_wire[at]
-    if wire != NONE:
-        u.pending[m] += 1
-        if u.waits[wire] == RECEIVER:
-            u.waits[wire] = NOBODY
-            _meet(u, s, u.send_flow[at], m, u.waiting_member[wire])
-        else:
-            u.waits[wire] = SENDER
-            u.waiting_member[wire], u.waiting_flow[wire] = m, u.send_flow[at]
-    wire = u.receive_wire[at]
-    if wire != NONE:
-        u.pending[m] += 1
-        if u.waits[wire] == SENDER:
-            u.waits[wire] = NOBODY
-            _meet(u, s, u.waiting_flow[wire], u.waiting_member[wire], m)
-        else:
-            u.waits[wire] = RECEIVER
-            u.waiting_member[wire] = m
-    if u.pending[m] == 0:
-        _start(u, s, u.local[at], m, NONE)
+    u.pending[m] += 1
+    if u.waits[wire] == SENDER:
+        u.waits[wire] = NOBODY
+        _meet(u, s, u.waiting_flow[wire], u.waiting_member[wire], m)
+    else:
+        u.waits[wire] = RECEIVER
+        u.waiting_member[wire] = m
+
+
+def _next(u: Under, m: int) -> None:
+    """A member stands at its next stage, or at the next turn of this one."""
+    u.k[m] += 1
+    if u.k[m] == u.count[u.stage[m]]:
+        u.stage[m] += 1
+        u.k[m] = 0
 
 
 def _meet(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
@@ -233,16 +271,36 @@ def _meet(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
     _start(u, s, f, sender, receiver)
 
 
+def _come(u: Under, s: Any, m: int, f: int) -> None:
+    """A message has come that nobody had to wait for: whoever does has it, else it is kept; its sender goes on."""
+    wire = u.send_wire[u.stage[m]]
+    if u.waits[wire] == RECEIVER:
+        u.waits[wire] = NOBODY
+        receiver = u.waiting_member[wire]
+        u.was_beyond[receiver] = max(u.was_beyond[receiver], u.beyond[f])
+        if u.begun[f] >= u.entered[receiver]:
+            u.latency_paid[receiver] += u.latency[f]
+        _arrive(u, s, receiver, f)
+    else:
+        u.came[wire] += 1
+    _arrive(u, s, m, f)
+
+
 def _arrive(u: Under, s: Any, m: int, f: int) -> None:
-    """One of the transfers of a member's stage has ended."""
+    """One of the transfers of a member's stage has ended; what of it went before the stage is not told."""
     u.pending[m] -= 1
     if u.pending[m] > 0:
         return
-    took = u.reals[CLOCK] - u.begun[f]
-    u.waiting[m] += u.begun[f] - u.entered[m]
-    u.path_latency[m] += u.latency[f]
-    u.path_bandwidth[m] += u.alone[f]
-    u.path_contention[m] += took - u.latency[f] - u.alone[f]
+    early = u.begun[f] < u.entered[m]
+    began = u.entered[m] if early else u.begun[f]
+    took = u.reals[CLOCK] - began
+    u.waited[m] = int(u.reals[CLOCK] > u.entered[m])
+    latency: float = 0.0 if early else u.latency[f]
+    alone: float = min(u.alone[f], took) if early else u.alone[f]
+    u.waiting[m] += began - u.entered[m]
+    u.path_latency[m] += latency
+    u.path_bandwidth[m] += alone
+    u.path_contention[m] += took - latency - alone
     local = u.local[u.stage[m]]
     if local == NONE:
         _advance(u, s, m)
@@ -253,6 +311,8 @@ def _arrive(u: Under, s: Any, m: int, f: int) -> None:
 def _worked(u: Under, s: Any, m: int, f: int) -> None:
     """Local work has ended."""
     took = u.reals[CLOCK] - u.begun[f]
+    if u.if_waited[u.stage[m]] != 0:
+        u.latency_paid[m] += u.latency[f]
     u.computed[m] += u.alone[f]
     u.was_beyond[m] = max(u.was_beyond[m], u.beyond[f])
     u.path_latency[m] += u.latency[f]
@@ -263,10 +323,7 @@ def _worked(u: Under, s: Any, m: int, f: int) -> None:
 
 def _advance(u: Under, s: Any, m: int) -> None:
     """A member goes on to its next stage, or repeats this one."""
-    u.k[m] += 1
-    if u.k[m] == u.count[u.stage[m]]:
-        u.stage[m] += 1
-        u.k[m] = 0
+    _next(u, m)
     _enter(u, s, m)
 
 
@@ -278,10 +335,15 @@ KERNELS = (
     _start,
     _meet,
     _leave,
+    _follow,
+    _offer,
+    _await,
+    _next,
     _enter,
     _begin,
     _advance,
     _arrive,
+    _come,
     _worked,
     _happen,
     go_on,

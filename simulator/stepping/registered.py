@@ -21,12 +21,14 @@ class Stage:
     send : a wire, and the flow that goes over it
     receive : a wire
     local : a flow
+    if_waited : whether it is left out where nobody had to wait for the transfers of the stage before
     """
 
     count: int = 1
     send: tuple[int, int] | None = None
     receive: int | None = None
     local: int | None = None
+    if_waited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,11 @@ class Registered:
     """Everything that has been entered.
 
     `flows` are work, latency, alone and beyond of each flow, `resources` and `shares` what it takes of
-    which; `stages` are count, send_wire, send_flow, receive_wire and local, those of program p from
+    which; `stages` are count, send_wire, send_flow, receive_wire, local and if_waited, those of program p from
     first[p] to first[p + 1]; `calm` is the capacity of each resource while nobody disturbs it, `capacities`
     what it is then; `disturbs` the pace that each member disturbs, `worker` the member whose work slows its messages,
-    `leaves` the part of their rate that messages beside a member keep while it is at work; `bursty` links with
-    a token bucket.
+    `leaves` the part of their rate that messages beside a member keep while it is at work; `ahead` whether messages
+    of each wire go before anybody receives them; `bursty` links with a token bucket.
     """
 
     def __init__(self) -> None:
@@ -60,13 +62,13 @@ class Registered:
         self.shares: list[tuple[float, ...]] = []
         self.caps: list[float] = []
         self.weights: list[float] = []
-        self.stages: list[tuple[int, int, int, int, int]] = []
+        self.stages: list[tuple[int, int, int, int, int, int]] = []
         self.first: list[int] = [0]
         self.wired: list[int] = []
         self.disturbs: list[int] = []
         self.worker: list[int] = []
         self.leaves: list[float] = []
-        self.wires = 0
+        self.ahead: list[int] = []
 
     def add_resource(self, capacity: float, name: str | Callable[[], str] = "") -> int:
         """Number of a new resource that serves `capacity` units per second (may be infinite).
@@ -148,10 +150,15 @@ class Registered:
         self.weights.append(float(weight))
         return len(self.flows) - 1
 
-    def wire(self) -> int:
-        """What brings together a send and a receive."""
-        self.wires += 1
-        return self.wires - 1
+    def wire(self, *, ahead: bool = False) -> int:
+        """What brings together a send and a receive.
+
+        Parameters
+        ----------
+        ahead : whether messages go as soon as they are sent, and are kept for whoever receives them
+        """
+        self.ahead.append(int(ahead))
+        return len(self.ahead) - 1
 
     def program(self, stages: Sequence[Stage]) -> int:
         """Stages, one after the other."""
@@ -159,14 +166,10 @@ class Registered:
             assert one.send is not None or one.receive is not None or one.local is not None, "a stage does something"
             wire, flow = one.send or (NONE, NONE)
             receive, local = (NONE if part is None else part for part in (one.receive, one.local))
-            self.stages.append((one.count, wire, flow, receive, local))
+            self.stages.append((one.count, wire, flow, receive, local, int(one.if_waited)))
         self.first.append(len(self.stages))
         self.wired.append(int(any(one.send is not None or one.receive is not None for one in stages)))
         return len(self.first) - 2
-
-    def stages_of(self, program: int) -> list[tuple[int, int, int, int, int]]:
-        """Count, send_wire, send_flow, receive_wire and local of each stage of a program."""
-        return self.stages[self.first[program] : self.first[program + 1]]
 
     def member(self, disturbs: int | None = None, *, worker: int | None = None, slows: float = 1.0) -> int:
         """Somebody who goes through programs, one after the other.
@@ -209,5 +212,5 @@ class Registered:
             or len(self.first) != len(under.first)
             or len(self.disturbs) != len(under.stage)
             or len(self.capacities) != len(under.using)
-            or self.wires != len(under.waits)
+            or len(self.ahead) != len(under.waits)
         )

@@ -33,8 +33,11 @@ def disturb(u: Under, s: Any, pace: int, more: int) -> None:
 
 
 def left_to(u: Under, f: int) -> float:
-    """The part of its rate that a flow keeps: less than all of a message one of whose ends is at work beside it."""
-    if u.receiver[f] == NONE:
+    """The part of its rate that a flow keeps: less than all of a message one of whose ends is at work beside it.
+
+    A message that goes ahead of its receiver keeps all.
+    """
+    if u.receiver[f] < 0:
         return 1.0
     sender, receiver = u.worker[u.sender[f]], u.worker[u.receiver[f]]
     part: float = 1.0

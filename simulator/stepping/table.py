@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 Array = Any  # an array, or a list where the kernels run uncompiled
 
-NONE = -1
+NONE, LATER = -1, -2
+"""Nothing, or nobody; and the receiver of a message that goes before anybody receives it."""
 # What a flow is doing: nothing, latency, work
 IDLE, LATENT, MOVING = range(3)
 # Who waits at a wire
@@ -36,16 +37,19 @@ class Under(NamedTuple):
     work, latency, alone, beyond : by flow: units of work, seconds before it, seconds that it takes alone, and whether
         it is larger than what was measured
     entries, entry_resource, entry_share : resources of each flow, and what a unit of its work takes of them
-    sender, receiver : members of each flow that is under way; local work has no receiver
+    sender, receiver : members of each flow that is under way; local work has no receiver, a message that goes ahead
+        has it LATER
     status, left, since, speed, due, begun : of each flow: units left at `since`, rate, when its next event is, and when
         it began
     done : units of each flow that were served in former instances
     heap, slot : flows by `due`, and where a flow stands there
     waits, waiting_member, waiting_flow : of each wire
+    ahead, came : of each wire: whether its messages go before anybody receives them, and how many have come since
     first : stages of each program, first[p] .. first[p + 1] - 1
     count, send_wire, send_flow, receive_wire, local : by stage; NONE where there is none
-    program, stage, k, pending, entered : of each member: how often it has done its stage, for how many transfers it
-        waits, and since when
+    if_waited : by stage: whether it is left out where nobody had to wait for the transfers before it
+    program, stage, k, pending, entered, waited : of each member: how often it has done its stage, for how many
+        transfers it waits, since when, and whether it had to wait for the last ones
     latency_paid, computed, was_beyond, waiting, path_latency, path_bandwidth, path_contention, path_compute : seconds
         of each member's present op
     disturbs, disturbing : of each member: the pace (a resource) that is slower while it is in a program with wires,
@@ -87,17 +91,21 @@ class Under(NamedTuple):
     waits: Array
     waiting_member: Array
     waiting_flow: Array
+    ahead: Array
+    came: Array
     first: Array
     count: Array
     send_wire: Array
     send_flow: Array
     receive_wire: Array
     local: Array
+    if_waited: Array
     program: Array
     stage: Array
     k: Array
     pending: Array
     entered: Array
+    waited: Array
     latency_paid: Array
     computed: Array
     was_beyond: Array

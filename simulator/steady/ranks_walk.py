@@ -1,7 +1,7 @@
 """All ranks through their programs, op by op, as three rows of times: never earlier, typically, never later.
 
 Ops begin when what they depend on has ended and their lane is free; messages go at
-the rates of `rates.py`.  Times are made of maxima and sums alone, in an order that no
+the rates of `rate_bounds.py`.  Times are made of maxima and sums alone, in an order that no
 rate changes: lanes keep program order, and the k-th message from one rank to another
 on a lane meets the k-th receive.  Such times never fall when a duration grows.  In the
 exact simulation every message and every piece of work takes some time between that of
@@ -24,7 +24,7 @@ from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock
 from algorithms.ops import Communication, Compute, Op, Receive, Send, lane
 from algorithms.parts import Place
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.schedule import all_ops
 from simulator.feed import LOOKAHEAD
 from simulator.steady.distinct import kept, thin
@@ -32,11 +32,11 @@ from simulator.steady.ends import End, last_of_lanes, latest
 from simulator.steady.instances import Instance
 from simulator.steady.meetings import Meetings, Message
 from simulator.steady.preparations import NUMBERS_KEPT
-from simulator.steady.programs import Given, Ranks, programs
-from simulator.steady.rates import TYPICAL
+from simulator.steady.rate_bounds import TYPICAL
+from simulator.steady.repeating_turns import LEFT_OUT, Beat
 from simulator.steady.story import ROWS, Carried, Story
 from simulator.steady.tally import Tally, TallyMark
-from simulator.steady.turns import LEFT_OUT, Beat
+from simulator.steady.walkers import Given, Ranks, programs
 from simulator.steady.work import Key
 from topologies.network import Floats
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.folding.labels import Ints
-from simulator.steady.costs import Costs, Price
-from simulator.steady.rates import HIGH, TYPICAL
+from simulator.steady.prices import Costs, Price
+from simulator.steady.rate_bounds import HIGH, TYPICAL
 from simulator.steady.stages import Move
 from simulator.steady.story import Story
 from simulator.steady.work import Part

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from simulator.folding.labels import Ints
 from simulator.homes import Homes
 from simulator.sharing.max_min import Demands, solve
-from simulator.steady.listing import Listing
+from simulator.steady.channels_listed import Listing
 from simulator.steady.together import Together
 from topologies.network import Floats
 from topologies.routes.paths import Paths

@@ -30,12 +30,12 @@ from algorithms.grid import AXES
 from algorithms.numbers import variables
 from algorithms.ops import Communication, Op
 from algorithms.parts import Panel, Place
-from algorithms.programs import Program, Repeat, ops
+from algorithms.program import Program, Repeat, ops
 from algorithms.schedule import Schedule
 from simulator.folding.gaps import BEHIND, slots_of
 from simulator.folding.labels import Ints
 from simulator.steady.distinct import distinct
-from simulator.steady.rates import HIGH, LOW, TYPICAL
+from simulator.steady.rate_bounds import HIGH, LOW, TYPICAL
 from simulator.steady.work import Looks
 from topologies.network import Floats
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from algorithms.errors import InputError
 from algorithms.ops import Communication, Receive, Send, lane
-from algorithms.programs import walk
+from algorithms.program import walk
 from algorithms.schedule import Schedule, all_ops
 from simulator.folding.labels import Ints
 from simulator.steady.distinct import rising

@@ -10,15 +10,15 @@ from algorithms.grid import AXES, Axis
 from algorithms.numbers import variables
 from algorithms.ops import Receive, Send
 from algorithms.parts import Panel, Place
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule, all_ops
 from simulator.folding.labels import Ints
 from simulator.homes import Homes
-from simulator.steady.costs import Costs
-from simulator.steady.nccl import Nccl
+from simulator.steady.nccl_collectives import Nccl
 from simulator.steady.preparations import Preparations
+from simulator.steady.prices import Costs
+from simulator.steady.repeating_turns import Loops
 from simulator.steady.together import Together
-from simulator.steady.turns import Loops
 from simulator.steady.work import Looks
 
 

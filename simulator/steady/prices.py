@@ -16,7 +16,7 @@ from simulator.homes import Homes
 from simulator.interpolation import SecondsBySize
 from simulator.local_work import estimated
 from simulator.steady.distinct import distinct
-from simulator.steady.rates import HIGH, LOW, TYPICAL, Channels, Local
+from simulator.steady.rate_bounds import HIGH, LOW, TYPICAL, Channels, Local
 from simulator.wiring import SAME_PLACE_TOUCHES, curve_of
 from topologies.network import Floats
 

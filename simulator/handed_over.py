@@ -1,0 +1,113 @@
+"""Messages that are handed over: what a rank goes through in an op, and what its postman does meanwhile.
+
+Chunks go as soon as they may, whether or not their receivers are there; of an op as many as
+the runtime has under way, the others when the receiver has come.  A rank has ended an op when
+it has what it receives, and what it sent has been taken.
+
+The rank tells its senders that it is there, its postman which chunks may go, and hears of it
+when all have been taken; such words take no time.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simulator.chunks import AHEAD_BYTES, Counts, chunk_counts, moves
+from simulator.duties import Duty, MemberStep, rows
+from simulator.messages import Messages
+from simulator.stepping.registered import Stage
+
+
+class Marked(NamedTuple):
+    """A stage, and in which step of the op a rank is there, with its number; None of local work."""
+
+    stage: Stage
+    step: MemberStep | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """What makes stages of an op whose messages are handed over.
+
+    Parameters
+    ----------
+    lane : of the op
+    group : ranks of its group
+    delay, add : give flows of so many seconds, and of the addition of so many bytes
+    waits : whether an op ends when all that was sent has been taken; else as soon as it is handed over
+    """
+
+    messages: Messages
+    rank: int
+    lane: str
+    group: Sequence[int]
+    duty: Duty
+    delay: Callable[[float], int]
+    add: Callable[[int], int]
+    waits: bool = True
+
+    def own(self) -> Iterator[Marked]:
+        """What the rank goes through."""
+        counts, wires, told = chunk_counts(self.duty), self.duty.wires, self.messages.told(self.rank, self.lane)
+        for sender in self._peers(receiving=True):
+            yield Marked(Stage(send=self.messages.there(wires, sender, self.rank)))
+        for move in moves(rows(self.duty), counts):
+            step, go = move.receives, told if move.lets_go else None
+            if step is None or step.receive_from is None:
+                yield Marked(Stage(send=go))
+                continue
+            sender = self.group[step.receive_from]
+            added = self.add(step.added // counts.received) if step.added else None
+            wire = self.messages.wire(wires, sender, self.rank, ahead=True)
+            yield Marked(Stage(send=go, receive=wire, local=added), step, move.number)
+            if move.is_last:
+                yield self._late(sender, self.rank, step)
+        if self.waits:
+            yield from self._until_taken()
+
+    def _until_taken(self) -> Iterator[Marked]:
+        """The rank waits until the last of what it sent has been taken."""
+        last = [(row.step, row.number + row.times - 1) for row in rows(self.duty) if row.step.send_to is not None][-1:]
+        for step, number in last:
+            assert step.send_to is not None
+            awaited = step._replace(send_to=None, receive_from=step.send_to)
+            yield Marked(Stage(receive=self.messages.taken(self.rank, self.lane)[0]), awaited, number)
+            yield self._late(self.rank, self.group[step.send_to], step)
+
+    def _late(self, sender: int, receiver: int, step: MemberStep) -> Marked:
+        """Who had to wait hears of it a latency later."""
+        latency = self.messages.latency(self.duty.wires, sender, receiver, step)
+        return Marked(Stage(local=self.delay(latency), if_waited=True))
+
+    def posted(self) -> Iterator[Stage]:
+        """What the postman does."""
+        counts, there, gone = chunk_counts(self.duty), set[int](), 0.0
+        peers = self._peers(receiving=False)
+        for step, receiver in self._sent(counts):
+            if gone and gone + step.sent / counts.sent > AHEAD_BYTES and receiver not in there:
+                there.add(receiver)
+                yield self._when_there(receiver)
+            gone += step.sent / counts.sent
+            yield Stage(receive=self.messages.told(self.rank, self.lane)[0])
+            sent = self.messages.sent(self.duty.wires, self.rank, receiver, step, counts.sent, ahead=True)
+            yield Stage(send=sent)
+        for receiver in peers:
+            if receiver not in there:
+                yield self._when_there(receiver)
+        if peers and self.waits:
+            yield Stage(send=self.messages.taken(self.rank, self.lane))
+
+    def _sent(self, counts: Counts) -> Iterator[tuple[MemberStep, int]]:
+        """The chunks that go, each with whom it goes to."""
+        for step, times, _ in rows(self.duty):
+            if step.send_to is not None:
+                yield from [(step, self.group[step.send_to])] * (times * counts.sent)
+
+    def _when_there(self, receiver: int) -> Stage:
+        return Stage(receive=self.messages.there(self.duty.wires, self.rank, receiver)[0])
+
+    def _peers(self, *, receiving: bool) -> list[int]:
+        """From whom the rank receives, or whom it sends to, each once."""
+        found = (row.step.receive_from if receiving else row.step.send_to for row in rows(self.duty))
+        return list(dict.fromkeys(self.group[peer] for peer in found if peer is not None))

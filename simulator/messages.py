@@ -1,0 +1,101 @@
+"""What ranks send to each other in the engine: wires, and messages on them."""
+
+from collections.abc import Hashable
+
+from algorithms.formats.machine import Machine
+from simulator.duties import MemberStep
+from simulator.engine import FlowEngine
+from simulator.folding.resources import Channel
+from simulator.wiring import Wiring
+
+Sent = tuple[int, int]
+"""A wire, and a flow of the engine that goes over it."""
+
+
+class Messages:
+    """The messages of all ranks, each made when it is first needed.
+
+    On a machine whose senders do not wait for their receivers, messages are `handed_over`: they go ahead of who
+    receives them, and who has to wait for one pays its latency.
+    """
+
+    def __init__(self, machine: Machine, wiring: Wiring, engine: FlowEngine) -> None:
+        self._wiring, self._engine = wiring, engine
+        self.handed_over = machine.network is not None and machine.network.buffered_sends
+        self._wires: dict[tuple[Channel, bool], int] = {}
+        self._sent: dict[tuple[int, float, str, int], int] = {}
+        self._greetings: dict[Channel, Sent] = {}
+        self._to_itself: dict[tuple[int, str, float], Sent] = {}
+        self._words: dict[tuple[str, Hashable], Sent] = {}
+
+    def sent(
+        self, lane: str, sender: int, receiver: int, step: MemberStep, chunks: int = 1, *, ahead: bool = False
+    ) -> Sent:
+        """What a rank sends to another in a step, in so many equal chunks: one of them.
+
+        Parameters
+        ----------
+        ahead : whether it is handed over, and goes before anybody receives it
+        """
+        wire, channel = self._wire(lane, sender, receiver, ahead=ahead)
+        key = wire, step.sent, step.pattern, chunks
+        if key not in self._sent:
+            cost = self._wiring.transfer_on(channel, step.sent, step.pattern)
+            self._sent[key] = self._engine.flow(
+                cost.work / chunks,
+                cost.demands,
+                weight=cost.weight,
+                cap=cost.cap,
+                latency=0.0 if ahead else cost.latency,
+                alone=cost.alone / chunks,
+                beyond=cost.extrapolated,
+            )
+        return wire, self._sent[key]
+
+    def wire(self, lane: str, sender: int, receiver: int, *, ahead: bool = False) -> int:
+        """What carries the messages of a lane from a rank to another."""
+        return self._wire(lane, sender, receiver, ahead=ahead)[0]
+
+    def latency(self, lane: str, sender: int, receiver: int, step: MemberStep) -> float:
+        """Seconds before what is handed over is there, beyond those that it is on links."""
+        channel = self._wiring.channel(lane, sender, receiver)
+        return self._wiring.transfer_on(channel, step.sent, step.pattern).latency
+
+    def told(self, rank: int, lane: str) -> Sent:
+        """On what a rank tells the postman of a lane that one more chunk may go, and what it says."""
+        return self._said("told", (rank, lane))
+
+    def taken(self, rank: int, lane: str) -> Sent:
+        """On what the postman of a lane tells its rank that all it was given has been taken, and what it says."""
+        return self._said("taken", (rank, lane))
+
+    def there(self, lane: str, sender: int, receiver: int) -> Sent:
+        """On what a receiver tells a sender that it has come to receive, and what it says."""
+        return self._said("there", self._wiring.channel(lane, sender, receiver))
+
+    def _said(self, what: str, key: Hashable) -> Sent:
+        """A wire of words that take no time, and that nobody has to wait for before he goes on."""
+        if (what, key) not in self._words:
+            self._words[what, key] = self._engine.wire(ahead=True), self._engine.flow(0.0, {}, cap=1.0)
+        return self._words[what, key]
+
+    def greeting(self, lane: str, sender: int, receiver: int) -> Sent:
+        """What only says that a rank is there: it takes no time, and both wait for it."""
+        channel = self._wiring.channel(lane, sender, receiver)
+        if channel not in self._greetings:
+            self._greetings[channel] = self._engine.wire(), self._engine.flow(0.0, {}, cap=1.0)
+        return self._greetings[channel]
+
+    def to_itself(self, rank: int, lane: str, seconds: float, *, beyond: bool) -> Sent:
+        """What a rank hears of itself after so many seconds, which count as transfer."""
+        key = rank, lane, seconds
+        if key not in self._to_itself:
+            flow = self._engine.flow(seconds, {}, cap=1.0, alone=seconds, beyond=beyond)
+            self._to_itself[key] = self._engine.wire(), flow
+        return self._to_itself[key]
+
+    def _wire(self, lane: str, sender: int, receiver: int, *, ahead: bool) -> tuple[int, Channel]:
+        channel = self._wiring.channel(lane, sender, receiver)
+        if (channel, ahead) not in self._wires:
+            self._wires[channel, ahead] = self._engine.wire(ahead=ahead)
+        return self._wires[channel, ahead], channel
