@@ -6,6 +6,7 @@ ranks the line and the end of all others come from `runtime.world`.  What a
 command needs is imported when it runs, so that `quadrille --help` answers at once.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from studies.commands import experiments, hosts, laboratories, networks, ranking
 from studies.commands.app import app
 from studies.commands.first_rank import is_first
 from studies.commands.options import switch
+from studies.remarks import remark
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a line
         return fail(error)
     if status == INTERRUPTED and is_first(os.environ):
-        print("quadrille: interrupted", file=sys.stderr)
+        remark("interrupted")
     return status
 
 
@@ -110,4 +112,6 @@ def world_of_several() -> "Intracomm | None":
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    gc.freeze()  # or Python searches all that there is for cycles once more, before it ends
+    sys.exit(status)

@@ -1,55 +1,14 @@
-"""Files of published measurements, as both studies that judge predictions read them, and the spread of errors.
+"""Files of published measurements, as both studies that judge predictions read them.
 
 The columns are those of the project's own file; a study names the ones it needs and the kinds of rows it is about.
 """
 
 import csv
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import isfinite, nan
 from pathlib import Path
-from statistics import mean, median
-from typing import Protocol, TypeVar
-
-import msgspec
 
 from algorithms.errors import InputError
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """Of absolute relative errors; null where nothing was judged."""
-
-    rows: int
-    median: float | None
-    mean: float | None
-    worst: float | None
-
-    @classmethod
-    def of(cls, errors: Iterable[float | None]) -> "Spread":
-        """Of relative errors; None is no error.
-
-        >>> Spread.of([0.1, -0.3, None])
-        Spread(rows=2, median=0.2, mean=0.2, worst=0.3)
-        """
-        known = [abs(error) for error in errors if error is not None]
-        return cls(len(known), median(known), mean(known), max(known)) if known else cls(0, None, None, None)
-
-
-class HasError(Protocol):
-    """A row that was judged."""
-
-    @property
-    def relative_error(self) -> float | None: ...
-
-
-R = TypeVar("R", bound=HasError)
-
-
-def spreads(rows: Iterable[R], by: Callable[[R], str]) -> dict[str, Spread]:
-    """The spread of the errors of each part of the rows, by its name."""
-    parts: dict[str, list[float | None]] = defaultdict(list)
-    for row in rows:
-        parts[by(row)].append(row.relative_error)
-    return {name: Spread.of(part) for name, part in sorted(parts.items())}
 
 
 def published_rows(
@@ -92,3 +51,23 @@ def _parsed(
         seen[given["id"]] = line
         if given["kind"] in kinds:
             yield given, f"{path}: line {line}"
+
+
+def printed_value(given: Mapping[str, str], where: str, *, zero: bool) -> float:
+    """The number in the column `value`; `zero` is whether it may be 0.
+
+    >>> printed_value({"value": " 12.5 "}, "rows.csv: line 2", zero=False)
+    12.5
+
+    Raises
+    ------
+    InputError : no number, or one that cannot be
+    """
+    text = given["value"].strip()
+    try:
+        value = float(text)
+    except ValueError:
+        value = nan
+    if not (isfinite(value) and (value > 0 or (zero and value == 0))):
+        raise InputError(f"{where}: column value: {text!r} is not a number {'from' if zero else 'above'} 0")
+    return value

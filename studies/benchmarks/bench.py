@@ -23,17 +23,17 @@ import msgspec
 
 from algorithms.formats import files
 from algorithms.formats.machine import Machine, load_machine
-from algorithms.formats.provenance import ROOT, Provenance, provenance
 from algorithms.formats.record import Record, load_record
 from algorithms.matmuls.catalogue import algorithms
+from algorithms.provenance import ROOT, Provenance, provenance
 from studies.benchmarks.executor_overhead import Overhead, executor_overhead
-from studies.experiments.experiment import Flags, parse_experiment
-from studies.experiments.fitting import fitting_grids
-from studies.experiments.grids import grids
-from studies.experiments.plan import RunFlags
+from studies.experiments.batch import Case, measure
 from studies.experiments.predict import prediction_of
+from studies.flags.grids import grids
+from studies.flags.plan import RunFlags
 from studies.host_fidelity.study import Fidelity, calibrated, host_fidelity
-from studies.launching.batch import Case, measure
+from studies.matmuls.experiment import Flags, parse_experiment
+from studies.matmuls.fitting import fitting_grids
 from studies.tables import Row, percent, print_tables, table
 
 SCHEMA = "quadrille/bench/1"

@@ -21,8 +21,8 @@ import msgspec
 
 from algorithms.errors import InputError, QuadrilleError
 from algorithms.formats.machine import Machine
-from studies.experiments.machine_flags import MachineFlags
-from studies.experiments.machines import of_name
+from studies.flags.machine_flags import MachineFlags
+from studies.flags.machines import of_name
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.best_step import best_step
 from studies.sweep.findings import (

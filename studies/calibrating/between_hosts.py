@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, cast
 
+from algorithms.formats.machine import LibraryRow, TransferRow
 from algorithms.formats.machine import Network as NetworkSection
-from algorithms.formats.machine import TransferRow
 from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads, Pattern
 from runtime.measuring.links import Link, measure_link
-from runtime.measuring.microbenchmarks import Bench, TransferPoint, apart
+from runtime.measuring.microbenchmarks import Bench, apart
+from runtime.measuring.points import TransferPoint
 from runtime.world import Host
-from studies.laboratory.buckets import burst_bytes
+from studies.token_buckets import burst_bytes
 from topologies.build import build, with_stand_ins
 from topologies.network import Argument, Network
 from topologies.routes.routing import Routes
@@ -84,23 +85,27 @@ def measure_between(communicator: "Intracomm", hosts: Sequence[Host], sizes: Seq
     return BetweenHosts([point for point, _ in found], [overheads for _, overheads in found], link)
 
 
-def network_section(found: BetweenHosts, topology: Arguments, *, shared: bool) -> NetworkSection:
+def network_section(
+    found: BetweenHosts, library: tuple[LibraryRow, ...], topology: Arguments, *, shared: bool
+) -> NetworkSection:
     """What a machine file says of it.
 
     Parameters
     ----------
+    library : collectives of the MPI library
     topology : family and arguments, with all rates
     shared : whether hosts share a machine, whose kernel keeps the rates of their links
     """
     rows = tuple(map(transfer_row, found.transfers))
     if not shared:
-        return NetworkSection(transfer=rows)
+        return NetworkSection(transfer=rows, library=library)
     return NetworkSection(
         payload_share=min(1.0, found.link.bytes_per_second / rate_between(topology)),
         buffered_sends=True,
         core_seconds_per_byte=found.link.core_seconds_per_byte,
         burst_bytes=bursts(found.link.burst_bytes, topology) if found.link.burst_bytes else None,
         transfer=rows,
+        library=library,
     )
 
 

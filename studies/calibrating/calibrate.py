@@ -12,15 +12,23 @@ compute as those of one host do.
 import sys
 from collections.abc import Sequence
 
+import msgspec
+
 from algorithms.formats import files
 from algorithms.formats.machine import Machine, save_machine
+from algorithms.provenance import provenance
 from runtime import world
+from runtime.blas import NUMPYS, blas_in_words, open_blas
+from runtime.numpy_library import NumpyLibrary
 from studies.calibrating.measured_machine import make_machine
 from studies.calibrating.measuring import measure
+from studies.calibrating.messages import measure_messages
 from studies.calibrating.wiring import parse_wiring
 
 
-def calibrate(out: str, *, topology: str | None = None, quick: bool = False, command: Sequence[str] = ()) -> None:
+def calibrate(
+    out: str, *, topology: str | None = None, quick: bool = False, blas: str = NUMPYS, command: Sequence[str] = ()
+) -> None:
     """Measure on every rank of the world and write the machine file at rank 0.
 
     Parameters
@@ -28,10 +36,12 @@ def calibrate(out: str, *, topology: str | None = None, quick: bool = False, com
     out : path of the machine file, or `-`
     topology : the wiring of several hosts, as `family:key=value,…`; its link speeds may be left out
     quick : a third of the products, for a first look
+    blas : whose products are measured
 
     Raises
     ------
-    InputError : a path that cannot be written, or a wiring that is not of these hosts, before anything is measured
+    InputError : a path that cannot be written, a wiring that is not of these hosts, or a BLAS that is not here, before
+        anything is measured
     """
     communicator = world.world()
     speaks = communicator.Get_rank() == 0
@@ -39,10 +49,14 @@ def calibrate(out: str, *, topology: str | None = None, quick: bool = False, com
         files.check_writable(out)
     hosts = world.hosts(communicator)
     wiring = parse_wiring(topology, len(hosts)) if topology is not None else None
-    measured = measure(communicator, hosts, quick=quick)
+    multiplied_by = NumpyLibrary() if blas == NUMPYS else open_blas(blas, 1)
+    measured = measure(communicator, hosts, quick=quick, blas=blas)
+    messages = measure_messages(communicator, hosts[0]) if communicator.Get_size() > 1 else ()
     if not speaks:
         return
     machine = make_machine(_name(out), measured, hosts, wiring, list(command))
+    made = provenance(list(command), blas=blas_in_words(multiplied_by))
+    machine = msgspec.structs.replace(machine, messages=messages, provenance=made)
     save_machine(machine, out)
     _report(machine, out)
 

@@ -14,12 +14,13 @@ from algorithms.formats.machine import (
     ReferenceKernels,
 )
 from algorithms.formats.percentiles import spread
-from algorithms.formats.provenance import provenance
+from algorithms.provenance import provenance
 from runtime import memory_available, world
-from runtime.measuring.microbenchmarks import GemmPoint, KernelPoint, StreamPoint
+from runtime.measuring.points import GemmPoint, KernelPoint, StreamPoint
 from runtime.measuring.reference_kernels import Times
 from simulator.compute import fit_gemm, touched
 from studies.calibrating.between_hosts import Arguments, network_section, transfer_row, wiring_section
+from studies.calibrating.library import library_row
 from studies.calibrating.measuring import DTYPES, LAYOUTS, Measured
 from studies.calibrating.wiring import GivenTopology
 
@@ -42,7 +43,7 @@ def make_machine(
     largest = max(row.bytes for row in memory)
     stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == largest)
     host, shared = hosts[0], hosts[0].sharing > 0
-    wiring = _wiring(measured, hosts, topology)
+    wiring, library = _wiring(measured, hosts, topology), tuple(map(library_row, measured.library))
     return Machine(
         name=name,
         topology=wiring,
@@ -63,8 +64,9 @@ def make_machine(
             issue_seconds=measured.overheads.issue_seconds,
             alone_seconds=measured.overheads.alone_seconds,
             transfer=tuple(transfer_row(point) for point in measured.host_transfers),
+            library=library if measured.between is None else (),
         ),
-        network=network_section(measured.between, wiring, shared=shared) if measured.between is not None else None,
+        network=network_section(measured.between, library, wiring, shared=shared) if measured.between else None,
         reference=_reference(measured.reference),
         reference_alone=_reference(measured.reference_alone),
         fit=fit,

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, cast, get_args
 from algorithms.ops import GemmLayout
 from algorithms.tensors import DType
 from runtime import world
+from runtime.blas import NUMPYS, open_blas
 from runtime.measuring.chains import Overheads, measure_chain
 from runtime.measuring.measured_kernels import MEASURED
-from runtime.measuring.microbenchmarks import Bench, GemmPoint, KernelPoint, StreamPoint, TransferPoint, apart, shapes
+from runtime.measuring.microbenchmarks import Bench, apart, shapes
+from runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from runtime.measuring.reference_kernels import Times
 from studies.calibrating.between_hosts import BetweenHosts, measure_between, patterns
+from studies.calibrating.library import LIBRARY_BYTES, library_points
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -40,6 +43,7 @@ class Measured:
     kernels: list[KernelPoint]
     host_transfers: list[TransferPoint]
     between: BetweenHosts | None
+    library: list[CollectivePoint]
     reference: list[Times]
     reference_alone: list[Times]
     overheads: Overheads
@@ -57,11 +61,18 @@ class Local:
     disturbed: int
 
 
-def measure(communicator: "Intracomm", hosts: Sequence[world.Host], *, quick: bool = False) -> Measured:
+def measure(
+    communicator: "Intracomm", hosts: Sequence[world.Host], *, quick: bool = False, blas: str = NUMPYS
+) -> Measured:
     """All microbenchmarks, in the same order on every rank.
 
     Local work is measured on as many ranks as a host has cores and on one
-    alone, steps between all ranks of a host and between two, then between hosts.
+    alone, steps between all ranks of a host and between two, then between hosts, and
+    the library's collectives of all ranks.
+
+    Parameters
+    ----------
+    blas : whose products they are, see `open_blas`
     """
     rank, products = communicator.Get_rank(), PRODUCTS // 3 if quick else PRODUCTS
     number = next(i for i, host in enumerate(hosts) if rank in host.ranks)
@@ -70,7 +81,9 @@ def measure(communicator: "Intracomm", hosts: Sequence[world.Host], *, quick: bo
     cores, computing = hosts[number].cores, min(sharing.Get_size(), hosts[number].cores)
 
     def work(bench: Bench) -> Local:
-        points, reference = _products(bench, products, threads=max(1, cores // bench.ranks), say=rank == 0)
+        threads = max(1, cores // bench.ranks)
+        bench.library = bench.library if blas == NUMPYS else open_blas(blas, threads)
+        points, reference = _products(bench, products, threads=threads, say=rank == 0)
         streams, kernels = _streams(bench), _kernels(bench)
         return Local(points, streams, kernels, reference + bench.reference(), bench.disturbed)
 
@@ -82,6 +95,8 @@ def measure(communicator: "Intracomm", hosts: Sequence[world.Host], *, quick: bo
     if local.Get_size() > 2:
         transfers = apart(local, 2, lambda bench: _transfers(bench)[0]) + transfers
     between = measure_between(communicator, hosts, TRANSFER_BYTES) if len(hosts) > 1 else None
+    sizes = LIBRARY_BYTES[::2] if quick else LIBRARY_BYTES
+    library = list(library_points(Bench(communicator), sizes))
     if hosts[0].sharing and between is not None:
         overheads = overheads or between.overheads
     return Measured(
@@ -90,6 +105,7 @@ def measure(communicator: "Intracomm", hosts: Sequence[world.Host], *, quick: bo
         together.kernels + (single.kernels if single is not None else []),
         transfers,
         between,
+        library,
         together.reference,
         single.reference if single is not None else together.reference,
         _typical(overheads or [measure_chain(local, "shift", 8)[1]]),

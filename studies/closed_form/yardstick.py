@@ -57,7 +57,7 @@ from algorithms.ops import (
     Shift,
 )
 from algorithms.parts import Place
-from algorithms.programs import walk
+from algorithms.program import walk
 from algorithms.schedule import Schedule
 from algorithms.tensors import DType
 from algorithms.traffic import Traffic, ranges, traffic

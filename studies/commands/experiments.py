@@ -41,7 +41,7 @@ from studies.commands.options import (
 
 if TYPE_CHECKING:
     from algorithms.formats.record import AskedGranularity
-    from studies.experiments.experiment import Flags
+    from studies.matmuls.experiment import Flags
 
 
 COUNTED = flags_of(gpus=(Gpus, ""))
@@ -92,9 +92,9 @@ def experiment_command(verb: Callable[[set[str], "AskedGranularity"], Callable[.
     )
     def command(context: typer.Context, **given: Any) -> None:
         from algorithms.formats.record import AskedGranularity
-        from studies.experiments.destinations import Destinations
-        from studies.experiments.plan import RunFlags
-        from studies.experiments.values import one_of
+        from studies.destinations import Destinations
+        from studies.flags.plan import RunFlags
+        from studies.flags.values import one_of
 
         flags = grid_on_gpus(context, given)
         inputs = {"A": given["a"], "B": given["b"], "dC": given["dc"]}
@@ -119,10 +119,13 @@ def predicting(off: set[str], granularity: "AskedGranularity") -> Callable[..., 
     """What `simulate` does; imported when it is asked for."""
     from functools import partial
 
-    from simulator.simulate import Switches
-    from studies.experiments.predict import predict
+    from simulator.garbage import seldom_collected
 
-    return partial(predict, switches=Switches(**dict.fromkeys(off, False)), granularity=granularity)
+    with seldom_collected():
+        from simulator.simulate import Switches
+        from studies.experiments.predict import predict
+
+    return seldom_collected()(partial(predict, switches=Switches(**dict.fromkeys(off, False)), granularity=granularity))
 
 
 app.command(
@@ -187,7 +190,7 @@ def sweep(context: typer.Context, **given: Any) -> None:
     As: quadrille sweep --collective all-reduce --group 16 --concurrent all --machine h100-superpod
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
     """
-    from studies.experiments.values import whole_number
+    from studies.flags.values import whole_number
     from studies.sweep.base import base_of
     from studies.sweep.sweep import sweep as sweep_points
 
@@ -219,9 +222,9 @@ def operands(
     dc: FileDC = "",
 ) -> None:
     """Write to files the operands that run generates from the same seed."""
-    from studies.experiments.experiment import Flags
-    from studies.experiments.operand_files import write_operands
-    from studies.experiments.values import whole_number
+    from studies.flags.values import whole_number
+    from studies.matmuls.experiment import Flags
+    from studies.matmuls.operand_files import write_operands
 
     chosen = whole_number(seed, "--seed", least=0)
     write_operands(Flags(matmul=matmul, dtype=dtype), seed=chosen, kind=operands, paths={"A": a, "B": b, "dC": dc})

@@ -7,7 +7,7 @@ import typer
 
 from algorithms.errors import InputError
 from studies.commands.app import app
-from studies.commands.options import Json, flag, switch
+from studies.commands.options import Blas, Json, flag, switch
 
 LAUNCHABLE = ("run", "calibrate", "rank")
 """The commands that ranks take part in."""
@@ -32,6 +32,7 @@ def calibrate(
     out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
     topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "How several hosts are wired.")] = "",
     quick: Annotated[bool, switch("--quick", "Fewer points, for a first look.")] = False,
+    blas: Blas = "numpy",
 ) -> None:
     """Measure this machine by microbenchmarks, on all ranks of launch, and write its machine file."""
     if not out:
@@ -40,7 +41,7 @@ def calibrate(
     from studies.launching.site import start_world
 
     start_world()
-    calibrate_machine(out, topology=topology or None, quick=quick, command=context.obj)
+    calibrate_machine(out, topology=topology or None, quick=quick, blas=blas, command=context.obj)
 
 
 @app.command()
@@ -65,7 +66,7 @@ def take_ranks(words: Sequence[str]) -> tuple[int, list[str]]:
     ------
     InputError : no `-n`, or no whole number after it
     """
-    from studies.experiments.values import whole_number
+    from studies.flags.values import whole_number
 
     for position, word in enumerate(words):
         if word in ("-n", "-np", "--np"):

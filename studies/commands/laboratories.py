@@ -33,7 +33,7 @@ def run(
     name: Name = "",
 ) -> int:
     """Bring a laboratory up, run a command on ranks on its hosts, and take it down whatever happens."""
-    from studies.experiments.values import whole_number
+    from studies.flags.values import whole_number
     from studies.laboratory.command import run_in
     from studies.launching import launch as launching
 

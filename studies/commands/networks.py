@@ -77,7 +77,7 @@ COLLECTIVE_SWITCHES = flags_of(
 )
 def flows(context: typer.Context, **given: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
-    from studies.experiments.values import whole_number
+    from studies.flags.values import whole_number
     from studies.network.flows import flows as simulate
 
     count = whole_number(given["gpus"], "--gpus") if given["gpus"] else None
@@ -116,7 +116,7 @@ app.command("collective", help="Predict one collective of many groups on a machi
 @app.command()
 def machines(name: Annotated[str, typer.Argument(metavar="[NAME]", help="One of them only.")] = "") -> None:
     """List the machines known by name, and the source of every number."""
-    from studies.experiments.machines import list_machines
+    from studies.flags.machines import list_machines
 
     list_machines(name)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from studies.experiments.experiment import Flags
-    from studies.experiments.machine_flags import MachineFlags
+    from studies.flags.machine_flags import MachineFlags
+    from studies.matmuls.experiment import Flags
 
 
 def flag(name: str, metavar: str, text: str, *more_names: str) -> typer.models.OptionInfo:
@@ -56,7 +56,10 @@ Passes = Annotated[str, flag("--passes", "NAME", "forward (C) or training (C, dA
 Gathered = Annotated[str, flag("--gathered", "NAME", "keep, or gather again, what a forward pass gathered.")]
 Panel = Annotated[str, flag("--panel", "W", "Columns that summa broadcasts at once.")]
 Overlap = Annotated[str, flag("--overlap", "LIST", "none, or a list of oar, ors, oag.")]
-Collectives = Annotated[str, flag("--collectives", "WHO", "own, own:NAME, library, auto or (simulate) nccl.")]
+Bands = Annotated[
+    str, flag("--bands", "N", "Into which a product is cut that is summed: one is summed beside the next.")
+]
+Collectives = Annotated[str, flag("--collectives", "WHO", "own, own:NAME[:CHUNK], library, auto or (simulate) nccl.")]
 Threads = Annotated[str, flag("--threads", "T", "BLAS threads of a rank; by default its share of the cores.")]
 Machine = Annotated[str, flag("--machine", "NAME|FILE", "A machine file (.toml, or with a /) or a name.")]
 Wiring = Annotated[str, flag("--machine", "NAME|FILE|TOPOLOGY", "A machine, or a topology as topology show takes it.")]
@@ -78,9 +81,10 @@ Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is s
 Trace = Annotated[str, flag("--trace", "FILE", "Write a Chrome trace, for ui.perfetto.dev.")]
 TimelineFile = Annotated[str, flag("--timeline", "FILE", "Write the timeline, for the figure of compare.")]
 Backend = Annotated[str, flag("--backend", "NAME", "numpy or cupy.")]
+Blas = Annotated[str, flag("--blas", "NAME|PATH", "Of products of host arrays: numpy, mkl, openblas, blis, a library.")]
 Carrier = Annotated[str, flag("--carrier", "NAME", "Of cupy's messages: auto, mpi or nccl.")]
 Chunk = Annotated[str, flag("--chunk", "auto|none|SIZE", "Into which messages of our own steps are cut.")]
-Progress = Annotated[str, flag("--progress", "none|thread", "What advances messages beside products.")]
+Progress = Annotated[str, flag("--progress", "auto|none|thread", "What advances messages beside products.")]
 Seed = Annotated[str, flag("--seed", "S", "Of the generated operands.")]
 Operands = Annotated[str, flag("--operands", "KIND", "uniform or integers (whose sums are exact).")]
 FileA = Annotated[str, flag("--a", "FILE.npy", "Operand A.")]
@@ -124,6 +128,7 @@ EXPERIMENT = flags_of(
     gathered=(Gathered, "again"),
     panel=(Panel, "256"),
     overlap=(Overlap, "none"),
+    bands=(Bands, "1"),
 )
 """What names a multiplication and its schedule."""
 TRAINING = flags_of(
@@ -150,9 +155,10 @@ CARRIED_OUT = flags_of(
 """What else names an experiment."""
 PLAN = flags_of(
     backend=(Backend, "numpy"),
+    blas=(Blas, "numpy"),
     carrier=(Carrier, "auto"),
     chunk=(Chunk, "auto"),
-    progress=(Progress, "none"),
+    progress=(Progress, "auto"),
     seed=(Seed, "0"),
     operands=(Operands, "uniform"),
     warmups=(Warmups, "1"),
@@ -205,7 +211,7 @@ def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any
 
 def machine_flags(given: Mapping[str, Any]) -> "MachineFlags":
     """The machine that the flags name, and what is different about it; nothing of a command that asks for none."""
-    from studies.experiments.machine_flags import MachineFlags
+    from studies.flags.machine_flags import MachineFlags
 
     values = taken(given, [one for one in ON_MACHINE if one.name in given]).items()
     on: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}

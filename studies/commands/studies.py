@@ -54,7 +54,7 @@ def host_fidelity(
     json: Json = "",
 ) -> None:
     """How far off are predictions of this host, over cases drawn by the seed?"""
-    from studies.experiments.values import whole_number
+    from studies.flags.values import whole_number
     from studies.host_fidelity.study import host_fidelity as measure_fidelity
 
     measure_fidelity(
@@ -106,7 +106,7 @@ def runtime_speed(
     json: Json = "",
 ) -> None:
     """How fast is our product, beside what else one would use here?"""
-    from studies.experiments.values import whole_number
+    from studies.flags.values import whole_number
     from studies.runtime_speed.study import SHAPES
     from studies.runtime_speed.study import runtime_speed as measure_speed
 
@@ -117,6 +117,20 @@ def runtime_speed(
         json=json,
         command=context.obj,
     )
+
+
+@study.command("gpu")
+def gpu(
+    context: typer.Context,
+    ranks: Annotated[str, flag("--ranks", "N,…", "How many share the GPU: of 1, 2, 4 and 8.")] = "1,2,4,8",
+    out: Annotated[str, flag("--out", "FILE.toml", "Write what was measured as a machine file.")] = "",
+    json: Json = "",
+) -> None:
+    """How fast is this GPU by shape and dtype, and are ranks that share it predicted?"""
+    from studies.gpu.study import gpu as measure_gpu
+    from studies.gpu.study import parse_ranks
+
+    measure_gpu(json=json, out=out, ranks=parse_ranks(ranks), command=context.obj)
 
 
 @study.command("published-collectives")
@@ -171,7 +185,7 @@ def scaling_command(kind: str) -> Callable[..., None]:
     @with_flags(by_default(ON_MACHINE, machine="perlmutter"), SCALED)
     def command(context: typer.Context, **given: Any) -> None:
         from algorithms.matmuls.matmul import parse_sizes
-        from studies.experiments.values import whole_number
+        from studies.flags.values import whole_number
         from studies.scaling.question import asked
         from studies.scaling.study import scaling
 

@@ -30,7 +30,7 @@ ASKING = flags_of(
 
 def asking(context: typer.Context, given: Mapping[str, Any]) -> "Asking":
     """What the flags say of how a study is asked."""
-    from studies.experiments.values import whole_number
+    from studies.flags.values import whole_number
     from studies.sweep.findings import Asking
 
     counts = {
@@ -50,7 +50,7 @@ def changed(usual: object, **given: str) -> dict[str, Any]:
     ------
     InputError : a number that is none
     """
-    from studies.experiments.values import whole_number
+    from studies.flags.values import whole_number
 
     found: dict[str, Any] = {}
     for name, text in given.items():

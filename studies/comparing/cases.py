@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from algorithms.errors import InputError
-from algorithms.formats.provenance import Provenance
 from algorithms.formats.record import Kind, Record, load_record
+from algorithms.provenance import Provenance
 from studies.comparing.comparison import Comparison, FileNames
 from studies.comparing.problem import same_problem_key
 from studies.comparing.side_by_side import compare_records

@@ -9,8 +9,8 @@ import msgspec
 from algorithms.errors import InputError
 from algorithms.formats import files
 from algorithms.formats.chrome_trace import write_chrome_trace
-from algorithms.formats.provenance import Provenance, provenance
 from algorithms.formats.record import load_record
+from algorithms.provenance import Provenance, provenance
 from algorithms.timelines.timeline import Timeline
 from studies.comparing import figures
 from studies.comparing.cases import CASES_SCHEMA, compare_folders
@@ -19,7 +19,7 @@ from studies.comparing.comparison_tables import cases_tables, comparison_tables
 from studies.comparing.problem import label
 from studies.comparing.side_by_side import compare_records
 from studies.comparing.timelines import timeline_beside, timelines_of
-from studies.experiments.destinations import Destinations
+from studies.destinations import Destinations
 from studies.remarks import remark, remark_all
 from studies.tables import print_tables
 

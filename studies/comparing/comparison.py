@@ -2,7 +2,7 @@
 
 import msgspec
 
-from algorithms.formats.provenance import Provenance
+from algorithms.provenance import Provenance
 from studies.comparing.attribution import Attribution
 from studies.comparing.drift import Drift
 from studies.comparing.problem import Problem

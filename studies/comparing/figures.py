@@ -6,21 +6,18 @@ no window system, no state shared between figures.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algorithms.errors import InputError
-from algorithms.formats import files
 from algorithms.timelines.spans import COMPUTE, Span
 from algorithms.timelines.timeline import Timeline
 from studies.comparing.comparison import Comparison
+from studies.pictures import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = ("png", "svg", "pdf")
 MOST_RANKS = 8
 """Ranks shown of a timeline, from 0."""
 WAITING = "waiting"
@@ -45,14 +42,6 @@ COLOURS = {
 OTHER_COLOUR = "#777777"
 PREDICTED_COLOUR, MEASURED_COLOUR = "#0072b2", "#e69f00"
 Lane = tuple[int, str]
-
-
-def check_figure_path(path: str | Path) -> None:
-    """Raises InputError if no figure could be written at `path`; to be asked before the work."""
-    ending = Path(path).suffix.lower().removeprefix(".")
-    if ending not in FORMATS:
-        raise InputError(f"figure {path} ends in {ending or 'nothing'!r}: one of {', '.join(FORMATS)} is needed")
-    files.check_writable(path)
 
 
 def draw_timelines(predicted: Timeline, measured: Timeline, path: str | Path, *, title: str = "") -> None:
@@ -100,19 +89,6 @@ def draw_cases(comparisons: Sequence[Comparison], path: str | Path, *, title: st
     axis.set_title(title, fontsize=9)
     axis.legend(fontsize=8)
     write_figure(figure, path)
-
-
-def write_figure(figure: "Figure", path: str | Path) -> None:
-    """Writes the figure in the format of its name's ending, complete or not at all; the same figure, the same bytes."""
-    from matplotlib import rc_context
-
-    check_figure_path(path)
-    ending = Path(path).suffix.lower().removeprefix(".")
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
-    picture = BytesIO()
-    with rc_context({"svg.hashsalt": "quadrille"}):
-        figure.savefig(picture, format=ending, metadata=undated, dpi=150)
-    files.write_bytes(path, picture.getvalue())
 
 
 def _figure(width: float, height: float) -> "Figure":

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from algorithms.errors import InputError
 from algorithms.grid import parse_grid, parse_order
-from studies.experiments.experiment import Flags
-from studies.experiments.machine_flags import MachineFlags
-from studies.experiments.values import whole_number
+from studies.flags.grids import FOLLOWS, following
+from studies.flags.machine_flags import MachineFlags
+from studies.flags.values import whole_number
+from studies.matmuls.experiment import Flags
 
-FOLLOWS = "*"
 EXAMPLE = f"data={FOLLOWS},x=4"
 
 
@@ -40,8 +40,6 @@ def on_gpus(flags: Flags, gpus: str, machine: str = "", *, grid_given: bool = Tr
     if flags.grid.count(FOLLOWS) > 1:
         raise InputError(f"grid {flags.grid!r}: one length {FOLLOWS} is accepted, as {EXAMPLE}")
     if FOLLOWS in flags.grid:
-        from studies.sweep.points import following  # a rank that is told its grid has no use for sweeps
-
         return replace(flags, grid=str(following(flags.grid, count)))
     size = _size(flags)
     if size > count:
@@ -71,7 +69,7 @@ def idle_gpus(flags: Flags, gpus: str, on: MachineFlags) -> str:
 
 def _check_has(on: MachineFlags, count: int) -> None:
     from simulator.machine_network import network_of
-    from studies.experiments.machine_flags import chosen_machine
+    from studies.flags.machine_flags import chosen_machine
 
     machine = chosen_machine(on, count)
     kind, most = network_of(machine).places

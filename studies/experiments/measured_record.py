@@ -1,7 +1,7 @@
 """The record of a run: what a schedule does in numbers, joined with how long it took."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from statistics import mean, median
 
@@ -17,6 +17,7 @@ from algorithms.timelines.op_times import op_times
 from algorithms.timelines.timeline import Timeline
 from runtime.delivery import WHOLE, Delivery
 from runtime.verifying.verify import Verification
+from studies.experiments.overlap_obtained import Obtained, overlaps_obtained
 from studies.experiments.record_entries import amounts_of, named, op_record, what
 from studies.experiments.workloads import AnyExperiment
 from studies.training.figures import Spent, figures_of
@@ -35,6 +36,7 @@ class Measured:
     bytes_sent : counted, of every rank
     reference : seconds of the reference kernels (gemm, copy, add) beside each repeat, means over ranks
     losses : of every training step
+    beside : how much of each op that may run beside local work did, of 1
     """
 
     timelines: Sequence[Timeline]
@@ -46,6 +48,7 @@ class Measured:
     backend: str
     losses: tuple[float, ...] | None = None
     delivery: Delivery = WHOLE
+    beside: Mapping[str, float] = field(default_factory=dict)
 
 
 def measured_record(
@@ -82,7 +85,7 @@ def measured_record(
         reference=_reference(run.reference),
         verified=None if run.verification is None else _verified(run.verification),
         provenance=provenance,
-        messages=_messages(run.delivery),
+        messages=_messages(run.delivery, overlaps_obtained(ops, run.beside)),
         **figures_of(experiment, schedule, spent),
     )
 
@@ -93,8 +96,12 @@ def typical(timelines: Sequence[Timeline]) -> Timeline:
     return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
 
 
-def _messages(delivery: Delivery) -> Messages | UnsetType:
+def _messages(delivery: Delivery, obtained: Sequence[Obtained]) -> Messages | UnsetType:
     """How messages went, where it is not the plain way."""
+    if obtained:
+        together = sum(one.share * one.seconds for one in obtained) / sum(one.seconds for one in obtained)
+        by_op = {one.op: one.share for one in obtained}
+        return Messages(delivery.chunk_bytes, delivery.progress, min(1.0, together), by_op)
     if not delivery.chunk_bytes and delivery.progress == "none":
         return UNSET
     return Messages(delivery.chunk_bytes, delivery.progress)

@@ -4,19 +4,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from algorithms.formats.machine import Machine
-from algorithms.formats.provenance import provenance
 from algorithms.formats.record import AskedGranularity, Record
+from algorithms.provenance import provenance
 from algorithms.schedule import Schedule
 from algorithms.timelines.timeline import Timeline
 from algorithms.units import format_bytes, format_seconds
 from runtime.files.matrix_files import open_operands
 from simulator.garbage import seldom_collected
-from studies.experiments.destinations import Destinations, parse_ranks, write_results
-from studies.experiments.experiment import Experiment, Flags
-from studies.experiments.machine_flags import MachineFlags, chosen_machine
-from studies.experiments.placement import nodes_of_ranks, placement
-from studies.experiments.plan import Plan, RunFlags, parse_plan
+from studies.collectives_choice import Chosen, told, with_chosen
+from studies.destinations import Destinations, parse_ranks
+from studies.experiments.results import write_results
 from studies.experiments.workloads import AnyExperiment, experiment_of
+from studies.flags.machine_flags import MachineFlags, chosen_machine
+from studies.flags.placement import nodes_of_ranks, placement
+from studies.flags.plan import Plan, RunFlags, parse_plan
+from studies.matmuls.experiment import Experiment, Flags
 from studies.remarks import remark, remark_all
 from studies.training.flags import with_usual_dtype
 
@@ -54,7 +56,7 @@ def predict(
     plan = parse_plan(run_flags, experiment)
     if isinstance(experiment, Experiment) and not plan.inputs:
         _check_generated(experiment, plan)
-    destinations.check({**plan.files, "--machine": on.machine}, ranks=experiment.grid.size)
+    destinations.check(plan.files | on.files, ranks=experiment.grid.size)
     chosen = fitting_machine(on, experiment)
     made, timeline = prediction_of(
         experiment,
@@ -114,8 +116,13 @@ def prediction_of(
     from studies.experiments.predicted_record import predicted_record
 
     grid, manner = experiment.grid, experiment.manner
-    experiment = experiment.on_nodes(nodes_of_ranks(machine, grid.size, manner.placement, grid))
+    nodes = nodes_of_ranks(machine, grid.size, manner.placement, grid)
+    experiment = experiment.on_nodes(nodes)
     schedule = experiment.schedule()
+    chosen: list[Chosen] = []
+    if manner.choices.auto:
+        asked = evenly(schedule) if _even_within(experiment, schedule) else schedule
+        experiment, chosen = with_chosen(experiment, asked, machine, nodes, backend)
     threads = manner.threads or placement(machine, grid.size, manner.placement, grid).threads
     even_within = _even_within(experiment, schedule)
     simulation = Simulation(
@@ -128,6 +135,7 @@ def prediction_of(
         granularity=granularity,
     )
     if announce:
+        remark_all(one.line() for one in chosen)
         _announce(simulation, experiment)
     prediction = simulation.run(wanted)
     with seldom_collected():
@@ -141,7 +149,7 @@ def prediction_of(
             backend=backend,
             even_within=even_within,
         )
-    return made, prediction.timeline
+    return told(made, chosen) if chosen else made, prediction.timeline
 
 
 def _even_within(experiment: AnyExperiment, schedule: Schedule) -> float | None:

@@ -5,10 +5,10 @@ from algorithms.formats.machine import Machine
 from algorithms.formats.record import Provenance, Record, Reference, Simulation
 from algorithms.schedule import Schedule
 from simulator.prediction import Prediction
-from studies.experiments.placement import placement
 from studies.experiments.record_entries import amounts_of, named, op_record, what
 from studies.experiments.workloads import AnyExperiment
 from studies.explain.critical_path import stations
+from studies.flags.placement import placement
 from studies.training.figures import Spent, figures_of
 
 NCCL_ALONE = (

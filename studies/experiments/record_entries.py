@@ -78,4 +78,4 @@ def _label(times: OpTimes, experiment: AnyExperiment, chosen: Mapping[str, str],
         return chosen[times.name]
     if times.kind not in get_args(CollectiveKind) or times.axis is None or experiment.grid.length(times.axis) == 1:
         return None
-    return experiment.manner.choices.label(cast(CollectiveKind, times.kind), times.axis, carried)
+    return experiment.manner.choices.of(times.name).label(cast(CollectiveKind, times.kind), times.axis, carried)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from heapq import nlargest
 
-from algorithms.formats.record import OpRecord, Record, Verified
+from algorithms.formats.record import Messages, OpRecord, Record, Verified
 from algorithms.units import format_bytes, format_seconds
 from studies.training.lines import training_lines, workload_words
 
@@ -99,9 +99,26 @@ def _closing_lines(made: Record) -> list[str]:
     if made.bytes_lower_bound_per_rank is not None:
         lines.append(f"some rank must send at least {format_bytes(made.bytes_lower_bound_per_rank)}")
     lines += training_lines(made)
+    if isinstance(made.messages, Messages):
+        lines.append(messages_line(made.messages))
     if made.verified is not None:
         lines.append(_verdict(made.verified))
     return lines
+
+
+def messages_line(messages: Messages) -> str:
+    """How messages went, and what came of overlaps.
+
+    >>> messages_line(Messages(61440, "thread", 0.925, {"sum dA": 0.925}))
+    'messages: in chunks of 60 KiB, progress by a thread; beside local work as fast as 92 % of alone'
+    >>> messages_line(Messages(0, "none", 0.0, {"sum dA": 0.0}))
+    'messages: whole, progress none; beside local work as fast as 0 % of alone'
+    """
+    size = f"in chunks of {format_bytes(messages.chunk_bytes)}" if messages.chunk_bytes else "whole"
+    progress = "by a thread" if messages.progress == "thread" else messages.progress
+    obtained = messages.overlap_obtained
+    told = f"; beside local work as fast as {obtained:.0%} of alone" if isinstance(obtained, float) else ""
+    return f"messages: {size}, progress {progress}{told}".replace("%", " %")
 
 
 def _verdict(verified: Verified) -> str:

@@ -7,27 +7,31 @@ names by every rank alike, then the number of ranks, files, and memory.
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from algorithms.errors import InputError, RunError
-from algorithms.formats.provenance import provenance
+from algorithms.provenance import provenance
 from algorithms.schedule import Schedule
-from runtime.delivery import WHOLE, Delivery, usual_delivery
-from runtime.execute import Execution, Source, execute
+from runtime.blas import blas_in_words
+from runtime.delivery import Delivery
+from runtime.execute import execute
+from runtime.execution import Execution, Source
 from runtime.verifying.verify import Verification
-from studies.experiments.destinations import Destinations, write_results
-from studies.experiments.experiment import Experiment, Flags
-from studies.experiments.fitting import check_ranks
-from studies.experiments.machine_flags import MachineFlags
+from studies.collectives_choice import NO_MACHINE, Chosen, told, with_choices, with_chosen
+from studies.destinations import Destinations
+from studies.experiments.delivery_at import delivery_at
 from studies.experiments.measured_record import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
-from studies.experiments.plan import Plan, RunFlags, parse_plan
+from studies.experiments.results import write_results
 from studies.experiments.workloads import AnyExperiment, experiment_of
+from studies.flags.machine_flags import MachineFlags
+from studies.flags.plan import Plan, RunFlags, parse_plan
 from studies.launching.launch_folder import watcher
 from studies.launching.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
+from studies.matmuls.experiment import Experiment, Flags
+from studies.matmuls.fitting import check_ranks
 from studies.remarks import remark, remark_all
 
 if TYPE_CHECKING:
@@ -79,7 +83,7 @@ def run(
 
     Parameters
     ----------
-    on : the machine: checked and named in the record, which it does not change
+    on : the machine: checked and named in the record; with `--collectives auto` what is chosen is chosen for it
     command : the words of the command line, for provenance
 
     Raises
@@ -91,27 +95,33 @@ def run(
     if experiment.manner.shards == "even":
         raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
     experiment.manner.choices.check_runnable()
-    plan = parse_plan(run_flags, experiment)
+    plan, chosen = parse_plan(run_flags, experiment), list[Chosen]()
     communicator = start_world()
     check_ranks(experiment, communicator.size)
     job = job_of(experiment, plan, communicator)
     named = None
     if communicator.rank == 0:
-        machine_file = {"--machine": on.machine} if on.machine else {}
-        destinations.check({**plan.files, **machine_file}, ranks=experiment.grid.size)
+        destinations.check(plan.files | on.files, ranks=experiment.grid.size)
         named = _machine(on, experiment)
     job.open()
-    site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads)
-    experiment = experiment.on_nodes(hosts_of_ranks(communicator))
+    site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)
+    nodes = hosts_of_ranks(communicator)
+    experiment = experiment.on_nodes(nodes)
+    if experiment.manner.choices.auto:
+        experiment, chosen = _chosen(experiment, job.schedule, plan, nodes, site, named)
     check_memory(job.schedule, experiment.manner.choices, site, verify_bytes=job.verify_bytes if plan.checked else 0)
     if site.speaks:
         remark_all(experiment.remarks())
-    measured, execution = _measure(experiment, job, plan, site)
+    delivery = delivery_at(site, plan, job.schedule, named)
+    measured, execution = _measure(experiment, job, plan, site, delivery)
     fault = _fault(measured, job.not_written)
     if not fault:
         job.write(execution, site)
     if site.speaks:
-        made = measured_record(experiment, job.schedule, measured, provenance(command), named)
+        made = measured_record(
+            experiment, job.schedule, measured, provenance(command, blas=blas_in_words(site.library)), named
+        )
+        made = told(made, chosen) if chosen else made
         write_results(destinations, made, typical(measured.timelines))
         if fault:
             raise RunError(fault)
@@ -142,7 +152,7 @@ def first_diverged(losses: Sequence[float]) -> int | None:
 def job_of(experiment: AnyExperiment, plan: Plan, communicator: "Intracomm") -> Job:
     """What a run of the experiment reads, checks and writes."""
     if isinstance(experiment, Experiment):
-        from studies.experiments.matmul_job import MatmulJob
+        from studies.matmuls.job import MatmulJob
 
         return MatmulJob(experiment, plan, communicator)
     from studies.training.job import TrainingJob
@@ -159,16 +169,41 @@ def _machine(on: MachineFlags, experiment: AnyExperiment) -> "Machine | None":
     return fitting_machine(on, experiment)
 
 
+def _chosen(
+    experiment: AnyExperiment,
+    schedule: Schedule,
+    plan: Plan,
+    nodes: Sequence[int],
+    site: Site,
+    machine: "Machine | None",
+) -> tuple[AnyExperiment, list[Chosen]]:
+    """The experiment with what rank 0 chooses for each op, and why; all ranks call it.
+
+    Parameters
+    ----------
+    machine : to predict on, at rank 0
+    """
+    found: list[Chosen] = []
+    if site.speaks and machine is not None:
+        _, found = with_chosen(experiment, schedule, machine, nodes, plan.backend)
+    if site.speaks:
+        remark_all([one.line() for one in found] if machine is not None else [NO_MACHINE])
+    found = site.communicator.bcast(found)
+    return with_choices(experiment, found), found
+
+
 # The run
 
 
-def _measure(experiment: AnyExperiment, job: Job, plan: Plan, site: Site) -> tuple[Measured, Execution]:
+def _measure(
+    experiment: AnyExperiment, job: Job, plan: Plan, site: Site, delivery: Delivery
+) -> tuple[Measured, Execution]:
     """What was measured, complete at rank 0 only, and the rank's results."""
     from threadpoolctl import threadpool_limits
 
     from runtime.measuring.reference_kernels import ReferenceKernels
 
-    beside, delivery = Beside(ReferenceKernels()), _delivery(plan, site)
+    beside = Beside(ReferenceKernels())
     with (
         np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
         threadpool_limits(site.threads, user_api="blas"),
@@ -201,15 +236,9 @@ def _measure(experiment: AnyExperiment, job: Job, plan: Plan, site: Site) -> tup
         plan.backend,
         losses,
         delivery,
+        execution.beside,
     )
     return measured, execution
-
-
-def _delivery(plan: Plan, site: Site) -> Delivery:
-    """How messages go here, as far as the flags do not say it; device arrays go whole."""
-    usual = usual_delivery(site.host) if plan.backend == "numpy" else WHOLE
-    chunk_bytes = usual.chunk_bytes if plan.chunk_bytes is None else plan.chunk_bytes
-    return replace(usual, chunk_bytes=chunk_bytes, progress=plan.progress)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What `run`, `simulate` and `schedule` may be asked for: a multiplication, or training steps of a model."""
 
 from algorithms.errors import InputError
-from studies.experiments.experiment import Experiment, Flags, parse_experiment
+from studies.matmuls.experiment import Experiment, Flags, parse_experiment
 from studies.training.experiment import TrainingExperiment
 from studies.training.flags import OF_MATMULS, TrainingFlags, parse_training
 

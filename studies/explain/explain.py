@@ -13,10 +13,10 @@ import msgspec
 
 from algorithms.errors import InputError
 from algorithms.formats import files
-from algorithms.formats.provenance import provenance
 from algorithms.formats.record import PathPart, Station, load_record
+from algorithms.provenance import provenance
 from algorithms.units import format_bytes
-from studies.experiments.destinations import Destinations
+from studies.destinations import Destinations
 from studies.explain.critical_path import PARTS, by_op
 from studies.explain.explanation import SCHEMA, Explanation, LinkUse, MeanPart, explain_record, held, is_link, summary
 from studies.network.late_flows import LateFlow

@@ -18,9 +18,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from algorithms.formats.provenance import Provenance
 from algorithms.formats.record import OpRecord, PathPart, Record, Station
 from algorithms.grid import DEFAULT_ORDER
+from algorithms.provenance import Provenance
 from algorithms.units import format_seconds
 from studies.comparing.attribution import COMPUTING, charged_seconds, charged_waiting, shares
 from studies.explain.critical_path import by_part
@@ -207,7 +207,8 @@ def predicting(made: Record) -> str:
     """The command that predicts a recorded run.
 
     >>> from pathlib import Path
-    >>> from algorithms.formats.record import Matmul, Options, Workload
+    >>> from algorithms.formats.record import Options
+    >>> from algorithms.formats.workload import Matmul, Workload
     >>> predicting(
     ...     Record(
     ...         kind="measured",

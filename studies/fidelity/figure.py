@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, get_args
 
-from studies.comparing.figures import write_figure
 from studies.fidelity.judgement import Group, Result
+from studies.pictures import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,13 +1,13 @@
 """Where trials run: in this host's shared memory, or in a laboratory that stands for as long as they do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from algorithms.formats.machine import Machine, load_machine
-from studies.launching.batch import Launched
-from studies.launching.launch import PROGRAM, launch_all, must_succeed
+from studies.experiments.batch import Launched
+from studies.launching.launch import launch_all
 
 SHARED_MEMORY = "shared memory"
 
@@ -50,14 +50,10 @@ def standing(site: Site) -> Iterator[Launched]:
         return
     from studies.laboratory.command import laboratory_of
     from studies.laboratory.laboratory import standing as standing_laboratory
-    from studies.laboratory.ranks import launch_in
+    from studies.laboratory.ranks import launched_in
 
     with standing_laboratory(laboratory_of(site.topology, site.rate)) as entry:
-
-        def launched(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
-            must_succeed(what, launch_in(entry, ranks, command, program=program))
-
-        yield launched
+        yield launched_in(entry)
 
 
 def calibrated(site: Site, launched: Launched, path: Path) -> Machine:

@@ -16,29 +16,29 @@ import msgspec
 
 from algorithms.errors import InputError
 from algorithms.formats import files
-from algorithms.formats.machine import Machine
-from algorithms.formats.provenance import Provenance, provenance
+from algorithms.formats.machine import Machine, load_machine
 from algorithms.formats.record import Record, load_record
+from algorithms.provenance import Provenance, provenance
 from studies.comparing.side_by_side import compare_records
-from studies.experiments.destinations import Destinations
-from studies.experiments.plan import RunFlags
+from studies.destinations import Destinations
+from studies.experiments.batch import Case, Launched, measure
 from studies.experiments.predict import prediction_of
-from studies.experiments.values import whole_number
 from studies.experiments.workloads import experiment_of
 from studies.fidelity.figure import draw_fidelity
 from studies.fidelity.judgement import Judgement, Result, judged, result
 from studies.fidelity.report import judgement_table, trials_table
 from studies.fidelity.sites import Site, calibrated, standing
 from studies.fidelity.trials import Trial, draw, matrix
-from studies.launching.batch import Case, measure
+from studies.flags.plan import RunFlags
+from studies.flags.values import whole_number
 from studies.tables import print_tables
 
 SCHEMA = "quadrille/fidelity/1"
 RESULTS = Path(__file__).resolve().parent / "results"
 CASES = 24
 """Drawn where a seed is given alone."""
-LONG_SECONDS = 1.0
-REPEATS, REPEATS_OF_LONG = 7, 3
+LONG_SECONDS = 0.5
+REPEATS, REPEATS_OF_LONG = 5, 3
 
 
 class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ def fidelity(
 
     Parameters
     ----------
-    folder : where machine files and records stay; by default they go
+    folder : where machine files and records stay, and are found when the same study goes on; by default they go
     json, plot : files of the answer and the figure; json `-` is stdout, and then no table is printed
 
     Raises
@@ -128,7 +128,7 @@ def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, lis
     """The site's machine, and the results of all its trials."""
     _say(f"{site.name}: calibrating")
     with standing(site) as launched:
-        machine = calibrated(site, launched, folder / "machine.toml")
+        machine = _machine(site, launched, folder / "machine.toml")
         predictions = [prediction_of(experiment_of(trial.flags), machine)[0] for trial in trials]
         seconds = sum(one.seconds for one in predictions)
         _say(f"{site.name}: measuring {len(trials)} runs, predicted {seconds:.0f} s a turn")
@@ -136,10 +136,17 @@ def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, lis
         cases = [
             Case(trial.flags, str(record), _repeated(trial.run_flags, prediction))
             for trial, record, prediction in zip(trials, records, predictions, strict=True)
+            if not record.exists()
         ]
-        measure(site.ranks, cases, launched=launched)
+        if cases:
+            measure(site.ranks, cases, launched=launched)
     found = zip(trials, predictions, records, strict=True)
     return machine, [result(one, said, compare_records(said, load_record(str(path)))) for one, said, path in found]
+
+
+def _machine(site: Site, launched: Launched, path: Path) -> Machine:
+    """The site's machine: calibrated, unless a study that was ended left it in the folder."""
+    return load_machine(str(path)) if path.exists() else calibrated(site, launched, path)
 
 
 def _repeated(flags: RunFlags, prediction: Record) -> RunFlags:

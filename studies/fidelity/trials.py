@@ -8,11 +8,11 @@ import numpy as np
 
 from algorithms.grid import Grid, parse_grid
 from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
-from studies.experiments.experiment import Flags
-from studies.experiments.grids import grids
-from studies.experiments.plan import RunFlags
+from studies.experiments.batch import Case
 from studies.fidelity.sites import Site
-from studies.launching.batch import Case
+from studies.flags.grids import grids
+from studies.flags.plan import RunFlags
+from studies.matmuls.experiment import Flags
 from studies.training.flags import TrainingFlags
 
 OVERLAPS = ("oar", "ors", "oag")

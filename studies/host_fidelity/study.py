@@ -21,18 +21,18 @@ import numpy as np
 
 from algorithms.formats import files
 from algorithms.formats.machine import Machine, load_machine
-from algorithms.formats.provenance import Provenance, provenance
 from algorithms.formats.record import Record, load_record
 from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
+from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_seconds
 from studies.comparing.comparison import Comparison
 from studies.comparing.side_by_side import compare_records
-from studies.experiments.experiment import Flags, parse_experiment
-from studies.experiments.grids import grids
-from studies.experiments.plan import RunFlags
+from studies.experiments.batch import Case, measure
 from studies.experiments.predict import prediction_of
-from studies.launching.batch import Case, measure
+from studies.flags.grids import grids
+from studies.flags.plan import RunFlags
 from studies.launching.launch import launch_all
+from studies.matmuls.experiment import Flags, parse_experiment
 
 SCHEMA = "quadrille/host-fidelity/1"
 SEED, CASES = 1, 24

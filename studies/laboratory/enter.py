@@ -16,6 +16,7 @@ from typing import NoReturn
 from algorithms.errors import InputError, QuadrilleError
 from runtime.world import LABORATORY
 from studies.laboratory import namespaces, register
+from studies.remarks import remark
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -44,5 +45,5 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except QuadrilleError as error:
-        print(f"quadrille: {error}", file=sys.stderr)
+        remark(str(error))
         sys.exit(error.exit_status)

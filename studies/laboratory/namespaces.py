@@ -18,8 +18,8 @@ from typing import Any
 from pyroute2 import IPRoute, NetlinkError, netns
 
 from algorithms.errors import InputError, RunError
-from studies.laboratory.buckets import burst_bytes
 from studies.laboratory.wiring import Port, Route, Wiring
+from studies.token_buckets import burst_bytes
 
 FOLDER = Path("/run/netns")
 LINK_SCOPE = 253  # RT_SCOPE_LINK of linux/rtnetlink.h: the other end is on the cable itself

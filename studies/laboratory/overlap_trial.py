@@ -1,13 +1,17 @@
-"""What each overlap gains in whole training steps, with a progress thread, and what library collectives take.
+"""What overlaps gain in whole training steps, and how our step compares with the MPI library's without overlap.
 
-    python -m studies.laboratory.overlap_trial > studies/laboratory/results/overlaps.csv
-    python -m studies.laboratory.overlap_trial x=2,y=2,z=2 …
+    python -m studies.laboratory.overlap_trial [TOPOLOGY [GRID …]] > studies/laboratory/results/overlaps.csv
 
-One step of a two-layer MLP on the hosts of a switch, for each grid without overlap, with
-each overlap alone, with all, and by the MPI library without overlap, in turn; as root, with
-nothing else running.  What is possible is the smaller of two times of the run without
-overlap: of the communication that an overlap hides, and of the work that it hides it behind.
-The gain is what the step became shorter by.
+One step of a two-layer MLP on the hosts of a topology (by default one switch), for each grid: without overlap, with
+each overlap that its groups allow, with all, with all and products in bands, and by the MPI library, in turn; as root.
+
+    possible    the smaller of two times of the run without overlap: of the communication that an overlap
+                hides, and of the work that it hides it behind
+    gain        what the step became shorter by, the median of differences in each turn
+    share       gain / possible
+    faster      the library's seconds over these
+    wire        what a rank sends, over the rate of its link [s]: no step can be shorter
+    cores       the part of this machine's cores that was busy meanwhile, with this and anything else
 """
 
 import csv
@@ -16,6 +20,7 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -24,14 +29,20 @@ from statistics import median
 
 from algorithms.errors import InputError, QuadrilleError
 from algorithms.formats.record import Record, load_record
-from studies.experiments.plan import RunFlags
-from studies.fidelity.sites import Site, standing
-from studies.launching.batch import Case, measure
+from algorithms.grid import parse_grid
+from algorithms.units import parse_rate
+from runtime.measuring.links import BUSY, busy_seconds
+from studies.experiments.batch import Case, measure
+from studies.flags.plan import RunFlags
+from studies.laboratory import laboratory
+from studies.laboratory.command import laboratory_of
+from studies.laboratory.ranks import launched_in
+from studies.remarks import remark
 from studies.training.flags import TrainingFlags
 
-GRIDS = {"x=2,z=2": 4, "y=2,x=2": 4, "x=2,y=2,z=2": 8}
-"""Grids, and how many hosts they take."""
-RATE, TURNS, REPEATS = "200mbit", 3, 2
+GRIDS = {"x=2,z=2": ("oag", "ors"), "y=2,x=2": ("oar",), "x=2,y=2,z=2": ("oag", "ors", "oar")}
+"""Grids, and the overlaps for which they have communication."""
+RATE, TURNS, BANDS = "200mbit", 4, "4"
 HIDDEN = {
     "oag": (("L2 gather W",), ("L1 multiply", "L1 add b", "L1 gelu")),
     "ors": (("L2 scatter dW",), ("L2 multiply dI", "L1 gelu gradient", "L1 sum db", "L1 multiply dW")),
@@ -39,30 +50,40 @@ HIDDEN = {
 }
 """Of two layers, the communication that an overlap hides and the work behind which it does."""
 ALL = "oar,ors,oag"
-WAYS = (("none", "own"), *((word, "own") for word in (*HIDDEN, ALL)), ("none", "library"))
+COLUMNS = "topology grid overlap bands collectives seconds lowest highest gain possible share faster wire cores"
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """An overlap, and who carries out the collectives."""
+    """An overlap, into how many bands products are cut, and who carries out the collectives."""
 
-    overlap: str
-    collectives: str
+    overlap: str = "none"
+    bands: str = "1"
+    collectives: str = "own"
 
-    def case(self, grid: str, record: str) -> Case:
+    def case(self, grid: str, record: str, warmups: int) -> Case:
         flags = TrainingFlags(
             mlp="2048,8192,2048",
             batch="2048",
             grid=grid,
             dtype="float32",
             overlap=self.overlap,
+            bands=self.bands,
             collectives=self.collectives,
         )
-        progress = "none" if self.overlap == "none" else "thread"
-        return Case(flags, record, RunFlags(repeats=str(REPEATS), progress=progress))
+        return Case(flags, record, RunFlags(repeats="1", warmups=str(warmups)))
 
 
-def main(grids: Sequence[str]) -> None:
+PLAIN, LIBRARY = Way(), Way(collectives="library")
+
+
+def ways_of(grid: str) -> list[Way]:
+    """Those that differ on a grid."""
+    each = [Way(word) for word in GRIDS[grid]]
+    return [PLAIN, *each, *([Way(ALL)] if len(each) > 1 else []), Way(ALL, BANDS), LIBRARY]
+
+
+def main(topology: str = "", *grids: str) -> None:
     """The table of these grids, or of all.
 
     Raises
@@ -73,19 +94,31 @@ def main(grids: Sequence[str]) -> None:
         raise InputError(f"grid {unknown[0]!r}: accepted are {' '.join(GRIDS)}")
     table = csv.writer(sys.stdout, lineterminator="\n")
     machine = f"{platform.release()}, {len(os.sched_getaffinity(0))} cores"
-    print(f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {machine}, {' '.join(sys.orig_argv[1:])}")
-    table.writerow(["grid", "hosts", "overlap", "collectives", "seconds", "gain", "possible", "share"])
+    load = f"load {os.getloadavg()[0]:.1f} before"
+    print(f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {machine}, {load}, {' '.join(sys.orig_argv[1:])}")
+    table.writerow(COLUMNS.split())
     for grid in grids or GRIDS:
-        hosts = GRIDS[grid]
-        found = _measured(grid, hosts)
-        plain = found[Way("none", "own")]
-        for way, records in found.items():
-            gain = _seconds(plain) - _seconds(records)
-            possible = possible_gain(plain, way.overlap)
-            share = f"{gain / possible:.2f}" if possible else ""
-            row = [grid, hosts, way.overlap, way.collectives, f"{_seconds(records):.3f}", f"{gain:.3f}"]
-            table.writerow([*row, f"{possible:.3f}", share])
-            sys.stdout.flush()
+        hosts = parse_grid(grid).size
+        where = topology or f"star:hosts={hosts}"
+        began, before = time.perf_counter(), busy_seconds(*BUSY)
+        found = _measured(where, grid, hosts)
+        cores = (busy_seconds(*BUSY) - before) / (time.perf_counter() - began) / len(os.sched_getaffinity(0))
+        for way in found:
+            table.writerow([where, grid, way.overlap, way.bands, way.collectives, *_row(found, way), f"{cores:.2f}"])
+        sys.stdout.flush()
+
+
+def _row(found: dict[Way, list[Record]], way: Way) -> list[str]:
+    """The numbers of one way beside the others."""
+    plain, library = _seconds(found[PLAIN]), _seconds(found[LIBRARY])
+    seconds = _seconds(found[way])
+    gain = median(one - other for one, other in zip(plain, seconds, strict=True))
+    possible = possible_gain(found[PLAIN], way.overlap) if way.bands == "1" and way != PLAIN else 0.0
+    share = f"{gain / possible:.2f}" if possible else ""
+    wire = found[way][0].bytes_sent_per_rank_max / parse_rate(RATE)
+    spread = [f"{one:.3f}" for one in (median(seconds), min(seconds), max(seconds), gain)]
+    faster = f"{median(library) / median(seconds):.2f}"
+    return [*spread, f"{possible:.3f}" if possible else "", share, faster, f"{wire:.2f}"]
 
 
 def possible_gain(plain: Sequence[Record], overlap: str) -> float:
@@ -105,24 +138,24 @@ def _together(records: Sequence[Record], names: Sequence[str]) -> float:
     )
 
 
-def _seconds(records: Sequence[Record]) -> float:
-    return median(second for record in records for second in record.seconds_of_repeats)
+def _seconds(records: Sequence[Record]) -> list[float]:
+    return [record.seconds for record in records]
 
 
-def _measured(grid: str, hosts: int) -> dict[Way, list[Record]]:
+def _measured(topology: str, grid: str, hosts: int) -> dict[Way, list[Record]]:
     """Every way in turn, several times, in one launch."""
-    ways = [Way(overlap, collectives) for overlap, collectives in WAYS]
-    with tempfile.TemporaryDirectory() as folder, standing(Site(f"star:hosts={hosts}", RATE, hosts)) as launched:
-        places = product(range(TURNS), ways)
+    ways, wanted = ways_of(grid), laboratory_of(topology, RATE, name=f"steps{os.getpid()}")
+    with tempfile.TemporaryDirectory() as folder, laboratory.standing(wanted) as entry:
+        places = list(product(range(TURNS), ways))
         paths = {(turn, way): str(Path(folder, f"{turn}-{ways.index(way)}.json")) for turn, way in places}
-        cases = [way.case(grid, path) for (_, way), path in paths.items()]
-        measure(hosts, cases, launched=launched)
+        cases = [way.case(grid, path, warmups=int(turn == 0)) for (turn, way), path in paths.items()]
+        measure(hosts, cases, launched=launched_in(entry))
         return {way: [load_record(paths[turn, way]) for turn in range(TURNS)] for way in ways}
 
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1:])
+        main(*sys.argv[1:])
     except QuadrilleError as error:
-        print(f"quadrille: {error}", file=sys.stderr)
+        remark(str(error))
         sys.exit(error.exit_status)

@@ -3,15 +3,19 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from algorithms.errors import InputError
 from runtime.world import LABORATORY
 from studies.laboratory import laboratory, register
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import HOST_INTERFACE
-from studies.launching.launch import PROGRAM, launch
+from studies.launching.launch import PROGRAM, launch, must_succeed
 from studies.launching.mpirun import loaded_mpi
 from studies.launching.surroundings import THREAD_VARIABLES, usable_cores
+
+if TYPE_CHECKING:
+    from studies.experiments.batch import Launched
 
 ENTER = ("-P", "-m", "studies.laboratory.enter")
 NETWORK = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}
@@ -51,6 +55,15 @@ def launch_in(
         suspects=lambda: laboratory.links_down(entry),
         starter=[sys.executable, *ENTER, first],
     )
+
+
+def launched_in(entry: Entry) -> "Launched":
+    """What starts ranks in a laboratory that stands, for a batch of runs."""
+
+    def launched(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
+        must_succeed(what, launch_in(entry, ranks, command, program=program))
+
+    return launched
 
 
 def with_wiring(entry: Entry, command: Sequence[str]) -> list[str]:

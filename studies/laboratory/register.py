@@ -17,7 +17,6 @@ from algorithms.formats import files
 
 FOLDER = Path("/run/quadrille")
 NAME = re.compile("[a-z0-9]{1,16}")
-DEFAULT_NAME = "lab"
 SCHEMA = "quadrille/laboratory/1"
 
 

@@ -22,7 +22,7 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.grid import Grid
 from algorithms.ops import AllGather, AllReduce, Collective, ReduceScatter, collective_kind
 from algorithms.parts import Part
-from algorithms.programs import in_sequence
+from algorithms.program import in_sequence
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from runtime.delivery import CHUNK_BYTES, NAP_SECONDS, Delivery
@@ -53,7 +53,7 @@ def main(words: list[str]) -> None:
     if words:
         measure(float(words[0]))
         return
-    machine = f"{platform.release()}, {len(os.sched_getaffinity(0))} cores"
+    machine = f"{platform.release()}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} before"
     print(
         f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {machine}, {' '.join(sys.orig_argv[1:])}", flush=True
     )

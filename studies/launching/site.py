@@ -13,8 +13,10 @@ from algorithms.storage import storage
 from algorithms.tensors import DType
 from algorithms.units import format_bytes
 from runtime import world
-from runtime.arrays import Library, find_library
+from runtime.arrays import find_library
+from runtime.blas import NUMPYS, open_blas
 from runtime.delivery import Delivery
+from runtime.library import Library
 from runtime.memory_available import bytes_available
 from studies.remarks import remark
 
@@ -32,12 +34,13 @@ OPEN_MPI_LINKS = "OMPI_MCA_btl"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a rank runs: its world, its host, its arrays and its BLAS threads."""
+    """Where a rank runs: its world, its host, its arrays, its BLAS threads, and how many hosts there are."""
 
     communicator: "Intracomm"
     host: world.Host
     library: Library
     threads: int
+    hosts: int = 1
 
     @property
     def speaks(self) -> bool:
@@ -78,17 +81,20 @@ def start_world() -> "Intracomm":
     return communicator
 
 
-def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: int | None) -> Site:
+def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: int | None, blas: str = NUMPYS) -> Site:
     """Where this rank runs; all ranks call it.
 
     Parameters
     ----------
     threads : BLAS threads of each rank; None for its share of the host's cores
+    blas : whose products those of host arrays are
     """
-    host = next(host for host in world.hosts(communicator) if communicator.rank in host.ranks)
+    hosts = world.hosts(communicator)
+    host = next(host for host in hosts if communicator.rank in host.ranks)
     number = host.ranks.index(communicator.rank)
+    each = threads or host.cores_per_rank
     library = find_library(backend, dtype, rank_on_host=number)
-    return Site(communicator, host, library, threads or host.cores_per_rank)
+    return Site(communicator, host, library if blas == NUMPYS else open_blas(blas, each), each, len(hosts))
 
 
 def hosts_of_ranks(communicator: "Intracomm") -> list[int]:

@@ -19,20 +19,20 @@ from statistics import median
 from algorithms.errors import RunError
 from algorithms.formats import files
 from algorithms.formats.machine import Machine, load_machine
-from algorithms.formats.provenance import provenance
 from algorithms.formats.record import load_record, save_record
 from algorithms.formats.timeline_files import save_timeline
+from algorithms.provenance import provenance
 from algorithms.units import format_seconds
 from runtime.operands import Matrix
 from studies.comparing.cases import CASES_SCHEMA, Cases, summarise
 from studies.comparing.comparison import Comparison
 from studies.comparing.side_by_side import compare_records
-from studies.experiments.experiment import Flags, parse_experiment
-from studies.experiments.operand_files import write_operands
-from studies.experiments.plan import RunFlags
+from studies.experiments.batch import Case, measure
 from studies.experiments.predict import prediction_of
-from studies.launching.batch import Case, measure
+from studies.flags.plan import RunFlags
 from studies.launching.launch import launch_all
+from studies.matmuls.experiment import Flags, parse_experiment
+from studies.matmuls.operand_files import write_operands
 from studies.tables import percent, print_tables, table
 
 FOLDER = Path("out") / "main-job"

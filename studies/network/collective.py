@@ -1,17 +1,20 @@
 """One collective on a machine: how long it takes, what it reaches, and what holds it back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from algorithms.collectives.choices import Choices
+from algorithms.collectives.lowering import SETS
 from algorithms.collectives.nccl.tables import Protocol
 from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import PathPart
+from algorithms.units import format_seconds
 from simulator.collectives.collective import CollectiveResult
 from simulator.collectives.nccl_channels import nccl_collective
 from simulator.collectives.programs import Ints
 from simulator.machine_network import network_of, placed, routes_of
-from studies.explain.bottlenecks import Bottleneck, bottlenecks
 from studies.network.bandwidths import bus_factor
+from studies.network.bottlenecks import Bottleneck, bottlenecks
 from studies.network.own_collective import own_collective
 from studies.network.question import Question
 from topologies.network import Network
@@ -93,6 +96,8 @@ def predict_collective(question: Question, machine: Machine, *, net: Network | N
     """
     _check_size(question)
     built = network_of(machine) if net is None else net
+    if question.choices.auto:
+        return _fastest(question, machine, built)
     routes = routes_of(machine, built)
     places = placed(built, question.gpus, 1, question.placement)
     groups = question.groups()
@@ -123,6 +128,18 @@ def predict_collective(question: Question, machine: Machine, *, net: Network | N
         error_seconds=ran.error_seconds,
         shards_bound=carried.shards_bound,
     )
+
+
+def _fastest(question: Question, machine: Machine, net: Network) -> CollectivePrediction:
+    """The collective by the set of our own that takes least; where it is to go in channels, a ring alone does."""
+    by_algorithm: dict[str, str] = {}
+    for name, algorithms in SETS.items():
+        by_algorithm.setdefault(algorithms[question.kind], name)
+    sets = by_algorithm.values() if question.channels == 1 else ["ring"]
+    tried = [predict_collective(replace(question, choices=Choices("own", name)), machine, net=net) for name in sets]
+    best, *others = sorted(tried, key=lambda one: one.seconds)
+    longer = ", ".join(f"{one.question.choices} {format_seconds(one.seconds)}" for one in others)
+    return replace(best, why=f"{best.why}; others take longer: {longer}") if longer else best
 
 
 def _carried(question: Question, groups: Ints, places: Ints, machine: Machine, routes: Routes) -> _Carried:

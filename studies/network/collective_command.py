@@ -9,18 +9,18 @@ import msgspec
 from algorithms.collectives.nccl.tables import Protocol
 from algorithms.formats import files
 from algorithms.formats.machine import Machine
-from algorithms.formats.provenance import Provenance, provenance
 from algorithms.formats.record import PathPart
 from algorithms.ops import CollectiveKind
+from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from simulator.collectives.collective import Ways
 from simulator.collectives.programs import Shards
-from studies.experiments.destinations import Destinations
-from studies.experiments.machine_flags import MachineFlags
-from studies.experiments.machines import is_file_name
+from studies.destinations import Destinations
+from studies.flags.machine_flags import MachineFlags
 from studies.network.bandwidths import bus_formula
 from studies.network.collective import CollectivePrediction, predict_collective
-from studies.network.collective_flags import IN_FULL, CollectiveFlags, collective_machine, parse_kind, parse_question
+from studies.network.collective_flags import IN_FULL, CollectiveFlags, parse_kind, parse_question
+from studies.network.machine_of_size import collective_machine
 from studies.network.question import Concurrent
 from studies.remarks import remark, remark_all
 from studies.tables import percent, print_tables, table
@@ -126,7 +126,7 @@ def collective(
     from simulator.sharing.compiled import loading_seconds
 
     begin, loaded = time.perf_counter(), loading_seconds()
-    Destinations(json=json).check({"--machine": on.machine} if is_file_name(on.machine) else {})
+    Destinations(json=json).check(on.files)
     parse_kind(flags.kind)
     machine, net = collective_machine(on, flags.gpus)
     question = parse_question(flags, net.place_count, ways)

@@ -6,18 +6,13 @@ from typing import cast, get_args
 from algorithms.collectives.choices import parse_choices
 from algorithms.collectives.nccl.tables import MOST_CHANNELS
 from algorithms.errors import InputError
-from algorithms.formats.machine import Machine
 from algorithms.ops import CollectiveKind
 from algorithms.tensors import ITEM_BYTES, DType
 from algorithms.units import format_bytes, parse_bytes
 from simulator.collectives.collective import Ways
 from simulator.collectives.programs import Shards
-from simulator.machine_network import network_of, speeds_of
-from studies.experiments.machine_flags import MachineFlags, chosen_machine
-from studies.experiments.values import one_of, whole_number
+from studies.flags.values import one_of, whole_number
 from studies.network.question import Concurrent, Question
-from topologies.machines.named import MACHINES
-from topologies.network import Network
 
 ALL_CHANNELS = "all"
 MOST_BYTES = 1 << 60
@@ -56,26 +51,6 @@ def parse_kind(text: str) -> CollectiveKind:
     if text.replace("-", "_") not in kinds:
         raise InputError(f"collective {text!r:.60}: accepted are {', '.join(kind.replace('_', '-') for kind in kinds)}")
     return cast(CollectiveKind, text.replace("-", "_"))
-
-
-def collective_machine(on: MachineFlags, gpus: str = "") -> tuple[Machine, Network]:
-    """The machine with its faults and routing, and its network; a topology alone is enough.
-
-    Parameters
-    ----------
-    gpus : how many of a named machine's GPUs are modelled, as typed; by default all that it has
-
-    Raises
-    ------
-    InputError : a machine that cannot be, or has fewer GPUs; a slow GPU that is not there
-    """
-    count = whole_number(gpus, "--gpus") if gpus else None
-    chosen = chosen_machine(on, count if on.machine in MACHINES else None, wiring_is_enough=True)
-    net = network_of(chosen)
-    speeds_of(chosen, net)
-    if count is not None and count > net.place_count:
-        raise InputError(f"--gpus {gpus}: {chosen.name} has {net.place_count}")
-    return chosen, net
 
 
 def parse_question(flags: CollectiveFlags, places: int, ways: Ways = IN_FULL) -> Question:

@@ -13,19 +13,17 @@ from numpy.typing import NDArray
 from algorithms.errors import InputError
 from algorithms.formats import files
 from algorithms.formats.machine import Machine
-from algorithms.formats.provenance import Provenance, provenance
 from algorithms.formats.record import PathPart
+from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_bytes, format_seconds
-from simulator.machine_network import network_of, routes_of
-from studies.experiments.destinations import Destinations
-from studies.experiments.machine_flags import MachineFlags, chosen_machine
-from studies.experiments.machines import is_file_name
-from studies.experiments.values import one_of
+from simulator.machine_network import routes_of
+from studies.destinations import Destinations
+from studies.flags.machine_flags import MachineFlags
+from studies.flags.values import one_of
 from studies.network.late_flows import SHOWN, LateFlow, flows_ran, late_flows, parts_of_last, parts_of_mean
+from studies.network.machine_of_size import flows_machine
 from studies.network.traffic_file import TrafficRows, check_destinations, read_traffic
 from studies.tables import print_tables, table
-from topologies.machines.bench import BENCH
-from topologies.machines.named import MACHINES
 from topologies.network import Network
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from topologies.routes.paths import Paths
 
 SCHEMA = "quadrille/flows/1"
-ANY_SIZE = [one.name for one in BENCH]
 
 Weights = Literal["none", "latency"]
 Floats = NDArray[np.float64]
@@ -112,13 +109,9 @@ def flows(
     """
     begin = time.perf_counter()
     chosen = cast(Weights, one_of(weights, "weights", get_args(Weights)))
-    read = {"the traffic": traffic} | ({"--machine": on.machine} if is_file_name(on.machine) else {})
-    Destinations(json=json).check(read)
-    if on.slow:
-        raise InputError("--slow: flows compute nothing, so no GPU can be slow; --degrade makes its links slower")
+    Destinations(json=json).check({"the traffic": traffic, **on.files})
     rows = read_traffic(traffic)
-    machine = _machine(on, gpus, rows)
-    net = network_of(machine)
+    machine, net = flows_machine(on, gpus, needed=rows.largest + 1)
     check_destinations(rows, net.place_count, net.places[0], traffic)
     found = _ended(rows, machine, net, chosen, local=local)
     if not found.finite:
@@ -194,15 +187,6 @@ def _answer(
         peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         provenance=provenance(command),
     )
-
-
-def _machine(on: MachineFlags, gpus: int | None, rows: TrafficRows) -> Machine:
-    """The machine of the size asked for."""
-    if gpus is not None and on.machine and on.machine not in MACHINES:
-        chosen_machine(on, wiring_is_enough=True)  # an unknown name is the greater mistake
-        raise InputError(f"--gpus {gpus}: {on.machine} says itself how many GPUs there are; named machines take --gpus")
-    own = rows.largest + 1 if on.machine in ANY_SIZE else None
-    return chosen_machine(on, gpus or own, wiring_is_enough=True)
 
 
 def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float) -> "Traffic":

@@ -66,6 +66,7 @@ def _lowered(question: Question, sharing: int) -> tuple[Lowered, str]:
         root=question.root,
         size_bytes=question.bytes,
         per_node=sharing,
+        chunk_bytes=question.choices.chunk_bytes,
         elements=int(question.bytes // question.item_bytes) if question.item_bytes > 1 else None,
     )
     why = f"{question.choices} has {lowered.algorithm} for {kind}"

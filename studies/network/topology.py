@@ -8,12 +8,12 @@ import numpy as np
 
 from algorithms.errors import InputError
 from algorithms.formats import files
-from algorithms.formats.provenance import provenance
+from algorithms.provenance import provenance
 from algorithms.units import format_bytes_per_second, format_seconds
 from simulator.machine_network import network_of
-from studies.experiments.destinations import Destinations
-from studies.experiments.machines import find_machine, is_file_name
-from studies.experiments.values import whole_number
+from studies.destinations import Destinations
+from studies.flags.machines import find_machine
+from studies.flags.values import is_file_name, whole_number
 from studies.network.topology_figure import check_drawable, draw_network
 from topologies.build import FAMILIES, build, parse_topology
 from topologies.files import node_link

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from algorithms.errors import InputError
-from studies.comparing.figures import write_figure
+from studies.pictures import write_figure
 from topologies.network import Floats, Network
 from topologies.routes.search import Hops
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.grid import parse_grid
 from algorithms.units import format_seconds
-from studies.experiments.machine_flags import MachineFlags
+from studies.flags.machine_flags import MachineFlags
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.findings import (
     ALL_OVERLAPS,

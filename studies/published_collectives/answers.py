@@ -1,21 +1,18 @@
 """What came of the study: rows with their roles, spreads of errors, and how a person sees them."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 from typing import Literal
 
 import msgspec
 
-from algorithms.formats.provenance import Provenance
+from algorithms.provenance import Provenance
+from studies.judged_rows import Role, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
 from studies.published_collectives.sites import Site
-from studies.published_rows import Spread, spreads
-from studies.tables import percent, print_tables, table
+from studies.tables import print_tables, table
 
 LARGE = 1 << 20
 """From here on bandwidth counts most, below latency."""
-
-Role = Literal["judged", "calibration", "skipped"]
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,10 +76,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarise(rows: Sequence[Judged]) -> Summary:
     """Spreads of the errors of judged rows."""
-    judged = [row for row in rows if row.role == "judged"]
+    judged = judged_of(rows)
     large = [row for row in judged if (row.message_bytes or LARGE) >= LARGE]
     small = [row for row in judged if (row.message_bytes or LARGE) < LARGE]
-    whole = Spread.of(row.relative_error for row in judged)
+    whole = spread_of(judged)
     factors = [max(1 + e, 1 / (1 + e)) for row in small if (e := row.relative_error) is not None]
     return Summary(
         rows=whole.rows,
@@ -91,9 +88,9 @@ def summarise(rows: Sequence[Judged]) -> Summary:
         worst=whole.worst,
         by_source=spreads(judged, lambda row: row.source),
         by_machine=spreads(judged, lambda row: row.machine),
-        from_1_mib=Spread.of(row.relative_error for row in large),
+        from_1_mib=spread_of(large),
         from_1_mib_by_machine=spreads(large, lambda row: row.machine),
-        below_1_mib=Spread.of(row.relative_error for row in small),
+        below_1_mib=spread_of(small),
         small_factor=median(factors) if factors else None,
     )
 
@@ -121,20 +118,12 @@ def _sort_of(reason: str) -> str:
 def show(answer: Answer) -> None:
     """Prints the summary for a person."""
     summary = answer.summary
-    skipped: dict[str, int] = defaultdict(int)
-    for row in answer.rows:
-        if row.role == "skipped":
-            skipped[_sort_of(row.reason)] += 1
-    parts = [
-        ("all", Spread(summary.rows, summary.median, summary.mean, summary.worst)),
-        ("from 1 MiB", summary.from_1_mib),
-        ("below 1 MiB", summary.below_1_mib),
-    ]
-    machines = [(f"{name}, from 1 MiB", part) for name, part in summary.from_1_mib_by_machine.items()]
-
-    def cells(name: str, part: Spread) -> tuple[str, ...]:
-        return (name, str(part.rows), *(percent(value, signed=False) for value in (part.median, part.mean, part.worst)))
-
+    parts = {
+        "all": Spread(summary.rows, summary.median, summary.mean, summary.worst),
+        "from 1 MiB": summary.from_1_mib,
+        "below 1 MiB": summary.below_1_mib,
+    }
+    machines = {f"{name}, from 1 MiB": part for name, part in summary.from_1_mib_by_machine.items()}
     learnt = [
         (
             one.machine,
@@ -148,16 +137,11 @@ def show(answer: Answer) -> None:
         for one in answer.calibration
     ]
     print_tables(
-        table(
-            "error of judged rows",
-            ("rows", "how many", "median", "mean", "worst"),
-            [cells(*p) for p in parts],
-            [cells(*p) for p in machines],
-        ),
+        spread_table("rows", parts, machines),
         table(
             "learnt, never judged", ("machine", "launch us", "network us", "inside", "between", "LL128", "rows"), learnt
         ),
-        table("skipped", ("reason", "rows"), [(reason, str(count)) for reason, count in sorted(skipped.items())]),
+        skipped_table(answer.rows, _sort_of),
     )
     if summary.small_factor is not None:
         print(f"below 1 MiB: within a factor of {summary.small_factor:.2f} in the median")

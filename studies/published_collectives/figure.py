@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from studies.comparing.figures import write_figure
+from studies.pictures import write_figure
 
 if TYPE_CHECKING:
     from studies.published_collectives.answers import Judged

@@ -9,7 +9,7 @@ from typing import Literal
 
 from algorithms.errors import InputError
 from algorithms.ops import CollectiveKind
-from studies.published_rows import published_rows
+from studies.published_rows import printed_value, published_rows
 
 KINDS = ("collective", "p2p")
 NEEDED = (
@@ -140,12 +140,6 @@ def read_rows(path: str | Path) -> list[Row]:
 
 def _row(given: Mapping[str, str], where: str) -> Row:
     text = given["value"].strip()
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise InputError(f"{where}: column value: {text!r} is not a number from 0")
     return Row(
         id=given["id"],
         kind=given["kind"],
@@ -157,7 +151,7 @@ def _row(given: Mapping[str, str], where: str) -> Row:
         algorithm=given["algorithm"],
         bytes=_whole(given, "message_bytes", where) if given["message_bytes"].strip() else None,
         metric=given["metric"],
-        value=value,
+        value=printed_value(given, where, zero=True),
         unit=given["unit"],
         decimals=len(text.partition(".")[2]) if "e" not in text.lower() else 0,
         note=given.get("note", ""),

@@ -15,17 +15,18 @@ from algorithms.collectives.nccl import Communicator, NcclPlan
 from algorithms.errors import InputError
 from algorithms.formats import files
 from algorithms.formats.machine import Machine
-from algorithms.formats.provenance import provenance
 from algorithms.ops import CollectiveKind
+from algorithms.provenance import provenance
 from simulator.collectives.nccl_channels import NcclSettings
 from simulator.machine_network import network_of
-from studies.experiments.destinations import Destinations
-from studies.experiments.machines import find_machine
+from studies.destinations import Destinations
+from studies.flags.machines import find_machine
+from studies.judged_rows import Role
 from studies.network.bandwidths import bus_factor
 from studies.network.collective import predict_collective
 from studies.network.question import Question
 from studies.published_collectives import messages
-from studies.published_collectives.answers import Answer, Judged, Role, learnt, show, summarise
+from studies.published_collectives.answers import Answer, Judged, learnt, show, summarise
 from studies.published_collectives.nccl_2_8 import plan_2_8
 from studies.published_collectives.rows import SCALES, TOO_ROUNDED, Row, read_rows
 from studies.published_collectives.sites import Site, calibration_rows, learn, machine_of

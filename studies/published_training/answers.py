@@ -1,20 +1,17 @@
 """What came of the study: rows with their roles, spreads of errors, and how a person sees them."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from algorithms.formats.provenance import Provenance
-from studies.published_rows import Spread, spreads
+from algorithms.provenance import Provenance
+from studies.judged_rows import Role, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
 from studies.published_training.sites import Site
 from studies.tables import percent, print_tables, table
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-Role = Literal["judged", "calibration", "skipped"]
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +86,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarise(rows: Sequence[Judged]) -> Summary:
     """Spreads of the errors of judged rows."""
-    judged = [row for row in rows if row.role == "judged"]
-    whole = Spread.of(row.relative_error for row in judged)
+    judged = judged_of(rows)
+    whole = spread_of(judged)
     return Summary(
         rows=whole.rows,
         median=whole.median,
@@ -117,27 +114,12 @@ def show(answer: Answer) -> None:
             f"{row.predicted:.4g}",
             percent(row.relative_error, signed=True),
         )
-        for row in answer.rows
-        if row.role == "judged" and row.predicted is not None
+        for row in judged_of(answer.rows)
+        if row.predicted is not None
     ]
-    spreads = [
-        ("all", Spread.of(row.relative_error for row in answer.rows if row.role == "judged")),
-        *answer.summary.by_source.items(),
-    ]
-    skipped: dict[str, int] = defaultdict(int)
-    for row in answer.rows:
-        if row.role == "skipped":
-            skipped[row.reason] += 1
     print_tables(
         table("judged", ("id", "source", "run", "quantity", "published", "predicted", "error"), judged),
-        table(
-            "error of judged rows",
-            ("source", "how many", "median", "mean", "worst"),
-            [
-                (name, str(s.rows), *(percent(v, signed=False) for v in (s.median, s.mean, s.worst)))
-                for name, s in spreads
-            ],
-        ),
+        spread_table("source", {"all": spread_of(judged_of(answer.rows)), **answer.summary.by_source}),
         table(
             "learnt, never judged",
             ("machine", "between nodes", "rest [GB]", "rows"),
@@ -151,7 +133,7 @@ def show(answer: Answer) -> None:
                 for one in answer.calibration
             ],
         ),
-        table("skipped", ("reason", "rows"), [(reason, str(count)) for reason, count in sorted(skipped.items())]),
+        skipped_table(answer.rows),
         *([_claims(answer.claims)] if answer.claims else []),
     )
     for one in answer.claims:

@@ -13,7 +13,6 @@ Bian et al., "Maximizing Parallelism in Distributed Training for Huge Neural
 Networks", arXiv 2105.14450, abstract.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -25,6 +24,7 @@ from studies.published_training.answers import Claimed
 from studies.published_training.claimed_steps import Training, seconds, smallest_depth
 from studies.published_training.limited import limited
 from studies.published_training.megatron import fastest, megatron_runs
+from studies.remarks import remark
 
 AXONN, SC24, BIAN = "arXiv 2305.13525", "SC'24, arXiv 2502.08145", "arXiv 2105.14450"
 BIAN_ORDER: tuple[Axis, ...] = ("z", *(axis for axis in DEFAULT_ORDER if axis != "z"))
@@ -74,7 +74,7 @@ def predicted_claims(limit: float = LIMIT_SECONDS) -> Iterator[Claimed]:
     limit : seconds after which a claim is left out
     """
     for name, unit, claimed, source, work in CLAIMS:
-        print(f"quadrille: {name} …", file=sys.stderr)
+        remark(f"{name} …")
         begun = time.monotonic()
         found = limited(work, limit)
         if found is None:
@@ -82,7 +82,7 @@ def predicted_claims(limit: float = LIMIT_SECONDS) -> Iterator[Claimed]:
         else:
             predicted, setting, otherwise = found
         said = setting if predicted is None else f"{predicted:.3g} {unit}"
-        print(f"quadrille: {name}: {said} ({time.monotonic() - begun:.0f} s)", file=sys.stderr)
+        remark(f"{name}: {said} ({time.monotonic() - begun:.0f} s)")
         yield Claimed(
             name=name,
             source=source,

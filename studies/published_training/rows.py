@@ -1,6 +1,5 @@
 """Published training runs, as a file has them: one printed number a row."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from algorithms.errors import InputError
-from studies.published_rows import published_rows
+from studies.published_rows import printed_value, published_rows
 
 NEEDED = (
     "id",
@@ -128,14 +127,6 @@ def read_rows(path: str | Path) -> list[Row]:
 
 
 def _row(given: Mapping[str, str], where: str) -> Row:
-    text = given["value"].strip()
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"{where}: column value: {text!r} is not a number above 0")
-
     def whole(column: str) -> int:
         written = given.get(column, "").strip()
         written = "" if written.lower() in NOT_PRINTED else written
@@ -148,7 +139,7 @@ def _row(given: Mapping[str, str], where: str) -> Row:
     groups = [whole(column) for column in ("tp", "pp", "dp")]
     return Row(
         id=given["id"],
-        value=value,
+        value=printed_value(given, where, zero=False),
         gpus=whole("num_gpus") or (prod(groups) if min(groups) > 0 else 0),
         tensor=whole("tp"),
         pipeline=whole("pp"),

@@ -13,7 +13,7 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.formats.machine import Machine
 from algorithms.grid import Grid
 from algorithms.parts import Part
-from algorithms.programs import Program, ops
+from algorithms.program import Program, ops
 from algorithms.tensors import DType
 from algorithms.timelines.op_times import OpTimes
 from algorithms.training.gpt import Gpt, gpt_schedule

@@ -24,7 +24,7 @@ from algorithms.ops import CollectiveKind
 from algorithms.tensors import DType
 from algorithms.training.models import ModelShape
 from algorithms.training.pipeline import Stages
-from studies.experiments.machines import achieved_of, find_machine
+from studies.flags.machines import achieved_of, find_machine
 from studies.network.collective import predict_collective
 from studies.network.question import Question
 from studies.published_training.runs import Run

@@ -10,15 +10,16 @@ from functools import cache
 from pathlib import Path
 
 from algorithms.formats import files
-from algorithms.formats.provenance import provenance
+from algorithms.provenance import provenance
 from algorithms.training.flops import step_flops
 from simulator.machine_network import network_of
-from studies.experiments.destinations import Destinations
-from studies.experiments.machines import find_machine
+from studies.destinations import Destinations
+from studies.flags.machines import find_machine
+from studies.judged_rows import Role
 from studies.network.collective import predict_collective
 from studies.published_collectives import rows as collectives
 from studies.published_collectives.sites import machine_of
-from studies.published_training.answers import Answer, Judged, Role, learnt, show, summarise
+from studies.published_training.answers import Answer, Judged, learnt, show, summarise
 from studies.published_training.claims import predicted_claims
 from studies.published_training.memory import peak_bytes
 from studies.published_training.rows import Metric, Row, read_rows

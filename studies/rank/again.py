@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
-from studies.experiments.machine_flags import MachineFlags
+from studies.flags.machine_flags import MachineFlags
 from studies.rank.question import OF_STEPS, RankFlags
 from studies.training.flags import TrainingFlags
 

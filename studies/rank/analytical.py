@@ -9,7 +9,7 @@ from algorithms.costs.axonn_gpt import MODELLED, block_seconds
 from algorithms.errors import InputError
 from algorithms.grid import Axis
 from algorithms.units import format_bytes
-from studies.experiments.placement import placement
+from studies.flags.placement import placement
 from studies.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from studies.rank.candidates import Candidates, Ints, candidates
 from studies.rank.memory import peak_bytes

@@ -5,7 +5,7 @@ from math import inf
 
 from algorithms.costs.axonn import FRONTIER, PERLMUTTER, NodeBandwidths, known_bandwidth
 from algorithms.formats.machine import Faults, Machine
-from studies.experiments.machines import find_machine
+from studies.flags.machines import find_machine
 from topologies.machines.named import MACHINES
 
 TABLES: dict[str, NodeBandwidths] = {"perlmutter": PERLMUTTER, "frontier": FRONTIER}

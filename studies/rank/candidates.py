@@ -12,7 +12,7 @@ from algorithms.costs.axonn_gpt import MODELLED
 from algorithms.errors import InputError
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid
 from algorithms.training.models import ModelShape
-from studies.experiments.grids import factorisations
+from studies.flags.grids import factorisations
 
 Ints = NDArray[np.int64]
 FASTEST_FIRST: tuple[Axis, ...] = tuple(axis for axis in DEFAULT_ORDER if axis in MODELLED)
@@ -76,7 +76,7 @@ class Candidates:
 def candidates(gpus: int, limits: Limits, shape: ModelShape, batch: int) -> Candidates:
     """Every grid of so many GPUs on which the model can be trained, in every order that differs.
 
-    >>> from algorithms.training.models import find_shape
+    >>> from algorithms.training.model_words import find_shape
     >>> found = candidates(4, Limits(), find_shape("tiny"), batch=8)
     >>> len(found), str(found.grid(0)), found.grid(0).order[:4]
     (16, 'x=4', ('x', 'y', 'z', 'data'))

@@ -18,8 +18,8 @@ from algorithms.training.gpt import Gpt, check_gpt
 from algorithms.training.scheme import Scheme
 from algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL, find_scheme
 from algorithms.training.zero import STAGES
-from studies.experiments.grids import divisors, factorisations
-from studies.experiments.values import whole_number
+from studies.flags.grids import divisors, factorisations
+from studies.flags.values import whole_number
 from studies.rank.candidates import FASTEST_FIRST, Limits
 from studies.rank.question import Question
 from studies.rank.turns import stages_of

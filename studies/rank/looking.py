@@ -11,14 +11,13 @@ from algorithms.formats.machine import Machine
 from algorithms.formats.record import Granularity
 from algorithms.grid import Axis
 from algorithms.ops import Communication
-from algorithms.reordering.overlap import overlap
 from algorithms.schedule import Schedule
 from algorithms.tensors import ITEM_BYTES
 from algorithms.training.gpt import Gpt
 from algorithms.training.vocabulary import TABLE
 from algorithms.units import format_bytes
 from studies.closed_form.yardstick import Yardstick
-from studies.experiments.placement import placement
+from studies.flags.placement import placement
 from studies.rank.bandwidths import Ring
 from studies.rank.question import Question
 from studies.rank.turns import hops_of, loops_of, parts_of, sample, stages_of
@@ -77,7 +76,7 @@ class Looker:
 
     def _closed_form(self, one: TrainingExperiment) -> Step:
         sampled = sample(one)
-        schedule = overlap(sampled.unchecked_schedule(), sampled.manner.overlaps)
+        schedule = sampled.manner.carried_out(sampled.unchecked_schedule())
         loops, priced = loops_of(schedule), list(self._yardstick.priced(schedule))
         local, moving = (
             parts_of(

@@ -8,12 +8,11 @@ from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import AskedGranularity
 from algorithms.grid import AXES, Grid, parse_order
-from algorithms.reordering.overlap import overlap
 from algorithms.schedule import Schedule
 from algorithms.training.gpt import Gpt
 from algorithms.training.models import ModelShape
-from studies.experiments.machine_flags import MachineFlags, chosen_machine
-from studies.experiments.values import one_of, whole_number
+from studies.flags.machine_flags import MachineFlags, chosen_machine
+from studies.flags.values import one_of, whole_number
 from studies.rank.candidates import ORDERS, Limits
 from studies.training.experiment import TrainingExperiment
 from studies.training.flags import TrainingFlags, parse_training
@@ -106,7 +105,7 @@ class Question:
 
     def schedule(self, grid: Grid) -> Schedule:
         """The step's schedule on a grid, with the overlaps asked for, not checked."""
-        return overlap(self.experiment(grid).unchecked_schedule(), self.training.manner.overlaps)
+        return self.training.manner.carried_out(self.experiment(grid).unchecked_schedule())
 
 
 def parse_question(flags: RankFlags, on: MachineFlags) -> Question:

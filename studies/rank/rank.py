@@ -4,22 +4,22 @@ Started by `quadrille launch`, the ranks share the simulations; the first one
 speaks, and says the same whatever their number.
 """
 
-import sys
 from collections.abc import Sequence
 
-from algorithms.formats import files
-from algorithms.formats.provenance import provenance
-from studies.experiments.destinations import Destinations
-from studies.experiments.machine_flags import MachineFlags
-from studies.experiments.machines import is_file_name
+from studies.destinations import Destinations
+from studies.flags.machine_flags import MachineFlags
 from studies.rank.again import simulate_command
 from studies.rank.analytical import ranked
+from studies.rank.answer import write_answer
+from studies.rank.grids_report import RankAnswer, SimulatedGrid, answer_of, print_answer
+from studies.rank.page import lengths_of
 from studies.rank.question import Question, RankFlags, parse_question
-from studies.rank.report import SCHEMA, RankAnswer, SimulatedGrid, answer_of, lengths_of, print_answer
-from studies.rank.schemes import rank_schemes, write_schemes
+from studies.rank.schemes import rank_schemes, scheme_command
 from studies.rank.schemes_report import SchemesAnswer
-from studies.rank.sharing import assemble
+from studies.rank.schemes_report import print_answer as print_schemes
+from studies.rank.sharing import Crew, assemble
 from studies.rank.step import simulated_step
+from studies.remarks import remark_all
 from studies.training.step import Step
 
 
@@ -37,53 +37,43 @@ def rank(
     ------
     InputError : a flag, a model, a machine or a file that cannot be; no grid that fits
     """
-    Destinations(json=json).check({"--machine": on.machine} if is_file_name(on.machine) else {})
+    Destinations(json=json).check(on.files)
     question = parse_question(flags, on)
     crew = assemble()
     if flags.of_schemes:
         configured = rank_schemes(flags, question, crew)
         if crew.speaks:
-            _remark(question)
-            write_schemes(configured, flags, on, json=json, command=command)
+            remark_all(_remarks(question))
+            again = scheme_command(flags, on, configured.simulated[0])
+            write_answer(configured, json, command, lambda: print_schemes(configured, again))
         return configured
+    answer = _rank_grids(question, crew)
+    if crew.speaks:
+        remark_all(_remarks(question))
+        again = _grid_command(flags, on, answer.simulated[0])
+        write_answer(answer, json, command, lambda: print_answer(answer, again))
+    return answer
+
+
+def _rank_grids(question: Question, crew: Crew) -> RankAnswer:
+    """All grids by the analytical model, and the best of them simulated."""
     found = ranked(question, crew)
     grids = [found.candidates.grid(place) for place in range(min(question.top, len(found)))]
 
     def simulated(place: int) -> Step:
         return simulated_step(question, grids[place])
 
-    answer = answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))
-    if crew.speaks:
-        _remark(question)
-        _write(answer, json, command, _again(flags.in_full, on, answer.simulated[0]))
-    return answer
+    return answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))
 
 
-def _again(flags: RankFlags, on: MachineFlags, best: SimulatedGrid) -> str:
+def _grid_command(flags: RankFlags, on: MachineFlags, best: SimulatedGrid) -> str:
     """The command that simulates a grid."""
     even = best.shards == "even"
-    return simulate_command(flags, on, lengths_of(best.grid), ",".join(best.order), even_shards=even)
-
-
-def _write(answer: RankAnswer, json: str, command: Sequence[str], again: str) -> None:
-    """The file has a provenance; stdout has none, and is the same in every run."""
-    if json == files.STDOUT:
-        files.write_json(json, answer, SCHEMA)
-        return
-    if json:
-        import msgspec
-
-        files.write_json(json, msgspec.structs.replace(answer, provenance=provenance(command)), SCHEMA)
-    print_answer(answer, again)
-
-
-def _remark(question: Question) -> None:
-    """Says what a user should know beside the answer."""
-    for remark in _remarks(question):
-        print(f"quadrille: {remark}", file=sys.stderr)
+    return simulate_command(flags.in_full, on, lengths_of(best.grid), ",".join(best.order), even_shards=even)
 
 
 def _remarks(question: Question) -> list[str]:
+    """What a user should know beside the answer."""
     machine, dtype = question.machine, question.training.dtype
     differences, found = question.shape.differences, []
     if differences:

@@ -1,15 +1,11 @@
 """`quadrille rank` with schemes, pipelines, ZeRO or microbatches: all by the closed form, the best simulated."""
 
-from collections.abc import Sequence
-
-from algorithms.formats import files
-from algorithms.formats.provenance import provenance
-from studies.experiments.machine_flags import MachineFlags
+from studies.flags.machine_flags import MachineFlags
 from studies.rank.again import simulate_command
 from studies.rank.configurations import parse_space
+from studies.rank.page import lengths_of
 from studies.rank.question import Question, RankFlags
-from studies.rank.report import SCHEMA, lengths_of
-from studies.rank.schemes_report import SchemesAnswer, SimulatedConfiguration, answer_of, print_answer
+from studies.rank.schemes_report import SchemesAnswer, SimulatedConfiguration, answer_of
 from studies.rank.search import search
 from studies.rank.sharing import Crew
 from studies.rank.step import granularity_of
@@ -40,25 +36,11 @@ def rank_schemes(flags: RankFlags, question: Question, crew: Crew) -> SchemesAns
     return answer_of(question, found, crew.share(simulated, range(len(best)), "configurations simulated"))
 
 
-def write_schemes(
-    answer: SchemesAnswer, flags: RankFlags, on: MachineFlags, *, json: str, command: Sequence[str]
-) -> None:
-    """Prints it, or writes the file; the file has a provenance, stdout is the same in every run."""
-    if json == files.STDOUT:
-        files.write_json(json, answer, SCHEMA)
-        return
-    if json:
-        import msgspec
-
-        files.write_json(json, msgspec.structs.replace(answer, provenance=provenance(command)), SCHEMA)
-    print_answer(answer, _again(flags.in_full, on, answer.simulated[0]))
-
-
-def _again(flags: RankFlags, on: MachineFlags, best: SimulatedConfiguration) -> str:
+def scheme_command(flags: RankFlags, on: MachineFlags, best: SimulatedConfiguration) -> str:
     """The command that simulates a configuration in full."""
     more = ["--scheme", best.scheme, "--micro-batch", str(best.micro_batch)]
     more += ["--sequence-parallel"] if best.sequence_parallel else []
     more += ["--zero", str(best.zero)] if best.zero else []
     more += ["--interleave", str(best.interleave)] if best.interleave > 1 else []
     grid = lengths_of(best.grid)
-    return simulate_command(flags, on, grid, ",".join(best.order), even_shards=best.shards == "even", more=more)
+    return simulate_command(flags.in_full, on, grid, ",".join(best.order), even_shards=best.shards == "even", more=more)

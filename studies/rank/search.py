@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from algorithms.costs.axonn_gpt import MODELLED
 from algorithms.errors import InputError
 from algorithms.grid import Grid
-from studies.experiments.placement import placement
+from studies.flags.placement import placement
 from studies.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from studies.rank.candidates import ORDERS, distinct_orders
 from studies.rank.configurations import LeftOut, Space, configurations

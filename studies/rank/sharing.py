@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
+from studies.remarks import remark
+
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
@@ -93,6 +95,6 @@ def _lines(what: str, count: int) -> Iterator[Callable[[], None]]:
         done += 1
         if done < count and time.monotonic() - said >= QUIET_SECONDS:
             said = time.monotonic()
-            print(f"quadrille: {what}: {done} of {count}", file=sys.stderr)
+            remark(f"{what}: {done} of {count}")
 
     yield advance

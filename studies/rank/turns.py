@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from algorithms.grid import Grid
 from algorithms.parts import cut
-from algorithms.programs import Program, Repeat
+from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule
 from algorithms.training.gpt import Gpt
 from algorithms.training.microbatches import MICROBATCH, microbatches

@@ -22,7 +22,7 @@ from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.tensors import DType
-from studies.experiments.grids import grids
+from studies.flags.grids import grids
 from studies.runtime_speed.peers import PEERS, Peer, missing
 
 PAIRS = ("-m", "studies.runtime_speed.pairs")

@@ -16,11 +16,11 @@ from statistics import median, quantiles
 import msgspec
 
 from algorithms.formats import files
-from algorithms.formats.provenance import Provenance, provenance
 from algorithms.matmuls.matmul import parse_sizes
+from algorithms.provenance import Provenance, provenance
 from algorithms.tensors import DType
 from studies.benchmarks.ratios import Ratio, ratio_of_pairs
-from studies.experiments.destinations import Destinations
+from studies.destinations import Destinations
 from studies.launching.launch import launch_all
 from studies.runtime_speed.pairs import OURS, PAIRS
 from studies.runtime_speed.peers import PEERS, missing

@@ -15,7 +15,7 @@ from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import MachineName
-from algorithms.formats.record import Matmul as Sizes
+from algorithms.formats.workload import Matmul as Sizes
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
@@ -24,8 +24,8 @@ from algorithms.units import format_bytes
 from simulator.machine_network import network_of, speeds_of
 from simulator.simulate import Prediction, simulate
 from studies.closed_form.yardstick import Yardstick
-from studies.experiments.machine_flags import MachineFlags, chosen_machine
-from studies.experiments.placement import Placement, placement
+from studies.flags.machine_flags import MachineFlags, chosen_machine
+from studies.flags.placement import Placement, placement
 from studies.scaling.question import Question
 from studies.scaling.ranking import RankedGrid, rank_grids
 from studies.scaling.report import Ranked, Run, Scaling

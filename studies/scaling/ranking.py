@@ -12,7 +12,7 @@ from algorithms.ops import OverlapName
 from algorithms.reordering.overlap import overlap
 from algorithms.storage import storage
 from studies.closed_form.yardstick import ClosedForm, Yardstick
-from studies.experiments.grids import grids
+from studies.flags.grids import grids
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,14 @@ import msgspec
 from msgspec import Meta
 
 from algorithms.formats import files
-from algorithms.formats.provenance import Provenance
-from algorithms.formats.record import MachineName, Matmul
+from algorithms.formats.record import MachineName
+from algorithms.formats.workload import Matmul
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid
 from algorithms.matmuls.matmul import Gathered
 from algorithms.ops import OverlapName
+from algorithms.provenance import Provenance
 from algorithms.units import format_bytes
-from studies.comparing import figures
+from studies.pictures import write_figure
 from studies.tables import milliseconds, percent, print_tables, table
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def draw(found: Scaling, path: str) -> None:
     for axis in (left, right):
         _number_gpus(axis, gpus)
     figure.suptitle(_title(found), fontsize=9)
-    figures.write_figure(figure, path)
+    write_figure(figure, path)
 
 
 def _number_gpus(axis: "Axes", gpus: list[int]) -> None:

@@ -14,10 +14,9 @@ from typing import get_args
 import msgspec
 
 from algorithms.formats.machine import Machine
-from algorithms.formats.provenance import provenance
-from studies.experiments.destinations import Destinations
-from studies.experiments.machine_flags import MachineFlags
-from studies.experiments.machines import is_file_name
+from algorithms.provenance import provenance
+from studies.destinations import Destinations
+from studies.flags.machine_flags import MachineFlags
 from studies.remarks import remark_all
 from studies.scaling.answer import answer
 from studies.scaling.question import DEFAULT_GPUS, Question, ScalingKind, asked
@@ -60,8 +59,7 @@ def scaling(
     ------
     InputError : a file that cannot be written, a machine that cannot be, a matmul that fits on none of the machines
     """
-    named = machine.machine if isinstance(machine, MachineFlags) else ""
-    Destinations(json=json, csv=csv, plot=plot).check({"--machine": named} if is_file_name(named) else {})
+    Destinations(json=json, csv=csv, plot=plot).check(machine.files if isinstance(machine, MachineFlags) else {})
     found = msgspec.structs.replace(answer(question, machine), provenance=provenance(command))
     remark_all(found.remarks)
     write_outputs(found, json, csv, plot)

@@ -16,13 +16,14 @@ from algorithms.formats.machine import Machine
 from algorithms.formats.record import Record
 from algorithms.units import format_bytes
 from studies.comparing.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
-from studies.experiments.experiment import Experiment, Flags
-from studies.experiments.placement import placement
 from studies.experiments.predict import prediction_of
-from studies.experiments.values import whole_number
 from studies.experiments.workloads import AnyExperiment, experiment_of
+from studies.flags.grids import following
+from studies.flags.placement import placement
+from studies.flags.values import whole_number
+from studies.matmuls.experiment import Experiment, Flags
 from studies.sweep.found import Answer, Trained
-from studies.sweep.points import Asked, following, machine_of
+from studies.sweep.points import Asked, machine_of
 from studies.sweep.steps import trained_at
 from studies.training.experiment import TrainingExperiment
 from studies.training.figures import exposed_by_axis, iterations
@@ -35,7 +36,7 @@ Question = Callable[[Asked], Answer]
 def predicted_matmul(asked: Asked) -> Answer:
     """The prediction of a multiplication, or of training steps.
 
-    >>> from studies.experiments.machine_flags import MachineFlags
+    >>> from studies.flags.machine_flags import MachineFlags
     >>> asked = Asked(flags=Flags(matmul="64,64,64", grid="x=8"), on=MachineFlags(machine="perlmutter"))
     >>> predicted_matmul(asked).ranks, predicted_matmul(asked.given("algorithm", "cannon")).reason
     (8, 'grid z=1, x=8 is not square: cannon takes z=q,x=q, that is 1, 4, 9, 16, … ranks a layer')

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from algorithms.errors import InputError
-from studies.experiments.machine_flags import MachineFlags
-from studies.experiments.values import whole_number
+from studies.flags.machine_flags import MachineFlags
+from studies.flags.values import whole_number
 from studies.network.collective_flags import CollectiveFlags
 from studies.sweep.points import COLLECTIVE_FLAG_KEYS, FLAG_KEYS, KIND, SWITCH, Asked
 from studies.training.flags import TrainingFlags

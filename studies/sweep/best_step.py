@@ -31,9 +31,9 @@ from algorithms.grid import Axis, Grid, parse_order
 from algorithms.training.gpt import Gpt
 from algorithms.units import format_bytes, format_seconds
 from studies.closed_form.yardstick import Yardstick
-from studies.experiments.grids import factorisations
-from studies.experiments.placement import Placement, placement
-from studies.experiments.values import whole_number
+from studies.flags.grids import factorisations
+from studies.flags.placement import Placement, placement
+from studies.flags.values import whole_number
 from studies.sweep.found import Answer
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of

@@ -11,11 +11,12 @@ from dataclasses import fields, replace
 from algorithms.errors import InputError
 from algorithms.grid import parse_grid
 from simulator.machine_network import network_of, speeds_of
-from studies.experiments.experiment import Flags
-from studies.experiments.values import whole_number
 from studies.experiments.workloads import KINDS, experiment_of
+from studies.flags.grids import FOLLOWS
+from studies.flags.values import whole_number
+from studies.matmuls.experiment import Flags
 from studies.network.collective_flags import CollectiveFlags, parse_kind, parse_question
-from studies.sweep.points import COLLECTIVE_FLAG_KEYS, FAULTS, FLAG_KEYS, FOLLOWS, KIND, NONE, Asked, Varied, points
+from studies.sweep.points import COLLECTIVE_FLAG_KEYS, FAULTS, FLAG_KEYS, KIND, NONE, Asked, Varied, points
 from studies.training.flags import TrainingFlags
 
 PLACES = 10**15

@@ -5,7 +5,8 @@ from dataclasses import replace
 from algorithms.errors import InputError, QuadrilleError
 from studies.network.collective import predict_collective
 from studies.network.collective_command import remarks
-from studies.network.collective_flags import collective_machine, parse_question
+from studies.network.collective_flags import parse_question
+from studies.network.machine_of_size import collective_machine
 from studies.sweep.found import Answer, Carried
 from studies.sweep.points import Asked
 
@@ -13,7 +14,7 @@ from studies.sweep.points import Asked
 def predicted_collective(asked: Asked) -> Answer:
     """The prediction of a collective, as `quadrille collective` makes it.
 
-    >>> from studies.experiments.machine_flags import MachineFlags
+    >>> from studies.flags.machine_flags import MachineFlags
     >>> from studies.network.collective_flags import CollectiveFlags
     >>> gather = CollectiveFlags(kind="all-gather", bytes="1MiB", group="4")
     >>> asked = Asked(collective=gather, on=MachineFlags(machine="perlmutter"), gpus="16")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from studies.comparing import figures
+from studies.pictures import write_figure
 from studies.sweep.found import Row, Sweep
 from studies.sweep.points import Varied
 from studies.sweep.report import short_keys
@@ -46,7 +46,7 @@ def draw(found: Sweep, varied: Sequence[Varied], path: str) -> None:
         )
     axis.set_title(f"{len(found.rows)} points, predicted", fontsize=9)
     axis.grid(alpha=0.3)
-    figures.write_figure(figure, path)
+    write_figure(figure, path)
 
 
 def lines_of(rows: Sequence[Row], across: Varied) -> list[Line]:

@@ -5,7 +5,6 @@ how the answer is worded from the rows; here points are asked about, and all is
 shown and written.  The wording has no number of its own: all come out of the rows.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -17,12 +16,13 @@ import msgspec
 
 from algorithms.errors import InputError
 from algorithms.formats import files
-from algorithms.formats.provenance import Provenance, provenance
 from algorithms.grid import DEFAULT_ORDER, Grid
+from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_bytes, format_seconds
-from studies.experiments.destinations import Destinations
-from studies.experiments.experiment import Flags
-from studies.experiments.machine_flags import MachineFlags
+from studies.destinations import Destinations
+from studies.flags.machine_flags import MachineFlags
+from studies.matmuls.experiment import Flags
+from studies.remarks import remark, remark_all
 from studies.sweep.answers import Question
 from studies.sweep.found import Answer, Row, rows_of
 from studies.sweep.points import Asked, machine_of
@@ -138,7 +138,7 @@ def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list
         for place, answer in with_progress(answered([one for _, one in points], question, jobs), len(points)):
             answers[place] = answer
     except KeyboardInterrupt:
-        print("quadrille: interrupted; the answer is of the points that were reached", file=sys.stderr)
+        remark("interrupted; the answer is of the points that were reached")
     return answers
 
 
@@ -166,14 +166,13 @@ def conclude(
     if asking.json:
         files.write_json(asking.json, made, SCHEMA)
     if asking.plot:
-        from studies.comparing.figures import write_figure
+        from studies.pictures import write_figure
 
         write_figure(shown.figure(rows), asking.plot)
     if asking.json != files.STDOUT:
         print_tables(*shown.tables(rows))
         print(fill(made.answer, WIDTH))
-    for line in left_out(rows):
-        print(f"quadrille: {line}", file=sys.stderr)
+    remark_all(left_out(rows))
     return made
 
 

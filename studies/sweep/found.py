@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from algorithms.formats.provenance import Provenance
 from algorithms.formats.record import PathPart
 from algorithms.grid import Axis
+from algorithms.provenance import Provenance
 from studies.sweep.points import KIND
 
 SCHEMA = "quadrille/sweep/1"

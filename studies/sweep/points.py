@@ -30,10 +30,9 @@ from typing import Any
 
 from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
-from algorithms.grid import DEFAULT_ORDER, Axis, Grid, parse_grid
 from algorithms.units import parse_bytes
-from studies.experiments.experiment import Flags
-from studies.experiments.machine_flags import MachineFlags, chosen_machine
+from studies.flags.machine_flags import MachineFlags, chosen_machine
+from studies.matmuls.experiment import Flags
 from studies.network.collective_flags import CollectiveFlags
 from studies.training.flags import TrainingFlags
 
@@ -44,8 +43,6 @@ FAULTS = ("fail", "degrade", "slow")
 NONE = "none"
 SETTING = "set:"
 SIZE = "bytes"
-FOLLOWS = "*"
-"""The length of the axis that follows from the number of GPUs, in a grid."""
 MACHINES_KEPT = 64
 
 
@@ -204,20 +201,3 @@ def points(base: Asked, varied: Sequence[Varied]) -> Iterator[tuple[dict[str, st
 def machine_of(on: MachineFlags, gpus: int | None = None, *, wiring_is_enough: bool = False) -> Machine:
     """The machine that the flags name, with so many GPUs if it is known by name; made once."""
     return chosen_machine(on, gpus, wiring_is_enough=wiring_is_enough)
-
-
-def following(text: str, gpus: int, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
-    """The grid of so many ranks whose one length `*` follows from the others.
-
-    >>> str(following("data=*,x=4", 64))
-    'data=16,x=4'
-
-    Raises
-    ------
-    InputError : a number of GPUs that the other lengths do not divide
-    """
-    others = parse_grid(text.replace(FOLLOWS, "1"), order).size
-    if gpus % others:
-        count = f"{gpus} GPU{'s' if gpus > 1 else ''}"
-        raise InputError(f"grid {text!r}: {count} cannot be shared out over groups of {others}, its other lengths")
-    return parse_grid(text.replace(FOLLOWS, str(gpus // others)), order)

@@ -5,13 +5,13 @@ from dataclasses import replace
 from algorithms.errors import InputError, QuadrilleError
 from algorithms.formats.machine import Machine
 from algorithms.grid import Axis
-from algorithms.reordering.overlap import overlap
-from studies.experiments.placement import placement
-from studies.experiments.values import whole_number
 from studies.experiments.workloads import experiment_of
+from studies.flags.grids import following
+from studies.flags.placement import placement
+from studies.flags.values import whole_number
 from studies.sweep.found import Answer, Trained
 from studies.sweep.patience import patience
-from studies.sweep.points import Asked, following, machine_of
+from studies.sweep.points import Asked, machine_of
 from studies.training.experiment import TrainingExperiment
 from studies.training.figures import peak_bytes, rates
 from studies.training.flags import with_usual_dtype
@@ -21,7 +21,7 @@ from studies.training.step import Step, depths_of, simulated_step
 def predicted_step(asked: Asked) -> Answer:
     """The prediction of a training step on the grid that was asked for.
 
-    >>> from studies.experiments.machine_flags import MachineFlags
+    >>> from studies.flags.machine_flags import MachineFlags
     >>> from studies.training.flags import TrainingFlags
     >>> flags = TrainingFlags(gpt="tiny", batch="8", grid="x=2,z=4")
     >>> predicted_step(Asked(flags=flags, on=MachineFlags(machine="perlmutter"))).trained.layers_simulated
@@ -44,7 +44,7 @@ def predicted_step(asked: Asked) -> Answer:
 
 def peak_bytes_of(experiment: TrainingExperiment) -> int:
     """Bytes that the fullest rank keeps."""
-    schedule = overlap(experiment.unchecked_schedule(), experiment.manner.overlaps)
+    schedule = experiment.manner.carried_out(experiment.unchecked_schedule())
     return peak_bytes(schedule, experiment.manner.choices)
 
 

@@ -7,7 +7,6 @@ and the JSON that were asked for are written first, each whole: they have a row
 for every point, and those that were not reached say so.
 """
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,10 +14,10 @@ from dataclasses import asdict
 
 from algorithms.errors import InputError, RunError
 from algorithms.formats import files
-from algorithms.formats.provenance import provenance
-from studies.experiments.destinations import Destinations
-from studies.experiments.machines import is_file_name
+from algorithms.provenance import provenance
+from studies.destinations import Destinations
 from studies.experiments.workloads import own_flags
+from studies.remarks import remark, remark_all
 from studies.sweep.answers import Question, predicted_matmul
 from studies.sweep.checks import check
 from studies.sweep.collectives import predicted_collective
@@ -61,8 +60,7 @@ def sweep(
     ------
     InputError : what can never be, at any point; a file that cannot be written
     """
-    read = {"--machine": base.on.machine} if is_file_name(base.on.machine) else {}
-    Destinations(json=json, csv=csv, plot=plot).check(read)
+    Destinations(json=json, csv=csv, plot=plot).check(base.on.files)
     varied = parse_varied(vary, base.keys)
     check(base, varied)
     asked = list(points(base, varied))
@@ -85,7 +83,7 @@ def sweep(
         print_tables(sweep_table(found))
         for line in reason_lines(found):
             print(line)
-    _remark(answers, found)
+    remark_all(_remarks(answers, found))
     return found
 
 
@@ -133,7 +131,7 @@ def with_progress(found: Iterable[tuple[int, Answer]], count: int) -> Iterator[t
         if done < count and time.monotonic() - said >= QUIET_SECONDS:
             said = time.monotonic()
             refused = f", {without} of them cannot be" if without else ""
-            print(f"quadrille: {done} of {count} points{refused}", file=sys.stderr)
+            remark(f"{done} of {count} points{refused}")
 
 
 def _found(
@@ -163,13 +161,12 @@ def _typed(base: Asked) -> dict[str, str]:
     return {KIND: flags.pop("kind"), **{name: value for name, value in flags.items() if name != "gpus"}}
 
 
-def _remark(answers: Sequence[Answer], found: Sweep) -> None:
-    """Says on stderr what several points have in common, once."""
+def _remarks(answers: Sequence[Answer], found: Sweep) -> Iterator[str]:
+    """What several points have in common, once."""
     if found.baseline:
-        print("quadrille: the first point cannot be; speed-ups compare with the first one that can", file=sys.stderr)
-    counts = Counter(remark for answer in answers for remark in answer.remarks)
-    for remark, count in counts.most_common(MOST_REMARKS):
-        points_of = "" if count == len(answers) else f" ({count} of {len(answers)} points)"
-        print(f"quadrille: {remark}{points_of}", file=sys.stderr)
+        yield "the first point cannot be; speed-ups compare with the first one that can"
+    counts = Counter(said for answer in answers for said in answer.remarks)
+    for said, count in counts.most_common(MOST_REMARKS):
+        yield said + ("" if count == len(answers) else f" ({count} of {len(answers)} points)")
     if len(counts) > MOST_REMARKS:
-        print(f"quadrille: {len(counts) - MOST_REMARKS} more remarks are in the JSON", file=sys.stderr)
+        yield f"{len(counts) - MOST_REMARKS} more remarks are in the JSON"

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from algorithms.errors import InputError
-from algorithms.formats import record
-from algorithms.formats.record import Options, Workload
+from algorithms.formats.record import Options
+from algorithms.formats.workload import Gpt as GptSizes
+from algorithms.formats.workload import Mlp as MlpSizes
+from algorithms.formats.workload import Workload
 from algorithms.grid import Grid
 from algorithms.ops import Communication
-from algorithms.reordering.overlap import overlap
 from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import DType
 from algorithms.training.flops import StepFlops, step_flops
@@ -20,9 +21,9 @@ from algorithms.training.mlp import Mlp, mlp_schedule
 from algorithms.training.models import ModelShape
 from algorithms.training.scheme import Scheme
 from algorithms.validate import validate
-from studies.calibrating.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on
-from studies.experiments.manner import Manner
-from studies.experiments.plan import RunFlags
+from studies.flags.manner import Manner
+from studies.flags.plan import RunFlags
+from studies.training.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on
 
 OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
 """Flags that a problem must have a field for."""
@@ -32,7 +33,7 @@ GPT_SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary")
 def gpt_workload(gpt: Gpt) -> Workload:
     """What a record calls it: sizes, and what differs from the plain GPT."""
     sizes = {name: getattr(gpt, name) for name in (*GPT_SIZES, "batch", "inner")}
-    return Workload(gpt=record.Gpt(**sizes, **gpt.architecture.options))  # type: ignore[arg-type]
+    return Workload(gpt=GptSizes(**sizes, **gpt.architecture.options))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class TrainingExperiment:
             case Gpt() as gpt:
                 return gpt_workload(gpt)
             case Mlp() as mlp:
-                return Workload(mlp=record.Mlp(mlp.widths, mlp.rows))
+                return Workload(mlp=MlpSizes(mlp.widths, mlp.rows))
 
     @property
     def model(self) -> str:
@@ -106,6 +107,7 @@ class TrainingExperiment:
             sequence_parallel=self.sequence_parallel,
             steps=problem.steps,
             clip=problem.adam.clip,
+            **self.manner.options,
             **chosen,
         )
 
@@ -151,7 +153,7 @@ class TrainingExperiment:
 
     def checked(self, schedule: Schedule) -> Schedule:
         """A schedule of this experiment, checked, with its overlaps."""
-        return validate(overlap(schedule, self.manner.overlaps))
+        return validate(self.manner.carried_out(schedule))
 
     def check_run(self, flags: RunFlags) -> None:
         """Refuse flags that are of multiplications."""
@@ -191,6 +193,7 @@ class TrainingExperiment:
         }
         idle = [name for name in self.manner.overlap_names if name not in long]
         found = [f"--overlap {','.join(idle)} changes nothing: {where} has no such communication"] if idle else []
+        found += self.manner.idle_bands(schedule, where)
         if self.keep_first and "oag" not in long:
             found.append(f"--keep-first {self.keep_first} changes nothing: {where} gathers no weights")
         return found

@@ -18,15 +18,14 @@ from typing import Any, Generic, Protocol, TypeVar
 from algorithms.collectives.choices import Choices
 from algorithms.formats.machine import Machine
 from algorithms.grid import AXES, Axis
-from algorithms.programs import Repeat, ops
+from algorithms.program import Repeat, ops
 from algorithms.schedule import Schedule
 from algorithms.storage import storages
 from algorithms.training.adam import STEP
 from algorithms.training.flops import flops_per_second_per_gpu
 from algorithms.training.memory import fullest
-from studies.experiments.experiment import Experiment
-from studies.experiments.placement import placement
-from studies.experiments.workloads import AnyExperiment
+from studies.flags.placement import placement
+from studies.matmuls.experiment import Experiment
 from studies.training.experiment import TrainingExperiment
 
 
@@ -123,7 +122,7 @@ def iterations(
     return Iterations(max(0.0, makespan - once) / steps, tuple(op for op in told if op.name not in before), steps)
 
 
-def exposed_by_axis(experiment: AnyExperiment, every: Sequence[OpSeconds]) -> dict[Axis, float]:
+def exposed_by_axis(experiment: Experiment | TrainingExperiment, every: Sequence[OpSeconds]) -> dict[Axis, float]:
     """Communication of each long axis that nothing hides, of the mean rank."""
     return {
         axis: sum(op.exposed_seconds for op in every if op.axis == axis)
@@ -132,7 +131,7 @@ def exposed_by_axis(experiment: AnyExperiment, every: Sequence[OpSeconds]) -> di
     }
 
 
-def figures_of(experiment: AnyExperiment, schedule: Schedule, spent: Spent) -> dict[str, Any]:
+def figures_of(experiment: Experiment | TrainingExperiment, schedule: Schedule, spent: Spent) -> dict[str, Any]:
     """Fields of the record that only training steps have; none of a multiplication."""
     if isinstance(experiment, Experiment):
         return {}
@@ -159,7 +158,7 @@ def peak_bytes(schedule: Schedule, choices: Choices) -> int:
     return max(kept.bytes for kept in storages(schedule, places, choices))
 
 
-def _fits(experiment: AnyExperiment, machine: Machine | None, peak_bytes: int) -> bool | None:
+def _fits(experiment: Experiment | TrainingExperiment, machine: Machine | None, peak_bytes: int) -> bool | None:
     if machine is None:
         return None
     return placement(machine, experiment.grid.size, experiment.manner.placement, experiment.grid).fits(

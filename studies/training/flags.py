@@ -11,14 +11,15 @@ from algorithms.tensors import DType
 from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt, gpt_of
 from algorithms.training.mlp import Mlp
-from algorithms.training.models import ModelShape, find_shape
+from algorithms.training.model_words import find_shape
+from algorithms.training.models import ModelShape
 from algorithms.training.recompute import find_recompute
 from algorithms.training.schemes import find_scheme
-from studies.calibrating.gemm_times import WRITTEN
-from studies.experiments.experiment import Flags, parse_manner
-from studies.experiments.machine_flags import MachineFlags, chosen_machine
-from studies.experiments.values import one_of, whole_number
+from studies.flags.machine_flags import MachineFlags, chosen_machine
+from studies.flags.values import one_of, whole_number
+from studies.matmuls.experiment import Flags, parse_manner
 from studies.training.experiment import OF_GPTS, TrainingExperiment
+from studies.training.gemm_times import WRITTEN
 
 OF_MATMULS = {"matmul": "", "algorithm": "4d", "passes": "forward", "panel": "256"}
 """Flags that name a multiplication alone, and their defaults."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from algorithms.schedule import Schedule
 from algorithms.training.continued import carried, continued, giving_back
 from algorithms.training.gpt import Gpt
-from runtime.execute import Execution, Source
+from runtime.execution import Execution, Source
 from runtime.files.checkpoint import CheckpointWriter
 from runtime.files.checkpoint_reader import CheckpointSource, open_checkpoint
 from runtime.files.shared_files import writing_token
 from runtime.training.training_data import TrainingSource, check_text
 from runtime.verifying.training_checks import Reference, serial_bytes, serial_reference, verdict_of_all, verify_blocks
 from runtime.verifying.verify import Verification
-from studies.experiments.plan import Plan
+from studies.flags.plan import Plan
 from studies.launching.launch_folder import MARK, note_partial_files
 from studies.launching.site import Site
 from studies.training.experiment import TrainingExperiment

@@ -6,9 +6,10 @@ from typing import get_args
 
 from msgspec import UNSET
 
-from algorithms.formats.record import Gpt, PathPart, Record, Station, Workload
+from algorithms.formats.record import PathPart, Record, Station
+from algorithms.formats.workload import Gpt, Workload
 from algorithms.training.architecture import Architecture
-from algorithms.training.models import NEEDED, OPTIONAL, TRAITS
+from algorithms.training.model_words import NEEDED, OPTIONAL, TRAITS
 from algorithms.units import format_bytes, format_seconds
 
 LOSSES_SHOWN = 12
@@ -34,7 +35,7 @@ USUAL_OPTIONS = {
 def workload_words(workload: Workload) -> str:
     """Sizes of what was computed.
 
-    >>> from algorithms.formats.record import Matmul, Mlp
+    >>> from algorithms.formats.workload import Matmul, Mlp
     >>> workload_words(Workload(Matmul(2, 3, 5))), workload_words(Workload(mlp=Mlp((4, 8, 2), 6)))
     ('m=2 k=3 n=5', 'mlp 4,8,2 of 6 rows')
     """

@@ -27,7 +27,8 @@ from algorithms.grid import Axis
 from algorithms.schedule import Schedule
 from algorithms.timelines.op_times import OpTimes
 from algorithms.training.gpt import Gpt
-from studies.experiments.placement import nodes_of_ranks
+from studies.collectives_choice import with_chosen
+from studies.flags.placement import nodes_of_ranks
 from studies.training.experiment import TrainingExperiment
 from studies.training.figures import Iterations, exposed_by_axis, iterations
 
@@ -115,7 +116,7 @@ def simulated_step(
 
 def depths_of(experiment: TrainingExperiment) -> Depths:
     """The depths at which layers have fallen into step."""
-    return IN_STEP if experiment.manner.overlaps else FEW
+    return IN_STEP if experiment.manner.runs_beside else FEW
 
 
 def of_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment:
@@ -177,13 +178,15 @@ def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: Aske
     from simulator.folding.even_shards import even_bound, evenly
     from simulator.simulate import simulate
 
-    experiment = experiment.on_nodes(
-        nodes_of_ranks(machine, experiment.grid.size, experiment.manner.placement, experiment.grid)
-    )
+    nodes = nodes_of_ranks(machine, experiment.grid.size, experiment.manner.placement, experiment.grid)
+    experiment = experiment.on_nodes(nodes)
     schedule = experiment.schedule()
     even = experiment.manner.shards != "exact" and even_bound(schedule, experiment.manner.choices) > 0
+    simulated = evenly(schedule) if even else schedule
+    if experiment.manner.choices.auto:
+        experiment, _ = with_chosen(experiment, simulated, machine, nodes)
     ran = simulate(
-        evenly(schedule) if even else schedule,
+        simulated,
         machine,
         choices=experiment.manner.choices,
         threads=experiment.manner.threads,

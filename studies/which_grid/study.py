@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from algorithms.errors import QuadrilleError
 from algorithms.grid import AXES, Axis
 from algorithms.units import format_seconds
-from studies.experiments.machine_flags import MachineFlags
+from studies.flags.machine_flags import MachineFlags
 from studies.rank.analytical import ranked
 from studies.rank.question import RankFlags, parse_question
 from studies.rank.sharing import Crew

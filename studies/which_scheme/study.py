@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from studies.experiments.machine_flags import MachineFlags
+from studies.flags.machine_flags import MachineFlags
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.findings import (
     ALL_OVERLAPS,

@@ -15,7 +15,7 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,29 +192,3 @@ def _write(
         route = links[offsets[flow] : offsets[flow + 1]]
         lines.append(f"{source} {target} {size!r} 0 {len(route)} {' '.join(map(str, route))}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def compare_ends(sizes: Sequence[tuple[int, Sizes]] = TRAFFIC) -> list[tuple[int, Sizes, float]]:
-    """The largest relative difference between SimGrid's ends of W3 and ours with its weights, by workload.
-
-    Raises
-    ------
-    NotInstalled : no SimGrid here
-    """
-    from simulator.sharing.flows import Traffic, simulate_flows
-
-    net, found = machine("bench-2to1").topology(GPUS), []
-    with tempfile.TemporaryDirectory() as name:
-        program, path = compile_driver(Path(name)), Path(name) / "workload.txt"
-        for count, drawn in sizes:
-            describe_traffic(path, count, drawn)
-            sources, targets, volumes = random_pairs(count, drawn)
-            paths, zero = Routes(net).between(sources, targets), np.zeros(count)
-            traffic = Traffic(
-                paths.offsets, paths.links, paths.shares, volumes, zero, paths.latency, 1 / paths.latency, zero + np.inf
-            )
-            said = run_driver(program, path)
-            if said is not None:
-                ours = simulate_flows(net.bandwidths, traffic).finish
-                found.append((count, drawn, float(np.abs(said.finish / ours - 1).max())))
-    return found

@@ -6,7 +6,7 @@ from typing import Protocol
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import Algorithm
-from studies.experiments.grids import grids
+from studies.flags.grids import grids
 
 GRIDS_SHOWN = 6
 

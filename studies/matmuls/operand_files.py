@@ -16,8 +16,8 @@ from runtime.files.shared_files import WRITE_BYTES, writing_token
 from runtime.generator import Kind
 from runtime.operands import Matrix, Operands
 from runtime.rectangles import Rectangle
-from studies.experiments.experiment import Flags, parse_problem
-from studies.experiments.values import one_of
+from studies.flags.values import one_of
+from studies.matmuls.experiment import Flags, parse_problem
 
 
 def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Matrix, str]) -> None:

@@ -6,8 +6,8 @@ from algorithms.costs.volumes import Work
 from algorithms.ops import GemmLayout
 from algorithms.tensors import ITEM_BYTES, DType
 from algorithms.training.gemm_layouts import Times
-from studies.experiments.machine_flags import MachineFlags, chosen_machine
-from studies.experiments.placement import placement
+from studies.flags.machine_flags import MachineFlags, chosen_machine
+from studies.flags.placement import placement
 
 if TYPE_CHECKING:
     from algorithms.formats.machine import Machine

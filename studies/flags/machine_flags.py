@@ -7,6 +7,7 @@ import msgspec
 
 from algorithms.formats.machine import Machine
 from algorithms.formats.what_if import with_faults
+from studies.flags.values import is_file_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,15 @@ class MachineFlags:
         """Whether any of them was given."""
         return self != MachineFlags()
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The machine's file by its flag, which results must not overwrite; none where it has a name.
+
+        >>> MachineFlags(machine="host.toml").files, MachineFlags(machine="alps").files
+        ({'--machine': 'host.toml'}, {})
+        """
+        return {"--machine": self.machine} if is_file_name(self.machine) else {}
+
 
 def chosen_machine(flags: MachineFlags, gpus: int | None = None, *, wiring_is_enough: bool = False) -> Machine:
     """The machine that the flags name, with its faults, and its routing in full.
@@ -52,7 +62,7 @@ def chosen_machine(flags: MachineFlags, gpus: int | None = None, *, wiring_is_en
     ------
     InputError : an unknown name, a file that holds no machine, a setting, routing or fault that does not fit
     """
-    from studies.experiments.machines import find_machine, find_wiring  # a rank that measures has no use for topologies
+    from studies.flags.machines import find_machine, find_wiring  # a rank that measures has no use for topologies
     from topologies.routes.routing import parse_routing
 
     find = find_wiring if wiring_is_enough else find_machine

@@ -1,16 +1,12 @@
 """Where results go: files that were asked for, or else a table for a person on stdout."""
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from algorithms.errors import InputError
 from algorithms.formats import files
-from algorithms.formats.record import Record, save_record
-from algorithms.grid import Grid
-from algorithms.timelines.timeline import Timeline
-from studies.comparing.figures import check_figure_path
-from studies.experiments.plan import same_file
-from studies.experiments.record_table import print_record
+from studies.pictures import check_figure_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +90,10 @@ def parse_ranks(text: str, ranks: int) -> list[int]:
     return sorted(found)
 
 
-def write_results(destinations: Destinations, made: Record, timeline: Timeline) -> None:
-    """Writes the record and the timeline to where they were asked for, or else prints a table of the record."""
-    from algorithms.formats.chrome_trace import write_chrome_trace
-    from algorithms.formats.timeline_files import save_timeline
+def same_file(one: str, other: str) -> bool:
+    """Whether two paths lead to one file, links followed; stdout is none.
 
-    named = replace(timeline, name=f"{made.kind} {made.algorithm}", provenance=made.provenance)
-    if destinations.ranks:
-        named = named.expanded(Grid(**made.grid, order=made.order), parse_ranks(destinations.ranks, made.ranks))
-    if destinations.trace:
-        write_chrome_trace(destinations.trace, [named], made.provenance)
-    if destinations.timeline:
-        save_timeline(named, destinations.timeline)
-    if destinations.json:
-        save_record(made, destinations.json)
-    if not destinations.to_stdout:
-        print_record(made)
+    >>> same_file("c.npy", "./c.npy"), same_file("a.npy", "c.npy")
+    (True, False)
+    """
+    return os.path.realpath(one) == os.path.realpath(other)

@@ -1,6 +1,6 @@
 """Many runs in one launch: the ranks are started once and measure case after case.
 
-    python -m studies.launching.batch CASES.json      (on every rank, started by `launch`)
+    python -m studies.experiments.batch CASES.json      (on every rank, started by `launch`)
 
 CASES.json lists, for each case, the shared flags, the flags of `run`, and the
 file that its record goes to.
@@ -16,15 +16,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from studies.experiments.destinations import Destinations
-from studies.experiments.experiment import Flags
-from studies.experiments.machine_flags import MachineFlags
-from studies.experiments.plan import RunFlags
+from studies.destinations import Destinations
 from studies.experiments.run import run
+from studies.flags.machine_flags import MachineFlags
+from studies.flags.plan import RunFlags
 from studies.launching.launch import PROGRAM, launch_all
+from studies.matmuls.experiment import Flags
 from studies.training.flags import TrainingFlags
 
-BATCH = ("-m", "studies.launching.batch")
+BATCH = ("-m", "studies.experiments.batch")
 
 
 @dataclass(frozen=True, slots=True)

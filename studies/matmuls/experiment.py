@@ -7,20 +7,21 @@ from typing import cast, get_args
 from algorithms.collectives.choices import parse_choices
 from algorithms.costs import bounds
 from algorithms.errors import InputError
-from algorithms.formats import record
-from algorithms.formats.record import Options, Shards, Workload
+from algorithms.formats.record import Options, Shards
+from algorithms.formats.workload import Matmul as MatmulSizes
+from algorithms.formats.workload import Workload
 from algorithms.grid import Grid, parse_grid, parse_order
 from algorithms.matmuls.catalogue import Algorithm, find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Gathered, Matmul, Passes, parse_sizes
 from algorithms.ops import Communication
-from algorithms.reordering.overlap import overlap, parse_overlap
+from algorithms.reordering.overlap import parse_overlap
 from algorithms.schedule import Schedule, all_ops
 from algorithms.tensors import ITEM_BYTES, DType
 from algorithms.validate import validate
-from studies.experiments.fitting import fitting
-from studies.experiments.manner import Manner
-from studies.experiments.plan import RunFlags, check_matrices
-from studies.experiments.values import one_of, whole_number
+from studies.flags.manner import Manner
+from studies.flags.plan import RunFlags, check_matrices
+from studies.flags.values import one_of, whole_number
+from studies.matmuls.fitting import fitting
 
 PANELLED = ("summa", "2.5d")
 
@@ -38,6 +39,7 @@ class Flags:
     gathered: str = "again"
     panel: str = "256"
     overlap: str = "none"
+    bands: str = "1"
     collectives: str = "own"
     threads: str = ""
     placement: str = "packed"
@@ -73,7 +75,7 @@ class Experiment:
 
     @property
     def workload(self) -> Workload:
-        return Workload(record.Matmul(self.problem.m, self.problem.k, self.problem.n))
+        return Workload(MatmulSizes(self.problem.m, self.problem.k, self.problem.n))
 
     def options(self, threads: int) -> Options:
         """What was chosen, as a record has it."""
@@ -83,6 +85,7 @@ class Experiment:
             collectives=str(self.manner.choices),
             threads=threads,
             panel=self.panel,
+            **self.manner.options,
         )
 
     @property
@@ -114,7 +117,7 @@ class Experiment:
 
     def schedule(self) -> Schedule:
         """The checked schedule, with its overlaps."""
-        return validate(overlap(matmul_schedule(self.problem, self.algorithm.name, self.grid), self.manner.overlaps))
+        return validate(self.manner.carried_out(matmul_schedule(self.problem, self.algorithm.name, self.grid)))
 
     def check_run(self, flags: RunFlags) -> None:
         """Refuse flags of training steps, files of gradients in a forward pass, and a product in an operand's place."""
@@ -137,7 +140,8 @@ class Experiment:
         idle = [name for name in self.manner.overlap_names if name not in marked]
         if idle:
             found.append(f"--overlap {','.join(idle)} changes nothing: {what} has no such communication")
-        return found
+        written = matmul_schedule(self.problem, self.algorithm.name, self.grid)
+        return found + self.manner.idle_bands(written, f"{what} on {self.grid}")
 
 
 def parse_experiment(flags: Flags) -> Experiment:
@@ -168,6 +172,7 @@ def parse_manner(flags: Flags) -> Manner:
         whole_number(flags.threads, "--threads") if flags.threads else None,
         flags.placement,
         cast(Shards, one_of(flags.shards, "shards", get_args(Shards))) if flags.shards else None,
+        whole_number(flags.bands, "--bands"),
     )
 
 

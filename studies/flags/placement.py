@@ -29,7 +29,7 @@ class Placement:
     def remark(self, machine: Machine) -> str:
         """What a user should know of crowded places; empty where each rank has a core.
 
-        >>> from studies.experiments.machines import find_machine
+        >>> from studies.flags.machines import find_machine
         >>> Placement(ranks=3, cores=1, threads=1).remark(find_machine("perlmutter", gpus=4))
         'perlmutter: 3 ranks share 1 core, more ranks than cores'
         """
@@ -44,7 +44,7 @@ class Placement:
 def placement(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | None = None) -> Placement:
     """How `ranks` ranks live on the machine, as the simulator places them.
 
-    >>> from studies.experiments.machines import find_machine
+    >>> from studies.flags.machines import find_machine
     >>> placement(find_machine("perlmutter", gpus=8), 8)
     Placement(ranks=1, cores=1, threads=1)
 
@@ -66,7 +66,7 @@ def placement(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | N
 def nodes_of_ranks(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | None = None) -> list[int]:
     """Number of the node of each rank, by a rule of placement; errors as `placement`.
 
-    >>> from studies.experiments.machines import find_machine
+    >>> from studies.flags.machines import find_machine
     >>> nodes_of_ranks(find_machine("perlmutter", gpus=8), 6)
     [0, 0, 0, 0, 1, 1]
     """

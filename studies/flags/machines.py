@@ -9,6 +9,7 @@ from algorithms.errors import InputError
 from algorithms.formats.achieved import Achieved, Variant
 from algorithms.formats.machine import Argument, Device, Machine, Source, load_machine
 from algorithms.formats.what_if import apply
+from studies.flags.values import is_file_name
 from topologies.build import FAMILIES, parse_topology
 from topologies.machines.named import MACHINES, NamedMachine, machine
 from topologies.nodes.gpus import Gpu
@@ -84,15 +85,6 @@ def _with_unit(argument: str) -> str:
     """
     units = {"bandwidth": "_bytes_per_second", "latency": "_seconds"}
     return argument + units.get(argument.rpartition("_")[2], "")
-
-
-def is_file_name(text: str) -> bool:
-    """Whether a machine is given as a file.
-
-    >>> [is_file_name(text) for text in ("host.toml", "./host", "perlmutter")]
-    [True, True, False]
-    """
-    return text.endswith(".toml") or "/" in text
 
 
 def _from_file(path: str) -> Machine:

@@ -1,18 +1,19 @@
 """How an experiment is run, beside what it is: arrays, files, repeats and verification; `simulate` checks it too."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, cast, get_args
 
 from algorithms.errors import InputError
 from algorithms.units import parse_bytes
-from runtime.arrays import Backend
+from runtime.blas import NUMPYS
 from runtime.delivery import Progress
 from runtime.generator import Kind
+from runtime.library import Backend
 from runtime.operands import Matrix
 from runtime.verifying.products import Product
-from studies.experiments.values import one_of, whole_number
+from studies.destinations import same_file
+from studies.flags.values import one_of, whole_number
 from studies.launching.site import CarrierName
 
 Checked = Literal["auto", "serial", "freivalds"]
@@ -27,9 +28,10 @@ class RunFlags:
     """
 
     backend: str = "numpy"
+    blas: str = NUMPYS
     carrier: str = "auto"
     chunk: str = "auto"
-    progress: str = "none"
+    progress: str = "auto"
     seed: str = "0"
     operands: str = "uniform"
     inputs: Mapping[Matrix, str] = field(default_factory=dict)
@@ -49,7 +51,7 @@ class Plan:
     backend: Backend
     carrier: CarrierName
     chunk_bytes: int | None
-    progress: Progress
+    progress: Progress | None
     seed: int
     kind: Kind
     inputs: Mapping[Matrix, str]
@@ -59,6 +61,7 @@ class Plan:
     checked: Checked | None
     save: str = ""
     load: str = ""
+    blas: str = NUMPYS
 
     @property
     def files(self) -> dict[str, str]:
@@ -87,7 +90,7 @@ def parse_plan(flags: RunFlags, experiment: Planned) -> Plan:
         cast(Backend, one_of(flags.backend, "backend", get_args(Backend))),
         cast(CarrierName, one_of(flags.carrier, "carrier", get_args(CarrierName))),
         _chunk_bytes(flags.chunk),
-        cast(Progress, one_of(flags.progress, "progress", get_args(Progress))),
+        _progress(flags.progress),
         whole_number(flags.seed, "--seed", least=0),
         cast(Kind, one_of(flags.operands, "operands", get_args(Kind))),
         {matrix: path for matrix, path in flags.inputs.items() if path},
@@ -97,12 +100,21 @@ def parse_plan(flags: RunFlags, experiment: Planned) -> Plan:
         checked if flags.verify else None,
         flags.save,
         flags.load,
+        flags.blas,
     )
     if plan.carrier == "nccl" and plan.backend != "cupy":
         raise InputError("carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi")
-    if plan.backend == "cupy" and (plan.chunk_bytes or plan.progress != "none"):
+    if plan.backend == "cupy" and plan.blas != NUMPYS:
+        raise InputError(f"blas {plan.blas!r}: is for products of host arrays, of --backend numpy; cupy has its own")
+    if plan.backend == "cupy" and (plan.chunk_bytes or plan.progress == "thread"):
         raise InputError("--chunk and --progress: are for messages from host arrays, of --backend numpy")
     return plan
+
+
+def _progress(text: str) -> Progress | None:
+    """What advances communication beside local work; None where the place decides."""
+    found = one_of(text, "progress", ("auto", *get_args(Progress)))
+    return None if found == "auto" else cast(Progress, found)
 
 
 def _chunk_bytes(text: str) -> int | None:
@@ -131,12 +143,3 @@ def check_matrices(flags: RunFlags, *, training: bool) -> None:
             if path and read and same_file(path, read):
                 flag, other = f"--{matrix.lower()}", f"--{product.lower()}"
                 raise InputError(f"{flag} and {other} both name {path}: give each its own file")
-
-
-def same_file(one: str, other: str) -> bool:
-    """Whether two paths lead to one file, links followed; stdout is none.
-
-    >>> same_file("c.npy", "./c.npy"), same_file("a.npy", "c.npy")
-    (True, False)
-    """
-    return os.path.realpath(one) == os.path.realpath(other)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from algorithms.matmuls.matmul import Matmul
 from algorithms.schedule import Schedule
-from runtime.execute import Execution
+from runtime.execution import Execution
 from runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
@@ -19,10 +19,10 @@ from runtime.files.shared_files import writing_token
 from runtime.operands import Operands
 from runtime.verifying.products import FACTORS, Product, output_of_block
 from runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
-from studies.experiments.experiment import Experiment
-from studies.experiments.plan import Checked, Plan
+from studies.flags.plan import Checked, Plan
 from studies.launching.launch_folder import MARK, note_partial_files
 from studies.launching.site import Site
+from studies.matmuls.experiment import Experiment
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -1,4 +1,4 @@
-"""Values of flags as they are typed: one word of some, a whole number."""
+"""Values of flags as they are typed: one word of some, a whole number, a file or a name."""
 
 from algorithms.errors import InputError
 
@@ -33,3 +33,12 @@ def whole_number(text: str, flag: str, *, least: int = 1, most: int | None = Non
         range_words = f"from {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{flag} {text!r}: a whole number {range_words} is accepted")
     return int(text)
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a machine is given as a file, and not by name.
+
+    >>> [is_file_name(text) for text in ("host.toml", "./host", "perlmutter")]
+    [True, True, False]
+    """
+    return text.endswith(".toml") or "/" in text

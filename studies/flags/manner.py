@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from algorithms.collectives.choices import Choices, placed
 from algorithms.formats.record import Shards
 from algorithms.grid import Grid
 from algorithms.ops import OverlapName
-from algorithms.reordering.overlap import OVERLAPS
+from algorithms.reordering.bands import in_bands
+from algorithms.reordering.overlap import OVERLAPS, overlap
+from algorithms.schedule import Schedule
+from algorithms.tensors import bands_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +21,11 @@ class Manner:
     Parameters
     ----------
     overlaps : communication that runs beside the compute lane
-    choices : who carries out the collectives
+    choices : who carries out the collectives; of `auto`, what was chosen for each op
     threads : BLAS threads of each rank; None for its share of the host's cores
     placement : the rule by which a prediction gives ranks their places
     shards : whether a prediction has shards of mean size; None for what suits the number of ranks
+    bands : into how many a product is cut whose sum is made right after it
     """
 
     overlaps: frozenset[OverlapName] = frozenset()
@@ -28,11 +33,32 @@ class Manner:
     threads: int | None = None
     placement: str = "packed"
     shards: Shards | None = None
+    bands: int = 1
 
     @property
     def overlap_names(self) -> tuple[OverlapName, ...]:
         """The overlaps in the order in which records name them."""
         return tuple(name for name in OVERLAPS if name in self.overlaps)
+
+    @property
+    def runs_beside(self) -> bool:
+        """Whether any communication runs beside local work."""
+        return bool(self.overlaps) or self.bands > 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What records say of it only where it is not the usual."""
+        return {"bands": self.bands} if self.bands > 1 else {}
+
+    def carried_out(self, schedule: Schedule) -> Schedule:
+        """A schedule with its overlaps, in its bands."""
+        return in_bands(overlap(schedule, self.overlaps), self.bands)
+
+    def idle_bands(self, schedule: Schedule, where: str) -> list[str]:
+        """What to say where bands change nothing."""
+        if self.bands == 1 or bands_of(in_bands(schedule, self.bands).tensors):
+            return []
+        return [f"--bands {self.bands} changes nothing: {where} has no product that is summed right after it"]
 
     def on_nodes(self, grid: Grid, nodes: Sequence[int]) -> "Manner":
         """The same where hierarchical collectives know the node of each rank."""

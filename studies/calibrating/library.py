@@ -1,0 +1,41 @@
+"""The MPI library's collectives, measured: for every kind, shape of group and size, until a step takes long."""
+
+from collections.abc import Iterator, Sequence
+
+from algorithms.formats.machine import LibraryRow
+from runtime.measuring.library_chains import KINDS, shapes
+from runtime.measuring.microbenchmarks import Bench
+from runtime.measuring.points import CollectivePoint
+
+LIBRARY_BYTES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+LONG_SECONDS, CHAIN_SECONDS = 0.3, 0.5
+"""After a step that takes longer, larger ones are not measured; and about how long a chain may last."""
+LEAST_STEPS, STEPS = 2, 4
+
+
+def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
+    """The collectives of all ranks of a bench, in groups of every shape that grids have."""
+    for shape in shapes(bench.ranks):
+        for kind in KINDS:
+            seconds = 0.0
+            for before, size in zip((0, *sizes), sizes, strict=False):
+                expected = seconds * size / before if before else 0.0
+                steps = max(LEAST_STEPS, min(STEPS, int(CHAIN_SECONDS / expected))) if expected else STEPS
+                point = bench.collective(kind, shape, size, steps)
+                yield point
+                seconds = point.seconds
+                if seconds > LONG_SECONDS:
+                    break
+
+
+def library_row(point: CollectivePoint) -> LibraryRow:
+    shape = point.shape
+    return LibraryRow(
+        kind=point.kind,
+        ranks=shape.members,
+        apart=shape.apart,
+        of=shape.ranks,
+        bytes=point.bytes,
+        seconds=point.seconds,
+        spread=point.spread,
+    )

@@ -1,0 +1,92 @@
+"""Which way messages go best beside local work: in chunks or whole, with a progress thread or without.
+
+Between all ranks a gather is under way while each multiplies, by the executor itself, once in every way.  It is a
+microbenchmark of two ops; no algorithm is among them.  What is gained by one way must be more than noise, or the
+simpler way is taken: a thread that gains nothing is in the way.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from statistics import median
+from typing import TYPE_CHECKING, get_args
+
+from algorithms.formats.machine import MessagesRow
+from algorithms.grid import Grid
+from algorithms.ops import AllGather, Gemm, Pointwise
+from algorithms.parts import Part
+from algorithms.program import in_sequence
+from algorithms.schedule import Role, Schedule, declare
+from algorithms.tensors import Tensor
+from runtime.delivery import CHUNK_BYTES, Delivery, Progress, usual_delivery
+from runtime.operands import Operands
+from runtime.world import Host
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+SIZE, SENT_BYTES, REPEATS = 1024, 1 << 20, 5
+NOISE = 0.05
+"""By which a way must be faster than a simpler one to be taken."""
+
+
+def gather_beside_products(ranks: int) -> Schedule:
+    """Each rank gives 1 MiB to all others while it multiplies twice."""
+    one, elements = Part("one"), SENT_BYTES // 4 * ranks
+    square = Part("m"), Part("m")
+    tensors = declare(
+        Tensor("A", *square),
+        Tensor("B", *square),
+        Tensor("C", *square),
+        Tensor("part", Part("e", ("x",)), one),
+        Tensor("whole", Part("e"), one),
+    )
+    ops = (
+        Pointwise(name="write", function="zero", into="part"),
+        AllGather(name="gather", axis="x", source="part", into="whole", concurrent=True),
+        Gemm(name="multiply", a="A", b="B", c="C"),
+        Gemm(name="multiply again", a="B", b="A", c="C"),
+    )
+    sizes = {"m": SIZE, "e": elements, "one": 1}
+    return Schedule("beside", sizes, Grid(x=ranks), "float32", tensors, ("A", "B"), ("C",), (Role(in_sequence(ops)),))
+
+
+def measure_messages(communicator: "Intracomm", host: Host) -> tuple[MessagesRow, ...]:
+    """A row for each way, the simpler ones first; all ranks call it, rank 0 gets the rows."""
+    ways: Sequence[tuple[int, Progress]] = list(product((0, CHUNK_BYTES), get_args(Progress)))
+    nap = usual_delivery(host).nap_seconds
+    return tuple(
+        MessagesRow(chunk_bytes=chunk, progress=progress, seconds=seconds)
+        for chunk, progress in ways
+        if (seconds := _seconds(communicator, Delivery(chunk, nap, progress)))
+    )
+
+
+def _seconds(communicator: "Intracomm", delivery: Delivery) -> float:
+    """Median of the gather and the products together, at rank 0."""
+    from runtime.execute import execute
+    from runtime.mpi import MpiCarrier
+
+    carrier = MpiCarrier(communicator, delivery=delivery)
+    schedule = gather_beside_products(communicator.Get_size())
+    found = execute(
+        schedule,
+        Operands(SIZE, SIZE, SIZE, "float32"),
+        carrier,
+        repeats=REPEATS,
+        warmups=1,
+        progress=delivery.progress,
+    )
+    carrier.close()
+    return median(timeline.makespan for timeline in found.timelines) if found.timelines else 0.0
+
+
+def best(rows: Sequence[MessagesRow]) -> MessagesRow | None:
+    """The fastest way; of ways that differ by no more than noise the first, which is simpler.
+
+    >>> whole = MessagesRow(chunk_bytes=0, progress="none", seconds=1.0)
+    >>> thread = MessagesRow(chunk_bytes=0, progress="thread", seconds=0.97)
+    >>> best([whole, thread]) == whole, best([])
+    (True, None)
+    """
+    least = min((row.seconds for row in rows), default=0.0)
+    return next((row for row in rows if row.seconds <= least * (1 + NOISE)), None)

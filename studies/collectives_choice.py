@@ -1,0 +1,256 @@
+"""`--collectives auto`: each op by the algorithm that is predicted to take least on the machine.
+
+An op is simulated alone, in all its turns and by all its groups at once: by each of our own algorithms that carry it
+out differently, and, but for those with a root, by the library where the machine's file knows how long that takes.
+The simulator knows the pattern of every message, so what a machine is slow at (two ranks that exchange on a
+half-duplex link, say) is avoided without a rule of its own.  Ops of one kind and size on one axis are one question.
+
+Rank 0 of a run asks and tells all others: they choose the same, and need no simulator.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from algorithms.collectives.choices import Choices, placed
+from algorithms.collectives.lowering import CHUNK_BYTES, SETS, lower
+from algorithms.formats.machine import Machine
+from algorithms.formats.record import CollectiveChoice, Record
+from algorithms.grid import Axis
+from algorithms.ops import Broadcast, Collective, CollectiveKind, Reduce, collective_kind
+from algorithms.parts import Place
+from algorithms.program import Program, Repeat
+from algorithms.schedule import Schedule
+from algorithms.traffic import traffic
+from algorithms.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from studies.matmuls.experiment import Experiment
+    from studies.training.experiment import TrainingExperiment
+
+Carried = TypeVar("Carried", bound="Experiment | TrainingExperiment")
+CHUNKS = (CHUNK_BYTES, CHUNK_BYTES // 4, 4 * CHUNK_BYTES)
+"""Sizes of the pieces that follow each other down chains and trees; of equals the first is taken [B]."""
+RUNS_AHEAD: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
+"""Kinds that the library is not tried for: its rows are of one root, and members run ahead of each other in a chain.
+
+A broadcast of 2 MiB to four hosts at 200 Mbit/s stood in a file with 71 ms; SUMMA's, from turning roots, took 165.
+"""
+NO_MACHINE = "--collectives auto: no --machine to predict with, so every op goes by own:ring"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Ops that are one question.
+
+    Parameters
+    ----------
+    names : of the ops
+    size_bytes, elements : of the whole buffer, in the first turn of the first rank that has the op
+    """
+
+    names: tuple[str, ...]
+    kind: CollectiveKind
+    axis: Axis
+    members: int
+    size_bytes: int
+    elements: int
+
+    @property
+    def what(self) -> str:
+        """In words.
+
+        >>> Asked(("gather A", "gather B"), "all_gather", "z", 4, 1 << 20, 1 << 18).what
+        'gather A, gather B: all_gather of 1 MiB over z, 4 ranks'
+        """
+        few, more = self.names[:3], len(self.names) - 3
+        names = ", ".join(few) + (f" and {more} more" if more > 0 else "")
+        return f"{names}: {self.kind} of {format_bytes(self.size_bytes)} over {self.axis}, {self.members} ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One way to carry out the ops, and the seconds that one of them is predicted to take so, alone, all its turns."""
+
+    choices: Choices
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is asked, and all ways that were tried, the fastest first."""
+
+    asked: Asked
+    ranked: tuple[Tried, ...]
+
+    def line(self) -> str:
+        """The choice and its reason, for a person."""
+        first, second = self.ranked[:2]
+        return (
+            f"{self.asked.what}: {first.choices}, {format_seconds(first.seconds)} predicted alone; "
+            f"then {second.choices}, {format_seconds(second.seconds)}"
+        )
+
+    def entry(self) -> CollectiveChoice:
+        """The same for a record."""
+        first, second = self.ranked[:2]
+        return CollectiveChoice(str(first.choices), first.seconds, str(second.choices), second.seconds)
+
+
+def chosen_collectives(
+    schedule: Schedule,
+    machine: Machine,
+    nodes: Sequence[int],
+    *,
+    threads: int | None = None,
+    placement: str = "packed",
+    with_library: bool = True,
+) -> list[Chosen]:
+    """What is chosen for each kind and size of collective, where there is a choice.
+
+    Parameters
+    ----------
+    nodes : the node of each rank: what hierarchies go by
+    threads, placement : as of the schedule's own simulation
+    with_library : whether the library may carry out what it is known to be fast at
+    """
+    from simulator.library import MEASURED  # a rank that is told has no use for it
+
+    sets = [Choices("own", name, size) for name in SETS for size in CHUNKS]
+    own = [placed(one, schedule.grid, nodes) for one in sets]
+    found = []
+    for asked in questions(schedule):
+        ways = candidates(own, asked)
+        tried = [Tried(one, _seconds(schedule, asked, one, machine, threads, placement)[0]) for one in ways]
+        if with_library and asked.kind not in RUNS_AHEAD and _library_is_measured(machine):
+            seconds, label = _seconds(schedule, asked, Choices("library"), machine, threads, placement)
+            tried += [Tried(Choices("library"), seconds)] if label == MEASURED else []
+        if len(tried) > 1:
+            found.append(Chosen(asked, tuple(sorted(tried, key=lambda one: float(f"{one.seconds:.6g}")))))
+    return found
+
+
+def _library_is_measured(machine: Machine) -> bool:
+    """Whether the file knows what some collective of the library takes."""
+    return any(part is not None and part.library for part in (machine.host, machine.network))
+
+
+def with_chosen(
+    experiment: Carried, schedule: Schedule, machine: Machine, nodes: Sequence[int], backend: str = "numpy"
+) -> tuple[Carried, list[Chosen]]:
+    """The experiment with a choice for each op, and the reasons.
+
+    Parameters
+    ----------
+    schedule : of the experiment, as it is simulated
+    backend : of the arrays: the library's times are known of arrays of the host
+    """
+    manner = experiment.manner
+    found = chosen_collectives(
+        schedule,
+        machine,
+        nodes,
+        threads=manner.threads,
+        placement=manner.placement,
+        with_library=backend == "numpy",
+    )
+    return with_choices(experiment, found), found
+
+
+def with_choices(experiment: Carried, found: Sequence[Chosen]) -> Carried:
+    """The experiment, going by what was chosen."""
+    chosen = tuple((name, one.ranked[0].choices) for one in found for name in one.asked.names)
+    return replace(experiment, manner=replace(experiment.manner, choices=Choices(by_op=chosen)))
+
+
+def candidates(own: Sequence[Choices], asked: Asked) -> list[Choices]:
+    """Of our own sets and sizes of pieces those that carry out such an op differently."""
+    found: dict[tuple[str, int], Choices] = {}
+    for one in own:
+        lowered = lower(
+            asked.kind,
+            one.algorithm(asked.kind),
+            asked.members,
+            size_bytes=asked.size_bytes,
+            per_node=one.sharing(asked.axis),
+            elements=asked.elements,
+            chunk_bytes=one.chunk_bytes,
+        )
+        found.setdefault((lowered.algorithm, lowered.steps), one)
+    return list(found.values())
+
+
+def told(made: Record, found: Sequence[Chosen]) -> Record:
+    """The record with what was chosen, and why."""
+    return msgspec.structs.replace(made, collectives={name: one.entry() for one in found for name in one.asked.names})
+
+
+# What is asked
+
+
+def questions(schedule: Schedule) -> list[Asked]:
+    """The collectives of a schedule, those that come to the same taken together."""
+    found: dict[object, Asked] = {}
+    for place in _first_places(schedule):
+        for op, moment, loops in _first_moments(schedule.program(place), place):
+            moved = traffic(op, schedule, moment, Choices())
+            if moved is None or any(op.name in asked.names for asked in found.values()):
+                continue
+            kind, elements = collective_kind(op), moved.edges[-1]
+            root = op.root if isinstance(op, Broadcast | Reduce) else None
+            key = (kind, op.axis, moved.edges, moved.item_bytes, root, loops)
+            known = found.get(key) or Asked(
+                (), kind, op.axis, moved.lowered.members, elements * moved.item_bytes, elements
+            )
+            found[key] = replace(known, names=(*known.names, op.name))
+    return list(found.values())
+
+
+def _first_places(schedule: Schedule) -> Iterator[Place]:
+    """The first rank of every role."""
+    for role in schedule.roles:
+        places = (schedule.place(rank) for rank in range(schedule.grid.size))
+        first = next((place for place in places if role.includes(place)), None)
+        if first is not None:
+            yield first
+
+
+def _first_moments(
+    program: Program, place: Place, loops: tuple[object, ...] = ()
+) -> Iterator[tuple[Collective, Place, tuple[object, ...]]]:
+    """Every collective of a program in the first turn of its loops, and how often these turn."""
+    for entry in program:
+        if isinstance(entry, Repeat):
+            if indices := entry.indices(place):
+                yield from _first_moments(entry.body, place.during(entry.loop, indices[0]), (*loops, entry.count))
+        elif isinstance(entry, Collective):
+            yield entry, place, loops
+
+
+# How long it takes
+
+
+def _seconds(
+    schedule: Schedule, asked: Asked, choices: Choices, machine: Machine, threads: int | None, placement: str
+) -> tuple[float, str | None]:
+    """What one of the ops alone takes so, in all its turns, and what the prediction calls the way, if it has a word."""
+    from simulator.simulate import simulate
+
+    name = asked.names[0]
+    alone = schedule.with_program(lambda program: only(program, name), inputs=(), outputs=(), state=())
+    ran = simulate(alone, machine, choices=choices, threads=threads, placement=placement, granularity="auto")
+    return ran.timeline.makespan, ran.labels.get(name)
+
+
+def only(program: Program, name: str) -> Program:
+    """What is left of a program where all other ops are taken out."""
+    left: list[Repeat | Collective] = []
+    for entry in program:
+        if isinstance(entry, Repeat):
+            body = only(entry.body, name)
+            left += [replace(entry, body=body)] if body else []
+        elif isinstance(entry, Collective) and entry.name == name:
+            left.append(replace(entry, after=()))
+    return tuple(left)

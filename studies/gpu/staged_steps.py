@@ -1,0 +1,47 @@
+"""Steps of messages between ranks that share a GPU, staged through the host, measured in chains as on hosts.
+
+python -m studies.gpu.staged_steps ROWS.json      (on every rank, started by `launch`)
+"""
+
+import json
+import sys
+from pathlib import Path
+from statistics import median
+
+from algorithms.formats.percentiles import spread
+from runtime.cupy_library import open_cupy
+from runtime.devices import rank_on_host
+from runtime.measuring.chains import Pattern, measure_chain
+from runtime.staging import DeviceStaging
+
+STEPS = ("-m", "studies.gpu.staged_steps")
+SIZES = (8, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
+PATTERNS: tuple[Pattern, ...] = ("shift", "exchange", "one_way")
+
+
+def main(path: str) -> None:
+    """Measure every pattern and size on all ranks; rank 0 writes the rows, and what ops cost beside them."""
+    from runtime.world import world
+
+    communicator = world()
+    library = open_cupy("float64", rank_on_host(communicator))
+    rows, beside = [], []
+    for pattern in PATTERNS if communicator.size > 2 else ("shift", "one_way"):
+        for size in SIZES:
+            seconds, overheads = measure_chain(
+                communicator, pattern, size, library=library, staging=DeviceStaging(library)
+            )
+            rows.append((pattern, communicator.size, size, median(seconds), spread(seconds)))
+            beside.append((overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds))
+    if communicator.rank == 0:
+        overhead = [median(column) for column in zip(*beside, strict=True)]
+        Path(path).write_text(json.dumps({"rows": rows, "overheads": overhead}))
+
+
+if __name__ == "__main__":
+    from runtime.world import fail_all
+
+    try:
+        main(sys.argv[1])
+    except Exception as error:  # noqa: BLE001 - the last place of a rank that can end all ranks
+        fail_all(error)

@@ -1,0 +1,262 @@
+"""`quadrille study gpu`, which is `make bench-gpu`: how fast one GPU is, and whether ranks that share it are predicted.
+
+Question: how near do products come to a GPU's best by shape and dtype, what do copies, staging and launches cost, how
+long do 1, 2, 4 and 8 ranks on one GPU take beside their prediction from these, and what does the executor cost?
+"""
+
+import json as json_text
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+
+import msgspec
+
+from algorithms.errors import InputError
+from algorithms.formats import files
+from algorithms.formats.machine import Dtype, Machine, TransferRow, save_machine
+from algorithms.formats.record import load_record
+from algorithms.ops import GemmLayout
+from algorithms.provenance import Provenance, provenance
+from algorithms.tensors import DType
+from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
+from runtime.cupy_library import open_cupy
+from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, Launch, Operation
+from studies.destinations import Destinations
+from studies.experiments.batch import Case, measure
+from studies.experiments.predict import prediction_of
+from studies.flags.plan import RunFlags
+from studies.flags.values import one_of
+from studies.gpu.device_machine import machine_of_device
+from studies.gpu.staged_steps import STEPS
+from studies.launching.launch import launch_all
+from studies.matmuls.experiment import Flags, parse_experiment
+from studies.remarks import remark
+from studies.tables import Row, percent, print_tables, table
+
+SCHEMA = "quadrille/gpu/1"
+RESULTS = Path(__file__).resolve().parent / "results"
+DTYPES: tuple[Dtype, ...] = ("float32", "tf32", "float16", "bfloat16")
+LAYOUTS: tuple[GemmLayout, ...] = ("NN", "NT", "TN")
+PRODUCTS = (
+    *((size, size, size) for size in (256, 512, 1024, 2048, 4096, 8192)),
+    *((8192, 4096, 12288), (8192, 4096, 4096), (8192, 16384, 4096), (4096, 1024, 4096), (512, 8192, 8192)),
+)
+SIZES = (1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 28)
+OPERATIONS: tuple[Operation, ...] = ("copy", "add", "zero", "to host", "to device")
+GRIDS = {1: "x=1", 2: "z=2", 4: "z=2,x=2", 8: "z=2,y=2,x=2"}
+SHARED, SHARED_DTYPES = "4096,4096,4096", ("float32", "bfloat16")
+EXECUTED_SIZE = 8192
+EXECUTED: tuple[DType, ...] = ("float16", "bfloat16")
+LEAST_SHARE = 0.95
+"""Of the speed of a bare product that a whole run of one rank is to reach."""
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """A product on so many ranks of the GPU: predicted from what was measured, and run."""
+
+    ranks: int
+    dtype: str
+    predicted_seconds: float
+    seconds: float
+
+
+class Executed(msgspec.Struct, frozen=True):
+    """A product by CuPy alone, and as a whole run of one rank, in turns."""
+
+    size: int
+    dtype: str
+    bare_seconds: float
+    seconds: float
+
+    @property
+    def share(self) -> float:
+        return self.bare_seconds / self.seconds
+
+
+class GpuSpeed(msgspec.Struct, frozen=True, kw_only=True):
+    """The study's answer, as it is written."""
+
+    device: str
+    products: tuple[DeviceProduct, ...]
+    streams: tuple[DeviceStream, ...]
+    launch: Launch
+    executed: tuple[Executed, ...]
+    shared: tuple[Shared, ...]
+    provenance: Provenance
+
+
+def main() -> None:
+    """Ask as usual, and keep the answer and the machine file; say so where there is no GPU."""
+    kept = RESULTS / f"{date.today()}"
+    try:
+        gpu(json=f"{kept}.json", out=f"{kept}.toml", command=["quadrille", "study", "gpu"])
+    except InputError as error:
+        remark(f"left out, and results kept as they are: {error}")
+
+
+def gpu(*, json: str = "", out: str = "", ranks: Sequence[int] = tuple(GRIDS), command: Sequence[str] = ()) -> GpuSpeed:
+    """Measures the GPU, predicts and runs ranks that share it, and prints the tables.
+
+    Parameters
+    ----------
+    json, out : where the answer and the machine file go
+    ranks : numbers of ranks that share the GPU, of `GRIDS`
+
+    Raises
+    ------
+    InputError : no CuPy, no GPU, a file that cannot be written
+    """
+    Destinations(json=json).check()
+    if out:
+        files.check_writable(out)
+    library = open_cupy("bfloat16", 0)
+    bench, made = DeviceBench(library), provenance(list(command))
+    products = tuple(bench.product(*size, dtype, layout) for size, dtype, layout in asked())
+    streams = tuple(bench.stream(operation, size) for operation in OPERATIONS for size in SIZES)
+    launch = bench.launch()
+    executed = tuple(Executed(EXECUTED_SIZE, one, *bench.executor_ratio(EXECUTED_SIZE, one)) for one in EXECUTED)
+    transfers, overheads = _staged([count for count in ranks if count > 1])
+    machine = machine_of_device(
+        library.device.name,
+        library.device.memory_bytes,
+        products,
+        streams,
+        launch,
+        transfers,
+        made,
+        ranks=max(ranks),
+        **overheads,
+    )
+    answer = GpuSpeed(
+        device=str(library.device),
+        products=products,
+        streams=streams,
+        launch=launch,
+        executed=executed,
+        shared=tuple(_shared(machine, ranks)),
+        provenance=made,
+    )
+    if out:
+        save_machine(machine, out)
+    if json:
+        files.write_json(json, answer, SCHEMA)
+    if json != files.STDOUT:
+        show(answer)
+    return answer
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Numbers of ranks as they are typed.
+
+    >>> parse_ranks("1,4")
+    (1, 4)
+
+    Raises
+    ------
+    InputError : a number that has no grid here
+    """
+    known = tuple(map(str, GRIDS))
+    return tuple(int(one_of(word.strip(), "ranks", known)) for word in text.split(","))
+
+
+def asked() -> Iterator[tuple[tuple[int, int, int], Dtype, GemmLayout]]:
+    """Every product, in every dtype and layout."""
+    for dtype in DTYPES:
+        for size in PRODUCTS:
+            for layout in LAYOUTS:
+                yield size, dtype, layout
+
+
+def _staged(counts: Sequence[int]) -> tuple[list[TransferRow], dict[str, float]]:
+    """Rows of staged steps on so many ranks of the GPU, and what ops cost beyond their work, by field of `Host`."""
+    rows, overheads = list[TransferRow](), dict[str, float]()
+    with tempfile.TemporaryDirectory() as folder:
+        for count in counts:
+            found = Path(folder) / f"{count}.json"
+            launch_all("staged steps", count, [str(found)], program=STEPS)
+            told = json_text.loads(found.read_text())
+            rows += [
+                TransferRow(pattern=pattern, ranks=among, bytes=size, seconds=seconds, spread=off)
+                for pattern, among, size, seconds, off in told["rows"]
+            ]
+            issue, _, alone = told["overheads"]
+            overheads = overheads or {"issue_seconds": issue, "alone_seconds": alone}
+    return rows, overheads
+
+
+def _shared(machine: Machine, counts: Sequence[int]) -> Iterator[Shared]:
+    """The same product on numbers of ranks, predicted and run."""
+    with tempfile.TemporaryDirectory() as folder:
+        for count in counts:
+            cases = [
+                Case(
+                    Flags(matmul=SHARED, grid=GRIDS[count], dtype=dtype),
+                    str(Path(folder) / f"{count} {dtype}.json"),
+                    RunFlags(backend="cupy", carrier="mpi"),
+                )
+                for dtype in SHARED_DTYPES
+            ]
+            measure(count, cases)
+            for case in cases:
+                predicted, _ = prediction_of(parse_experiment(case.flags), machine, backend="cupy")
+                yield Shared(count, case.flags.dtype, predicted.seconds, load_record(case.record).seconds)
+
+
+def show(answer: GpuSpeed) -> None:
+    """Prints what was found, a table for each part."""
+    best = {dtype: max(one.flops_per_second for one in answer.products if one.dtype == dtype) for dtype in DTYPES}
+    print_tables(
+        table(
+            f"Products on {answer.device}; tf32 is float32 multiplied in TF32",
+            ["m x k x n", "layout", *(f"{dtype} Tflop/s (of its best)" for dtype in DTYPES)],
+            list(_product_rows(answer.products, best)),
+        ),
+        table("Memory and staging", ["operation", "written", "rate"], list(map(_stream_row, answer.streams))),
+        table(
+            "Handing work over",
+            ["what", "time"],
+            [
+                ("one after the other", format_seconds(answer.launch.seconds)),
+                ("alone, until its end is known", format_seconds(answer.launch.alone_seconds)),
+            ],
+        ),
+        table(
+            f"A whole run of one rank beside a bare product; at least {LEAST_SHARE:.0%} of its speed is to be reached",
+            ["product", "bare", "run", "share"],
+            [
+                (f"{one.size}^3 {one.dtype}", *map(format_seconds, (one.bare_seconds, one.seconds)), f"{one.share:.1%}")
+                for one in answer.executed
+            ],
+        ),
+        table(
+            f"{SHARED} on ranks that share the GPU, staged through the host",
+            ["ranks", "dtype", "predicted", "measured", "error"],
+            [
+                (
+                    str(one.ranks),
+                    one.dtype,
+                    *map(format_seconds, (one.predicted_seconds, one.seconds)),
+                    percent(one.predicted_seconds / one.seconds - 1),
+                )
+                for one in answer.shared
+            ],
+        ),
+    )
+
+
+def _product_rows(products: Sequence[DeviceProduct], best: dict[Dtype, float]) -> Iterator[Row]:
+    by_key = {(one.m, one.k, one.n, one.layout, one.dtype): one for one in products}
+    for m, k, n, layout in dict.fromkeys(key[:4] for key in by_key):
+        rates = [by_key[m, k, n, layout, dtype].flops_per_second for dtype in DTYPES]
+        shares = [rate / best[dtype] for rate, dtype in zip(rates, DTYPES, strict=True)]
+        cells = (f"{rate / 1e12:.1f} ({share:.0%})" for rate, share in zip(rates, shares, strict=True))
+        yield f"{m} x {k} x {n}", layout, *cells
+
+
+def _stream_row(one: DeviceStream) -> Row:
+    return one.operation, format_bytes(one.bytes), format_bytes_per_second(one.bytes / one.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What comes of judging predictions by published rows: each row's role, spreads of errors, and their tables."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from statistics import mean, median
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+import msgspec
+
+from studies.tables import percent, table
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+Role = Literal["judged", "calibration", "skipped"]
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Of absolute relative errors; null where nothing was judged."""
+
+    rows: int
+    median: float | None
+    mean: float | None
+    worst: float | None
+
+    @classmethod
+    def of(cls, errors: Iterable[float | None]) -> "Spread":
+        """Of relative errors; None is no error.
+
+        >>> Spread.of([0.1, -0.3, None])
+        Spread(rows=2, median=0.2, mean=0.2, worst=0.3)
+        """
+        known = [abs(error) for error in errors if error is not None]
+        return cls(len(known), median(known), mean(known), max(known)) if known else cls(0, None, None, None)
+
+
+class Row(Protocol):
+    """A row with its role, the error of its prediction, and why it has that role."""
+
+    @property
+    def relative_error(self) -> float | None: ...
+    @property
+    def role(self) -> Role: ...
+    @property
+    def reason(self) -> str: ...
+
+
+R = TypeVar("R", bound=Row)
+
+
+def judged_of(rows: Iterable[R]) -> list[R]:
+    return [row for row in rows if row.role == "judged"]
+
+
+def spread_of(rows: Iterable[Row]) -> Spread:
+    return Spread.of(row.relative_error for row in rows)
+
+
+def spreads(rows: Iterable[R], by: Callable[[R], str]) -> dict[str, Spread]:
+    """The spread of the errors of each part of the rows, by its name."""
+    parts: dict[str, list[R]] = defaultdict(list)
+    for row in rows:
+        parts[by(row)].append(row)
+    return {name: spread_of(part) for name, part in sorted(parts.items())}
+
+
+def spread_table(of_what: str, *sections: Mapping[str, Spread]) -> "Group":
+    """Errors of judged rows, a line a spread."""
+    lines = [
+        [
+            (name, str(one.rows), *(percent(part, signed=False) for part in (one.median, one.mean, one.worst)))
+            for name, one in section.items()
+        ]
+        for section in sections
+    ]
+    return table("error of judged rows", (of_what, "how many", "median", "mean", "worst"), *lines)
+
+
+def skipped_table(rows: Iterable[Row], sort_of: Callable[[str], str] = str) -> "Group":
+    """How many rows were skipped for each reason; `sort_of` takes out of a reason what is the row's own."""
+    reasons = Counter(sort_of(row.reason) for row in rows if row.role == "skipped")
+    return table("skipped", ("reason", "rows"), [(reason, str(count)) for reason, count in sorted(reasons.items())])

@@ -1,0 +1,1 @@
+"""Multiplications as experiments, and as jobs on ranks."""

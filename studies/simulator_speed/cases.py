@@ -1,0 +1,78 @@
+"""The questions whose answers are timed: every workload at every size, and again with a kind of folding off."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from studies.simulator_speed.workloads import Sizes, hand_seconds, write_traffic
+
+SIZES = (64, 256, 1024, 4096, 16_384, 65_536, 131_072)
+ODD_SIZES = (100, 1000, 10_000)
+FLOWS: tuple[tuple[int, Sizes], ...] = (
+    (1000, "equal"),
+    (1000, "random"),
+    (10_000, "equal"),
+    (10_000, "random"),
+    (100_000, "equal"),
+)
+SLOW_NIC = ("--degrade", "gpu:7-leaf:0=0.5")
+SWITCHES = ("", "--no-fold", "--no-fold-time", "--no-fold --no-fold-time", "--no-memory", "--no-local")
+FLOOR_SECONDS = {
+    ("W1", 1024, ""): 0.1,
+    ("W1", 1024, "--no-fold --no-fold-time"): 2.0,
+    ("W1", 16_384, ""): 0.3,
+    ("W2", 16_384, ""): 0.3,
+    ("W1", 131_072, ""): 2.0,
+    ("W2", 131_072, ""): 2.0,
+    ("W1, a slow NIC", 10_000, ""): 10.0,
+    ("W3 equal", 10_000, ""): 0.2,
+    ("W3 random", 10_000, ""): 2.5,
+    ("W3 equal", 100_000, ""): 5.0,
+}
+"""Wall seconds that the project must reach, by workload, size and switches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question to `quadrille`.
+
+    Parameters
+    ----------
+    size : GPUs, or flows of W3
+    switches : what is switched off
+    words : the command, without `--json`
+    by_hand : the simulated seconds by formula, where there is one
+    """
+
+    workload: str
+    size: int
+    switches: str
+    words: tuple[str, ...]
+    by_hand: float | None = None
+
+
+def cases(folder: Path, *, quick: bool = False) -> Iterator[Case]:
+    """All cases, those of one workload and switch together, from small to large."""
+    sizes = [size for size in SIZES if not quick or size <= 16_384]
+    for workload in ("W1", "W2"):
+        for switches in SWITCHES[:1] if quick else SWITCHES:
+            for size in sizes:
+                words = (*_collective(workload, size), *switches.split())
+                yield Case(workload, size, switches, words, hand_seconds(workload, size))
+    for size in ODD_SIZES:
+        yield Case("W1, odd sizes", size, "", _collective("W1", size), hand_seconds("W1", size))
+    for size in ODD_SIZES:
+        yield Case("W1, a slow NIC", size, "", (*_collective("W1", size), *SLOW_NIC))
+    for flows, sizes_of_flows in FLOWS[:4] if quick else FLOWS:
+        path = folder / f"{flows}_{sizes_of_flows}.csv"
+        write_traffic(path, flows, sizes_of_flows)
+        words = ("flows", str(path), "--machine", "bench-2to1", "--gpus", "1024")
+        yield Case(f"W3 {sizes_of_flows}", flows, "", words)
+
+
+def _collective(workload: str, size: int) -> tuple[str, ...]:
+    """The words of W1 or W2 on `size` GPUs."""
+    if workload == "W1":
+        return ("collective", "all-reduce", "--bytes", "1GiB", "--gpus", str(size), "--machine", "bench-1to1")
+    groups = ("--group", "16", "--stride", str(size // 16), "--concurrent", "all")
+    return ("collective", "all-gather", "--bytes", "1GiB", "--gpus", str(size), *groups, "--machine", "bench-2to1")
