@@ -14,8 +14,18 @@ VENV_PYTHON := $(VENV)/bin/python
 QUADRILLE := $(VENV)/bin/quadrille
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-input --only-binary :all:
 
+# What comes before a command that needs CuPy: it is installed as fits the driver; without a driver nothing follows.
+WITH_CUPY = cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1); \
+	if [ -z "$$cuda" ]; then echo "make $@: skipped, nvidia-smi finds no CUDA driver"; exit 0; fi; \
+	if [ "$$cuda" -ge 13 ]; then cupy='cupy-cuda13x[ctk]'; else cupy='cupy-cuda12x[ctk]'; fi; \
+	if ! "$(VENV_PYTHON)" -c 'import cupy' 2>/dev/null; then \
+	  if [ -e "$(VENV)/bin/pip" ]; then set -- "$(VENV_PYTHON)" -m pip; else set -- "$(PYTHON)" -m pip --python "$(VENV_PYTHON)"; fi; \
+	  "$$@" install $(PIP_OPTIONS) -c requirements.lock "$$cupy" \
+	    || { echo "make $@: $$cupy, which fits CUDA $$cuda, could not be installed" >&2; exit 1; }; \
+	fi;
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fuzz bench bench-simulator bench-runtime test-gpu studies clean
+.PHONY: help setup run test check fuzz bench bench-simulator bench-runtime bench-gpu test-gpu studies clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -63,15 +73,10 @@ bench-runtime: $(INSTALLED) ## the speed of our product, beside that of peers th
 	@"$(QUADRILLE)" study runtime-speed $(ARGS)
 
 test-gpu: $(INSTALLED) ## the tests on a CUDA device; skipped with a reason where there is none
-	@cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p' | head -n 1); \
-	if [ -z "$$cuda" ]; then echo "make test-gpu: skipped, nvidia-smi finds no CUDA driver"; exit 0; fi; \
-	if [ "$$cuda" -ge 13 ]; then cupy='cupy-cuda13x[ctk]'; else cupy='cupy-cuda12x[ctk]'; fi; \
-	if ! "$(VENV_PYTHON)" -c 'import cupy' 2>/dev/null; then \
-	  if [ -e "$(VENV)/bin/pip" ]; then set -- "$(VENV_PYTHON)" -m pip; else set -- "$(PYTHON)" -m pip --python "$(VENV_PYTHON)"; fi; \
-	  "$$@" install $(PIP_OPTIONS) -c requirements.lock "$$cupy" \
-	    || { echo "make test-gpu: $$cupy, which fits CUDA $$cuda, could not be installed" >&2; exit 1; }; \
-	fi; \
-	"$(VENV_PYTHON)" -m pytest -m gpu $(ARGS)
+	@$(WITH_CUPY) "$(VENV_PYTHON)" -m pytest -m gpu $(ARGS)
+
+bench-gpu: $(INSTALLED) ## the speed of a CUDA device, and ranks that share it, predicted and run; skipped without one
+	@$(WITH_CUPY) "$(QUADRILLE)" study gpu $(ARGS)
 
 studies: $(INSTALLED) ## run every study again and rewrite its results (more than an hour)
 	@for study in studies/*/study.py; do \

@@ -145,6 +145,7 @@ class Cupy(types.ModuleType):
         cublas = names(
             gemmEx=self._gemm, setMathMode=lambda handle, mode: self.math_modes.append(mode),
             CUBLAS_OP_N=0, CUBLAS_OP_T=1, CUBLAS_COMPUTE_32F=68, CUBLAS_COMPUTE_64F=70, CUBLAS_GEMM_DEFAULT=-1,
+            CUBLAS_COMPUTE_32F_FAST_TF32=77,
         )  # fmt: skip
         runtime = names(
             getDeviceCount=lambda: len(self.devices), getDeviceProperties=self._properties,
@@ -179,7 +180,11 @@ class Cupy(types.ModuleType):
     def _gemm(self, handle, turn_a, turn_b, m, n, k, alpha, a, a_type, a_step, b, b_type, b_step, beta, c, c_type,
               c_step, compute, algorithm):  # fmt: skip
         """cuBLAS's product of matrices that lie column by column: C_mn = op(A)_mk op(B)_kn."""
-        assert (compute, CUDA_TYPES[c_type]) in {(70, np.float64), *((68, kind) for kind in FLOATS_32)}
+        assert (compute, CUDA_TYPES[c_type]) in {
+            (70, np.float64),
+            (77, np.float32),
+            *((68, kind) for kind in FLOATS_32),
+        }
         assert at(alpha, 1, np.float64 if compute == 70 else np.float32) == 1
         left = columns_at(a, (k, m) if turn_a else (m, k), a_step, CUDA_TYPES[a_type])
         right = columns_at(b, (n, k) if turn_b else (k, n), b_step, CUDA_TYPES[b_type])

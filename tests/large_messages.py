@@ -1,4 +1,4 @@
-"""Messages of more than 2^31 elements between two real ranks; started by test_large_messages.py.
+"""Messages of more than 2^31 elements between two real ranks; started by runtime/test_large_messages.py.
 
 One byte an element, so that two ranks need 2 GiB each.
 """
@@ -6,7 +6,7 @@ One byte an element, so that two ranks need 2 GiB each.
 import numpy as np
 from mpi4py import MPI
 
-from runtime.mpi import MpiCommunicator, Staging
+from runtime.mpi_communicator import MpiCommunicator, Staging
 
 ELEMENTS = 2**31 + 11
 EDGES = (0, 2**30, 2**31, ELEMENTS)

@@ -39,7 +39,7 @@ from algorithms.ops import (
     Shift,
 )
 from algorithms.parts import Panel, Part
-from algorithms.programs import Repeat
+from algorithms.program import Repeat
 from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
@@ -304,7 +304,8 @@ class Watch:
 def carry_out(case, carrier, group):
     """What is wrong with the case at some rank of the group, at the group's first; None elsewhere."""
     from algorithms.costs.volumes import bytes_sent
-    from runtime.execute import WholeMatrices, execute
+    from runtime.execute import execute
+    from runtime.execution import WholeMatrices
 
     schedule, inputs, outputs = case.make()
     choices = parse_choices(case.collectives)

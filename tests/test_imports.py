@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -72,10 +73,51 @@ def relative(path):
     return str(path.relative_to(ROOT))
 
 
+def dotted(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def circle(sources, of=str):
+    """Modules that import each other in a circle, functions included, of sources by module; empty where none do.
+
+    `of` gives what a module stands for, such as its folder, or None where it does not matter.
+    """
+    graph = {of(name): set() for name in sources if of(name)}
+    for name, source in sources.items():
+        others = {of(one) for one in imports(ast.parse(source)) if one in sources}
+        if of(name):
+            graph[of(name)] |= others - {None, of(name)}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_a_package_imports_only_what_it_may_also_inside_functions(package):
     found = {relative(path): strangers(path.read_text(), package) for path in (ROOT / package).rglob("*.py")}
     assert not {path: names for path, names in found.items() if names}
+
+
+def test_no_modules_and_no_folders_import_each_other_in_a_circle():
+    packages = {dotted(path) for path in MODULES if path.name == "__init__.py"}
+    sources = {dotted(path): path.read_text() for path in MODULES if dotted(path) not in packages}
+    of_modules, of_folders = circle(sources), circle(sources, folder)
+    assert not of_modules
+    assert not of_folders
+
+
+def test_a_circle_is_found_where_a_function_closes_it():
+    sources = {"a.one": "from a.two import f", "a.two": "import a.three", "a.three": "def f():\n    from a import one"}
+    assert set(circle(sources)) == set(sources)
+    assert not circle(sources | {"a.three": "import json"})
+
+
+def folder(module):
+    """The folder that a module is in; None for those of a package's top, which its folders share."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if len(parts) > 2 else None
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

@@ -15,9 +15,9 @@ from algorithms.formats.record import load_record
 from algorithms.matmuls.catalogue import algorithms
 from studies import command_line
 from studies.commands import hosts
-from studies.experiments.fitting import check_ranks
 from studies.experiments.workloads import experiment_of
 from studies.launching.launch import split_launcher_options
+from studies.matmuls.fitting import check_ranks
 from studies.training.flags import TrainingFlags
 from tests.quadrille import HOST, ROOT, called
 from topologies.build import FAMILIES
@@ -27,7 +27,7 @@ README = (ROOT / "README.md").read_text()
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MADE_BY_USERS = re.compile(r"\.(npy|json|csv)$|^(host|cluster)\.toml$|^\.venv|^out/")
 SLOW = {
-    "lab",  # needs root; tests/test_laboratory.py runs it
+    "lab",  # needs root; tests/studies/laboratory/test_laboratory.py runs it
     "bench",
     "calibrate",
     "main-job",

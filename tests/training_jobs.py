@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 from algorithms.training.continued import carried, continued, giving_back
 from algorithms.training.gpt import Gpt
-from runtime.arrays import NumpyLibrary
 from runtime.execute import execute
 from runtime.files.checkpoint import CheckpointWriter
 from runtime.files.checkpoint_reader import CheckpointSource, open_checkpoint
 from runtime.in_process import InProcess
+from runtime.numpy_library import NumpyLibrary
 from runtime.training.training_data import TrainingSource
 from runtime.verifying.training_checks import serial_reference, verdict_of_all, verify_blocks
 from studies.training.flags import TrainingFlags, parse_training

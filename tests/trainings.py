@@ -91,7 +91,7 @@ def reference(problem, matrices):
     else:
         names = [name for name in matrices if not name.startswith(("tokens", "targets"))]
         loss_of = partial(_gpt_loss_of, problem, matrices)
-    return train({name: matrices[name] for name in names}, loss_of, problem.steps, problem.adam)
+    return train({name: matrices[name] for name in names}, loss_of, range(problem.steps), problem.adam)
 
 
 def _gpt_loss_of(problem, matrices, held, step):

@@ -1,0 +1,89 @@
+"""Products in bands of rows: the same numbers and bytes, and each band is summed while the next is multiplied."""
+
+import numpy as np
+import pytest
+
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import bytes_sent, volumes
+from algorithms.dependencies import Dependencies
+from algorithms.errors import InputError
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.program import walk
+from algorithms.reordering.bands import in_bands
+from algorithms.reordering.overlap import OVERLAPS, overlap
+from algorithms.training.adam import Adam
+from algorithms.training.gpt import Gpt
+from algorithms.training.mlp import Mlp
+from algorithms.validate import validate
+from runtime.execute import execute
+from runtime.in_process import InProcess
+from simulator.simulate import simulate
+from tests.toy_machines import star
+from tests.trainings import schedule_of, trained, whole_matrices
+
+ADAM = Adam(clip=0.05, rate=0.05)
+MLP = Mlp((7, 11, 5, 9), rows=13, steps=2, adam=ADAM)
+GPT = Gpt(2, 12, 4, 5, 17, 6, steps=2, adam=ADAM)
+PRODUCT = Matmul(24, 16, 20, "float64", "training")
+
+
+def waits(schedule, rank=0):
+    """For each op of a rank, by name, the names of those that it waits for."""
+    place = schedule.place(rank)
+    dependencies = Dependencies(schedule)
+    return {
+        op.name: set(dependencies.enter(op, moment, op.name)) for op, moment in walk(schedule.program(place), place)
+    }
+
+
+@pytest.mark.parametrize(("problem", "grid"), [(MLP, Grid(y=2, x=3)), (GPT, Grid(z=2, x=2))], ids=["mlp", "gpt"])
+@pytest.mark.parametrize("names", [(), OVERLAPS], ids=["alone", "with all overlaps"])
+def test_a_training_step_in_bands_ends_with_the_same_numbers_and_sends_the_same_bytes(problem, grid, names):
+    plain = schedule_of(problem, grid)
+    banded = validate(in_bands(overlap(plain, names), 3))
+    assert len(banded.tensors) > len(plain.tensors)
+    matrices = whole_matrices(plain, 17)
+    expected, found = trained(plain, matrices, "own"), trained(banded, matrices, "own")
+    assert sum(found.bytes_sent.values()) == sum(expected.bytes_sent.values())
+    assert found.bytes_sent == {rank: bytes_sent(banded, rank, Choices()) for rank in range(grid.size)}
+    assert max(found.allocated_bytes.values()) == volumes(banded, Choices()).peak_bytes_per_rank_max
+    for rank, tensors in expected.outputs.items():
+        for name, blocks in tensors.items():
+            np.testing.assert_allclose(found.outputs[rank][name], blocks, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_a_product_in_bands_is_right_on_inputs_and_outputs():
+    schedule = validate(in_bands(matmul_schedule(PRODUCT, "4d", Grid(y=2, x=2)), 4))
+    random = np.random.default_rng(0)
+    A, B, dC = (random.random(shape) for shape in ((24, 16), (16, 20), (24, 20)))
+    done = execute(schedule, {"A": A, "B": B, "dC": dC}, InProcess(4))
+    np.testing.assert_allclose(done.outputs[0]["C"], (A @ B)[:, :10])
+    np.testing.assert_allclose(done.outputs[0]["dA"], (dC @ B.T)[:, :8])
+
+
+def test_the_next_band_is_multiplied_while_one_is_summed_and_the_whole_waits_for_all():
+    found = waits(in_bands(schedule_of(MLP, Grid(y=2)), 2))
+    assert "L1 sum O, 1 of 2" not in found["L1 multiply, 2 of 2"]
+    assert found["L1 sum O, 2 of 2"] == {"L1 multiply, 2 of 2"}
+    assert {"L1 sum O, 1 of 2", "L1 sum O, 2 of 2"} <= found["L1 add b"]
+
+
+def test_bands_hide_the_shorter_of_a_product_and_its_sum_but_for_one_band():
+    plain = matmul_schedule(Matmul(4096, 4096, 4096), "4d", Grid(y=2))
+    machine = star(2)
+    whole, banded = (simulate(one, machine).timeline for one in (plain, in_bands(plain, 4)))
+    product, summed = (sum(one.seconds for one in whole.spans if one.op == op) / 2 for op in ("multiply C", "sum C"))
+    assert whole.makespan - banded.makespan == pytest.approx(3 / 4 * min(product, summed), rel=0.05)
+
+
+def test_nothing_is_cut_where_no_sum_follows_a_product_or_rows_are_too_few():
+    for grid, problem, count in ((Grid(z=2), MLP, 3), (Grid(y=2), MLP, 14)):
+        plain = schedule_of(problem, grid)
+        assert in_bands(plain, count).tensors == plain.tensors
+
+
+def test_fewer_than_one_band_are_refused():
+    with pytest.raises(InputError, match="bands 0: a whole number from 1"):
+        in_bands(schedule_of(MLP, Grid(y=2)), 0)

@@ -1,0 +1,108 @@
+"""Steps between products: the schedules are valid, and give as many steps as are asked for."""
+
+import json
+
+import pytest
+
+from algorithms.collectives.choices import Choices
+from algorithms.costs.volumes import bytes_sent
+from algorithms.grid import Grid
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
+from algorithms.validate import validate
+from runtime.execute import execute
+from runtime.in_process import InProcess
+from runtime.measuring import chains
+from runtime.measuring.chains import ITEM_BYTES, STEPS, WARM, chain
+from runtime.operands import Operands
+from tests.launched import launched
+
+SIZE = 1000
+CHAINS = [("shift", 1), ("shift", 2), ("shift", 3), ("shift", 5), ("exchange", 2), ("exchange", 6)]
+CHAINS += [("one_way", 2), ("one_way", 5)]
+BODY = ["write", "multiply", "tiny", "alone", "step"]
+PROGRAM = f"""
+import json
+from mpi4py import MPI
+from runtime.measuring import chains
+chains.PRODUCT_SIZE = 16
+found = [chains.measure_chain(MPI.COMM_WORLD, pattern, {SIZE}) for pattern in ("shift", "one_way")]
+every = MPI.COMM_WORLD.gather([(steps, overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds)
+                               for steps, overheads in found])
+if every is not None:
+    print(json.dumps(every))
+"""
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(chains, "PRODUCT_SIZE", 16)
+
+
+@pytest.mark.parametrize(("pattern", "ranks"), CHAINS)
+def test_a_chain_is_a_valid_schedule_whose_only_messages_are_its_steps(pattern, ranks):
+    schedule = validate(chain(pattern, ranks, SIZE))
+    sent = [bytes_sent(schedule, rank, Choices()) for rank in range(ranks)]
+    turns = WARM + STEPS
+    if pattern == "one_way":
+        assert sent == [turns * SIZE, turns * ITEM_BYTES, *[0] * (ranks - 2)]
+    else:
+        assert sent == [turns * SIZE if ranks > 1 else 0] * ranks
+
+
+@pytest.mark.parametrize(("pattern", "ranks"), CHAINS)
+def test_ranks_in_one_process_take_each_step_between_products(pattern, ranks):
+    schedule = chain(pattern, ranks, SIZE)
+    (timeline,) = execute(schedule, Operands(16, 16, 16, "float64"), InProcess(ranks), repeats=1, warmups=0).timelines
+    for rank in range(ranks):
+        ops = [span.op for span in sorted(timeline.spans, key=lambda span: span.start) if span.rank == rank]
+        last = ["step"] if pattern != "one_way" else ["step", "answer"] if rank < 2 else ["rest"]
+        assert ops == [*BODY[:-1], *last] * (WARM + STEPS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "starts", "ends", "seconds"),
+    [
+        ("shift", (0.0, 1.0, 2.0), (5.0, 5.0, 5.0), (3.0 + 3.0 + 3.0) / 3),
+        ("shift", (0.0, 1.0, 2.0, 0.0), (4.0, 5.0, 5.0, 3.0), (3.0 + 3.0 + 3.0 + 1.0) / 4),
+        ("exchange", (0.0, 1.0, 5.0, 4.0), (2.0, 2.0, 7.0, 7.0), (1.0 + 1.0 + 2.0 + 2.0) / 4),
+        ("one_way", (3.0, 0.0), (3.1, 5.0), 2.0),
+    ],
+)
+def test_a_step_begins_when_all_that_it_is_between_are_there(pattern, starts, ends, seconds):
+    assert chains.step_seconds(timeline_of(starts, ends), pattern, ahead=False) == pytest.approx([seconds])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "starts", "ends", "seconds"),
+    [
+        ("shift", (0.0, 1.0, 2.0), (5.0, 5.0, 2.1), 5.0 - 2.0),
+        ("shift", (2.0, 1.0, 0.0), (2.5, 5.0, 5.0), ((5.0 - 2.0) + (5.0 - 1.0)) / 2),
+        ("exchange", (0.0, 1.0, 5.0, 4.0), (3.0, 1.1, 5.1, 8.0), ((3.0 - 1.0) + (8.0 - 5.0)) / 2),
+        ("one_way", (3.0, 0.0), (3.1, 5.0), 2.0),
+        ("one_way", (0.0, 3.0), (0.1, 3.5), 0.5),
+    ],
+)
+def test_where_messages_go_ahead_only_who_waited_for_its_sender_tells_how_long_they_take(
+    pattern, starts, ends, seconds
+):
+    assert chains.step_seconds(timeline_of(starts, ends), pattern, ahead=True) == pytest.approx([seconds])
+
+
+def timeline_of(starts, ends):
+    spans = [
+        Span(rank, "step", "shift", "x", start, start, start, end, index=WARM)
+        for rank, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    return Timeline.of_spans(spans, "measured", Grid(x=len(starts)))
+
+
+@pytest.mark.mpi
+def test_real_ranks_agree_on_every_step_and_on_what_ops_cost_beside_it():
+    ended = launched(2, "-c", PROGRAM)
+    assert (ended.status, ended.err) == (0, "")
+    first, second = json.loads(ended.out)
+    assert first == second
+    for steps, *overheads in first:
+        assert len(steps) == STEPS
+        assert min(overheads) >= 0

@@ -1,0 +1,98 @@
+"""The thread that advances communication beside local work: only there, and never unheard."""
+
+import threading
+import time
+
+import pytest
+
+from runtime.delivery import Naps
+from runtime.progress import ProgressThread
+from tests.launched import launched
+
+SOON = 5.0
+NAP = 1e-4
+
+
+def until(happened):
+    """Wait for it; whether it came."""
+    end = time.monotonic() + SOON
+    while not happened() and time.monotonic() < end:
+        time.sleep(NAP)
+    return happened()
+
+
+def test_communication_advances_beside_local_work_and_nowhere_else():
+    calls = []
+    thread = ProgressThread(lambda: calls.append(threading.current_thread().name), NAP)
+    time.sleep(20 * NAP)
+    assert calls == [], "not before the rank computes"
+    with thread.beside():
+        assert until(lambda: len(calls) > 2)
+    found = len(calls)
+    time.sleep(20 * NAP)
+    assert len(calls) == found, "not after it has computed"
+    assert set(calls) == {"progress"}
+    thread.close()
+
+
+def test_an_error_of_communication_is_the_rank_s_own():
+    def fail():
+        raise ValueError("a message that is too long")
+
+    thread = ProgressThread(fail, NAP)
+    with pytest.raises(ValueError, match="too long"), thread.beside():
+        assert until(lambda: not thread.is_alive)
+    thread.close()
+
+
+def test_an_error_of_local_work_leaves_no_thread_behind():
+    thread = ProgressThread(lambda: None, NAP)
+    with pytest.raises(ZeroDivisionError), thread.beside():
+        _ = 1 / 0
+    thread.close()
+    assert not thread.is_alive
+    assert "progress" not in {one.name for one in threading.enumerate()}
+
+
+def test_naps_grow_while_the_same_ops_are_under_way_and_begin_short_again_for_others(monkeypatch):
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    naps = Naps(1e-3)
+    for ops in [("gather",)] * 7 + [("sum",)] * 2:
+        naps.take(ops)
+    assert slept == pytest.approx([5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1e-3, 1e-3, 5e-5, 1e-4])
+
+
+FAILING = """
+import numpy as np
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.reordering.overlap import overlap, parse_overlap
+from runtime.numpy_library import NumpyLibrary
+from runtime.delivery import Delivery
+from runtime.execute import execute
+from runtime.mpi import MpiCarrier
+from runtime.operands import Operands
+from runtime.world import fail_all, world
+
+class Breaking(NumpyLibrary):
+    def matmul(self, a, b, out):
+        if world().rank == 1:
+            raise ArithmeticError("a broken unit")
+        super().matmul(a, b, out)
+
+schedule = overlap(matmul_schedule(Matmul(64, 64, 64, passes="training"), "4d", Grid(z=2)), parse_overlap("ors"))
+carrier = MpiCarrier(delivery=Delivery(chunk_bytes=64))
+try:
+    execute(schedule, Operands(64, 64, 64, "float32"), carrier, library=Breaking(), progress="thread")
+except ArithmeticError as error:
+    fail_all(error)
+"""
+
+
+@pytest.mark.mpi
+def test_a_rank_that_fails_beside_its_thread_ends_all():
+    done = launched(2, "-c", FAILING, seconds=60)
+    assert done.status == 1
+    assert "rank 1 of 2: ArithmeticError: a broken unit" in done.err

@@ -1,0 +1,81 @@
+"""Messages that are handed over: they go before their receivers are there, who then find them."""
+
+import msgspec
+import pytest
+
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.ops import Gemm, Receive, Send
+from algorithms.parts import Part
+from algorithms.program import in_sequence
+from algorithms.schedule import Role, Schedule, declare
+from algorithms.tensors import Tensor
+from simulator.chunks import AHEAD_BYTES
+from simulator.simulate import Switches, simulate
+from tests.simulator.test_buckets import LEAF_SPINE, laboratory
+
+SIZE, RATE, LATENCY = 8 * 10**5, 25e6, 2e-5
+
+
+def machine(buffered, **given):
+    found = laboratory(None, **given)
+    return msgspec.structs.replace(
+        found, network=msgspec.structs.replace(found.network, buffered_sends=buffered, core_seconds_per_byte=0.0)
+    )
+
+
+def late(elements, product=1024):
+    """Rank 0 sends to rank 1, which multiplies before it receives."""
+    side = Part("m")
+    tensors = declare(
+        Tensor("sent", Part("p"), Part("one")),
+        Tensor("room", Part("p"), Part("one")),
+        *(Tensor(name, side, side) for name in "ABC"),
+    )
+    send = (Send(name="message", axis="x", to=1, source="sent"),)
+    receive = (Gemm(name="multiply", a="A", b="B", c="C"), Receive(name="message", axis="x", sender=0, into="room"))
+    roles = (Role(in_sequence(send), "x", 0, 1), Role(in_sequence(receive), "x", 1, 2))
+    sizes = {"p": elements, "one": 1, "m": product}
+    return Schedule("late", sizes, Grid(x=2), "float64", tensors, ("sent", "A", "B"), ("room", "C"), roles)
+
+
+def ends(schedule, buffered):
+    timeline = simulate(schedule, machine(buffered)).timeline
+    return {(span.rank, span.op): span.end for span in timeline.spans}
+
+
+def test_a_message_goes_before_its_receiver_is_there_and_its_sender_waits_until_it_is_taken():
+    found = ends(late(SIZE // 8), buffered=True)
+    assert found[1, "multiply"] > LATENCY + SIZE / RATE
+    assert found[1, "message"] == found[1, "multiply"]
+    assert found[0, "message"] == pytest.approx(found[1, "multiply"] + LATENCY)
+
+
+def test_without_buffers_it_goes_when_both_are_there():
+    found = ends(late(SIZE // 8), buffered=False)
+    assert found[1, "message"] == found[0, "message"] == pytest.approx(found[1, "multiply"] + LATENCY + SIZE / RATE)
+
+
+def test_of_a_long_message_only_as_much_goes_ahead_as_is_under_way_at_once():
+    size = 3 * AHEAD_BYTES
+    found = ends(late(size // 8, product=2048), buffered=True)
+    assert found[1, "multiply"] > size / RATE
+    assert found[1, "message"] - found[1, "multiply"] == pytest.approx(LATENCY + size * 2 / 3 / RATE)
+
+
+def test_who_receives_at_once_has_a_message_after_its_latency():
+    found = ends(late(SIZE // 8, product=1), buffered=True)
+    assert found[1, "message"] == pytest.approx(LATENCY + SIZE / RATE, rel=1e-3)
+
+
+@pytest.mark.parametrize("family", [None, LEAF_SPINE])
+@pytest.mark.parametrize("algorithm", ["summa", "2.5d", "cannon", "4d"])
+def test_folding_changes_nothing_where_messages_are_handed_over(algorithm, family):
+    grid = Grid(z=2, x=2) if algorithm != "2.5d" else Grid(z=2, x=2, y=1)
+    schedule = matmul_schedule(Matmul(512, 512, 512), algorithm, grid)
+    every = [
+        simulate(schedule, machine(True, family=family), switches=switches).timeline.makespan
+        for switches in (Switches(), Switches(fold=False), Switches(fold=False, fold_time=False, local=False))
+    ]
+    assert every[1:] == pytest.approx(every[:1] * 2, rel=1e-9)

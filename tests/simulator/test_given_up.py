@@ -1,0 +1,48 @@
+"""A simulation whose loops do not come to repeat is given up in favour of bounds, and costs no more than a limit."""
+
+import pytest
+
+from algorithms.collectives.choices import Choices
+from algorithms.grid import parse_grid
+from algorithms.training.gpt import Gpt, gpt_schedule
+from algorithms.training.scheme_4d import Scheme4D
+from simulator import simulate
+from simulator.lanes import OP_WALL_SECONDS
+from simulator.simulate import NO_RHYTHM, Simulation, Switches
+from studies.flags.machines import find_machine
+
+
+@pytest.fixture(scope="module")
+def schedule():
+    return gpt_schedule(Gpt(4, 24, 4, 6, 34, 12), parse_grid("data=2,z=3,y=2,x=2"), Scheme4D())
+
+
+def simulation(schedule, granularity):
+    return Simulation(
+        schedule,
+        find_machine("perlmutter"),
+        choices=Choices(),
+        threads=None,
+        placement="packed",
+        switches=Switches(),
+        granularity=granularity,
+    )
+
+
+def test_what_takes_too_long_is_given_up_for_a_bound_around_the_exact_answer(schedule, monkeypatch):
+    exact = simulation(schedule, "exact").run()
+    monkeypatch.setattr(simulate, "GIVEN_UP_SECONDS", 50 * OP_WALL_SECONDS)
+    one = simulation(schedule, "auto")
+    assert one.granularity == "exact"
+    found = one.run()
+    assert (one.granularity, one.why_not) == ("collective", NO_RHYTHM)
+    assert found.bound.low <= exact.timeline.makespan * (1 + 1e-9)
+    assert exact.timeline.makespan <= found.bound.high * (1 + 1e-9)
+
+
+def test_what_was_asked_to_be_exact_is_never_given_up(schedule, monkeypatch):
+    usual = simulation(schedule, "auto").run()
+    monkeypatch.setattr(simulate, "GIVEN_UP_SECONDS", 0.0)
+    asked = simulation(schedule, "exact").run()
+    assert asked.bound is None
+    assert asked.timeline.makespan == usual.timeline.makespan

@@ -1,0 +1,75 @@
+"""The MPI library's collectives: as they were measured where they were, else as rings."""
+
+import msgspec
+import pytest
+
+from algorithms.collectives.choices import Choices, parse_choices
+from algorithms.formats.machine import LibraryRow, TransferRow
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from simulator.library import IDENTIFIED, MEASURED, curve_of
+from simulator.simulate import EVERYTHING, Switches, simulate
+from tests.simulator.test_buckets import laboratory
+
+GATHERED = 512 * 512 * 4
+"""Bytes of B in float32, which groups of four gather."""
+
+
+def row(kind, ranks, apart, size, seconds, of=4):
+    return LibraryRow(kind=kind, ranks=ranks, apart=apart, of=of, bytes=size, seconds=seconds)
+
+
+def machine(*rows):
+    found = laboratory(None)
+    return msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, library=rows))
+
+
+def predicted(found, choices, switches=EVERYTHING):
+    schedule = matmul_schedule(Matmul(512, 512, 512, dtype="float32"), "4d", Grid(z=4))
+    return simulate(schedule, found, choices=choices, switches=switches)
+
+
+def test_a_collective_takes_what_it_was_measured_to_take_and_says_so():
+    found = machine(row("all_gather", 4, 1, GATHERED, 0.25))
+    for switches in (Switches(), Switches(fold=False, memory=False)):
+        said = predicted(found, parse_choices("library"), switches)
+        gather = said.op_times()["gather B"]
+        assert (gather.seconds, said.labels) == (pytest.approx(0.25), {"gather B": MEASURED})
+        assert said.parts["gather B"]["transfer"] == pytest.approx(0.25)
+
+
+def test_what_was_not_measured_goes_as_a_ring_and_so_do_our_own():
+    other = machine(row("all_gather", 2, 1, GATHERED, 0.25), row("broadcast", 4, 1, GATHERED, 0.25))
+    for found, choices in (
+        (other, parse_choices("library")),
+        (machine(), parse_choices("library")),
+        (other, Choices()),
+    ):
+        said = predicted(found, choices)
+        assert said.labels == {}
+        assert said.op_times()["gather B"].seconds < 0.25
+
+
+def test_what_leaves_nothing_to_choose_shares_links_as_a_message_does():
+    schedule = matmul_schedule(Matmul(512, 512, 512, panel=512, dtype="float32"), "summa", Grid(z=2, x=2))
+    rows = [row(kind, 2, apart, GATHERED, 0.25) for kind in ("broadcast", "reduce") for apart in (1, 2)]
+    found = simulate(schedule, machine(*rows), choices=parse_choices("library"))
+    assert set(found.labels.values()) == {IDENTIFIED}
+    assert found.timeline.makespan < 0.25
+
+
+def test_groups_that_lie_most_alike_are_taken_and_sizes_between_are_interpolated():
+    rows = [row("reduce", 2, 1, 100, 1.0), row("reduce", 2, 1, 300, 3.0), row("reduce", 2, 4, 100, 9.0, of=8)]
+    assert curve_of(rows, "reduce", 2, 2, of=4).seconds(200) == 2.0
+    assert curve_of(rows, "reduce", 2, 2, of=8).seconds(100) == 9.0
+    assert curve_of(rows, "reduce", 3, 1, of=4) is None
+
+
+def test_intervals_are_wider_where_the_librarys_times_are_used():
+    transfer = TransferRow(pattern="shift", ranks=4, bytes=1, seconds=1e-5)
+    found = machine(row("all_gather", 4, 1, GATHERED, 0.25))
+    found = msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, transfer=(transfer,)))
+    own, library = (predicted(found, choices).relative_uncertainty for choices in (Choices(), parse_choices("library")))
+    assert 0 < own < library
+    assert predicted(machine(), Choices()).relative_uncertainty == 0

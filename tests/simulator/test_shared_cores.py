@@ -1,0 +1,88 @@
+"""Hosts of a laboratory share the cores of one machine: who computes, carries and waits there."""
+
+import msgspec
+import pytest
+
+from algorithms.errors import InputError
+from algorithms.formats.machine import Machine, MemoryRow, Network, load_machine, save_machine
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from simulator.homes import homes_of
+from simulator.machine_network import spread_evenly
+from simulator.simulate import simulate
+from studies.flags.placement import placement
+from tests.simulator.test_buckets import laboratory
+
+ALONE, TOGETHER = laboratory(None, cores=4), laboratory(None)
+COLUMNS = matmul_schedule(Matmul(1024, 1024, 1024), "1d-column", Grid(x=4))
+
+
+def seconds(machine, schedule=COLUMNS, **given):
+    return simulate(schedule, machine, **given).timeline.makespan
+
+
+def own_cores(machine: Machine) -> Machine:
+    return msgspec.structs.replace(machine, host=msgspec.structs.replace(machine.host, shared_by_hosts=False))
+
+
+@pytest.mark.parametrize(("cores", "times"), [(1, 4.0), (2, 2.0), (3, 4 / 3), (4, 1.0)])
+def test_four_hosts_compute_as_fast_as_the_cores_that_they_share_let_them(cores, times):
+    assert seconds(laboratory(None, cores=cores), threads=1) == pytest.approx(times * seconds(ALONE, threads=1))
+
+
+def test_hosts_with_cores_of_their_own_do_not_slow_each_other():
+    assert seconds(own_cores(TOGETHER), threads=1) == pytest.approx(seconds(ALONE, threads=1))
+
+
+def test_a_rank_has_its_share_of_the_cores_of_all_hosts():
+    ranks = homes_of(laboratory(None, cores=8), 4)
+    assert (ranks.sharing(0), ranks.neighbours(0), ranks.threads(0)) == (4, 1, 2)
+    assert homes_of(own_cores(laboratory(None, cores=8)), 4).threads(0) == 2  # packed: four ranks on the first host
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [(2, [0, 1]), (4, [0, 1, 2, 3]), (6, [0, 0, 1, 1, 2, 3])])
+def test_ranks_live_where_a_laboratory_starts_them(ranks, expected):
+    assert homes_of(TOGETHER, ranks).of_rank.tolist() == expected
+    assert spread_evenly(ranks, 4).tolist() == expected
+
+
+def test_more_ranks_than_cores_are_said_to_be_crowded():
+    assert placement(TOGETHER, 4).crowded and not placement(ALONE, 4).crowded
+
+
+def test_memory_is_one_for_all_hosts():
+    rows = (MemoryRow(operation="copy", bytes=1 << 26, bytes_per_second=5e9),)
+    machine = msgspec.structs.replace(
+        ALONE,
+        device=msgspec.structs.replace(ALONE.device, memory=rows),
+        host=msgspec.structs.replace(ALONE.host, memory_bytes_per_second=1e10),
+    )
+    schedule = matmul_schedule(Matmul(4096, 4096, 4096), "4d", Grid(x=4))
+    gathers = {name: one.seconds for name, one in simulate(schedule, machine).timeline.op_times().items()}
+    apart = {name: one.seconds for name, one in simulate(schedule, own_cores(machine)).timeline.op_times().items()}
+    assert gathers.keys() == apart.keys()
+
+
+def test_what_carries_messages_takes_cores_from_products_and_goes_first():
+    """Carrying that takes four cores' worth goes at half its speed on two."""
+    schedule = matmul_schedule(Matmul(1024, 1024, 1024), "4d", Grid(x=2, z=2))
+    free, dear = (
+        seconds(msgspec.structs.replace(TOGETHER, network=Network(core_seconds_per_byte=c)), schedule)
+        for c in (0.0, 4e-8)
+    )
+    gather = 1024 * 512 * 4 / 2 / 25e6  # float32
+    assert dear - free == pytest.approx(gather * (4 * 25e6 * 4e-8 / 2 - 1), rel=1e-6)
+
+
+def test_a_machine_file_keeps_what_a_laboratory_is(tmp_path):
+    for bursts in (7e4, {"host:0>switch:0": 7e4}, None):
+        machine = laboratory(bursts, cost=2e-9)
+        save_machine(machine, tmp_path / "lab.toml")
+        assert load_machine(tmp_path / "lab.toml") == machine
+
+
+def test_a_laboratory_is_simulated_exactly_or_not_at_all():
+    assert simulate(COLUMNS, TOGETHER, granularity="auto").extent is not None
+    with pytest.raises(InputError, match="lab is a laboratory"):
+        simulate(COLUMNS, TOGETHER, granularity="collective")

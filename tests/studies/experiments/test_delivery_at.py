@@ -1,0 +1,61 @@
+"""How messages go where nothing is said: a thread only where something runs beside local work and it pays."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from algorithms.formats.machine import MessagesRow
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.reordering.bands import in_bands
+from algorithms.reordering.overlap import overlap
+from runtime.delivery import CHUNK_BYTES, WHOLE
+from runtime.world import Host
+from studies.experiments.delivery_at import delivery_at
+from studies.flags.plan import RunFlags, parse_plan
+
+PLAIN = matmul_schedule(Matmul(8, 8, 8, passes="training"), "4d", Grid(z=2, y=2))
+BESIDE = overlap(PLAIN, ["ors"])
+PLANNED = SimpleNamespace(check_run=lambda _: None)
+
+
+def delivery(schedule, *, hosts=1, cores=2, sharing=0, rows=(), **flags):
+    host = Host("node", ranks=(0, 1), cores=cores, sharing=sharing)
+    site = SimpleNamespace(host=host, hosts=hosts, threads=1, communicator=SimpleNamespace(bcast=lambda one: one))
+    named = SimpleNamespace(messages=rows) if rows else None
+    return delivery_at(site, parse_plan(RunFlags(**flags), PLANNED), schedule, named)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "where", "expected"),
+    [
+        (PLAIN, {"hosts": 2}, "none"),
+        (BESIDE, {"hosts": 2}, "thread"),
+        (in_bands(PLAIN, 2), {"hosts": 2}, "thread"),
+        (BESIDE, {"cores": 2}, "none"),
+        (BESIDE, {"cores": 4}, "thread"),
+        (BESIDE, {"hosts": 2, "progress": "none"}, "none"),
+        (PLAIN, {"cores": 2, "progress": "thread"}, "thread"),
+    ],
+)
+def test_a_thread_is_taken_where_messages_leave_the_host_or_a_core_is_free(schedule, where, expected):
+    assert delivery(schedule, **where).progress == expected
+
+
+def test_a_run_goes_by_the_best_way_that_was_found_on_its_machine_and_that_its_flags_allow():
+    seconds = {(0, "none"): 1.0, (0, "thread"): 1.2, (4096, "none"): 0.9, (4096, "thread"): 0.5}
+    rows = [
+        MessagesRow(chunk_bytes=chunk, progress=progress, seconds=seconds[chunk, progress])
+        for chunk, progress in seconds
+    ]
+    found = delivery(BESIDE, rows=rows)
+    assert (found.chunk_bytes, found.progress) == (4096, "thread")
+    assert delivery(PLAIN, rows=rows).progress == "none", "nothing runs beside local work"
+    whole = delivery(BESIDE, rows=rows, chunk="none")
+    assert (whole.chunk_bytes, whole.progress) == (0, "none"), "without chunks a thread was slower"
+
+
+def test_messages_go_in_chunks_in_a_laboratory_and_device_arrays_go_whole():
+    assert delivery(PLAIN, hosts=2, sharing=2).chunk_bytes == CHUNK_BYTES
+    assert delivery(BESIDE, hosts=2, sharing=2, backend="cupy") == WHOLE

@@ -1,0 +1,84 @@
+"""What breaks in mid-run: a link dies, a rank is killed or stopped; the run ends and one line says what it was."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from runtime.whereabouts import every
+from studies.laboratory import namespaces, register
+from studies.launching.launch_folder import SHARED_MEMORY
+from studies.launching.standstill import state
+from tests.studies.laboratory.test_laboratory import WHY_NOT, environment
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "laboratories can be made"),
+]
+HASTY = """
+import sys
+from studies.command_line import main
+from studies.launching import standstill
+standstill.STOPPED_SECONDS, standstill.STANDSTILL_SECONDS = 1.0, 2.0
+sys.exit(main(sys.argv[1:]))
+"""
+NAME = f"f{os.getpid()}"
+RUN = ["lab", "run", "star:hosts=3", "--rate", "20mbit", "--name", NAME, "-n", "3", "--", "run"]
+RUN += ["--matmul", "1200,1200,1200", "--grid", "z=3", "--repeats", "500"]
+
+
+def take_link_down(_ranks):
+    with namespaces.socket_of(f"quadrille-{NAME}-host1") as kernel:
+        kernel.link("set", index=kernel.link_lookup(ifname="eth0")[0], state="down")
+
+
+def stop(ranks):
+    os.kill(ranks[1].pid, signal.SIGSTOP)
+
+
+def kill(ranks):
+    os.kill(ranks[1].pid, signal.SIGKILL)
+
+
+def ranks_under_way(running):
+    """Where the ranks are, once all of them are in their schedule."""
+    deadline = time.monotonic() + 60
+    while True:
+        assert running.poll() is None and time.monotonic() < deadline
+        found = [one for folder in SHARED_MEMORY.glob(f"quadrille-{running.pid}-*") for one in every(folder)]
+        if len(found) == 3 and all(one.count > 5 for one in found):
+            return found
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        (take_link_down, "no rank has come further for 2 s: eth0 of host:1 is down; rank"),
+        (stop, "rank 1 has been stopped for 1 s (SIGSTOP) "),
+        (kill, "rank 1 "),
+    ],
+)
+def test_a_run_that_breaks_ends_with_one_line_and_leaves_nothing_but_earlier_records(tmp_path, breaks, said):
+    record = tmp_path / "measured.json"
+    record.write_text("from before")
+    words = [sys.executable, "-P", "-c", HASTY, *RUN, "--json", str(record)]
+    running = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        ranks = ranks_under_way(running)
+        breaks(ranks)
+        out, err = running.communicate(timeout=30)
+    finally:
+        running.terminate()
+        running.communicate()
+    assert (running.returncode, out) == (1, "")
+    line = err.splitlines()[-1]
+    assert line.startswith(f"quadrille: {said}") and line.endswith("; all ranks were ended"), err
+    assert any(f"in '{op}' (" in line for op in ("gather B", "multiply C", "barrier before the run")), line
+    assert record.read_text() == "from before"
+    assert not any(namespaces.exists(f"quadrille-{NAME}-host{number}") for number in range(3))
+    assert not register.path_of(NAME).exists()
+    assert {state(one.pid) for one in ranks} <= {"", "Z"}

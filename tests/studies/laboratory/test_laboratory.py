@@ -1,0 +1,230 @@
+"""Laboratories as Linux makes them: packets cross, rates hold, ranks run, and nothing is left whatever happens."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from algorithms.errors import InputError
+from algorithms.formats.machine import load_machine
+from studies.experiments.predict import prediction_of
+from studies.laboratory import laboratory, namespaces, register
+from studies.laboratory.command import laboratory_of
+from studies.laboratory.laboratory import Laboratory
+from studies.laboratory.ranks import launch_in
+from studies.laboratory.wiring import scaled, wiring
+from studies.matmuls.experiment import Flags, parse_experiment
+from studies.token_buckets import burst_bytes
+from tests.quadrille import ROOT
+from tests.studies.test_calibrate import SMALL
+from topologies.build import build, parse_topology
+
+SHARED_REGISTER = register.FOLDER
+QUADRILLE = (sys.executable, "-P", "-m", "studies.command_line")
+
+
+PROBE = """
+from pyroute2 import IPRoute
+with IPRoute() as kernel:
+    kernel.link("add", ifname="probe0", kind="veth", peer={"ifname": "probe1"})
+    (index,) = kernel.link_lookup(ifname="probe0")
+    kernel.tc("add", "tbf", index, 0, rate="10mbit", burst=16384, limit=65536)
+"""
+
+
+def why_not():
+    """Why no laboratory can be made here; empty where the kernel has namespaces, veth and tbf for us."""
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        return "laboratories need root on Linux"
+    words = ["unshare", "--net", "--uts", sys.executable, "-c", PROBE]
+    tried = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"this kernel or container makes none: {tried.stderr.splitlines()[-1:]}"
+
+
+WHY_NOT = why_not()
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "laboratories can be made")
+
+
+@pytest.fixture(autouse=True)
+def own_register(tmp_path, monkeypatch):
+    """A register of the test's own, so that laboratories of others are not seen, and none of its own is left."""
+    monkeypatch.setattr(register, "FOLDER", tmp_path / "register")
+    yield
+    for entry in register.every():
+        laboratory.down(entry.name)
+    assert not list(namespaces.FOLDER.glob(f"quadrille-*{os.getpid()}-*"))
+
+
+def a_laboratory(text="star:hosts=3", rate=25e6, name=None):
+    family, arguments = parse_topology(text)
+    net = scaled(build(family, {"bandwidth": 1.0, "latency": 0.0} | arguments), rate)
+    rates = dict(zip(net.link_names(range(net.link_count)), net.bandwidths.tolist(), strict=True))
+    return Laboratory(name or f"t{os.getpid()}", text, wiring(net), rates)
+
+
+def carried(entry, source, target, size):
+    """Seconds from the first byte to the last of so many bytes by TCP from one host to another."""
+    with namespaces.inside(entry.namespaces[target]):
+        listening = socket.create_server((entry.addresses[target], 0))
+    with namespaces.inside(entry.namespaces[source]):
+        sender = socket.create_connection(listening.getsockname()[:2], timeout=20)
+    receiver, _ = listening.accept()
+    begun = time.monotonic()
+    thread = threading.Thread(target=lambda: (sender.sendall(bytes(size)), sender.close()))
+    thread.start()
+    left = size
+    while left:
+        left -= len(receiver.recv(1 << 20))
+    seconds = time.monotonic() - begun
+    thread.join()
+    listening.close()
+    receiver.close()
+    return seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["star:hosts=3", "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2", "tree:down=2x2x2,up=1x1x1", "ring:hosts=4"],
+)
+def test_every_host_reaches_every_other(text):
+    with laboratory.standing(a_laboratory(text)) as entry:
+        for source in entry.addresses:
+            for target in entry.addresses:
+                if source != target:
+                    assert carried(entry, source, target, 1000) < 5
+
+
+def test_a_link_carries_its_rate_and_no_more():
+    size, rate = 4_000_000, 10e6
+    with laboratory.standing(a_laboratory("star:hosts=2", rate)) as entry:
+        seconds = min(carried(entry, "host:0", "host:1", size) for _ in range(3))
+    assert seconds > 0.9 * (size - 2 * burst_bytes(rate)) / rate
+    assert seconds < 3 * size / rate  # a loaded machine may be slower, not a hundred times
+
+
+def test_flows_share_an_oversubscribed_uplink():
+    size, rate = 2_000_000, 10e6
+    with laboratory.standing(a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", rate)) as entry:
+        seconds = [0.0, 0.0]
+
+        def one(number):
+            seconds[number] = carried(entry, f"host:{number}", f"host:{2 + number}", size)
+
+        threads = [threading.Thread(target=one, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert max(seconds) > 0.9 * (2 * size - 4 * burst_bytes(rate)) / rate
+
+
+def test_a_name_that_is_taken_is_refused_and_two_laboratories_stand_side_by_side():
+    one, other = (a_laboratory(name=f"{word}{os.getpid()}") for word in ("one", "two"))
+    with laboratory.standing(one) as first, laboratory.standing(other) as second:
+        with pytest.raises(InputError, match=r"one[0-9]+.*is up"):
+            laboratory.up(one)
+        assert carried(first, "host:0", "host:1", 1000) < 5
+        assert carried(second, "host:0", "host:1", 1000) < 5
+    assert not list(register.every())
+
+
+def test_a_namespace_that_is_not_ours_is_left_alone(monkeypatch):
+    planned = a_laboratory()
+    stranger = planned.namespaces["host:1"]
+    namespaces.netns.create(stranger)
+    try:
+        with pytest.raises(InputError, match=stranger):
+            laboratory.up(planned)
+        laboratory.down(planned.name)
+        assert namespaces.exists(stranger)
+    finally:
+        namespaces.netns.remove(stranger)
+
+
+def test_what_the_kernel_refuses_midway_leaves_nothing(monkeypatch):
+    def refuse(*_arguments):
+        raise OSError("no more")
+
+    monkeypatch.setattr(namespaces, "_connect", refuse)
+    with pytest.raises(Exception, match="no more"):
+        laboratory.up(a_laboratory())
+    assert not list(register.every())
+
+
+def test_processes_on_a_host_end_with_the_laboratory():
+    entry = laboratory.up(a_laboratory())
+    child = subprocess.Popen(["nsenter", f"--net={namespaces.FOLDER / entry.namespaces['host:0']}", "sleep", "60"])
+    while child.pid not in namespaces.processes(entry.namespaces["host:0"]):
+        time.sleep(0.01)
+    laboratory.down(entry.name)
+    assert child.wait(5) == -signal.SIGKILL
+
+
+def environment():
+    return os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.mpi
+def test_ranks_run_on_the_hosts_and_nothing_is_left():
+    words = ["lab", "run", "star:hosts=2", "--rate", "400mbit", "-n", "2", "--", "run", "--matmul", "256,256,256"]
+    ran = subprocess.run(
+        [*QUADRILLE, *words, "--grid", "x=2", "--verify"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "2 ranks" in ran.stdout
+
+
+@pytest.mark.mpi
+def test_a_killed_run_is_cleaned_by_the_next_laboratory():
+    name = f"k{os.getpid()}"
+    words = ["lab", "run", "star:hosts=2", "--rate", "100mbit", "--name", name, "-n", "2", "--", "run"]
+    running = subprocess.Popen(
+        [*QUADRILLE, *words, "--matmul", "4096,4096,4096", "--grid", "x=2", "--repeats", "50"],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    spaces = [f"quadrille-{name}-host{number}" for number in range(2)]
+    deadline = time.monotonic() + 60
+    while not all(namespaces.exists(one) and list(namespaces.processes(one)) for one in spaces):
+        assert time.monotonic() < deadline
+        assert running.poll() is None
+        time.sleep(0.1)
+    running.kill()
+    running.wait()
+    down = subprocess.run([*QUADRILLE, "lab", "down", name], env=environment(), timeout=60, check=False)
+    assert down.returncode == 0
+    assert not any(namespaces.exists(one) for one in spaces)
+
+
+def test_without_root_one_line_says_so(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(InputError, match="needs root"):
+        laboratory.up(a_laboratory())
+
+
+@pytest.mark.mpi
+def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(register, "FOLDER", SHARED_REGISTER)  # which those see who enter it
+    path = tmp_path / "lab.toml"
+    program = SMALL + "from studies.command_line import main\nsys.exit(main(sys.argv[1:]))\n"
+    with laboratory.standing(laboratory_of("star:hosts=2", "100mbit", name=f"c{os.getpid()}")) as entry:
+        assert launch_in(entry, 2, ["calibrate", "--out", str(path)], program=("-c", program)) == 0
+    machine = load_machine(path)
+    assert machine.host.shared_by_hosts and machine.host.ranks is None
+    assert (machine.topology["family"], machine.topology["bandwidth"]) == ("star", 12.5e6)
+    assert 0 < machine.network.payload_share <= 1 and machine.network.buffered_sends
+    assert {row.pattern for row in machine.network.transfer} == {"shift", "one_way"}
+    assert {row.busy_ranks for row in machine.device.gemm} == {min(2, machine.host.cores)}
+    experiment = parse_experiment(Flags(matmul="64,64,64", grid="z=2"))
+    assert prediction_of(experiment, machine)[0].seconds > 0

@@ -1,0 +1,402 @@
+"""Calibration with few and small points, on real ranks: what is measured, where it goes, and that it predicts."""
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import simpy
+
+from algorithms.errors import InputError
+from algorithms.formats.machine import load_machine
+from algorithms.formats.record import load_record
+from runtime.delivery import CHUNK_BYTES
+from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads
+from runtime.measuring.library_chains import KINDS, Shape
+from runtime.measuring.links import Link
+from runtime.measuring.points import CollectivePoint, GemmPoint, StreamPoint, TransferPoint
+from runtime.world import Host
+from simulator.engine import FlowEngine
+from simulator.wiring import Wiring
+from studies.calibrating.between_hosts import BetweenHosts, ladder
+from studies.calibrating.measured_machine import LARGE_RESIDUAL, make_machine
+from studies.calibrating.measuring import DTYPES, LAYOUTS, STREAM_BYTES, Measured
+from studies.calibrating.wiring import parse_wiring
+from studies.experiments.predict import prediction_of
+from studies.flags.machines import find_machine
+from studies.matmuls.experiment import Flags, parse_experiment
+from tests.launched import launched
+from tests.quadrille import called, quadrille
+
+mpi = pytest.mark.mpi
+POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
+SMALL = f"""
+import sys
+from runtime.measuring import chains, links, microbenchmarks, reference_kernels
+from runtime import world
+from studies.calibrating import measured_machine, measuring
+measuring.PRODUCTS, measuring.SMALLEST, measuring.LARGEST = {POINTS}, 8, 32
+measuring.STREAM_BYTES, measuring.TRANSFER_BYTES, measuring.KERNEL_ELEMENTS = {STREAMS}, {TRANSFERS}, (64,)
+measuring.LIBRARY_BYTES = {TRANSFERS}
+chains.PRODUCT_SIZE = 16
+links.SIZES, links.SEVERAL, links.FEW, links.REST_SECONDS = (1 << 10, 1 << 12), 2, 2, 0.0
+links.CARRIED_BYTES, links.CARRIED_SECONDS = 1 << 12, 0.1
+microbenchmarks.POOL_BYTES = 1 << 16
+reference_kernels.PRODUCT_SIZE, reference_kernels.STREAM_BYTES = 32, 1 << 12
+"""
+COMMAND = (
+    SMALL
+    + """
+from studies.command_line import main
+sys.exit(main(["calibrate", "--out", sys.argv[1]]))
+"""
+)
+TWO_HOSTS = (
+    SMALL
+    + """
+from algorithms.formats.machine import save_machine
+from topologies.build import parse_topology
+hosts = (world.Host("one", (0,), 1), world.Host("other", (1,), 1))
+measured = measuring.measure(world.world(), hosts)
+if world.world().rank == 0:
+    for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
+        wiring = parse_topology(text) if text else None
+        save_machine(measured_machine.make_machine("two", measured, hosts, wiring, []), path)
+"""
+)
+UNEQUAL_HOSTS = (
+    SMALL
+    + """
+import ast, json
+hosts = [world.Host(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
+measured = measuring.measure(world.world(), hosts)
+if world.world().rank == 0:
+    print(json.dumps({"together": max(point.busy_ranks for point in measured.gemm),
+                      "network": len(measured.between.transfers)}))
+"""
+)
+TRAINING = Flags(matmul="61,47,53", dtype="float64", passes="training")
+
+
+def calibrated(folder, ranks):
+    """A machine file made by so many ranks."""
+    path = folder / f"host-{ranks}.toml"
+    ended = launched(ranks, "-c", COMMAND, str(path))
+    assert ended.status == 0, ended.err
+    assert (ended.out, ended.err.count("; wrote ")) == ("", 1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return calibrated(tmp_path_factory.mktemp("calibrated"), 2)
+
+
+@pytest.fixture(scope="module")
+def wired(tmp_path_factory):
+    """Machine files of two hosts: as a star by default, by a wiring with and without its speeds."""
+    folder = tmp_path_factory.mktemp("wired")
+    wiring = "leaf-spine:leaves=2,spines=1,hosts_per_leaf=1"
+    given = {"star": "", "leaf-spine": wiring, "speeds": f"{wiring},bandwidth=25e6,latency_seconds=1e-4"}
+    paths = {name: folder / f"{name}.toml" for name in given}
+    ended = launched(2, "-c", TWO_HOSTS, *(str(word) for name in given for word in (paths[name], given[name])))
+    assert ended.status == 0, ended.err
+    return paths
+
+
+# One host
+
+
+def settings(machine):
+    """Threads and busy ranks of the products."""
+    return {(row.threads, row.busy_ranks) for row in machine.device.gemm}
+
+
+def busy(machine, ranks):
+    """How many ranks computed at once: one, and as many as there are cores."""
+    return {1, min(ranks, machine.host.cores)}
+
+
+@mpi
+def test_every_dtype_layout_and_setting_has_all_its_products(two):
+    machine = load_machine(two)
+    assert {ranks for _, ranks in settings(machine)} == busy(machine, 2)
+    found = [(row.dtype, row.layout, row.threads, row.busy_ranks) for row in machine.device.gemm]
+    expected = [(*names, *setting) for *names, setting in product(DTYPES, LAYOUTS, settings(machine))]
+    assert sorted(found) == sorted(expected * POINTS)
+
+
+@mpi
+def test_memory_is_measured_alone_and_together(two):
+    machine = load_machine(two)
+    found = [(row.operation, row.bytes, row.busy_ranks) for row in machine.device.memory]
+    assert sorted(found) == sorted(product(("copy", "add", "zero"), STREAMS, busy(machine, 2)))
+
+
+@mpi
+def test_steps_of_every_pattern_and_size_are_measured_within_the_host(two):
+    machine = load_machine(two)
+    found = [(row.pattern, row.ranks, row.bytes) for row in machine.host.transfer]
+    assert sorted(found) == sorted(product(("shift", "one_way"), (2,), TRANSFERS))
+    assert all(row.seconds > 0 for row in machine.host.transfer)
+    assert machine.network is None
+
+
+@mpi
+def test_the_librarys_collectives_are_measured_by_kind_and_size_and_predicted_from_that(two):
+    machine = load_machine(two)
+    assert {(row.ranks, row.apart, row.of) for row in machine.host.library} == {(2, 1, 2)}
+    assert sorted((row.kind, row.bytes) for row in machine.host.library) == sorted(product(KINDS, TRANSFERS))
+    flags = replace(TRAINING, algorithm="4d", grid="z=2", collectives="library")
+    record, _ = prediction_of(parse_experiment(flags), machine)
+    assert {op.algorithm for op in record.ops if op.axis == "z"} == {"library (measured)"}
+
+
+@mpi
+def test_messages_beside_products_are_timed_in_chunks_and_whole_with_a_thread_and_without(two):
+    rows = load_machine(two).messages
+    assert {(row.chunk_bytes, row.progress) for row in rows} == set(product((0, CHUNK_BYTES), ("none", "thread")))
+    assert all(row.seconds > 0 for row in rows)
+
+
+@mpi
+def test_a_machine_file_says_how_the_kernels_did_how_well_the_fit_does_and_who_made_it(two):
+    machine = load_machine(two)
+    for kernels in (machine.reference, machine.reference_alone):
+        assert min(kernels.gemm_seconds, kernels.copy_seconds, kernels.add_seconds) > 0
+    assert len(machine.fit.residuals) == len(DTYPES) * len(LAYOUTS) * len(settings(machine))
+    assert machine.provenance.command.startswith("quadrille calibrate --out ")
+    assert machine.topology == {"family": "host", "cores": machine.host.cores}
+
+
+@mpi
+@pytest.mark.parametrize(("algorithm", "grid"), [("4d", "x=1"), ("4d", "z=2"), ("cannon", "z=2,x=2"), ("summa", "x=3")])
+def test_from_the_machine_file_alone_multiplications_are_predicted(capsys, tmp_path, two, algorithm, grid):
+    path = tmp_path / "predicted.json"
+    words = ["--matmul", TRAINING.matmul, "--algorithm", algorithm, "--grid", grid, "--passes", "training"]
+    ended = called(capsys, "simulate", *words, "--machine", two, "--json", path)
+    assert ended.status == 0, ended.err
+    record = load_record(path)
+    assert record.seconds > 0 and record.machine.name == "host-2"
+    assert record.machine.sha256 == load_machine(two).sha256
+
+
+@mpi
+def test_one_rank_alone_calibrates_without_messages(tmp_path):
+    machine = load_machine(calibrated(tmp_path, 1))
+    assert {ranks for _, ranks in settings(machine)} == {1}
+    assert (machine.host.transfer, machine.messages) == ((), ())
+    assert machine.reference == machine.reference_alone
+    assert machine.host.alone_seconds >= 0
+    assert prediction_of(parse_experiment(TRAINING), machine)[0].seconds > 0
+    assert prediction_of(parse_experiment(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
+
+
+@mpi
+def test_three_ranks_take_steps_together_and_two_by_two_and_compute_on_the_cores_there_are(tmp_path):
+    machine = load_machine(calibrated(tmp_path, 3))
+    assert {ranks for _, ranks in settings(machine)} == busy(machine, 3)
+    assert {row.ranks for row in machine.host.transfer if row.pattern == "shift"} == {2, 3}
+    assert prediction_of(parse_experiment(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
+
+
+# Several hosts
+
+
+@mpi
+def test_one_rank_of_each_host_measures_the_network(wired):
+    machine = load_machine(wired["star"])
+    found = [(row.pattern, row.ranks, row.bytes) for row in machine.network.transfer]
+    assert sorted(found) == sorted(product(("shift", "one_way"), (2,), TRANSFERS))
+    assert machine.host.transfer == ()
+
+
+@mpi
+def test_the_wiring_is_a_star_unless_it_is_given_and_its_speeds_are_measured_unless_given(wired):
+    star, leaf_spine, speeds = (load_machine(wired[name]).topology for name in ("star", "leaf-spine", "speeds"))
+    assert (star["family"], star["hosts"]) == ("star", 2)
+    assert (leaf_spine["family"], leaf_spine["leaves"]) == ("leaf-spine", 2)
+    for topology in (star, leaf_spine):
+        assert topology["bandwidth_bytes_per_second"] > 0 and topology["latency_seconds"] > 0
+    assert (speeds["bandwidth"], speeds["latency_seconds"]) == (25e6, 1e-4)
+    assert "bandwidth_bytes_per_second" not in speeds
+
+
+@mpi
+@pytest.mark.parametrize("name", ["star", "leaf-spine", "speeds"])
+def test_multiplications_between_two_hosts_are_predicted(wired, name):
+    machine = find_machine(str(wired[name]))
+    wiring = Wiring(machine, 2, FlowEngine(simpy.Environment()))
+    assert (wiring.home(0), wiring.home(1)) == (0, 1)
+    for grid in ("z=2", "x=2", "y=2"):
+        record, _ = prediction_of(parse_experiment(replace(TRAINING, grid=grid)), machine)
+        assert record.seconds > 0
+        assert any(op.seconds > 0 for op in record.ops if op.bytes_sent_total)
+
+
+@mpi
+@pytest.mark.parametrize(("hosts", "together"), [("((0, 1), 2), ((2,), 1)", 2), ("((0,), 1), ((1, 2), 2)", 1)])
+def test_hosts_with_unequal_numbers_of_ranks_calibrate_and_the_first_counts(hosts, together):
+    ended = launched(3, "-c", UNEQUAL_HOSTS, hosts, seconds=60)
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out) == {"together": together, "network": 2 * len(TRANSFERS)}
+
+
+# From points to a machine
+
+
+LINK = Link(latency=5e-5, bytes_per_second=24e6, burst_bytes=7e4, core_seconds_per_byte=2e-9)
+
+
+def measured(*, off=0.0, disturbed=0):
+    """Points as they could be: products at 1 Gflop/s, every other one off by so much."""
+    sizes = [(m, k, n) for m, k, n in product((16, 61, 200), repeat=3)]
+    times = [2e-9 * m * k * n * (1 + off * (-1) ** i) for i, (m, k, n) in enumerate(sizes)]
+    points = [
+        GemmPoint(*size, dtype, layout, 1, 1, seconds)
+        for dtype, layout in product(DTYPES, LAYOUTS)
+        for size, seconds in zip(sizes, times, strict=True)
+    ]
+    streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in STREAM_BYTES]
+    steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
+    between = BetweenHosts(steps, [], LINK)
+    collectives = [CollectivePoint("broadcast", Shape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
+    times, overheads = [(1.0, 2.0, 3.0)], Overheads(0, 0, 0)
+    return Measured(points, streams, [], [], between, collectives, times * 3, times, overheads, disturbed)
+
+
+HOSTS = (Host("one", (0,), 2), Host("other", (1,), 2))
+
+
+def test_points_that_a_fit_explains_raise_no_warning():
+    fit = make_machine("calm", measured(), HOSTS[:1], None, []).fit
+    assert fit.warnings == () and max(fit.residuals.values()) < 0.01
+
+
+def test_large_residuals_are_warned_of_by_name():
+    fit = make_machine("noisy", measured(off=0.4), HOSTS[:1], None, []).fit
+    large = [name for name, residual in fit.residuals.items() if residual > LARGE_RESIDUAL]
+    assert len(large) == len(fit.warnings) == len(DTYPES) * len(LAYOUTS)
+    for name, warning in zip(large, fit.warnings, strict=True):
+        assert warning.startswith(f"{name}: half of the products are off the fit by ")
+
+
+@pytest.mark.parametrize(("disturbed", "warned"), [(0, 0), (16, 0), (17, 1)])
+def test_many_disturbed_points_are_warned_of(disturbed, warned):
+    found = measured(disturbed=disturbed)
+    assert len(found.gemm) == 162
+    assert len(make_machine("host", found, HOSTS[:1], None, []).fit.warnings) == warned
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "said"),
+    [
+        ("leaf-spine:leaves=2,spines=1,hosts_per_leaf=4", 2, "has 8 hosts and the ranks are on 2 hosts"),
+        ("star:hosts=1", 1, "topology star lacks bandwidth, latency"),
+        ("host:cores=2", 2, "has 1 hosts and the ranks are on 2 hosts"),
+        ("perlmutter:gpus=2", 2, "has 2 gpus and the ranks are on 2 hosts"),
+        ("star:hosts=2,rings=3", 2, "rings is unknown"),
+        ("star:hosts=2,bandwidth=0", 2, "bandwidth=0"),
+        ("moebius:hosts=2", 2, "family 'moebius' is unknown"),
+    ],
+)
+def test_a_wiring_that_is_not_of_the_hosts_found_is_refused(text, hosts, said):
+    with pytest.raises(InputError, match=said):
+        parse_wiring(text, hosts)
+
+
+@pytest.mark.parametrize("speeds", ["", ",bandwidth=1e9", ",latency_seconds=1e-6,bandwidth_bytes_per_second=1e9"])
+def test_a_wiring_of_the_hosts_found_is_taken_with_or_without_its_speeds(speeds):
+    family, arguments = parse_wiring(f"star:hosts=3{speeds}", 3)
+    assert (family, arguments["hosts"], len(arguments)) == ("star", 3, 1 + speeds.count("="))
+
+
+@mpi
+def test_a_wiring_that_cannot_be_is_refused_before_anything_is_measured(tmp_path):
+    words = [
+        "calibrate",
+        "--out",
+        tmp_path / "host.toml",
+        "--topology",
+        "leaf-spine:leaves=2,spines=1,hosts_per_leaf=4",
+    ]
+    ended = quadrille("launch", "-n", "2", *words, seconds=20)
+    assert ended.status == 2
+    assert "has 8 hosts and the ranks are on 1 host: a wiring of 1 host is needed" in ended.line
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_link_speed_of_hosts_is_that_of_messages_from_one_to_another():
+    machine = make_machine("two", measured(), HOSTS, None, [])
+    assert machine.topology["bandwidth_bytes_per_second"] == 24e6
+    assert machine.topology["latency_seconds"] == pytest.approx(2.5e-5)  # of each of the two links on the way
+    assert (machine.network.payload_share, machine.network.burst_bytes, machine.host.shared_by_hosts) == (
+        1,
+        None,
+        False,
+    )
+
+
+def in_a_laboratory(text):
+    hosts = tuple(Host(f"host{number}", (number,), 2, sharing=4) for number in range(4))
+    return make_machine("lab", measured(), hosts, parse_wiring(text, 4), [])
+
+
+def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_them():
+    machine = in_a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=50e6")
+    assert (machine.host.cores, machine.host.shared_by_hosts, machine.host.ranks) == (2, True, None)
+    assert (machine.topology["bandwidth"], machine.topology["uplink_bandwidth"]) == (25e6, 50e6)
+    found = machine.network
+    assert (found.payload_share, found.core_seconds_per_byte, found.burst_bytes) == (24 / 25, 2e-9, 7e4)
+    assert len(found.transfer) == len(TRANSFERS)
+
+
+def test_links_whose_buckets_differ_are_told_one_by_one():
+    machine = in_a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6")
+    found = machine.network.burst_bytes
+    assert len(found) == 12 and set(found.values()) == {7e4, 1.4e5}
+    assert {name for name, burst in found.items() if burst == 1.4e5} == {
+        f"{one}>{other}" for leaf in (0, 1) for one, other in [(f"leaf:{leaf}", "spine:0"), ("spine:0", f"leaf:{leaf}")]
+    }
+
+
+class FakeBench:
+    """Steps at a rate; those of some sizes are held up the first time."""
+
+    ranks = 4
+
+    def __init__(self, rate, held_up=()):
+        self.rate, self.held_up, self.asked = rate, set(held_up), []
+
+    def transfer(self, pattern, size, steps):
+        self.asked.append((size, steps))
+        times = 5.0 if size in self.held_up else 1.0
+        self.held_up.discard(size)
+        return TransferPoint(pattern, 4, size, 1e-4 + times * size / self.rate, 0.0), Overheads(0, 0, 0)
+
+
+def test_steps_are_measured_up_to_those_that_take_long_and_slow_ones_less_often():
+    bench = FakeBench(25e6)
+    sizes = [point.bytes for point, _ in ladder(bench, "shift", [8, 1 << 16, 1 << 20, 1 << 22, 1 << 24])]
+    assert sizes == [8, 1 << 16, 1 << 20, 1 << 22]
+    steps = dict(bench.asked)
+    assert steps[8] == steps[1 << 20] == STEPS and LEAST_STEPS <= steps[1 << 22] < STEPS
+
+
+def test_a_step_that_takes_longer_than_its_parts_is_measured_again():
+    sizes = [1 << 16, 1 << 18, 1 << 20, 1 << 22]
+    found = [point for point, _ in ladder(FakeBench(25e6, [1 << 22]), "shift", sizes)]
+    assert found == [point for point, _ in ladder(FakeBench(25e6), "shift", sizes)]
+
+
+def test_a_laboratory_without_rates_has_those_that_were_measured():
+    machine = in_a_laboratory("star:hosts=4")
+    assert (machine.topology["bandwidth_bytes_per_second"], machine.network.payload_share) == (24e6, 1.0)
+
+
+def test_a_machine_is_what_its_points_say():
+    machine = make_machine("host", measured(), HOSTS[:1], None, ["quadrille", "calibrate"])
+    assert machine.device.peak_flops_per_second == {dtype: pytest.approx(1e9) for dtype in DTYPES}
+    assert machine.device.memory_bytes_per_second == pytest.approx(2e9)
+    assert (machine.reference.gemm_seconds, machine.reference.copy_seconds, machine.reference.add_seconds) == (1, 2, 3)
+    assert json.loads(json.dumps(machine.topology)) == {"family": "host", "cores": 2}

@@ -1,0 +1,157 @@
+"""The study of one GPU, on a GPU made of host memory: whether figures are what they are called, not how fast it is."""
+
+import json
+
+import numpy as np
+import pytest
+
+from algorithms.errors import InputError
+from algorithms.formats.machine import load_machine, save_machine
+from algorithms.provenance import provenance
+from runtime.cupy_library import CupyLibrary
+from runtime.measuring import device_benchmarks
+from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, Launch, Tf32Library
+from studies.experiments.predict import prediction_of
+from studies.gpu import study
+from studies.gpu.device_machine import machine_of_device
+from studies.gpu.study import DTYPES, Executed, GpuSpeed, Shared, asked, gpu, show
+from studies.matmuls.experiment import Flags, parse_experiment
+from tests import fake_device
+from tests.fake_device import FAKE
+from tests.quadrille import called
+from tests.toy_machines import transfer_row
+
+MADE = provenance(["test"])
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    return fake_device.install(monkeypatch)
+
+
+@pytest.fixture
+def bench(cupy, monkeypatch):
+    monkeypatch.setattr(device_benchmarks, "VALUES", 1 << 10)
+    return DeviceBench(CupyLibrary(FAKE), repeats=2)
+
+
+def product(size, dtype, seconds):
+    return DeviceProduct(size, size, size, dtype, "NN", seconds, 0.0)
+
+
+def machine_at(rate, products=None):
+    """A GPU that multiplies at one rate, of 1e12 bytes a second, whose staged steps take 1 ms and 1 ns a byte."""
+    measured = products or [product(size, "float32", 2.0 * size**3 / rate) for size in (256, 384, 512, 768, 1024, 2048)]
+    streams = [DeviceStream(word, 1 << 26, (1 << 26) / 1e12, 0.0) for word in ("copy", "add", "zero", "to host")]
+    rows = [transfer_row(size, 1e-3 + size * 1e-9, ranks=ranks) for ranks in (2, 4) for size in (8, 1 << 24)]
+    return machine_of_device("fake", 1 << 30, measured, streams, Launch(2e-6, 9e-6), rows, MADE, ranks=8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+def test_every_product_is_made_as_often_as_it_is_waited_for_and_costs_time(cupy, bench, dtype, layout):
+    found = bench.product(5, 7, 3, dtype, layout)
+    assert found.seconds > 0 and found.flops_per_second == pytest.approx(2 * 5 * 7 * 3 / found.seconds)
+    assert (found.m, found.k, found.n, found.dtype, found.layout) == (5, 7, 3, dtype, layout)
+    assert cupy.history.count("gemm") > bench._repeats
+
+
+def test_tf32_is_asked_of_cublas_by_its_compute_type_and_nothing_else_is(cupy, monkeypatch):
+    asked_for = []
+    true = cupy.cuda.cublas.gemmEx
+    monkeypatch.setattr(cupy.cuda.cublas, "gemmEx", lambda *given: (asked_for.append(given[-2]), true(*given)))
+    for library in (CupyLibrary(FAKE), Tf32Library(FAKE)):
+        one = library.empty(1, "float32").reshape(1, 1)
+        library.put(one, np.ones((1, 1)))
+        library.matmul(one, one, library.empty(1, "float32").reshape(1, 1))
+    assert asked_for == [cupy.cuda.cublas.CUBLAS_COMPUTE_32F, cupy.cuda.cublas.CUBLAS_COMPUTE_32F_FAST_TF32]
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"), [("copy", "copy"), ("zero", "fill"), ("to host", "to host"), ("to device", "to device")]
+)
+def test_streams_are_of_the_bytes_that_were_asked_for(cupy, bench, operation, name):
+    before = cupy.history.count(name)
+    found = bench.stream(operation, 1 << 12)
+    assert found.bytes == 1 << 12 and found.seconds > 0 and cupy.history.count(name) > before + 2
+
+
+def test_a_launch_costs_time_in_a_row_of_many_and_alone(cupy, bench):
+    found = bench.launch()
+    assert min(found.seconds, found.alone_seconds) > 0 and cupy.history.count("fill") > bench._repeats
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_executor_is_timed_in_turns_with_a_bare_product(cupy, bench, dtype):
+    bare, ours = bench.executor_ratio(8, dtype)
+    assert bare > 0 and ours > 0
+    word = "gemm" if dtype == "bfloat16" else "matmul"
+    assert cupy.history.count(word) >= 1 + bench._repeats
+
+
+def test_the_machine_file_predicts_a_product_as_it_was_measured_and_a_launch(tmp_path):
+    save_machine(machine_at(1e13), tmp_path / "gpu.toml")
+    machine = load_machine(tmp_path / "gpu.toml")
+    made, _ = prediction_of(parse_experiment(Flags(matmul="1024,1024,1024")), machine, backend="cupy")
+    (multiply,) = [op for op in made.ops if op.kind == "gemm"]
+    assert multiply.seconds == pytest.approx(2.0 * 1024**3 / 1e13 + 9e-6, rel=1e-3)
+    assert {row.bytes_per_second for row in machine.device.memory} == {1e12}
+    assert machine.device.memory_bytes_per_second == 2e12
+
+
+def test_ranks_that_share_the_gpu_multiply_in_turn():
+    machine = machine_at(1e13)
+    alone, shared = (
+        next(op for op in prediction_of(parse_experiment(flags), machine)[0].ops if op.kind == "gemm").seconds
+        for flags in (Flags(matmul="1024,1024,1024"), Flags(matmul="4096,1024,1024", grid="z=4"))
+    )
+    assert shared == pytest.approx(4 * alone, rel=0.05)
+
+
+def test_peaks_are_the_best_that_was_seen_and_tf32_stands_apart():
+    products = [
+        product(512, dtype, seconds) for dtype, seconds in (("float32", 2e-3), ("float32", 1e-3), ("tf32", 1e-4))
+    ]
+    peaks = machine_at(1.0, products).device.peak_flops_per_second
+    assert peaks == {"float32": pytest.approx(2 * 512**3 / 1e-3), "tf32": pytest.approx(2 * 512**3 / 1e-4)}
+
+
+def test_where_no_cupy_is_the_command_is_refused_in_one_line(capsys, monkeypatch):
+    def missing():
+        raise InputError("backend 'cupy': CuPy cannot be imported; install it")
+
+    monkeypatch.setattr("runtime.cupy_library.use_device", lambda rank: missing())
+    ended = called(capsys, "study", "gpu")
+    assert ended.status == 2 and "CuPy cannot be imported" in ended.line and ended.out == ""
+    ended = called(capsys, "study", "gpu", "--ranks", "3")
+    assert ended.status == 2 and "ranks '3': accepted are 1, 2, 4, 8" in ended.line
+
+
+def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(study, "PRODUCTS", ((8, 8, 8), (4, 16, 8)))
+    monkeypatch.setattr(study, "SIZES", (1 << 10, 1 << 12))
+    monkeypatch.setattr(study, "EXECUTED_SIZE", 8)
+    monkeypatch.setattr(device_benchmarks, "VALUES", 1 << 10)
+    monkeypatch.setattr(study, "_staged", lambda counts: ([transfer_row(8, 1e-3), transfer_row(1 << 20, 2e-3)], {}))
+    monkeypatch.setattr(study, "_shared", lambda machine, ranks: [Shared(one, "float32", 1.0, 1.25) for one in ranks])
+    answer = gpu(json=str(tmp_path / "gpu.json"), out=str(tmp_path / "gpu.toml"), ranks=(1, 2), command=["test"])
+    assert len(answer.products) == len(list(asked())) == 2 * len(DTYPES) * 3
+    assert json.loads((tmp_path / "gpu.json").read_text())["device"].startswith("Fake GPU")
+    rows = load_machine(tmp_path / "gpu.toml").device.gemm
+    assert {row.dtype for row in rows} == set(DTYPES)
+    printed = capsys.readouterr().out
+    assert "-20.0 %" in printed and "tf32 is float32 multiplied in TF32" in printed
+
+
+def test_the_share_of_a_bare_product_is_its_time_over_ours(capsys):
+    answer = GpuSpeed(
+        device="GPU",
+        products=tuple(product(8, dtype, 1e-6) for dtype in DTYPES),
+        streams=(),
+        launch=Launch(1e-6, 2e-6),
+        executed=(Executed(8192, "float16", 0.95, 1.0),),
+        shared=(),
+        provenance=MADE,
+    )
+    show(answer)
+    assert "95.0%" in capsys.readouterr().out

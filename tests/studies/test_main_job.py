@@ -1,0 +1,94 @@
+import json
+
+import numpy as np
+import pytest
+
+from algorithms.errors import RunError
+from algorithms.formats.machine import load_machine
+from algorithms.formats.record import load_record, save_record
+from algorithms.formats.timeline_files import load_timeline
+from studies.comparing.cases import CASES_SCHEMA
+from studies.comparing.side_by_side import compare_records
+from studies.experiments.batch import Case
+from studies.main_job import study as main_job
+from studies.main_job.study import JOBS, Job
+from studies.matmuls.experiment import Flags
+from tests.quadrille import HOST
+
+SMALL = (
+    Job("files", 2, Flags(matmul="61,47,53", grid="z=2", dtype="float64"), files=True),
+    Job("alone", 1, Flags(matmul="7,5,3", algorithm="summa", passes="training")),
+    Job("rows", 2, Flags(matmul="13,11,17", grid="y=2", passes="training")),
+)
+
+
+@pytest.fixture
+def uncalibrated(monkeypatch):
+    """The machine is given instead of measured."""
+
+    def given(path):
+        path.write_text(HOST)
+        return load_machine(path)
+
+    monkeypatch.setattr(main_job, "_calibrated", given)
+
+
+@pytest.mark.mpi
+def test_small_jobs_end_with_verified_comparisons_and_all_their_files(uncalibrated, tmp_path, capfd):
+    folder = tmp_path / "out" / "small"
+    comparisons = main_job.main_job(folder, SMALL)
+    written = capfd.readouterr()
+    assert [comparison.problem.ranks for comparison in comparisons] == [2, 1, 2]
+    for job, comparison in zip(SMALL, comparisons, strict=True):
+        predicted, measured = (load_record(folder / f"{job.name}.{kind}.json") for kind in ("predicted", "measured"))
+        assert measured.verified.ok and measured.verified.max_error <= measured.verified.bound
+        assert predicted.bytes_sent_total == measured.bytes_sent_total
+        assert comparison.seconds.predicted == predicted.seconds and comparison.seconds.measured == measured.seconds
+        assert load_timeline(folder / f"{job.name}.predicted.timeline.json").kind == "predicted"
+        assert f"{job.flags.algorithm} {job.flags.matmul.replace(',', 'x')}" in written.out
+    assert "median error of the 3 multiplications" in written.out
+    assert f"files: {folder}; machine file: {folder / 'host.toml'}" in written.out
+
+
+@pytest.mark.mpi
+def test_the_job_of_files_multiplies_what_is_in_them(uncalibrated, tmp_path, capfd):
+    main_job.main_job(tmp_path, SMALL[:1])
+    a, b, c = (np.load(tmp_path / f"{name}.npy") for name in "ABC")
+    np.testing.assert_allclose(c, a @ b, rtol=1e-12)
+    said = capfd.readouterr().err.splitlines()
+    commands = [line.split()[1] for line in said if line.startswith("quadrille ")]
+    assert commands == ["operands", "simulate", "launch"]
+
+
+def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
+    from studies.experiments.predict import prediction_of
+    from studies.flags.machines import find_machine
+    from studies.matmuls.experiment import parse_experiment
+
+    job = SMALL[1]
+    made, _ = prediction_of(parse_experiment(job.flags), find_machine("perlmutter", gpus=1))
+    for kind in ("predicted", "measured"):
+        save_record(made, tmp_path / f"{job.name}.{kind}.json")
+    with pytest.raises(RunError, match=r"alone\.measured\.json: the result did not verify"):
+        main_job._compare(tmp_path, job, Case(job.flags, str(tmp_path / "alone.measured.json")))
+
+
+def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
+    from studies.matmuls.experiment import parse_experiment
+    from studies.matmuls.fitting import check_ranks
+
+    assert len({job.name for job in JOBS}) == len(JOBS)
+    assert any(job.files for job in JOBS)
+    for job in JOBS:
+        check_ranks(parse_experiment(job.flags), job.ranks)
+
+
+def test_the_study_keeps_its_comparisons(monkeypatch, tmp_path):
+    from tests.studies.comparing.test_compare import MEASURED, PREDICTED
+
+    monkeypatch.setattr(main_job, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(main_job, "main_job", lambda: [compare_records(PREDICTED, MEASURED)])
+    main_job.main()
+    kept = json.loads((tmp_path / "results" / "comparisons.json").read_text())
+    assert kept["schema"] == CASES_SCHEMA and kept["summary"]["cases"] == len(kept["comparisons"]) == 1
+    assert kept["provenance"]["command"] == "quadrille study main-job"

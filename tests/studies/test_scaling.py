@@ -1,0 +1,254 @@
+import csv
+import io
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithms.errors import InputError
+from algorithms.formats import files
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from simulator.simulate import simulate
+from studies.flags.machine_flags import MachineFlags
+from studies.flags.machines import find_machine
+from studies.scaling import study
+from studies.scaling.answer import answer
+from studies.scaling.question import Question as AnyQuestion
+from studies.scaling.question import asked, parse_algorithms
+from studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
+from studies.scaling.study import scaling
+from tests.toy_machines import FREE, one_host, star
+
+PERLMUTTER = MachineFlags(machine="perlmutter")
+SMALL = (64, 48, 96)
+
+
+def question(kind="strong", sizes=SMALL, *, algorithm="4d", dtype="float64", passes="training", **given):
+    problem = Matmul(*sizes, dtype, passes)
+    return AnyQuestion(kind=kind, problem=problem, algorithms=parse_algorithms(algorithm), **given)
+
+
+@pytest.mark.parametrize("kind", ["weak", "strong"])
+def test_the_default_study_simulates_the_best_three_of_all_grids(kind, capsys):
+    found = scaling(asked(kind, gpus=[1, 2, 4, 8, 16]), PERLMUTTER)
+    assert [sum(run.gpus == gpus for run in found.runs) for gpus in (1, 2, 4, 8, 16)] == [1, 3, 3, 3, 3]
+    assert [sum(one.gpus == gpus for one in found.ranked) for gpus in (1, 2, 4, 8, 16)] == [1, 4, 10, 20, 35]
+    assert all(run.closed_form_place <= 3 for run in found.runs)
+    printed = capsys.readouterr()
+    assert f"{kind} scaling of 4d on perlmutter" in printed.out
+    assert "no measured products" in printed.err
+
+
+def test_a_simulated_run_is_what_simulate_gives():
+    found = answer(question(gpus=(6,)), PERLMUTTER)
+    run = found.best[0]
+    schedule = matmul_schedule(Matmul(*SMALL, "float64", "training"), run.algorithm, Grid(**run.grid))
+    assert run.seconds == simulate(schedule, find_machine("perlmutter", gpus=6)).timeline.makespan
+
+
+@settings(max_examples=30)
+@given(
+    sizes=st.tuples(*[st.integers(1, 97)] * 3),
+    gpus=st.lists(st.integers(1, 8), min_size=1, max_size=3, unique=True).map(sorted),
+    kind=st.sampled_from(["weak", "strong"]),
+)
+def test_no_number_of_gpus_is_more_efficient_than_one_or_than_the_peak(sizes, gpus, kind):
+    found = answer(question(kind, sizes, gpus=(1, *(one for one in gpus if one > 1)), top=2), star(8))
+    assert all(0 < run.efficiency <= 1 + 1e-9 for run in found.runs)
+    assert all(0 < run.fraction_of_peak <= 1 + 1e-9 for run in found.runs)
+
+
+def test_an_even_cut_on_a_free_network_loses_nothing():
+    free = star(8, latency=0.0, bandwidth=FREE, memory=FREE)
+    for kind in ("weak", "strong"):
+        found = answer(question(kind, gpus=(1, 2, 4, 8)), free)
+        assert [run.efficiency for run in found.best] == pytest.approx([1, 1, 1, 1])
+        assert [run.exposed_seconds for run in found.best] == pytest.approx([0, 0, 0, 0], abs=1e-12)
+
+
+def test_m_grows_with_the_gpus_in_weak_scaling_only():
+    weak, strong = (answer(question(kind, gpus=(1, 3, 5)), star(5)) for kind in ("weak", "strong"))
+    assert [(run.m, run.k, run.n) for run in weak.best] == [(64 * gpus, 48, 96) for gpus in (1, 3, 5)]
+    assert {(run.m, run.k, run.n) for run in strong.runs} == {SMALL}
+
+
+def test_efficiency_is_the_rate_of_one_gpu_over_that_on_the_fewest():
+    found = answer(question(gpus=(2, 3, 6)), star(6))
+    base = found.best[0]
+    assert base.efficiency == 1
+    for run in found.runs:
+        assert run.efficiency == pytest.approx(base.seconds * 2 / (run.seconds * run.gpus))
+        assert run.flops_per_second_per_gpu == pytest.approx(6 * 64 * 48 * 96 / run.gpus / run.seconds)
+
+
+def test_runs_are_sorted_by_gpus_and_then_by_simulated_time():
+    found = answer(question(gpus=(2, 4, 6), algorithm="3d,4d", top=5), PERLMUTTER)
+    keys = [(run.gpus, float(f"{run.seconds:.9e}")) for run in found.runs]
+    assert keys == sorted(keys)
+    assert [run.gpus for run in found.best] == [2, 4, 6]
+
+
+def test_overlap_hides_communication_and_leaves_the_closed_form():
+    plain, hidden = (
+        answer(question(sizes=(512, 512, 512), gpus=(4,), top=99, overlaps=frozenset(overlaps)), star(4))
+        for overlaps in ((), ("oar", "ors", "oag"))
+    )
+    for one, other in zip(plain.ranked, hidden.ranked, strict=True):
+        assert one.closed_form_seconds == pytest.approx(other.closed_form_seconds)
+    assert hidden.best[0].seconds < plain.best[0].seconds
+    assert hidden.overlap == ("oag", "oar", "ors")
+
+
+def test_the_same_question_has_the_same_answer():
+    one, other = (answer(question(gpus=(1, 6)), PERLMUTTER) for _ in range(2))
+    assert msgspec.json.encode(one) == msgspec.json.encode(other)
+
+
+def test_grids_that_do_not_fit_in_memory_are_ranked_and_not_simulated():
+    small = star(4)
+    device = msgspec.structs.replace(small.device, memory_bytes=200_000)
+    found = answer(question(gpus=(1, 4), top=99), msgspec.structs.replace(small, device=device))
+    assert {run.gpus for run in found.runs} == {4}
+    assert len(found.runs) == sum(one.fits for one in found.ranked) < len(found.ranked)
+    assert any("1 GPU: no grid fits" in remark for remark in found.remarks)
+
+
+def test_what_fits_nowhere_is_refused_with_the_memory_it_needs():
+    with pytest.raises(InputError, match=r"no grid fits; a rank needs at least .* TiB of 37.3 GiB"):
+        answer(question(sizes=(10**6, 10**6, 10**6), gpus=(1, 2)), PERLMUTTER)
+
+
+def test_numbers_of_gpus_without_a_grid_are_left_out_with_a_remark():
+    found = answer(question(algorithm="cannon", gpus=(2, 4)), star(4))
+    assert [run.gpus for run in found.best] == [4]
+    assert any("2 GPUs: no grid" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "sideways"}, "scaling 'sideways': accepted are weak, strong"),
+        ({"gpus": ()}, "gpus none"),
+        ({"gpus": (0, 2)}, "gpus 0,2"),
+        ({"gpus": (2, 2)}, "gpus 2,2"),
+        ({"top": 0}, "top 0"),
+    ],
+)
+def test_a_question_that_cannot_be_is_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        question(**{"kind": "strong", "gpus": (1,), **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"algorithm": "5d"}, "algorithm '5d'"),
+        ({"algorithm": "4d,4d"}, "repeats 4d"),
+        ({"dtype": "int8"}, "dtype 'int8'"),
+        ({"passes": "both"}, "passes 'both'"),
+        ({"overlaps": "all"}, "overlap 'all'"),
+        ({"collectives": "own:star"}, "collectives 'own:star'"),
+        ({"matmul": (0, 1, 1)}, "matmul m=0"),
+    ],
+)
+def test_words_that_cannot_be_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        asked("strong", **{"gpus": [1], **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"machine": MachineFlags(machine="tianhe")}, "machine 'tianhe' is unknown"),
+        ({"plot": "figure.doc"}, "figure.doc"),
+        ({"json": "-", "csv": "-"}, "--json and --csv both name -: give each its own file"),
+        ({"json": "no/such/folder.json"}, "cannot be written"),
+    ],
+)
+def test_a_machine_or_a_file_that_cannot_be_is_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        scaling(asked("strong", gpus=[1]), **{"machine": PERLMUTTER, **change})
+
+
+def test_the_ranks_of_a_host_share_its_memory():
+    asked = question(kind="strong", gpus=(2,))
+    room = 1 + max(one.peak_bytes_per_rank_max for one in answer(asked, star(2)).ranked)
+    apart, together = (
+        msgspec.structs.replace(one, device=msgspec.structs.replace(one.device, memory_bytes=float(room)))
+        for one in (star(2), one_host(2))
+    )
+    assert all(one.fits for one in answer(asked, apart).ranked)
+    with pytest.raises(InputError, match="no grid fits; the 2 ranks of a host need at least"):
+        answer(asked, together)
+
+
+def test_too_few_gpus_are_refused_before_anything_is_simulated():
+    with pytest.raises(InputError, match=r"8 ranks: .* has 4 GPUs"):
+        scaling(asked("strong", gpus=[1, 8]), find_machine("perlmutter", gpus=4))
+
+
+def test_the_csv_has_a_line_for_each_run_under_the_names_of_its_columns(capsys):
+    found = scaling(asked("strong", matmul=SMALL, dtype="float64", gpus=[1, 6]), star(6), csv="-")
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert tuple(rows[0]) == CSV_COLUMNS
+    assert len(rows) == len(found.runs)
+    for row, run in zip(rows, found.runs, strict=True):
+        assert float(row["seconds"]) == run.seconds
+        assert row["grid"] == str(Grid(**run.grid))
+        assert row["extrapolated"] == "true"
+
+
+def test_a_peak_that_is_not_known_is_empty_in_the_csv_and_a_remark():
+    found = answer(question(dtype="float16", gpus=(1,)), star(1))
+    assert found.runs[0].fraction_of_peak is None
+    assert csv_text(found).splitlines()[1].split(",")[CSV_COLUMNS.index("fraction_of_peak")] == ""
+    assert any("gives no speed for float16" in remark for remark in found.remarks)
+
+
+def test_the_json_is_read_again_as_the_same_answer(tmp_path):
+    path = tmp_path / "scaling.json"
+    weak = asked("weak", matmul=SMALL, dtype="float64", gpus=[1, 2])
+    found = scaling(weak, star(2), json=str(path), command=["quadrille"])
+    assert files.read(path, Scaling, SCHEMA) == found
+    assert found.provenance.command == "quadrille"
+
+
+def test_the_plot_is_the_same_bytes_for_the_same_answer(tmp_path):
+    pictures = [tmp_path / "one.svg", tmp_path / "other.svg"]
+    for picture in pictures:
+        scaling(asked("strong", matmul=SMALL, dtype="float64", gpus=[1, 2, 4]), star(4), plot=str(picture))
+    one, other = (picture.read_bytes() for picture in pictures)
+    assert one == other and one.startswith(b"<?xml")
+
+
+def test_routing_and_faults_are_those_of_the_study_and_recorded():
+    slow = MachineFlags(machine="perlmutter", routing="ecmp", slow=("gpu:3=0.5",))
+    healthy, degraded = (answer(question(gpus=(1, 4)), machine) for machine in (PERLMUTTER, slow))
+    assert degraded.machine.routing == "ecmp:0" and degraded.machine.faults.slow == {"gpu:3": 0.5}
+    assert {run.gpus for run in degraded.runs} == {4}  # of one GPU there is no gpu:3
+    assert any("1 GPUs: --slow gpu:3" in remark for remark in degraded.remarks)
+    assert degraded.best[0].seconds > next(run for run in healthy.best if run.gpus == 4).seconds
+
+
+def test_settings_change_the_machine():
+    slow, fast = (
+        answer(question(gpus=(1,)), MachineFlags(machine="perlmutter", settings=settings))
+        for settings in ((), ("device.peak_flops_per_second=x2", "device.overhead_seconds=0"))
+    )
+    assert fast.best[0].seconds < slow.best[0].seconds
+    assert fast.machine.sha256 != slow.machine.sha256
+
+
+def test_the_study_keeps_the_answers_to_both_questions(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(study, "GPUS", (1, 2))
+    monkeypatch.setattr(study, "TOP", 1)
+    study.main()
+    assert len(capsys.readouterr().out.splitlines()) > 10
+    for kind in ("weak", "strong"):
+        kept = files.read(tmp_path / "results" / f"{kind}-perlmutter.json", Scaling, SCHEMA)
+        assert kept.kind == kind and kept.provenance.command == f"quadrille study {kind}-scaling --machine perlmutter"
+        assert (tmp_path / "results" / f"{kind}-perlmutter.csv").read_text() == csv_text(kept)
