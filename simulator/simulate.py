@@ -33,6 +33,7 @@ from simulator.folding.watch import GivenUp, Watch, turns_in
 from simulator.garbage import seldom_collected
 from simulator.homes import homes_of
 from simulator.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
+from simulator.library import MEASURED
 from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums, uncertainty
 
 __all__ = ["Prediction", "Simulation", "Switches", "simulate"]
@@ -94,7 +95,8 @@ def simulate(
 
     Parameters
     ----------
-    choices : who carries out the collectives; the library's are predicted as named algorithms
+    choices : who carries out the collectives; the library's take what the machine file has them measured to take, and
+        are predicted as named algorithms where it has not
     threads : BLAS threads of each rank, by default its share of the host's cores
     placement : the rule by which ranks are given their places, see `placed`
     granularity : `collective` where a bound of the makespan will do, and the exact simulation would take too long
@@ -218,7 +220,7 @@ class Simulation:
         """Whether the schedule can be walked at the granularity of collectives."""
         from simulator.steady.walkers import why_impossible
 
-        return not why_impossible(self._schedule, self._homes)
+        return not why_impossible(self._schedule, self._homes, self._choices)
 
     def run(self, wanted: Sequence[int] = ()) -> Prediction:
         """Simulate.
@@ -317,7 +319,7 @@ class Simulation:
             named,
             parts,
             frozenset(lanes.extrapolated),
-            uncertainty(self._given.machine, library=bool(lanes.labels)),
+            uncertainty(self._given.machine, library=MEASURED in lanes.labels.values()),
             {name: max(0.0, spent[name]["contention"]) / timeline.ranks for name in parts},
             self._ranks.loads(lanes.engine, loads_with_turns(lanes, rhythms), timeline.makespan, LINKS_NAMED),
             self._extent(lanes, rhythms),

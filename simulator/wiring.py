@@ -168,12 +168,11 @@ class Wiring:
     def _curve(self, where: str, pattern: str, rank: int) -> tuple[SecondsBySize, int] | None:
         """Measured seconds by size of a pattern, and on how many ranks at once they were measured.
 
-        Of the ranks of a host no more take part at once than it has cores; of
-        the hosts, those that have ranks.
+        On a host its ranks take part, on the network the hosts that have ranks.
         """
         within = where == "host"
         most = self.cores_of(self.home(rank)) if within else self._homes.net.place_count
-        taking_part = min(self.neighbours(rank), most) if within else self._homes.used_places
+        taking_part = self.neighbours(rank) if within else self._homes.used_places
         key = (where, pattern, taking_part)
         if key not in self._curves:
             part = self._machine.host if within else self._machine.network
@@ -186,13 +185,13 @@ def curve_of(
 ) -> tuple[SecondsBySize, int] | None:
     """The rows of this pattern, or of the one most like it, on the number of ranks nearest to those taking part.
 
-    Rows of more ranks than `most` are used only where there are no others.
+    Rows of more ranks than `most`, cores or hosts, are used only where there are no others, as of the ranks of one GPU.
     """
     if not rows:
         return None
     measured = {row.pattern for row in rows}
     nearest = next(p for p in (pattern, "shift", "exchange", "one_way") if p in measured)
     counts = {row.ranks for row in rows if row.pattern == nearest}
-    ranks = min(counts, key=lambda count: (count > most, abs(count - taking_part)))
+    ranks = min(counts, key=lambda count: (count > most, abs(count - taking_part), count))
     points = ((row.bytes, row.seconds) for row in rows if row.pattern == nearest and row.ranks == ranks)
     return SecondsBySize.of(points), ranks

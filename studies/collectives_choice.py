@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 Carried = TypeVar("Carried", bound="Experiment | TrainingExperiment")
 CHUNKS = (CHUNK_BYTES, CHUNK_BYTES // 4, 4 * CHUNK_BYTES)
 """Sizes of the pieces that follow each other down chains and trees; of equals the first is taken [B]."""
-RUNS_AHEAD: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
-"""Kinds that the library is not tried for: its rows are of one root, and members run ahead of each other in a chain.
-
-A broadcast of 2 MiB to four hosts at 200 Mbit/s stood in a file with 71 ms; SUMMA's, from turning roots, took 165.
-"""
 NO_MACHINE = "--collectives auto: no --machine to predict with, so every op goes by own:ring"
 
 
@@ -124,7 +119,7 @@ def chosen_collectives(
     for asked in questions(schedule):
         ways = candidates(own, asked)
         tried = [Tried(one, _seconds(schedule, asked, one, machine, threads, placement)[0]) for one in ways]
-        if with_library and asked.kind not in RUNS_AHEAD and _library_is_measured(machine):
+        if with_library and _library_is_measured(machine):
             seconds, label = _seconds(schedule, asked, Choices("library"), machine, threads, placement)
             tried += [Tried(Choices("library"), seconds)] if label == MEASURED else []
         if len(tried) > 1:

@@ -199,10 +199,15 @@ class MessagesRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     ----------
     chunk_bytes : into which messages were cut; 0 for whole steps
     progress : what advanced them beside local work
+    ranks, hosts, threads : ranks in all, hosts that they were on, and BLAS threads of each: runs that are otherwise go
+        by other rules; 0 in files made before rows said so
     """
 
     chunk_bytes: Annotated[int, Meta(ge=0)]
     progress: Literal["none", "thread"]
+    ranks: Annotated[int, Meta(ge=0)] = 0
+    hosts: Annotated[int, Meta(ge=0)] = 0
+    threads: Annotated[int, Meta(ge=0)] = 0
     seconds: Seconds
 
 

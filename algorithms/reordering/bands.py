@@ -6,7 +6,7 @@
                           use C
 
 A band is a window of rows of the buffers that are there: nothing is copied, and
-and all ranks together send as many bytes as before.  The sum of the last band waits
+all ranks together send as many bytes as before.  The sum of the last band waits
 for nothing, or is waited for, as that of the whole was, so this goes with any
 overlap.  The last bits of results may change: a product of fewer rows may be
 rounded otherwise, and a ring of more than two adds other pieces in other orders.

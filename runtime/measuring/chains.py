@@ -25,6 +25,7 @@ from algorithms.timelines.timeline import Timeline
 from runtime.delivery import WHOLE, usual_delivery
 from runtime.execute import execute
 from runtime.library import Library
+from runtime.measuring.own_cores import on_own_cores
 from runtime.mpi import MpiCarrier
 from runtime.mpi_communicator import Staging
 from runtime.operands import Operands
@@ -125,7 +126,8 @@ def measure_chain(
     operands = Operands(PRODUCT_SIZE, PRODUCT_SIZE, PRODUCT_SIZE, "float64")
     delivery = usual_delivery(hosts(communicator)[0]) if library is None else WHOLE
     carrier = MpiCarrier(communicator, staging=staging, delivery=delivery)
-    ran = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS), library=library)
+    with on_own_cores(communicator):
+        ran = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS), library=library)
     timelines = ran.timelines
     carrier.close()
     found = None

@@ -7,6 +7,7 @@ used, by ranks that lie on their hosts as those of a run do.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isqrt
 from statistics import mean
 from typing import assert_never
 
@@ -17,12 +18,10 @@ from algorithms.grid import Grid
 from algorithms.ops import (
     AllGather,
     AllReduce,
-    Broadcast,
     Collective,
     CollectiveKind,
     Gemm,
     Pointwise,
-    Reduce,
     ReduceScatter,
 )
 from algorithms.parts import Part
@@ -33,12 +32,16 @@ from algorithms.timelines.spans import Span
 from runtime.delivery import usual_delivery
 from runtime.execute import execute
 from runtime.measuring import chains
+from runtime.measuring.own_cores import on_own_cores
 from runtime.mpi import MpiCarrier
 from runtime.operands import Operands
 from runtime.world import hosts
 
-KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce")
-ITEM_BYTES, ROOT, WARM = 4, 0, 1
+KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
+"""Those of broadcasts and reduces depend on who was the root before; `simulator/library.py` has no use for them."""
+ITEM_BYTES, WARM = 4, 1
+FEW_RANKS = 8
+"""Of more ranks not all shapes are measured: a world of 64 has 21."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,20 @@ class Shape:
 
 
 def shapes(ranks: int) -> Iterator[Shape]:
-    """All shapes that groups along an axis of a grid of so many ranks can have.
+    """Shapes that groups along an axis of a grid of so many ranks can have: all, or a few where there are many.
+
+    The few are those of the grid of two axes that is most like a square, and all ranks.
 
     >>> [(shape.members, shape.apart) for shape in shapes(6)]
     [(2, 1), (2, 3), (3, 1), (3, 2), (6, 1)]
+    >>> [(shape.members, shape.apart) for shape in shapes(24)], len(list(shapes(13)))
+    ([(4, 1), (6, 4), (24, 1)], 1)
     """
+    if ranks > FEW_RANKS:
+        side = max(one for one in range(1, isqrt(ranks) + 1) if ranks % one == 0)
+        few = ((side, 1), (ranks // side, side), (ranks, 1)) if side > 1 else ((ranks, 1),)
+        yield from (Shape(members, apart, ranks) for members, apart in few)
+        return
     for members in range(2, ranks + 1):
         for apart in range(1, ranks // members + 1):
             if ranks % members == 0 and (ranks // members) % apart == 0:
@@ -79,7 +91,6 @@ def collective_chain(kind: CollectiveKind, shape: Shape, size: int, steps: int) 
         Tensor("C", m, Part("n")),
         Tensor("part", Part("e", ("y",)), one),
         Tensor("whole", Part("e"), one),
-        Tensor("other", Part("e"), one),
     )
     side = chains.PRODUCT_SIZE
     sizes = {"m": side, "k": side, "n": side, "e": max(shape.members, size // ITEM_BYTES), "one": 1}
@@ -100,11 +111,7 @@ def _step(kind: CollectiveKind) -> Collective:
             return ReduceScatter(name="step", axis="y", source="whole", into="part")
         case "all_reduce":
             return AllReduce(name="step", axis="y", buffer="whole")
-        case "broadcast":
-            return Broadcast(name="step", axis="y", root=ROOT, source="whole", into="other")
-        case "reduce":
-            return Reduce(name="step", axis="y", root=ROOT, source="whole", into="other")
-        case "all_to_all" | "barrier":
+        case "broadcast" | "reduce" | "all_to_all" | "barrier":
             raise AssertionError(f"{kind} is not measured")
         case _:
             assert_never(kind)
@@ -118,15 +125,16 @@ def measure_collective(
     side = chains.PRODUCT_SIZE
     carrier = MpiCarrier(communicator, delivery=usual_delivery(hosts(communicator)[0]))
     operands = Operands(side, side, side, "float32")
-    timelines = execute(schedule, operands, carrier, repeats=1, choices=Choices("library")).timelines
+    with on_own_cores(communicator):
+        timelines = execute(schedule, operands, carrier, repeats=1, choices=Choices("library")).timelines
     carrier.close()
-    found = step_seconds(kind, shape, timelines[0].spans) if timelines else None
+    found = step_seconds(shape, timelines[0].spans) if timelines else None
     result: list[float] = communicator.bcast(found, root=0)
     return result
 
 
-def step_seconds(kind: CollectiveKind, shape: Shape, spans: tuple[Span, ...]) -> list[float]:
-    """Of each step after the first: from when the last member has come to it, to the end of those that receive.
+def step_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:
+    """Of each step after the first: from when the last member has come to it, to the mean end.
 
     Of groups that share links some may be faster; whoever comes next waits for the slowest.
     """
@@ -135,10 +143,9 @@ def step_seconds(kind: CollectiveKind, shape: Shape, spans: tuple[Span, ...]) ->
         if span.op == "step" and span.index >= WARM:
             steps.setdefault(span.index, {})[span.rank] = span
     groups = list(shape.grid().groups("y"))
-    return [max(_seconds(kind, [of_rank[rank] for rank in group]) for group in groups) for of_rank in steps.values()]
+    return [max(_seconds([of_rank[rank] for rank in group]) for group in groups) for of_rank in steps.values()]
 
 
-def _seconds(kind: CollectiveKind, members: list[Span]) -> float:
+def _seconds(members: list[Span]) -> float:
     """Of one group."""
-    receiving = {"broadcast": members[ROOT + 1 :], "reduce": members[ROOT : ROOT + 1]}.get(kind, members)
-    return mean(span.end for span in receiving) - max(span.start for span in members)
+    return mean(span.end for span in members) - max(span.start for span in members)

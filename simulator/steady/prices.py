@@ -170,7 +170,7 @@ class Costs:
     def _curve(self, where: str, pattern: str, rank: int) -> Curve:
         within, homes = where == "host", self._homes
         most = homes.cores(homes.place(rank)) if within else homes.net.place_count
-        taking_part = min(homes.neighbours(rank), most) if within else homes.used_places
+        taking_part = homes.neighbours(rank) if within else homes.used_places
         key = (where, pattern, taking_part)
         if key not in self._curves:
             part = self._machine.host if within else self._machine.network

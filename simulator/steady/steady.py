@@ -79,7 +79,7 @@ def steady(
     ------
     InputError : a schedule that cannot be walked so
     """
-    reason = why_impossible(schedule, homes)
+    reason = why_impossible(schedule, homes, choices)
     if reason:
         raise InputError(f"granularity collective: {reason}; accepted is exact")
     each, looks = programs(schedule), Looks(schedule, choices)

@@ -5,15 +5,17 @@ from itertools import product
 
 import numpy as np
 
+from algorithms.collectives.choices import Choices
 from algorithms.formats.machine import Machine
 from algorithms.grid import AXES, Axis
 from algorithms.numbers import variables
-from algorithms.ops import Receive, Send
+from algorithms.ops import Collective, Receive, Send
 from algorithms.parts import Panel, Place
 from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule, all_ops
 from simulator.folding.labels import Ints
 from simulator.homes import Homes
+from simulator.library import LibraryTimes
 from simulator.steady.nccl_collectives import Nccl
 from simulator.steady.preparations import Preparations
 from simulator.steady.prices import Costs
@@ -81,12 +83,14 @@ def _turning(program: Program) -> set[Axis]:
     return found
 
 
-def why_impossible(schedule: Schedule, homes: Homes) -> str:
+def why_impossible(schedule: Schedule, homes: Homes, choices: Choices) -> str:
     """Why a schedule cannot be walked so on a machine, in words; empty where it can."""
     if homes.pooled or len(homes.bursts):
         return f"{homes.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"
-    told_apart = _told_apart(schedule)
+    told_apart, library = _told_apart(schedule), LibraryTimes(homes.machine, schedule.grid, homes)
     for op in all_ops(schedule):
+        if isinstance(op, Collective) and choices.of(op.name).carriage == "library" and library.are_known(op):
+            return f"op {op.name!r} takes what the MPI library was measured to take, which is no sum of its messages"
         if isinstance(op, Send | Receive):
             peer = op.to if isinstance(op, Send) else op.sender
             counting = {op.axis, *(axis for axis in AXES if axis in variables(peer))} - told_apart

@@ -51,7 +51,7 @@ def calibrate(
     wiring = parse_wiring(topology, len(hosts)) if topology is not None else None
     multiplied_by = NumpyLibrary() if blas == NUMPYS else open_blas(blas, 1)
     measured = measure(communicator, hosts, quick=quick, blas=blas)
-    messages = measure_messages(communicator, hosts[0]) if communicator.Get_size() > 1 else ()
+    messages = measure_messages(communicator, hosts) if communicator.Get_size() > 1 else ()
     if not speaks:
         return
     machine = make_machine(_name(out), measured, hosts, wiring, list(command))

@@ -24,14 +24,14 @@ from runtime.world import Host
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-SIZE, SENT_BYTES, REPEATS = 1024, 1 << 20, 5
+SIZE, GATHERED_BYTES, REPEATS = 1024, 4 << 20, 5
 NOISE = 0.05
 """By which a way must be faster than a simpler one to be taken."""
 
 
 def gather_beside_products(ranks: int) -> Schedule:
-    """Each rank gives 1 MiB to all others while it multiplies twice."""
-    one, elements = Part("one"), SENT_BYTES // 4 * ranks
+    """4 MiB, of which each rank has an equal part, are gathered while each multiplies twice."""
+    one, elements = Part("one"), GATHERED_BYTES // 4
     square = Part("m"), Part("m")
     tensors = declare(
         Tensor("A", *square),
@@ -50,12 +50,17 @@ def gather_beside_products(ranks: int) -> Schedule:
     return Schedule("beside", sizes, Grid(x=ranks), "float32", tensors, ("A", "B"), ("C",), (Role(in_sequence(ops)),))
 
 
-def measure_messages(communicator: "Intracomm", host: Host) -> tuple[MessagesRow, ...]:
+def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[MessagesRow, ...]:
     """A row for each way, the simpler ones first; all ranks call it, rank 0 gets the rows."""
+    from runtime.measuring.own_cores import own_cores
+
     ways: Sequence[tuple[int, Progress]] = list(product((0, CHUNK_BYTES), get_args(Progress)))
-    nap = usual_delivery(host).nap_seconds
+    nap = usual_delivery(hosts[0]).nap_seconds
+    ranks, threads = communicator.Get_size(), own_cores(communicator)
     return tuple(
-        MessagesRow(chunk_bytes=chunk, progress=progress, seconds=seconds)
+        MessagesRow(
+            chunk_bytes=chunk, progress=progress, ranks=ranks, hosts=len(hosts), threads=threads, seconds=seconds
+        )
         for chunk, progress in ways
         if (seconds := _seconds(communicator, Delivery(chunk, nap, progress)))
     )
@@ -64,18 +69,20 @@ def measure_messages(communicator: "Intracomm", host: Host) -> tuple[MessagesRow
 def _seconds(communicator: "Intracomm", delivery: Delivery) -> float:
     """Median of the gather and the products together, at rank 0."""
     from runtime.execute import execute
+    from runtime.measuring.own_cores import on_own_cores
     from runtime.mpi import MpiCarrier
 
     carrier = MpiCarrier(communicator, delivery=delivery)
     schedule = gather_beside_products(communicator.Get_size())
-    found = execute(
-        schedule,
-        Operands(SIZE, SIZE, SIZE, "float32"),
-        carrier,
-        repeats=REPEATS,
-        warmups=1,
-        progress=delivery.progress,
-    )
+    with on_own_cores(communicator):
+        found = execute(
+            schedule,
+            Operands(SIZE, SIZE, SIZE, "float32"),
+            carrier,
+            repeats=REPEATS,
+            warmups=1,
+            progress=delivery.progress,
+        )
     carrier.close()
     return median(timeline.makespan for timeline in found.timelines) if found.timelines else 0.0
 

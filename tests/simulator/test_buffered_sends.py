@@ -11,6 +11,8 @@ from algorithms.parts import Part
 from algorithms.program import in_sequence
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
+from runtime.delivery import CHUNK_BYTES
+from runtime.streams import SENDS_POSTED
 from simulator.chunks import AHEAD_BYTES
 from simulator.simulate import Switches, simulate
 from tests.simulator.test_buckets import LEAF_SPINE, laboratory
@@ -79,3 +81,7 @@ def test_folding_changes_nothing_where_messages_are_handed_over(algorithm, famil
         for switches in (Switches(), Switches(fold=False), Switches(fold=False, fold_time=False, local=False))
     ]
     assert every[1:] == pytest.approx(every[:1] * 2, rel=1e-9)
+
+
+def test_as_much_goes_ahead_as_the_runtime_has_under_way():
+    assert AHEAD_BYTES == SENDS_POSTED * CHUNK_BYTES

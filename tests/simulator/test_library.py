@@ -4,13 +4,15 @@ import msgspec
 import pytest
 
 from algorithms.collectives.choices import Choices, parse_choices
-from algorithms.formats.machine import LibraryRow, TransferRow
+from algorithms.errors import InputError
+from algorithms.formats.machine import LibraryRow, Network, TransferRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from simulator.library import IDENTIFIED, MEASURED, curve_of
 from simulator.simulate import EVERYTHING, Switches, simulate
 from tests.simulator.test_buckets import laboratory
+from tests.toy_machines import star
 
 GATHERED = 512 * 512 * 4
 """Bytes of B in float32, which groups of four gather."""
@@ -23,6 +25,12 @@ def row(kind, ranks, apart, size, seconds, of=4):
 def machine(*rows):
     found = laboratory(None)
     return msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, library=rows))
+
+
+def with_messages(found):
+    """The machine with messages between its hosts measured, as a calibration leaves it."""
+    transfer = TransferRow(pattern="shift", ranks=4, bytes=1, seconds=1e-5)
+    return msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, transfer=(transfer,)))
 
 
 def predicted(found, choices, switches=EVERYTHING):
@@ -61,15 +69,62 @@ def test_what_leaves_nothing_to_choose_shares_links_as_a_message_does():
 
 def test_groups_that_lie_most_alike_are_taken_and_sizes_between_are_interpolated():
     rows = [row("reduce", 2, 1, 100, 1.0), row("reduce", 2, 1, 300, 3.0), row("reduce", 2, 4, 100, 9.0, of=8)]
-    assert curve_of(rows, "reduce", 2, 2, of=4).seconds(200) == 2.0
-    assert curve_of(rows, "reduce", 2, 2, of=8).seconds(100) == 9.0
+    assert curve_of(rows, "reduce", 2, 2, of=4)[0].seconds(200) == 2.0
+    assert curve_of(rows, "reduce", 2, 2, of=8)[0].seconds(100) == 9.0
     assert curve_of(rows, "reduce", 3, 1, of=4) is None
 
 
+@pytest.mark.parametrize(("apart", "of", "beyond"), [(1, 4, False), (2, 4, True), (1, 8, True)])
+def test_groups_that_lie_otherwise_than_those_measured_are_beyond_what_was_measured(apart, of, beyond):
+    said = predicted(machine(row("all_gather", 4, apart, GATHERED, 0.25, of=of)), parse_choices("library"))
+    assert said.labels == {"gather B": MEASURED}
+    assert ("gather B" in said.extrapolated) == beyond
+
+
+def test_collectives_with_a_root_go_as_rings_however_they_were_measured():
+    schedule = matmul_schedule(Matmul(512, 512, 512, panel=128, dtype="float32"), "summa", Grid(z=4))
+    rows = [row(kind, 4, 1, GATHERED, 5.0) for kind in ("broadcast", "reduce")]
+    found = simulate(schedule, machine(*rows), choices=parse_choices("library"))
+    assert found.labels == {} and found.timeline.makespan < 5.0
+
+
+def apart_from_laboratories(*rows):
+    """Four hosts of a star, by links as fast as a laboratory's, with the library's collectives as measured."""
+    return msgspec.structs.replace(star(4, bandwidth=1e9, memory=1e10), network=Network(library=rows))
+
+
+@pytest.mark.parametrize("asked", ["collective", "auto"])
+def test_what_the_library_was_measured_to_take_is_simulated_exactly_or_not_at_all(asked, monkeypatch):
+    monkeypatch.setattr("simulator.simulate.LONG_SECONDS", 0.0)
+    schedule = matmul_schedule(Matmul(512, 512, 512, dtype="float32"), "4d", Grid(z=4))
+    measured = apart_from_laboratories(row("all_gather", 4, 1, GATHERED, 0.25))
+    for found, choices in ((measured, Choices()), (apart_from_laboratories(), parse_choices("library"))):
+        assert simulate(schedule, found, choices=choices, granularity=asked).bound is not None
+    if asked == "collective":
+        with pytest.raises(InputError, match="'gather B' takes what the MPI library was measured to take"):
+            simulate(schedule, measured, choices=parse_choices("library"), granularity=asked)
+        return
+    said = simulate(schedule, measured, choices=parse_choices("library"), granularity=asked)
+    assert (said.bound, said.op_times()["gather B"].seconds) == (None, pytest.approx(0.25))
+
+
 def test_intervals_are_wider_where_the_librarys_times_are_used():
-    transfer = TransferRow(pattern="shift", ranks=4, bytes=1, seconds=1e-5)
-    found = machine(row("all_gather", 4, 1, GATHERED, 0.25))
-    found = msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, transfer=(transfer,)))
+    found = with_messages(machine(row("all_gather", 4, 1, GATHERED, 0.25)))
     own, library = (predicted(found, choices).relative_uncertainty for choices in (Choices(), parse_choices("library")))
     assert 0 < own < library
     assert predicted(machine(), Choices()).relative_uncertainty == 0
+
+
+def test_intervals_are_not_wider_where_the_librarys_collectives_are_single_messages():
+    found = with_messages(machine(*(row(kind, 2, 1, GATHERED, 0.25) for kind in ("broadcast", "reduce"))))
+    schedule = matmul_schedule(Matmul(512, 512, 512, panel=512, dtype="float32"), "summa", Grid(z=2, x=2))
+    own, library = (simulate(schedule, found, choices=choices) for choices in (Choices(), parse_choices("library")))
+    assert set(library.labels.values()) == {IDENTIFIED}
+    assert library.relative_uncertainty == own.relative_uncertainty
+
+
+def test_what_was_found_in_laboratories_widens_intervals_of_laboratories_only():
+    found = with_messages(machine())
+    apart = msgspec.structs.replace(found, host=msgspec.structs.replace(found.host, shared_by_hosts=False))
+    within, between = (predicted(one, Choices()).relative_uncertainty for one in (found, apart))
+    assert within > between == 0

@@ -8,11 +8,15 @@ import simpy
 
 from algorithms.errors import InputError
 from algorithms.formats.machine import Host, Machine
+from algorithms.grid import Grid
+from algorithms.ops import Shift
+from algorithms.parts import Part
+from algorithms.tensors import Tensor
 from simulator.engine import FlowEngine
 from simulator.machine_network import network_of
 from simulator.simulate import simulate
 from simulator.wiring import Wiring
-from tests.toy_machines import device, leaf_spine, one_host, products, star, transfer_row
+from tests.toy_machines import device, leaf_spine, one_host, products, program_of, star, transfer_row
 
 CURVE = [transfer_row(1000, 2e-6), transfer_row(1_000_000, 1e-3)]
 
@@ -138,6 +142,23 @@ def test_rows_of_more_ranks_than_cores_are_passed_over(cores, ranks, latency, sh
 def test_rows_of_more_ranks_than_cores_have_shared_them_already():
     found = wiring(one_host(2, transfer=[transfer_row(1000, 9e-6, ranks=4)]), 4)
     assert found.transfer(0, 1, 1000, "shift").demands == {}
+
+
+@pytest.mark.parametrize(("ranks", "latency"), [(2, 2e-6), (4, 4e-6), (6, 4e-6), (8, 8e-6)])
+def test_where_all_rows_are_of_more_ranks_than_cores_those_nearest_to_the_neighbours_count(ranks, latency):
+    rows = [transfer_row(1000, count * 1e-6, ranks=count) for count in (2, 4, 8)]
+    machine = one_host(1, transfer=rows)
+    machine = msgspec.structs.replace(machine, host=msgspec.structs.replace(machine.host, ranks=8))
+    assert wiring(machine, ranks).transfer(0, 1, 1000, "shift").latency == pytest.approx(latency)
+    steady = simulate(shifted(ranks), machine, granularity="collective").timeline.makespan
+    assert steady == pytest.approx(simulate(shifted(ranks), machine).timeline.makespan) == pytest.approx(latency)
+
+
+def shifted(ranks):
+    """Each rank passes a few bytes to the next."""
+    tensors = [Tensor(name, Part("m"), Part("one")) for name in ("sent", "room")]
+    step = Shift(name="step", axis="x", distance=1, source="sent", into="room")
+    return program_of(Grid(x=ranks), tensors, step, m=4, one=1)
 
 
 def test_a_transfer_beyond_what_was_measured_is_flagged():

@@ -154,7 +154,9 @@ def test_the_librarys_collectives_are_measured_by_kind_and_size_and_predicted_fr
 
 @mpi
 def test_messages_beside_products_are_timed_in_chunks_and_whole_with_a_thread_and_without(two):
-    rows = load_machine(two).messages
+    machine = load_machine(two)
+    rows = machine.messages
+    assert {(row.ranks, row.hosts, row.threads) for row in rows} == {(2, 1, max(1, machine.host.cores // 2))}
     assert {(row.chunk_bytes, row.progress) for row in rows} == set(product((0, CHUNK_BYTES), ("none", "thread")))
     assert all(row.seconds > 0 for row in rows)
 
@@ -260,7 +262,7 @@ def measured(*, off=0.0, disturbed=0):
     streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in STREAM_BYTES]
     steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
     between = BetweenHosts(steps, [], LINK)
-    collectives = [CollectivePoint("broadcast", Shape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
+    collectives = [CollectivePoint("all_gather", Shape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
     times, overheads = [(1.0, 2.0, 3.0)], Overheads(0, 0, 0)
     return Measured(points, streams, [], [], between, collectives, times * 3, times, overheads, disturbed)
 

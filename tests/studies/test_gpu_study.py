@@ -40,10 +40,10 @@ def product(size, dtype, seconds):
 
 
 def machine_at(rate, products=None):
-    """A GPU that multiplies at one rate, of 1e12 bytes a second, whose staged steps take 1 ms and 1 ns a byte."""
+    """A GPU of one rate and 1e12 bytes a second, whose staged steps take 1 ms and 1 ns a byte for each rank."""
     measured = products or [product(size, "float32", 2.0 * size**3 / rate) for size in (256, 384, 512, 768, 1024, 2048)]
     streams = [DeviceStream(word, 1 << 26, (1 << 26) / 1e12, 0.0) for word in ("copy", "add", "zero", "to host")]
-    rows = [transfer_row(size, 1e-3 + size * 1e-9, ranks=ranks) for ranks in (2, 4) for size in (8, 1 << 24)]
+    rows = [transfer_row(size, ranks * (1e-3 + size * 1e-9), ranks=ranks) for ranks in (2, 4) for size in (8, 1 << 24)]
     return machine_of_device("fake", 1 << 30, measured, streams, Launch(2e-6, 9e-6), rows, MADE, ranks=8)
 
 
@@ -106,6 +106,14 @@ def test_ranks_that_share_the_gpu_multiply_in_turn():
         for flags in (Flags(matmul="1024,1024,1024"), Flags(matmul="4096,1024,1024", grid="z=4"))
     )
     assert shared == pytest.approx(4 * alone, rel=0.05)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_steps_are_predicted_as_they_were_measured_on_so_many_ranks(ranks):
+    made, _ = prediction_of(parse_experiment(Flags(matmul="1024,1024,1024", grid=f"z={ranks}")), machine_at(1e13))
+    (gather,) = [op for op in made.ops if op.name == "gather B"]
+    shard = 1024 * 1024 * 4 / ranks
+    assert gather.seconds == pytest.approx((ranks - 1) * ranks * (1e-3 + shard * 1e-9), rel=0.05)
 
 
 def test_peaks_are_the_best_that_was_seen_and_tf32_stands_apart():

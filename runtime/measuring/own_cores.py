@@ -1,0 +1,21 @@
+"""BLAS as in a run: on a rank's share of the cores of its host."""
+
+from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits
+
+from runtime import world
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+
+def own_cores(communicator: "Intracomm") -> int:
+    """Cores of this rank where only the ranks of the communicator compute; all of them call it."""
+    rank = communicator.Get_rank()
+    return next(host.cores_per_rank for host in world.hosts(communicator) if rank in host.ranks)
+
+
+def on_own_cores(communicator: "Intracomm") -> threadpool_limits:
+    """Within it products go on so many threads; all ranks of the communicator open it."""
+    return threadpool_limits(own_cores(communicator), user_api="blas")
