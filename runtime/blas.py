@@ -4,8 +4,8 @@ NumPy's wheel brings OpenBLAS, which is not the fastest on every processor.  A l
 wheels, environments and systems keep theirs, or taken from a path.  Everything but products stays NumPy's.
 
 Names of symbols say how wide the integers are: OpenBLAS built for 64-bit integers ends them in `64_`, that of
-NumPy's wheel begins them with `scipy_` too.  A small product is made once, so that a library that is
-not what its symbols say is refused before anything is timed.
+NumPy's wheel begins them with `scipy_` too.  A small product is made once, so that a library whose products are
+wrong is refused before anything is timed; one whose integers are wider than its symbols say may crash there.
 
 Sources: "Quick Reference Guide to the BLAS", netlib.org, C interface; OpenBLAS, interface/gemm.c and
 cblas.h; Intel, "oneMKL developer reference for C", mkl_set_num_threads; BLIS, docs/Multithreading.md.
@@ -112,7 +112,10 @@ class BlasLibrary(NumpyLibrary):
             return
         (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = lie(a), lie(b), lie(out)
         assert not turn_c, (out.shape, out.strides)
-        self._products[str(out.dtype)](
+        product, most = self._products[str(out.dtype)]
+        if max(rows, columns, inner, step_a, step_b, step_c) > most:
+            raise InputError(f"blas {self.path!r}: {rows} x {inner} by {inner} x {columns} needs 64-bit integers")
+        product(
             ROW_MAJOR, TRANSPOSED if turn_a else AS_IT_LIES, TRANSPOSED if turn_b else AS_IT_LIES,
             rows, columns, inner, 1.0, a.ctypes.data, step_a, b.ctypes.data, step_b, 0.0, out.ctypes.data, step_c,
         )  # fmt: skip
@@ -140,8 +143,8 @@ class BlasLibrary(NumpyLibrary):
                 raise InputError(f"blas {self.path!r}: its {dtype} product of 2 x 3 by 3 x 4 is wrong")
 
 
-def _product(loaded: ctypes.CDLL, path: str, letter: str) -> Callable[..., None]:
-    """The library's product of elements that the letter stands for."""
+def _product(loaded: ctypes.CDLL, path: str, letter: str) -> tuple[Callable[..., None], int]:
+    """The library's product of elements that the letter stands for, and the largest of its integers."""
     factor = next(factor for one, factor in LETTERS.values() if one == letter)
     for pattern, integer in SYMBOLS:
         name = pattern.format(letter)
@@ -150,7 +153,7 @@ def _product(loaded: ctypes.CDLL, path: str, letter: str) -> Callable[..., None]
             choice, where = [ctypes.c_int] * 3, [ctypes.c_void_p, integer]
             function.argtypes = [*choice, *[integer] * 3, factor, *where, *where, factor, *where]
             function.restype = None
-            return function  # type: ignore[no-any-return]
+            return function, (1 << 8 * ctypes.sizeof(integer) - 1) - 1
     raise InputError(f"blas {path!r}: has no product of the C interface, cblas_{letter}gemm or one ending in 64_")
 
 
@@ -200,18 +203,26 @@ def open_blas(name: str, threads: int) -> Library:
     ------
     InputError : none of that name here, naming those that are; a library without right products
     """
-    found = name if "/" in name else installed().get(name)
+    check_blas(name)
+    found = name if "/" in name else _path(BY_NAME[name])
     if found is None:
-        raise InputError(f"blas {name!r}: {_elsewhere(name)}; found here: {_found_here()}")
+        missing = f"there is no {BY_NAME[name].patterns[0]} in this environment or on this system"
+        raise InputError(f"blas {name!r}: {missing}; found here: {_found_here()}")
     library = BlasLibrary(found)
     library.use_threads(threads)
     return library
 
 
-def _elsewhere(name: str) -> str:
-    if name not in BY_NAME:
-        return f"accepted are {NUMPYS}, {', '.join(BY_NAME)} and the path of a shared library, with a /"
-    return f"there is no {BY_NAME[name].patterns[0]} in this environment or on this system"
+def check_blas(name: str) -> None:
+    """Refuse what is no BLAS known by name and no path; whether it is installed is not looked at.
+
+    Raises
+    ------
+    InputError : such a name
+    """
+    if "/" not in name and name not in (NUMPYS, *BY_NAME):
+        accepted = f"{NUMPYS}, {', '.join(BY_NAME)} and the path of a shared library, with a /"
+        raise InputError(f"blas {name!r}: accepted are {accepted}; found here: {_found_here()}")
 
 
 def _found_here() -> str:

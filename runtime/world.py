@@ -106,6 +106,13 @@ def check_world(
         )
 
 
+def threads_may_send() -> bool:
+    """Whether MPI may be called by several threads of a rank, in turn."""
+    from mpi4py import MPI
+
+    return bool(MPI.Query_thread() >= MPI.THREAD_SERIALIZED)
+
+
 def loaded_library() -> str:
     """The MPI that mpi4py loaded, its vendor and version."""
     from mpi4py import MPI

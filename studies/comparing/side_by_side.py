@@ -190,9 +190,15 @@ def _remarks(predicted: Record, measured: Record, found: Drift) -> Iterable[str]
         yield "a single repeat: the noise of the measurement is not known"
     if found.total is None:
         yield "the drift of the machine is not known: both records need their reference kernels"
-    if measured.options.collectives.startswith("own") and predicted.bytes_sent_total != measured.bytes_sent_total:
+    if _all_own(measured) and predicted.bytes_sent_total != measured.bytes_sent_total:
         yield f"bytes sent: {predicted.bytes_sent_total} predicted, {measured.bytes_sent_total} counted"
     yield from _machine_remark(predicted, measured)
+
+
+def _all_own(measured: Record) -> bool:
+    """Whether all collectives were ours, so that bytes were counted."""
+    by_op = [one.chosen for one in (measured.collectives or {}).values()]
+    return all(name.startswith(("own", "auto")) for name in (measured.options.collectives, *by_op))
 
 
 def _machine_remark(predicted: Record, measured: Record) -> Iterable[str]:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from algorithms.errors import InputError
 from algorithms.ops import Communication, Op
 from algorithms.schedule import Schedule, all_ops
 from runtime.delivery import WHOLE, Delivery, Progress, progress_that_pays, usual_delivery
+from runtime.world import loaded_library, threads_may_send
 from studies.calibrating.messages import best
 from studies.flags.plan import Plan
 from studies.launching.site import Site
@@ -16,15 +18,19 @@ if TYPE_CHECKING:
 
 
 def delivery_at(site: Site, plan: Plan, schedule: Schedule, named: "Machine | None") -> Delivery:
-    """What the plan says, else what was found best on the machine, else what suits the site; all ranks call it.
+    """What the plan says, else what was found best at such a site, else what suits the site; all ranks call it.
 
     Device arrays go whole.  Where no communication may run beside local work nothing advances it there.
 
     Parameters
     ----------
     named : the machine that the user named, at rank 0
+
+    Raises
+    ------
+    InputError : a progress thread, and an MPI that may not be called by two threads in turn
     """
-    rows = site.communicator.bcast(named.messages if named is not None else ())
+    rows = site.communicator.bcast(_found_at(site, named.messages) if named is not None else ())
     if plan.backend != "numpy":
         return WHOLE
     usual, chunk_bytes, progress = usual_delivery(site.host), plan.chunk_bytes, plan.progress
@@ -34,7 +40,19 @@ def delivery_at(site: Site, plan: Plan, schedule: Schedule, named: "Machine | No
     if progress is None:
         here = progress_that_pays(site.host, hosts=site.hosts, threads=site.threads)
         progress = _where_any(schedule, here if found is None else found.progress)
+    if progress == "thread" and not threads_may_send():
+        if plan.progress == "thread":
+            raise InputError(
+                f"progress 'thread': {loaded_library()} does not take calls of two threads; accepted is none"
+            )
+        progress = "none"
     return replace(usual, chunk_bytes=chunk_bytes, progress=progress)
+
+
+def _found_at(site: Site, rows: "Sequence[MessagesRow]") -> "list[MessagesRow]":
+    """Those of as many ranks, hosts and threads: among others another way may be best."""
+    here = site.communicator.size, site.hosts, site.threads
+    return [row for row in rows if (row.ranks, row.hosts, row.threads) == here]
 
 
 def _allowed(rows: "Sequence[MessagesRow]", plan: Plan) -> "list[MessagesRow]":

@@ -185,7 +185,8 @@ def _chosen(
     """
     found: list[Chosen] = []
     if site.speaks and machine is not None:
-        _, found = with_chosen(experiment, schedule, machine, nodes, plan.backend)
+        with _said_after(PATIENCE_SECONDS, "choosing collectives", site):
+            _, found = with_chosen(experiment, schedule, machine, nodes, plan.backend)
     if site.speaks:
         remark_all([one.line() for one in found] if machine is not None else [NO_MACHINE])
     found = site.communicator.bcast(found)

@@ -6,7 +6,7 @@ from typing import Literal, Protocol, cast, get_args
 
 from algorithms.errors import InputError
 from algorithms.units import parse_bytes
-from runtime.blas import NUMPYS
+from runtime.blas import NUMPYS, check_blas
 from runtime.delivery import Progress
 from runtime.generator import Kind
 from runtime.library import Backend
@@ -104,6 +104,7 @@ def parse_plan(flags: RunFlags, experiment: Planned) -> Plan:
     )
     if plan.carrier == "nccl" and plan.backend != "cupy":
         raise InputError("carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi")
+    check_blas(plan.blas)
     if plan.backend == "cupy" and plan.blas != NUMPYS:
         raise InputError(f"blas {plan.blas!r}: is for products of host arrays, of --backend numpy; cupy has its own")
     if plan.backend == "cupy" and (plan.chunk_bytes or plan.progress == "thread"):

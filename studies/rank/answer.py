@@ -104,7 +104,7 @@ def _options_of(question: Question) -> dict[str, str | int]:
         "recompute": problem.recompute,
         "gathered": problem.gathered,
         "gradient_bytes": problem.gradient_bytes,
-        "collectives": str(training.manner.choices),
+        "collectives": "auto" if training.manner.choices.auto else str(training.manner.choices),
     }
 
 

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from algorithms.errors import InputError
 from algorithms.formats.machine import MessagesRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
@@ -12,6 +13,7 @@ from algorithms.reordering.bands import in_bands
 from algorithms.reordering.overlap import overlap
 from runtime.delivery import CHUNK_BYTES, WHOLE
 from runtime.world import Host
+from studies.experiments import delivery_at as delivery_at_module
 from studies.experiments.delivery_at import delivery_at
 from studies.flags.plan import RunFlags, parse_plan
 
@@ -22,9 +24,17 @@ PLANNED = SimpleNamespace(check_run=lambda _: None)
 
 def delivery(schedule, *, hosts=1, cores=2, sharing=0, rows=(), **flags):
     host = Host("node", ranks=(0, 1), cores=cores, sharing=sharing)
-    site = SimpleNamespace(host=host, hosts=hosts, threads=1, communicator=SimpleNamespace(bcast=lambda one: one))
+    site = SimpleNamespace(
+        host=host, hosts=hosts, threads=1, communicator=SimpleNamespace(size=2, bcast=lambda one: one)
+    )
     named = SimpleNamespace(messages=rows) if rows else None
     return delivery_at(site, parse_plan(RunFlags(**flags), PLANNED), schedule, named)
+
+
+def way(chunk_bytes, progress, seconds, *, ranks=2, hosts=1, threads=1):
+    return MessagesRow(
+        chunk_bytes=chunk_bytes, progress=progress, seconds=seconds, ranks=ranks, hosts=hosts, threads=threads
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,10 +55,7 @@ def test_a_thread_is_taken_where_messages_leave_the_host_or_a_core_is_free(sched
 
 def test_a_run_goes_by_the_best_way_that_was_found_on_its_machine_and_that_its_flags_allow():
     seconds = {(0, "none"): 1.0, (0, "thread"): 1.2, (4096, "none"): 0.9, (4096, "thread"): 0.5}
-    rows = [
-        MessagesRow(chunk_bytes=chunk, progress=progress, seconds=seconds[chunk, progress])
-        for chunk, progress in seconds
-    ]
+    rows = [way(chunk, progress, seconds[chunk, progress]) for chunk, progress in seconds]
     found = delivery(BESIDE, rows=rows)
     assert (found.chunk_bytes, found.progress) == (4096, "thread")
     assert delivery(PLAIN, rows=rows).progress == "none", "nothing runs beside local work"
@@ -56,6 +63,20 @@ def test_a_run_goes_by_the_best_way_that_was_found_on_its_machine_and_that_its_f
     assert (whole.chunk_bytes, whole.progress) == (0, "none"), "without chunks a thread was slower"
 
 
+def test_what_was_found_on_other_ranks_hosts_or_threads_tells_nothing():
+    usual, fast = delivery(BESIDE), {"chunk_bytes": 4096, "progress": "thread", "seconds": 0.1}
+    others = [way(**fast, ranks=4), way(**fast, hosts=2), way(**fast, threads=2), MessagesRow(**fast)]
+    assert delivery(BESIDE, rows=others) == usual
+    assert delivery(BESIDE, rows=[*others, way(**fast)]).chunk_bytes == 4096 != usual.chunk_bytes
+
+
 def test_messages_go_in_chunks_in_a_laboratory_and_device_arrays_go_whole():
     assert delivery(PLAIN, hosts=2, sharing=2).chunk_bytes == CHUNK_BYTES
     assert delivery(BESIDE, hosts=2, sharing=2, backend="cupy") == WHOLE
+
+
+def test_no_thread_is_taken_where_mpi_may_not_be_called_by_two(monkeypatch):
+    monkeypatch.setattr(delivery_at_module, "threads_may_send", lambda: False)
+    assert delivery(BESIDE, hosts=2).progress == "none"
+    with pytest.raises(InputError, match=r"progress 'thread': .* does not take calls of two threads; accepted is none"):
+        delivery(BESIDE, progress="thread")
