@@ -17,7 +17,7 @@ Group = Literal["shared memory", "laboratory", "laboratory, overlap", "library"]
 ALIKE = 0.08
 """Times closer than this are not told apart by a measurement here (relative)."""
 CLEAR_GAIN = 0.05
-"""Gains of an overlap above this share of the step must have the predicted sign."""
+"""Gains of an overlap that are predicted or measured above this share of the step must have the same sign."""
 CLOSE_GAIN = 0.05
 """A gain is predicted well within so much of the step."""
 
@@ -83,9 +83,13 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
         return abs(self.predicted - self.measured) <= CLOSE_GAIN
 
     @property
+    def clear(self) -> bool:
+        """Whether enough is predicted or measured to have a sign."""
+        return max(abs(self.predicted), abs(self.measured)) > CLEAR_GAIN
+
+    @property
     def sign_right(self) -> bool:
-        """Whether the sign is right, or there is too little to have one."""
-        return abs(self.measured) <= CLEAR_GAIN or self.predicted * self.measured > 0
+        return self.predicted * self.measured > 0
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,8 +81,12 @@ def _together(found: Judgement) -> Iterator[tuple[str, ...]]:
         f"{low} to {high}",
         str(cases),
     )
-    if gains:
-        close, right = (sum(of) / len(gains) for of in ([g.close for g in gains], [g.sign_right for g in gains]))
-        count = f"{len(gains)} gains"
-        yield f"gains of overlaps within {100 * CLOSE_GAIN:.0f} points", percent(close, signed=False), "all", count
-        yield f"signs of gains above {100 * CLEAR_GAIN:.0f} %", percent(right, signed=False), "all", count
+    for words, good in (
+        (f"gains of overlaps within {100 * CLOSE_GAIN:.0f} points", [one.close for one in gains]),
+        (
+            f"signs of gains predicted or measured above {100 * CLEAR_GAIN:.0f} %",
+            [one.sign_right for one in gains if one.clear],
+        ),
+    ):
+        if good:
+            yield words, percent(sum(good) / len(good), signed=False), "all", f"{len(good)} gains"

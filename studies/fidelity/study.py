@@ -22,10 +22,9 @@ from algorithms.provenance import Provenance, provenance
 from studies.comparing.side_by_side import compare_records
 from studies.destinations import Destinations
 from studies.experiments.batch import Case, Launched, measure
-from studies.experiments.predict import prediction_of
-from studies.experiments.workloads import experiment_of
 from studies.fidelity.figure import draw_fidelity
 from studies.fidelity.judgement import Judgement, Result, judged, result
+from studies.fidelity.kept import files_of, predicted, site_folder
 from studies.fidelity.report import judgement_table, trials_table
 from studies.fidelity.sites import Site, calibrated, standing
 from studies.fidelity.trials import Trial, draw, matrix
@@ -64,22 +63,20 @@ def fidelity(
 
     Parameters
     ----------
-    folder : where machine files and records stay, and are found when the same study goes on; by default they go
+    folder : where machine files and records stay, and are found when a study goes on (`kept.py`); by default they go
     json, plot : files of the answer and the figure; json `-` is stdout, and then no table is printed
 
     Raises
     ------
-    InputError : a laboratory that cannot be made here; files that cannot be written
+    InputError : a laboratory that cannot be made here; files that cannot be written; a folder with other things in it
     """
     Destinations(json=json, plot=plot).check()
     sites = list(dict.fromkeys(trial.site for trial in trials))
     with _kept(folder) as kept:
         machines: dict[str, str] = {}
         results: list[Result] = []
-        for number, site in enumerate(sites):
-            here = kept / f"{number}"
-            here.mkdir(exist_ok=True)
-            machine, found = _at(site, [trial for trial in trials if trial.site == site], here)
+        for site in sites:
+            machine, found = _at(site, [trial for trial in trials if trial.site == site], site_folder(kept, site))
             machines[site.name] = machine.sha256
             results += found
         answer = Fidelity(
@@ -129,19 +126,19 @@ def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, lis
     _say(f"{site.name}: calibrating")
     with standing(site) as launched:
         machine = _machine(site, launched, folder / "machine.toml")
-        predictions = [prediction_of(experiment_of(trial.flags), machine)[0] for trial in trials]
+        records = [files_of(trial, folder) for trial in trials]
+        predictions = [predicted(trial, machine, kept) for trial, kept in zip(trials, records, strict=True)]
         seconds = sum(one.seconds for one in predictions)
         _say(f"{site.name}: measuring {len(trials)} runs, predicted {seconds:.0f} s a turn")
-        records = [folder / f"measured-{number}.json" for number in range(len(trials))]
         cases = [
-            Case(trial.flags, str(record), _repeated(trial.run_flags, prediction))
-            for trial, record, prediction in zip(trials, records, predictions, strict=True)
-            if not record.exists()
+            Case(trial.flags, str(kept.measured), _repeated(trial.run_flags, prediction))
+            for trial, kept, prediction in zip(trials, records, predictions, strict=True)
+            if not kept.measured.exists()
         ]
         if cases:
             measure(site.ranks, cases, launched=launched)
     found = zip(trials, predictions, records, strict=True)
-    return machine, [result(one, said, compare_records(said, load_record(str(path)))) for one, said, path in found]
+    return machine, [result(one, said, compare_records(said, load_record(kept.measured))) for one, said, kept in found]
 
 
 def _machine(site: Site, launched: Launched, path: Path) -> Machine:

@@ -45,7 +45,12 @@ class Trial:
     @property
     def command(self) -> str:
         """What repeats its measurement."""
-        return " ".join(["quadrille", *self.site.words, "run", *Case(self.flags, "", self.run_flags).words()])
+        return " ".join(["quadrille", *self.site.words, "run", *self.words])
+
+    @property
+    def words(self) -> list[str]:
+        """Of its command line, whatever the site."""
+        return Case(self.flags, "", self.run_flags).words()
 
     @property
     def run_flags(self) -> RunFlags:

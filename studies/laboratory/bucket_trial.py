@@ -1,4 +1,4 @@
-"""Which token bucket keeps a rate, and at what cost to the cores: the trial behind `buckets.py`.
+"""Which token bucket keeps a rate, and at what cost to the cores: the trial behind `studies/token_buckets.py`.
 
     python -m studies.laboratory.bucket_trial > studies/laboratory/results/buckets.csv
 

@@ -3,10 +3,10 @@ import pytest
 
 from algorithms.errors import InputError
 from algorithms.formats.machine import load_machine
-from algorithms.formats.record import save_record
+from algorithms.formats.record import load_record, save_record
 from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
-from studies.fidelity import study
+from studies.fidelity import kept, study
 from studies.fidelity.judgement import Gain, Result, errors, gains, judged, order
 from studies.fidelity.sites import Site
 from studies.fidelity.study import chosen_trials, fidelity
@@ -114,16 +114,24 @@ def test_a_gain_compares_an_overlap_with_its_own_twin():
     (gain,) = gains(results)
     assert (gain.predicted, gain.measured) == (0.25, 0.234375)
     assert gain.close
+    assert gain.clear
     assert gain.sign_right
 
 
 @pytest.mark.parametrize(
-    ("predicted", "measured", "right"),
-    [(0.1, 0.2, True), (-0.01, 0.2, False), (-0.3, 0.04, True), (0.02, -0.06, False)],
+    ("predicted", "measured", "clear", "right"),
+    [
+        (0.1, 0.2, True, True),
+        (-0.01, 0.2, True, False),
+        (0.07, -0.001, True, False),
+        (0.02, -0.06, True, False),
+        (-0.04, 0.02, False, False),
+        (0.01, 0.04, False, True),
+    ],
 )
-def test_the_sign_of_a_gain_counts_where_there_is_one(predicted, measured, right):
+def test_the_sign_of_a_gain_counts_where_one_is_predicted_or_measured(predicted, measured, clear, right):
     gain = Gain(site="", problem="", configuration="", predicted=predicted, measured=measured)
-    assert gain.sign_right == right
+    assert (gain.clear, gain.sign_right) == (clear, right)
 
 
 def test_groups_are_judged_apart():
@@ -174,6 +182,67 @@ def test_the_study_predicts_and_measures_every_trial_and_writes_all_of_it(preten
     shown = capsys.readouterr().out
     assert "shared memory, median error, drift removed" in shown
     assert "order of configurations" in shown
+
+
+SHARED = [trial for trial in matrix() if not trial.site.topology]
+
+
+def test_a_study_that_goes_on_measures_and_predicts_only_what_is_not_there(pretended, tmp_path, monkeypatch):
+    folder = str(tmp_path / "kept")
+    first = fidelity(SHARED[:3], folder=folder)
+    monkeypatch.setattr(kept, "prediction_of", lambda *_: pytest.fail("predicted again"))
+    assert fidelity(SHARED[2:0:-1], folder=folder).trials == first.trials[2:0:-1]
+    assert pretended == [(2, 3)]
+
+
+def test_sites_and_cases_that_share_a_folder_share_no_file(pretended, tmp_path):
+    folder, there = str(tmp_path / "kept"), Site(ranks=4)
+    fidelity(SHARED[:2], folder=folder)
+    fidelity([Trial(there, flags) for flags in (trial.flags for trial in matrix((there,))[:2])], folder=folder)
+    fidelity(SHARED[1:3], folder=folder)
+    assert pretended == [(2, 2), (4, 2), (2, 1)]
+    everything = [trial for site in SITES for trial in matrix((site,))]
+    named = {(kept.site_folder(tmp_path, trial.site), kept.files_of(trial, tmp_path)) for trial in everything}
+    assert len(named) == len(everything)
+
+
+def spoil_command(files):
+    record = load_record(files.predicted)
+    other = msgspec.structs.replace(record.provenance, command="quadrille launch -n 2 run")
+    save_record(msgspec.structs.replace(record, provenance=other), files.predicted)
+
+
+def spoil_machine(files):
+    record = load_record(files.predicted)
+    other = msgspec.structs.replace(record.machine, sha256="0" * 64)
+    save_record(msgspec.structs.replace(record, machine=other), files.predicted)
+
+
+def spoil_measurement(files):
+    save_record(msgspec.structs.replace(load_record(files.measured), passes="training"), files.measured)
+
+
+def spoil_order(files):
+    files.predicted.unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line"),
+    [
+        (spoil_command, "predicted.json is of `quadrille launch -n 2 run`, and `quadrille .*` is asked"),
+        (spoil_machine, "predicted on another machine.toml"),
+        (spoil_measurement, "measured.json: records of different problems: passes forward predicted"),
+        (spoil_order, "measured and its prediction is gone"),
+    ],
+)
+def test_what_does_not_fit_in_a_folder_is_refused_in_a_line(pretended, tmp_path, spoil, line):
+    folder, trial = tmp_path / "kept", SHARED[0]
+    fidelity([trial], folder=str(folder))
+    spoil(kept.files_of(trial, kept.site_folder(folder, trial.site)))
+    with pytest.raises(InputError, match=line) as refused:
+        fidelity([trial], folder=str(folder))
+    assert "\n" not in str(refused.value)
+    assert pretended == [(2, 1)]
 
 
 def test_files_that_cannot_be_written_are_refused_before_anything_runs(pretended, tmp_path):

@@ -1,0 +1,94 @@
+"""What a study leaves in a folder and finds when it goes on: of each site its machine, of each trial its two records.
+
+    FOLDER/star-hosts=4-at-200mbit-4-ranks/machine.toml
+                                          /matmul-1536,…-grid-z=2,x=2.predicted.json
+                                          /matmul-1536,…-grid-z=2,x=2.measured.json
+
+Files are named by what was run and where, so studies of other sites and cases may share a folder.  The
+command that repeats a measurement stands in the predicted record, with the hash of the machine it was made on.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from algorithms.errors import InputError
+from algorithms.formats.machine import Machine
+from algorithms.formats.record import Record, load_record, save_record
+from studies.comparing.problem import check_same_problem
+from studies.experiments.predict import prediction_of
+from studies.experiments.workloads import experiment_of
+from studies.fidelity.sites import Site
+from studies.fidelity.trials import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where the two records of a trial are kept."""
+
+    predicted: Path
+    measured: Path
+
+
+def site_folder(folder: Path, site: Site) -> Path:
+    """A site's own folder, made where it is not there.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as made:
+    ...     site_folder(Path(made), Site("star:hosts=4", "200mbit", 4)).name
+    'star-hosts=4-at-200mbit-4-ranks'
+    """
+    here = folder / _slug(f"{site.name} {site.ranks} ranks")
+    here.mkdir(exist_ok=True)
+    return here
+
+
+def files_of(trial: Trial, folder: Path) -> Files:
+    """The records of a trial, in the folder of its site."""
+    name = _slug(" ".join(trial.words))
+    return Files(folder / f"{name}.predicted.json", folder / f"{name}.measured.json")
+
+
+def predicted(trial: Trial, machine: Machine, kept: Files) -> Record:
+    """The trial's prediction: the one that is kept, or one made now, before anything is measured.
+
+    Raises
+    ------
+    InputError : what is kept is of another trial or machine, or was measured before it was predicted
+    """
+    if kept.predicted.exists():
+        found = load_record(kept.predicted)
+        _check_fits(trial, machine, kept, found)
+        return found
+    if kept.measured.exists():
+        raise InputError(
+            f"{kept.measured} was measured and its prediction is gone: remove it, and it is measured again"
+        )
+    made, _ = prediction_of(experiment_of(trial.flags), machine, trial.command.split())
+    save_record(made, kept.predicted)
+    return made
+
+
+def _check_fits(trial: Trial, machine: Machine, kept: Files, found: Record) -> None:
+    """Refuse a prediction of something else, and a measurement that is not of what was predicted."""
+    command = "" if found.provenance is None else found.provenance.command
+    if command != trial.command:
+        raise InputError(f"{kept.predicted} is of `{command}`, and `{trial.command}` is asked: take another folder")
+    if found.machine is None or found.machine.sha256 != machine.sha256:
+        raise InputError(
+            f"{kept.predicted} was predicted on another machine.toml than lies beside it: take another folder"
+        )
+    if kept.measured.exists():
+        try:
+            check_same_problem(found, load_record(kept.measured))
+        except InputError as error:
+            raise InputError(f"{kept.measured}: {error}") from None
+
+
+def _slug(words: str) -> str:
+    """Words as part of a file's name.
+
+    >>> _slug("--grid z=2,x=2 --overlap oar")
+    'grid-z=2,x=2-overlap-oar'
+    """
+    return re.sub(r"[^\w=,.]+", "-", words).strip("-")
