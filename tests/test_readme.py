@@ -33,6 +33,7 @@ SLOW = {
     "main-job",
     "host-fidelity",
     "fidelity",
+    "gpu",  # needs one
     "runtime-speed",
     "simulator-speed",
     "published-collectives",
