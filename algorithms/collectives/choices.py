@@ -141,7 +141,8 @@ class Choices:
 
     def __str__(self) -> str:
         if self.by_op:
-            return "auto"
+            names = {str(replace(self, by_op=())), *(str(one) for _, one in self.by_op)}
+            return names.pop() if len(names) == 1 else "auto"
         match self.carriage:
             case "own":
                 return f"own:{self.set_name}" + self._chunk

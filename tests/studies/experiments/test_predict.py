@@ -88,6 +88,7 @@ def test_auto_is_recorded_as_what_it_stands_for(capsys, tmp_path, machine):
     called(capsys, *WORDS, "--collectives", "auto", "--machine", machine, "--json", path)
     record = load_record(path)
     assert record.options.collectives == "own:ring"
+    assert {one.chosen for one in record.collectives.values()} == {"own:ring"}
     assert {op.algorithm for op in record.ops if op.axis == "z"} == {"ring"}
 
 
