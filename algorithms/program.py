@@ -6,6 +6,7 @@ at a time.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from algorithms.numbers import Number, number
 from algorithms.ops import Communication, Op
@@ -73,15 +74,16 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
     chained: list[Op | Repeat] = []
     for entry in program:
         if isinstance(entry, Repeat):
-            last = tuple(op.name for op in ops(entry.body) if not _runs_beside(op))[-1:]
+            last = tuple(op.name for op in ops(entry.body) if not runs_beside(op))[-1:]
             body, _ = _chain(entry.body, tuple(dict.fromkeys(before + last)))
             chained.append(replace(entry, body=body))
             before = tuple(dict.fromkeys(before + last))
         else:
             chained.append(replace(entry, after=tuple(dict.fromkeys(entry.after + before))))
-            before = before if _runs_beside(entry) else (entry.name,)
+            before = before if runs_beside(entry) else (entry.name,)
     return tuple(chained), before
 
 
-def _runs_beside(op: Op) -> bool:
+def runs_beside(op: Op) -> TypeGuard[Communication]:
+    """Whether what follows an op need not wait for it."""
     return isinstance(op, Communication) and op.concurrent

@@ -13,7 +13,7 @@ from algorithms.grid import Axis, Grid
 from algorithms.lane_table import lane_table
 from algorithms.ops import Op
 from algorithms.parts import Place
-from algorithms.program import Program, ops
+from algorithms.program import Program, ops, runs_beside
 from algorithms.tensors import ITEM_BYTES, DType, Tensor
 
 
@@ -117,3 +117,8 @@ def all_ops(schedule: Schedule) -> Iterator[Op]:
     """Every op that is written in the schedule, once for each role."""
     for role in schedule.roles:
         yield from ops(role.program)
+
+
+def may_run_beside(schedule: Schedule, op: Op) -> bool:
+    """Whether it is communication of several ranks that local work need not wait for."""
+    return runs_beside(op) and schedule.grid.length(op.axis) > 1

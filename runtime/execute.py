@@ -13,7 +13,7 @@ from typing import Any
 
 from algorithms.collectives.choices import Choices
 from algorithms.ops import Barrier, Communication, Compute, lane
-from algorithms.schedule import Schedule, all_ops
+from algorithms.schedule import Schedule, all_ops, may_run_beside
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from runtime.buffers import Buffers
@@ -145,15 +145,13 @@ class RankExecutor:
             tasks = yield from self._once()
             if repeat >= 0:
                 spans.append([self._span(task) for task in tasks])
-                beside += [{task.op.name: task.share_beside} for task in tasks if self._may_run_beside(task)]
+                beside += [
+                    {task.op.name: task.share_beside} for task in tasks if may_run_beside(self._schedule, task.op)
+                ]
         outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
         runs = repeats + warmups
         sent = self._transfers.bytes_sent // max(1, runs)
         return RankResult(outputs, spans, sent, self._buffers.allocated_bytes, means(beside))
-
-    def _may_run_beside(self, task: Task) -> bool:
-        op = task.op
-        return isinstance(op, Communication) and op.concurrent and self._schedule.grid.length(op.axis) > 1
 
     def _load(self, source: Source, names: tuple[str, ...]) -> None:
         """Every copy of the tensors, from its place."""

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from algorithms.errors import InputError
-from algorithms.ops import Communication, Op
-from algorithms.schedule import Schedule, all_ops
+from algorithms.schedule import Schedule, all_ops, may_run_beside
 from runtime.delivery import WHOLE, Delivery, Progress, progress_that_pays, usual_delivery
 from runtime.world import loaded_library, threads_may_send
 from studies.calibrating.messages import best
@@ -64,8 +63,4 @@ def _allowed(rows: "Sequence[MessagesRow]", plan: Plan) -> "list[MessagesRow]":
 
 def _where_any(schedule: Schedule, progress: Progress) -> Progress:
     """That, where any communication may run beside local work."""
-    return progress if any(_runs_beside(schedule, op) for op in all_ops(schedule)) else "none"
-
-
-def _runs_beside(schedule: Schedule, op: Op) -> bool:
-    return isinstance(op, Communication) and op.concurrent and schedule.grid.length(op.axis) > 1
+    return progress if any(may_run_beside(schedule, op) for op in all_ops(schedule)) else "none"
