@@ -100,6 +100,8 @@ class Dependencies(Generic[Token]):
 
     def _on_rank(self, name: str, place: Place) -> Tensor:
         tensor = self._tensors[name]
+        if all(isinstance(one, int) for _, one in tensor.copies):
+            return tensor
         known = ((loop, number(one, place) if variables(one) <= set(AXES) else one) for loop, one in tensor.copies)
         return replace(tensor, copies=tuple(known))
 

@@ -7,6 +7,7 @@ grows with the number of ranks, layers or microbatches.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from algorithms.errors import InputError
 from algorithms.grid import Axis, Grid
@@ -15,6 +16,8 @@ from algorithms.ops import Op
 from algorithms.parts import Place
 from algorithms.program import Program, ops, runs_beside
 from algorithms.tensors import ITEM_BYTES, DType, Tensor
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,13 @@ class Schedule:
     roles: tuple[Role, ...]
     overlap: frozenset[str] = field(default=frozenset())
     state: tuple[str, ...] = ()
+    _found: dict[Callable[..., object], object] = field(init=False, default_factory=dict, compare=False, repr=False)
+
+    def once(self, find: Callable[["Schedule"], Found]) -> Found:
+        """What `find` says of this schedule, found the first time that it is asked."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]  # type: ignore[return-value]
 
     def place(self, rank: int) -> Place:
         """The place of a rank before anything runs."""

@@ -117,7 +117,7 @@ class Duties:
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule = schedule
         self._choices = choices
-        self.kind = KindsOfOps(schedule).of
+        self.kind = schedule.once(KindsOfOps).of
         self._steps = 0
         self._same: dict[MemberStep, MemberStep] = {}
         self._communication: Kept[Duty] = Kept(self._duty)

@@ -35,6 +35,7 @@ from simulator.homes import homes_of
 from simulator.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
 from simulator.library import MEASURED
 from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums, uncertainty
+from simulator.steady.walkable import why_impossible
 
 __all__ = ["Prediction", "Simulation", "Switches", "simulate"]
 
@@ -218,8 +219,6 @@ class Simulation:
 
     def _has_bounds(self) -> bool:
         """Whether the schedule can be walked at the granularity of collectives."""
-        from simulator.steady.walkers import why_impossible
-
         return not why_impossible(self._schedule, self._homes, self._choices)
 
     def run(self, wanted: Sequence[int] = ()) -> Prediction:

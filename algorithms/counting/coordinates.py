@@ -7,7 +7,7 @@ block, a turn of panels, a root or peer), every one is a kind of its own.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
@@ -63,6 +63,20 @@ def needs(op: Op, schedule: Schedule) -> Needs:
     for name in ("root", "to", "sender", "distance"):
         _number(getattr(op, name, 0), found)
     return found
+
+
+class NeedsOfOps:
+    """What each op of a schedule needs to know of a place, found once; nobody changes it."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._found: dict[int, tuple[Op, Needs]] = {}
+
+    def of(self, op: Op) -> Needs:
+        """Of this one, which is kept, so that no other gets its id."""
+        if id(op) not in self._found:
+            self._found[id(op)] = op, needs(op, self._schedule)
+        return self._found[id(op)][1]
 
 
 def needs_of_tensor(tensor: Tensor, schedule: Schedule) -> Needs:
@@ -187,26 +201,25 @@ class KindsOfOps:
     """The kind of a place for each op of a schedule: where it is the same, an op has blocks of the same sizes.
 
     A communication op tells apart all members of its groups, and every op the coordinates that have programs of
-    their own.
+    their own.  One for all who ask: `schedule.once(KindsOfOps)`.
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
+        self._grid, self._needs = schedule.grid, schedule.once(NeedsOfOps)
+        self._apart = {role.axis for role in schedule.roles if role.axis is not None}
         self._kinds: dict[int, PlaceKinds] = {}
 
     def of(self, op: Op, place: Place) -> Kind:
         """The kind of this one, for this op."""
         found = self._kinds.get(id(op))
         if found is None:
-            found = self._kinds[id(op)] = PlaceKinds(self._needs(op), self._schedule.grid)
+            found = self._kinds[id(op)] = self._kinds_of(op)
         return found.of(place)
 
-    def _needs(self, op: Op) -> Needs:
-        needed = needs(op, self._schedule)
-        needed.whole |= {role.axis for role in self._schedule.roles if role.axis is not None}
-        if isinstance(op, Communication):
-            needed.whole.add(op.axis)
-        return needed
+    def _kinds_of(self, op: Op) -> PlaceKinds:
+        needed = self._needs.of(op)
+        apart = self._apart | ({op.axis} if isinstance(op, Communication) else set())
+        return PlaceKinds(replace(needed, whole=needed.whole | apart), self._grid)
 
 
 class Once(Generic[Found]):
@@ -218,7 +231,7 @@ class Once(Generic[Found]):
     """
 
     def __init__(self, schedule: Schedule, find: Callable[[Op, Place], Found]) -> None:
-        self._kinds, self._find = KindsOfOps(schedule), find
+        self._kinds, self._find = schedule.once(KindsOfOps), find
         self._found: dict[tuple[int, Kind], Found] = {}
 
     def of(self, op: Op, place: Place) -> Found:

@@ -118,11 +118,12 @@ class _Ends:
         place = bisect_right(self._ends, time) - 1
         while place >= 0 and self._spans[place] in used:
             place -= 1
-        found = [self._spans[place]] if place >= 0 else []
+        found = self._spans[place] if place >= 0 else None
         for one in self._repeated:
-            earlier = next((span for span in one.down_from(time) if span not in used), None)
-            found += [] if earlier is None else [earlier]
-        return min(found, key=_latest_first, default=None)
+            if one.first_end <= time and (found is None or one.last_end >= found.end):
+                earlier = next((span for span in one.down_from(time) if span not in used), None)
+                found = min((span for span in (found, earlier) if span is not None), key=_latest_first, default=None)
+        return found
 
 
 class _Repeated:
@@ -130,6 +131,8 @@ class _Repeated:
 
     Time is cut in cells as long as a turn; a span ends in the cell of the last
     turn, or later, and at the same place of an earlier cell in each turn before.
+    `first_end` and `last_end` are when the first and the last of them end, or a
+    little before and after.
     """
 
     def __init__(self, last: Sequence[Span], turns: Turns) -> None:
@@ -140,6 +143,10 @@ class _Repeated:
         self._places = [moved[number].end for number in order]
         self._spans = [(last[number], cells[number]) for number in order]
         self._first, self._last = min(cells) - turns.times, max(cells) - 1
+        ends = [span.end for span in last]
+        slack = 1e-9 * max(map(abs, ends))
+        self.first_end = min(ends) - turns.times * turns.seconds - slack
+        self.last_end = max(ends) - turns.seconds + slack
 
     def _cell(self, time: float) -> int:
         return floor((time - self._turns.start) / self._turns.seconds)

@@ -7,7 +7,7 @@ programs can be told to be the same.
 
 from collections.abc import Callable, Hashable
 
-from algorithms.counting.coordinates import Needs, needs
+from algorithms.counting.coordinates import Needs, NeedsOfOps
 from algorithms.grid import Axis
 from algorithms.ops import Op
 from algorithms.parts import Panel, Place
@@ -56,9 +56,8 @@ class Looks:
     """
 
     def __init__(self, schedule: Schedule, look_at: Callable[[Op, Place, Needs], Key]) -> None:
-        self._schedule = schedule
+        self._needs = schedule.once(NeedsOfOps)
         self._look_at = look_at
-        self._needs: dict[int, Needs] = {}
         self._seen: dict[Key, int] = {}
         self._numbers: dict[Key, int] = {}
 
@@ -84,9 +83,7 @@ class Looks:
 
     def seen(self, op: Op, moment: Place) -> int:
         """A number for what the op does at that moment."""
-        if id(op) not in self._needs:
-            self._needs[id(op)] = needs(op, self._schedule)
-        needed = self._needs[id(op)]
+        needed = self._needs.of(op)
         key = (id(op), *(moment.indices.get(loop) for loop in sorted(needed.loops)))
         if key not in self._seen:
             self._seen[key] = self._number((id(op), self._look_at(op, moment, needed)))

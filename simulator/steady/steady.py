@@ -25,7 +25,8 @@ from simulator.steady.rate_bounds import HIGH, LOW, TYPICAL, Channels, channels_
 from simulator.steady.repeating_turns import Loops
 from simulator.steady.tally import Tally, Untold
 from simulator.steady.together import together
-from simulator.steady.walkers import Given, programs, why_impossible
+from simulator.steady.walkable import why_impossible
+from simulator.steady.walkers import Given, programs
 from simulator.steady.work import Looks
 from topologies.network import Floats
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from algorithms.collectives.choices import Choices
 from algorithms.copies import Copies, copies
-from algorithms.counting.coordinates import Needs, needs
+from algorithms.counting.coordinates import Needs, NeedsOfOps
 from algorithms.grid import AXES, Axis
 from algorithms.ops import Collective, CommunicationOp, Compute, Op, Send, Shift
 from algorithms.parts import Place
@@ -82,15 +82,10 @@ class Looks:
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
         self._duties = Duties(schedule, choices)
-        self._needs: dict[int, Needs] = {}
+        self.needs = schedule.once(NeedsOfOps).of
         self._stages: dict[Key, tuple[Stage, ...]] = {}
         ranks = np.arange(self._grid.size)
         self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
-
-    def needs(self, op: Op) -> Needs:
-        if id(op) not in self._needs:
-            self._needs[id(op)] = needs(op, self._schedule)
-        return self._needs[id(op)]
 
     def key(self, op: Op, moment: Place) -> Key:
         """The same for moments at which an op does the same."""

@@ -115,28 +115,29 @@ def prediction_of(
     from simulator.simulate import Simulation, Switches
     from studies.experiments.predicted_record import predicted_record
 
-    grid, manner = experiment.grid, experiment.manner
-    nodes = nodes_of_ranks(machine, grid.size, manner.placement, grid)
-    experiment = experiment.on_nodes(nodes)
-    schedule = experiment.schedule()
-    chosen: list[Chosen] = []
-    if manner.choices.auto:
-        asked = evenly(schedule) if _even_within(experiment, schedule) else schedule
-        experiment, chosen = with_chosen(experiment, asked, machine, nodes, backend)
-    threads = manner.threads or placement(machine, grid.size, manner.placement, grid).threads
-    even_within = _even_within(experiment, schedule)
-    simulation = Simulation(
-        evenly(schedule) if even_within else schedule,
-        machine,
-        choices=experiment.manner.choices,
-        threads=threads,
-        placement=manner.placement,
-        switches=switches or Switches(),
-        granularity=granularity,
-    )
-    if announce:
-        remark_all(one.line() for one in chosen)
-        _announce(simulation, experiment)
+    with seldom_collected():
+        grid, manner = experiment.grid, experiment.manner
+        nodes = nodes_of_ranks(machine, grid.size, manner.placement, grid)
+        experiment = experiment.on_nodes(nodes)
+        schedule = experiment.schedule()
+        chosen: list[Chosen] = []
+        if manner.choices.auto:
+            asked = evenly(schedule) if _even_within(experiment, schedule) else schedule
+            experiment, chosen = with_chosen(experiment, asked, machine, nodes, backend)
+        threads = manner.threads or placement(machine, grid.size, manner.placement, grid).threads
+        even_within = _even_within(experiment, schedule)
+        simulation = Simulation(
+            evenly(schedule) if even_within else schedule,
+            machine,
+            choices=experiment.manner.choices,
+            threads=threads,
+            placement=manner.placement,
+            switches=switches or Switches(),
+            granularity=granularity,
+        )
+        if announce:
+            remark_all(one.line() for one in chosen)
+            _announce(simulation, experiment)
     prediction = simulation.run(wanted)
     with seldom_collected():
         made = predicted_record(

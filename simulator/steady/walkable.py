@@ -1,0 +1,48 @@
+"""Which schedules can be walked at the granularity of collectives, and which ranks follow a program of their own.
+
+This is asked of every simulation that may take long, so it brings nothing of what walks.
+"""
+
+from algorithms.collectives.choices import Choices
+from algorithms.grid import AXES, Axis
+from algorithms.numbers import variables
+from algorithms.ops import Collective, Receive, Send
+from algorithms.parts import Panel
+from algorithms.program import Program, Repeat
+from algorithms.schedule import Schedule, all_ops
+from simulator.homes import Homes
+from simulator.library import LibraryTimes
+
+
+def told_apart(schedule: Schedule) -> set[Axis]:
+    """Axes by whose coordinate ranks follow programs of their own."""
+    found: set[Axis] = {role.axis for role in schedule.roles if role.axis is not None}
+    return found.union(*(_turning(role.program) for role in schedule.roles))
+
+
+def _turning(program: Program) -> set[Axis]:
+    """Axes on whose coordinate it depends how often something is repeated, and from which index on."""
+    found: set[Axis] = set()
+    for entry in program:
+        if isinstance(entry, Repeat):
+            counts = {entry.count.shared_over} if isinstance(entry.count, Panel) else variables(entry.count)
+            told = (*variables(entry.first), *counts)
+            found |= {axis for axis in AXES if axis in told} | _turning(entry.body)
+    return found
+
+
+def why_impossible(schedule: Schedule, homes: Homes, choices: Choices) -> str:
+    """Why a schedule cannot be walked so on a machine, in words; empty where it can."""
+    if homes.pooled or len(homes.bursts):
+        return f"{homes.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"
+    apart, library = told_apart(schedule), LibraryTimes(homes.machine, schedule.grid, homes)
+    for op in all_ops(schedule):
+        if isinstance(op, Collective) and choices.of(op.name).carriage == "library" and library.are_known(op):
+            return f"op {op.name!r} takes what the MPI library was measured to take, which is no sum of its messages"
+        if isinstance(op, Send | Receive):
+            peer = op.to if isinstance(op, Send) else op.sender
+            counting = {op.axis, *(axis for axis in AXES if axis in variables(peer))} - apart
+            if counting:
+                axis = min(counting)
+                return f"op {op.name!r} goes to one rank or another by the coordinate of {axis}, which no role tells"
+    return ""
