@@ -60,6 +60,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     predicted, relative_error : None where it took too long
+    predicted_low, predicted_high : between which the exact prediction lies, where `predicted` is not exact
     setting : what it was predicted for, and what of that is assumed; or why it was left out
     what_if : what would be predicted if something were otherwise, in the same unit
     """
@@ -69,6 +70,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     claimed: float
     predicted: float | None
+    predicted_low: float | None
+    predicted_high: float | None
     relative_error: float | None
     setting: str
     what_if: Mapping[str, float]
@@ -150,9 +153,18 @@ def _claims(claims: Sequence[Claimed]) -> "Group":
                 one.name,
                 one.source,
                 f"{one.claimed:g} {one.unit}",
-                "left out" if one.predicted is None else f"{one.predicted:.3g} {one.unit}",
+                in_words(one),
                 percent(one.relative_error, signed=True),
             )
             for one in claims
         ],
     )
+
+
+def in_words(claim: Claimed) -> str:
+    """What is predicted of a claim, as tables have it."""
+    if claim.predicted is None:
+        return "left out"
+    exact = claim.predicted_low is None or claim.predicted_high is None
+    bounds = "" if exact else f" (exact: {claim.predicted_low:.3g} to {claim.predicted_high:.3g})"
+    return f"{claim.predicted:.3g} {claim.unit}{bounds}"

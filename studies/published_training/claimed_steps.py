@@ -1,7 +1,9 @@
 """Training steps that claims are about: which model on how many GPUs of what, on which grid, and their seconds.
 
 Layers are alike: a step is simulated with two layers and with three, and
-continued in a straight line.  Grids follow one rule: x within a node, then the
+continued in a straight line.  Where even three would take too long, since no ranks
+are alike, all layers are simulated at the granularity of collectives, and the exact
+step is known between two bounds.  Grids follow one rule: x within a node, then the
 smallest power of two for z with which the model fits, the rest data.
 """
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from algorithms.collectives.choices import parse_choices
 from algorithms.formats.machine import Machine
+from algorithms.formats.record import AskedGranularity
 from algorithms.formats.what_if import apply
 from algorithms.grid import AXES, Grid
 from algorithms.ops import OverlapName
@@ -23,7 +26,7 @@ from algorithms.training.models import ModelShape
 from algorithms.training.recompute import Recompute
 from algorithms.training.schemes import find_scheme
 from simulator.folding.even_shards import evenly
-from simulator.simulate import simulate
+from simulator.simulate import Prediction, Simulation, Switches
 from studies.published_training.step import machine_for
 from studies.rank.memory import peak_bytes as bytes_of_rank_0
 from studies.training.step import FEW, straight
@@ -97,16 +100,51 @@ def smallest_depth(training: Training) -> Grid:
     return Grid(x=x, z=z, data=rest // z)
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a step takes [s].
+
+    Parameters
+    ----------
+    sums : of it, sums over data that are all that goes on
+    low, high : between which the exact step lies; both are `seconds` where that is exact
+    """
+
+    seconds: float
+    sums: float
+    low: float
+    high: float
+
+    @property
+    def exact(self) -> bool:
+        return self.low == self.high
+
+
 @cache
-def seconds(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS) -> tuple[float, float]:
-    """Of one step, and of it those in which sums over data are all that goes on: straight on from few layers to all."""
-    few, more = (_simulated(training, training.schedule(grid, layers, overlaps)) for layers in FEW)
-    turns = (training.shape.layers - FEW[0]) / (FEW[1] - FEW[0])
-    step, sums = (straight(low, high, turns) for low, high in zip(few, more, strict=True))
-    return step, sums
+def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS) -> Taken:
+    """One step: straight on from few layers to all, or all of them at the granularity of collectives."""
+
+    def simulation(layers: int, granularity: AskedGranularity) -> Simulation:
+        return Simulation(
+            evenly(training.schedule(grid, layers, overlaps)),
+            training.model,
+            choices=CHOICES,
+            threads=None,
+            placement="packed",
+            switches=Switches(),
+            granularity=granularity,
+        )
+
+    layers = training.shape.layers
+    if simulation(FEW[1], "auto").granularity == "collective":
+        return _taken(simulation(layers, "collective").run())
+    few, more = (_taken(simulation(one, "exact").run()) for one in FEW)
+    turns = (layers - FEW[0]) / (FEW[1] - FEW[0])
+    step = straight(few.seconds, more.seconds, turns)
+    return Taken(step, straight(few.sums, more.sums, turns), step, step)
 
 
-def _simulated(training: Training, schedule: Schedule) -> tuple[float, float]:
-    ran = simulate(evenly(schedule), training.model, choices=CHOICES, granularity="exact")
-    sums = sum(one.exposed_seconds for one in ran.timeline.op_times().values() if one.axis == "data")
-    return ran.timeline.makespan, sums
+def _taken(prediction: Prediction) -> Taken:
+    sums = sum(one.exposed_seconds for one in prediction.op_times().values() if one.axis == "data")
+    step, bound = prediction.timeline.makespan, prediction.bound
+    return Taken(step, sums, *((step, step) if bound is None else (bound.low, bound.high)))

@@ -15,13 +15,13 @@ Networks", arXiv 2105.14450, abstract.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from algorithms.grid import DEFAULT_ORDER, Axis, Grid
 from algorithms.training.models import SHAPES, ModelShape
-from studies.published_training.answers import Claimed
-from studies.published_training.claimed_steps import Training, seconds, smallest_depth
+from studies.published_training.answers import Claimed, in_words
+from studies.published_training.claimed_steps import Training, smallest_depth, taken
 from studies.published_training.limited import limited
 from studies.published_training.megatron import fastest, megatron_runs
 from studies.remarks import remark
@@ -78,26 +78,33 @@ def predicted_claims(limit: float = LIMIT_SECONDS) -> Iterator[Claimed]:
         begun = time.monotonic()
         found = limited(work, limit)
         if found is None:
-            predicted, setting, otherwise = None, f"left out: not done after {limit:g} s", NOTHING
-        else:
-            predicted, setting, otherwise = found
-        said = setting if predicted is None else f"{predicted:.3g} {unit}"
-        remark(f"{name}: {said} ({time.monotonic() - begun:.0f} s)")
-        yield Claimed(
+            found = Found(None, f"left out: not done after {limit:g} s", {})
+        claim = Claimed(
             name=name,
             source=source,
             unit=unit,
             claimed=claimed,
-            predicted=predicted,
-            relative_error=None if predicted is None else predicted / claimed - 1,
-            setting=setting,
-            what_if=otherwise,
+            predicted=found.predicted,
+            predicted_low=found.low,
+            predicted_high=found.high,
+            relative_error=None if found.predicted is None else found.predicted / claimed - 1,
+            setting=found.setting,
+            what_if=found.what_if,
         )
+        said = found.setting if found.predicted is None else in_words(claim)
+        remark(f"{name}: {said} ({time.monotonic() - begun:.0f} s)")
+        yield claim
 
 
-NOTHING: Mapping[str, float] = {}
-Found = tuple[float, str, Mapping[str, float]]
-"""What is predicted, for what setting, and what it would be otherwise."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is predicted, for what setting, and what it would be otherwise; `low` and `high` where it is not exact."""
+
+    predicted: float | None
+    setting: str
+    what_if: Mapping[str, float]
+    low: float | None = None
+    high: float | None = None
 
 
 def share_of_peak(training: Training, others: tuple[tuple[str, Training], ...]) -> Found:
@@ -105,30 +112,36 @@ def share_of_peak(training: Training, others: tuple[tuple[str, Training], ...]) 
 
     Parameters
     ----------
-    others : the same changed, by what is changed
+    others : the same changed, by what is changed; only where the step is exact, for what work beside communication
+        costs is in the upper bound alone
     """
     grid = smallest_depth(training)
-    step, sums = seconds(training, grid)
-    what_if = {FREE_SUMS: training.share_of_peak(step - sums)}
-    what_if |= {words: one.share_of_peak(seconds(one, grid)[0]) for words, one in others}
-    return training.share_of_peak(step), f"grid {grid}", what_if
+    step = taken(training, grid)
+    deeper = replace(grid, z=2 * grid.z, data=grid.data // 2)
+    what_if = {FREE_SUMS: training.share_of_peak(step.seconds - step.sums)}
+    what_if[f"grid {deeper}"] = training.share_of_peak(taken(training, deeper).seconds)
+    if step.exact:
+        what_if |= {words: one.share_of_peak(taken(one, grid).seconds) for words, one in others}
+    low, high = (None if step.exact else training.share_of_peak(one) for one in (step.high, step.low))
+    return Found(training.share_of_peak(step.seconds), f"grid {grid}", what_if, low, high)
 
 
 def ahead_of_megatron() -> Found:
     """How much longer Megatron-LM takes, with its fastest grid that fits."""
     run, theirs = fastest(megatron_runs(AXONN_80B))
     setting = f"Megatron-LM: tensor={run.tensor}, pipeline={run.pipeline}, data={run.data}, microbatches of {run.micro}"
-    ours, sums = seconds(AXONN_80B, smallest_depth(AXONN_80B))
-    return 100 * (theirs / ours - 1), setting, {FREE_SUMS: 100 * (theirs / (ours - sums) - 1)}
+    ours = taken(AXONN_80B, smallest_depth(AXONN_80B))
+    free_sums = 100 * (theirs / (ours.seconds - ours.sums) - 1)
+    return Found(100 * (theirs / ours.seconds - 1), setting, {FREE_SUMS: free_sums})
 
 
 def gain_by_overlap() -> Found:
     def gain(grid: Grid) -> float:
-        return 100 * (seconds(AXONN_20B, grid, frozenset())[0] / seconds(AXONN_20B, grid)[0] - 1)
+        return 100 * (taken(AXONN_20B, grid, frozenset()).seconds / taken(AXONN_20B, grid).seconds - 1)
 
-    grid = min(GRIDS_20B, key=lambda one: seconds(AXONN_20B, one)[0])
+    grid = min(GRIDS_20B, key=lambda one: taken(AXONN_20B, one).seconds)
     others = {f"grid {one}": gain(one) for one in GRIDS_20B if one != grid}
-    return gain(grid), f"grid {grid}; GPUs and batch are assumed", others
+    return Found(gain(grid), f"grid {grid}; GPUs and batch are assumed", others)
 
 
 def cube_against(scheme: str, grid: Grid) -> Found:
@@ -136,11 +149,11 @@ def cube_against(scheme: str, grid: Grid) -> Found:
 
     def times(*settings: str) -> float:
         ours = TACC.what_if(*settings)
-        taken = [seconds(one, on, frozenset())[0] for one, on in ((replace(ours, scheme=scheme), grid), (ours, CUBE))]
-        return taken[0] / taken[1]
+        theirs = replace(ours, scheme=scheme)
+        return taken(theirs, grid, frozenset()).seconds / taken(ours, CUBE, frozenset()).seconds
 
     setting = f"{TACC.shape.name}, sequence {TACC.shape.sequence}, batch {TACC.batch}, float16: assumed"
-    return times(), setting, {"a quarter of the network's bandwidth": times(QUARTER)}
+    return Found(times(), setting, {"a quarter of the network's bandwidth": times(QUARTER)})
 
 
 def _of_peak(training: Training, *more: tuple[str, str]) -> Callable[[], Found]:

@@ -20,8 +20,8 @@ from algorithms.training.models import ModelShape
 from algorithms.training.pipeline import Stages
 from simulator.folding.even_shards import evenly
 from simulator.simulate import simulate
-from studies.published_training.claimed_steps import OVERLAPS, Training, seconds, smallest_depth
-from studies.published_training.claims import AXONN_80B, FUSED, LARGEST, predicted_claims
+from studies.published_training.claimed_steps import OVERLAPS, Training, smallest_depth, taken
+from studies.published_training.claims import AXONN_80B, FUSED, LARGEST, Found, predicted_claims
 from studies.published_training.limited import limited
 from studies.published_training.megatron import fastest, megatron_runs
 from studies.published_training.memory import peak_bytes
@@ -278,15 +278,30 @@ def test_a_step_continued_from_few_layers_is_that_of_all(overlaps):
     whole = simulate(
         evenly(SMALL.schedule(grid, 7, overlaps)), SMALL.model, choices=parse_choices("library"), granularity="exact"
     )
-    step, _ = seconds(SMALL, grid, overlaps)
+    step = taken(SMALL, grid, overlaps).seconds
     assert step == pytest.approx(whole.timeline.makespan, rel=0.02)
 
 
 def test_seconds_of_sums_over_data_are_told_and_overlaps_gain():
-    assert seconds(SMALL, Grid(x=4, z=2))[1] == 0
-    step, sums = seconds(SMALL, Grid(x=4, data=2))
-    assert 0 < sums < step
-    assert seconds(SMALL, Grid(x=4, z=2), OVERLAPS)[0] < seconds(SMALL, Grid(x=4, z=2), frozenset())[0]
+    assert taken(SMALL, Grid(x=4, z=2)).sums == 0
+    found = taken(SMALL, Grid(x=4, data=2))
+    assert 0 < found.sums < found.seconds
+    assert taken(SMALL, Grid(x=4, z=2), OVERLAPS).seconds < taken(SMALL, Grid(x=4, z=2), frozenset()).seconds
+
+
+def test_a_step_that_would_take_long_is_known_between_bounds(monkeypatch):
+    grid = Grid(x=4, data=2)
+    exact = taken(SMALL, grid)
+    assert exact.exact
+    assert exact.low == exact.seconds == exact.high
+    taken.cache_clear()
+    monkeypatch.setattr("simulator.simulate.LONG_SECONDS", 0.0)
+    found = taken(SMALL, grid)
+    taken.cache_clear()
+    assert not found.exact
+    assert found.low <= exact.seconds * (1 + 1e-9)
+    assert exact.seconds <= found.high * (1 + 1e-9)
+    assert found.low <= found.seconds <= found.high
 
 
 @pytest.mark.parametrize("training", [AXONN_80B, *(training for training, _ in LARGEST)], ids=lambda one: one.machine)
@@ -336,17 +351,18 @@ def test_a_claim_that_takes_too_long_is_left_out_and_said_so(monkeypatch, capsys
     claim = ("luck", "x", 2.0, "nobody", partial(_found, 3.0))
     monkeypatch.setattr("studies.published_training.claims.CLAIMS", (claim,))
     (late,) = predicted_claims(limit=0.01)
-    assert (late.predicted, late.relative_error) == (None, None)
+    assert (late.predicted, late.relative_error, late.predicted_low) == (None, None, None)
     assert late.setting == "left out: not done after 0.01 s"
     (found,) = predicted_claims()
     assert (found.predicted, found.relative_error, found.what_if) == (3.0, 0.5, {"luck": 4.0})
+    assert (found.predicted_low, found.predicted_high) == (2.0, 4.0)
     said = capsys.readouterr().err
     assert "quadrille: luck: left out" in said
-    assert "quadrille: luck: 3 x" in said
+    assert "quadrille: luck: 3 x (exact: 2 to 4)" in said
 
 
 def _found(value):
-    return value, "a setting", {"luck": value + 1}
+    return Found(value, "a setting", {"luck": value + 1}, low=value - 1, high=value + 1)
 
 
 def test_what_if_changes_the_machine_of_a_claim_alone():
