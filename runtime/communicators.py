@@ -93,6 +93,9 @@ class Carrier(Protocol):
     def gather(self, values: dict[int, Any]) -> dict[int, Any] | None:
         """Every rank's value at the process of rank 0, None elsewhere."""
 
+    def begin_together(self) -> None:
+        """Go on with all ranks, which have met, as nearly at once as the carrier can have them."""
+
     def now(self) -> float:
         """Seconds on a clock that all ranks share as well as the carrier can align them."""
 

@@ -162,7 +162,7 @@ class RankExecutor:
                 self._buffers.load(name, moment, values)
 
     def _meet(self) -> Course[None]:
-        """A barrier of all ranks, axis by axis."""
+        """A barrier of all ranks, axis by axis, and a beginning together."""
         for axis in self._schedule.grid.order:
             meeting = Barrier(name="barrier before the run", axis=axis)
             if self._watcher is not None:
@@ -172,6 +172,7 @@ class RankExecutor:
                 yield Wait((request,), (meeting.name,))
             if self._watcher is not None:
                 self._watcher.ended(meeting)
+        self._carrier.begin_together()
 
     def _once(self) -> Course[list[Task]]:
         """One run of the program."""

@@ -247,6 +247,9 @@ class InProcess:
     def gather(self, values: dict[int, Any]) -> dict[int, Any]:
         return values
 
+    def begin_together(self) -> None:
+        """They take turns on one thread: nothing to agree on."""
+
     def now(self) -> float:
         return time.perf_counter()
 

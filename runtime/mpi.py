@@ -13,6 +13,9 @@ from runtime.delivery import WHOLE, Delivery, Naps
 from runtime.mpi_communicator import MOST_BYTES, Flight, MpiCommunicator, Staging
 from runtime.streams import Stream
 
+AGREED_SECONDS = 2e-3
+"""From the last rank's arrival to the time that ranks agree to begin at: enough for all to hear of it and to sleep."""
+
 
 class MpiCarrier:
     """The ranks of an MPI communicator, one of which lives here.
@@ -40,6 +43,7 @@ class MpiCarrier:
         self.rank: int = self._world.Get_rank()
         self.ranks: tuple[int, ...] = (self.rank,)
         self._offset = clock_offset(self._world)
+        self._take_turns = any(self._world.allgather(delivery.nap_seconds > 0))
 
     def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Any:
         key = (grid, axis, lane)
@@ -72,6 +76,15 @@ class MpiCarrier:
         if gathered is None:
             return None
         return {rank: value for part in gathered for rank, value in part.items()}
+
+    def begin_together(self) -> None:
+        """After a barrier, where ranks take turns on cores, at a time that they agree on: asleep, so all are awake then.
+
+        Else one leaves the barrier when it is given a core, some milliseconds after another.
+        """
+        if self._take_turns:
+            begin = self._world.allreduce(self.now(), MPI.MAX) + AGREED_SECONDS
+            time.sleep(max(0.0, begin - self.now()))
 
     def now(self) -> float:
         return time.perf_counter() + self._offset

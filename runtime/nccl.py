@@ -98,6 +98,9 @@ class NcclCarrier:
     def gather(self, values: dict[int, Any]) -> dict[int, Any] | None:
         return self._mpi.gather(values)
 
+    def begin_together(self) -> None:
+        self._mpi.begin_together()
+
     def now(self) -> float:
         return self._mpi.now()
 

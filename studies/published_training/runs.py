@@ -113,7 +113,7 @@ def run_of(row: Row, same: Sequence[Row]) -> Run | str:
     ----------
     same : rows of the same run
     """
-    if reason := _not_ours(row) or _not_whole(row):
+    if reason := _not_printed(row) or _not_ours(row) or _not_whole(row):
         return reason
     name, gpu = NAMES[row.words["machine"]], GPUS[row.words["gpu_type"]]
     shape = ModelShape(row.words["model"], row.layers, row.hidden, row.heads, row.sequence, row.vocabulary)
@@ -148,6 +148,14 @@ def run_of(row: Row, same: Sequence[Row]) -> Run | str:
     )
 
 
+def _not_printed(row: Row) -> str:
+    """What a row would have to say, and does not; empty where it says all."""
+    if worded := [field for field in (*PRINTED, *PERHAPS_PRINTED) if getattr(row, field) == WORDS]:
+        return f"{worded[0]} {row.printed_in(worded[0])!r} is no whole number"
+    missing = [field for field in PRINTED if not getattr(row, field)]
+    return f"the source does not print {', '.join(missing)}" if missing else ""
+
+
 def _not_ours(row: Row) -> str:
     """Why the machine, the quantity or the software of a row are none that are predicted; empty where they are."""
     if row.words["machine"] not in NAMES or row.words["gpu_type"] not in GPUS:
@@ -162,11 +170,7 @@ def _not_ours(row: Row) -> str:
 
 
 def _not_whole(row: Row) -> str:
-    """What the numbers of a row lack or contradict; empty where they do not."""
-    if worded := [field for field in (*PRINTED, *PERHAPS_PRINTED) if getattr(row, field) == WORDS]:
-        return f"{worded[0]} {row.printed_in(worded[0])!r} is no whole number"
-    if missing := [field for field in PRINTED if not getattr(row, field)]:
-        return f"the source does not print {', '.join(missing)}"
+    """What the numbers of a row contradict, or have that is not modelled; empty where there is nothing."""
     if row.context > 1:
         return f"context parallelism (cp={row.context}) is not modelled"
     if row.tensor * row.pipeline * row.data != row.gpus:
