@@ -78,7 +78,7 @@ class MpiCarrier:
         return {rank: value for part in gathered for rank, value in part.items()}
 
     def begin_together(self) -> None:
-        """After a barrier, where ranks take turns on cores, at a time that they agree on: asleep, so all are awake then.
+        """After a barrier, where ranks take turns on cores, at an agreed time: asleep, so that all wake then.
 
         Else one leaves the barrier when it is given a core, some milliseconds after another.
         """

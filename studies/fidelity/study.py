@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -131,7 +130,7 @@ def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, lis
         seconds = sum(one.seconds for one in predictions)
         _say(f"{site.name}: measuring {len(trials)} runs, predicted {seconds:.0f} s a turn")
         cases = [
-            Case(trial.flags, str(kept.measured), _repeated(trial.run_flags, prediction))
+            Case(trial.flags, str(kept.measured), _repeated(prediction))
             for trial, kept, prediction in zip(trials, records, predictions, strict=True)
             if not kept.measured.exists()
         ]
@@ -146,9 +145,9 @@ def _machine(site: Site, launched: Launched, path: Path) -> Machine:
     return load_machine(str(path)) if path.exists() else calibrated(site, launched, path)
 
 
-def _repeated(flags: RunFlags, prediction: Record) -> RunFlags:
+def _repeated(prediction: Record) -> RunFlags:
     """Long runs are repeated less often."""
-    return replace(flags, warmups="1", repeats=str(REPEATS_OF_LONG if prediction.seconds > LONG_SECONDS else REPEATS))
+    return RunFlags(warmups="1", repeats=str(REPEATS_OF_LONG if prediction.seconds > LONG_SECONDS else REPEATS))
 
 
 @contextmanager

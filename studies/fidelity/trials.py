@@ -50,12 +50,7 @@ class Trial:
     @property
     def words(self) -> list[str]:
         """Of its command line, whatever the site."""
-        return Case(self.flags, "", self.run_flags).words()
-
-    @property
-    def run_flags(self) -> RunFlags:
-        """A thread looks after messages where there is something to overlap and a network to wait for."""
-        return RunFlags(progress="thread") if self.overlaps and self.site.topology else RunFlags()
+        return Case(self.flags, "", RunFlags()).words()
 
     @property
     def overlaps(self) -> bool:
