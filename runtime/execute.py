@@ -25,7 +25,7 @@ from runtime.library import Library
 from runtime.progress import ProgressThread
 from runtime.transfers import Transfers
 from runtime.unrolled import Unrolled
-from runtime.whereabouts import Watcher
+from runtime.whereabouts import Watcher, at_work
 
 
 def execute(
@@ -140,7 +140,8 @@ class RankExecutor:
         for repeat in range(-warmups, repeats):
             self._load(source, self._schedule.state)
             if between is not None:
-                between(self._rank)
+                with at_work(self._watcher, "work before the run"):
+                    between(self._rank)
             yield from self._meet()
             tasks = yield from self._once()
             if repeat >= 0:
@@ -157,9 +158,10 @@ class RankExecutor:
         """Every copy of the tensors, from its place."""
         for name in names:
             tensor = self._schedule.tensors[name]
-            for moment in tensor.moments(self._place):
-                values = source.stored(tensor.copy_name(moment), tensor.block(moment))
-                self._buffers.load(name, moment, values)
+            with at_work(self._watcher, f"loading '{name}'"):
+                for moment in tensor.moments(self._place):
+                    values = source.stored(tensor.copy_name(moment), tensor.block(moment))
+                    self._buffers.load(name, moment, values)
 
     def _meet(self) -> Course[None]:
         """A barrier of all ranks, axis by axis, and a beginning together."""

@@ -1,14 +1,15 @@
 """Where a rank is in its schedule, for whoever must say where it stopped.
 
-Each rank keeps a small mapped file in the folder of its launch: its process, the op
-that it is in, whether that is communication, and a count that grows with every step.  A
-process that is killed or stopped leaves it as it was.
+Each rank keeps a small mapped file in the folder of its launch: its process, the op or
+other work that it is in, whether that is communication, and a count that grows with every
+step.  A process that is killed or stopped leaves it as it was.
 """
 
 import mmap
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,8 +17,10 @@ from typing import Protocol
 from algorithms.ops import Communication, Op, kind
 
 FORM = struct.Struct("=qqq?200s")
-"""Rank, process, count, whether it is in communication only, and the op in words."""
+"""Rank, process, count, whether it is in communication only, and what it is in, in words."""
 PREFIX = "rank-"
+Doing = Op | str
+"""What a rank does: an op, or other work of its own, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Whereabouts:
     pid : its process
     count : grows with every step that it takes
     waiting : whether communication is all that it is in
-    words : the op, as it is told
+    words : what it is in, as it is told; empty where that is nothing
     """
 
     rank: int
@@ -42,14 +45,27 @@ class Whereabouts:
 class Watcher(Protocol):
     """Told by a rank what it does."""
 
-    def began(self, op: Op) -> None:
-        """An op has begun."""
+    def began(self, doing: Doing) -> None:
+        """An op or other work has begun."""
 
     def stepped(self) -> None:
         """A step of a communication op is done."""
 
-    def ended(self, op: Op) -> None:
-        """An op has ended."""
+    def ended(self, doing: Doing) -> None:
+        """An op or other work has ended."""
+
+
+@contextmanager
+def at_work(watcher: Watcher | None, words: str) -> Iterator[None]:
+    """A watcher, if there is one, is told of work that is no op for as long as this lasts."""
+    if watcher is None:
+        yield
+        return
+    watcher.began(words)
+    try:
+        yield
+    finally:
+        watcher.ended(words)
 
 
 class Told:
@@ -58,47 +74,51 @@ class Told:
     def __init__(self, folder: str | Path, rank: int) -> None:
         self._rank = rank
         self._count = 0
-        self._open: list[Op] = []
+        self._open: list[Doing] = []
         path = Path(folder, f"{PREFIX}{rank}")
-        path.write_bytes(bytes(FORM.size))
+        path.touch()
         with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, FORM.size)  # leaves what an earlier run told: others may be reading
             self._page = mmap.mmap(file.fileno(), FORM.size)
         self._tell()
 
-    def began(self, op: Op) -> None:
-        self._open.append(op)
+    def began(self, doing: Doing) -> None:
+        self._open.append(doing)
         self._tell()
 
     def stepped(self) -> None:
         self._tell()
 
-    def ended(self, op: Op) -> None:
-        self._open.remove(op)
+    def ended(self, doing: Doing) -> None:
+        self._open.remove(doing)
         self._tell()
 
     def _tell(self) -> None:
-        """Write where the rank is: in what it computes, else in what it has waited for longest."""
+        """Write where the rank is: in work of its own, else in what it has waited for longest."""
         self._count += 1
-        computing = [op for op in self._open if not isinstance(op, Communication)]
-        words = in_words((computing or self._open)[0]) if self._open else ""
-        waiting = bool(self._open) and not computing
+        working = [doing for doing in self._open if not isinstance(doing, Communication)]
+        words = in_words((working or self._open)[0]) if self._open else ""
+        waiting = bool(self._open) and not working
         FORM.pack_into(self._page, 0, self._rank, os.getpid(), self._count, waiting, words.encode()[:200])
 
 
-def in_words(op: Op) -> str:
-    """An op as it is told to a user.
+def in_words(doing: Doing) -> str:
+    """What a rank does, as it is told to a user.
 
     >>> from algorithms.ops import AllGather
     >>> in_words(AllGather(name="gather B", axis="z", source="B", into="B whole"))
     "'gather B' (all_gather over z)"
     """
-    over = f" over {op.axis}" if isinstance(op, Communication) else ""
-    return f"'{op.name}' ({kind(op)}{over})"
+    if isinstance(doing, str):
+        return doing
+    over = f" over {doing.axis}" if isinstance(doing, Communication) else ""
+    return f"'{doing.name}' ({kind(doing)}{over})"
 
 
 def every(folder: str | Path) -> Iterator[Whereabouts]:
-    """Where the ranks are that have left word in a folder, by rank."""
-    found = (FORM.unpack(path.read_bytes()) for path in Path(folder).glob(f"{PREFIX}*"))
+    """Where the ranks are that have left word in a folder, by rank; a file that is not yet whole is passed over."""
+    contents = (path.read_bytes() for path in Path(folder).glob(f"{PREFIX}*"))
+    found = (FORM.unpack(content) for content in contents if len(content) == FORM.size)
     for rank, pid, count, waiting, words in sorted(found):
         if pid:
             yield Whereabouts(rank, pid, count, waiting, words.rstrip(b"\0").decode(errors="replace"))

@@ -74,35 +74,23 @@ def announced_size(environment: Mapping[str, str]) -> int:
     return 1
 
 
-def check_world(
-    size_expected: int | None,
-    *,
-    communicator: "Intracomm | None" = None,
-    environment: Mapping[str, str] | None = None,
-) -> None:
-    """Nothing, where the world is the one that was meant; every rank comes to the same conclusion.
+def check_world(ranks: "Intracomm", environment: Mapping[str, str] | None = None) -> None:
+    """Nothing, where the world is the one that the launcher started; every rank comes to the same conclusion.
 
     Parameters
     ----------
-    size_expected : number of ranks that the grid needs; None where any number will do
-    communicator : all ranks if not given
+    ranks : all of them
     environment : this process's if not given
 
     Raises
     ------
-    InputError : a world of one rank where the environment tells of more; a wrong number of ranks
+    InputError : a world of one rank where the environment tells of more
     """
-    ranks = communicator or world()
     announced = announced_size(os.environ if environment is None else environment)
     if ranks.size == 1 and announced > 1:
         raise InputError(
             f"the launcher started {announced} or more ranks, but MPI shows each of them a world of 1: two MPIs are "
             f"mixed; mpi4py loads {loaded_library()}, so start with its own mpirun, or with: quadrille launch -n P …"
-        )
-    if size_expected is not None and ranks.size != size_expected:
-        raise InputError(
-            f"ranks={ranks.size}, but the grid has {size_expected}: start {size_expected} ranks "
-            f"(quadrille launch -n {size_expected} …) or give a --grid whose lengths multiply to {ranks.size}"
         )
 
 

@@ -19,6 +19,7 @@ from studies.commands import experiments, hosts, laboratories, networks, ranking
 from studies.commands.app import app
 from studies.commands.first_rank import is_first
 from studies.commands.options import switch
+from studies.interruption import INTERRUPTED
 from studies.remarks import remark
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ COMMANDS = (hosts, laboratories, experiments, ranking, networks, studies)
 """The modules whose commands there are, imported so that they are known."""
 
 DEBUG = "QUADRILLE_DEBUG"
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as typer and the shells give it; a launch gives it too."""
 
 
 @app.callback()

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algorithms.errors import InputError, RunError
+from runtime import processes
 from runtime.rectangles import Rectangle
 
 WRITE_BYTES = 2**26
@@ -169,34 +170,15 @@ class SharedFile:
 def writing_token() -> str:
     """A token for the files that this process is about to write: host, process and its begin, and a word by chance."""
     own = os.getpid()
-    return f"{_host_word()}-{own}-{_begun(own) or ''}-{secrets.token_hex(4)}"
+    return f"{_host_word()}-{own}-{processes.begin_of(own)}-{secrets.token_hex(4)}"
 
 
 def _is_abandoned(token: str) -> bool:
-    """Whether a token is of a process of this host that has ended; its number may be another's by now."""
-    found = re.fullmatch(r"([0-9a-f]{8})-(\d+)-(\d*)-[0-9a-f]{8}", token)
+    """Whether a token is of a process of this host that has ended."""
+    found = re.fullmatch(r"([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}", token)
     if found is None or found[1] != _host_word():
         return False
-    process = int(found[2])
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        pass
-    return _begun(process) not in (found[3], None)
-
-
-def _begun(process: int) -> str | None:
-    """When a process began, in ticks of its host; empty if it has ended and nobody has waited for it, None if unknown.
-
-    Source: proc(5), /proc/pid/stat, fields 3 (state) and 22 (starttime).
-    """
-    try:
-        told = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return told[19] if told[0] not in "ZX" else ""
+    return processes.has_ended(int(found[2]), int(found[3]))
 
 
 def _host_word() -> str:

@@ -27,11 +27,11 @@ from studies.experiments.measured_record import KernelSeconds, Measured, mean_ov
 from studies.experiments.results import write_results
 from studies.experiments.workloads import AnyExperiment, experiment_of
 from studies.flags.machine_flags import MachineFlags
-from studies.flags.plan import Plan, RunFlags, parse_plan
+from studies.flags.plan import Plan, RunFlags, files_read, parse_plan
 from studies.launching.launch_folder import watcher
 from studies.launching.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
 from studies.matmuls.experiment import Experiment, Flags
-from studies.matmuls.fitting import check_ranks
+from studies.matmuls.fitting_grids import check_ranks
 from studies.remarks import remark, remark_all
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def run(
     job = job_of(experiment, plan, communicator)
     named = None
     if communicator.rank == 0:
-        destinations.check(plan.files | on.files, ranks=experiment.grid.size)
+        destinations.check(plan.files | on.files | files_read(flags), ranks=experiment.grid.size)
         named = _machine(on, experiment)
     job.open()
     site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)

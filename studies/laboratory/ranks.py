@@ -5,8 +5,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from algorithms.errors import InputError
 from runtime.world import LABORATORY
+from simulator.machine_network import spread_evenly
 from studies.laboratory import laboratory, register
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import HOST_INTERFACE
@@ -90,9 +93,9 @@ def _options(entry: Entry, ranks: int) -> list[str]:
 
 
 def _slots(ranks: int, hosts: int) -> list[int]:
-    """Ranks of each host: evenly, the first ones one more.
+    """Ranks of each host, as predictions have them.
 
     >>> _slots(4, 4), _slots(2, 4), _slots(6, 4)
     ([1, 1, 1, 1], [1, 1, 0, 0], [2, 2, 1, 1])
     """
-    return [ranks // hosts + (host < ranks % hosts) for host in range(hosts)]
+    return [int(count) for count in np.bincount(spread_evenly(ranks, hosts), minlength=hosts)]

@@ -14,6 +14,7 @@ import msgspec
 
 from algorithms.errors import InputError
 from algorithms.formats import files
+from runtime import processes
 
 FOLDER = Path("/run/quadrille")
 NAME = re.compile("[a-z0-9]{1,16}")
@@ -47,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def abandoned(self) -> bool:
         """Whether the process that owned it is gone."""
-        return self.owner != 0 and process_start(self.owner) != self.owner_started
+        return self.owner != 0 and processes.has_ended(self.owner, self.owner_started)
 
 
 def check_name(name: str) -> str:
@@ -60,14 +61,6 @@ def check_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise InputError(f"laboratory {name!r:.40}: up to 16 small letters and digits are accepted")
     return name
-
-
-def process_start(pid: int) -> int:
-    """When a process started, in clock ticks since the machine did; 0 where there is none."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, IndexError):
-        return 0
 
 
 def path_of(name: str) -> Path:
@@ -85,13 +78,19 @@ def write(entry: Entry) -> None:
 
 
 def read(name: str) -> Entry | None:
-    """The laboratory of this name; None where there is none.
+    """The laboratory of this name; None where there is none, or no longer: another process may end it at any time.
 
     Raises
     ------
     InputError : a file that holds something else
     """
-    return files.read(path_of(name), Entry, SCHEMA) if path_of(name).exists() else None
+    path = path_of(name)
+    try:
+        return files.read(path, Entry, SCHEMA)
+    except InputError:
+        if path.exists():
+            raise
+        return None
 
 
 def write_agent(name: str, words: Sequence[str]) -> Path:
@@ -117,4 +116,4 @@ def every() -> Iterator[Entry]:
 
 def own_start() -> tuple[int, int]:
     """The owner that this process is, and when it started."""
-    return os.getpid(), process_start(os.getpid())
+    return os.getpid(), processes.begin_of(os.getpid())

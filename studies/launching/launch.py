@@ -20,7 +20,15 @@ from collections.abc import Mapping, Sequence
 
 from algorithms.errors import InputError, RunError
 from runtime.whereabouts import every
-from studies.launching.launch_folder import MARK, memory_folder, remove_abandoned, remove_partial_files
+from runtime.world import LABORATORY
+from studies.interruption import INTERRUPTED
+from studies.launching.launch_folder import (
+    MARK,
+    folder_prefix,
+    memory_folder,
+    remove_abandoned,
+    remove_partial_files,
+)
 from studies.launching.mpirun import find_launcher, loaded_mpi
 from studies.launching.standstill import Suspects, where
 from studies.launching.supervise import PR_SET_PDEATHSIG, supervise
@@ -31,7 +39,7 @@ from studies.launching.surroundings import (
     several_hosts,
     usable_cores,
 )
-from studies.launching.verdict import INTERRUPTED, verdict
+from studies.launching.verdict import verdict
 
 PROGRAM = ("-m", "studies.command_line")
 START_OF_RANK = f"import ctypes; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); " + (
@@ -74,8 +82,7 @@ def launch(
     _check_crowd(ranks, launcher_options, surroundings)
     launcher = find_launcher(loaded_mpi(surroundings), surroundings)
     remove_abandoned()
-    prefix = f"quadrille-{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=memory_folder(), ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix=folder_prefix(), dir=memory_folder(), ignore_cleanup_errors=True) as folder:
         variables = rank_environment(ranks, command, launcher_options, surroundings) | {MARK: folder}
         variables |= launcher_environment(launcher, ranks, launcher_options, surroundings, folder)
         words = launcher_words(launcher, ranks, launcher_options, surroundings)
@@ -107,12 +114,12 @@ def must_succeed(what: str, status: int) -> None:
 
 
 def _check_crowd(ranks: int, options: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Refuse so many ranks on this one host that starting them would exhaust it."""
+    """Refuse so many ranks on this one host, which all hosts of a laboratory are, that starting them exhausts it."""
     most = MOST_RANKS_A_CORE * usable_cores()
-    if ranks > most and not several_hosts(options, environment):
-        raise InputError(
-            f"-n {ranks}: this host takes at most {most} ranks, {MOST_RANKS_A_CORE} a core; name more hosts"
-        )
+    in_laboratory = LABORATORY in environment
+    if ranks > most and (in_laboratory or not several_hosts(options, environment)):
+        remedy = "all hosts of a laboratory are this one" if in_laboratory else "name more hosts"
+        raise InputError(f"-n {ranks}: this host takes at most {most} ranks, {MOST_RANKS_A_CORE} a core; {remedy}")
 
 
 def split_launcher_options(words: Sequence[str], commands: Sequence[str]) -> tuple[list[str], list[str]]:

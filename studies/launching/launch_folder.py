@@ -1,20 +1,25 @@
 """The folder of a launch: what its ranks leave behind when they are killed is found by it, and removed with it.
 
 All processes of one launch carry the name of its folder in their environment
-(`QUADRILLE_LAUNCH`): shared memory and the files being written are noted in it.
+(`QUADRILLE_LAUNCH`): shared memory and the files being written are noted in it.  The name
+says which process started it, and when that began.
 """
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from runtime import processes
 from runtime.whereabouts import Told
 
 MARK = "QUADRILLE_LAUNCH"
 PARTIAL_FILES = "partial files"
 """In the folder of a launch: paths of the files that its ranks are writing, a NUL between two."""
+FOLDER_NAME = re.compile(r"quadrille-(\d+)-(\d+)-\w+")
+"""The process that launched, when it began, and a word by chance."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder made in it has a name of its own
 
 
@@ -27,11 +32,17 @@ def memory_folder() -> str | None:
     return str(SHARED_MEMORY) if os.access(SHARED_MEMORY, os.W_OK) else None
 
 
+def folder_prefix() -> str:
+    """What the name of the folder of a launch by this process begins with."""
+    own = os.getpid()
+    return f"quadrille-{own}-{processes.begin_of(own)}-"
+
+
 def remove_abandoned() -> None:
     """Remove the folders of launches that were killed before they could do it; nobody else would free their memory."""
-    for folder in SHARED_MEMORY.glob("quadrille-*-*"):
-        owner = folder.name.split("-")[1]
-        if owner.isdecimal() and not Path("/proc", owner).exists() and not marked_processes(str(folder)):
+    for folder in SHARED_MEMORY.glob("quadrille-*"):
+        found = FOLDER_NAME.fullmatch(folder.name)
+        if found and processes.has_ended(int(found[1]), int(found[2])) and not marked_processes(str(folder)):
             with contextlib.suppress(OSError):
                 if folder.stat().st_uid == os.geteuid():
                     remove_partial_files(str(folder))

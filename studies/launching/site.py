@@ -77,7 +77,7 @@ def start_world() -> "Intracomm":
     finally:
         if alone:
             del os.environ[OPEN_MPI_LINKS]  # not for ranks that this process may start
-    world.check_world(None, communicator=communicator)
+    world.check_world(communicator)
     return communicator
 
 

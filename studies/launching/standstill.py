@@ -1,7 +1,7 @@
 """Ranks that come no further: found from where they say they are, and told in one line.
 
 A process that is stopped (SIGSTOP) ends the run after `STOPPED_SECONDS`.  Where a rank
-is in communication, none computes, and for `STANDSTILL_SECONDS` none takes a step and next to
+is in communication, none is at work of its own, and for `STANDSTILL_SECONDS` none takes a step and next to
 nothing arrives, something is broken between them: a link, or a peer that nobody sees.
 Ranks tell where they are by files in the launch's folder (`runtime/whereabouts.py`), so
 this sees those of this machine.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from runtime.processes import ending_signal, state
 from runtime.whereabouts import Whereabouts, every
 from studies.launching.chatter import Failure
 
@@ -115,26 +116,6 @@ def told(ranks: Iterable[Whereabouts]) -> list[str]:
 
 def where(one: Whereabouts) -> str:
     return f"in {one.words}" if one.words else "at its end" if one.count > 1 else "at its start"
-
-
-def state(pid: int) -> str:
-    """The state of a process, a letter of proc(5); empty where it is gone."""
-    return next(iter(_status(pid)), "")
-
-
-def ending_signal(pid: int) -> int | None:
-    """The signal by which a process ended, where nobody has asked for it yet; None if it is not known."""
-    words = _status(pid)
-    code = int(words[-1]) if words[:1] == ["Z"] else 0
-    return code & 127 or None
-
-
-def _status(pid: int) -> list[str]:
-    """What the kernel says of a process, from its state on."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
 
 
 def bytes_arrived(pids: Iterable[int]) -> int:

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from algorithms.errors import InputError
+from studies.interruption import INTERRUPTED
 from studies.launching.chatter import Chatter, Failure, signal_name
 from studies.launching.mpirun import Mpi
 from studies.launching.supervise import write_error
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells give it."""
 LAST_SIGNAL = 64
 NOWHERE: Mapping[int, str] = MappingProxyType({})
 

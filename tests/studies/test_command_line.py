@@ -10,8 +10,9 @@ from algorithms.errors import RunError
 from studies import command_line
 from studies.command_line import main
 from studies.commands.app import app
-from studies.commands.hosts import take_ranks
+from studies.commands.hosts import LAUNCHABLE, take_ranks
 from studies.flags.plan import RunFlags
+from studies.interruption import INTERRUPTED
 from studies.launching import launch
 from studies.matmuls.experiment import Flags
 from tests.quadrille import ROOT, called, quadrille
@@ -106,6 +107,10 @@ def test_the_number_of_ranks_is_found_among_the_launcher_s_options(words):
     assert take_ranks(["--map-by", "core", *words, "-x", "HOME"]) == (4, ["--map-by", "core", "-x", "HOME"])
 
 
+def test_the_help_of_launch_names_the_commands_that_it_starts(capsys):
+    assert f"({', '.join(LAUNCHABLE)})" in " ".join(called(capsys, "launch", "--help").out.split())
+
+
 def test_launch_hands_on_the_words_of_a_command_untouched(monkeypatch):
     given = []
     monkeypatch.setattr(launch, "launch", lambda *arguments: given.append(arguments) or 7)
@@ -142,7 +147,7 @@ def test_a_failure_is_one_line_and_its_exit_status(monkeypatch, capsys, error, s
 
 
 def test_an_interrupted_launch_is_said_in_the_same_line(monkeypatch, capsys):
-    monkeypatch.setattr(launch, "launch", lambda *_: launch.INTERRUPTED)
+    monkeypatch.setattr(launch, "launch", lambda *_: INTERRUPTED)
     ended = called(capsys, "launch", "-n", "2", "run", "--matmul", "3,4,5")
     assert (ended.status, ended.err) == (130, "quadrille: interrupted\n")
 

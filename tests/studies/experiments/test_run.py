@@ -28,7 +28,7 @@ from studies.flags.plan import RunFlags, parse_plan
 from studies.launching import site
 from studies.launching.site import Room, Site, check_memory, check_rooms
 from studies.matmuls.experiment import Flags, parse_experiment
-from studies.matmuls.fitting import check_ranks, fitting_grids
+from studies.matmuls.fitting_grids import check_ranks, fitting_grids
 from studies.matmuls.job import choose
 from tests.launched import launched
 from tests.quadrille import HOST, ROOT, called, quadrille
@@ -311,6 +311,14 @@ def test_a_plan_lists_the_files_of_all_its_matrices():
     flags = RunFlags(inputs={"A": "a.npy", "B": "", "dC": "dc.npy"}, outputs={"C": "", "dA": "da.npy"})
     plan = parse_plan(flags, parse_experiment(Flags(matmul=SIZES, passes="training")))
     assert plan.files == {"--a": "a.npy", "--dc": "dc.npy", "--da": "da.npy"}
+
+
+def test_a_run_overwrites_no_file_that_it_reads(tmp_path):
+    places = tmp_path / "places.txt"
+    places.write_text("host:0")
+    ended = quadrille("run", "--matmul", "8,8,8", "--placement", places, "--json", places)
+    assert ended.status == 2 and f"--json and --placement both name {places}" in ended.line
+    assert places.read_text() == "host:0"
 
 
 def test_reference_kernels_are_means_over_ranks_for_each_repeat():

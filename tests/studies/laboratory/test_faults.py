@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from runtime.processes import state
 from runtime.whereabouts import every
 from studies.laboratory import namespaces, register
 from studies.launching.launch_folder import SHARED_MEMORY
-from studies.launching.standstill import state
 from tests.studies.laboratory.test_laboratory import WHY_NOT, environment
 
 pytestmark = [
@@ -49,7 +49,7 @@ def ranks_under_way(running):
     while True:
         assert running.poll() is None and time.monotonic() < deadline
         found = [one for folder in SHARED_MEMORY.glob(f"quadrille-{running.pid}-*") for one in every(folder)]
-        if len(found) == 3 and all(one.count > 5 for one in found):
+        if len(found) == 3 and all(one.count > 15 for one in found):
             return found
         time.sleep(0.05)
 

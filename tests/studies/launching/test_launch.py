@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from algorithms.errors import InputError, QuadrilleError, RunError
-from runtime import world
+from runtime import processes, world
+from studies.interruption import INTERRUPTED
 from studies.launching import launch_folder, surroundings
 from studies.launching.chatter import Chatter, Failure
-from studies.launching.launch import launch
+from studies.launching.launch import MOST_RANKS_A_CORE, launch
 from studies.launching.launch_folder import marked_processes
 from studies.launching.mpirun import Mpi, find_launcher, loaded_mpi
 from studies.launching.surroundings import rank_environment
-from studies.launching.verdict import INTERRUPTED
 from tests.quadrille import ROOT
 
 WAIT = """
@@ -127,13 +127,24 @@ def test_an_abandoned_launch_leaves_no_partial_file_either(monkeypatch, tmp_path
     memory, half = tmp_path / "memory", tmp_path / "half"
     ended = subprocess.Popen(["true"])
     ended.wait()
-    folder = memory / f"quadrille-{ended.pid}-x"
+    folder = memory / f"quadrille-{ended.pid}-1-x"
     folder.mkdir(parents=True)
     half.write_bytes(b"half")
     launch_folder.note_partial_files(str(folder), [half])
     monkeypatch.setattr(launch_folder, "SHARED_MEMORY", memory)
     launch_folder.remove_abandoned()
     assert not half.exists() and not folder.exists()
+
+
+def test_a_launch_is_abandoned_where_its_number_is_another_process_s_and_not_while_it_lives(monkeypatch, tmp_path):
+    own = os.getpid()
+    living = tmp_path / f"{launch_folder.folder_prefix()}x"
+    reused = tmp_path / f"quadrille-{own}-{processes.begin_of(own) - 1}-x"
+    for folder in (living, reused):
+        folder.mkdir()
+    monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path)
+    launch_folder.remove_abandoned()
+    assert list(tmp_path.iterdir()) == [living]
 
 
 def test_outside_a_launch_nothing_is_noted(tmp_path):
@@ -173,18 +184,9 @@ def test_fail_all_on_one_rank_prints_one_line_and_ends_all_with_the_status_of_th
 
 @mpi
 def test_an_input_error_of_all_ranks_is_told_once_and_by_rank_0(capfd):
-    source = """
-from algorithms.errors import InputError
-from runtime.world import check_world, fail_all
-try:
-    check_world(4)
-except InputError as error:
-    fail_all(error)
-"""
+    source = "from algorithms.errors import *; from runtime.world import fail_all; fail_all(InputError('m=0'))"
     assert start(3, source) == 2
-    err = capfd.readouterr().err
-    assert err.count("\n") == 1
-    assert err.startswith("quadrille: ranks=3, but the grid has 4: start 4 ranks")
+    assert capfd.readouterr().err == "quadrille: m=0\n"
 
 
 @mpi
@@ -239,6 +241,13 @@ def test_options_that_the_launcher_refuses_are_an_input_error_of_one_line():
 def test_fewer_than_one_rank_is_an_input_error():
     with pytest.raises(InputError, match="-n 0"):
         launch(0, ["run"])
+
+
+@pytest.mark.parametrize("options", [[], ["--host", "10.0.0.1:9999,10.0.0.2:9999"]])
+def test_more_ranks_than_this_host_can_bear_are_refused_in_a_laboratory_too(options):
+    most = MOST_RANKS_A_CORE * surroundings.usable_cores()
+    with pytest.raises(InputError, match=f"-n {most + 1}: this host takes at most {most} ranks"):
+        launch(most + 1, ["run"], options, environment={world.LABORATORY: "lab"} if options else {})
 
 
 def test_without_mpirun_the_error_names_what_to_install(monkeypatch, tmp_path):
@@ -317,17 +326,12 @@ class FakeWorld:
 def test_a_world_of_one_where_the_launcher_started_more_is_refused(monkeypatch):
     monkeypatch.setattr(world, "loaded_library", lambda: "Open MPI 5.0.11")
     with pytest.raises(InputError, match="two MPIs are mixed"):
-        world.check_world(None, communicator=FakeWorld(1), environment={"PMI_SIZE": "4"})
-    world.check_world(None, communicator=FakeWorld(1), environment={"OMPI_COMM_WORLD_SIZE": "1"})
+        world.check_world(FakeWorld(1), {"PMI_SIZE": "4"})
+    world.check_world(FakeWorld(1), {"OMPI_COMM_WORLD_SIZE": "1"})
 
 
 def test_a_batch_script_that_runs_one_rank_in_a_larger_allocation_is_no_mixture():
-    world.check_world(1, communicator=FakeWorld(1), environment={"SLURM_NTASKS": "8", "SLURM_PROCID": "0"})
-
-
-def test_a_wrong_number_of_ranks_is_refused_with_both_numbers():
-    with pytest.raises(InputError, match=r"ranks=6.*grid has 5"):
-        world.check_world(5, communicator=FakeWorld(6), environment={})
+    world.check_world(FakeWorld(1), {"SLURM_NTASKS": "8", "SLURM_PROCID": "0"})
 
 
 @pytest.mark.parametrize(("error", "status"), [(InputError("m=0"), 2), (RunError("no"), 1), (OSError("disk"), 1)])

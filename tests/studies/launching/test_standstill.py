@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from algorithms.ops import AllGather, Gemm
-from runtime.whereabouts import FORM, PREFIX, Told, every
+from algorithms.ops import AllGather, Barrier, Gemm
+from runtime.whereabouts import FORM, PREFIX, Told, at_work, every
 from studies.launching import standstill
 from studies.launching.chatter import Chatter, Failure
-from studies.launching.standstill import Standstill
+from studies.launching.standstill import Standstill, where
 from studies.launching.supervise import wait_for
 
 GATHER = AllGather(name="gather B", axis="z", source="B", into="B whole")
@@ -107,6 +107,15 @@ def test_ranks_of_which_one_computes_or_steps_are_left_alone(tmp_path, hasty):
         waiting.stepped()
         assert watch.seen() == ""
         time.sleep(0.06)
+
+
+def test_a_rank_that_loads_while_the_others_wait_for_it_is_left_alone(tmp_path, hasty):
+    rank_at(tmp_path, 0, Barrier(name="barrier before the run", axis="z"))
+    told, watch = Told(tmp_path, 1), Standstill(str(tmp_path))
+    with at_work(told, "loading 'A'"):
+        assert seen_soon(watch) == ""
+        assert [where(one) for one in every(tmp_path)][1] == "in loading 'A'"
+    assert seen_soon(watch).endswith(": rank 0 in 'barrier before the run' (barrier over z); rank 1 at its end")
 
 
 def test_nobody_is_accused_where_nobody_tells_anything(tmp_path, hasty):

@@ -1,0 +1,49 @@
+"""Processes of this host: in which state they are, when they began, whether and how they have ended.
+
+Source: proc(5), /proc/pid/stat, fields 3 (state), 22 (starttime) and 52 (exit_code).
+"""
+
+import os
+from pathlib import Path
+
+
+def state(pid: int) -> str:
+    """The state of a process, a letter of proc(5); empty where it is gone."""
+    return next(iter(_status(pid)), "")
+
+
+def begin_of(pid: int) -> int:
+    """When a process began, in clock ticks since its host did; 0 where it is gone or nobody can say."""
+    words = _status(pid)
+    return int(words[19]) if words else 0
+
+
+def has_ended(pid: int, began: int) -> bool:
+    """Whether the process of this number that began then has ended, also if nobody has asked for its end.
+
+    Its number may be another's by now, which began at another time.  Of a
+    process that lives but shows nothing of itself it is not said.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass
+    words = _status(pid)
+    return bool(words) and (words[0] in "ZX" or int(words[19]) != began)
+
+
+def ending_signal(pid: int) -> int | None:
+    """The signal by which a process ended, where nobody has asked for it yet; None if it is not known."""
+    words = _status(pid)
+    code = int(words[-1]) if words[:1] == ["Z"] else 0
+    return code & 127 or None
+
+
+def _status(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on; nothing where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -1,0 +1,73 @@
+"""Where a rank says that it is, read while it is being told and from within a run."""
+
+import os
+
+import numpy as np
+import pytest
+
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from algorithms.ops import Gemm
+from runtime import whereabouts
+from runtime.execute import execute
+from runtime.execution import WholeMatrices
+from runtime.in_process import InProcess
+from runtime.whereabouts import FORM, PREFIX, Told, at_work, every
+
+MULTIPLY = Gemm(name="multiply C", a="A", b="B", c="C")
+
+
+@pytest.mark.parametrize("size", [0, 7, FORM.size - 1, FORM.size + 1])
+def test_a_file_of_another_length_is_passed_over(tmp_path, size):
+    Told(tmp_path, 3)
+    (tmp_path / f"{PREFIX}1").write_bytes(bytes(size))
+    assert [one.rank for one in every(tmp_path)] == [3]
+
+
+def test_a_rank_that_tells_anew_never_leaves_its_file_without_a_word(tmp_path, monkeypatch):
+    Told(tmp_path, 3).began(MULTIPLY)
+    seen, mapped = [], whereabouts.mmap.mmap
+
+    def mapped_while_others_read(*arguments):
+        seen.extend(every(tmp_path))
+        return mapped(*arguments)
+
+    monkeypatch.setattr(whereabouts.mmap, "mmap", mapped_while_others_read)
+    Told(tmp_path, 3)
+    assert [(one.rank, one.pid, one.words) for one in seen] == [(3, os.getpid(), "'multiply C' (gemm)")]
+    assert [one.words for one in every(tmp_path)] == [""]
+
+
+def test_a_rank_that_loads_or_works_before_a_run_says_so_and_does_not_wait(tmp_path):
+    """Others may wait for it that long in the barrier before the run."""
+    problem = Matmul(2, 3, 5, "float64")
+    matrices = {"A": np.ones((2, 3)), "B": np.ones((3, 5))}
+    seen = []
+
+    def look(*_):
+        seen.extend((one.waiting, one.words) for one in every(tmp_path))
+
+    class Watched(WholeMatrices):
+        def stored(self, matrix, block):
+            look()
+            return super().stored(matrix, block)
+
+    schedule = matmul_schedule(problem, "1d-column", Grid(x=1))
+    execute(schedule, Watched(matrices), InProcess(1), between=look, watcher=Told(tmp_path, 0))
+    assert seen == [(False, "loading 'A'"), (False, "loading 'B'"), (False, "work before the run")]
+    assert [one.words for one in every(tmp_path)] == [""]
+
+
+def test_work_that_fails_is_no_longer_under_way(tmp_path):
+    told = Told(tmp_path, 0)
+    with pytest.raises(ValueError, match="no such file"), at_work(told, "loading 'A'"):
+        raise ValueError("no such file")
+    assert [one.words for one in every(tmp_path)] == [""]
+
+
+def test_work_that_nobody_watches_is_done_all_the_same():
+    done = []
+    with at_work(None, "loading 'A'"):
+        done.append("A")
+    assert done == ["A"]
