@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from algorithms.errors import InputError
 from algorithms.formats import files
@@ -88,6 +89,23 @@ def parse_ranks(text: str, ranks: int) -> list[int]:
             raise InputError(f"--ranks {text}: {word.strip()!r} is no rank or range of ranks from 0 to {ranks - 1}")
         found |= set(range(int(first), int(last) + 1))
     return sorted(found)
+
+
+def make_folder(path: str | Path) -> Path:
+    """The folder at `path`, made with those above it where they are not there.
+
+    Raises
+    ------
+    InputError : a file has this name; a place that cannot be written
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"folder {path} cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"folder {path} cannot be written: it is read-only")
+    return folder
 
 
 def same_file(one: str, other: str) -> bool:

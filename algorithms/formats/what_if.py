@@ -5,12 +5,21 @@ of rows, or one that ends at a table of numbers, changes every number there.
 Types are kept: a whole number stays whole.
 
 Measured rows follow the rate that they refine, as a faster device would keep
-its efficiency: `device.peak_flops_per_second` takes the GEMM rows of the dtype
-along by the same factor, and `device.memory_bytes_per_second` the memory rows.
+its efficiency:
+
+    device.peak_flops_per_second     rows of GEMMs of the dtype
+    device.memory_bytes_per_second   rows of memory and of kernels
+    topology: a latency              steps and the library's collectives between hosts: the least of each kind
+    topology: a bandwidth            the same: what they take beyond that
+
+Steps and collectives within one host cross no link, and their memory need not
+be the device's: they follow nothing, and have paths of their own.  A change is
+refused where rows do not say whether they follow it: attention goes by its
+products or by memory, the library's collectives by any of several bandwidths.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,8 +28,13 @@ from algorithms.errors import InputError
 from algorithms.formats import files
 from algorithms.formats.field_errors import explain
 from algorithms.formats.machine import Faults, Machine
+from algorithms.kernels import ATTENTION_PRODUCTS
 
 Change = Callable[[Any], Any]
+BETWEEN_HOSTS = {"transfer": ("pattern", "ranks"), "library": ("kind", "ranks", "apart", "of")}
+"""Rows of the network, and what those that differ in size alone have in common."""
+ALIKE = 1e-9
+"""Factors that differ less (relative) are one factor, rounded."""
 
 
 def apply(machine: Machine, settings: Iterable[str]) -> Machine:
@@ -37,7 +51,8 @@ def apply(machine: Machine, settings: Iterable[str]) -> Machine:
 
     Raises
     ------
-    InputError : no such path (the keys there are listed), a value of the wrong type or out of range
+    InputError : no such path (the keys there are listed), a value of the wrong type or out of range, measured rows that
+        do not say whether they follow
     """
     raw = files.plain(machine)
     for setting in settings:
@@ -46,8 +61,9 @@ def apply(machine: Machine, settings: Iterable[str]) -> Machine:
             raise InputError(f"--set {setting}: write PATH=VALUE or PATH=xFACTOR, as device.memory_bytes=x2")
         before = files.plain(raw)
         _change(raw, path.strip().split("."), _change_to(text.strip(), setting), setting, [])
-        _take_rows_along(before["device"], raw["device"], path.strip())
-        _take_network_along(before, raw, path.strip())
+        raw = files.plain(_checked(raw, setting))
+        _take_rows_along(before["device"], raw["device"], path.strip(), setting)
+        _take_network_along(before, raw, path.strip(), setting)
         raw = files.plain(_checked(raw, setting))
     return _checked(raw, "")
 
@@ -181,33 +197,88 @@ def _changed(value: Any, change: Change, setting: str, path: str) -> Any:
     return change(value)
 
 
-def _take_rows_along(before: dict[str, Any], after: dict[str, Any], path: str) -> None:
-    """Scales the measured rows by what the rate that they refine was scaled by."""
+def _take_rows_along(before: dict[str, Any], after: dict[str, Any], path: str, setting: str) -> None:
+    """Scales the measured rows of a device by what the rate that they refine was scaled by."""
     if path.startswith("device.peak_flops_per_second"):
+        old, new = before["peak_flops_per_second"], after["peak_flops_per_second"]
+        faster = {dtype: new[dtype] / old[dtype] for dtype in old}
         for row in after["gemm"]:
-            old, new = (rates["peak_flops_per_second"].get(row["dtype"]) for rates in (before, after))
-            if old:
-                row["flops_per_second"] *= new / old
+            row["flops_per_second"] *= faster.get(row["dtype"], 1.0)
+        _check_no_attention((row for row in after["kernel"] if faster.get(row["dtype"], 1.0) != 1.0), setting)
     if path == "device.memory_bytes_per_second":
+        factor = after["memory_bytes_per_second"] / before["memory_bytes_per_second"]
         for row in after["memory"]:
-            row["bytes_per_second"] *= after["memory_bytes_per_second"] / before["memory_bytes_per_second"]
+            row["bytes_per_second"] *= factor
+        for row in after["kernel"]:
+            row["seconds"] /= factor
+        _check_no_attention(after["kernel"] if factor != 1.0 else (), setting)
 
 
-def _take_network_along(before: dict[str, Any], after: dict[str, Any], path: str) -> None:
-    """Changes the measured steps between hosts as the links' bandwidth or latency was changed."""
-    table, _, key = path.partition(".")
-    rows = (after.get("network") or {}).get("transfer") or []
-    if table != "topology" or not rows or not isinstance(after["topology"].get(key), int | float):
-        return
-    factor = after["topology"][key] / before["topology"][key] if before["topology"][key] else 1.0
-    least: dict[tuple[str, int], float] = {}
+def _check_no_attention(rows: Iterable[dict[str, Any]], setting: str) -> None:
+    """Refuse rows of kernels that may go by products as well as by memory."""
     for row in rows:
-        kind = row["pattern"], row["ranks"]
+        if row["function"] in ATTENTION_PRODUCTS:
+            raise InputError(
+                f"--set {setting}: device.kernel has rows of {row['function']}, which do not say whether products or "
+                "memory held it up: take them out of the machine file"
+            )
+
+
+def _take_network_along(before: dict[str, Any], after: dict[str, Any], path: str, setting: str) -> None:
+    """Changes what was measured between hosts as the links' bandwidth or latency was changed."""
+    table, _, key = path.partition(".")
+    measured = {name: rows for name in BETWEEN_HOSTS if (rows := (after.get("network") or {}).get(name))}
+    if table != "topology" or not measured or (quantity := _quantity(key)) is None:
+        return
+    old, new = before["topology"], after["topology"]
+    factor = _factor(old[key], new[key])
+    if factor is None:
+        raise InputError(
+            f"--set {setting}: {' and '.join(f'network.{name}' for name in measured)} were measured at {old[key]}, and "
+            "do not say what they take otherwise: change their seconds, or take them out of the machine file"
+        )
+    several = [other for other in new if _quantity(other) == quantity]
+    if factor != 1.0 and "library" in measured and len(several) > 1:
+        raise InputError(
+            f"--set {setting}: rows of network.library do not say which of {', '.join(several)} held them up: "
+            "take them out of the machine file"
+        )
+    for name, rows in measured.items():
+        _follow(rows, BETWEEN_HOSTS[name], quantity, factor)
+
+
+def _quantity(key: str) -> str | None:
+    """What an argument of a topology is of a link, with or without its unit.
+
+    >>> _quantity("uplink_bandwidth"), _quantity("latency_seconds"), _quantity("hosts")
+    ('bandwidth', 'latency', None)
+    """
+    word = key.removesuffix("_bytes_per_second").removesuffix("_seconds").rpartition("_")[2]
+    return word if word in ("bandwidth", "latency") else None
+
+
+def _factor(old: Any, new: Any) -> float | None:
+    """By what a number, or every number of a list, was multiplied; None where there is no such factor.
+
+    >>> _factor(2, 3), _factor([2.0, 4.0], [1.0, 2.0]), _factor([2.0, 4.0], [2.0, 2.0]), _factor("25e9x1e9", "1e9x1e9")
+    (1.5, 0.5, None, None)
+    """
+    if old == new:
+        return 1.0
+    pairs = list(zip(old, new, strict=True)) if isinstance(old, list | tuple) else [(old, new)]
+    if not all(isinstance(one, int | float) and one for pair in pairs for one in pair):
+        return None
+    factors: list[float] = [now / was for was, now in pairs]
+    return factors[0] if max(factors) <= min(factors) * (1 + ALIKE) else None
+
+
+def _follow(rows: Sequence[dict[str, Any]], alike: tuple[str, ...], quantity: str, factor: float) -> None:
+    """Changes the least seconds of rows that are alike with the latency, and what is beyond with the bandwidth."""
+    least: dict[tuple[Any, ...], float] = {}
+    for row in rows:
+        kind = tuple(row[name] for name in alike)
         least[kind] = min(row["seconds"], least.get(kind, row["seconds"]))
     for row in rows:
-        first = least[row["pattern"], row["ranks"]]
+        first = least[tuple(row[name] for name in alike)]
         beyond = row["seconds"] - first
-        if key.endswith("bandwidth_bytes_per_second"):
-            row["seconds"] = first + beyond / factor
-        elif key.endswith("latency_seconds"):
-            row["seconds"] = first * factor + beyond
+        row["seconds"] = first * factor + beyond if quantity == "latency" else first + beyond / factor

@@ -33,7 +33,7 @@ from studies.flags.grids import grids
 from studies.flags.plan import RunFlags
 from studies.host_fidelity.study import Fidelity, calibrated, host_fidelity
 from studies.matmuls.experiment import Flags, parse_experiment
-from studies.matmuls.fitting import fitting_grids
+from studies.matmuls.fitting_grids import fitting_grids
 from studies.tables import Row, percent, print_tables, table
 
 SCHEMA = "quadrille/bench/1"

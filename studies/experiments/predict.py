@@ -17,7 +17,7 @@ from studies.experiments.results import write_results
 from studies.experiments.workloads import AnyExperiment, experiment_of
 from studies.flags.machine_flags import MachineFlags, chosen_machine
 from studies.flags.placement import nodes_of_ranks, placement
-from studies.flags.plan import Plan, RunFlags, parse_plan
+from studies.flags.plan import Plan, RunFlags, files_read, parse_plan
 from studies.matmuls.experiment import Experiment, Flags
 from studies.remarks import remark, remark_all
 from studies.training.flags import with_usual_dtype
@@ -56,7 +56,7 @@ def predict(
     plan = parse_plan(run_flags, experiment)
     if isinstance(experiment, Experiment) and not plan.inputs:
         _check_generated(experiment, plan)
-    destinations.check(plan.files | on.files, ranks=experiment.grid.size)
+    destinations.check(plan.files | on.files | files_read(flags), ranks=experiment.grid.size)
     chosen = fitting_machine(on, experiment)
     made, timeline = prediction_of(
         experiment,
@@ -169,7 +169,7 @@ def _announce(simulation: "Simulation", experiment: AnyExperiment) -> None:
 
     if simulation.granularity == "collective":
         return
-    seconds, ranks = simulation.expected_wall_seconds(), experiment.grid.size
+    seconds, ranks = simulation.expected_wall_seconds, experiment.grid.size
     if seconds < LONG_SECONDS:
         return
     apart = f" ({simulation.why_not})" if simulation.why_not else ""

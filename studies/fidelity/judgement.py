@@ -27,6 +27,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     Parameters
     ----------
+    command : what measures it again, as often
     problem : workload, dtype and passes, in words: configurations of one problem at one site are ordered
     configuration : algorithm, grid, overlap and collectives, in words
     causes : predicted less measured seconds, by cause; they add up to the difference
@@ -101,14 +102,19 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     intervals_hold: float
 
 
-def result(trial: Trial, predicted: Record, comparison: Comparison) -> Result:
-    """The trial with its two times."""
+def result(trial: Trial, predicted: Record, comparison: Comparison, *, command: str) -> Result:
+    """The trial with its two times.
+
+    Parameters
+    ----------
+    command : what measures it again
+    """
     times, problem = comparison.seconds, comparison.problem
-    assert times.relative_error is not None, trial.command
+    assert times.relative_error is not None, command
     grid = ",".join(f"{axis}={length}" for axis, length in problem.grid.items() if length > 1)
     overlap = ",".join(problem.options.overlap) or NO_OVERLAP
     return Result(
-        command=trial.command,
+        command=command,
         site=trial.site.name,
         group=group(trial),
         problem=f"{_workload(trial)} {problem.dtype} {problem.passes}",

@@ -4,11 +4,12 @@
                                           /matmul-1536,…-grid-z=2,x=2.predicted.json
                                           /matmul-1536,…-grid-z=2,x=2.measured.json
 
-Files are named by what was run and where, so studies of other sites and cases may share a folder.  The
-command that repeats a measurement stands in the predicted record, with the hash of the machine it was made on.
+Files are named by what was run and where, so studies of other sites and cases may share a folder.  In the
+predicted record stands the command that makes it again in the folder of its site, with the hash of the machine.
 """
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,13 @@ from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import Record, load_record, save_record
 from studies.comparing.problem import check_same_problem
+from studies.destinations import make_folder
 from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
 from studies.fidelity.sites import Site
 from studies.fidelity.trials import Trial
+
+MACHINE_FILE = "machine.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +42,7 @@ def site_folder(folder: Path, site: Site) -> Path:
     ...     site_folder(Path(made), Site("star:hosts=4", "200mbit", 4)).name
     'star-hosts=4-at-200mbit-4-ranks'
     """
-    here = folder / _slug(f"{site.name} {site.ranks} ranks")
-    here.mkdir(exist_ok=True)
-    return here
+    return make_folder(folder / _slug(f"{site.name} {site.ranks} ranks"))
 
 
 def files_of(trial: Trial, folder: Path) -> Files:
@@ -64,16 +66,26 @@ def predicted(trial: Trial, machine: Machine, kept: Files) -> Record:
         raise InputError(
             f"{kept.measured} was measured and its prediction is gone: remove it, and it is measured again"
         )
-    made, _ = prediction_of(experiment_of(trial.flags), machine, trial.command.split())
+    made, _ = prediction_of(experiment_of(trial.flags), machine, predicting(trial))
     save_record(made, kept.predicted)
     return made
 
 
+def predicting(trial: Trial) -> list[str]:
+    """The words of the command that predicts a trial, in the folder of its site.
+
+    >>> from studies.matmuls.experiment import Flags
+    >>> " ".join(predicting(Trial(Site(), Flags(matmul="4,4,4", grid="z=2"))))
+    'quadrille simulate --matmul 4,4,4 --grid z=2 --granularity exact --machine machine.toml'
+    """
+    return ["quadrille", "simulate", *trial.words, "--granularity", "exact", "--machine", MACHINE_FILE]
+
+
 def _check_fits(trial: Trial, machine: Machine, kept: Files, found: Record) -> None:
     """Refuse a prediction of something else, and a measurement that is not of what was predicted."""
-    command = "" if found.provenance is None else found.provenance.command
-    if command != trial.command:
-        raise InputError(f"{kept.predicted} is of `{command}`, and `{trial.command}` is asked: take another folder")
+    command, asked = "" if found.provenance is None else found.provenance.command, shlex.join(predicting(trial))
+    if command != asked:
+        raise InputError(f"{kept.predicted} is of `{command}`, and `{asked}` is asked: take another folder")
     if found.machine is None or found.machine.sha256 != machine.sha256:
         raise InputError(
             f"{kept.predicted} was predicted on another machine.toml than lies beside it: take another folder"

@@ -1,13 +1,17 @@
 """Where trials run: in this host's shared memory, or in a laboratory that stands for as long as they do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from algorithms.formats.machine import Machine, load_machine
 from studies.experiments.batch import Launched
 from studies.launching.launch import launch_all
+
+if TYPE_CHECKING:
+    from studies.laboratory.laboratory import Laboratory
 
 SHARED_MEMORY = "shared memory"
 
@@ -42,18 +46,35 @@ class Site:
         return "lab", "run", self.topology, "--rate", self.rate, "-n", str(self.ranks), "--"
 
 
+def check_sites(sites: Iterable[Site]) -> None:
+    """Refuse, before anything stands, sites that cannot.
+
+    Raises
+    ------
+    InputError : no laboratory may be made here, or not this one
+    """
+    for site in sites:
+        if site.topology:
+            _laboratory(site)
+
+
 @contextmanager
 def standing(site: Site) -> Iterator[Launched]:
     """What starts ranks at the site, while it stands."""
     if not site.topology:
         yield launch_all
         return
-    from studies.laboratory.command import laboratory_of
     from studies.laboratory.laboratory import standing as standing_laboratory
     from studies.laboratory.ranks import launched_in
 
-    with standing_laboratory(laboratory_of(site.topology, site.rate)) as entry:
+    with standing_laboratory(_laboratory(site)) as entry:
         yield launched_in(entry)
+
+
+def _laboratory(site: Site) -> "Laboratory":
+    from studies.laboratory.command import laboratory_of
+
+    return laboratory_of(site.topology, site.rate)
 
 
 def calibrated(site: Site, launched: Launched, path: Path) -> Machine:

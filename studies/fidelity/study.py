@@ -19,16 +19,17 @@ from algorithms.formats.machine import Machine, load_machine
 from algorithms.formats.record import Record, load_record
 from algorithms.provenance import Provenance, provenance
 from studies.comparing.side_by_side import compare_records
-from studies.destinations import Destinations
+from studies.destinations import Destinations, make_folder
 from studies.experiments.batch import Case, Launched, measure
 from studies.fidelity.figure import draw_fidelity
 from studies.fidelity.judgement import Judgement, Result, judged, result
-from studies.fidelity.kept import files_of, predicted, site_folder
+from studies.fidelity.kept import MACHINE_FILE, files_of, predicted, site_folder
 from studies.fidelity.report import judgement_table, trials_table
-from studies.fidelity.sites import Site, calibrated, standing
+from studies.fidelity.sites import Site, calibrated, check_sites, standing
 from studies.fidelity.trials import Trial, draw, matrix
 from studies.flags.plan import RunFlags
 from studies.flags.values import whole_number
+from studies.remarks import remark
 from studies.tables import print_tables
 
 SCHEMA = "quadrille/fidelity/1"
@@ -49,10 +50,13 @@ class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    """Run the matrix and keep the answer."""
+    """Run the matrix and keep the answer; say so where no laboratory may be made."""
     RESULTS.mkdir(exist_ok=True)
     kept, figure = str(RESULTS / f"{date.today()}.json"), str(RESULTS / "figure.png")
-    fidelity(matrix(), json=kept, plot=figure, command=["quadrille", "study", "fidelity"])
+    try:
+        fidelity(matrix(), json=kept, plot=figure, command=["quadrille", "study", "fidelity"])
+    except InputError as error:
+        remark(f"left out, and results kept as they are: {error}")
 
 
 def fidelity(
@@ -71,6 +75,7 @@ def fidelity(
     """
     Destinations(json=json, plot=plot).check()
     sites = list(dict.fromkeys(trial.site for trial in trials))
+    check_sites(sites)
     with _kept(folder) as kept:
         machines: dict[str, str] = {}
         results: list[Result] = []
@@ -124,20 +129,24 @@ def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, lis
     """The site's machine, and the results of all its trials."""
     _say(f"{site.name}: calibrating")
     with standing(site) as launched:
-        machine = _machine(site, launched, folder / "machine.toml")
+        machine = _machine(site, launched, folder / MACHINE_FILE)
         records = [files_of(trial, folder) for trial in trials]
         predictions = [predicted(trial, machine, kept) for trial, kept in zip(trials, records, strict=True)]
         seconds = sum(one.seconds for one in predictions)
         _say(f"{site.name}: measuring {len(trials)} runs, predicted {seconds:.0f} s a turn")
+        how = [_repeated(prediction) for prediction in predictions]
         cases = [
-            Case(trial.flags, str(kept.measured), _repeated(prediction))
-            for trial, kept, prediction in zip(trials, records, predictions, strict=True)
+            Case(trial.flags, str(kept.measured), often)
+            for trial, kept, often in zip(trials, records, how, strict=True)
             if not kept.measured.exists()
         ]
         if cases:
             measure(site.ranks, cases, launched=launched)
-    found = zip(trials, predictions, records, strict=True)
-    return machine, [result(one, said, compare_records(said, load_record(kept.measured))) for one, said, kept in found]
+    found = zip(trials, how, predictions, records, strict=True)
+    return machine, [
+        result(one, said, compare_records(said, load_record(kept.measured)), command=one.command(often))
+        for one, often, said, kept in found
+    ]
 
 
 def _machine(site: Site, launched: Launched, path: Path) -> Machine:
@@ -154,8 +163,7 @@ def _repeated(prediction: Record) -> RunFlags:
 def _kept(folder: str) -> Iterator[Path]:
     """The folder that was asked for, or one that goes."""
     if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        yield Path(folder)
+        yield make_folder(folder)
         return
     with tempfile.TemporaryDirectory() as made:
         yield Path(made)

@@ -42,14 +42,13 @@ class Trial:
     site: Site
     flags: Flags
 
-    @property
-    def command(self) -> str:
-        """What repeats its measurement."""
-        return " ".join(["quadrille", *self.site.words, "run", *self.words])
+    def command(self, run_flags: RunFlags) -> str:
+        """What measures it, as often as these flags say."""
+        return " ".join(["quadrille", *self.site.words, "run", *Case(self.flags, "", run_flags).words()])
 
     @property
     def words(self) -> list[str]:
-        """Of its command line, whatever the site."""
+        """Of its command line, wherever it runs and however often."""
         return Case(self.flags, "", RunFlags()).words()
 
     @property
@@ -60,16 +59,12 @@ class Trial:
     def library(self) -> bool:
         return self.flags.collectives == "library"
 
-    @property
-    def without_overlap(self) -> "Trial":
-        return replace(self, flags=replace(self.flags, overlap=NO_OVERLAP))
-
 
 def matrix(sites: Sequence[Site] = SITES) -> list[Trial]:
     """Every algorithm, forward and training, each overlap alone and all, our collectives and the library's, each site.
 
     >>> trials = matrix()
-    >>> len({trial.command for trial in trials}) == len(trials)
+    >>> len({(trial.site, *trial.words) for trial in trials}) == len(trials)
     True
     """
     return [Trial(site, flags) for site in sites for flags in (*_products(site.ranks), *_steps(site.ranks))]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol, cast, get_args
 
 from algorithms.errors import InputError
@@ -17,6 +18,8 @@ from studies.flags.values import one_of, whole_number
 from studies.launching.site import CarrierName
 
 Checked = Literal["auto", "serial", "freivalds"]
+NAMED_BY_FILE = ("gpt", "gemm_layouts", "placement")
+"""Flags that take a name or a rule, or a file instead: one with a folder or an ending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +68,21 @@ class Plan:
 
     @property
     def files(self) -> dict[str, str]:
-        """Paths of all matrices, and of what is saved, by the flag that names them."""
+        """Paths of all matrices and checkpoints, by the flag that names them."""
         matrices = {f"--{matrix.lower()}": path for matrix, path in (*self.inputs.items(), *self.outputs.items())}
-        return matrices | ({"--save": self.save} if self.save else {})
+        checkpoints = {"--save": self.save, "--load": self.load}
+        return matrices | {flag: path for flag, path in checkpoints.items() if path}
+
+
+def files_read(flags: object) -> dict[str, str]:
+    """The files that flags of an experiment or a collective name, by flag, which results must not overwrite.
+
+    >>> from studies.training.flags import TrainingFlags
+    >>> files_read(TrainingFlags(gpt="shapes/mine.json", gemm_layouts="host.toml", placement="axes:z,x"))
+    {'--gpt': 'shapes/mine.json', '--gemm-layouts': 'host.toml'}
+    """
+    named = {f"--{name.replace('_', '-')}": getattr(flags, name, "") for name in NAMED_BY_FILE}
+    return {flag: text for flag, text in named.items() if "/" in text or Path(text).suffix}
 
 
 class Planned(Protocol):

@@ -1,8 +1,7 @@
 """Values of flags as they are typed: one word of some, a whole number, a file or a name."""
 
 from algorithms.errors import InputError
-
-MOST_DIGITS = 15
+from algorithms.whole_numbers import MOST_DIGITS, whole
 
 
 def one_of(word: str, quantity: str, accepted: tuple[str, ...]) -> str:
@@ -29,10 +28,11 @@ def whole_number(text: str, flag: str, *, least: int = 1, most: int | None = Non
     """
     if len(text) > MOST_DIGITS:
         raise InputError(f"{flag} {text[:MOST_DIGITS]}… has {len(text)} digits: at most {MOST_DIGITS} are accepted")
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= (int(text) if most is None else most)):
+    found = whole(text)
+    if found is None or found < least or (most is not None and found > most):
         range_words = f"from {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{flag} {text!r}: a whole number {range_words} is accepted")
-    return int(text)
+    return found
 
 
 def is_file_name(text: str) -> bool:

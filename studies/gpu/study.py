@@ -107,7 +107,7 @@ def gpu(*, json: str = "", out: str = "", ranks: Sequence[int] = tuple(GRIDS), c
     ------
     InputError : no CuPy, no GPU, a file that cannot be written
     """
-    Destinations(json=json).check()
+    Destinations(json=json).check({"--out": out} if out else {})
     if out:
         files.check_writable(out)
     library = open_cupy("bfloat16", 0)

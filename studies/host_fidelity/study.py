@@ -27,6 +27,7 @@ from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_seconds
 from studies.comparing.comparison import Comparison
 from studies.comparing.side_by_side import compare_records
+from studies.destinations import Destinations
 from studies.experiments.batch import Case, measure
 from studies.experiments.predict import prediction_of
 from studies.flags.grids import grids
@@ -134,8 +135,7 @@ def host_fidelity(
     machine : a machine file made by `calibrate` on this host
     oversubscribed : whether 4 and 8 ranks are run too
     """
-    if json:
-        files.check_writable(json)
+    Destinations(json=json).check({"--machine": machine} if machine else {})
     drawn = draw(seed, cases, JUDGED_RANKS)
     if oversubscribed:
         drawn += draw(seed + 1, max(2, cases // 4), REPORTED_RANKS)

@@ -27,6 +27,7 @@ from runtime.operands import Matrix
 from studies.comparing.cases import CASES_SCHEMA, Cases, summarise
 from studies.comparing.comparison import Comparison
 from studies.comparing.side_by_side import compare_records
+from studies.destinations import make_folder
 from studies.experiments.batch import Case, measure
 from studies.experiments.predict import prediction_of
 from studies.flags.plan import RunFlags
@@ -75,9 +76,9 @@ def main_job(folder: Path = FOLDER, jobs: Sequence[Job] = JOBS) -> list[Comparis
 
     Raises
     ------
-    InputError, RunError : a rank refused its input or failed, or a result did not verify
+    InputError, RunError : a folder that cannot be written; a rank refused its input or failed; a result did not verify
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     machine = _calibrated(folder / "host.toml")
     cases = [_case(folder, job) for job in jobs]
     _write_operands(folder, jobs)

@@ -21,7 +21,7 @@ from algorithms.validate import validate
 from studies.flags.manner import Manner
 from studies.flags.plan import RunFlags, check_matrices
 from studies.flags.values import one_of, whole_number
-from studies.matmuls.fitting import fitting
+from studies.matmuls.fitting_grids import fitting
 
 PANELLED = ("summa", "2.5d")
 

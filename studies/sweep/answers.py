@@ -14,12 +14,13 @@ from dataclasses import replace
 from algorithms.errors import InputError, QuadrilleError
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import Record
+from algorithms.grid import Grid
 from algorithms.units import format_bytes
 from studies.comparing.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
 from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import AnyExperiment, experiment_of
 from studies.flags.grids import following
-from studies.flags.placement import placement
+from studies.flags.placement import Placement, placement
 from studies.flags.values import whole_number
 from studies.matmuls.experiment import Experiment, Flags
 from studies.sweep.found import Answer, Trained
@@ -73,7 +74,8 @@ def _best_grid(asked: Asked) -> Answer:
 
         return best_step(asked)
     machine = machine_of(asked.on, gpus)
-    placed = placement(machine, gpus)
+    # The order of `axes:` says which ranks share a place, not how many: any grid of so many ranks tells.
+    placed = placement(machine, gpus, one.manner.placement, Grid(x=gpus))
     ranked = rank_grids(
         one.problem,
         [one.algorithm],
@@ -110,6 +112,7 @@ def _answer(
         if seconds:
             trained = trained_at(experiment, machine, seconds, exposed_of, layers=experiment.problem.layers)
         rate = trained.model_flops_per_second_per_gpu if trained else None
+    placed = placement(machine, made.ranks, experiment.manner.placement, experiment.grid)
     moving = [op for op in ops if op.kind not in ON_COMPUTE_LANE]
     exposed, waiting = sum(map(charged_seconds, moving)) / steps, sum(map(charged_waiting, moving)) / steps
     return Answer(
@@ -123,19 +126,19 @@ def _answer(
         flops_per_second_per_gpu=rate,
         bytes_sent_per_rank_max=made.bytes_sent_per_rank_max,
         peak_bytes_per_rank_max=made.peak_bytes_per_rank_max,
-        fits=placement(machine, made.ranks).fits(machine, made.peak_bytes_per_rank_max),
+        fits=placed.fits(machine, made.peak_bytes_per_rank_max),
         extrapolated=any(op.extrapolated for op in made.ops),
         grids=grids,
         simulated=simulated,
         trained=trained,
-        remarks=tuple(_remarks(experiment, machine, made)),
+        remarks=tuple(_remarks(experiment, machine, placed, made)),
     )
 
 
-def _remarks(experiment: AnyExperiment, machine: Machine, made: Record) -> Iterator[str]:
+def _remarks(experiment: AnyExperiment, machine: Machine, placed: Placement, made: Record) -> Iterator[str]:
     """What a user should know of a prediction that its numbers do not say."""
     yield from experiment.remarks()
-    if crowded := placement(machine, made.ranks, experiment.manner.placement, experiment.grid).remark(machine):
+    if crowded := placed.remark(machine):
         yield crowded
     dtype, known = experiment.dtype, machine.device.peak_flops_per_second
     if dtype not in known:

@@ -108,7 +108,8 @@ def ranked_steps(flags: TrainingFlags, gpus: int, machine: Machine) -> list[Rank
     InputError : none is left, with the reason
     """
     one = parse_training(flags)
-    placed = placement(machine, gpus)
+    # The order of `axes:` says which ranks share a place, not how many: any grid of so many ranks tells.
+    placed = placement(machine, gpus, one.manner.placement, Grid(x=gpus))
     yardstick = Yardstick(machine, one.dtype, gpus, one.manner.choices, one.manner.threads)
     least: int | None = None
     reason = f"scheme {flags.scheme} has no grid of its form of {gpus} ranks"

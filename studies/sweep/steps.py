@@ -63,6 +63,7 @@ def answer_of(
     peak_bytes : of the rank that needs most
     """
     gpus = experiment.grid.size
+    placed = placement(machine, gpus, experiment.manner.placement, experiment.grid)
     trained = trained_at(
         experiment,
         machine,
@@ -82,7 +83,7 @@ def answer_of(
         communication_share=max(0.0, 1 - step.compute / step.seconds),
         flops_per_second_per_gpu=trained.model_flops_per_second_per_gpu,
         peak_bytes_per_rank_max=peak_bytes,
-        fits=placement(machine, gpus).fits(machine, peak_bytes),
+        fits=placed.fits(machine, peak_bytes),
         trained=trained,
         remarks=tuple(experiment.remarks()),
     )

@@ -17,6 +17,7 @@ from algorithms.formats import files
 from algorithms.provenance import provenance
 from studies.destinations import Destinations
 from studies.experiments.workloads import own_flags
+from studies.flags.plan import files_read
 from studies.remarks import remark, remark_all
 from studies.sweep.answers import Question, predicted_matmul
 from studies.sweep.checks import check
@@ -60,8 +61,8 @@ def sweep(
     ------
     InputError : what can never be, at any point; a file that cannot be written
     """
-    Destinations(json=json, csv=csv, plot=plot).check(base.on.files)
     varied = parse_varied(vary, base.keys)
+    Destinations(json=json, csv=csv, plot=plot).check(_files_read(base, varied))
     check(base, varied)
     asked = list(points(base, varied))
     answers = [NOT_REACHED] * len(asked)
@@ -85,6 +86,20 @@ def sweep(
             print(line)
     remark_all(_remarks(answers, found))
     return found
+
+
+def _files_read(base: Asked, varied: Sequence[Varied]) -> dict[str, str]:
+    """The files that points read, by the flag or the value that names them."""
+    read = _read_at(base)
+    for one in varied:
+        for value in one.values:
+            at_value = _read_at(base.given(one.key, value))
+            read |= {f"--vary {one.key}={value}": path for path in at_value.values() if path == value}
+    return read
+
+
+def _read_at(asked: Asked) -> dict[str, str]:
+    return asked.on.files | files_read(asked.collective or asked.flags)
 
 
 def answered(asked: Sequence[Asked], question: Question, jobs: int = 1) -> Iterator[tuple[int, Answer]]:

@@ -2,7 +2,17 @@ import msgspec
 import pytest
 
 from algorithms.errors import InputError
-from algorithms.formats.machine import Device, GemmRow, Host, Machine, MemoryRow, TransferRow
+from algorithms.formats.machine import (
+    Device,
+    GemmRow,
+    Host,
+    KernelRow,
+    LibraryRow,
+    Machine,
+    MemoryRow,
+    Network,
+    TransferRow,
+)
 from algorithms.formats.what_if import apply
 
 
@@ -52,6 +62,98 @@ def test_one_entry_of_a_table_takes_its_own_rows_along(machine):
 def test_memory_rows_follow_the_memory_rate(machine):
     device = apply(machine, ["device.memory_bytes_per_second=x0.5"]).device
     assert (device.memory_bytes_per_second, device.memory[0].bytes_per_second) == (5e9, 1.5e9)
+
+
+def with_kernels(machine, *functions):
+    """The machine with a row of each function, in float32, of 2 ms."""
+    rows = tuple(KernelRow(function=one, dtype="float32", bytes=64, seconds=2e-3) for one in functions)
+    return msgspec.structs.replace(machine, device=msgspec.structs.replace(machine.device, kernel=rows))
+
+
+def test_kernel_rows_follow_the_memory_rate_and_no_peak(machine):
+    measured = with_kernels(machine, "gelu", "adam")
+    device = apply(measured, ["device.memory_bytes_per_second=x4"]).device
+    assert [row.seconds for row in device.kernel] == [5e-4, 5e-4]
+    assert apply(measured, ["device.peak_flops_per_second=x4"]).device.kernel == measured.device.kernel
+
+
+@pytest.mark.parametrize("function", ["attention", "attention_gradient", "attention_keeping"])
+def test_rows_of_attention_do_not_say_what_they_follow(machine, function):
+    measured = with_kernels(machine, "gelu", function)
+    for quantity in ("memory_bytes_per_second", "peak_flops_per_second", "peak_flops_per_second.float32"):
+        with pytest.raises(InputError, match=f"device.kernel has rows of {function}, .* take them out"):
+            apply(measured, [f"device.{quantity}=x2"])
+        apply(measured, [f"device.{quantity}=x1"])
+    apply(measured, ["device.peak_flops_per_second.float64=x2"])
+
+
+def between_hosts(machine, **topology):
+    """The machine with steps and collectives between its hosts: 1 and 9 ms beside other groups' 2 and 4 ms."""
+    seconds = [(3, 8, 1e-3), (3, 1 << 20, 9e-3), (5, 8, 2e-3), (5, 1 << 20, 4e-3)]
+    network = Network(
+        transfer=tuple(TransferRow(pattern="shift", ranks=n, bytes=b, seconds=t) for n, b, t in seconds),
+        library=tuple(LibraryRow(kind="all_gather", ranks=n, apart=1, of=6, bytes=b, seconds=t) for n, b, t in seconds),
+    )
+    return msgspec.structs.replace(machine, network=network, topology=machine.topology | topology)
+
+
+def seconds_of(rows):
+    return [row.seconds for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("setting", "seconds"),
+    [
+        ("topology.bandwidth_bytes_per_second=x2", [1e-3, 5e-3, 2e-3, 3e-3]),
+        ("topology.bandwidth_bytes_per_second=50e6", [1e-3, 5e-3, 2e-3, 3e-3]),
+        ("topology.latency_seconds=x3", [3e-3, 11e-3, 6e-3, 8e-3]),
+        ("topology.hosts=x2", [1e-3, 9e-3, 2e-3, 4e-3]),
+    ],
+)
+def test_steps_and_the_librarys_collectives_between_hosts_follow_their_links(machine, setting, seconds):
+    network = apply(between_hosts(machine, latency_seconds=1e-5), [setting]).network
+    assert seconds_of(network.transfer) == seconds_of(network.library) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("key", ["bandwidth", "bandwidth_bytes_per_second"])
+def test_a_rate_without_its_unit_as_laboratories_have_it_and_a_list_of_rates_are_rates(machine, key):
+    plain = {name: value for name, value in machine.topology.items() if not name.startswith("bandwidth")}
+    for rate in (25e6, [25e6, 1e9]):
+        measured = between_hosts(msgspec.structs.replace(machine, topology=plain), **{key: rate})
+        network = apply(measured, [f"topology.{key}=x2"]).network
+        assert seconds_of(network.transfer) == seconds_of(network.library)
+        assert seconds_of(network.library) == pytest.approx([1e-3, 5e-3, 2e-3, 3e-3])
+
+
+def test_rows_within_a_host_follow_no_link_and_no_memory_of_the_device(machine):
+    settings = ["topology.bandwidth_bytes_per_second=x2", "device.memory_bytes_per_second=x2"]
+    assert apply(machine, settings).host == machine.host
+
+
+@pytest.mark.parametrize(
+    ("topology", "setting", "words"),
+    [
+        (
+            {"uplink_bandwidth_bytes_per_second": 1e8},
+            "topology.uplink_bandwidth_bytes_per_second=x2",
+            "rows of network.library do not say which of bandwidth_bytes_per_second, uplink_bandwidth_bytes_per_second",
+        ),
+        ({"latency_seconds": 0.0}, "topology.latency_seconds=1e-6", "network.library were measured at 0.0, and do"),
+        ({"bandwidth": [1e9, 2e9]}, "topology.bandwidth=4e9", "network.transfer and network.library were measured at"),
+        ({"bandwidth": "1e9x2e9"}, "topology.bandwidth=1e9x4e9", "were measured at 1e9x2e9, and do not say what"),
+    ],
+)
+def test_rows_that_do_not_say_what_they_would_follow_are_no_guess(machine, topology, setting, words):
+    with pytest.raises(InputError, match=words) as refused:
+        apply(between_hosts(machine, **topology), [setting])
+    assert str(refused.value).startswith(f"--set {setting}: ")
+    apply(msgspec.structs.replace(machine, topology=machine.topology | topology), [setting])
+
+
+@pytest.mark.parametrize("path", ["topology.bandwidth_bytes_per_second", "device.memory_bytes_per_second"])
+def test_a_rate_of_nothing_is_refused_before_rows_follow_it(machine, path):
+    with pytest.raises(InputError, match=path):
+        apply(with_kernels(between_hosts(machine), "gelu"), [f"{path}=0"])
 
 
 def test_rows_are_changed_together(machine):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -11,7 +13,9 @@ from studies.fidelity.judgement import Gain, Result, errors, gains, judged, orde
 from studies.fidelity.sites import Site
 from studies.fidelity.study import chosen_trials, fidelity
 from studies.fidelity.trials import OVERLAPS, SITES, Trial, draw, matrix
-from tests.quadrille import HOST
+from studies.flags.plan import RunFlags
+from studies.laboratory import namespaces
+from tests.quadrille import HOST, called
 
 SLOWER = 1.25
 """Runs of these tests take so many times what was predicted."""
@@ -60,7 +64,7 @@ def test_the_matrix_has_every_site_overlap_algorithm_and_both_kinds_of_collectiv
 
 def test_every_overlap_of_the_matrix_has_its_twin_without():
     trials = set(matrix())
-    assert all(trial.without_overlap in trials for trial in trials)
+    assert all(replace(trial, flags=replace(trial.flags, overlap="none")) in trials for trial in trials)
 
 
 def test_a_seed_draws_the_same_cases_and_each_can_be():
@@ -72,10 +76,12 @@ def test_a_seed_draws_the_same_cases_and_each_can_be():
     assert {trial.overlaps for trial in drawn} == {trial.library for trial in drawn} == {True, False}
 
 
-def test_a_trial_says_how_its_measurement_is_repeated():
+def test_a_trial_says_what_measures_it_and_how_often():
     trial = Trial(Site("star:hosts=4", "200mbit", 4), matrix()[0].flags)
     words = "--matmul 2048,2048,2048 --algorithm 1d-column --grid x=2"
-    assert trial.command == f"quadrille lab run star:hosts=4 --rate 200mbit -n 4 -- run {words}"
+    command = f"quadrille lab run star:hosts=4 --rate 200mbit -n 4 -- run {words}"
+    assert trial.command(RunFlags()) == command
+    assert trial.command(RunFlags(warmups="0", repeats="3")) == f"{command} --warmups 0 --repeats 3"
 
 
 def test_sites_are_chosen_by_the_beginning_of_their_names():
@@ -177,7 +183,7 @@ def test_the_study_predicts_and_measures_every_trial_and_writes_all_of_it(preten
         assert sum(one.causes.values()) == pytest.approx(one.predicted_seconds - one.measured_seconds)
     written = msgspec.json.decode((tmp_path / "answer.json").read_bytes())
     assert written["schema"] == "quadrille/fidelity/1"
-    assert [one["command"] for one in written["trials"]] == [trial.command for trial in trials]
+    assert [one["command"] for one in written["trials"]] == [trial.command(RunFlags()) for trial in trials]
     assert (tmp_path / "figure.png").stat().st_size > 0
     shown = capsys.readouterr().out
     assert "shared memory, median error, drift removed" in shown
@@ -185,6 +191,27 @@ def test_the_study_predicts_and_measures_every_trial_and_writes_all_of_it(preten
 
 
 SHARED = [trial for trial in matrix() if not trial.site.topology]
+
+
+@pytest.mark.parametrize(("long_seconds", "more"), [(0.0, " --repeats 3"), (1e9, "")])
+def test_a_result_names_the_command_that_repeats_its_measurement_as_often(pretended, monkeypatch, long_seconds, more):
+    monkeypatch.setattr(study, "LONG_SECONDS", long_seconds)
+    commands = [one.command for one in fidelity(SHARED[:3]).trials]
+    assert commands == [f"quadrille launch -n 2 run {' '.join(trial.words)}{more}" for trial in SHARED[:3]]
+
+
+def test_a_kept_prediction_is_made_again_by_the_command_in_it(pretended, monkeypatch, tmp_path, capsys):
+    folder, trial = tmp_path / "kept", SHARED[0]
+    fidelity([trial], folder=str(folder))
+    here = kept.site_folder(folder, trial.site)
+    (here / kept.MACHINE_FILE).write_text(HOST)  # no calibration that left it
+    first = load_record(kept.files_of(trial, here).predicted)
+    monkeypatch.chdir(here)
+    program, *words = first.provenance.command.split()
+    assert program == "quadrille"
+    assert called(capsys, *words, "--json", "again.json").status == 0
+    again = load_record("again.json")
+    assert (again.kind, again.seconds, again.machine) == ("predicted", first.seconds, first.machine)
 
 
 def test_a_study_that_goes_on_measures_and_predicts_only_what_is_not_there(pretended, tmp_path, monkeypatch):
@@ -229,7 +256,7 @@ def spoil_order(files):
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
-        (spoil_command, "predicted.json is of `quadrille launch -n 2 run`, and `quadrille .*` is asked"),
+        (spoil_command, "predicted.json is of `quadrille launch -n 2 run`, and `quadrille simulate .*` is asked"),
         (spoil_machine, "predicted on another machine.toml"),
         (spoil_measurement, "measured.json: records of different problems: passes forward predicted"),
         (spoil_order, "measured and its prediction is gone"),
@@ -249,3 +276,34 @@ def test_files_that_cannot_be_written_are_refused_before_anything_runs(pretended
     with pytest.raises(InputError, match="--json"):
         fidelity(matrix()[:1], json=str(tmp_path / "absent" / "answer.json"))
     assert pretended == []
+
+
+@pytest.mark.parametrize("name", ["taken", "taken/below"])
+def test_a_folder_that_cannot_be_made_is_refused_in_a_line(pretended, tmp_path, name):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(InputError, match=f"folder .*{name} cannot be made: ") as refused:
+        fidelity(SHARED[:1], folder=str(tmp_path / name))
+    assert "\n" not in str(refused.value)
+    assert pretended == []
+
+
+@pytest.fixture
+def without_root(monkeypatch):
+    """A user who may make no laboratory."""
+    monkeypatch.setattr(namespaces.os, "geteuid", lambda: 1000)
+
+
+def test_all_sites_are_looked_at_before_anything_is_measured(pretended, without_root):
+    with pytest.raises(InputError, match="a laboratory needs root"):
+        fidelity(matrix())
+    assert pretended == []
+    assert len(fidelity(SHARED[:1]).trials) == 1
+
+
+def test_where_no_laboratory_may_be_made_the_study_is_left_out_and_others_go_on(
+    pretended, without_root, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
+    study.main()
+    assert "left out, and results kept as they are: a laboratory needs root" in capsys.readouterr().err
+    assert list((tmp_path / "results").iterdir()) == pretended == []

@@ -151,6 +151,12 @@ def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch,
     assert "-20.0 %" in printed and "tf32 is float32 multiplied in TF32" in printed
 
 
+def test_the_answer_and_the_machine_file_are_two_files(tmp_path):
+    path = str(tmp_path / "gpu")
+    with pytest.raises(InputError, match="--json and --out both name"):
+        gpu(json=path, out=path)
+
+
 def test_the_share_of_a_bare_product_is_its_time_over_ours(capsys):
     answer = GpuSpeed(
         device="GPU",

@@ -183,6 +183,12 @@ def test_a_summary_is_median_90th_percentile_and_largest():
     assert (found.cases, found.median, found.percentile_90, found.worst) == (11, 0.5, pytest.approx(0.9), 1.0)
 
 
+def test_the_machine_file_is_not_overwritten(machine, pretended):
+    with pytest.raises(InputError, match=r"--json and --machine both name .*: give each its own file"):
+        study(machine, json=str(machine))
+    assert pretended == [] and machine.read_text() == HOST
+
+
 def test_the_study_keeps_what_a_command_would_print(monkeypatch, machine, pretended, tmp_path, capsys):
     monkeypatch.setattr(host_fidelity, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(host_fidelity, "calibrated", lambda _: str(machine))

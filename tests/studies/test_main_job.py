@@ -3,17 +3,18 @@ import json
 import numpy as np
 import pytest
 
-from algorithms.errors import RunError
+from algorithms.errors import InputError, RunError
 from algorithms.formats.machine import load_machine
 from algorithms.formats.record import load_record, save_record
 from algorithms.formats.timeline_files import load_timeline
+from studies import destinations
 from studies.comparing.cases import CASES_SCHEMA
 from studies.comparing.side_by_side import compare_records
 from studies.experiments.batch import Case
 from studies.main_job import study as main_job
 from studies.main_job.study import JOBS, Job
 from studies.matmuls.experiment import Flags
-from tests.quadrille import HOST
+from tests.quadrille import HOST, called
 
 SMALL = (
     Job("files", 2, Flags(matmul="61,47,53", grid="z=2", dtype="float64"), files=True),
@@ -73,9 +74,22 @@ def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
         main_job._compare(tmp_path, job, Case(job.flags, str(tmp_path / "alone.measured.json")))
 
 
+@pytest.mark.parametrize("name", ["taken", "taken/below"])
+def test_a_folder_that_cannot_be_made_is_status_2_and_one_line(tmp_path, capsys, name):
+    (tmp_path / "taken").write_text("a file")
+    ended = called(capsys, "study", "main-job", "--folder", tmp_path / name)
+    assert ended.status == 2 and f"folder {tmp_path / name} cannot be made: " in ended.line
+
+
+def test_a_folder_that_is_read_only_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(destinations.os, "access", lambda *_: False)
+    with pytest.raises(InputError, match="cannot be written: it is read-only"):
+        main_job.main_job(tmp_path)
+
+
 def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
     from studies.matmuls.experiment import parse_experiment
-    from studies.matmuls.fitting import check_ranks
+    from studies.matmuls.fitting_grids import check_ranks
 
     assert len({job.name for job in JOBS}) == len(JOBS)
     assert any(job.files for job in JOBS)

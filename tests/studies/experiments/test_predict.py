@@ -75,6 +75,31 @@ def test_the_flags_of_a_run_change_no_prediction_and_touch_no_file(capsys, tmp_p
     assert sorted(tmp_path.iterdir()) == [with_flags, plain, machine]
 
 
+MODEL = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "n_positions": 4, "vocab_size": 16}
+STACK = ["--mlp", "8,8", "--batch", "4"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "name", "words"),
+    [
+        ("--load", "trained.ckpt", STACK),
+        ("--save", "trained.ckpt", STACK),
+        ("--gpt", "model.json", ["--batch", "4"]),
+        ("--gemm-layouts", "host.toml", STACK),
+        ("--placement", "places.txt", ["--matmul", "8,8,8"]),
+        ("--a", "a.npy", ["--matmul", "8,8,8"]),
+    ],
+)
+@pytest.mark.parametrize("result", ["--json", "--timeline"])
+def test_no_file_that_is_named_for_something_else_is_overwritten(capsys, tmp_path, machine, flag, name, words, result):
+    path = tmp_path / name
+    path.write_text(json.dumps(MODEL))
+    ended = called(capsys, "simulate", *words, flag, path, "--machine", machine, result, path)
+    assert ended.status == 2
+    assert flag in ended.line and f"both name {path}: give each its own file" in ended.line
+    assert path.read_text() == json.dumps(MODEL)
+
+
 def test_the_backend_named_is_that_of_the_runs_to_be_compared_with(capsys, tmp_path, machine):
     plain, named = tmp_path / "plain.json", tmp_path / "named.json"
     assert called(capsys, *WORDS, "--machine", machine, "--json", plain).status == 0

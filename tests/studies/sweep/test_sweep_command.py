@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from studies.experiments.predict import prediction_of
 from studies.flags.grids import following
 from studies.flags.machine_flags import MachineFlags
 from studies.matmuls.experiment import Flags, parse_experiment
-from studies.matmuls.fitting import fitting_grids
+from studies.matmuls.fitting_grids import fitting_grids
 from studies.sweep import sweep as sweeping
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.figures import lines_of
@@ -27,8 +28,10 @@ from studies.sweep.found import SCHEMA, Answer, Row, Sweep, rows_of
 from studies.sweep.points import KEYS, Asked, Varied, parse_varied, parse_vary, points
 from studies.sweep.report import MOST_ROWS, RESULTS, csv_text, reason_lines
 from studies.sweep.report import sweep_table as table_of
+from studies.sweep.steps import predicted_step
 from studies.sweep.sweep import answered, sweep
 from studies.tables import print_tables
+from studies.training.flags import TrainingFlags
 from tests.quadrille import ROOT, called
 from tests.toy_machines import star
 
@@ -498,6 +501,22 @@ def test_the_machine_file_is_not_overwritten(toy, capsys):
     assert ended.status == 2 and "both name" in ended.line
 
 
+@pytest.mark.parametrize(
+    ("words", "named_by"),
+    [
+        (("--placement", "places.txt", "--vary", "dtype=float64"), "--placement"),
+        (("--vary", "placement=packed;places.txt"), "--vary placement=places.txt"),
+        (("--vary", "machine=perlmutter,./places.txt"), "--vary machine=./places.txt"),
+    ],
+)
+def test_no_file_that_points_read_is_overwritten(toy, capsys, monkeypatch, tmp_path, words, named_by):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "places.txt").write_text("host:0")
+    ended = called(capsys, "sweep", "--matmul", "8,8,8", "--machine", toy, *words, "--json", "places.txt")
+    assert ended.status == 2 and f"--json and {named_by} both name places.txt" in ended.line
+    assert (tmp_path / "places.txt").read_text() == "host:0"
+
+
 def test_the_command_prints_a_table_and_writes_what_is_asked_for(toy, capsys, tmp_path):
     target, picture = tmp_path / "rows.csv", tmp_path / "rows.png"
     words = ("--vary", "gpus=2,4", "--best-grid", "--vary", f"{BANDWIDTH}=x1,x2", "--csv", target, "--plot", picture)
@@ -505,3 +524,53 @@ def test_the_command_prints_a_table_and_writes_what_is_asked_for(toy, capsys, tm
     assert ended.status == 0
     assert "best grid" in ended.out and "speed-up over gpus=2" in ended.out
     assert len(rows(target.read_text())) == 4 and picture.stat().st_size > 1000
+
+
+# Where ranks live
+
+
+CROWDED = msgspec.structs.replace(star(3, memory=1e10), host=Host(cores=4))
+"""Three hosts of four cores."""
+FIVE = "host:0\nhost:1\nhost:2\nhost:0\nhost:1"
+"""Places of five ranks."""
+FULLEST = [("packed", 4), ("scattered", 3), ("axes:z,x", 4), ("places.txt", 2)]
+"""Rules, and how many of five ranks they put on the host that has most."""
+GPT = {"gpt": "tiny", "batch": "10"}
+
+
+@pytest.fixture
+def holding(monkeypatch, tmp_path):
+    """Gives the hosts with so much memory, beside a file of places."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "places.txt").write_text(FIVE)
+
+    def made(memory_bytes):
+        path = tmp_path / f"{memory_bytes}.toml"
+        device = msgspec.structs.replace(CROWDED.device, memory_bytes=memory_bytes)
+        save_machine(msgspec.structs.replace(CROWDED, device=device), path)
+        return MachineFlags(machine=str(path))
+
+    return made
+
+
+@pytest.mark.parametrize(("rule", "ranks"), FULLEST)
+@pytest.mark.parametrize(
+    ("question", "given"),
+    [(predicted_matmul, {"matmul": "60,50,40"}), (predicted_matmul, GPT), (predicted_step, GPT)],
+)
+def test_a_point_fits_where_its_ranks_are_placed(holding, question, given, rule, ranks):
+    flags = TrainingFlags(**given, grid="z=5", placement=rule)
+    peak = question(Asked(flags=flags, on=holding(8e9))).peak_bytes_per_rank_max
+    assert question(Asked(flags=flags, on=holding(ranks * peak))).fits
+    assert not question(Asked(flags=flags, on=holding(ranks * peak - 1))).fits
+
+
+@pytest.mark.parametrize(("rule", "ranks"), FULLEST)
+@pytest.mark.parametrize("given", [{"matmul": "60,50,40"}, GPT])
+def test_the_best_grid_is_looked_for_where_ranks_are_placed(holding, given, rule, ranks):
+    asked = Asked(flags=TrainingFlags(**given, placement=rule), gpus="5", best_grid=True, top=1)
+    found = predicted_matmul(replace(asked, on=holding(8e9)))
+    assert found.reason is None and found.fits
+    enough = predicted_matmul(replace(asked, on=holding(ranks * found.peak_bytes_per_rank_max)))
+    assert enough.reason is None and enough.fits
+    assert "no grid fits" in predicted_matmul(replace(asked, on=holding(1))).reason
