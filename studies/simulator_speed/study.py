@@ -3,8 +3,8 @@
 The workloads are pinned in the README of this folder.  Every figure comes from
 a `quadrille` process of its own, so that its peak memory is its own; its wall
 seconds run from parsed arguments to the result, the topology included, imports
-and compilation apart.  Each kind of folding is switched off in turn, for sizes
-that then still end within `PATIENCE`.
+and compilation apart; of training steps they are the whole command's.  Each kind
+of folding is switched off in turn, for sizes that then still end within `PATIENCE`.
 """
 
 import json
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from datetime import date
 from itertools import groupby
@@ -75,7 +76,7 @@ def _line(case: Case, repeats: int) -> Line:
     """The case, run once to have everything compiled and then `repeats` times; long ones once."""
     answers: list[dict[str, object]] = []
     for attempt in range(repeats + 1):
-        answer = ask(case.words)
+        answer = ask_timed(case.words) if case.whole else ask(case.words)
         if answer is None:
             break
         wall = float(str(answer["wall_seconds"]))
@@ -96,8 +97,43 @@ def _line(case: Case, repeats: int) -> Line:
         by_hand_seconds=case.by_hand,
         events=None if "events" not in last else int(str(last["events"])),
         classes=None if "classes" not in last else int(str(last["classes"])),
-        floor_wall_seconds=FLOOR_SECONDS.get((case.workload, case.size, case.switches)),
+        floor_wall_seconds=case.floor or FLOOR_SECONDS.get((case.workload, case.size, case.switches)),
     )
+
+
+def ask_timed(words: Sequence[str]) -> dict[str, object] | None:
+    """What of a record of `quadrille simulate` is shown, with the wall seconds and the memory of its whole process.
+
+    Raises
+    ------
+    RuntimeError : the command failed
+    """
+    with tempfile.TemporaryFile() as answer:
+        began = time.perf_counter()
+        process = subprocess.Popen(_command(words), stdout=answer, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        wall = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"quadrille {' '.join(words)}: exit status {process.returncode}")
+        answer.seek(0)
+        record = json.load(answer)
+    extent = record["simulation"]
+    return {
+        "wall_seconds": wall,
+        "peak_memory_bytes": usage.ru_maxrss * 1024,
+        "seconds": record["seconds"],
+        "events": extent["events"],
+        "classes": extent["rank_classes"],
+    }
+
+
+def _command(words: Sequence[str]) -> list[str]:
+    return [sys.executable, "-P", "-m", "studies.command_line", *words, "--json", "-"]
 
 
 def ask(words: Sequence[str]) -> dict[str, object] | None:
@@ -107,9 +143,8 @@ def ask(words: Sequence[str]) -> dict[str, object] | None:
     ------
     RuntimeError : the command failed; with its last line
     """
-    command = [sys.executable, "-P", "-m", "studies.command_line", *words, "--json", "-"]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        _command(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
         answer, remarks = process.communicate(timeout=PATIENCE + 30)
