@@ -1,9 +1,9 @@
 """Training steps that claims are about: which model on how many GPUs of what, on which grid, and their seconds.
 
-Layers are alike: a step is simulated with two layers and with three, and
-continued in a straight line.  Where even three would take too long, since no ranks
-are alike, all layers are simulated at the granularity of collectives, and the exact
-step is known between two bounds.  Grids follow one rule: x within a node, then the
+Layers are alike: a step is simulated with two layers and with three, with overlaps
+with six and with eight, and continued in a straight line.  Where even those would
+take too long, since no ranks are alike, all layers are simulated at the granularity
+of collectives, and the exact step is known between two bounds.  Grids follow one rule: x within a node, then the
 smallest power of two for z with which the model fits, the rest data.
 """
 
@@ -29,7 +29,7 @@ from simulator.folding.even_shards import evenly
 from simulator.simulate import Prediction, Simulation, Switches
 from studies.published_training.step import machine_for
 from studies.rank.memory import peak_bytes as bytes_of_rank_0
-from studies.training.step import FEW, straight
+from studies.training.step import FEW, IN_STEP, straight
 from topologies.machines.named import MACHINES
 
 OVERLAPS: frozenset[OverlapName] = frozenset({"oar", "ors", "oag"})
@@ -135,11 +135,13 @@ def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVE
             granularity=granularity,
         )
 
-    layers = training.shape.layers
-    if simulation(FEW[1], "auto").granularity == "collective":
+    layers, depths = training.shape.layers, IN_STEP if overlaps else FEW
+    if simulation(min(layers, depths[1]), "auto").granularity == "collective":
         return _taken(simulation(layers, "collective").run())
-    few, more = (_taken(simulation(one, "exact").run()) for one in FEW)
-    turns = (layers - FEW[0]) / (FEW[1] - FEW[0])
+    if layers <= depths[1]:
+        return _taken(simulation(layers, "exact").run())
+    few, more = (_taken(simulation(one, "exact").run()) for one in depths)
+    turns = (layers - depths[0]) / (depths[1] - depths[0])
     step = straight(few.seconds, more.seconds, turns)
     return Taken(step, straight(few.sums, more.sums, turns), step, step)
 

@@ -38,8 +38,9 @@ Runs = Mapping[str, Run | str]
 def main() -> None:
     """Judge the project's own rows, predict the claims, and keep the answer."""
     RESULTS.mkdir(exist_ok=True)
-    command = ["quadrille", "study", "published-training", "--claims"]
-    published_training(claims=True, json=str(RESULTS / "rows.json"), command=command)
+    command = ["quadrille", "study", "published-training"]
+    published_training(json=str(RESULTS / "rows.json"), command=command)
+    published_training(claims=True, json=str(RESULTS / "claims.json"), command=[*command, "--claims"])
 
 
 def published_training(rows: str = "", *, claims: bool = False, json: str = "", command: Sequence[str] = ()) -> Answer:

@@ -48,6 +48,9 @@ def runs(own):
     return runs_of(own)
 
 
+JEAN_ZAY = "BigScience BLOOM tuning chronicles"
+
+
 @pytest.fixture
 def rows_file(tmp_path, own):
     """Writes a file of the project's rows with these ids, fields of all of them changed."""
@@ -62,6 +65,15 @@ def rows_file(tmp_path, own):
         return str(path)
 
     return write
+
+
+def test_jean_zay_is_met_by_rows_that_nothing_was_learnt_from(own, rows_file):
+    answer = published_training(rows_file({row.id for row in own if row.words["paper"] == JEAN_ZAY}))
+    spreads = answer.summary.by_source
+    assert spreads[f"{JEAN_ZAY}: time"].rows > 60 and spreads[f"{JEAN_ZAY}: time"].median <= 0.10
+    assert spreads[f"{JEAN_ZAY}: memory"].rows > 40 and spreads[f"{JEAN_ZAY}: memory"].median <= 0.12
+    learnt = {row for one in answer.calibration for row in one.rows.values()}
+    assert learnt and not learnt & {row.id for row in answer.rows if row.role == "judged"}
 
 
 def test_sc21_is_met_without_any_training_row(own, runs, rows_file, capsys):
