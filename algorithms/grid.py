@@ -6,6 +6,7 @@ from math import prod
 from typing import Literal, get_args
 
 from algorithms.errors import InputError
+from algorithms.whole_numbers import whole
 
 Axis = Literal["pipeline", "data", "z", "y", "x"]
 AXES: tuple[Axis, ...] = get_args(Axis)
@@ -128,9 +129,9 @@ def parse_grid(text: str, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
         axis = _axis(name, "grid")
         if axis in lengths:
             raise InputError(f"grid {text!r} repeats axis {axis}: name each axis once")
-        if not equals or not value.isascii() or not value.isdigit() or int(value) < 1:
-            raise InputError(f"grid {text!r}: {word.strip()!r} is not {axis}=N with a whole number N from 1")
-        lengths[axis] = int(value)
+        if not equals or not (length := whole(value)):
+            raise InputError(f"grid {text[:80]!r}: {word.strip()[:80]!r} is not {axis}=N with a whole number N from 1")
+        lengths[axis] = length
     return Grid(**lengths, order=order)
 
 

@@ -164,12 +164,9 @@ class Simulation:
         too_many = f"{self.simulated_ranks} of {self._schedule.grid.size} differ, too many to simulate in a few seconds"
         return self._ranks.why_not or (too_many if self.granularity == "collective" else "")
 
+    @cached_property
     def expected_wall_seconds(self) -> float:
         """How long `run` will take on a laptop, about, from what a few of the ranks have to do."""
-        return self._expected_wall_seconds
-
-    @cached_property
-    def _expected_wall_seconds(self) -> float:
         return self._seconds_without(self._gaps())
 
     @cached_property
@@ -213,10 +210,11 @@ class Simulation:
         if self._asked != "auto":
             return self._asked
         if self._choices.carriage == "nccl":
-            return "collective" if self._has_bounds() else "exact"
-        too_long = self.expected_wall_seconds() > LONG_SECONDS
-        return "collective" if too_long and self._has_bounds() else "exact"
+            return "collective" if self._has_bounds else "exact"
+        too_long = self.expected_wall_seconds > LONG_SECONDS
+        return "collective" if too_long and self._has_bounds else "exact"
 
+    @cached_property
     def _has_bounds(self) -> bool:
         """Whether the schedule can be walked at the granularity of collectives."""
         return not why_impossible(self._schedule, self._homes, self._choices)
@@ -264,8 +262,8 @@ class Simulation:
     def _exactly(self) -> Prediction:
         """Simulate; stretches that were taken to be in rhythm and were not, once more as a whole."""
         whole: set[Turn] = set()
-        most = GIVEN_UP_SECONDS if self._asked == "auto" and self._has_bounds() else inf
-        long = self.expected_wall_seconds() > COMPILED_FROM_SECONDS
+        most = GIVEN_UP_SECONDS if self._asked == "auto" and self._has_bounds else inf
+        long = self.expected_wall_seconds > COMPILED_FROM_SECONDS
         while True:
             watch, switches = self._watch(whole), self._switches
             lanes = Lanes(
@@ -294,7 +292,7 @@ class Simulation:
             return sum(turns_in(schedule.program(place), place, loop) > 0 for place in places)
 
         shortened = [one for one in self._stretches if (one.loop, one.first) not in whole]
-        patient = self._asked != "auto" or self._whole_wall_seconds <= LONG_SECONDS or not self._has_bounds()
+        patient = self._asked != "auto" or self._whole_wall_seconds <= LONG_SECONDS or not self._has_bounds
         return Watch(shortened, ranks_with, patient=patient)
 
     @cached_property

@@ -17,7 +17,7 @@ from studies import command_line
 from studies.commands import hosts
 from studies.experiments.workloads import experiment_of
 from studies.launching.launch import split_launcher_options
-from studies.matmuls.fitting import check_ranks
+from studies.matmuls.fitting_grids import check_ranks
 from studies.training.flags import TrainingFlags
 from tests.quadrille import HOST, ROOT, called
 from topologies.build import FAMILIES

@@ -8,6 +8,7 @@ from algorithms.grid import Grid
 from algorithms.program import Program, in_sequence
 from algorithms.schedule import Role, Schedule
 from algorithms.tensors import DType, Tensor
+from algorithms.whole_numbers import whole
 
 Passes = Literal["forward", "training"]
 Gathered = Literal["keep", "again"]
@@ -86,7 +87,7 @@ def parse_sizes(text: str) -> tuple[int, int, int]:
     words = [word.strip() for word in text.split(",")]
     if any(len(word) > MOST_DIGITS for word in words):
         raise InputError(f"matmul {text[:40]!r}…: sizes of at most {MOST_DIGITS} digits are accepted")
-    if len(words) != 3 or not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
+    if len(words) != 3 or not all(whole(word) for word in words):
         raise InputError(f"matmul {text!r}: accepted is M,K,N, three whole numbers from 1, such as 4096,4096,4096")
     m, k, n = (int(word) for word in words)
     return m, k, n

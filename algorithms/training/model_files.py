@@ -71,7 +71,7 @@ def from_config(path: str | Path) -> ModelShape:
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"model {path}: cannot be read: {error}") from None
     kind = given.get("model_type") if isinstance(given, dict) else None
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise InputError(f"model {path}: model_type {kind!r}: accepted are {', '.join(_KINDS)}")
     keys, architecture = _KINDS[kind]
     sizes = {name: _number(given, getattr(keys, name), name, path) for name in SIZES}

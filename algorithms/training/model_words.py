@@ -6,6 +6,7 @@ from algorithms.errors import InputError
 from algorithms.training.architecture import ARCHITECTURES, PLAIN, Architecture
 from algorithms.training.model_files import from_config
 from algorithms.training.models import SHAPES, ModelShape
+from algorithms.whole_numbers import whole
 
 NEEDED = ("layers", "hidden", "heads", "sequence", "vocabulary")
 OPTIONAL = ("inner",)
@@ -65,9 +66,9 @@ def _by_numbers(text: str) -> ModelShape:
 
 
 def _size(text: str, name: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit()):
-        raise InputError(f"model {text!r}: {name}={value}: a whole number from 1 is needed")
-    return int(value)
+    if not (found := whole(value)):
+        raise InputError(f"model {text[:80]!r}: {name}={value[:20]}: a whole number from 1 is needed")
+    return found
 
 
 def _trait(text: str, name: str, value: str) -> object:

@@ -8,7 +8,8 @@ programs can be told to be the same.
 from collections.abc import Callable, Hashable
 
 from algorithms.counting.coordinates import Needs, NeedsOfOps
-from algorithms.grid import Axis
+from algorithms.grid import AXES, Axis
+from algorithms.numbers import variables
 from algorithms.ops import Op
 from algorithms.parts import Panel, Place
 from algorithms.program import Program, Repeat
@@ -94,11 +95,11 @@ class Looks:
 
 
 def turning(program: Program) -> set[Axis]:
-    """Axes on whose coordinate it depends how often something is repeated."""
+    """Axes on whose coordinate it depends how often something is repeated, and from which index on."""
     found: set[Axis] = set()
     for entry in program:
         if isinstance(entry, Repeat):
-            found |= turning(entry.body)
-            if isinstance(entry.count, Panel) and entry.count.shared_over is not None:
-                found.add(entry.count.shared_over)
+            counts = {entry.count.shared_over} if isinstance(entry.count, Panel) else variables(entry.count)
+            told = {*variables(entry.first), *counts}
+            found |= {axis for axis in AXES if axis in told} | turning(entry.body)
     return found

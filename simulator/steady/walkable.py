@@ -7,9 +7,8 @@ from algorithms.collectives.choices import Choices
 from algorithms.grid import AXES, Axis
 from algorithms.numbers import variables
 from algorithms.ops import Collective, Receive, Send
-from algorithms.parts import Panel
-from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule, all_ops
+from simulator.folding.looks import turning
 from simulator.homes import Homes
 from simulator.library import LibraryTimes
 
@@ -17,18 +16,7 @@ from simulator.library import LibraryTimes
 def told_apart(schedule: Schedule) -> set[Axis]:
     """Axes by whose coordinate ranks follow programs of their own."""
     found: set[Axis] = {role.axis for role in schedule.roles if role.axis is not None}
-    return found.union(*(_turning(role.program) for role in schedule.roles))
-
-
-def _turning(program: Program) -> set[Axis]:
-    """Axes on whose coordinate it depends how often something is repeated, and from which index on."""
-    found: set[Axis] = set()
-    for entry in program:
-        if isinstance(entry, Repeat):
-            counts = {entry.count.shared_over} if isinstance(entry.count, Panel) else variables(entry.count)
-            told = (*variables(entry.first), *counts)
-            found |= {axis for axis in AXES if axis in told} | _turning(entry.body)
-    return found
+    return found.union(*(turning(role.program) for role in schedule.roles))
 
 
 def why_impossible(schedule: Schedule, homes: Homes, choices: Choices) -> str:

@@ -19,7 +19,7 @@ from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from runtime.delivery import CHUNK_BYTES, Delivery, Progress, usual_delivery
 from runtime.operands import Operands
-from runtime.world import Host
+from runtime.world import Host, threads_may_send
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -54,7 +54,8 @@ def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[
     """A row for each way, the simpler ones first; all ranks call it, rank 0 gets the rows."""
     from runtime.measuring.own_cores import own_cores
 
-    ways: Sequence[tuple[int, Progress]] = list(product((0, CHUNK_BYTES), get_args(Progress)))
+    progresses: tuple[Progress, ...] = get_args(Progress) if threads_may_send() else ("none",)
+    ways = list(product((0, CHUNK_BYTES), progresses))
     nap = usual_delivery(hosts[0]).nap_seconds
     ranks, threads = communicator.Get_size(), own_cores(communicator)
     return tuple(

@@ -138,7 +138,10 @@ def parse_question(flags: RankFlags, on: MachineFlags) -> Question:
 def _limits(flags: RankFlags) -> Limits:
     order = None
     if flags.order:
-        order = tuple(axis for axis in parse_order(flags.order) if axis in ORDERS[0])
+        every = parse_order(flags.order)
+        if "pipeline" in every[:-1]:
+            raise InputError(f"order {flags.order!r}: pipeline is the slowest axis: leave it out")
+        order = tuple(axis for axis in every if axis in ORDERS[0])
         assert len(order) == len(AXES) - 1
     least = whole_number(flags.min_model_parallel, "--min-model-parallel")
     return Limits(order, flags.powers_of_two, least)

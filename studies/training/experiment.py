@@ -1,6 +1,6 @@
 """Training steps as `run` and `simulate` know them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -27,6 +27,8 @@ from studies.training.gemm_times import WRITTEN, layouts_known, machine_for_layo
 
 OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
 """Flags that a problem must have a field for."""
+USUAL = {"zero": 0, "gradient_bytes": 4}
+"""What is chosen about a step where nothing is said."""
 GPT_SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary")
 
 
@@ -196,7 +198,22 @@ class TrainingExperiment:
         found += self.manner.idle_bands(schedule, where)
         if self.keep_first and "oag" not in long:
             found.append(f"--keep-first {self.keep_first} changes nothing: {where} gathers no weights")
+        if self.problem.gathered == "keep" and "oag" not in long:
+            found.append(f"--gathered keep changes nothing: {where} gathers no weights")
+        if self.sequence_parallel and self.grid.x == 1:
+            found.append(f"--sequence-parallel changes nothing: {where} has no ranks along x")
+        for words, otherwise in self._chosen_otherwise():
+            if otherwise.unchecked_schedule() == schedule:
+                found.append(f"{words} changes nothing: {where} does the same without")
         return found
+
+    def _chosen_otherwise(self) -> "Iterator[tuple[str, TrainingExperiment]]":
+        """What was chosen about the step and may come to nothing, in words, and the same without it."""
+        for name, usual in USUAL.items():
+            chosen = getattr(self.problem, name, usual)
+            if chosen != usual:
+                flag = f"--{name.replace('_', '-')} {chosen}"
+                yield flag, replace(self, problem=replace(self.problem, **{name: usual}))  # type: ignore[arg-type]
 
 
 def _takes(scheme: Scheme, axis: str) -> bool:

@@ -135,7 +135,7 @@ def usual_rate(width: int) -> float:
 
 def _common(flags: TrainingFlags, width: int) -> dict[str, Any]:
     """What both problems have."""
-    rate = _number(flags.learning_rate, "--learning-rate") if flags.learning_rate else usual_rate(width)
+    rate = _number(flags.learning_rate, "--learning-rate", above=True) if flags.learning_rate else usual_rate(width)
     return {
         "dtype": one_of(flags.dtype or "float32", "dtype", get_args(DType)),
         "steps": whole_number(flags.steps, "--steps"),
@@ -144,8 +144,12 @@ def _common(flags: TrainingFlags, width: int) -> dict[str, Any]:
     }
 
 
-def _number(text: str, flag: str) -> float:
+def _number(text: str, flag: str, *, above: bool = False) -> float:
     """The number in `text`.
+
+    Parameters
+    ----------
+    above : whether 0 itself is none
 
     Raises
     ------
@@ -155,8 +159,8 @@ def _number(text: str, flag: str) -> float:
         found = float(text)
     except ValueError:
         found = -1.0
-    if not (isfinite(found) and found >= 0):
-        raise InputError(f"{flag} {text!r}: a number from 0 is accepted")
+    if not isfinite(found) or found < 0 or (above and found == 0):
+        raise InputError(f"{flag} {text!r}: a number {'above' if above else 'from'} 0 is accepted")
     return found
 
 

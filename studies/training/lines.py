@@ -155,7 +155,8 @@ def _rates(made: Record) -> str:
     if not made.percent_of_peak:
         return words
     peak = 100 * hardware / made.percent_of_peak
-    return f"{words}, {made.percent_of_peak:.3g} % of peak ({_rate(peak)} in {made.dtype})"
+    of_model = "" if model == hardware else f", {100 * model / peak:.3g} % by the model's flop"
+    return f"{words}, {made.percent_of_peak:.3g} % of peak{of_model} ({_rate(peak)} in {made.dtype})"
 
 
 def _rate(flops_per_second: float) -> str:

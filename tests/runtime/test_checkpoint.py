@@ -151,6 +151,7 @@ def test_a_damaged_file_is_refused_in_one_line(saved, tmp_path, change, line):
         ({"gpt": SMALL.replace("hidden=30", "hidden=36")}, "hidden=30"),
         ({"dtype": "float32"}, "holds float64; float32 is needed"),
         ({"gpt": SMALL + ",norm=rms"}, "one of gpt .*,norm=rms is accepted"),
+        ({"gpt": SMALL + ",inner=14"}, "has shape .* is needed"),
     ],
 )
 def test_another_model_is_refused_naming_what_differs(saved, flags, line):
@@ -181,6 +182,19 @@ def test_a_run_saves_and_another_goes_on(capsys, tmp_path):
     assert names(tmp_path) == ["w.ckpt"]
     refused = called(capsys, *TINY, "--save", tmp_path / "no" / "w.ckpt")
     assert refused.status == 2 and "there is no folder" in refused.line
+
+
+def test_a_checkpoint_that_does_not_fit_ends_a_run_with_one_line_and_status_2(capsys, tmp_path):
+    path = tmp_path / "w.ckpt"
+    assert called(capsys, *TINY, "--save", path).status == 0
+    other = [word if word != "5,7,3" else "5,8,3" for word in TINY]
+    for words, change, line in (
+        (TINY, flipped(-1), "the checksum of "),
+        (TINY, lambda content: content[:-1], "is truncated"),
+        (other, lambda content: content, "mlp 5,7,3"),
+    ):
+        refused = called(capsys, *words, "--load", damaged(path, tmp_path, change))
+        assert refused.status == 2 and line in refused.line, refused.err
 
 
 KILLED = """

@@ -224,7 +224,7 @@ def test_an_architecture_is_given_in_the_words_of_a_record(architecture):
         ("80B", "80b"),
         ("layers=2,hidden=8,heads=2,sequence=4", "vocabulary is missing"),
         ("layers=2,hidden=8,heads=3,sequence=4,vocabulary=5", "heads 3: must divide hidden = 8"),
-        ("layers=2,hidden=8,heads=2,sequence=4,vocabulary=0", "vocabulary 0"),
+        ("layers=2,hidden=8,heads=2,sequence=4,vocabulary=0", "vocabulary=0: a whole number from 1"),
         ("layers=2,depth=8", "'depth'"),
         ("layers=2,layers=2", "each once"),
         ("layers=x", "layers=x"),
@@ -249,6 +249,7 @@ def test_shapes_that_cannot_be_are_refused_in_one_line(text, words):
     [
         ("[1]", "model_type None"),
         ('{"model_type": "t5"}', "'t5': accepted are gpt2"),
+        ('{"model_type": ["gpt2"]}', "model_type ['gpt2']: accepted are gpt2"),
         (
             '{"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "vocab_size": 5}',
             "n_positions or n_ctx is missing",

@@ -353,13 +353,17 @@ def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
 
 
 @pytest.mark.mpi
-def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys):
+@pytest.mark.parametrize(
+    "more", [{}, {"scheme": "all", "pipeline": "1,2", "micro_batch": "1"}], ids=["grids", "schemes"]
+)
+def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys, more):
+    flags = RankFlags(gpt=SMALL, batch="12", gpus="6", top="4", **more)
     program = (
         "from studies.flags.machine_flags import MachineFlags; from studies.rank.question import RankFlags; "
         "from studies.rank.rank import rank; "
-        f"rank(RankFlags(gpt={SMALL!r}, batch='12', gpus='6', top='4'), MachineFlags(machine='perlmutter'), json='-')"
+        f"rank({flags!r}, MachineFlags(machine='perlmutter'), json='-')"
     )
-    rank(RankFlags(gpt=SMALL, batch="12", gpus="6", top="4"), PERLMUTTER_FLAGS, json="-")
+    rank(flags, PERLMUTTER_FLAGS, json="-")
     alone = capsys.readouterr().out
     assert len(json.loads(alone)["simulated"]) == 4
     for ranks in (2, 3):
@@ -379,6 +383,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path):
     assert "model '21b'" in refusal(gpt="21b")
     assert "form 'best': accepted are exact, authors" in refusal(form="best")
     assert "order: unknown axis 'w'" in refusal(order="w")
+    assert "order 'pipeline,x': pipeline is the slowest axis" in refusal(order="pipeline,x")
     assert "gradient-bytes '3': accepted are 4, 2" in refusal(gradient_bytes="3")
     assert "granularity 'fine'" in refusal(granularity="fine")
     assert "recompute 'some'" in refusal(recompute="some")

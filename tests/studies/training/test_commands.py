@@ -18,6 +18,7 @@ from tests.quadrille import HOST, called
 RANKS = 6
 FULL = ("--recompute", "full", "--json", "-")
 SMALL = "layers=3,hidden=30,heads=6,sequence=7,vocabulary=127"
+DEEP = SMALL.replace("layers=3", "layers=6")
 ON_RANKS = [
     {"mlp": "13,7,11,5", "batch": "17", "grid": "z=3,y=2"},
     {"gpt": "tiny", "batch": "6", "grid": "z=3,x=2", "overlap": "oar,ors,oag"},
@@ -26,6 +27,10 @@ ON_RANKS = [
     {"gpt": SMALL, "batch": "6", "grid": "pipeline=3,z=2", "micro_batch": "1", "clip": "0.1"},
     {"gpt": SMALL, "batch": "6", "grid": "data=3,y=2", "zero": "2", "dtype": "float64"},
     {"gpt": SMALL, "batch": "6", "grid": "data=2,z=3", "zero": "3", "recompute": "full"},
+    {"gpt": SMALL, "batch": "6", "grid": "y=2,x=3", "scheme": "tesseract"},
+    {"gpt": SMALL, "batch": "6", "grid": "y=2,x=3", "scheme": "bian", "recompute": "none"},
+    {"gpt": SMALL, "batch": "6", "grid": "pipeline=2,x=3", "scheme": "megatron", "sequence_parallel": True},
+    {"gpt": DEEP, "batch": "6", "grid": "pipeline=3,data=2", "micro_batch": "1", "interleave": "2"},
 ]
 
 
@@ -250,6 +255,9 @@ def test_a_sweep_predicts_training_steps(capsys):
         ("--gpt tiny --batch 2 --sequence-parallel", "--sequence-parallel with scheme 4d"),
         ("--gpt tiny --batch 2 --scheme megatron --grid y=2", "has no axis y"),
         ("--gpt tiny --batch 2 --clip -1", "--clip '-1': a number from 0"),
+        ("--gpt tiny --batch 2 --learning-rate 0", "--learning-rate '0': a number above 0"),
+        (f"--gpt layers={'9' * 5000} --batch 2", "a whole number from 1"),
+        (f"--gpt tiny --batch 2 --grid x={'9' * 5000}", "is not x=N with a whole number N from 1"),
         ("--gpt tiny --batch 2 --steps 0", "--steps '0'"),
         ("--gpt tiny --batch 2 --load none.ckpt", "there is no such file"),
         ("--gpt tiny --batch 2 --dtype bfloat16", "float16 and bfloat16 need cupy"),

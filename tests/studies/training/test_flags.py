@@ -168,6 +168,25 @@ def test_what_changes_nothing_is_said(capsys):
     assert "keep-first" not in used and "--overlap oar changes nothing" in used
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--grid x=2 --zero 1", "--zero 1 changes nothing: 4d on x=2 does the same without"),
+        ("--grid x=2 --gathered keep", "--gathered keep changes nothing: 4d on x=2"),
+        ("--grid data=2 --gradient-bytes 2 --dtype float32", "--gradient-bytes 2 changes nothing: 4d on data=2"),
+        (
+            "--grid data=2 --scheme megatron --sequence-parallel",
+            "--sequence-parallel changes nothing: megatron",
+        ),
+    ],
+)
+def test_what_is_chosen_and_comes_to_nothing_is_said(capsys, words, line):
+    said = called(capsys, "simulate", "--gpt", FOUR, "--batch", "4", *ON, *words.split()).err
+    assert line in said
+    used = ["--zero", "1", "--gathered", "keep", "--gradient-bytes", "2", "--grid", "data=2,z=2"]
+    assert "changes nothing" not in called(capsys, "simulate", "--gpt", FOUR, "--batch", "4", *ON, *used).err
+
+
 def test_bands_stand_in_the_record_and_are_said_to_change_nothing_where_no_product_is_summed(capsys):
     words = (
         "simulate",
@@ -219,7 +238,9 @@ def test_a_prediction_says_its_peak_its_critical_path_and_what_does_not_fit(caps
     words = ("simulate", "--gpt", "5b", "--batch", "16", "--grid", "x=4", *ON)
     out = called(capsys, *words).out
     record = json.loads(called(capsys, *words, "--json", "-").out)
-    assert f"{record['percent_of_peak']:.3g} % of peak (312 TFLOP/s in bfloat16)" in out
+    of_model = 100 * record["model_flops_per_second_per_gpu"] / 312e12
+    shares = f"{record['percent_of_peak']:.3g} % of peak, {of_model:.3g} % by the model's flop"
+    assert f"{shares} (312 TFLOP/s in bfloat16)" in out
     assert "DOES NOT FIT: a device of perlmutter has less memory than" in out
     (line,) = [line for line in out.splitlines() if line.startswith("critical path: ")]
     by_op = {}
