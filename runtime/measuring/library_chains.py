@@ -3,10 +3,14 @@
 A library chooses its algorithm by the kind, the size of the group and the size of the
 buffer, and its algorithms share links in their own ways.  So each is measured as it is
 used, by ranks that lie on their hosts as those of a run do.
+
+In broadcasts and reductions members run ahead of each other, so a single one says little:
+seen from the last to come, one of 2 MiB to four hosts at 200 Mbit/s took 71 ms, in SUMMA 165.
+So every member is the root once in a round, and a step takes its share of the round.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 from statistics import mean
 from typing import assert_never
@@ -18,10 +22,13 @@ from algorithms.grid import Grid
 from algorithms.ops import (
     AllGather,
     AllReduce,
+    Broadcast,
     Collective,
     CollectiveKind,
     Gemm,
+    Op,
     Pointwise,
+    Reduce,
     ReduceScatter,
 )
 from algorithms.parts import Part
@@ -38,7 +45,9 @@ from runtime.operands import Operands
 from runtime.world import hosts
 
 KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
-"""Those of broadcasts and reduces depend on who was the root before; `simulator/library.py` has no use for them."""
+ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
+ROUNDS = 2
+"""In which every member is the root once, after one that warms up."""
 ITEM_BYTES, WARM = 4, 1
 FEW_RANKS = 8
 """Of more ranks not all shapes are measured: a world of 64 has 21."""
@@ -83,7 +92,10 @@ def shapes(ranks: int) -> Iterator[Shape]:
 
 
 def collective_chain(kind: CollectiveKind, shape: Shape, size: int, steps: int) -> Schedule:
-    """Write, multiply, and a collective on a buffer of `size` bytes, so many times after one that warms up."""
+    """Write, multiply, and a collective on a buffer of `size` bytes, so many times after one that warms up.
+
+    With roots it is so many rounds, in which every member is the root in turn.
+    """
     m, one = Part("m"), Part("one")
     tensors = declare(
         Tensor("A", m, Part("k")),
@@ -91,19 +103,20 @@ def collective_chain(kind: CollectiveKind, shape: Shape, size: int, steps: int) 
         Tensor("C", m, Part("n")),
         Tensor("part", Part("e", ("y",)), one),
         Tensor("whole", Part("e"), one),
+        Tensor("other", Part("e"), one),
     )
     side = chains.PRODUCT_SIZE
     sizes = {"m": side, "k": side, "n": side, "e": max(shape.members, size // ITEM_BYTES), "one": 1}
-    body = (
-        Pointwise(name="write", function="zero", into="part" if kind == "all_gather" else "whole"),
-        Gemm(name="multiply", a="A", b="B", c="C"),
-        _step(kind),
-    )
+    write = Pointwise(name="write", function="zero", into="part" if kind == "all_gather" else "whole")
+    multiply = Gemm(name="multiply", a="A", b="B", c="C")
+    body: tuple[Op, ...] = (write, multiply, _step(kind))
+    if kind in ROOTED:
+        body = tuple(op for root in range(shape.members) for op in _turn(write, multiply, kind, root))
     roles = (Role(in_sequence((Repeat("i", WARM + steps, body),)), "x"),)
     return Schedule("library chain", sizes, shape.grid(), "float32", tensors, ("A", "B"), ("C",), roles)
 
 
-def _step(kind: CollectiveKind) -> Collective:
+def _step(kind: CollectiveKind, root: int = 0) -> Collective:
     match kind:
         case "all_gather":
             return AllGather(name="step", axis="y", source="part", into="whole")
@@ -111,16 +124,28 @@ def _step(kind: CollectiveKind) -> Collective:
             return ReduceScatter(name="step", axis="y", source="whole", into="part")
         case "all_reduce":
             return AllReduce(name="step", axis="y", buffer="whole")
-        case "broadcast" | "reduce" | "all_to_all" | "barrier":
+        case "broadcast":
+            return Broadcast(name="step", axis="y", source="whole", into="other", root=root)
+        case "reduce":
+            return Reduce(name="step", axis="y", source="whole", into="other", root=root)
+        case "all_to_all" | "barrier":
             raise AssertionError(f"{kind} is not measured")
         case _:
             assert_never(kind)
 
 
+def _turn(write: Pointwise, multiply: Gemm, kind: CollectiveKind, root: int) -> tuple[Op, ...]:
+    """What is done for one root, by names of its own."""
+    return tuple(replace(op, name=f"{op.name} {root}") for op in (write, multiply, _step(kind, root)))
+
+
 def measure_collective(
     communicator: MPI.Intracomm, kind: CollectiveKind, shape: Shape, size: int, steps: int
 ) -> list[float]:
-    """Seconds of each step in the slowest group; every rank of the communicator calls it and gets the same."""
+    """Seconds of each step, or of a step in each round, in the slowest group.
+
+    Every rank of the communicator calls it and gets the same.
+    """
     schedule = collective_chain(kind, shape, size, steps)
     side = chains.PRODUCT_SIZE
     carrier = MpiCarrier(communicator, delivery=usual_delivery(hosts(communicator)[0]))
@@ -128,7 +153,8 @@ def measure_collective(
     with on_own_cores(communicator):
         timelines = execute(schedule, operands, carrier, repeats=1, choices=Choices("library")).timelines
     carrier.close()
-    found = step_seconds(shape, timelines[0].spans) if timelines else None
+    told = round_seconds if kind in ROOTED else step_seconds
+    found = told(shape, timelines[0].spans) if timelines else None
     result: list[float] = communicator.bcast(found, root=0)
     return result
 
@@ -144,6 +170,20 @@ def step_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:
             steps.setdefault(span.index, {})[span.rank] = span
     groups = list(shape.grid().groups("y"))
     return [max(_seconds([of_rank[rank] for rank in group]) for group in groups) for of_rank in steps.values()]
+
+
+def round_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:
+    """Of a step in each round after the first: what all steps together add to the work of the mean rank."""
+    rounds: dict[int, list[Span]] = {}
+    for span in spans:
+        rounds.setdefault(span.index, []).append(span)
+    ends = {index: max(span.end for span in told) for index, told in rounds.items()}
+    work = {index: sum(span.end - span.start for span in told if span.axis is None) for index, told in rounds.items()}
+    return [
+        (ends[index] - ends[index - 1] - work[index] / shape.ranks) / shape.members
+        for index in sorted(rounds)
+        if index >= WARM
+    ]
 
 
 def _seconds(members: list[Span]) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from algorithms.formats.machine import LibraryRow
-from runtime.measuring.library_chains import KINDS, shapes
+from runtime.measuring.library_chains import KINDS, ROOTED, ROUNDS, shapes
 from runtime.measuring.microbenchmarks import Bench
 from runtime.measuring.points import CollectivePoint
 
@@ -14,13 +14,17 @@ LEAST_STEPS, STEPS = 2, 4
 
 
 def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
-    """The collectives of all ranks of a bench, in groups of every shape that grids have."""
+    """The collectives of all ranks of a bench, in groups of every shape that grids have.
+
+    With roots only those of more than two: between two they are messages.
+    """
     for shape in shapes(bench.ranks):
-        for kind in KINDS:
+        for kind in (*KINDS, *(ROOTED if shape.members > 2 else ())):
             seconds = 0.0
             for before, size in zip((0, *sizes), sizes, strict=False):
                 expected = seconds * size / before if before else 0.0
                 steps = max(LEAST_STEPS, min(STEPS, int(CHAIN_SECONDS / expected))) if expected else STEPS
+                steps = ROUNDS if kind in ROOTED else steps
                 point = bench.collective(kind, shape, size, steps)
                 yield point
                 seconds = point.seconds

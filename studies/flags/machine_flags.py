@@ -9,6 +9,8 @@ from algorithms.formats.machine import Machine
 from algorithms.formats.what_if import with_faults
 from studies.flags.values import is_file_name
 
+TOPOLOGY_FILES = (".json", ".xml")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFlags:
@@ -36,12 +38,13 @@ class MachineFlags:
 
     @property
     def files(self) -> dict[str, str]:
-        """The machine's file by its flag, which results must not overwrite; none where it has a name.
+        """The machine's or topology's file by its flag, which results must not overwrite; none where it has a name.
 
-        >>> MachineFlags(machine="host.toml").files, MachineFlags(machine="alps").files
-        ({'--machine': 'host.toml'}, {})
+        >>> [MachineFlags(machine=text).files for text in ("host.toml", "net.json", "alps", "star:hosts=4")]
+        [{'--machine': 'host.toml'}, {'--machine': 'net.json'}, {}, {}]
         """
-        return {"--machine": self.machine} if is_file_name(self.machine) else {}
+        is_file = is_file_name(self.machine) or self.machine.endswith(TOPOLOGY_FILES)
+        return {"--machine": self.machine} if is_file else {}
 
 
 def chosen_machine(flags: MachineFlags, gpus: int | None = None, *, wiring_is_enough: bool = False) -> Machine:

@@ -17,6 +17,7 @@ from simulator.collectives.collective import Ways
 from simulator.collectives.programs import Shards
 from studies.destinations import Destinations
 from studies.flags.machine_flags import MachineFlags
+from studies.flags.plan import files_read
 from studies.network.bandwidths import bus_formula
 from studies.network.collective import CollectivePrediction, predict_collective
 from studies.network.collective_flags import IN_FULL, CollectiveFlags, parse_kind, parse_question
@@ -126,7 +127,7 @@ def collective(
     from simulator.sharing.compiled import loading_seconds
 
     begin, loaded = time.perf_counter(), loading_seconds()
-    Destinations(json=json).check(on.files)
+    Destinations(json=json).check(on.files | files_read(flags))
     parse_kind(flags.kind)
     machine, net = collective_machine(on, flags.gpus)
     question = parse_question(flags, net.place_count, ways)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from studies.destinations import Destinations
 from studies.flags.machine_flags import MachineFlags
+from studies.flags.plan import files_read
 from studies.rank.again import simulate_command
 from studies.rank.analytical import ranked
 from studies.rank.answer import write_answer
@@ -37,7 +38,7 @@ def rank(
     ------
     InputError : a flag, a model, a machine or a file that cannot be; no grid that fits
     """
-    Destinations(json=json).check(on.files)
+    Destinations(json=json).check(on.files | files_read(flags))
     question = parse_question(flags, on)
     crew = assemble()
     if flags.of_schemes:

@@ -6,7 +6,16 @@ from algorithms.timelines.spans import Span
 from runtime.execute import execute
 from runtime.in_process import InProcess
 from runtime.measuring import chains
-from runtime.measuring.library_chains import KINDS, WARM, Shape, collective_chain, shapes, step_seconds
+from runtime.measuring.library_chains import (
+    KINDS,
+    ROOTED,
+    WARM,
+    Shape,
+    collective_chain,
+    round_seconds,
+    shapes,
+    step_seconds,
+)
 from runtime.operands import Operands
 
 STEPS = 2
@@ -22,6 +31,33 @@ def test_every_rank_takes_each_step_after_a_product(monkeypatch, kind, shape):
     for rank in range(4):
         ops = [span.op for span in sorted(timeline.spans, key=lambda span: span.start) if span.rank == rank]
         assert ops == ["write", "multiply", "step"] * (WARM + STEPS)
+
+
+@pytest.mark.parametrize("kind", ROOTED)
+@pytest.mark.parametrize("shape", list(shapes(4)))
+def test_every_member_is_the_root_once_in_a_round(monkeypatch, kind, shape):
+    monkeypatch.setattr(chains, "PRODUCT_SIZE", 16)
+    schedule = collective_chain(kind, shape, 1000, STEPS)
+    (timeline,) = execute(schedule, Operands(16, 16, 16, "float32"), InProcess(4), repeats=1).timelines
+    turns = [f"{name} {root}" for root in range(shape.members) for name in ("write", "multiply", "step")]
+    for rank in range(4):
+        ops = [span.op for span in sorted(timeline.spans, key=lambda span: span.start) if span.rank == rank]
+        assert ops == turns * (WARM + STEPS)
+    assert len(round_seconds(shape, timeline.spans)) == STEPS
+
+
+def test_a_step_of_a_round_takes_what_the_round_takes_beside_work():
+    """Two ranks, two roots: a round of 10 s, of which 1 s of work on one rank and 3 s on the other."""
+    spans = []
+    for index in range(WARM + 1):
+        for rank, work in enumerate((1.0, 3.0)):
+            begin = 10.0 * index
+            spans.append(Span(rank, "multiply 0", "gemm", "compute", begin, begin, begin, begin + work, index=index))
+            for root in range(2):
+                at = begin + work + root
+                end = begin + 10.0 - (rank == 1)
+                spans.append(Span(rank, f"step {root}", "broadcast", "y", at, at, at, end, axis="y", index=index))
+    assert round_seconds(Shape(2, 1, 2), tuple(spans)) == [(10.0 - 2.0) / 2]
 
 
 @pytest.mark.parametrize("ranks", [12, 64, 97, 4096])
