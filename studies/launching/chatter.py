@@ -161,10 +161,13 @@ class Chatter:
             self._aborting |= {int(rank) for rank in ABORTING.findall(remark)}
 
     def culprit(self) -> Failure | None:
-        """The first rank that failed: as the launcher tells, else the first that was gone, not one that told of it."""
+        """The first rank that failed: as the launcher tells, else the first that was gone, not one that told of it.
+
+        One that was killed comes before one of which nothing is known; by SIGTERM the launcher ends the others.
+        """
         gone = [one for one in self.gone if one.rank not in self._aborting]
-        killed = [one for one in gone if one.signal is not None]
-        return self.failure or next(iter(killed + gone), None)
+        likeliest = sorted(gone, key=lambda one: (one.signal == signal.SIGTERM, one.signal is None))
+        return self.failure or next(iter(likeliest), None)
 
     def _pass(self, lines: list[str]) -> list[str]:
         self._after_remark = False

@@ -96,9 +96,11 @@ def test_the_library_is_tried_only_where_its_time_is_known():
         assert "library" not in chosen_for("reduce_scatter", 4, 1 << 20, knowing)[1]
 
 
-def test_a_broadcast_s_row_of_one_root_is_not_taken_for_what_turning_roots_take():
-    row = LibraryRow(kind="broadcast", ranks=4, apart=1, of=4, bytes=1 << 20, seconds=1e-6)
-    assert "library" not in chosen_for("broadcast", 4, 1 << 20, replaced(star(4), network=Network(library=(row,))))[1]
+def test_a_broadcast_is_compared_by_what_turning_roots_were_measured_to_take():
+    for seconds, is_best in ((1e-6, True), (1.0, False)):
+        row = LibraryRow(kind="broadcast", ranks=4, apart=1, of=4, bytes=1 << 20, seconds=seconds)
+        chosen, ways = chosen_for("broadcast", 4, 1 << 20, replaced(star(4), network=Network(library=(row,))))
+        assert (chosen == "library") == is_best and ways["library"] == pytest.approx(seconds, rel=0.01)
 
 
 def test_ops_of_one_kind_and_size_are_one_question_and_groups_of_one_are_none():

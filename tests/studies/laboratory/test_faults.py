@@ -44,12 +44,12 @@ def kill(ranks):
 
 
 def ranks_under_way(running):
-    """Where the ranks are, once all of them are in their schedule."""
+    """Where the ranks are, once all of them are in the gather, which takes a second or two."""
     deadline = time.monotonic() + 60
     while True:
         assert running.poll() is None and time.monotonic() < deadline
         found = [one for folder in SHARED_MEMORY.glob(f"quadrille-{running.pid}-*") for one in every(folder)]
-        if len(found) == 3 and all(one.count > 15 for one in found):
+        if len(found) == 3 and all("'gather B'" in one.words for one in found):
             return found
         time.sleep(0.05)
 

@@ -137,6 +137,15 @@ def test_ranks_are_remembered_in_the_order_in_which_they_are_gone(tmp_path, slee
     watch.close()
 
 
+@pytest.mark.parametrize("known", [signal.SIGKILL, None])
+def test_who_was_ended_by_the_launcher_is_not_the_culprit(known):
+    chatter = Chatter()
+    chatter.gone = [Failure(rank=0, signal=signal.SIGTERM), Failure(rank=1, signal=known)]
+    assert chatter.culprit().rank == 1
+    chatter.gone = chatter.gone[:1]
+    assert chatter.culprit().rank == 0
+
+
 def test_who_ended_because_another_was_gone_is_not_the_culprit():
     chatter = Chatter()
     chatter.gone = [Failure(rank=0), Failure(rank=2), Failure(rank=1)]
