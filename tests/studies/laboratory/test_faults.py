@@ -12,6 +12,7 @@ from runtime.processes import state
 from runtime.whereabouts import every
 from studies.laboratory import namespaces, register
 from studies.launching.launch_folder import SHARED_MEMORY
+from studies.launching.supervise import LOOK_SECONDS
 from tests.studies.laboratory.test_laboratory import WHY_NOT, environment
 
 pytestmark = [
@@ -44,12 +45,13 @@ def kill(ranks):
 
 
 def ranks_under_way(running):
-    """Where the ranks are, once all of them are in the gather, which takes a second or two."""
+    """Where the ranks are, once all of them are in the gather, which takes 1.5 s, and their launcher has seen them."""
     deadline = time.monotonic() + 60
     while True:
         assert running.poll() is None and time.monotonic() < deadline
         found = [one for folder in SHARED_MEMORY.glob(f"quadrille-{running.pid}-*") for one in every(folder)]
         if len(found) == 3 and all("'gather B'" in one.words for one in found):
+            time.sleep(2 * LOOK_SECONDS)
             return found
         time.sleep(0.05)
 
@@ -74,7 +76,7 @@ def test_a_run_that_breaks_ends_with_one_line_and_leaves_nothing_but_earlier_rec
     finally:
         running.terminate()
         running.communicate()
-    assert (running.returncode, out) == (1, "")
+    assert (running.returncode, out) == (1, ""), err
     line = err.splitlines()[-1]
     assert line.startswith(f"quadrille: {said}") and line.endswith("; all ranks were ended"), err
     assert any(f"in '{op}' (" in line for op in ("gather B", "multiply C", "barrier before the run")), line
