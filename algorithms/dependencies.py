@@ -5,7 +5,7 @@ of the earlier ops that must have ended.  A token is whatever the interpreter
 uses to know that (a pending communication, a SimPy event).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -29,6 +29,7 @@ class _Touched:
     Parameters
     ----------
     op : kept, so that nothing else gets its id
+    storages : what it reads and writes at every moment, where no tensor of them has copies
     """
 
     op: Op
@@ -36,6 +37,16 @@ class _Touched:
     read: tuple[tuple[str, Tensor], ...]
     written: tuple[tuple[str, Tensor], ...]
     further: int
+    storages: tuple[Sequence[Storage], Sequence[Storage]] | None
+
+    def at(self, place: Place) -> tuple[Sequence[Storage], Sequence[Storage]]:
+        """Which copies it reads and writes at a moment."""
+        if self.storages is not None:
+            return self.storages
+        return (
+            [(name, tensor.instance(place)) for name, tensor in self.read],
+            [(name, tensor.instance(place, self.further)) for name, tensor in self.written],
+        )
 
 
 class Dependencies(Generic[Token]):
@@ -60,8 +71,7 @@ class Dependencies(Generic[Token]):
     def enter(self, op: Op, place: Place, token: Token) -> list[Token]:
         """Tokens that `op` waits for; from now on `token` stands for its end."""
         touched = self._touched.get(id(op)) or self._look_at(op, place)
-        read = [(name, tensor.instance(place)) for name, tensor in touched.read]
-        written = [(name, tensor.instance(place, touched.further)) for name, tensor in touched.written]
+        read, written = touched.at(place)
         needed = [self._writer[storage] for storage in read if storage in self._writer]
         for storage in written:
             if storage in self._writer:
@@ -90,7 +100,9 @@ class Dependencies(Generic[Token]):
             tuple((name, self._on_rank(name, place)) for one in names for name in self._kept(one))
             for names in (reads(op), writes(op))
         )
-        self._touched[id(op)] = _Touched(op, lane(op), read, written, ahead(op))
+        one = not any(tensor.copies for _, tensor in (*read, *written))
+        storages = (tuple((name, 0) for name, _ in read), tuple((name, 0) for name, _ in written)) if one else None
+        self._touched[id(op)] = _Touched(op, lane(op), read, written, ahead(op), storages)
         return self._touched[id(op)]
 
     def _kept(self, name: str) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class Feed:
     """Hands the tasks of one rank to its lanes, each in program order.
 
     The program is walked when a lane has nothing left; what it finds for other
-    lanes is put by for them.  A lane waits while another is too far behind.
+    lanes is put by for them.  A lane starves while another is too far behind.
 
     Parameters
     ----------
@@ -63,24 +63,37 @@ class Feed:
         self._program = program
         self._queues: dict[str, deque[Task]] = {name: deque() for name in lanes}
         self._next: Task | None = None  # found, but its lane is full
-        self._room: simpy.Event | None = None
+        self._starving: dict[str, simpy.Event] = {}
 
     def take(self, name: str) -> Generator[simpy.Event, object, Task | None]:
         """The next task of a lane; None at the end of the program."""
         queue = self._queues[name]
-        while not queue:
+        if not queue:
+            self._starving[name] = fed = self._env.event()
+            self._walk()
+            yield fed
+        if not queue:
+            return None
+        task = queue.popleft()
+        if self._starving and len(queue) == LOOKAHEAD - 1:
+            self._walk()
+        return task
+
+    def _walk(self) -> None:
+        """Put tasks by until no lane starves, or the next one's lane is full; at the end none starves any longer."""
+        while self._starving:
+            self._next = self._next or next(self._program, None)
             if self._next is None:
-                self._next = next(self._program, None)
-                if self._next is None:
-                    return None
-            other = self._queues[lane(self._next.op)]
-            if len(other) >= LOOKAHEAD:
-                self._room = self._room or self._env.event()
-                yield self._room
-                continue
-            other.append(self._next)
+                for name in list(self._starving):
+                    self._feed(name)
+                return
+            name = lane(self._next.op)
+            if len(self._queues[name]) >= LOOKAHEAD:
+                return
+            self._queues[name].append(self._next)
             self._next = None
-        if self._room is not None and len(queue) == LOOKAHEAD:
-            self._room.succeed()
-            self._room = None
-        return queue.popleft()
+            self._feed(name)
+
+    def _feed(self, name: str) -> None:
+        if name in self._starving:
+            self._starving.pop(name).succeed()

@@ -24,13 +24,14 @@ class Spent:
     @classmethod
     def of(cls, told: Told) -> "Spent":
         """As a member of the engine tells."""
-        spent = cls(told.latency, told.compute, told.beyond)
-        spent.on_path("waiting", told.waiting)
-        spent.on_path("latency", told.path_latency)
-        spent.on_path("bandwidth", told.bandwidth)
-        spent.on_path("compute", told.computing)
-        spent.on_path("contention", told.contention)
-        return spent
+        path: tuple[tuple[PathPart, float], ...] = (
+            ("waiting", told.waiting),
+            ("latency", told.path_latency),
+            ("bandwidth", told.bandwidth),
+            ("compute", told.computing),
+            ("contention", told.contention),
+        )
+        return cls(told.latency, told.compute, told.beyond, {part: seconds for part, seconds in path if seconds})
 
     def on_path(self, part: PathPart, seconds: float) -> None:
         if seconds:

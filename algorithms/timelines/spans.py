@@ -13,7 +13,8 @@ always add up to end - start.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from algorithms.grid import Axis, Grid
 from algorithms.ops import Op, kind
@@ -24,9 +25,8 @@ UNPAIRED = ("send", "receive")
 """Kinds of op whose other end is another op, so that the group does not start them together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One instance of one op on one rank; times in seconds.
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """One instance of one op on one rank; times in seconds.  A step has very many: a struct is made in no time.
 
     `index` counts the instances of the op on this rank; `group` is the first
     rank of the group that does it together, or ALONE.

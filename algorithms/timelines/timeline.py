@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
+from msgspec import structs
+
 from algorithms.grid import Axis, Grid
 from algorithms.provenance import Provenance
 from algorithms.timelines.critical_path import critical_path
@@ -96,7 +98,9 @@ class Timeline:
             return self._of(wanted).unrolled()
         stands = {rank: one for one, ranges in self.members.items() for rank in chain(*ranges)}
         of_rank = _by_rank(self._of(stands[rank] for rank in wanted).unrolled().spans)
-        spans = (replace(span, rank=rank, group=ALONE) for rank in wanted for span in of_rank.get(stands[rank], ()))
+        spans = (
+            structs.replace(span, rank=rank, group=ALONE) for rank in wanted for span in of_rank.get(stands[rank], ())
+        )
         return replace(self, spans=tuple(with_groups(spans, grid)), copies=None, members=None, turns=())
 
     def _of(self, ranks: Iterable[int]) -> "Timeline":

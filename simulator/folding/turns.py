@@ -37,7 +37,7 @@ from algorithms.timelines.spans import Span
 from algorithms.timelines.turns import Turns
 from simulator.folding.gaps import Gap, Turn
 
-PERIODS = (1, 2, 3, 4, 6)
+PERIODS = (1, 2, 3, 4, 6, 8, 10, 12)
 WINDOW = 3
 """Periods that the window must last."""
 SAME = 1e-12

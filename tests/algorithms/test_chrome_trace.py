@@ -5,6 +5,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from algorithms.formats.chrome_trace import chrome_trace, write_chrome_trace
 from algorithms.provenance import provenance
@@ -78,7 +79,7 @@ def test_predicted_and_measured_stand_under_each_other_from_their_own_time_zero(
         timeline,
         kind="measured",
         spans=tuple(
-            replace(span, start=span.start + 1e6, arrival=span.arrival + 1e6, end=span.end + 1e6)
+            structs.replace(span, start=span.start + 1e6, arrival=span.arrival + 1e6, end=span.end + 1e6)
             for span in timeline.spans
         ),
     )

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from algorithms.errors import InputError
 from algorithms.formats.timeline_files import load_timeline, save_timeline
@@ -139,7 +140,9 @@ def test_no_op_is_exposed_longer_than_it_takes(timeline):
 def test_the_median_over_repeats_does_not_know_their_order(timeline, factors):
     def stretched(factor):
         spans = tuple(
-            replace(s, start=s.start * factor, arrival=s.arrival * factor, end=s.end * factor, ready=s.ready * factor)
+            structs.replace(
+                s, start=s.start * factor, arrival=s.arrival * factor, end=s.end * factor, ready=s.ready * factor
+            )
             for s in timeline.spans
         )
         return replace(timeline, spans=spans)
@@ -159,7 +162,7 @@ def test_a_rank_without_the_op_counts_as_zero_so_that_ops_add_up():
 def test_copies_stand_for_ranks_that_behave_alike():
     spans = (span(0, "multiply", "compute", 0, 6), span(1, "multiply", "compute", 0, 2))
     folded = Timeline(spans, "predicted", ranks=4, copies={0: 1, 1: 3})
-    whole = timeline_of(*spans, *(replace(spans[1], rank=rank) for rank in (2, 3)), ranks=4)
+    whole = timeline_of(*spans, *(structs.replace(spans[1], rank=rank) for rank in (2, 3)), ranks=4)
     assert folded.op_times() == whole.op_times()
 
 
@@ -189,7 +192,7 @@ def test_spans_of_ops_find_their_group_and_arrival_on_the_grid():
 
 
 def test_the_two_ends_of_a_transfer_are_no_group():
-    alone = with_groups([replace(span(0, "send", "x", 0, 1, axis="x"), kind="send")], Grid(x=2))
+    alone = with_groups([structs.replace(span(0, "send", "x", 0, 1, axis="x"), kind="send")], Grid(x=2))
     assert alone[0].group == ALONE
 
 
@@ -268,7 +271,7 @@ def test_turns_that_are_said_once_are_counted_as_if_they_were_told(timeline):
 
 
 def shifted(timeline, seconds, index):
-    return tuple(replace(one.moved(seconds, 0), index=index) for one in timeline.spans)
+    return tuple(structs.replace(one.moved(seconds, 0), index=index) for one in timeline.spans)
 
 
 @given(timeline=played(), pause=st.integers(1, 3), times=st.integers(1, 9), late=st.integers(0, 8))
