@@ -1,10 +1,17 @@
 """Processes of this host: in which state they are, when they began, whether and how they have ended.
 
-Source: proc(5), /proc/pid/stat, fields 3 (state), 22 (starttime) and 52 (exit_code).
+Source: proc(5), /proc/pid/stat, fields 3 (state), 22 (starttime) and 52 (exit_code); linux/pidfd.h, Linux 6.15.
 """
 
+import fcntl
 import os
+import struct
 from pathlib import Path
+
+PIDFD_INFO = struct.Struct("QQ11Ii")
+"""What is asked for or known, a control group, 11 numbers of the process and its users, exit_code."""
+PIDFD_GET_INFO = 0xC000FF0B | PIDFD_INFO.size << 16
+PIDFD_INFO_EXIT = 1 << 3
 
 
 def state(pid: int) -> str:
@@ -34,11 +41,28 @@ def has_ended(pid: int, began: int) -> bool:
     return bool(words) and (words[0] in "ZX" or int(words[19]) != began)
 
 
-def ending_signal(pid: int) -> int | None:
-    """The signal by which a process ended, where nobody has asked for it yet; None if it is not known."""
+def ending_signal(pid: int, handle: int | None = None) -> int | None:
+    """The signal by which a process ended; None if there was none, or it is not known.
+
+    Parameters
+    ----------
+    handle : a pidfd of the process, by which newer kernels still tell it when its parent has asked for its end
+    """
     words = _status(pid)
-    code = int(words[-1]) if words[:1] == ["Z"] else 0
+    code = int(words[-1]) if words[:1] == ["Z"] else _exit_code(handle)
     return code & 127 or None
+
+
+def _exit_code(handle: int | None) -> int:
+    """How the process of a pidfd ended, as wait(2) tells it; 0 where the kernel does not."""
+    if handle is None:
+        return 0
+    asked = PIDFD_INFO.pack(PIDFD_INFO_EXIT, *[0] * 13)
+    try:
+        known, *_, code = PIDFD_INFO.unpack(fcntl.ioctl(handle, PIDFD_GET_INFO, asked))
+    except OSError:
+        return 0
+    return int(code) if known & PIDFD_INFO_EXIT else 0
 
 
 def _status(pid: int) -> list[str]:

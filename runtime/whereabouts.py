@@ -2,9 +2,11 @@
 
 Each rank keeps a small mapped file in the folder of its launch: its process, the op or
 other work that it is in, whether that is communication, and a count that grows with every
-step.  A process that is killed or stopped leaves it as it was.
+step.  A process that is killed or stopped leaves it as it was.  The file is closed once a
+word is in it, which `first_words` waits for.
 """
 
+import ctypes
 import mmap
 import os
 import struct
@@ -19,6 +21,7 @@ from algorithms.ops import Communication, Op, kind
 FORM = struct.Struct("=qqq?200s")
 """Rank, process, count, whether it is in communication only, and what it is in, in words."""
 PREFIX = "rank-"
+IN_CLOSE_WRITE = 0x8  # linux/inotify.h
 Doing = Op | str
 """What a rank does: an op, or other work of its own, in words."""
 
@@ -80,7 +83,7 @@ class Told:
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, FORM.size)  # leaves what an earlier run told: others may be reading
             self._page = mmap.mmap(file.fileno(), FORM.size)
-        self._tell()
+            self._tell()
 
     def began(self, doing: Doing) -> None:
         self._open.append(doing)
@@ -122,3 +125,18 @@ def every(folder: str | Path) -> Iterator[Whereabouts]:
     for rank, pid, count, waiting, words in sorted(found):
         if pid:
             yield Whereabouts(rank, pid, count, waiting, words.rstrip(b"\0").decode(errors="replace"))
+
+
+def first_words(folder: str | Path) -> int | None:
+    """A file descriptor that can be read from once a rank has left its first word in a folder; None if there is none.
+
+    Source: inotify(7).
+    """
+    kernel = ctypes.CDLL(None, use_errno=True)
+    handle: int = kernel.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if handle < 0:
+        return None
+    if kernel.inotify_add_watch(handle, os.fsencode(folder), IN_CLOSE_WRITE) < 0:
+        os.close(handle)
+        return None
+    return handle

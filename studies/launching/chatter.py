@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 RULE = re.compile(r"^[-=]{50,}\s*$")
 FRAMED = re.compile(
-    r"prte|PRRTE|orte|mpirun|mpiexec|MPI_ABORT|MPI_INIT|PMI|Open MPI|BAD TERMINATION|slots available|\bdaemons?\b",
+    r"prte|PRRTE|orte|mpirun|mpiexec|MPI_ABORT|MPI_INIT|MPI communication peer|PMI|Open MPI|BAD TERMINATION"
+    r"|slots available|\bdaemons?\b",
     re.IGNORECASE,
 )
 REMARK = re.compile(
@@ -118,8 +119,8 @@ class Chatter:
 
     def __init__(self) -> None:
         self.failure: Failure | None = None
-        self.gone: list[Failure] = []  # ranks that ended within an op, as their host saw, the first one first
-        self._aborting: set[int] = set()  # ranks that ended because another's connection was closed
+        self.gone: list[list[Failure]] = []  # ranks that ended amid work, as their host saw, look by look
+        self.aborting: set[int] = set()  # ranks that ended because another's connection was closed
         self.standstill = ""  # why the ranks were ended, where they came no further
         self.remarks: list[str] = []
         self.passed: list[str] = []
@@ -158,16 +159,27 @@ class Chatter:
         if remark.strip():
             self.remarks.append(remark.strip())
             self.failure = self.failure or failure_in(remark)
-            self._aborting |= {int(rank) for rank in ABORTING.findall(remark)}
+            self.aborting |= {int(rank) for rank in ABORTING.findall(remark)}
 
     def culprit(self) -> Failure | None:
         """The first rank that failed: as the launcher tells, else the first that was gone, not one that told of it.
 
-        One that was killed comes before one of which nothing is known; by SIGTERM the launcher ends the others.
+        One that was killed comes before one of which nothing is known.  By SIGTERM the launcher ends the others: it
+        means nothing where one told of another.  Of several alike that were found gone at one look none is named.
         """
-        gone = [one for one in self.gone if one.rank not in self._aborting]
-        likeliest = sorted(gone, key=lambda one: (one.signal == signal.SIGTERM, one.signal is None))
-        return self.failure or next(iter(likeliest), None)
+        if self.failure is not None:
+            return self.failure
+        gone = [
+            ((one.signal == signal.SIGTERM, one.signal is None, turn), one)
+            for turn, look in enumerate(self.gone)
+            for one in look
+            if one.rank not in self.aborting and not (self.aborting and one.signal == signal.SIGTERM)
+        ]
+        first = [one for place, one in gone if place == min(place for place, _ in gone)]
+        if len(first) < 2:
+            return next(iter(first), None)
+        signals = {one.signal for one in first}
+        return Failure(signal=signals.pop() if len(signals) == 1 else None)
 
     def _pass(self, lines: list[str]) -> list[str]:
         self._after_remark = False

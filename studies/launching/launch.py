@@ -30,7 +30,7 @@ from studies.launching.launch_folder import (
     remove_partial_files,
 )
 from studies.launching.mpirun import find_launcher, loaded_mpi
-from studies.launching.standstill import Suspects, where
+from studies.launching.standstill import Suspects
 from studies.launching.supervise import PR_SET_PDEATHSIG, supervise
 from studies.launching.surroundings import (
     launcher_environment,
@@ -88,9 +88,9 @@ def launch(
         words = launcher_words(launcher, ranks, launcher_options, surroundings)
         rank = [sys.executable, "-P", "-c", START_OF_RANK, *program, *command]
         status, chatter = supervise([*starter, *words, *rank], variables, folder, suspects)
-        places = {one.rank: where(one) for one in every(folder)}
+        ranks_told = list(every(folder))
         remove_partial_files(folder)
-    return verdict(status, chatter, launcher, launcher_options, places)
+    return verdict(status, chatter, launcher, launcher_options, ranks_told)
 
 
 def launch_all(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:

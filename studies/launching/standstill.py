@@ -8,7 +8,7 @@ this sees those of this machine.
 
 Where ranks speak over TCP, the peers of one that is killed see a closed connection and
 end all ranks before the launcher hears of it, and it names one of them.  So processes are
-watched (pidfd), and the order in which they end is remembered.
+watched (pidfd) from their first word on, and the order in which they end is remembered.
 """
 
 import os
@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runtime.processes import ending_signal, state
-from runtime.whereabouts import Whereabouts, every
+from runtime.whereabouts import Whereabouts, every, first_words
 from studies.launching.chatter import Failure
 
 STOPPED_SECONDS = 10.0
@@ -28,8 +28,9 @@ STANDSTILL_SECONDS = 60.0
 FEW_BYTES = 1 << 16
 """What may arrive meanwhile: the launcher's own messages."""
 MOST_TOLD = 4
-LAUNCHER = -1
-"""Beside the ranks, among the processes that are watched."""
+LAUNCHER, WORDS = -1, -2
+"""Beside the ranks, among what is watched: the launcher, and the folder in which ranks leave word."""
+MOST_READ = 1 << 16
 Suspects = Callable[[], Sequence[str]]
 """What is wrong with the network, as far as anybody can see from outside."""
 
@@ -44,24 +45,39 @@ class Standstill:
         self._arrived, self._since = 0, 0.0
         self._handles: dict[int, int] = {}
         self._seen: set[int] = set()
-        self.gone: list[Failure] = []
+        self.gone: list[list[Failure]] = []
 
     def rest(self, seconds: float, launcher: "subprocess.Popen[str]") -> None:
-        """Wait so long, or until the launcher or a rank has ended; ranks that have within an op are noted in `gone`."""
-        if not self._open(LAUNCHER, launcher.pid):
+        """Wait so long, or until the launcher or a rank has ended, or a rank has left its first word.
+
+        Ranks that have ended within an op, or by a signal, are noted in `gone`, those found at one look together.
+        """
+        if not self._watch(LAUNCHER, launcher.pid):
             with suppress(subprocess.TimeoutExpired):
                 launcher.wait(seconds)
             return
-        for one in every(self._folder):
-            self._open(one.rank, one.pid)
-        ended, _, _ = select.select(list(self._handles.values()), [], [], seconds)
-        ranks = {one.rank: one for one in every(self._folder)} if ended else {}
-        for rank in [rank for rank, handle in self._handles.items() if handle in ended and rank in ranks]:
-            os.close(self._handles.pop(rank))
-            if ranks[rank].words:
-                self.gone.append(Failure(rank=rank, signal=ending_signal(ranks[rank].pid)))
+        self._watch_words()
+        new = [one for one in every(self._folder) if one.rank not in self._seen]
+        missed = {one.rank for one in new if not self._watch(one.rank, one.pid) and not state(one.pid)}
+        ready, _, _ = select.select(list(self._handles.values()), [], [], 0.0 if missed else seconds)
+        if self._handles.get(WORDS) in ready:
+            os.read(self._handles[WORDS], MOST_READ)
+        ended = missed | {rank for rank, handle in self._handles.items() if handle in ready}
+        self._note([one for one in every(self._folder) if one.rank in ended] if ended else [])
 
-    def _open(self, rank: int, pid: int) -> bool:
+    def _note(self, ranks: Sequence[Whereabouts]) -> None:
+        """Keep how these ranks have ended; they are watched no longer."""
+        found = [
+            Failure(rank=one.rank, signal=number)
+            for one in ranks
+            if (number := ending_signal(one.pid, self._handles.get(one.rank))) is not None or one.words
+        ]
+        if found:
+            self.gone.append(found)
+        for handle in [self._handles.pop(one.rank) for one in ranks if one.rank in self._handles]:
+            os.close(handle)
+
+    def _watch(self, rank: int, pid: int) -> bool:
         """Watch a process; whether that can be."""
         if rank not in self._seen:
             with suppress(OSError, AttributeError):
@@ -69,8 +85,14 @@ class Standstill:
         self._seen.add(rank)
         return rank in self._handles
 
+    def _watch_words(self) -> None:
+        """Watch for first words, where that can be."""
+        if WORDS not in self._seen and (handle := first_words(self._folder)) is not None:
+            self._handles[WORDS] = handle
+        self._seen.add(WORDS)
+
     def close(self) -> None:
-        """Watch no process any longer."""
+        """Watch nothing any longer."""
         for handle in self._handles.values():
             os.close(handle)
         self._handles.clear()

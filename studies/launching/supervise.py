@@ -95,6 +95,7 @@ def wait_for(process: subprocess.Popen[str], chatter: Chatter, standstill: Stand
     while True:
         standstill.rest(LOOK_SECONDS, process)
         if (status := process.poll()) is not None:
+            standstill.rest(0.0, process)  # ranks that ended since
             return status
         if chatter.failure is None:
             chatter.standstill = standstill.seen()

@@ -1,27 +1,27 @@
 """What came of a launch: our exit status, and the line that says why where the ranks left none."""
 
 import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from algorithms.errors import InputError
+from runtime.whereabouts import Whereabouts
 from studies.interruption import INTERRUPTED
 from studies.launching.chatter import Chatter, Failure, signal_name
 from studies.launching.mpirun import Mpi
+from studies.launching.standstill import told, where
 from studies.launching.supervise import write_error
 
 LAST_SIGNAL = 64
-NOWHERE: Mapping[int, str] = MappingProxyType({})
 
 
 def verdict(
-    status: int | None, chatter: Chatter, launcher: Mpi, options: Sequence[str], places: Mapping[int, str] = NOWHERE
+    status: int | None, chatter: Chatter, launcher: Mpi, options: Sequence[str], ranks: Sequence[Whereabouts] = ()
 ) -> int:
     """Our exit status; a line is written if the ranks left none that says why, unless the user interrupted them.
 
     Parameters
     ----------
-    places : where in its schedule each rank was, in words
+    ranks : where in its schedule each rank was that left word
 
     Raises
     ------
@@ -39,20 +39,38 @@ def verdict(
             f"quadrille: {launcher} was killed by signal {-status} ({signal_name(-status)}); all ranks were ended\n"
         )
         return 1
-    failure = chatter.culprit() or failure_of_status(status, chatter)
+    failure = chatter.culprit() or failure_of_status(status, chatter, ranks)
     if failure is None:
         raise InputError(f"{launcher} did not start the ranks{options_named(options)}: {reason_in(status, chatter)}")
     if not explained(failure, chatter):
-        place = places.get(failure.rank, "") if failure.rank is not None else ""
-        write_error(f"quadrille: {failure.line(place)}\n")
+        write_error(f"quadrille: {failure.line(place_of(failure, ranks))}\n")
     return 2 if failure.status == 2 else 1
 
 
-def failure_of_status(status: int, chatter: Chatter) -> Failure | None:
-    """The failure behind an exit status that no remark explains; None if the launcher itself refused."""
-    if status > 128 + LAST_SIGNAL or (chatter.remarks and not chatter.passed):
+def failure_of_status(status: int, chatter: Chatter, ranks: Sequence[Whereabouts] = ()) -> Failure | None:
+    """The failure behind an exit status that no remark explains; None if the launcher itself refused.
+
+    Parameters
+    ----------
+    ranks : that left word, so that the launcher did start them
+    """
+    if ranks and chatter.aborting:
+        return Failure()
+    if not ranks and (status > 128 + LAST_SIGNAL or (chatter.remarks and not chatter.passed)):
         return None
-    return Failure(signal=status - 128) if status > 128 else Failure(status=status)
+    return Failure(signal=status - 128) if 128 < status <= 128 + LAST_SIGNAL else Failure(status=status)
+
+
+def place_of(failure: Failure, ranks: Sequence[Whereabouts]) -> str:
+    """Where the rank that failed was, or where all were if nobody knows which it is; empty where none left word.
+
+    >>> ranks = [Whereabouts(rank, 1, 2, True, "'gather B'") for rank in range(2)]
+    >>> place_of(Failure(rank=1), ranks), place_of(Failure(), ranks), place_of(Failure(), [])
+    ("in 'gather B'", "(ranks 0, 1 in 'gather B')", '')
+    """
+    if failure.rank is None:
+        return f"({'; '.join(told(ranks))})" if ranks else ""
+    return next((where(one) for one in ranks if one.rank == failure.rank), "")
 
 
 def explained(failure: Failure, chatter: Chatter) -> bool:

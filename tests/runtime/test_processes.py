@@ -1,6 +1,7 @@
 """Processes as the kernel tells of them: living, stopped, ended, and of a number that was another's."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from runtime.processes import begin_of, ending_signal, has_ended, state
 
 NO_PROCESS = 2**22 + 1  # above the most that a Linux kernel gives
+KERNEL = tuple(int(number) for number in platform.release().split(".")[:2])
 
 
 @pytest.fixture
@@ -27,6 +29,17 @@ def test_a_process_has_ended_when_it_is_a_zombie_or_its_number_is_of_one_that_be
     os.waitid(os.P_PID, sleeping.pid, os.WEXITED | os.WNOWAIT)
     assert state(sleeping.pid) == "Z" and has_ended(sleeping.pid, began)
     assert ending_signal(sleeping.pid) == signal.SIGKILL
+
+
+@pytest.mark.skipif(KERNEL < (6, 15), reason="kernels before Linux 6.15 forget how a process ended")
+def test_how_a_process_ended_is_told_by_its_handle_when_it_is_gone(sleeping):
+    handle = os.pidfd_open(sleeping.pid)
+    assert ending_signal(sleeping.pid, handle) is None
+    sleeping.kill()
+    sleeping.wait()
+    assert (ending_signal(sleeping.pid), ending_signal(sleeping.pid, handle)) == (None, signal.SIGKILL)
+    os.close(handle)
+    assert ending_signal(sleeping.pid, handle) is None
 
 
 def test_of_a_process_that_is_gone_nothing_is_told():

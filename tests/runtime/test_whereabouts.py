@@ -1,6 +1,7 @@
 """Where a rank says that it is, read while it is being told and from within a run."""
 
 import os
+import select
 
 import numpy as np
 import pytest
@@ -13,9 +14,24 @@ from runtime import whereabouts
 from runtime.execute import execute
 from runtime.execution import WholeMatrices
 from runtime.in_process import InProcess
-from runtime.whereabouts import FORM, PREFIX, Told, at_work, every
+from runtime.whereabouts import FORM, PREFIX, Told, at_work, every, first_words
 
 MULTIPLY = Gemm(name="multiply C", a="A", b="B", c="C")
+
+
+def test_a_first_word_can_be_waited_for_and_those_that_follow_wake_nobody(tmp_path):
+    handle = first_words(tmp_path)
+    assert select.select([handle], [], [], 0) == ([], [], [])
+    told = Told(tmp_path, 3)
+    assert select.select([handle], [], [], 5)[0] == [handle]
+    os.read(handle, 1 << 16)
+    told.began(MULTIPLY)
+    assert select.select([handle], [], [], 0) == ([], [], [])
+    os.close(handle)
+
+
+def test_no_word_can_be_waited_for_in_a_folder_that_is_not_there(tmp_path):
+    assert first_words(tmp_path / "nowhere") is None
 
 
 @pytest.mark.parametrize("size", [0, 7, FORM.size - 1, FORM.size + 1])

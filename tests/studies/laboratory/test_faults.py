@@ -12,7 +12,6 @@ from runtime.processes import state
 from runtime.whereabouts import every
 from studies.laboratory import namespaces, register
 from studies.launching.launch_folder import SHARED_MEMORY
-from studies.launching.supervise import LOOK_SECONDS
 from tests.studies.laboratory.test_laboratory import WHY_NOT, environment
 
 pytestmark = [
@@ -45,13 +44,12 @@ def kill(ranks):
 
 
 def ranks_under_way(running):
-    """Where the ranks are, once all of them are in the gather, which takes 1.5 s, and their launcher has seen them."""
+    """Where the ranks are, once all of them are in the gather, which takes 1.5 s."""
     deadline = time.monotonic() + 60
     while True:
         assert running.poll() is None and time.monotonic() < deadline
         found = [one for folder in SHARED_MEMORY.glob(f"quadrille-{running.pid}-*") for one in every(folder)]
         if len(found) == 3 and all("'gather B'" in one.words for one in found):
-            time.sleep(2 * LOOK_SECONDS)
             return found
         time.sleep(0.05)
 

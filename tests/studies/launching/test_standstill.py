@@ -1,19 +1,25 @@
 """Ranks that stop are found from outside, and told by where they are."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
+from algorithms.errors import InputError
 from algorithms.ops import AllGather, Barrier, Gemm
-from runtime.whereabouts import FORM, PREFIX, Told, at_work, every
+from runtime.whereabouts import FORM, PREFIX, Told, Whereabouts, at_work, every
 from studies.launching import standstill
 from studies.launching.chatter import Chatter, Failure
+from studies.launching.launch import launch
+from studies.launching.mpirun import Mpi
 from studies.launching.standstill import Standstill, where
 from studies.launching.supervise import wait_for
+from studies.launching.verdict import verdict
 
 GATHER = AllGather(name="gather B", axis="z", source="B", into="B whole")
 MULTIPLY = Gemm(name="multiply C", a="A", b="B whole", c="C")
@@ -133,14 +139,61 @@ def test_ranks_are_remembered_in_the_order_in_which_they_are_gone(tmp_path, slee
     watch.rest(5.0, launcher)
     ranks[0].kill()
     watch.rest(5.0, launcher)
-    assert [(one.rank, one.signal) for one in watch.gone] == [(1, signal.SIGKILL), (0, signal.SIGKILL)]
+    assert watch.gone == [[Failure(rank=1, signal=signal.SIGKILL)], [Failure(rank=0, signal=signal.SIGKILL)]]
+    watch.close()
+
+
+def test_a_rank_that_leaves_its_first_word_is_watched_at_once(tmp_path, sleeping):
+    launcher, rank = sleeping(), sleeping()
+    watch = Standstill(str(tmp_path))
+    watch.rest(0.01, launcher)
+    telling = threading.Timer(0.1, lambda: Told(tmp_path, 0))
+    telling.start()
+    begin = time.monotonic()
+    watch.rest(30.0, launcher)
+    assert time.monotonic() - begin < 10.0
+    telling.join()
+    other_at(tmp_path, 1, rank.pid)
+    watch.rest(0.01, launcher)
+    rank.kill()
+    watch.rest(30.0, launcher)
+    assert watch.gone == [[Failure(rank=1, signal=signal.SIGKILL)]]
+    watch.close()
+
+
+def test_ranks_that_were_gone_before_anybody_looked_are_noted_if_they_were_amid_work(tmp_path, sleeping):
+    launcher, within, at_its_end = sleeping(), sleeping(), sleeping()
+    for rank in (within, at_its_end):
+        rank.kill()
+        rank.wait()
+    other_at(tmp_path, 1, within.pid)
+    other_at(tmp_path, 2, at_its_end.pid, "")
+    watch = Standstill(str(tmp_path))
+    watch.rest(30.0, launcher)
+    assert watch.gone == [[Failure(rank=1)]]
+    watch.rest(0.0, launcher)
+    assert len(watch.gone) == 1
+    watch.close()
+
+
+def test_a_rank_that_is_gone_with_its_launcher_is_noted(tmp_path, sleeping):
+    launcher, watch = sleeping([sys.executable, "-c", "import time; time.sleep(0.3)"]), Standstill(str(tmp_path))
+    rank = sleeping()
+    rank.kill()
+    rank.wait()
+    last_word = threading.Timer(0.1, lambda: other_at(tmp_path, 0, rank.pid))
+    watch.rest(0.01, launcher)
+    launcher.wait()
+    last_word.run()
+    assert wait_for(launcher, Chatter(), watch) == 0
+    assert watch.gone == [[Failure(rank=0)]]
     watch.close()
 
 
 @pytest.mark.parametrize("known", [signal.SIGKILL, None])
 def test_who_was_ended_by_the_launcher_is_not_the_culprit(known):
     chatter = Chatter()
-    chatter.gone = [Failure(rank=0, signal=signal.SIGTERM), Failure(rank=1, signal=known)]
+    chatter.gone = [[Failure(rank=0, signal=signal.SIGTERM)], [Failure(rank=1, signal=known)]]
     assert chatter.culprit().rank == 1
     chatter.gone = chatter.gone[:1]
     assert chatter.culprit().rank == 0
@@ -148,12 +201,102 @@ def test_who_was_ended_by_the_launcher_is_not_the_culprit(known):
 
 def test_who_ended_because_another_was_gone_is_not_the_culprit():
     chatter = Chatter()
-    chatter.gone = [Failure(rank=0), Failure(rank=2), Failure(rank=1)]
+    chatter.gone = [[Failure(rank=0)], [Failure(rank=2)], [Failure(rank=1)]]
     assert chatter.culprit().rank == 0
     chatter.feed("[lab-host0:00000] *** reported by process [11075585,0]\n")
     assert chatter.culprit().line("in 'gather B'") == "rank 2 is gone in 'gather B'; all ranks were ended"
-    chatter.gone.append(Failure(rank=3, signal=9))
+    chatter.gone.append([Failure(rank=3, signal=9)])
     assert chatter.culprit().rank == 3
+
+
+def test_of_ranks_that_were_found_gone_together_only_one_that_is_unlike_the_others_is_the_culprit():
+    chatter = Chatter()
+    chatter.gone = [[Failure(rank=0), Failure(rank=1, signal=9), Failure(rank=2, signal=15)]]
+    assert chatter.culprit() == Failure(rank=1, signal=9)
+    chatter.gone = [[Failure(rank=0), Failure(rank=1)], [Failure(rank=2)]]
+    assert chatter.culprit() == Failure()
+    chatter.gone = [[Failure(rank=0, signal=9), Failure(rank=1, signal=9)]]
+    assert chatter.culprit() == Failure(signal=9)
+    chatter.feed("[lab-host0:00000] *** reported by process [11075585,0]\n")
+    assert chatter.culprit() == Failure(rank=1, signal=9)
+    chatter.gone = [[Failure(rank=2, signal=signal.SIGTERM)]]
+    assert chatter.culprit() is None
+
+
+RANKS = [Whereabouts(rank, 1, 2, True, "'gather B' (all_gather over z)") for rank in range(2)]
+PRTERUN = Mpi("Open MPI", "5.0.11")
+
+
+@pytest.mark.parametrize(
+    ("status", "remark", "said"),
+    [
+        (14, "reported by process [11075585,0]", "a rank is gone"),
+        (255, "the launcher has ended", "a rank ended with exit status 255"),
+        (139, "the launcher has ended", "a rank was killed by signal 11 (SIGSEGV)"),
+    ],
+)
+def test_ranks_that_left_word_did_start_whatever_the_launcher_says(capsys, status, remark, said):
+    chatter = Chatter()
+    assert chatter.feed(f"[lab-host0:00000] *** {remark}\n") == []
+    assert verdict(status, chatter, PRTERUN, [], RANKS) == 1
+    where_all_are = "(ranks 0, 1 in 'gather B' (all_gather over z))"
+    assert capsys.readouterr().err == f"quadrille: {said} {where_all_are}; all ranks were ended\n"
+    with pytest.raises(InputError, match="did not start the ranks"):
+        verdict(status, chatter, PRTERUN, [])
+
+
+KILLED_AT_ONCE = """
+import os, sys
+import numpy as np
+from mpi4py import MPI
+from algorithms.ops import Barrier
+from studies.launching.launch_folder import watcher
+world = MPI.COMM_WORLD
+mine, all_of_it = np.zeros(100000), np.zeros((world.size, 100000))
+world.Allgather(mine, all_of_it)
+watcher(world.rank).began(Barrier(name="meet", axis="z"))
+world.Barrier()
+if world.rank == 1:
+    os.kill(os.getpid(), 9)
+while True:
+    world.Allgather(mine, all_of_it)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("_", range(6))
+def test_a_rank_that_is_killed_at_its_first_word_ends_a_run_in_one_line_that_blames_no_other(capfd, monkeypatch, _):
+    """Over TCP another rank often ends all before the launcher hears of it."""
+    monkeypatch.setenv("OMPI_MCA_btl", "self,tcp")
+    assert launch(3, [], program=("-c", KILLED_AT_ONCE)) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert re.match(r"quadrille: (rank 1|a rank) (is gone|was killed by signal 9 \(SIGKILL\)) \W*(in|rank)", line), line
+    assert "in 'meet' (barrier over z)" in line and line.endswith("; all ranks were ended")
+
+
+SLOW_AFTER_THE_RUN = """
+import sys, time
+from studies.command_line import main
+from studies.matmuls.job import MatmulJob
+
+def late(verb, rank):
+    def slowly(job, execution, site):
+        time.sleep(2.6 if site.communicator.rank == rank else 0)
+        return verb(job, execution, site)
+    return slowly
+
+MatmulJob.verified, MatmulJob.write = late(MatmulJob.verified, 1), late(MatmulJob.write, 0)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.mpi
+def test_a_rank_that_verifies_or_writes_for_long_is_waited_for(capfd, monkeypatch, tmp_path):
+    """The others have left their schedules by then, so that none of them waits in an op."""
+    monkeypatch.setattr(standstill, "STANDSTILL_SECONDS", 2.0)
+    words = ["run", "--matmul", "30,30,30", "--grid", "z=2", "--verify", "--c", str(tmp_path / "c.npy")]
+    assert launch(2, words, program=("-c", SLOW_AFTER_THE_RUN)) == 0
+    assert "verified: " in capfd.readouterr().out and (tmp_path / "c.npy").exists()
 
 
 def test_a_launcher_that_ends_is_seen_at_once(tmp_path, sleeping):
