@@ -5,16 +5,19 @@ out differently, and, but for those with a root, by the library where the machin
 The simulator knows the pattern of every message, so what a machine is slow at (two ranks that exchange on a
 half-duplex link, say) is avoided without a rule of its own.  Ops of one kind and size on one axis are one question.
 
+`quadrille collective` and its sweeps, which have no op and no library, choose among the same of our own.
+
 Rank 0 of a run asks and tells all others: they choose the same, and need no simulator.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from algorithms.collectives.choices import Choices, placed
+from algorithms.collectives.lowered import Lowered
 from algorithms.collectives.lowering import CHUNK_BYTES, SETS, lower
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import CollectiveChoice, Record
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 Carried = TypeVar("Carried", bound="Experiment | TrainingExperiment")
 CHUNKS = (CHUNK_BYTES, CHUNK_BYTES // 4, 4 * CHUNK_BYTES)
 """Sizes of the pieces that follow each other down chains and trees; of equals the first is taken [B]."""
+OWN = tuple(Choices("own", name, size) for name in SETS for size in CHUNKS)
+"""All that is tried of our own."""
 NO_MACHINE = "--collectives auto: no --machine to predict with, so every op goes by own:ring"
 
 
@@ -113,8 +118,7 @@ def chosen_collectives(
     """
     from simulator.library import MEASURED  # a rank that is told has no use for it
 
-    sets = [Choices("own", name, size) for name in SETS for size in CHUNKS]
-    own = [placed(one, schedule.grid, nodes) for one in sets]
+    own = [placed(one, schedule.grid, nodes) for one in OWN]
     found = []
     for asked in questions(schedule):
         ways = candidates(own, asked)
@@ -123,7 +127,7 @@ def chosen_collectives(
             seconds, label = _seconds(schedule, asked, Choices("library"), machine, threads, placement)
             tried += [Tried(Choices("library"), seconds)] if label == MEASURED else []
         if len(tried) > 1:
-            found.append(Chosen(asked, tuple(sorted(tried, key=lambda one: float(f"{one.seconds:.6g}")))))
+            found.append(Chosen(asked, tuple(sorted(tried, key=lambda one: comparable(one.seconds)))))
     return found
 
 
@@ -162,9 +166,9 @@ def with_choices(experiment: Carried, found: Sequence[Chosen]) -> Carried:
 
 def candidates(own: Sequence[Choices], asked: Asked) -> list[Choices]:
     """Of our own sets and sizes of pieces those that carry out such an op differently."""
-    found: dict[tuple[str, int], Choices] = {}
-    for one in own:
-        lowered = lower(
+
+    def lowered(one: Choices) -> Lowered:
+        return lower(
             asked.kind,
             one.algorithm(asked.kind),
             asked.members,
@@ -173,8 +177,26 @@ def candidates(own: Sequence[Choices], asked: Asked) -> list[Choices]:
             elements=asked.elements,
             chunk_bytes=one.chunk_bytes,
         )
-        found.setdefault((lowered.algorithm, lowered.steps), one)
+
+    return different(own, lowered)
+
+
+def different(own: Sequence[Choices], lowered: Callable[[Choices], Lowered]) -> list[Choices]:
+    """Of our own sets and sizes of pieces the first of those that come to the same steps."""
+    found: dict[tuple[str, int], Choices] = {}
+    for one in own:
+        carried = lowered(one)
+        found.setdefault((carried.algorithm, carried.steps), one)
     return list(found.values())
+
+
+def comparable(seconds: float) -> float:
+    """Seconds in which ways that differ by rounding alone are equal, so that the first is taken everywhere.
+
+    >>> comparable(0.1 + 0.2) == comparable(0.3)
+    True
+    """
+    return float(f"{seconds:.6g}")
 
 
 def told(made: Record, found: Sequence[Chosen]) -> Record:

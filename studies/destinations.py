@@ -55,15 +55,30 @@ class Destinations:
             parse_ranks(self.ranks, ranks)
         named = ("json", "trace", "timeline", "csv", "plot")
         given = {f"--{name}": path for name in named if (path := getattr(self, name))}
+        check_apart(given, others or {})
         for flag, path in given.items():
-            every = (given | dict(others or {})).items()
-            same = [other for other, its_path in every if same_file(its_path, path)]
-            if len(same) > 1:
-                raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
             try:
                 (check_figure_path if flag == "--plot" else files.check_writable)(path)
             except InputError as error:
                 raise InputError(f"{flag} {error}") from None
+
+
+def check_apart(written: Mapping[str, str], others: Mapping[str, str]) -> None:
+    """Refuse to write a file that is named twice, by flag or by what it is.
+
+    >>> check_apart({"--save": "host.toml"}, {"--machine": "./host.toml"})
+    Traceback (most recent call last):
+    algorithms.errors.InputError: --save and --machine both name host.toml: give each its own file
+
+    Raises
+    ------
+    InputError : one path of two files
+    """
+    every = {**written, **others}
+    for path in written.values():
+        same = [flag for flag, its_path in every.items() if same_file(its_path, path)]
+        if len(same) > 1:
+            raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
 
 
 def parse_ranks(text: str, ranks: int) -> list[int]:

@@ -15,11 +15,13 @@ its efficiency:
 Steps and collectives within one host cross no link, and their memory need not
 be the device's: they follow nothing, and have paths of their own.  A change is
 refused where rows do not say whether they follow it: attention goes by its
-products or by memory, the library's collectives by any of several bandwidths.
+products or by memory, what crosses hosts by any of several bandwidths or
+latencies, unless settings next to each other change all of them by one factor.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -33,6 +35,8 @@ from algorithms.kernels import ATTENTION_PRODUCTS
 Change = Callable[[Any], Any]
 BETWEEN_HOSTS = {"transfer": ("pattern", "ranks"), "library": ("kind", "ranks", "apart", "of")}
 """Rows of the network, and what those that differ in size alone have in common."""
+OF_LINKS = ("bandwidth", "latency")
+"""Quantities of a topology's links that rows of the network follow."""
 ALIKE = 1e-9
 """Factors that differ less (relative) are one factor, rounded."""
 
@@ -55,17 +59,30 @@ def apply(machine: Machine, settings: Iterable[str]) -> Machine:
         do not say whether they follow
     """
     raw = files.plain(machine)
-    for setting in settings:
-        path, equals, text = setting.partition("=")
-        if not equals or not path.strip() or not text.strip():
-            raise InputError(f"--set {setting}: write PATH=VALUE or PATH=xFACTOR, as device.memory_bytes=x2")
-        before = files.plain(raw)
-        _change(raw, path.strip().split("."), _change_to(text.strip(), setting), setting, [])
-        raw = files.plain(_checked(raw, setting))
-        _take_rows_along(before["device"], raw["device"], path.strip(), setting)
-        _take_network_along(before, raw, path.strip(), setting)
-        raw = files.plain(_checked(raw, setting))
+    for of_links, neighbours in groupby(settings, lambda setting: _path(setting).startswith("topology.")):
+        before, together = raw, tuple(neighbours)
+        for setting in together:
+            raw = _set(raw, setting)
+        if of_links:
+            _take_network_along(before, raw, together)
+            raw = files.plain(_checked(raw, together[-1]))
     return _checked(raw, "")
+
+
+def _path(setting: str) -> str:
+    return setting.partition("=")[0].strip()
+
+
+def _set(before: dict[str, Any], setting: str) -> dict[str, Any]:
+    """The machine after one setting, and the rows of its device with it."""
+    path, text = _path(setting), setting.partition("=")[2].strip()
+    if not path or not text:
+        raise InputError(f"--set {setting}: write PATH=VALUE or PATH=xFACTOR, as device.memory_bytes=x2")
+    after = files.plain(before)
+    _change(after, path.split("."), _change_to(text, setting), setting, [])
+    after = files.plain(_checked(after, setting))
+    _take_rows_along(before["device"], after["device"], path, setting)
+    return files.plain(_checked(after, setting))
 
 
 def with_faults(
@@ -224,37 +241,54 @@ def _check_no_attention(rows: Iterable[dict[str, Any]], setting: str) -> None:
             )
 
 
-def _take_network_along(before: dict[str, Any], after: dict[str, Any], path: str, setting: str) -> None:
-    """Changes what was measured between hosts as the links' bandwidth or latency was changed."""
-    table, _, key = path.partition(".")
+def _take_network_along(before: dict[str, Any], after: dict[str, Any], settings: Sequence[str]) -> None:
+    """Changes what was measured between hosts as the links' bandwidths or latencies were changed."""
     measured = {name: rows for name in BETWEEN_HOSTS if (rows := (after.get("network") or {}).get(name))}
-    if table != "topology" or not measured or (quantity := _quantity(key)) is None:
-        return
-    old, new = before["topology"], after["topology"]
-    factor = _factor(old[key], new[key])
-    if factor is None:
+    names = "rows of " + " and ".join(f"network.{name}" for name in measured)
+    for quantity in OF_LINKS:
+        changing = [setting for setting in settings if _quantity(_path(setting)) == quantity]
+        if not (measured and changing):
+            continue
+        factor = _common_factor(before["topology"], after["topology"], quantity, f"--set {changing[-1]}: {names}")
+        for name, rows in measured.items():
+            _follow(rows, BETWEEN_HOSTS[name], quantity, factor)
+
+
+def _common_factor(old: dict[str, Any], new: dict[str, Any], quantity: str, rows: str) -> float:
+    """By what all of a topology's bandwidths, or latencies, were multiplied.
+
+    Parameters
+    ----------
+    rows : which follow, as they begin a line
+    """
+    factors = {key: _factor(old[key], new[key]) for key in new if _quantity(key) == quantity}
+    if unknown := [key for key, factor in factors.items() if factor is None]:
         raise InputError(
-            f"--set {setting}: {' and '.join(f'network.{name}' for name in measured)} were measured at {old[key]}, and "
-            "do not say what they take otherwise: change their seconds, or take them out of the machine file"
+            f"{rows} were measured at {old[unknown[0]]}, and do not say what they take otherwise: change their "
+            "seconds, or take them out of the machine file"
         )
-    several = [other for other in new if _quantity(other) == quantity]
-    if factor != 1.0 and "library" in measured and len(several) > 1:
+    known = [factor for factor in factors.values() if factor is not None]
+    if not _alike(known):
         raise InputError(
-            f"--set {setting}: rows of network.library do not say which of {', '.join(several)} held them up: "
-            "take them out of the machine file"
+            f"{rows} do not say which of {', '.join(factors)} held them up: change all by one factor, or take them "
+            "out of the machine file"
         )
-    for name, rows in measured.items():
-        _follow(rows, BETWEEN_HOSTS[name], quantity, factor)
+    return known[0]
+
+
+def _alike(factors: Sequence[float]) -> bool:
+    return max(factors) <= min(factors) * (1 + ALIKE)
 
 
 def _quantity(key: str) -> str | None:
-    """What an argument of a topology is of a link, with or without its unit.
+    """What an argument of a topology, or the path to it, is of a link, with or without its unit.
 
-    >>> _quantity("uplink_bandwidth"), _quantity("latency_seconds"), _quantity("hosts")
+    >>> _quantity("uplink_bandwidth"), _quantity("topology.latency_seconds"), _quantity("hosts")
     ('bandwidth', 'latency', None)
     """
-    word = key.removesuffix("_bytes_per_second").removesuffix("_seconds").rpartition("_")[2]
-    return word if word in ("bandwidth", "latency") else None
+    argument = key.removeprefix("topology.")
+    word = argument.removesuffix("_bytes_per_second").removesuffix("_seconds").rpartition("_")[2]
+    return word if word in OF_LINKS else None
 
 
 def _factor(old: Any, new: Any) -> float | None:
@@ -269,7 +303,7 @@ def _factor(old: Any, new: Any) -> float | None:
     if not all(isinstance(one, int | float) and one for pair in pairs for one in pair):
         return None
     factors: list[float] = [now / was for was, now in pairs]
-    return factors[0] if max(factors) <= min(factors) * (1 + ALIKE) else None
+    return factors[0] if _alike(factors) else None
 
 
 def _follow(rows: Sequence[dict[str, Any]], alike: tuple[str, ...], quantity: str, factor: float) -> None:

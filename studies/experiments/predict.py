@@ -12,7 +12,7 @@ from algorithms.units import format_bytes, format_seconds
 from runtime.files.matrix_files import open_operands
 from simulator.garbage import seldom_collected
 from studies.collectives_choice import Chosen, told, with_chosen
-from studies.destinations import Destinations, parse_ranks
+from studies.destinations import Destinations, check_apart, parse_ranks
 from studies.experiments.results import write_results
 from studies.experiments.workloads import AnyExperiment, experiment_of
 from studies.flags.machine_flags import MachineFlags, chosen_machine
@@ -56,7 +56,9 @@ def predict(
     plan = parse_plan(run_flags, experiment)
     if isinstance(experiment, Experiment) and not plan.inputs:
         _check_generated(experiment, plan)
-    destinations.check(plan.files | on.files | files_read(flags), ranks=experiment.grid.size)
+    read = on.files | files_read(flags)
+    check_apart(plan.written, read)
+    destinations.check(plan.files | read, ranks=experiment.grid.size)
     chosen = fitting_machine(on, experiment)
     made, timeline = prediction_of(
         experiment,

@@ -21,7 +21,7 @@ from runtime.execute import execute
 from runtime.execution import Execution, Source
 from runtime.verifying.verify import Verification
 from studies.collectives_choice import NO_MACHINE, Chosen, told, with_choices, with_chosen
-from studies.destinations import Destinations
+from studies.destinations import Destinations, check_apart
 from studies.experiments.delivery_at import delivery_at
 from studies.experiments.measured_record import KernelSeconds, Measured, mean_over_ranks, measured_record, typical
 from studies.experiments.results import write_results
@@ -101,7 +101,9 @@ def run(
     job = job_of(experiment, plan, communicator)
     named = None
     if communicator.rank == 0:
-        destinations.check(plan.files | on.files | files_read(flags), ranks=experiment.grid.size)
+        read = on.files | files_read(flags)
+        check_apart(plan.written, read)
+        destinations.check(plan.files | read, ranks=experiment.grid.size)
         named = _machine(on, experiment)
     job.open()
     site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)

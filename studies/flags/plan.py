@@ -69,9 +69,14 @@ class Plan:
     @property
     def files(self) -> dict[str, str]:
         """Paths of all matrices and checkpoints, by the flag that names them."""
-        matrices = {f"--{matrix.lower()}": path for matrix, path in (*self.inputs.items(), *self.outputs.items())}
-        checkpoints = {"--save": self.save, "--load": self.load}
-        return matrices | {flag: path for flag, path in checkpoints.items() if path}
+        inputs = {f"--{matrix.lower()}": path for matrix, path in self.inputs.items()}
+        return inputs | self.written | ({"--load": self.load} if self.load else {})
+
+    @property
+    def written(self) -> dict[str, str]:
+        """Those that a run writes: products and the checkpoint, which may take the place of the one that it loads."""
+        products = {f"--{product.lower()}": path for product, path in self.outputs.items()}
+        return products | ({"--save": self.save} if self.save else {})
 
 
 def files_read(flags: object) -> dict[str, str]:

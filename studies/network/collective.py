@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from algorithms.collectives.choices import Choices
-from algorithms.collectives.lowering import SETS
 from algorithms.collectives.nccl.tables import Protocol
 from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
@@ -13,9 +12,10 @@ from simulator.collectives.collective import CollectiveResult
 from simulator.collectives.nccl_channels import nccl_collective
 from simulator.collectives.programs import Ints
 from simulator.machine_network import network_of, placed, routes_of
+from studies.collectives_choice import OWN, comparable, different
 from studies.network.bandwidths import bus_factor
 from studies.network.bottlenecks import Bottleneck, bottlenecks
-from studies.network.own_collective import own_collective
+from studies.network.own_collective import lowered_for, members_sharing, own_collective
 from studies.network.question import Question
 from topologies.network import Network
 from topologies.routes.routing import Routes
@@ -96,13 +96,13 @@ def predict_collective(question: Question, machine: Machine, *, net: Network | N
     """
     _check_size(question)
     built = network_of(machine) if net is None else net
-    if question.choices.auto:
-        return _fastest(question, machine, built)
     routes = routes_of(machine, built)
     places = placed(built, question.gpus, 1, question.placement)
     groups = question.groups()
     if question.group == 1:
         return _nothing_moves(question, machine)
+    if question.choices.auto:
+        return _chosen(question, members_sharing(places[groups], built.per_node), machine, built)
     carried = _carried(question, groups, places, machine, routes)
     ran = carried.ran
     return CollectivePrediction(
@@ -130,14 +130,17 @@ def predict_collective(question: Question, machine: Machine, *, net: Network | N
     )
 
 
-def _fastest(question: Question, machine: Machine, net: Network) -> CollectivePrediction:
-    """The collective by the set of our own that takes least; where it is to go in channels, a ring alone does."""
-    by_algorithm: dict[str, str] = {}
-    for name, algorithms in SETS.items():
-        by_algorithm.setdefault(algorithms[question.kind], name)
-    sets = by_algorithm.values() if question.channels == 1 else ["ring"]
-    tried = [predict_collective(replace(question, choices=Choices("own", name)), machine, net=net) for name in sets]
-    best, *others = sorted(tried, key=lambda one: one.seconds)
+def _chosen(question: Question, sharing: int, machine: Machine, net: Network) -> CollectivePrediction:
+    """The collective by what takes least of our own; where it is to go in channels, a ring alone does.
+
+    Parameters
+    ----------
+    sharing : consecutive members of a group that share a node
+    """
+    ways = different(OWN, lambda one: lowered_for(replace(question, choices=one), sharing)[0])
+    sets = ways if question.channels == 1 else [Choices("own", "ring")]
+    tried = [predict_collective(replace(question, choices=one), machine, net=net) for one in sets]
+    best, *others = sorted(tried, key=lambda one: comparable(one.seconds))
     longer = ", ".join(f"{one.question.choices} {format_seconds(one.seconds)}" for one in others)
     return replace(best, why=f"{best.why}; others take longer: {longer}") if longer else best
 

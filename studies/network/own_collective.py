@@ -35,7 +35,7 @@ def own_collective(question: Question, groups: Ints, places: Ints, routes: Route
     sharing = 1
     if question.choices.algorithm(question.kind) == "hierarchical":
         sharing = members_sharing(places[groups], routes.net.per_node)
-    lowered, why = _lowered(question, sharing)
+    lowered, why = lowered_for(question, sharing)
     rows = [groups]
     if question.channels != 1:
         _check_rings(question, lowered)
@@ -56,7 +56,7 @@ def own_collective(question: Question, groups: Ints, places: Ints, routes: Route
     return OwnCarried(ran, lowered.algorithm, why, len(jobs), bound)
 
 
-def _lowered(question: Question, sharing: int) -> tuple[Lowered, str]:
+def lowered_for(question: Question, sharing: int) -> tuple[Lowered, str]:
     """The steps of a group of which `sharing` consecutive members share a node, and why it is these."""
     kind, algorithm = question.kind, question.choices.algorithm(question.kind)
     lowered = lower(

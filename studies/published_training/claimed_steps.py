@@ -1,10 +1,10 @@
 """Training steps that claims are about: which model on how many GPUs of what, on which grid, and their seconds.
 
-Layers are alike: a step is simulated with two layers and with three, with overlaps
-with six and with eight, and continued in a straight line.  Where even those would
-take too long, since no ranks are alike, all layers are simulated at the granularity
-of collectives, and the exact step is known between two bounds.  Grids follow one rule: x within a node, then the
-smallest power of two for z with which the model fits, the rest data.
+Layers are alike: a few are simulated, and the step goes on to all in a straight line
+(`studies.training.depths`).  Where even those would take too long, since no ranks are
+alike, all layers are simulated at the granularity of collectives, and the exact step
+is known between two bounds.  Grids follow one rule: x within a node, then the smallest
+power of two for z with which the model fits, the rest data.
 """
 
 from dataclasses import dataclass, replace
@@ -27,9 +27,10 @@ from algorithms.training.recompute import Recompute
 from algorithms.training.schemes import find_scheme
 from simulator.folding.even_shards import evenly
 from simulator.simulate import Prediction, Simulation, Switches
+from studies.flags.manner import Manner
 from studies.published_training.step import machine_for
-from studies.rank.memory import peak_bytes as bytes_of_rank_0
-from studies.training.step import FEW, IN_STEP, straight
+from studies.rank.memory import peak_bytes_by_grid
+from studies.training.depths import depths_of, straight
 from topologies.machines.named import MACHINES
 
 OVERLAPS: frozenset[OverlapName] = frozenset({"oar", "ors", "oag"})
@@ -95,7 +96,7 @@ def smallest_depth(training: Training) -> Grid:
     few = training.schedule(Grid(x=x, z=2, data=2), training.shape.layers)
     lengths = {axis: np.ones(len(depths), dtype=np.int64) for axis in AXES}
     lengths |= {"x": lengths["x"] * x, "z": np.array(depths), "data": rest // np.array(depths)}
-    fits = bytes_of_rank_0(few, lengths) <= training.model.device.memory_bytes
+    fits = peak_bytes_by_grid(few, lengths) <= training.model.device.memory_bytes
     z = depths[int(np.argmax(fits))]
     return Grid(x=x, z=z, data=rest // z)
 
@@ -135,15 +136,14 @@ def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVE
             granularity=granularity,
         )
 
-    layers, depths = training.shape.layers, IN_STEP if overlaps else FEW
+    layers, depths = training.shape.layers, depths_of(Manner(overlaps=overlaps))
     if simulation(min(layers, depths[1]), "auto").granularity == "collective":
         return _taken(simulation(layers, "collective").run())
     if layers <= depths[1]:
         return _taken(simulation(layers, "exact").run())
     few, more = (_taken(simulation(one, "exact").run()) for one in depths)
-    turns = (layers - depths[0]) / (depths[1] - depths[0])
-    step = straight(few.seconds, more.seconds, turns)
-    return Taken(step, straight(few.sums, more.sums, turns), step, step)
+    step = straight(few.seconds, more.seconds, depths, layers)
+    return Taken(step, straight(few.sums, more.sums, depths, layers), step, step)
 
 
 def _taken(prediction: Prediction) -> Taken:

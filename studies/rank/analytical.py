@@ -12,7 +12,7 @@ from algorithms.units import format_bytes
 from studies.flags.placement import placement
 from studies.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from studies.rank.candidates import Candidates, Ints, candidates
-from studies.rank.memory import peak_bytes
+from studies.rank.memory import peak_bytes_by_grid
 from studies.rank.question import Question
 from studies.rank.sharing import Crew
 
@@ -91,7 +91,7 @@ def _needed(question: Question, every: Candidates) -> Ints:
     for number in range(len(kinds)):
         same = np.flatnonzero(kind_of.ravel() == number)
         schedule = question.schedule(every.grid(int(same[0])))
-        found[same] = peak_bytes(schedule, every[same].lengths)
+        found[same] = peak_bytes_by_grid(schedule, every[same].lengths)
     return found
 
 

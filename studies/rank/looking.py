@@ -21,8 +21,8 @@ from studies.flags.placement import placement
 from studies.rank.bandwidths import Ring
 from studies.rank.question import Question
 from studies.rank.turns import hops_of, loops_of, parts_of, sample, stages_of
-from studies.sweep.steps import peak_bytes_of
 from studies.training.experiment import TrainingExperiment
+from studies.training.figures import experiment_peak_bytes
 from studies.training.step import Step, noticed, ran_step
 
 
@@ -62,7 +62,7 @@ class Looker:
         """The first of these that fits in memory, or the fewest bytes that one of them needs."""
         least = 0
         for one in alternatives:
-            needed = peak_bytes_of(one)
+            needed = experiment_peak_bytes(one)
             if self._placed.fits(self.machine, needed):
                 return Configuration(one, self._closed_form(one), needed)
             least = min(needed, least or needed)
@@ -72,7 +72,7 @@ class Looker:
         """The fastest of rank orders, which all need as much memory; of equal ones the first."""
         seen = [(self._closed_form(one), one) for one in alternatives]
         step, one = min(seen, key=lambda pair: float(f"{pair[0].seconds:.9e}"))
-        return Configuration(one, step, peak_bytes_of(one))
+        return Configuration(one, step, experiment_peak_bytes(one))
 
     def _closed_form(self, one: TrainingExperiment) -> Step:
         sampled = sample(one)

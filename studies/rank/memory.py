@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 Lengths = Mapping[Axis, Ints]
 
 
-def peak_bytes(schedule: Schedule, lengths: Lengths) -> Ints:
+def peak_bytes_by_grid(schedule: Schedule, lengths: Lengths) -> Ints:
     """Bytes that rank 0 keeps on each grid [grids].
 
     Parameters

@@ -13,7 +13,8 @@ simulated, exactly, unless GPUs are very many.
 from algorithms.formats.record import Granularity
 from algorithms.grid import Grid
 from studies.rank.question import Question
-from studies.training.step import FEW, Step
+from studies.training.depths import FEW
+from studies.training.step import Step
 from studies.training.step import simulated_step as simulated
 
 MANY_GPUS = 2048

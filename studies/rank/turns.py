@@ -24,11 +24,10 @@ from algorithms.training.gpt import Gpt
 from algorithms.training.microbatches import MICROBATCH, microbatches
 from algorithms.training.pipeline import Stages
 from algorithms.training.transformer import LAYER
+from studies.training.depths import depth_of_one
 from studies.training.experiment import TrainingExperiment
 from studies.training.turns import TurnSeconds, stage_ends
 
-FEW_LAYERS, LAYERS_IN_STEP = 3, 6
-"""Layers of the schedule that is looked at; where ops overlap, layers fall into step first."""
 FEW_MICROBATCHES = 2
 WALKED = 4
 Loops = frozenset[str]
@@ -126,7 +125,7 @@ def sample(experiment: TrainingExperiment) -> TrainingExperiment:
     """The same with a few layers and microbatches, and without its pipeline: on the ranks of one stage."""
     problem, stages = experiment.problem, stages_of(experiment)
     assert isinstance(problem, Gpt)
-    layers = min(stages.layers, LAYERS_IN_STEP if experiment.manner.overlaps else FEW_LAYERS)
+    layers = min(stages.layers, depth_of_one(experiment.manner))
     alone = stages.microbatches == stages.count == 1
     batch = problem.batch // stages.microbatches * (1 if alone else FEW_MICROBATCHES)
     few = replace(problem, layers=layers, batch=batch, interleave=1)

@@ -37,10 +37,12 @@ from studies.flags.values import whole_number
 from studies.sweep.found import Answer
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
-from studies.sweep.steps import answer_of, peak_bytes_of
+from studies.sweep.steps import answer_of
+from studies.training.depths import FEW, depths_of, straight
 from studies.training.experiment import TrainingExperiment
+from studies.training.figures import experiment_peak_bytes
 from studies.training.flags import TrainingFlags, parse_training, with_usual_dtype
-from studies.training.step import FEW, Step, depths_of, of_layers, simulated_step, straight
+from studies.training.step import Step, of_layers, simulated_step
 
 WIDEST = 2
 FORMS: dict[str, Callable[[Grid], bool]] = {
@@ -84,7 +86,7 @@ def best_step(asked: Asked, machine: Machine | None = None) -> Answer:
     for one in ranked[: asked.top]:
         try:
             with patience(asked.most_seconds):
-                step = simulated_step(one.experiment, machine, depths=depths_of(one.experiment))
+                step = simulated_step(one.experiment, machine, depths=depths_of(one.experiment.manner))
             found.append((step, one))
         except TooLong as error:
             grid, closed = one.experiment.grid, format_seconds(one.closed_form_seconds)
@@ -169,16 +171,16 @@ def _fitting(
 ) -> tuple[TrainingExperiment, int]:
     """The experiment with the largest microbatch that fits, or the smallest, and what the fullest rank then keeps."""
     if chosen or not isinstance(experiment.problem, Gpt):
-        return experiment, peak_bytes_of(experiment)
+        return experiment, experiment_peak_bytes(experiment)
     problem, cuts = experiment.problem, experiment.grid.data * experiment.grid.z
     sequences = problem.batch // cuts if problem.batch % cuts == 0 else 0
-    peak_bytes = peak_bytes_of(experiment)
+    peak_bytes = experiment_peak_bytes(experiment)
     for micro_batch in (size for size in range(sequences // 2, 0, -1) if sequences % size == 0):
         if placed.fits(machine, peak_bytes):
             break
         smaller = replace(experiment, problem=replace(problem, micro_batch=micro_batch))
         try:
-            peak_bytes, experiment = peak_bytes_of(smaller), smaller
+            peak_bytes, experiment = experiment_peak_bytes(smaller), smaller
         except InputError:
             break
     return experiment, peak_bytes
@@ -189,4 +191,4 @@ def _closed_form(experiment: TrainingExperiment, yardstick: Yardstick) -> float:
     if not isinstance(experiment.problem, Gpt) or experiment.problem.layers <= max(FEW):
         return yardstick.closed_form(experiment.unchecked_schedule()).seconds
     few, more = (yardstick.closed_form(of_layers(experiment, count).unchecked_schedule()).seconds for count in FEW)
-    return straight(few, more, (experiment.problem.layers - FEW[0]) / (FEW[1] - FEW[0]))
+    return straight(few, more, FEW, experiment.problem.layers)

@@ -12,10 +12,11 @@ from studies.flags.values import whole_number
 from studies.sweep.found import Answer, Trained
 from studies.sweep.patience import patience
 from studies.sweep.points import Asked, machine_of
+from studies.training.depths import depths_of
 from studies.training.experiment import TrainingExperiment
-from studies.training.figures import peak_bytes, rates
+from studies.training.figures import experiment_peak_bytes, rates
 from studies.training.flags import with_usual_dtype
-from studies.training.step import Step, depths_of, simulated_step
+from studies.training.step import Step, simulated_step
 
 
 def predicted_step(asked: Asked) -> Answer:
@@ -36,16 +37,10 @@ def predicted_step(asked: Asked) -> Answer:
             raise InputError(f"a training step is asked for, not a {experiment.name} multiplication")
         machine = machine_of(asked.on, experiment.grid.size)
         with patience(asked.most_seconds):
-            step = simulated_step(experiment, machine, depths=depths_of(experiment))
+            step = simulated_step(experiment, machine, depths=depths_of(experiment.manner))
     except QuadrilleError as error:
         return Answer(reason=str(error))
-    return answer_of(experiment, machine, step, peak_bytes_of(experiment))
-
-
-def peak_bytes_of(experiment: TrainingExperiment) -> int:
-    """Bytes that the fullest rank keeps."""
-    schedule = experiment.manner.carried_out(experiment.unchecked_schedule())
-    return peak_bytes(schedule, experiment.manner.choices)
+    return answer_of(experiment, machine, step, experiment_peak_bytes(experiment))
 
 
 def answer_of(

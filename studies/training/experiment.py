@@ -24,11 +24,12 @@ from algorithms.validate import validate
 from studies.flags.manner import Manner
 from studies.flags.plan import RunFlags
 from studies.training.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on
+from studies.training.lines import USUAL_OPTIONS
 
 OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
 """Flags that a problem must have a field for."""
-USUAL = {"zero": 0, "gradient_bytes": 4}
-"""What is chosen about a step where nothing is said."""
+IDLE_ON_SOME_GRIDS = ("zero", "gradient_bytes")
+"""Options that change nothing of some schedules."""
 GPT_SIZES = ("layers", "hidden", "heads", "sequence", "vocabulary")
 
 
@@ -209,7 +210,8 @@ class TrainingExperiment:
 
     def _chosen_otherwise(self) -> "Iterator[tuple[str, TrainingExperiment]]":
         """What was chosen about the step and may come to nothing, in words, and the same without it."""
-        for name, usual in USUAL.items():
+        for name in IDLE_ON_SOME_GRIDS:
+            usual = USUAL_OPTIONS[name]
             chosen = getattr(self.problem, name, usual)
             if chosen != usual:
                 flag = f"--{name.replace('_', '-')} {chosen}"

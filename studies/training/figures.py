@@ -158,6 +158,12 @@ def peak_bytes(schedule: Schedule, choices: Choices) -> int:
     return max(kept.bytes for kept in storages(schedule, places, choices))
 
 
+def experiment_peak_bytes(experiment: TrainingExperiment) -> int:
+    """The same of the schedule that the experiment is carried out by."""
+    schedule = experiment.manner.carried_out(experiment.unchecked_schedule())
+    return peak_bytes(schedule, experiment.manner.choices)
+
+
 def _fits(experiment: Experiment | TrainingExperiment, machine: Machine | None, peak_bytes: int) -> bool | None:
     if machine is None:
         return None

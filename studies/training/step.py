@@ -1,16 +1,6 @@
 """A training step simulated: some of its layers or all, and where the time of one iteration goes.
 
-Layers are alike, so from the second on each adds the same to every figure of the
-step.  Where ops overlap, this holds once the layers have fallen into step:
-
-    5b, batch 64, 64 GPUs of Perlmutter, oag, oar and ors: a layer's milliseconds after 2, 3, 4, 5, 6, 8 layers
-
-    z=64         52.29  52.31  52.29  52.31  55.14  55.20
-    z=32, x=2    28.72  28.74  29.21  30.21  30.24  30.24
-    data=4, z=16 52.22  53.49  53.89  53.82  53.82  53.82
-
-A few layers are therefore simulated, two numbers of them (`FEW`, or `IN_STEP` where ops
-overlap), and a straight line goes on to all.
+How many layers stand for all is said in `studies.training.depths`.
 
 Shards are those of the grid where all are of one size, else of the mean size, unless the
 experiment says otherwise.
@@ -29,13 +19,10 @@ from algorithms.timelines.op_times import OpTimes
 from algorithms.training.gpt import Gpt
 from studies.collectives_choice import with_chosen
 from studies.flags.placement import nodes_of_ranks
+from studies.training.depths import Depths, straight
 from studies.training.experiment import TrainingExperiment
 from studies.training.figures import Iterations, exposed_by_axis, iterations
 
-Depths = tuple[int, int]
-"""Two numbers of layers, from which a straight line goes on to all."""
-FEW: Depths = (2, 3)
-IN_STEP: Depths = (6, 8)
 ROUNDING = 1e-9
 
 
@@ -111,12 +98,7 @@ def simulated_step(
         return _simulated(experiment, machine, granularity)
     second = _simulated(of_layers(experiment, more), machine, granularity)
     first = _simulated(of_layers(experiment, few), machine, "collective" if second.bounded else "exact")
-    return continued(first, second, (problem.layers - few) / (more - few))
-
-
-def depths_of(experiment: TrainingExperiment) -> Depths:
-    """The depths at which layers have fallen into step."""
-    return IN_STEP if experiment.manner.runs_beside else FEW
+    return continued(first, second, problem.layers)
 
 
 def of_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment:
@@ -125,29 +107,25 @@ def of_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment
     return replace(experiment, problem=replace(experiment.problem, layers=layers))
 
 
-def straight(low: float, high: float, times: float) -> float:
-    """What is `times` as far from `low` as `high` is.
+def continued(few: Step, more: Step, layers: int) -> Step:
+    """The step of so many layers, straight on from those that were simulated.
 
-    >>> straight(1.0, 1.75, 10.0)
-    8.5
+    >>> one, other = (
+    ...     Step(seconds=seconds, compute=seconds, transfer=0.0, exposed_by_axis={"x": seconds}, layers=layers)
+    ...     for seconds, layers in ((1.0, 2), (1.75, 3))
+    ... )
+    >>> found = continued(one, other, 12)
+    >>> found.seconds, found.compute, found.exposed_by_axis, found.layers
+    (8.5, 8.5, {'x': 8.5}, 3)
     """
-    return low + times * (high - low)
-
-
-def continued(few: Step, more: Step, times: float) -> Step:
-    """The step that is `times` as far from `few` as `more` is.
-
-    >>> one, other = (Step(seconds=s, compute=s, transfer=0.0, exposed_by_axis={"x": s}, layers=2) for s in (1.0, 1.75))
-    >>> found = continued(one, other, 10.0)
-    >>> found.seconds, found.compute, found.exposed_by_axis
-    (8.5, 8.5, {'x': 8.5})
-    """
+    depths = few.layers, more.layers
     added: dict[str, Any] = {
-        name: straight(getattr(few, name), getattr(more, name), times)
+        name: straight(getattr(few, name), getattr(more, name), depths, layers)
         for name in ("seconds", "compute", "latency", "transfer", "hidden", "waiting", "contention", "product_flops")
     }
     exposed = {
-        axis: straight(seconds, more.exposed_by_axis[axis], times) for axis, seconds in few.exposed_by_axis.items()
+        axis: straight(seconds, more.exposed_by_axis[axis], depths, layers)
+        for axis, seconds in few.exposed_by_axis.items()
     }
     bounded, even = few.bounded or more.bounded, few.even or more.even
     return replace(more, **added, exposed_by_axis=exposed, bounded=bounded, even=even)

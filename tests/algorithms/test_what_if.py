@@ -125,6 +125,39 @@ def test_a_rate_without_its_unit_as_laboratories_have_it_and_a_list_of_rates_are
         assert seconds_of(network.library) == pytest.approx([1e-3, 5e-3, 2e-3, 3e-3])
 
 
+UPLINKS = {"uplink_bandwidth_bytes_per_second": 1e8, "latency_seconds": 1e-5, "uplink_latency_seconds": 2e-5}
+
+
+def test_rows_follow_several_bandwidths_or_latencies_that_settings_change_by_one_factor(machine):
+    measured = between_hosts(machine, **UPLINKS)
+    both = ["topology.bandwidth_bytes_per_second=x2", "topology.uplink_bandwidth_bytes_per_second=2e8"]
+    network = apply(measured, both).network
+    assert seconds_of(network.transfer) == seconds_of(network.library) == pytest.approx([1e-3, 5e-3, 2e-3, 3e-3])
+    later = ["topology.latency_seconds=x3", "topology.uplink_latency_seconds=x3", "network.transfer.seconds=x2"]
+    network = apply(measured, [*both, *later]).network
+    assert seconds_of(network.library) == pytest.approx([3e-3, 7e-3, 6e-3, 7e-3])
+    assert seconds_of(network.transfer) == pytest.approx([6e-3, 14e-3, 12e-3, 14e-3])
+
+
+@pytest.mark.parametrize("rows", ["transfer", "library"])
+@pytest.mark.parametrize(
+    ("settings", "several"),
+    [
+        (["uplink_bandwidth_bytes_per_second=x2"], "bandwidth_bytes_per_second, uplink_bandwidth_bytes_per_second"),
+        (["bandwidth_bytes_per_second=x0.5"], "bandwidth_bytes_per_second, uplink_bandwidth_bytes_per_second"),
+        (["latency_seconds=x2", "uplink_latency_seconds=x3"], "latency_seconds, uplink_latency_seconds"),
+    ],
+)
+def test_rows_that_may_go_by_any_of_several_links_are_no_guess(machine, rows, settings, several):
+    measured = between_hosts(machine, **UPLINKS)
+    network = Network(**{rows: getattr(measured.network, rows)})
+    settings = [f"topology.{setting}" for setting in settings]
+    with pytest.raises(InputError) as refused:
+        apply(msgspec.structs.replace(measured, network=network), settings)
+    line = f"--set {settings[-1]}: rows of network.{rows} do not say which of {several} held them up: change all by one"
+    assert str(refused.value).startswith(line)
+
+
 def test_rows_within_a_host_follow_no_link_and_no_memory_of_the_device(machine):
     settings = ["topology.bandwidth_bytes_per_second=x2", "device.memory_bytes_per_second=x2"]
     assert apply(machine, settings).host == machine.host
@@ -136,7 +169,7 @@ def test_rows_within_a_host_follow_no_link_and_no_memory_of_the_device(machine):
         (
             {"uplink_bandwidth_bytes_per_second": 1e8},
             "topology.uplink_bandwidth_bytes_per_second=x2",
-            "rows of network.library do not say which of bandwidth_bytes_per_second, uplink_bandwidth_bytes_per_second",
+            "network.library do not say which of bandwidth_bytes_per_second, uplink_bandwidth_bytes_per_second",
         ),
         ({"latency_seconds": 0.0}, "topology.latency_seconds=1e-6", "network.library were measured at 0.0, and do"),
         ({"bandwidth": [1e9, 2e9]}, "topology.bandwidth=4e9", "network.transfer and network.library were measured at"),

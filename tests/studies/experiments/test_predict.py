@@ -100,6 +100,29 @@ def test_no_file_that_is_named_for_something_else_is_overwritten(capsys, tmp_pat
     assert path.read_text() == json.dumps(MODEL)
 
 
+@pytest.mark.parametrize("command", ["simulate", "run"])
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--save", "--machine"), STACK),
+        (("--save", "--gpt"), ["--batch", "2"]),
+        (("--save", "--gemm-layouts"), STACK),
+        (("--save", "--placement"), STACK),
+        (("--c", "--machine"), ["--matmul", "8,8,8"]),
+    ],
+)
+def test_neither_a_checkpoint_nor_a_product_overwrites_what_is_read(capsys, tmp_path, machine, command, flags, words):
+    path = tmp_path / ("model.json" if "--gpt" in flags else "host.toml")
+    before = json.dumps(MODEL | {"vocab_size": 256}) if "--gpt" in flags else machine.read_text()
+    path.write_text(before)
+    named = [one for flag in flags for one in (flag, path)]
+    on = [] if "--machine" in flags else ["--machine", machine]
+    ended = called(capsys, command, *words, *on, *named)
+    assert ended.status == 2
+    assert ended.line == f"quadrille: {' and '.join(flags)} both name {path}: give each its own file"
+    assert path.read_text() == before
+
+
 def test_the_backend_named_is_that_of_the_runs_to_be_compared_with(capsys, tmp_path, machine):
     plain, named = tmp_path / "plain.json", tmp_path / "named.json"
     assert called(capsys, *WORDS, "--machine", machine, "--json", plain).status == 0

@@ -8,6 +8,7 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.collectives.lowering import SETS
 from algorithms.errors import InputError
 from simulator.collectives.collective import Ways
+from studies.collectives_choice import chosen_collectives
 from studies.command_line import main
 from studies.flags.machine_flags import MachineFlags
 from studies.flags.machines import find_machine
@@ -17,6 +18,8 @@ from studies.network.collective_command import collective
 from studies.network.collective_flags import CollectiveFlags
 from studies.network.question import Question
 from tests.quadrille import called
+from tests.toy_machines import collective as collective_schedule
+from tests.toy_machines import leaf_spine
 
 GIB = 1 << 30
 
@@ -185,13 +188,30 @@ def test_a_links_time_in_use_is_at_least_what_its_bytes_take(gpus):
         assert one.utilisation * answer.seconds <= one.busy_s * (1 + 1e-9) and one.busy_s <= answer.seconds
 
 
-@pytest.mark.parametrize("size", ["1KiB", "1GiB"])
-def test_auto_is_the_fastest_of_our_own_and_says_what_the_others_take(size):
-    auto = predicted(bytes=size, gpus="64", collectives="auto")
-    others = {name: predicted(bytes=size, gpus="64", collectives=f"own:{name}").seconds for name in SETS}
+@pytest.mark.parametrize(("kind", "size"), [("all-reduce", "1KiB"), ("all-reduce", "1GiB"), ("broadcast", "16MiB")])
+def test_auto_is_the_fastest_of_our_own_and_says_what_the_others_take(kind, size):
+    auto = predicted(kind=kind, bytes=size, gpus="64", collectives="auto")
+    every = [f"own:{name}{pieces}" for name in SETS for pieces in ("", ":256KiB", ":4096KiB")]
+    others = {one: predicted(kind=kind, bytes=size, gpus="64", collectives=one).seconds for one in every}
     assert auto.seconds == pytest.approx(min(others.values()), rel=1e-9)
-    assert auto.seconds == pytest.approx(others[auto.collectives.removeprefix("own:")], rel=1e-9)
+    assert auto.seconds == pytest.approx(others[auto.collectives], rel=1e-9)
     assert "others take longer: own:" in auto.why
+
+
+def test_auto_chooses_what_a_schedule_of_the_same_collective_is_given():
+    for size in (1 << 12, 16 << 20):
+        (found,) = chosen_collectives(collective_schedule("broadcast", 8, size), leaf_spine(2, 4), [0] * 8)
+        asked = Question(
+            kind="broadcast", bytes=size, gpus=8, group=8, item_bytes=4, choices=parse_choices("auto"), shards="exact"
+        )
+        made = predict_collective(asked, leaf_spine(2, 4))
+        assert made.question.choices == found.ranked[0].choices
+        assert made.seconds == pytest.approx(found.ranked[0].seconds, rel=1e-6)
+
+
+def test_a_group_of_one_has_nothing_to_choose():
+    answer = predicted(gpus="1", collectives="auto")
+    assert answer.seconds == 0 and "nothing moves" in answer.why and "take longer" not in answer.why
 
 
 def test_nccl_names_what_it_chose():

@@ -27,7 +27,7 @@ from studies.rank.agreement import kendall_tau
 from studies.rank.analytical import ranked
 from studies.rank.bandwidths import known, simulated_bandwidth, table_of
 from studies.rank.candidates import Limits, candidates
-from studies.rank.memory import peak_bytes
+from studies.rank.memory import peak_bytes_by_grid
 from studies.rank.question import RankFlags, parse_question
 from studies.rank.rank import rank
 from studies.rank.sharing import Crew
@@ -190,7 +190,7 @@ def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(recompute, overlap)
         grid = every.grid(place)
         schedule = question.schedule(grid)
         lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
-        assert int(peak_bytes(schedule, lengths)[0]) == storage(schedule, schedule.place(0), Choices()).bytes
+        assert int(peak_bytes_by_grid(schedule, lengths)[0]) == storage(schedule, schedule.place(0), Choices()).bytes
     found = ranked(question, Crew())
     for place in range(0, len(found), 5):
         schedule = question.schedule(found.candidates.grid(place))

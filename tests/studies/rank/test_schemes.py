@@ -18,7 +18,7 @@ from studies.rank.rank import rank
 from studies.rank.search import search
 from studies.rank.sharing import Crew
 from studies.rank.turns import Parts, sample, stages_of
-from studies.sweep.steps import peak_bytes_of
+from studies.training.figures import experiment_peak_bytes
 from studies.training.step import simulated_step
 from tests.quadrille import called
 
@@ -83,6 +83,9 @@ def test_a_sample_is_of_one_stage_and_has_few_turns():
     few = sample(one)
     assert (few.grid.size, few.problem.layers, stages_of(few).microbatches) == (4, 3, 2)
     assert few.problem.micro_batch == 1
+    deep = replace(one, problem=replace(one.problem, layers=9))
+    beside = replace(deep, manner=replace(deep.manner, overlaps=frozenset({"oag"})))
+    assert (sample(deep).problem.layers, sample(beside).problem.layers) == (3, 6)
 
 
 def test_every_grid_of_every_scheme_is_looked_at_or_left_out():
@@ -106,7 +109,7 @@ def test_memory_is_that_of_the_fullest_rank_of_the_schedule():
     asked = question()
     for grid, micro in ((Grid(pipeline=2, z=2, x=2), 2), (Grid(data=4, x=2), 4)):
         one = replace(asked.training, grid=grid, problem=replace(asked.problem, micro_batch=micro))
-        assert peak_bytes_of(one) == sum(fullest(one.schedule(), one.manner.choices).values())
+        assert experiment_peak_bytes(one) == sum(fullest(one.schedule(), one.manner.choices).values())
 
 
 def test_without_a_pipeline_the_largest_microbatch_that_fits_is_taken():
@@ -119,7 +122,7 @@ def test_without_a_pipeline_the_largest_microbatch_that_fits_is_taken():
         assert one.peak_bytes <= small
         larger = replace(one.experiment.problem, micro_batch=2 * one.experiment.problem.micro_batch)
         if 16 % (larger.micro_batch * one.experiment.grid.data) == 0:
-            assert peak_bytes_of(replace(one.experiment, problem=larger)) > small
+            assert experiment_peak_bytes(replace(one.experiment, problem=larger)) > small
 
 
 def with_memory(machine, size):

@@ -20,10 +20,11 @@ from studies.sweep.findings import Asking, Findings, grid_words, left_out
 from studies.sweep.found import Answer, Row
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
-from studies.sweep.steps import peak_bytes_of, predicted_step
-from studies.training.figures import iterations
+from studies.sweep.steps import predicted_step
+from studies.training.depths import depths_of
+from studies.training.figures import experiment_peak_bytes, iterations
 from studies.training.flags import TrainingFlags, parse_training
-from studies.training.step import depths_of, simulated_step
+from studies.training.step import simulated_step
 from studies.which_grid import study as which_grid
 from studies.which_scheme import study as which_scheme
 
@@ -54,7 +55,7 @@ def asked(*, gpus="8", on=PERLMUTTER, top=2, **given):
 def test_a_few_layers_without_overlap_say_what_all_of_them_take(scheme, grid):
     one = parse_training(flags(scheme=scheme, grid=grid))
     machine = machine_of(PERLMUTTER, one.grid.size)
-    few = simulated_step(one, machine, depths=depths_of(one))
+    few = simulated_step(one, machine, depths=depths_of(one.manner))
     assert few.layers == 3
     all_layers = exact(one, machine)
     computing = sum(op.seconds for op in all_layers.ops if op.axis is None)
@@ -72,7 +73,7 @@ def exact(experiment, machine):
 def test_layers_whose_ops_overlap_are_simulated_until_they_have_fallen_into_step():
     one = parse_training(flags(grid="z=8", overlap="oar,ors,oag"))
     machine = machine_of(PERLMUTTER, 8)
-    few = simulated_step(one, machine, depths=depths_of(one))
+    few = simulated_step(one, machine, depths=depths_of(one.manner))
     assert few.layers == 8
     assert few.seconds == pytest.approx(exact(one, machine).seconds, rel=1e-3)
 
@@ -103,7 +104,7 @@ def test_the_best_grid_is_no_slower_than_any_that_was_ranked():
     ranked = ranked_steps(flags(), 4, machine)
     assert len(ranked) == found.grids
     assert found.seconds == min(
-        simulated_step(one.experiment, machine, depths=depths_of(one.experiment)).seconds for one in ranked
+        simulated_step(one.experiment, machine, depths=depths_of(one.experiment.manner)).seconds for one in ranked
     )
 
 
@@ -127,7 +128,7 @@ def test_a_batch_that_does_not_fit_is_taken_in_the_largest_microbatches_that_do(
         assert taken is not None
         assert one.peak_bytes <= room
         twice = replace(one.experiment, problem=replace(one.experiment.problem, micro_batch=2 * taken))
-        assert peak_bytes_of(twice) > room
+        assert experiment_peak_bytes(twice) > room
 
 
 def test_a_model_that_fits_on_no_grid_is_a_reason_not_an_error():
