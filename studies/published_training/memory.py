@@ -4,8 +4,8 @@ Megatron-LM's schedule of the run, with its pipeline, microbatches and sharded
 optimizer, is written, and its buffers counted as `simulate` counts them.  Where
 gradients are added up in fp32, Megatron-LM and DeepSpeed's bf16 optimizer keep
 those of 16 bits too, 2 bytes for each parameter; a schedule has them for one
-layer at a time.  Layers that do not come out even are cut as a schedule cuts
-them, the first stages one longer.
+layer at a time, and so has ZeRO 2 and 3.  Layers that do not come out even are cut
+as a schedule cuts them, the first stages one longer.
 
 Source: BigScience, chronicles-prequel.md, "Rebalancing layers" (the bf16
 optimizer's gradients); microsoft/DeepSpeed, deepspeed/runtime/bf16_optimizer.py.
@@ -18,11 +18,9 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.grid import Grid
 from algorithms.training.gpt import gpt_of, gpt_schedule
 from studies.published_training.runs import Run
-from studies.published_training.stage import MEGATRON
-from studies.published_training.step import stage_parameters
+from studies.published_training.stage import MEGATRON, MEGATRON_SCATTERED
+from studies.published_training.step import HALF_BYTES, WIDE_BYTES, stage_parameters
 from studies.training.figures import peak_bytes as bytes_of_stages
-
-HALF_BYTES, WIDE_BYTES = 2, 4
 
 
 @cache
@@ -36,11 +34,12 @@ def peak_bytes(run: Run) -> float:
         interleave=run.interleave,
         zero=run.zero,
         gradient_bytes=WIDE_BYTES if _wide(run) else HALF_BYTES,
-        recompute=run.recompute,
+        recompute="selective" if run.attention == "fused" and run.recompute == "none" else run.recompute,
     )
     grid = Grid(pipeline=run.pipeline, data=run.data, x=run.tensor)
-    kept = bytes_of_stages(gpt_schedule(problem, grid, MEGATRON), parse_choices("library"))
-    return kept + (HALF_BYTES * max(stage_parameters(run)) if _wide(run) else 0.0)
+    scheme = MEGATRON_SCATTERED if run.sequence_parallel else MEGATRON
+    kept = bytes_of_stages(gpt_schedule(problem, grid, scheme), parse_choices("library"))
+    return kept + (HALF_BYTES * max(stage_parameters(run)) if _wide(run) and run.zero < 2 else 0.0)
 
 
 def _wide(run: Run) -> bool:

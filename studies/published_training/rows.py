@@ -33,13 +33,27 @@ NEEDED = (
     "value",
     "unit",
 )
-Metric = Literal["seconds", "flops", "share", "total_flops", "memory"]
+Metric = Literal[
+    "seconds",
+    "sequences",
+    "tokens",
+    "tokens_per_gpu",
+    "flops",
+    "total_flops",
+    "share",
+    "model_share",
+    "memory",
+]
 METRICS: Mapping[tuple[str, str], tuple[Metric, float]] = {
     ("iteration_time", "s"): ("seconds", 1.0),
     ("iteration_time", "ms"): ("seconds", 1e-3),
     ("model_flops_per_gpu", "TFLOP/s"): ("flops", 1e12),
     ("pct_of_peak", "%"): ("share", 1e-2),
     ("aggregate_flops", "PFLOP/s"): ("total_flops", 1e15),
+    ("throughput", "samples/s"): ("sequences", 1.0),
+    ("throughput", "tokens/s"): ("tokens", 1.0),
+    ("throughput_per_gpu", "tokens/s/GPU"): ("tokens_per_gpu", 1.0),
+    ("mfu", "%"): ("model_share", 1e-2),
     ("peak_memory", "GB/GPU"): ("memory", 1e9),
 }
 """What is predicted, by the words and units of the file, and how large a unit is."""
@@ -64,6 +78,8 @@ COLUMNS = {
 """The columns whose names are not those of the fields."""
 WORDS = -1
 """For a column that has words where a number is looked for, such as the kind of sharding."""
+FSDP = "fsdp"
+"""Before the number of ranks over which weights, gradients and optimizer are sharded: ZeRO 3, where these are all."""
 NOT_PRINTED = ("n/a", "-", "none", "?")
 """What a file may have for a number that the source does not print, beside nothing."""
 
@@ -136,6 +152,10 @@ def _row(given: Mapping[str, str], where: str) -> Row:
             return WORDS
         return int(written or 0)
 
+    def sharded(over: int) -> int:
+        words = given.get("zero_stage", "").lower().split()
+        return 3 if words in ([FSDP], [FSDP, str(over)]) else whole("zero_stage")
+
     groups = [whole(column) for column in ("tp", "pp", "dp")]
     return Row(
         id=given["id"],
@@ -146,7 +166,7 @@ def _row(given: Mapping[str, str], where: str) -> Row:
         data=whole("dp"),
         context=whole("cp"),
         interleave=whole("vpp"),
-        zero=whole("zero_stage"),
+        zero=sharded(groups[2]),
         layers=whole("layers"),
         hidden=whole("hidden"),
         heads=whole("heads"),

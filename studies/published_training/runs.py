@@ -5,34 +5,62 @@ pipeline whose microbatch is not printed takes a replica's share at once; one
 with a pipeline takes single sequences.  Whether a run computed its activations
 again follows from its seconds and flop/s where both are printed and the row does
 not say: they are by the formula with four passes or with three.
+
+Attention stores its scores unless something says that it is fused: the row, its
+source, or a GPU that is younger than fused attention.  Sequence parallelism is
+what a row says.  Of mixed precisions, those named `amp` reduce gradients in fp32.
+
+Source: mosaicml/llm-foundry, scripts/train/benchmarking/README.md ("our models
+use Flash Attention"; tables, columns Precision and MP Mode); mosaicml/composer,
+composer/trainer/mosaic_fsdp_utils.py, `get_mixed_precision` (DEFAULT and PURE).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from algorithms.formats.achieved import Variant
 from algorithms.tensors import DType
 from algorithms.training.flops import flops_per_second_per_gpu, step_flops
 from algorithms.training.models import ModelShape
-from algorithms.training.recompute import Recompute
+from algorithms.training.recompute import RECOMPUTES, Recompute
+from studies.published_training.fused import OF_A100
 from studies.published_training.rows import WORDS, Row
 from topologies.machines.named import MACHINES
-from topologies.nodes.gpus import A100_40GB, A100_80GB, V100_16GB, V100_32GB, Gpu
+from topologies.nodes.gpus import A100_40GB, A100_80GB, H100_SXM, V100_16GB, V100_32GB, Generation, Gpu
 
-NAMES = {
-    "NVIDIA Selene (DGX A100 SuperPOD)": "selene",
-    "DGX A100": "selene",
-    "DGX A100 cluster": "selene",
-    "IDRIS Jean Zay gpu_p5": "jean-zay-a100",
-    "IDRIS Jean Zay gpu_p13": "jean-zay-v100",
+NAMES: dict[tuple[str, Generation], str] = {
+    ("selene", "ampere"): "selene",
+    ("dgx a100", "ampere"): "selene",
+    ("mosaicml platform", "ampere"): "selene",
+    ("dgx h100", "hopper"): "h100-superpod",
+    ("mosaicml platform", "hopper"): "h100-superpod",
+    ("jean zay gpu_p5", "ampere"): "jean-zay-a100",
+    ("jean zay gpu_p13", "volta"): "jean-zay-v100",
 }
-"""Clusters of DGX A100 that are not named are taken as Selene's network."""
-GPUS: dict[str, Gpu] = {
-    "A100-SXM4-40GB": A100_40GB,
-    "A100-SXM4-80GB": A100_80GB,
-    "V100-SXM2-16GB": V100_16GB,
-    "V100-SXM2-32GB": V100_32GB,
+"""Ours, by words that the machine's name has and by what the GPUs are.
+
+Clusters of DGX A100 that are not named are taken as Selene's network; so are MosaicML's nodes of A100, whose 1600 Gb/s
+are Selene's too, and those of H100, of the class of 8 x 400 Gb/s, as a SuperPOD of DGX H100.
+"""
+GPUS: dict[tuple[str, str], Gpu] = {
+    ("a100", "40gb"): A100_40GB,
+    ("a100", "80gb"): A100_80GB,
+    ("h100", ""): H100_SXM,
+    ("v100", "16gb"): V100_16GB,
+    ("v100", "32gb"): V100_32GB,
 }
-DTYPES: dict[str, DType] = {"fp16": "float16", "bf16": "bfloat16"}
+"""By words that the GPU's name begins with and has."""
+OTHER_BOARDS = ("pcie", "nvl")
+"""In the names of GPUs that are slower and joined in other ways."""
+DTYPES: dict[str, DType] = {
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "amp_fp16": "float16",
+    "amp_bf16": "bfloat16",
+}
+FUSED_ATTENTION = ("mosaicml/llm-foundry",)
+"""Sources that say it of all their runs."""
 PRINTED = ("gpus", "tensor", "pipeline", "data", "layers", "hidden", "heads", "sequence", "vocabulary", "batch")
 PERHAPS_PRINTED = ("context", "interleave", "zero", "micro")
 NOT_PLAIN = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "moe")
@@ -52,6 +80,9 @@ class Run:
     interleave : chunks of layers of a stage
     micro : sequences of a microbatch
     deepspeed : whether pipeline and optimizer are DeepSpeed's, else Megatron-LM's
+    amp : whether weights are cast for each product, so that their gradients are of fp32
+    sequence_parallel : whether activations between products are cut over the tensor-parallel group
+    attention : whether its scores stay within one kernel
     """
 
     machine: str
@@ -68,6 +99,9 @@ class Run:
     recompute: Recompute
     dtype: DType
     deepspeed: bool
+    amp: bool = False
+    sequence_parallel: bool = False
+    attention: Variant = "unfused"
 
     @property
     def microbatches(self) -> float:
@@ -77,7 +111,7 @@ class Run:
     @property
     def sums_in_fp32(self) -> bool:
         """Whether gradients are added up and reduced in fp32: DeepSpeed's bf16 optimizer does."""
-        return self.deepspeed and self.dtype == "bfloat16"
+        return self.amp or (self.deepspeed and self.dtype == "bfloat16")
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -115,7 +149,8 @@ def run_of(row: Row, same: Sequence[Row]) -> Run | str:
     """
     if reason := _not_printed(row) or _not_ours(row) or _not_whole(row):
         return reason
-    name, gpu = NAMES[row.words["machine"]], GPUS[row.words["gpu_type"]]
+    gpu, name = _gpu(row), _machine(row)
+    assert gpu is not None and name is not None, row.id
     shape = ModelShape(row.words["model"], row.layers, row.hidden, row.heads, row.sequence, row.vocabulary)
     micro = row.micro or (row.batch // row.data if row.pipeline == 1 else 1)
     if row.batch < max(1, micro) * row.data:
@@ -129,7 +164,6 @@ def run_of(row: Row, same: Sequence[Row]) -> Run | str:
     recompute = _recompute(row, same, shape)
     if recompute is None:
         return "whether activations are computed again is not printed and does not follow from seconds and flop/s"
-    deepspeed = "deepspeed" in row.words["algorithm"].lower()
     return Run(
         name,
         gpu,
@@ -144,8 +178,26 @@ def run_of(row: Row, same: Sequence[Row]) -> Run | str:
         micro,
         recompute,
         DTYPES[row.words["precision"]],
-        deepspeed,
+        deepspeed="deepspeed" in row.words["algorithm"].lower(),
+        amp=row.words["precision"].startswith("amp"),
+        sequence_parallel=_sequence_parallel(row),
+        attention=_attention(row, gpu),
     )
+
+
+def _gpu(row: Row) -> Gpu | None:
+    said = row.words["gpu_type"].lower()
+    if any(board in said for board in OTHER_BOARDS):
+        return None
+    return next((gpu for (kind, size), gpu in GPUS.items() if said.startswith(kind) and size in said), None)
+
+
+def _machine(row: Row) -> str | None:
+    """The name of ours; None where it is none of ours."""
+    gpu, said = _gpu(row), row.words["machine"].lower().replace("-", " ")
+    if gpu is None:
+        return None
+    return next((name for (words, kind), name in NAMES.items() if words in said and kind == gpu.generation), None)
 
 
 def _not_printed(row: Row) -> str:
@@ -158,7 +210,7 @@ def _not_printed(row: Row) -> str:
 
 def _not_ours(row: Row) -> str:
     """Why the machine, the quantity or the software of a row are none that are predicted; empty where they are."""
-    if row.words["machine"] not in NAMES or row.words["gpu_type"] not in GPUS:
+    if _machine(row) is None:
         return f"machine {row.words['machine']!r} with {row.words['gpu_type']!r} is none of ours"
     if row.metric is None:
         return f"{row.words['metric']} in {row.words['unit']} is not predicted"
@@ -166,7 +218,10 @@ def _not_ours(row: Row) -> str:
         return f"precision {row.words['precision']!r} is not predicted"
     if any(word in row.words["model"].lower() for word in NOT_PLAIN):
         return f"model {row.words['model']!r}: the plain GPT alone is modelled here"
-    return f"ZeRO {row.zero} is not modelled here" if row.zero > 1 else ""
+    gpu = _gpu(row)
+    if gpu is not None and gpu.generation not in OF_A100 and _attention(row, gpu) == "fused":
+        return f"fused attention on {row.words['gpu_type']} is not modelled"
+    return "ZeRO 2 and 3 are not modelled with a pipeline" if row.zero > 1 and row.pipeline > 1 else ""
 
 
 def _not_whole(row: Row) -> str:
@@ -180,10 +235,26 @@ def _not_whole(row: Row) -> str:
     return ""
 
 
+def _sequence_parallel(row: Row) -> bool:
+    """Whether the row says so; without tensor parallelism there is nothing to cut."""
+    words = re.findall("[a-z]+", f"{row.words['algorithm']} {row.words['recompute']}".lower())
+    return row.tensor > 1 and ("sp" in words or "sequence parallel" in " ".join(words))
+
+
+def _attention(row: Row, gpu: Gpu) -> Variant:
+    """Whether its scores stay within one kernel; what is said to be without flash attention is not."""
+    words = f"{row.words['algorithm']} {row.words.get('note', '')}".lower()
+    if re.search(r"\b(no|without|not) flash", words):
+        return "unfused"
+    said = "flash" in words
+    young = gpu.generation == "hopper" or row.words["source"].startswith(FUSED_ATTENTION)
+    return "fused" if said or young else "unfused"
+
+
 def _recompute(row: Row, same: Sequence[Row], shape: ModelShape) -> Recompute | None:
-    said = row.words["recompute"].split(" ")[0]
-    if said in ("none", "selective", "full"):
-        return said  # type: ignore[return-value]
+    said = [known for known in RECOMPUTES if row.words["recompute"].lower().startswith(known)]
+    if said:
+        return said[0]
     printed = {one.metric[0]: one.printed for one in same if one.metric is not None}
     seconds, rate = printed.get("seconds"), printed.get("flops")
     if not seconds or not rate:

@@ -4,16 +4,30 @@ A schedule of one layer and one microbatch is simulated on so many GPUs of the
 machine.  Ops are one after the other in it, so their times may be added: those
 of the layer count once for each layer, those of the ends on the first and the
 last stage.  The optimizer and sums over replicas are not of a microbatch.
+
+With sequence parallelism, sums towards inputs and the second gathers of inputs
+run beside the products, as Megatron-LM has it; of communication only what no
+work hides is counted.
+
+Source: Korthikanti et al., "Reducing Activation Recomputation in Large
+Transformer Models", arXiv 2205.05198, section 4.2.2 (the second gather is
+overlapped); NVIDIA/Megatron-LM, megatron/core/tensor_parallel/layers.py
+(the scattered sum too).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from algorithms.attention_products import squares
 from algorithms.collectives.choices import parse_choices
 from algorithms.formats.machine import Machine
 from algorithms.grid import Grid
+from algorithms.kernels import ATTENTION_PRODUCTS
+from algorithms.ops import Kernel, OverlapName
 from algorithms.parts import Part
 from algorithms.program import Program, ops
+from algorithms.reordering.overlap import overlap
+from algorithms.schedule import Schedule
 from algorithms.tensors import DType
 from algorithms.timelines.op_times import OpTimes
 from algorithms.training.gpt import Gpt, gpt_schedule
@@ -21,11 +35,17 @@ from algorithms.training.layers import Layer
 from algorithms.training.models import ModelShape
 from algorithms.training.norm import Norm, normalisation
 from algorithms.training.scheme_4d import Scheme4D
+from algorithms.training.schemes import find_scheme
 from algorithms.training.transformer import Shape, transformer_layer
 from simulator.simulate import simulate
+from studies.published_training.fused import fused_seconds
+from topologies.nodes.gpus import Generation
 
 MEGATRON = Scheme4D()
 """With x the only long axis these are Megatron-LM's column and row parallel pairs."""
+MEGATRON_SCATTERED = find_scheme("megatron", sequence_parallel=True)
+BESIDE: dict[bool, frozenset[OverlapName]] = {False: frozenset(), True: frozenset({"oar", "oag"})}
+"""What runs beside products, without sequence parallelism and with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +65,73 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Times of a layer, of the embedding, and of all from the last norm to the loss."""
+    """Times of a layer, of the embedding, and of all from the last norm to the loss.
+
+    Parameters
+    ----------
+    attention : of the layer, what makes the scores and their softmax: QKV and the products around it left out
+    """
 
     layer: Seconds
     first: Seconds
     last: Seconds
+    attention: Seconds
 
 
-def pieces_of(shape: ModelShape, tensor: int, micro: int, dtype: DType, machine: Machine) -> Pieces:
-    """The pieces of a model whose layers are cut over `tensor` GPUs, for microbatches of `micro` sequences."""
+def pieces_of(
+    shape: ModelShape,
+    tensor: int,
+    micro: int,
+    dtype: DType,
+    machine: Machine,
+    *,
+    sequence_parallel: bool = False,
+    fused_on: Generation | None = None,
+) -> Pieces:
+    """The pieces of a model whose layers are cut over `tensor` GPUs, for microbatches of `micro` sequences.
+
+    Parameters
+    ----------
+    fused_on : the GPUs' generation where attention is fused (`fused.py`); None where its scores are stored
+    """
+    scheme = MEGATRON_SCATTERED if sequence_parallel else MEGATRON
     problem = Gpt(1, shape.hidden, shape.heads, shape.sequence, shape.vocabulary, micro, dtype=dtype)
-    schedule = gpt_schedule(problem, Grid(x=tensor), MEGATRON)
-    times = simulate(schedule, machine, choices=parse_choices("library")).timeline.op_times()
+    schedule = gpt_schedule(problem, Grid(x=tensor), scheme)
+    found = simulate(overlap(schedule, BESIDE[sequence_parallel]), machine, choices=parse_choices("library"))
+    times = {name: _counted(one) for name, one in found.timeline.op_times().items()}
     rows, hidden = Part("batch", each=shape.sequence), Part("hidden")
     norm = Norm("last", rows, hidden, shape.hidden, "X", "last N", "dlast N", "dX")
-    layer = transformer_layer(Shape(1, shape.hidden, shape.heads, shape.sequence), rows, MEGATRON)
-    loss = MEGATRON.vocabulary_loss(rows, "last N", "dlast N", problem.tokens)
+    layer = transformer_layer(Shape(1, shape.hidden, shape.heads, shape.sequence), rows, scheme)
+    if fused_on is not None:
+        times |= _fused(layer, schedule, fused_on, machine.device.peak_flops_per_second[dtype])
+    loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens)
     return Pieces(
         _seconds(layer, times),
-        _seconds(MEGATRON.embedding(rows, "X", "dX"), times),
-        _seconds(normalisation(norm, MEGATRON), times) + _seconds(loss, times),
+        _seconds(scheme.embedding(rows, "X", "dX"), times),
+        _seconds(normalisation(norm, scheme), times) + _seconds(loss, times),
+        Seconds(*(sum(times[op.name] for op in _squares(program)) for program in (layer.forward, layer.backward))),
     )
 
 
-def _seconds(piece: Layer, times: Mapping[str, OpTimes]) -> Seconds:
+def _counted(one: OpTimes) -> float:
+    """Of communication what no work hides."""
+    return one.waiting_seconds + (one.seconds if one.axis is None else one.exposed_seconds)
+
+
+def _fused(layer: Layer, schedule: Schedule, generation: Generation, peak: float) -> dict[str, float]:
+    place = schedule.place(0)
+    works = {op.name: squares(op, schedule, place) for op in _squares((*layer.forward, *layer.backward))}
+    return {name: fused_seconds(work, generation, peak) for name, work in works.items() if work is not None}
+
+
+def _squares(program: Program) -> list[Kernel]:
+    """The kernels of attention."""
+    return [op for op in ops(program) if isinstance(op, Kernel) and op.function in ATTENTION_PRODUCTS]
+
+
+def _seconds(piece: Layer, times: Mapping[str, float]) -> Seconds:
     return Seconds(_sum(piece.forward, times), _sum(piece.backward, times))
 
 
-def _sum(program: Program, times: Mapping[str, OpTimes]) -> float:
-    return sum(times[op.name].seconds + times[op.name].waiting_seconds for op in ops(program))
+def _sum(program: Program, times: Mapping[str, float]) -> float:
+    return sum(times[op.name] for op in ops(program))

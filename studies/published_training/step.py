@@ -5,7 +5,8 @@ kept, backward, gradients added to those of the microbatches before.  The turns
 are taken in the order of the schedules that are simulated, stages waiting for
 what they send (`pipeline.py`).  A stage that is through sums its gradients over
 replicas; then come the exchange of the shared table between the first and the
-last stage, and the update, bound by memory.
+last stage, and the update, bound by memory.  With ZeRO 2 and 3 gradients are
+summed in every microbatch, beside the work (`sharded.py`).
 
 Source: Narayanan et al., SC21, sections 2.2 (order) and 4.1 (scatter and gather
 between stages, which DeepSpeed's `PartitionedTensor` does too); Rajbhandari et
@@ -28,16 +29,20 @@ from studies.flags.machines import achieved_of, find_machine
 from studies.network.collective import predict_collective
 from studies.network.question import Question
 from studies.published_training.runs import Run
-from studies.published_training.stage import Pieces, pieces_of
+from studies.published_training.sharded import Sharded, sharded_layers
+from studies.published_training.stage import Pieces, Seconds, pieces_of
 from studies.training.turns import TurnSeconds, stage_ends
 from topologies.machines.named import MACHINES
-from topologies.nodes.gpus import Gpu
+from topologies.nodes.gpus import Generation, Gpu
 
 UPDATE_BYTES = 52
 """Touched for each parameter: gradients made fp32 (6), their norm (4), clipped (8), Adam's four numbers read and three
 written (28), weights made fp16 again (6)."""
+HALF_BYTES, WIDE_BYTES = 2, 4
 ADD_BYTES, WIDE_ADD_BYTES = 6, 10
 """Touched for each parameter to add a gradient to the sum so far, in 16 bits and in fp32."""
+ADD_PASSES = 3
+"""Times that what is received is touched to be added: both summands read, the sum written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +91,52 @@ def step_seconds(run: Run, between: float = 1.0) -> StepSeconds:
 
 def turn_seconds(run: Run, between: float = 1.0) -> TurnSeconds:
     """Of one microbatch through each part of the layers, and between two of them."""
-    pieces = _pieces(run.shape, run.tensor, run.micro, run.dtype, run.machine, run.gpu)
-    layer, first, last = pieces.layer, pieces.first, pieces.last
-    again = {"none": 0.0, "selective": 0.0, "full": layer.forward}[run.recompute]
-    touched = (WIDE_ADD_BYTES if run.sums_in_fp32 else ADD_BYTES) if run.microbatches > 1 else 0
-    added = [_passes(run, size * touched) / run.interleave for size in stage_parameters(run)]
+    pieces = _pieces(run)
+    layer, first, last = _layer(run, pieces), pieces.first, pieces.last
+    added = [_added(run, size) / run.interleave for size in stage_parameters(run)]
     chunks = [layers / run.interleave for layers in run.layers] * run.interleave
-    forward = [layers * layer.forward for layers in chunks]
-    backward = [
-        layers * (layer.backward + again) + adding
-        for layers, adding in zip(chunks, added * run.interleave, strict=True)
-    ]
+    each = [Seconds(layers * layer.forward, layers * layer.backward) for layers in chunks]
+    if run.zero > 1:
+        each = [sharded_layers(run.shape.layers, layer, _sharded(run, between), run.zero)]
+    forward = [one.forward for one in each]
+    backward = [one.backward + adding for one, adding in zip(each, added * run.interleave, strict=True)]
     forward[0] += first.forward
     forward[-1] += last.forward
     backward[0] += first.backward
     backward[-1] += last.backward
     return TurnSeconds(forward, backward, _travel(run, between) if run.pipeline > 1 else 0.0)
+
+
+def _layer(run: Run, pieces: Pieces) -> Seconds:
+    """Of one layer, what is made again of it counted with its backward pass: fused attention makes its scores again."""
+    match run.recompute:
+        case "none":
+            again = 0.0
+        case "selective":
+            again = pieces.attention.forward if run.attention == "unfused" else 0.0
+        case "full":
+            again = pieces.layer.forward
+    return Seconds(pieces.layer.forward, pieces.layer.backward + again)
+
+
+def _added(run: Run, parameters: float) -> float:
+    """Gradients of one microbatch to those of the others; those that are scattered are made fp32 first, then shards."""
+    touched = (WIDE_ADD_BYTES if run.sums_in_fp32 else ADD_BYTES) if run.microbatches > 1 else 0
+    if run.zero < 2:
+        return _passes(run, parameters * touched)
+    widened = HALF_BYTES + WIDE_BYTES if run.sums_in_fp32 else 0
+    return _passes(run, parameters * (touched / run.data + widened))
+
+
+def _sharded(run: Run, between: float) -> Sharded:
+    """Of the gathers and scatters of one microbatch over the replicas."""
+    inner = run.shape.layer_parameters / run.tensor
+    outer = stage_parameters(run)[0] - run.shape.layers * inner
+    gathers = [_over_replicas(run, "all_gather", size * HALF_BYTES, between) for size in (inner, outer)]
+    wide = WIDE_BYTES if run.sums_in_fp32 else HALF_BYTES
+    scatters = [_over_replicas(run, "reduce_scatter", size * wide, between) for size in (inner, outer)]
+    adding = _passes(run, ADD_PASSES * inner * wide * (run.data - 1) / run.data)
+    return Sharded(gathers[0], scatters[0], gathers[1], scatters[1], adding)
 
 
 def stage_parameters(run: Run) -> list[float]:
@@ -128,16 +163,24 @@ def _travel(run: Run, between: float) -> float:
 def _replicas(run: Run, parameters: float, between: float) -> float:
     """The sum of gradients over replicas; sharded optimizers gather what they have updated.
 
-    DeepSpeed's bf16 optimizer sums in fp32 and gathers bf16: half as much again
-    as an fp32 sum, where the fp16 one moves half of that.
+    With ZeRO 2 and 3 all this has been done in every microbatch.  DeepSpeed's bf16
+    optimizer sums in fp32 and gathers bf16: half as much again as an fp32 sum, where
+    the fp16 one moves half of that.
     """
-    if run.data == 1:
+    if run.zero > 1:
         return 0.0
     wide = run.sums_in_fp32
-    reduced = _group(run, "reduce_scatter", parameters * (4 if wide else 2), run.data, run.tensor)
-    gathered = _group(run, "all_gather", parameters * (2 if run.zero or not wide else 4), run.data, run.tensor)
+    reduced = _over_replicas(run, "reduce_scatter", parameters * (WIDE_BYTES if wide else HALF_BYTES), between)
+    gathered_bytes = HALF_BYTES if run.zero or not wide else WIDE_BYTES
+    return reduced + _over_replicas(run, "all_gather", parameters * gathered_bytes, between)
+
+
+def _over_replicas(run: Run, kind: CollectiveKind, size: float, between: float) -> float:
+    """A collective of all replicas, of so many bytes of each GPU."""
+    if run.data == 1:
+        return 0.0
     across = run.tensor * run.data > MACHINES[run.machine].gpus_per_node
-    return (reduced + gathered) / (between if across else 1.0)
+    return _group(run, kind, size, run.data, run.tensor) / (between if across else 1.0)
 
 
 def _table(run: Run, between: float) -> float:
@@ -179,16 +222,33 @@ def _collective(machine: str, gpu: Gpu, kind: CollectiveKind, size: int, members
     return predict_collective(question, machine_for(machine, gpu, gpus)).seconds
 
 
+def _pieces(run: Run) -> Pieces:
+    fused_on = run.gpu.generation if run.attention == "fused" else None
+    return _pieces_of(
+        run.shape, run.tensor, run.micro, run.dtype, run.machine, run.gpu, run.sequence_parallel, fused_on
+    )
+
+
 @cache
-def _pieces(shape: ModelShape, tensor: int, micro: int, dtype: DType, machine: str, gpu: Gpu) -> Pieces:
-    return pieces_of(shape, tensor, micro, dtype, machine_for(machine, gpu, tensor))
+def _pieces_of(
+    shape: ModelShape,
+    tensor: int,
+    micro: int,
+    dtype: DType,
+    machine: str,
+    gpu: Gpu,
+    sequence_parallel: bool,
+    fused_on: Generation | None,
+) -> Pieces:
+    found = machine_for(machine, gpu, tensor)
+    return pieces_of(shape, tensor, micro, dtype, found, sequence_parallel=sequence_parallel, fused_on=fused_on)
 
 
 @cache
 def machine_for(name: str, gpu: Gpu, gpus: int) -> Machine:
     """So much of a named machine with these GPUs, and what public microbenchmarks say that they reach.
 
-    Attention is unfused: all runs judged here are older than fused attention.
+    Attention is unfused; where a run's is fused, `fused.py` has its seconds.
     """
     found = find_machine(name, (), gpus=gpus)
     device = msgspec.structs.replace(

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from algorithms.formats import files
 from algorithms.provenance import provenance
@@ -30,8 +31,24 @@ from studies.published_training.step import StepSeconds, step_seconds
 ROWS = Path(collectives.__file__).parent / "published_results.csv"
 RESULTS = Path(__file__).parent / "results"
 SCHEMA = "quadrille/published-training/1"
-PREFERRED: tuple[Metric, ...] = ("seconds", "flops", "total_flops", "share")
+PREFERRED: tuple[Metric, ...] = (
+    "seconds",
+    "sequences",
+    "tokens",
+    "tokens_per_gpu",
+    "flops",
+    "total_flops",
+    "share",
+    "model_share",
+)
 """Of one run, these say the same; the first that is printed is judged."""
+FLOPS: Mapping[Metric, Literal["model", "hardware"]] = {
+    "flops": "hardware",
+    "total_flops": "hardware",
+    "share": "hardware",
+    "model_share": "model",
+}
+"""Which flop those that count flop have."""
 Runs = Mapping[str, Run | str]
 
 
@@ -154,15 +171,23 @@ def predict(row: Row, run: Run, site: Site) -> float:
     if metric == "memory":
         return (peak_bytes(run) + site.rest_bytes) / unit
     seconds = _step(run, site.between).seconds
-    flops = step_flops(run.shape, run.batch, run.recompute).hardware
+    tokens = run.batch * run.shape.sequence
+    counted = step_flops(run.shape, run.batch, run.recompute)
+    flops = counted.model if metric == "model_share" else counted.hardware
     match metric:
         case "seconds":
             found = seconds
+        case "sequences":
+            found = run.batch / seconds
+        case "tokens":
+            found = tokens / seconds
+        case "tokens_per_gpu":
+            found = tokens / seconds / run.gpus
         case "flops":
             found = flops / seconds / run.gpus
         case "total_flops":
             found = flops / seconds
-        case "share":
+        case "share" | "model_share":
             found = flops / seconds / run.gpus / run.gpu.peak_flops_per_second[run.dtype]
     return found / unit
 
@@ -173,7 +198,7 @@ def _step(run: Run, between: float) -> StepSeconds:
 
 
 def _entry(row: Row, run: Run | None, predicted: float | None, role: Role, reason: str) -> Judged:
-    has_flops = row.metric is not None and row.metric[0] in ("flops", "share", "total_flops")
+    flops = FLOPS.get(row.metric[0]) if row.metric is not None and run is not None else None
     return Judged(
         id=row.id,
         paper=row.words.get("paper") or row.words["source"],
@@ -184,7 +209,7 @@ def _entry(row: Row, run: Run | None, predicted: float | None, role: Role, reaso
         gpus=row.gpus,
         metric=row.words["metric"],
         unit=row.words["unit"],
-        flops="hardware" if has_flops and run is not None else None,
+        flops=flops,
         published=row.value,
         predicted=predicted,
         relative_error=predicted / row.value - 1 if predicted is not None else None,
