@@ -2,27 +2,30 @@
 
     C_mn = A_mk B_kn        dA_mk = dC_mn B_nk^T        dB_kn = A_km^T dC_mn
 
+or the same with A stored as k x m, or B as n x k (`algorithms/matmuls/forms.py`).
+
 A rank asks for a rectangle of a whole matrix (`rectangles.py`) and gets an array.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithms.matmuls.forms import FORMS, Dimension, Operand, Transposed
 from algorithms.tensors import Block, DType
 from runtime import generator
 from runtime.generator import Kind
 from runtime.rectangles import Rectangle, split_block
 
-Matrix = Literal["A", "B", "dC"]
+Matrix = Operand
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The matrices A (m x k), B (k x n) and dC (m x n) that go into a multiplication.
+    """The matrices A (m x k), B (k x n) and dC (m x n) that go into a multiplication, or A or B transposed.
 
     >>> operands = Operands(3, 5, 4, "float32", seed=7, kind="integers")
     >>> operands.shape("B"), operands.block("B", Rectangle(0, 5, 1, 3)).shape
@@ -34,6 +37,7 @@ class Operands:
         given as float32 arrays that hold exactly those values
     seed, kind : of the generator, for every matrix that has no file
     files : opened matrices (`matrix_files.open_matrix`) by name
+    transposed : which of A and B is stored transposed
     """
 
     m: int
@@ -43,6 +47,7 @@ class Operands:
     seed: int = 0
     kind: Kind = "uniform"
     files: Mapping[Matrix, NDArray[Any]] = field(default_factory=dict)
+    transposed: Transposed = "none"
 
     def __post_init__(self) -> None:
         for matrix, array in self.files.items():
@@ -58,9 +63,14 @@ class Operands:
         """Whether the products sum exactly in any order: generated integers throughout."""
         return self.kind == "integers" and not self.files
 
+    @property
+    def sizes(self) -> dict[Dimension, int]:
+        return {"m": self.m, "k": self.k, "n": self.n}
+
     def shape(self, matrix: Matrix) -> tuple[int, int]:
         """Rows and columns of a whole matrix."""
-        return {"A": (self.m, self.k), "B": (self.k, self.n), "dC": (self.m, self.n)}[matrix]
+        rows, columns = FORMS[self.transposed].shape(matrix)
+        return self.sizes[rows], self.sizes[columns]
 
     def block(self, matrix: Matrix, rectangle: Rectangle, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The elements of one rectangle, C-contiguous unless `out` is given and is not."""

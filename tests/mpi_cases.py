@@ -22,7 +22,7 @@ import numpy as np
 from algorithms.collectives.choices import parse_choices
 from algorithms.errors import InputError
 from algorithms.grid import DEFAULT_ORDER, Grid
-from algorithms.matmuls.catalogue import algorithms, matmul_schedule
+from algorithms.matmuls.catalogue import algorithms, find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.numbers import Multiple
 from algorithms.ops import (
@@ -44,6 +44,7 @@ from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from runtime.delivery import WHOLE, Delivery
+from tests.products import products, shapes
 
 WORLD = 12
 ROUNDS = ((1,) * 12, (2,) * 6, (3,) * 4, (4,) * 3, (6,) * 2, (5, 7), (8, 4), (9, 3), (10, 2), (11, 1), (12,))
@@ -211,16 +212,13 @@ def accepts(algorithm, grid):
 def product_of(problem, algorithm, grid, overlaps):
     """The schedule, whole inputs and whole expected outputs."""
     schedule = overlap(matmul_schedule(problem, algorithm, grid), parse_overlap(overlaps))
-    shapes = {"A": (problem.m, problem.k), "B": (problem.k, problem.n), "dC": (problem.m, problem.n)}
-    inputs = {name: whole_numbers(i, *shapes[name], problem.dtype) for i, name in enumerate(problem.inputs)}
-    outputs = {"C": inputs["A"] @ inputs["B"]}
-    if problem.training:
-        outputs |= {"dA": inputs["dC"] @ inputs["B"].T, "dB": inputs["A"].T @ inputs["dC"]}
-    return schedule, inputs, outputs
+    inputs = {name: whole_numbers(i, *shapes(problem)[name], problem.dtype) for i, name in enumerate(problem.inputs)}
+    return schedule, inputs, products(problem, inputs)
 
 
 def product_case(problem, algorithm, grid, collectives, overlaps="none", most_bytes=PLENTY, repeats=1, delivery=WHOLE):
     words = [algorithm, str(grid), problem.passes, f"{problem.m},{problem.k},{problem.n}", collectives]
+    words += [f"transposed {problem.transposed}"] * (problem.transposed != "none")
     words += [f"order {','.join(grid.order)}"] * (grid.order != DEFAULT_ORDER)
     words += [overlaps] * (overlaps != "none") + [f"messages of {most_bytes}"] * (most_bytes < PLENTY)
     words += [f"in chunks, progress {delivery.progress}"] * (delivery != WHOLE)
@@ -243,6 +241,8 @@ def product_cases(ranks):
             yield product_case(training, algorithm, grid, "own:ring", overlaps, repeats=2, delivery=IN_CHUNKS)
         turned = replace(grid, order=("z", "data", "x", "y"))
         yield product_case(replace(training, gathered="keep"), algorithm, turned, "own:ring")
+        for transposed in ("a", "b") if find_algorithm(algorithm).any_form else ():
+            yield product_case(replace(training, transposed=transposed), algorithm, grid, "own:ring", overlaps)
     for algorithm, grid in (("4d", Grid(z=ranks)), ("3d", Grid(y=ranks)), ("summa", Grid(x=ranks))):
         yield product_case(Matmul(2, 3, 1, "float32", "training"), algorithm, grid, "library", ALL_OVERLAPS)
 

@@ -9,12 +9,13 @@ Count = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(gt=0)]
 
 
-class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sizes of C_mn = A_mk @ B_kn."""
+class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Sizes of C_mn = A_mk @ B_kn; `transposed` is there where A is stored as k x m, or B as n x k."""
 
     m: Size
     k: Size
     n: Size
+    transposed: Literal["a", "b"] | None = None
 
 
 class Mlp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,13 +6,7 @@ PhD thesis, Montana State University, 1969.
 
 from algorithms.grid import Grid
 from algorithms.matmuls.matmul import Matmul, make_schedule
-from algorithms.matmuls.summa import (
-    gradient_panel_tensors,
-    gradient_panels,
-    mesh_gradients,
-    mesh_inputs,
-    panel_tensors,
-)
+from algorithms.matmuls.summa import on_mesh, panelled, panels_of
 from algorithms.numbers import Multiple
 from algorithms.ops import Gemm, Op, Pointwise, Shift
 from algorithms.parts import Panel, Part
@@ -30,18 +24,18 @@ def cannon(problem: Matmul, grid: Grid) -> Schedule:
     then, q - 1 times, it multiplies and passes both on.  The gradients are
     SUMMA's, with whole blocks as panels.
     """
-    rows, columns = Part("m", ("z",)), Part("n", ("x",))
+    form, rows, columns = problem.form, Part("m", ("z",)), Part("n", ("x",))
+    matrices = [on_mesh(name, form) for name in (*problem.inputs, *problem.outputs)]
     tensors = [
-        *mesh_inputs(problem),
+        *matrices,
         Tensor("A turning", rows, Part("k", ("x",), rotated_by=("z", LOOP)), copies=((LOOP, 2),)),
         Tensor("B turning", Part("k", ("z",), rotated_by=("x", LOOP)), columns, copies=((LOOP, 2),)),
-        Tensor("C", rows, columns),
     ]
     program = _turns(grid.x)
     if problem.training:
         panel = Panel("k", problem.k, ("x", "z"), loop="p")
-        tensors += [*panel_tensors(panel), *mesh_gradients(), *gradient_panel_tensors(panel)]
-        program += gradient_panels(panel)
+        tensors += panels_of(matrices, panel)
+        program += panelled([form.factors("dA"), form.factors("dB")], panel, sent=("A", "B"))
     return make_schedule(problem, grid, "cannon", declare(*tensors), program)
 
 

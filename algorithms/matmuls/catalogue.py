@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from algorithms.errors import InputError
 from algorithms.grid import AXES, Axis, Grid
 from algorithms.matmuls import cannon, matmul_1d, matmul_3d, matmul_4d, matmul_25d, summa
+from algorithms.matmuls.forms import Transposed
 from algorithms.matmuls.matmul import Matmul
 from algorithms.schedule import Schedule
 
@@ -18,7 +19,8 @@ class Algorithm:
     """How an algorithm is chosen: its axes, whether they must be equal, and who builds it.
 
     `one_copy` says that it starts and ends with one evenly spread copy of each
-    matrix, so that the lower bound on communication holds for it.
+    matrix, so that the lower bound on communication holds for it; `any_form`
+    that it also takes operands that are stored transposed.
     """
 
     name: AlgorithmName
@@ -26,6 +28,7 @@ class Algorithm:
     build: Callable[[Matmul, Grid], Schedule]
     square: bool = False
     one_copy: bool = False
+    any_form: bool = False
 
     def check(self, grid: Grid) -> None:
         """Refuse a grid that the algorithm cannot run on.
@@ -44,16 +47,28 @@ class Algorithm:
                 "ranks a layer"
             )
 
+    def check_form(self, transposed: Transposed) -> None:
+        """Refuse operands stored in a way that the algorithm does not take.
+
+        Raises
+        ------
+        InputError : a transposed operand
+        """
+        if transposed != "none" and not self.any_form:
+            others = " and ".join(one.name for one in algorithms() if one.any_form)
+            raise InputError(f"transposed {transposed}: {self.name} takes none only; {others} take a and b")
+
 
 def matmul_schedule(problem: Matmul, algorithm: str, grid: Grid) -> Schedule:
     """The schedule of `problem` by the algorithm of that name on `grid`.
 
     Raises
     ------
-    InputError : an unknown algorithm, or a grid that it cannot run on
+    InputError : an unknown algorithm, or a grid or a transposed operand that it cannot run on
     """
     chosen = find_algorithm(algorithm)
     chosen.check(grid)
+    chosen.check_form(problem.transposed)
     return chosen.build(problem, grid)
 
 
@@ -76,8 +91,8 @@ def algorithms() -> tuple[Algorithm, ...]:
         Algorithm("1d-column", ("x",), matmul_1d.column),
         Algorithm("1d-row", ("y",), matmul_1d.row),
         Algorithm("cannon", ("z", "x"), cannon.cannon, square=True, one_copy=True),
-        Algorithm("summa", ("z", "x"), summa.summa, one_copy=True),
+        Algorithm("summa", ("z", "x"), summa.summa, one_copy=True, any_form=True),
         Algorithm("2.5d", ("z", "x", "y"), matmul_25d.matmul_25d, square=True),
-        Algorithm("3d", ("z", "y", "x"), matmul_3d.matmul_3d, one_copy=True),
+        Algorithm("3d", ("z", "y", "x"), matmul_3d.matmul_3d, one_copy=True, any_form=True),
         Algorithm("4d", ("data", "z", "y", "x"), matmul_4d.matmul_4d),
     )

@@ -1,10 +1,11 @@
-"""The problem C = A B and its gradients."""
+"""The problem C = A B, or A B^T, or A^T B, and its gradients."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from algorithms.errors import InputError
 from algorithms.grid import Grid
+from algorithms.matmuls.forms import FORMS, Form, Product, Transposed
 from algorithms.program import Program, in_sequence
 from algorithms.schedule import Role, Schedule
 from algorithms.tensors import DType, Tensor
@@ -17,15 +18,16 @@ DEFAULT_PANEL = 256
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """C_mn = A_mk B_kn and, in training, dA = dC B^T and dB = A^T dC.
+    """C_mn = A_mk B_kn and, in training, dA = dC B^T and dB = A^T dC; or the same with A or B stored transposed.
 
     Parameters
     ----------
-    m, k, n : lengths of the dimensions
+    m, k, n : lengths of the dimensions: of C (m, n) and of the one that is summed over (k)
     dtype : of all five matrices
     passes : `forward` (C) or `training` (C, dA, dB)
     gathered : whether what a forward pass gathered is kept for the gradients or gathered again
-    panel : columns of A and rows of B that SUMMA broadcasts at once
+    panel : columns of A and rows of B that SUMMA broadcasts at once; of m, or n, where A, or B, is stored transposed
+    transposed : which operand is stored transposed: A as k x m, C = A^T B; or B as n x k, C = A B^T
 
     >>> Matmul(4, 3, 2).flops
     48
@@ -38,6 +40,7 @@ class Matmul:
     passes: Passes = "forward"
     gathered: Gathered = "again"
     panel: int = DEFAULT_PANEL
+    transposed: Transposed = "none"
 
     def __post_init__(self) -> None:
         for letter, size in self.sizes.items():
@@ -51,10 +54,22 @@ class Matmul:
             raise InputError(f"gathered {self.gathered!r}: accepted are {', '.join(get_args(Gathered))}")
         if self.panel < 1:
             raise InputError(f"panel {self.panel}: a panel is a whole number of columns from 1")
+        if self.transposed not in get_args(Transposed):
+            raise InputError(f"transposed {self.transposed!r}: accepted are {', '.join(get_args(Transposed))}")
+
+    @property
+    def form(self) -> Form:
+        """How its matrices are stored and multiplied."""
+        return FORMS[self.transposed]
 
     @property
     def sizes(self) -> dict[str, int]:
         return {"m": self.m, "k": self.k, "n": self.n}
+
+    def shape(self, matrix: str) -> tuple[int, int]:
+        """Rows and columns of a matrix as it is stored, or of a gradient."""
+        rows, columns = self.form.shape(matrix)
+        return self.sizes[rows], self.sizes[columns]
 
     @property
     def training(self) -> bool:
@@ -70,7 +85,7 @@ class Matmul:
         return ("A", "B", "dC") if self.training else ("A", "B")
 
     @property
-    def outputs(self) -> tuple[str, ...]:
+    def outputs(self) -> tuple[Product, ...]:
         return ("C", "dA", "dB") if self.training else ("C",)
 
 

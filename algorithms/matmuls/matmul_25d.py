@@ -4,20 +4,15 @@ Source: Solomonik, Demmel, "Communication-optimal parallel 2.5D matrix
 multiplication and LU factorization algorithms", Euro-Par 2011.
 """
 
+from dataclasses import replace
+
 from algorithms.grid import Axis, Grid
 from algorithms.matmuls.matmul import Matmul, make_schedule
-from algorithms.matmuls.summa import (
-    gradient_panel_tensors,
-    gradient_panels,
-    mesh_inputs,
-    multiply_panels,
-    panel_tensors,
-)
+from algorithms.matmuls.summa import on_mesh, panelled, panels_of
 from algorithms.ops import Broadcast, Pointwise, Reduce
-from algorithms.parts import Panel, Part
+from algorithms.parts import Panel
 from algorithms.program import Program
 from algorithms.schedule import Schedule, declare
-from algorithms.tensors import Tensor
 
 LAYER: Axis = "y"
 FIRST_LAYER = (LAYER, 0)
@@ -30,36 +25,22 @@ def matmul_25d(problem: Matmul, grid: Grid) -> Schedule:
     to the other layers, each layer takes its run of the panels of k, and the
     layers' results are summed over y onto layer 0.
     """
-    panel = Panel("k", problem.panel, ("x", "z"), loop="p", shared_over=LAYER)
-    rows, columns = Part("m", ("z",)), Part("n", ("x",))
-    inner_over_x, inner_over_z = Part("k", ("x",)), Part("k", ("z",))
-    tensors = [
-        *mesh_inputs(problem, FIRST_LAYER),
-        Tensor("A copy", rows, inner_over_x),
-        Tensor("B copy", inner_over_z, columns),
-        *panel_tensors(panel),
-        Tensor("C layer", rows, columns),
-        Tensor("C", rows, columns, held_at=FIRST_LAYER),
-    ]
-    program = _copy("A") + _copy("B") + multiply_panels(panel, "A copy", "B copy", "C layer") + _sum("C")
+    form, panel = problem.form, Panel("k", problem.panel, ("x", "z"), loop="p", shared_over=LAYER)
+    inputs, outputs = problem.inputs, problem.outputs
+    blocks = {name: f"{name} copy" for name in inputs} | {name: f"{name} layer" for name in outputs}
+    stored = [on_mesh(name, form, FIRST_LAYER) for name in (*inputs, *outputs)]
+    in_layers = [replace(one, name=blocks[one.name], held_at=None) for one in stored]
+    program = (*_copy("A"), *_copy("B"), *panelled([form.factors("C")], panel, blocks), *_sum("C"))
     if problem.training:
-        tensors += [
-            Tensor("dC copy", rows, columns),
-            *gradient_panel_tensors(panel),
-            Tensor("dA layer", rows, inner_over_x),
-            Tensor("dB layer", inner_over_z, columns),
-            Tensor("dA", rows, inner_over_x, held_at=FIRST_LAYER),
-            Tensor("dB", inner_over_z, columns, held_at=FIRST_LAYER),
-        ]
         program += (
             *_copy("dC"),
             Pointwise(name="zero dA", function="zero", into="dA layer"),
             Pointwise(name="zero dB", function="zero", into="dB layer"),
-            *gradient_panels(panel, "A copy", "B copy", "dC copy", "dA layer", "dB layer"),
+            *panelled([form.factors("dA"), form.factors("dB")], panel, blocks, sent=("A", "B")),
             *_sum("dA"),
             *_sum("dB"),
         )
-    return make_schedule(problem, grid, "2.5d", declare(*tensors), program)
+    return make_schedule(problem, grid, "2.5d", declare(*stored, *in_layers, *panels_of(stored, panel)), program)
 
 
 def _copy(matrix: str) -> Program:

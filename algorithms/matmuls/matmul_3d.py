@@ -5,64 +5,73 @@ multiplication", IBM J. Res. Dev. 39(5), 1995; Bian et al., "Maximizing
 Parallelism in Distributed Training for Huge Neural Networks", arXiv 2105.14450.
 """
 
-from algorithms.grid import Grid
+from dataclasses import replace
+
+from algorithms.grid import Axis, Grid
+from algorithms.matmuls.forms import ABOUT, Dimension, Form, Letter, Product
 from algorithms.matmuls.matmul import Matmul, make_schedule
-from algorithms.ops import AllGather, Gemm, ReduceScatter
+from algorithms.ops import AllGather, Gemm, OverlapName, ReduceScatter
 from algorithms.parts import Part
 from algorithms.program import Program
 from algorithms.schedule import Schedule, declare
 from algorithms.tensors import Tensor
 
+CUT: dict[Dimension, Axis] = {"m": "z", "k": "y", "n": "x"}
+"""The axis that cuts a dimension."""
+THIRD: dict[Letter, Axis] = {"A": "x", "B": "z", "C": "y"}
+"""The axis that cuts neither dimension of a matrix: over it the blocks are spread."""
+
 
 def matmul_3d(problem: Matmul, grid: Grid) -> Schedule:
-    """Ops of every rank for C_mn = A_mk @ B_kn on a z × y × x grid.
+    """Ops of every rank for C_mn = A_mk @ B_kn, or A_km^T @ B_kn, or A_mk @ B_nk^T, on a z × y × x grid.
 
-    The (m/z, k/y) blocks of A are sharded over x and the (m/z, n/x) blocks of
-    C over y, by rows; the (k/y, n/x) blocks of B over z, by contiguous pieces.
-    All three are gathered, or summed and scattered, along their third axis.
+    The (m/z, k/y) blocks of A are sharded over x, the (k/y, n/x) blocks of B
+    over z and the (m/z, n/x) blocks of C over y, each as it is stored: two by
+    rows, those of the form's second matrix (B, but C = A^T B) by contiguous
+    pieces, as weights are.  All three are gathered, or summed and scattered,
+    along their third axis.
     """
-    rows, inner, columns = Part("m", ("z",)), Part("k", ("y",)), Part("n", ("x",))
-    rows_over_x, rows_over_y = Part("m", ("z", "x")), Part("m", ("z", "y"))
-    tensors = [
-        Tensor("A", rows_over_x, inner),
-        Tensor("B", inner, columns, sharded_over="z"),
-        Tensor("C", rows_over_y, columns),
-        Tensor("A whole", rows, inner),
-        Tensor("B whole", inner, columns),
-        Tensor("C whole", rows, columns),
-    ]
-    if problem.training:
-        tensors += [
-            Tensor("dC", rows_over_y, columns),
-            Tensor("dC whole", rows, columns),
-            Tensor("dA whole", rows, inner),
-            Tensor("dA", rows_over_x, inner),
-            Tensor("dB whole", inner, columns),
-            Tensor("dB", inner, columns, sharded_over="z"),
-        ]
-    program = _forward() + (_backward(problem) if problem.training else ())
+    form, training = problem.form, problem.training
+    names = ("A", "B", "C", "dC", "dA", "dB") if training else ("A", "B", "C")
+    tensors = [*(_stored(name, form) for name in names), *(_whole(name, form) for name in names)]
+    program = (*_gather("A"), *_gather("B"), *_multiply("C", form), *(_backward(problem) if training else ()))
     return make_schedule(problem, grid, "3d", declare(*tensors), program)
 
 
-def _forward() -> Program:
+def _whole(name: str, form: Form) -> Tensor:
+    """The block of a matrix that a product uses or makes."""
+    rows, columns = (Part(dimension, (CUT[dimension],)) for dimension in form.shape(name))
+    return Tensor(f"{name} whole", rows, columns)
+
+
+def _stored(name: str, form: Form) -> Tensor:
+    """The block, spread over the third axis."""
+    whole, axis = replace(_whole(name, form), name=name), THIRD[ABOUT[name]]
+    if ABOUT[name] == form.second:
+        return replace(whole, sharded_over=axis)
+    return replace(whole, rows=replace(whole.rows, axes=(*whole.rows.axes, axis)))
+
+
+def _gather(name: str, suffix: str = "", overlap: OverlapName | None = None) -> Program:
+    op = f"gather {name}{suffix}"
+    return (AllGather(name=op, axis=THIRD[ABOUT[name]], source=name, into=f"{name} whole", overlap=overlap),)
+
+
+def _multiply(product: Product, form: Form, overlap: OverlapName | None = None) -> Program:
+    """A product of gathered blocks, summed and scattered."""
+    of, whole, axis = form.factors(product), f"{product} whole", THIRD[ABOUT[product]]
     return (
-        AllGather(name="gather A", axis="x", source="A", into="A whole"),
-        AllGather(name="gather B", axis="z", source="B", into="B whole"),
-        Gemm(name="multiply C", a="A whole", b="B whole", c="C whole"),
-        ReduceScatter(name="scatter C", axis="y", source="C whole", into="C"),
+        Gemm(name=f"multiply {product}", a=f"{of.left} whole", b=f"{of.right} whole", c=whole, layout=of.layout),
+        ReduceScatter(name=f"scatter {product}", axis=axis, source=whole, into=product, overlap=overlap),
     )
 
 
 def _backward(problem: Matmul) -> Program:
     again = problem.gathered == "again"
-    gather_b = AllGather(name="gather B again", axis="z", source="B", into="B whole", overlap="oag")
-    gather_a = AllGather(name="gather A again", axis="x", source="A", into="A whole", overlap="oag")
     return (
-        AllGather(name="gather dC", axis="y", source="dC", into="dC whole"),
-        *((gather_b,) if again else ()),
-        Gemm(name="multiply dA", a="dC whole", b="B whole", c="dA whole", layout="NT"),
-        ReduceScatter(name="scatter dA", axis="x", source="dA whole", into="dA", overlap="oar"),
-        *((gather_a,) if again else ()),
-        Gemm(name="multiply dB", a="A whole", b="dC whole", c="dB whole", layout="TN"),
-        ReduceScatter(name="scatter dB", axis="z", source="dB whole", into="dB", overlap="ors"),
+        *_gather("dC"),
+        *(_gather("B", " again", "oag") if again else ()),
+        *_multiply("dA", problem.form, "oar"),
+        *(_gather("A", " again", "oag") if again else ()),
+        *_multiply("dB", problem.form, "ors"),
     )

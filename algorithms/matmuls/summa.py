@@ -6,16 +6,18 @@ The three products share one panel dimension k, cut over x as columns and over z
     NT   C_mk = A_mn B_kn^T    panels of B go along z, those of C are summed along x
     TN   C_kn = A_mk^T B_mn    panels of A go along x, those of C are summed along z
 
-Each one's gradients are the other two.
+Each one's gradients are the other two (`forms.py`).
 
 Source: van de Geijn, Watts, "SUMMA: Scalable Universal Matrix Multiplication
 Algorithm", Concurrency 9(4), 1997; the NN, NT, TN triple as in Xu et al.,
 "An Efficient 2D Method for Training Super-Large Deep Learning Models" (Optimus), arXiv 2104.05343.
 """
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from algorithms.grid import Axis, Grid
+from algorithms.matmuls.forms import Factors, Form
 from algorithms.matmuls.matmul import Matmul, make_schedule
 from algorithms.numbers import Owner
 from algorithms.ops import Broadcast, Gemm, OverlapName, Pointwise, Reduce
@@ -84,68 +86,68 @@ def product_tn(panel: Panel, multiply: str, a: Moved, b: str, c: Moved) -> Progr
 
 
 def summa(problem: Matmul, grid: Grid) -> Schedule:
-    """Ops of every rank for C_mn = A_mk @ B_kn, panel by panel of k.
+    """Ops of every rank for C_mn = A_mk @ B_kn, or A_km^T @ B_kn, or A_mk @ B_nk^T, panel by panel.
 
-    A and C are cut (m over z, k or n over x), B (k over z, n over x).
+    Every matrix is cut over z (rows) and x (columns).  The panels are those of
+    the dimension that the form's first and second matrix share: k, or m (A^T B),
+    or n (A B^T).
     """
-    panel = Panel("k", problem.panel, ("x", "z"), loop="p")
-    tensors = [*mesh_inputs(problem), *panel_tensors(panel), Tensor("C", Part("m", ("z",)), Part("n", ("x",)))]
-    program: Program = multiply_panels(panel)
-    if problem.training:
-        tensors += [*mesh_gradients(), *gradient_panel_tensors(panel)]
-        program += gradient_panels(panel)
-    return make_schedule(problem, grid, "summa", declare(*tensors), program)
+    form = problem.form
+    panel = Panel(form.inner, problem.panel, ("x", "z"), loop="p")
+    matrices = [on_mesh(name, form) for name in (*problem.inputs, *problem.outputs)]
+    program = panelled([form.factors(product) for product in problem.outputs], panel)
+    return make_schedule(problem, grid, "summa", declare(*matrices, *panels_of(matrices, panel)), program)
 
 
-def mesh_inputs(problem: Matmul, held_at: tuple[Axis, int] | None = None) -> list[Tensor]:
-    """A, B and dC on the mesh: rows over z, columns over x."""
-    rows, columns = Part("m", ("z",)), Part("n", ("x",))
-    inputs = [
-        Tensor("A", rows, Part("k", ("x",)), held_at=held_at),
-        Tensor("B", Part("k", ("z",)), columns, held_at=held_at),
-    ]
-    return inputs + ([Tensor("dC", rows, columns, held_at=held_at)] if problem.training else [])
+def on_mesh(name: str, form: Form, held_at: tuple[Axis, int] | None = None) -> Tensor:
+    """A matrix on the mesh: rows over z, columns over x."""
+    rows, columns = form.shape(name)
+    return Tensor(name, Part(rows, ("z",)), Part(columns, ("x",)), held_at=held_at)
 
 
-def mesh_gradients() -> list[Tensor]:
-    """The gradients: dA laid out as A, dB as B."""
-    return [
-        Tensor("dA", Part("m", ("z",)), Part("k", ("x",))),
-        Tensor("dB", Part("k", ("z",)), Part("n", ("x",))),
-    ]
+def panels_of(matrices: Iterable[Tensor], panel: Panel) -> list[Tensor]:
+    """The panels of those matrices that have the panels' dimension, broadcast or summed."""
+    window = Part(panel.dimension, panel=panel)
+    found = []
+    for one in matrices:
+        rows, columns = (window if part.dimension == panel.dimension else part for part in (one.rows, one.columns))
+        if window in (rows, columns):
+            found.append(Tensor(f"{one.name} panel", rows, columns))
+    return found
 
 
-def panel_tensors(panel: Panel) -> list[Tensor]:
-    """The panels of A and B that are broadcast."""
-    window = Part("k", panel=panel)
-    return [
-        Tensor("A panel", Part("m", ("z",)), window),
-        Tensor("B panel", window, Part("n", ("x",))),
-    ]
-
-
-def gradient_panel_tensors(panel: Panel) -> list[Tensor]:
-    """The partial panels of dA and dB that are reduced."""
-    window = Part("k", panel=panel)
-    return [
-        Tensor("dA panel", Part("m", ("z",)), window),
-        Tensor("dB panel", window, Part("n", ("x",))),
-    ]
-
-
-def multiply_panels(panel: Panel, a: str = "A", b: str = "B", c: str = "C") -> Program:
-    """C = A B: each panel of A goes along x, each of B along z, and their product is added."""
-    a_panel, b_panel = Moved("send A panel", a, "A panel"), Moved("send B panel", b, "B panel")
-    return product_nn(panel, "zero C", "multiply C", a_panel, b_panel, c)
-
-
-def gradient_panels(
-    panel: Panel, a: str = "A", b: str = "B", dc: str = "dC", da: str = "dA", db: str = "dB"
+def panelled(
+    products: Iterable[Factors], panel: Panel, blocks: Mapping[str, str] | None = None, sent: Iterable[str] = ()
 ) -> Program:
-    """Both gradients, dA = dC B^T and dB = A^T dC: one operand's panels are broadcast, the result's reduced."""
-    b_again, da_panel = Moved("send B panel again", b, "B panel"), Moved("sum dA panel", da, "dA panel")
-    a_again, db_panel = Moved("send A panel again", a, "A panel"), Moved("sum dB panel", db, "dB panel")
-    return (
-        *product_nt(panel, "multiply dA", dc, b_again, da_panel),
-        *product_tn(panel, "multiply dB", a_again, dc, db_panel),
-    )
+    """Products, one after the other, each panel by panel.
+
+    Parameters
+    ----------
+    blocks : the blocks of matrices, where they do not have the matrices' names
+    sent : matrices whose panels were sent before
+    """
+    program: Program = ()
+    before = set(sent)
+    for of in products:
+        program += _panelled(of, panel, blocks or {}, before)
+        before |= {of.left, of.right}
+    return program
+
+
+def _panelled(of: Factors, panel: Panel, blocks: Mapping[str, str], sent: Collection[str]) -> Program:
+    def block(name: str) -> str:
+        return blocks.get(name, name)
+
+    def send(name: str) -> Moved:
+        again = " again" if name in sent else ""
+        return Moved(f"send {name} panel{again}", block(name), f"{name} panel")
+
+    made, multiply = of.product, f"multiply {of.product}"
+    summed = Moved(f"sum {made} panel", block(made), f"{made} panel")
+    match of.layout:
+        case "NN":
+            return product_nn(panel, f"zero {made}", multiply, send(of.left), send(of.right), block(made))
+        case "NT":
+            return product_nt(panel, multiply, block(of.left), send(of.right), summed)
+        case "TN":
+            return product_tn(panel, multiply, send(of.left), block(of.right), summed)

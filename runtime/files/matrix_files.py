@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from algorithms.errors import InputError, RunError
+from algorithms.matmuls.forms import Transposed
 from algorithms.tensors import Block, DType
 from runtime.files.shared_files import SharedFile
 from runtime.generator import Kind, check_exact
@@ -84,6 +85,7 @@ def open_operands(
     kind: Kind = "uniform",
     paths: Mapping[Matrix, str | Path | None] | None = None,
     training: bool = False,
+    transposed: Transposed = "none",
 ) -> Operands:
     """The operands of a multiplication, its files opened and checked; what has no file is generated.
 
@@ -91,18 +93,19 @@ def open_operands(
     ----------
     paths : file by matrix; `--a`, `--b` and `--dc` on the command line
     training : whether the gradients are computed too, which need dC and sum over n and m
+    transposed : which of A and B is stored transposed
 
     Raises
     ------
     InputError : a file that does not fit, or integers whose sums would not be exact
     """
-    sizes = Operands(m, k, n, dtype)
+    sizes = Operands(m, k, n, dtype, transposed=transposed)
     given = {matrix: path for matrix, path in (paths or {}).items() if path is not None}
     files: dict[Matrix, NDArray[Any]] = {
         matrix: open_matrix(path, sizes.shape(matrix), file_dtype(dtype), f"--{matrix.lower()}")
         for matrix, path in given.items()
     }
-    operands = Operands(m, k, n, dtype, seed, kind, files)
+    operands = Operands(m, k, n, dtype, seed, kind, files, transposed)
     if operands.exact:
         for dimension, length in {"k": k, "n": n, "m": m}.items():
             if training or dimension == "k":

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithms.matmuls.forms import Product
 from runtime.operands import Matrix, Operands
 from runtime.rectangles import Rectangle
-from runtime.verifying.products import Output, Product, contracted_length, left_part, right_part, tiles
+from runtime.verifying.products import Output, contracted_length, factors_of, left_part, right_part, tiles
 
 
 def first_fault(outputs: Sequence[Output], operands: Operands) -> str:
@@ -42,9 +43,9 @@ def first_fraction(outputs: Sequence[Output]) -> str:
 
 def _needed(product: Product, rectangle: Rectangle, operands: Operands) -> Iterator[tuple[Matrix, Rectangle]]:
     """The parts of the two operands that a rectangle of the product depends on."""
-    inner = (0, contracted_length(product, operands))
-    yield left_part(product, (rectangle.row_start, rectangle.row_stop), inner)
-    yield right_part(product, inner, (rectangle.column_start, rectangle.column_stop))
+    factors, inner = factors_of(product, operands), (0, contracted_length(product, operands))
+    yield left_part(factors, (rectangle.row_start, rectangle.row_stop), inner)
+    yield right_part(factors, inner, (rectangle.column_start, rectangle.column_stop))
 
 
 def _operand_fault(matrix: Matrix, rectangle: Rectangle, operands: Operands) -> str:

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithms.matmuls.forms import Product
 from runtime.operands import Operands
 from runtime.rectangles import Rectangle
 from runtime.verifying.findings import Finding, relative_errors
-from runtime.verifying.products import Array, Product, contracted_length, left_panel, right_panel, spans, tiles
+from runtime.verifying.products import Array, contracted_length, left_panel, right_panel, spans, tiles
 
 
 def against_serial_product(product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands) -> Finding:

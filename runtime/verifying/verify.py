@@ -2,9 +2,9 @@
 
     C = A B        dA = dC B^T        dB = A^T dC
 
-Nothing that was communicated is trusted: a rank makes or reads the rows and
-columns that its block depends on, and the only exchange is of the verdicts
-(`combine`).  Two methods, both with
+or those of another form, with A or B stored transposed.  Nothing that was
+communicated is trusted: a rank makes or reads the rows and columns that its
+block depends on, and the only exchange is of the verdicts (`combine`).  Two methods, both with
 
     bound = (8 + 2 log2 P) eps               (P ranks, eps of the accumulating dtype)
 
@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite, log2
 from typing import Literal
 
+from algorithms.matmuls.forms import Factors
 from algorithms.tensors import DType
 from runtime.operands import Operands
 from runtime.verifying.faults import first_fault, first_fraction
 from runtime.verifying.findings import Finding
 from runtime.verifying.freivalds import VECTORS, against_random_signs
-from runtime.verifying.products import FACTORS, TILE, Output, Product
+from runtime.verifying.products import TILE, Output, factors_of
 from runtime.verifying.serial_product import against_serial_product
 
 Method = Literal["serial", "freivalds"]
@@ -141,11 +142,11 @@ def verify(
                 if method == "serial"
                 else against_random_signs(output.product, rectangle, values, operands, vectors, seed)
             )
-            verdict = _judge(verdict, output.product, found)
+            verdict = _judge(verdict, factors_of(output.product, operands), found)
     return verdict
 
 
-def _judge(verdict: Verification, product: Product, found: Finding) -> Verification:
+def _judge(verdict: Verification, factors: Factors, found: Finding) -> Verification:
     """The verdict after one more finding."""
     if verdict.smallest_error_seen is not None:
         seen = max(verdict.smallest_error_seen, 2 * verdict.bound * found.tolerance)
@@ -157,9 +158,8 @@ def _judge(verdict: Verification, product: Product, found: Finding) -> Verificat
     if error <= verdict.bound:
         return verdict
     allowed = f"{verdict.bound:.3g} is allowed" if verdict.bound else "it must be equal"
-    factors = FACTORS[product]
-    reason = f"{product} is off by {error:.3g} of |{factors.left}| |{factors.right}| {found.place}, where {allowed}"
-    return replace(verdict, ok=False, reason=reason)
+    off = f"{factors.product} is off by {error:.3g} of |{factors.left}| |{factors.right}|"
+    return replace(verdict, ok=False, reason=f"{off} {found.place}, where {allowed}")
 
 
 def combine(verdicts: Sequence[Verification]) -> Verification:

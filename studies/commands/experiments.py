@@ -29,6 +29,7 @@ from studies.commands.options import (
     Plot,
     Seed,
     Sizes,
+    Transposed,
     experiment_flags,
     flag,
     flags_of,
@@ -214,6 +215,7 @@ def explain(
 @app.command()
 def operands(
     matmul: Sizes = "",
+    transposed: Transposed = "none",
     dtype: Dtype = "float32",
     seed: Seed = "0",
     operands: Operands = "uniform",
@@ -227,4 +229,5 @@ def operands(
     from studies.matmuls.operand_files import write_operands
 
     chosen = whole_number(seed, "--seed", least=0)
-    write_operands(Flags(matmul=matmul, dtype=dtype), seed=chosen, kind=operands, paths={"A": a, "B": b, "dC": dc})
+    named = Flags(matmul=matmul, transposed=transposed, dtype=dtype)
+    write_operands(named, seed=chosen, kind=operands, paths={"A": a, "B": b, "dC": dc})

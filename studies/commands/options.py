@@ -55,6 +55,7 @@ Dtype = Annotated[str, flag("--dtype", "NAME", "float64, float32; with cupy floa
 Passes = Annotated[str, flag("--passes", "NAME", "forward (C) or training (C, dA, dB).")]
 Gathered = Annotated[str, flag("--gathered", "NAME", "keep, or gather again, what a forward pass gathered.")]
 Panel = Annotated[str, flag("--panel", "W", "Columns that summa broadcasts at once.")]
+Transposed = Annotated[str, flag("--transposed", "none|a|b", "Stored: A as K x M, or B as N x K (3d, summa).")]
 Overlap = Annotated[str, flag("--overlap", "LIST", "none, or a list of oar, ors, oag.")]
 Bands = Annotated[
     str, flag("--bands", "N", "Into which a product is cut that is summed: one is summed beside the next.")
@@ -127,6 +128,7 @@ EXPERIMENT = flags_of(
     passes=(Passes, "forward"),
     gathered=(Gathered, "again"),
     panel=(Panel, "256"),
+    transposed=(Transposed, "none"),
     overlap=(Overlap, "none"),
     bands=(Bands, "1"),
 )

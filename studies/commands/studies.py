@@ -21,6 +21,7 @@ from studies.commands.options import (
     Plot,
     Seed,
     Threads,
+    Transposed,
     by_default,
     flag,
     flags_of,
@@ -168,6 +169,7 @@ SCALED = flags_of(
     passes=(Passes, "training"),
     gathered=(Gathered, "again"),
     panel=(Panel, "256"),
+    transposed=(Transposed, "none"),
     overlap=(Overlap, "none"),
     collectives=(Collectives, "own"),
     threads=(Threads, ""),
@@ -197,6 +199,7 @@ def scaling_command(kind: str) -> Callable[..., None]:
             top=whole_number(given["top"], "--top"),
             overlaps=given["overlap"],
             panel=whole_number(given["panel"], "--panel"),
+            transposed=given["transposed"],
             threads=whole_number(threads, "--threads") if threads else None,
             **{name: given[name] for name in ("algorithm", "passes", "dtype", "order", "gathered", "collectives")},
         )

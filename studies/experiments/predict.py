@@ -78,7 +78,8 @@ def predict(
 def _check_generated(experiment: Experiment, plan: Plan) -> None:
     """Refuse operands that `run` would refuse to generate."""
     problem = experiment.problem
-    open_operands(problem.m, problem.k, problem.n, problem.dtype, kind=plan.kind, training=problem.training)
+    sizes = problem.m, problem.k, problem.n
+    open_operands(*sizes, problem.dtype, kind=plan.kind, training=problem.training, transposed=problem.transposed)
 
 
 def fitting_machine(on: MachineFlags, experiment: AnyExperiment) -> Machine:

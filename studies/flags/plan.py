@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Literal, Protocol, cast, get_args
 
 from algorithms.errors import InputError
+from algorithms.matmuls.forms import Product
 from algorithms.units import parse_bytes
 from runtime.blas import NUMPYS, check_blas
 from runtime.delivery import Progress
 from runtime.generator import Kind
 from runtime.library import Backend
 from runtime.operands import Matrix
-from runtime.verifying.products import Product
 from studies.destinations import same_file
 from studies.flags.values import one_of, whole_number
 from studies.launching.site import CarrierName

@@ -12,6 +12,7 @@ from algorithms.formats.workload import Matmul as MatmulSizes
 from algorithms.formats.workload import Workload
 from algorithms.grid import Grid, parse_grid, parse_order
 from algorithms.matmuls.catalogue import Algorithm, find_algorithm, matmul_schedule
+from algorithms.matmuls.forms import Transposed
 from algorithms.matmuls.matmul import Gathered, Matmul, Passes, parse_sizes
 from algorithms.ops import Communication
 from algorithms.reordering.overlap import parse_overlap
@@ -38,6 +39,7 @@ class Flags:
     passes: str = "forward"
     gathered: str = "again"
     panel: str = "256"
+    transposed: str = "none"
     overlap: str = "none"
     bands: str = "1"
     collectives: str = "own"
@@ -75,7 +77,7 @@ class Experiment:
 
     @property
     def workload(self) -> Workload:
-        return Workload(MatmulSizes(self.problem.m, self.problem.k, self.problem.n))
+        return Workload(sizes_of(self.problem))
 
     def options(self, threads: int) -> Options:
         """What was chosen, as a record has it."""
@@ -144,6 +146,12 @@ class Experiment:
         return found + self.manner.idle_bands(written, f"{what} on {self.grid}")
 
 
+def sizes_of(problem: Matmul) -> MatmulSizes:
+    """What records say of a multiplication."""
+    transposed = None if problem.transposed == "none" else problem.transposed
+    return MatmulSizes(problem.m, problem.k, problem.n, transposed)
+
+
 def parse_experiment(flags: Flags) -> Experiment:
     """The experiment that the flags name, checked as far as one can without ranks or a machine.
 
@@ -161,6 +169,7 @@ def parse_experiment(flags: Flags) -> Experiment:
         parse_manner(flags),
     )
     experiment.algorithm.check(experiment.grid)
+    experiment.algorithm.check_form(experiment.problem.transposed)
     return experiment
 
 
@@ -189,4 +198,5 @@ def parse_problem(flags: Flags) -> Matmul:
         cast(Passes, one_of(flags.passes, "passes", get_args(Passes))),
         cast(Gathered, one_of(flags.gathered, "gathered", get_args(Gathered))),
         whole_number(flags.panel, "--panel"),
+        cast(Transposed, one_of(flags.transposed, "transposed", get_args(Transposed))),
     )

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
+from algorithms.matmuls.forms import Form, Product
 from algorithms.matmuls.matmul import Matmul
 from algorithms.schedule import Schedule
 from runtime.execution import Execution
@@ -17,7 +18,7 @@ from runtime.files.matrix_files import (
 )
 from runtime.files.shared_files import writing_token
 from runtime.operands import Operands
-from runtime.verifying.products import FACTORS, Product, output_of_block
+from runtime.verifying.products import output_of_block
 from runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
 from studies.flags.plan import Checked, Plan
 from studies.launching.launch_folder import MARK, note_partial_files
@@ -75,12 +76,13 @@ def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Meth
     """How the result is checked: by the serial product where each rank's share of every product is small enough."""
     if checked != "auto":
         return checked
-    return choose_method(max(_multiplications(product, schedule) for product in experiment.problem.outputs))
+    problem = experiment.problem
+    return choose_method(max(_multiplications(product, problem.form, schedule) for product in problem.outputs))
 
 
-def _multiplications(product: str, schedule: Schedule) -> int:
+def _multiplications(product: Product, form: Form, schedule: Schedule) -> int:
     """Multiplications behind the block of a product on rank 0, whose blocks are the largest."""
-    inner = schedule.sizes[FACTORS[_product(product)].contracted]
+    inner = schedule.sizes[form.factors(product).contracted]
     return inner * schedule.tensors[product].block(schedule.place(0)).elements
 
 
@@ -94,16 +96,16 @@ def _operands(problem: Matmul, plan: Plan) -> Operands:
         kind=plan.kind,
         paths=plan.inputs,
         training=problem.training,
+        transposed=problem.transposed,
     )
 
 
 def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
     """One for each product that goes to a file, the same on every rank."""
-    shapes = {"C": (problem.m, problem.n), "dA": (problem.m, problem.k), "dB": (problem.k, problem.n)}
     token: str = communicator.bcast(writing_token())
     dtype = file_dtype(problem.dtype)
     return {
-        product: MatrixWriter(path, shapes[product], dtype, flag=f"--{product.lower()}", token=token)
+        product: MatrixWriter(path, problem.shape(product), dtype, flag=f"--{product.lower()}", token=token)
         for product, path in plan.outputs.items()
     }
 

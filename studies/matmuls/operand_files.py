@@ -39,7 +39,16 @@ def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Matrix,
     if not wanted:
         raise InputError("operands: no file is named; --a, --b or --dc FILE.npy is needed")
     training = "dC" in wanted
-    operands = open_operands(problem.m, problem.k, problem.n, problem.dtype, seed=seed, kind=chosen, training=training)
+    operands = open_operands(
+        problem.m,
+        problem.k,
+        problem.n,
+        problem.dtype,
+        seed=seed,
+        kind=chosen,
+        training=training,
+        transposed=problem.transposed,
+    )
     token = writing_token()
     writers = {
         matrix: MatrixWriter(

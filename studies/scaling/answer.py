@@ -15,7 +15,6 @@ from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import MachineName
-from algorithms.formats.workload import Matmul as Sizes
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
@@ -26,6 +25,7 @@ from simulator.simulate import Prediction, simulate
 from studies.closed_form.yardstick import Yardstick
 from studies.flags.machine_flags import MachineFlags, chosen_machine
 from studies.flags.placement import Placement, placement
+from studies.matmuls.experiment import sizes_of
 from studies.scaling.question import Question
 from studies.scaling.ranking import RankedGrid, rank_grids
 from studies.scaling.report import Ranked, Run, Scaling
@@ -61,7 +61,7 @@ def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:
     return Scaling(
         kind=question.kind,
         machine=MachineName(largest.name, largest.sha256, largest.routing, largest.faults),
-        matmul=Sizes(m=question.problem.m, k=question.problem.k, n=question.problem.n),
+        matmul=sizes_of(question.problem),
         dtype=question.problem.dtype,
         passes=question.problem.passes,
         algorithms=tuple(one.name for one in question.algorithms),

@@ -1,7 +1,7 @@
 """What a scaling study asks: which matmul, how it grows, on which numbers of GPUs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
 from algorithms.collectives.choices import Choices, parse_choices
@@ -9,6 +9,7 @@ from algorithms.errors import InputError
 from algorithms.grid import DEFAULT_ORDER, Axis, parse_order
 from algorithms.matmuls.catalogue import Algorithm, find_algorithm
 from algorithms.matmuls.catalogue import algorithms as all_algorithms
+from algorithms.matmuls.forms import Transposed
 from algorithms.matmuls.matmul import DEFAULT_PANEL, Gathered, Matmul, Passes
 from algorithms.ops import OverlapName
 from algorithms.reordering.overlap import parse_overlap
@@ -52,6 +53,8 @@ class Question:
             raise InputError(f"gpus {numbers}: accepted are different whole numbers from 1, such as 1,2,4,8")
         if self.top < 1:
             raise InputError(f"top {self.top}: the number of grids to simulate is a whole number from 1")
+        for algorithm in self.algorithms:
+            algorithm.check_form(self.problem.transposed)
 
     def problem_on(self, gpus: int) -> Matmul:
         """The problem on so many GPUs: m grows with them, or nothing does.
@@ -61,8 +64,7 @@ class Question:
         {'m': 35, 'k': 3, 'n': 2}
         """
         grown = self.problem.m * (gpus if self.kind == "weak" else 1)
-        one = self.problem
-        return Matmul(grown, one.k, one.n, one.dtype, one.passes, one.gathered, one.panel)
+        return replace(self.problem, m=grown)
 
 
 def asked(
@@ -79,6 +81,7 @@ def asked(
     gathered: str = "again",
     collectives: str = "own",
     panel: int = DEFAULT_PANEL,
+    transposed: str = "none",
     threads: int | None = None,
 ) -> Question:
     """The question in the words of the command line.
@@ -98,7 +101,16 @@ def asked(
     m, k, n = matmul or DEFAULT_SIZES.get(chosen, (1, 1, 1))
     return Question(
         kind=chosen,
-        problem=Matmul(m, k, n, cast(DType, dtype), cast(Passes, passes), cast(Gathered, gathered), panel),
+        problem=Matmul(
+            m,
+            k,
+            n,
+            cast(DType, dtype),
+            cast(Passes, passes),
+            cast(Gathered, gathered),
+            panel,
+            cast(Transposed, transposed),
+        ),
         gpus=tuple(gpus),
         algorithms=parse_algorithms(algorithm),
         order=parse_order(order),

@@ -141,7 +141,8 @@ def scaling_table(found: Scaling) -> "Group":
 def _title(found: Scaling) -> str:
     m, k, n = found.matmul.m, found.matmul.k, found.matmul.n
     rows = f"{m} for each GPU" if found.kind == "weak" else f"{m}"
-    what = f"m={rows}, k={k}, n={n}, {found.dtype}, {found.passes}"
+    stored = f", transposed={found.matmul.transposed}" if found.matmul.transposed else ""
+    what = f"m={rows}, k={k}, n={n}{stored}, {found.dtype}, {found.passes}"
     return f"{found.kind} scaling of {', '.join(found.algorithms)} on {found.machine.name}, predicted: {what}"
 
 

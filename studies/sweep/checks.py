@@ -14,7 +14,7 @@ from simulator.machine_network import network_of, speeds_of
 from studies.experiments.workloads import KINDS, experiment_of
 from studies.flags.grids import FOLLOWS
 from studies.flags.values import whole_number
-from studies.matmuls.experiment import Flags
+from studies.matmuls.experiment import Flags, parse_problem
 from studies.network.collective_flags import CollectiveFlags, parse_kind, parse_question
 from studies.sweep.points import COLLECTIVE_FLAG_KEYS, FAULTS, FLAG_KEYS, KIND, NONE, Asked, Varied, points
 from studies.training.flags import TrainingFlags
@@ -82,9 +82,13 @@ def _check_value(base: Asked, key: str, value: str, machines: Sequence[str], gpu
 
 
 def _check_flags(flags: Flags) -> None:
-    """Refuse a flag that can never be; whether the grid suits the algorithm and the GPUs is seen at each point."""
+    """Refuse a flag that can never be; whether grid and operands suit the algorithm is seen at each point."""
     parse_grid(flags.grid.replace(FOLLOWS, "1"))
-    experiment_of(replace(flags, grid=Flags().grid))
+    usual = Flags()
+    if flags.matmul:
+        parse_problem(flags)
+        flags = replace(flags, transposed=usual.transposed)
+    experiment_of(replace(flags, grid=usual.grid))
 
 
 def _plain(base: Asked, key: str, value: str) -> TrainingFlags:

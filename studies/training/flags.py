@@ -21,7 +21,7 @@ from studies.matmuls.experiment import Flags, parse_manner
 from studies.training.experiment import OF_GPTS, TrainingExperiment
 from studies.training.gemm_times import WRITTEN
 
-OF_MATMULS = {"matmul": "", "algorithm": "4d", "passes": "forward", "panel": "256"}
+OF_MATMULS = {"matmul": "", "algorithm": "4d", "passes": "forward", "panel": "256", "transposed": "none"}
 """Flags that name a multiplication alone, and their defaults."""
 MOST_WIDTHS = 10_000
 USUAL_RATE, USUAL_WIDTH = 1e-3, 128

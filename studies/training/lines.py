@@ -41,7 +41,8 @@ def workload_words(workload: Workload) -> str:
     """
     if workload.matmul is not None:
         sizes = workload.matmul
-        return f"m={sizes.m} k={sizes.k} n={sizes.n}"
+        stored = f" transposed={sizes.transposed}" if sizes.transposed else ""
+        return f"m={sizes.m} k={sizes.k} n={sizes.n}{stored}"
     if workload.mlp is not None:
         return f"mlp {','.join(map(str, workload.mlp.widths))} of {workload.mlp.rows} rows"
     gpt = workload.gpt
@@ -58,7 +59,8 @@ def workload_flags(made: Record) -> list[str]:
     work, options = made.workload, made.options
     if work.matmul is not None:
         sizes = work.matmul
-        return [f"--matmul {sizes.m},{sizes.k},{sizes.n}", f"--algorithm {made.algorithm}"]
+        stored = [f"--transposed {sizes.transposed}"] if sizes.transposed else []
+        return [f"--matmul {sizes.m},{sizes.k},{sizes.n}", *stored, f"--algorithm {made.algorithm}"]
     if work.mlp is not None:
         words = [f"--mlp {','.join(map(str, work.mlp.widths))} --batch {work.mlp.rows}"]
     else:

@@ -10,7 +10,7 @@ from algorithms.collectives.lowering import SETS
 from algorithms.costs.volumes import bytes_sent, gemm_sizes, volumes
 from algorithms.counting.alike import alike
 from algorithms.grid import AXES, Grid
-from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import Communication, Gemm, lane
 from algorithms.program import walk
@@ -22,6 +22,7 @@ from tests.mpi_cases import CUSTOM, chosen_grids, custom
 
 CASES = [case for ranks in (1, 2, 3, 5, 8, 12) for case in chosen_grids(ranks)]
 CASES += [("4d", Grid(data=5, z=3, y=2, x=4)), ("3d", Grid(z=7, y=3, x=5))]
+TURNED = [(*case, transposed) for case in CASES if find_algorithm(case[0]).any_form for transposed in ("a", "b")]
 
 
 def behaviour(schedule, place, choices):
@@ -48,10 +49,15 @@ def check(schedule, choices):
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(CASES), st.tuples(*[st.integers(1, 40)] * 3), st.sampled_from([f"own:{name}" for name in SETS]))
+@given(
+    st.sampled_from([(*case, "none") for case in CASES] + TURNED),
+    st.tuples(*[st.integers(1, 40)] * 3),
+    st.sampled_from([f"own:{name}" for name in SETS]),
+)
 def test_each_class_does_what_its_representative_does(case, sizes, collectives):
-    algorithm, grid = case
-    schedule = matmul_schedule(Matmul(*sizes, "float32", "training", panel=5), algorithm, grid)
+    algorithm, grid, transposed = case
+    problem = Matmul(*sizes, "float32", "training", panel=5, transposed=transposed)
+    schedule = matmul_schedule(problem, algorithm, grid)
     check(schedule, parse_choices(collectives))
 
 

@@ -43,10 +43,11 @@ def best_grid(m, k, n, ranks):
     ("sizes", "ranks", "case"),
     [(sizes, ranks, case) for *dims, ranks, case in OPTIMAL for sizes in sorted(set(permutations(dims)))],
 )
-def test_3d_on_its_optimal_grid_sends_exactly_the_bound_in_every_regime(sizes, ranks, case):
+def test_3d_on_its_optimal_grid_sends_exactly_the_bound_in_every_regime_and_form(sizes, ranks, case):
     assert regime(*sizes, ranks) == case
-    most, mean = sent_words(Matmul(*sizes), "3d", best_grid(*sizes, ranks))
-    assert most == mean == pytest.approx(lower_bound_words(*sizes, ranks), rel=1e-12)
+    for transposed in ("none", "a", "b"):
+        most, mean = sent_words(Matmul(*sizes, transposed=transposed), "3d", best_grid(*sizes, ranks))
+        assert most == mean == pytest.approx(lower_bound_words(*sizes, ranks), rel=1e-12)
 
 
 def test_where_pieces_are_uneven_the_mean_over_ranks_is_the_bound():

@@ -5,7 +5,12 @@ from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import algorithms, find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul, parse_sizes
+from algorithms.ops import Gemm
+from algorithms.program import Repeat
+from algorithms.schedule import all_ops
 from tests.mpi_cases import chosen_grids
+
+TURNED = ("a", "b")
 
 
 def held(schedule, name):
@@ -44,18 +49,67 @@ def test_one_copy_of_each_matrix_evenly_spread_is_where_the_bound_holds(ranks):
         once_and_even = all((times == 1).all() and len(set(counts)) == 1 for times, counts in spread)
         if find_algorithm(name).one_copy:
             assert once_and_even, (name, grid)
+        for transposed in TURNED if find_algorithm(name).any_form else ():
+            turned = Matmul(2 * cut, 3 * cut, 5 * cut, passes="training", transposed=transposed)
+            schedule = matmul_schedule(turned, name, grid)
+            for tensor in (*schedule.inputs, *schedule.outputs):
+                times, counts = held(schedule, tensor)
+                assert times.shape == turned.shape(tensor)
+                assert (times == 1).all() and len(set(counts)) == 1, (name, grid, transposed, tensor)
         if name in ("1d-column", "1d-row") and ranks > 1:
             assert not once_and_even
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 6, 12])
 def test_outputs_are_laid_out_as_their_inputs(ranks):
-    for name, grid in chosen_grids(ranks):
-        schedule = matmul_schedule(Matmul(13, 17, 11, passes="training"), name, grid)
+    cases = [(*case, "none") for case in chosen_grids(ranks)]
+    cases += [(*case, one) for case in chosen_grids(ranks) if find_algorithm(case[0]).any_form for one in TURNED]
+    for name, grid, transposed in cases:
+        schedule = matmul_schedule(Matmul(13, 17, 11, passes="training", transposed=transposed), name, grid)
         for one, other in (("A", "dA"), ("B", "dB"), ("C", "dC")):
             for rank in range(ranks):
                 place = schedule.place(rank)
                 assert schedule.tensors[one].block(place) == schedule.tensors[other].block(place), (name, grid)
+
+
+@pytest.mark.parametrize(
+    ("transposed", "in_3d", "on_a_mesh"),
+    [
+        (
+            "a",
+            ["A (k/y/x × m/z)", "B (k/y/z × n/x)", "C (m/z × n/x) sharded over y"],
+            ["A (k/z × m/x)", "B (k/z × n/x)", "C (m/z × n/x)"],
+        ),
+        (
+            "b",
+            ["A (m/z/x × k/y)", "B (n/x × k/y) sharded over z", "C (m/z/y × n/x)"],
+            ["A (m/z × k/x)", "B (n/z × k/x)", "C (m/z × n/x)"],
+        ),
+    ],
+)
+def test_transposed_operands_lie_on_the_axes_that_cut_their_dimensions(transposed, in_3d, on_a_mesh):
+    for name, expected in (("3d", in_3d), ("summa", on_a_mesh)):
+        schedule = matmul_schedule(Matmul(13, 17, 11, transposed=transposed), name, Grid(z=2))
+        assert [str(schedule.tensors[tensor]) for tensor in "ABC"] == expected
+
+
+@pytest.mark.parametrize(("transposed", "panelled"), [("none", "k"), ("a", "m"), ("b", "n")])
+def test_summa_broadcasts_panels_of_the_dimension_that_does_not_stay(transposed, panelled):
+    problem = Matmul(13, 17, 11, passes="training", panel=3, transposed=transposed)
+    schedule = matmul_schedule(problem, "summa", Grid(z=2, x=3))
+    loops = [entry for entry in schedule.roles[0].program if isinstance(entry, Repeat)]
+    assert {entry.count.dimension for entry in loops} == {panelled}
+    still = {"none": "dC", "a": "B", "b": "A"}[transposed]
+    assert f"{still} panel" not in schedule.tensors
+    layouts = {op.c.removesuffix(" panel"): op.layout for op in all_ops(schedule) if isinstance(op, Gemm)}
+    assert (
+        layouts
+        == {
+            "none": {"C": "NN", "dA": "NT", "dB": "TN"},
+            "a": {"C": "TN", "dA": "NT", "dB": "NN"},
+            "b": {"C": "NT", "dA": "NN", "dB": "TN"},
+        }[transposed]
+    )
 
 
 def test_layouts_are_those_of_the_design_page():
@@ -88,6 +142,14 @@ def test_a_grid_or_algorithm_that_cannot_be_is_refused(name, grid, said):
     assert str(refused.value).startswith(said)
 
 
+@pytest.mark.parametrize("name", ["1d-column", "1d-row", "cannon", "2.5d", "4d"])
+@pytest.mark.parametrize("transposed", TURNED)
+def test_a_transposed_operand_is_refused_by_those_that_do_not_take_it(name, transposed):
+    with pytest.raises(InputError) as refused:
+        matmul_schedule(Matmul(8, 8, 8, transposed=transposed), name, Grid())
+    assert str(refused.value) == f"transposed {transposed}: {name} takes none only; summa and 3d take a and b"
+
+
 @pytest.mark.parametrize(
     "text", ["", "4", "4,4", "4,4,4,4", "4,0,4", "4,-1,4", "4,4.0,4", "a,b,c", "4,,4", "4,1e3,4", "²,4,4"]
 )
@@ -111,6 +173,7 @@ def test_sizes_are_three_whole_numbers():
         ({"passes": "backward"}, "passes 'backward': accepted are forward, training"),
         ({"gathered": "never"}, "gathered 'never': accepted are keep, again"),
         ({"panel": 0}, "panel 0: a panel is a whole number of columns from 1"),
+        ({"transposed": "c"}, "transposed 'c': accepted are none, a, b"),
     ],
 )
 def test_a_problem_checks_itself(wrong, said):

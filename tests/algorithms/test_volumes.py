@@ -8,7 +8,7 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.costs.volumes import bytes_sent, flops, volumes
 from algorithms.counting.alike import alike
 from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 
 GRIDS = {
@@ -26,9 +26,10 @@ CASES = [(name, grid) for name, grids in GRIDS.items() for grid in grids]
 @pytest.mark.parametrize("collectives", ["own:ring", "own:doubling", "own:halving_doubling"])
 @pytest.mark.parametrize(("name", "grid"), CASES)
 @settings(max_examples=5, deadline=None)
-@given(sizes=st.tuples(*[st.integers(1, 40)] * 3))
-def test_classes_of_ranks_give_the_numbers_of_all_ranks(name, grid, collectives, sizes):
-    schedule = matmul_schedule(Matmul(*sizes, passes="training", panel=3), name, grid)
+@given(sizes=st.tuples(*[st.integers(1, 40)] * 3), transposed=st.sampled_from(["none", "a", "b"]))
+def test_classes_of_ranks_give_the_numbers_of_all_ranks(name, grid, collectives, sizes, transposed):
+    form = transposed if find_algorithm(name).any_form else "none"
+    schedule = matmul_schedule(Matmul(*sizes, passes="training", panel=3, transposed=form), name, grid)
     choices = parse_choices(collectives)
     each = [bytes_sent(schedule, rank, choices) for rank in range(grid.size)]
     totals = volumes(schedule, choices)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from algorithms.collectives.choices import parse_choices
 from algorithms.costs.volumes import bytes_sent
 from algorithms.grid import AXES, Grid
-from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.storage import storage
@@ -18,7 +18,9 @@ from runtime.operands import Operands
 from runtime.rectangles import split_block
 from runtime.verifying.products import output_of_block
 from runtime.verifying.verify import verify
+from tests.products import products, shapes
 
+FORMS = ["none", "a", "b"]
 MODES = ["own:ring", "own:doubling", "own:halving_doubling", "library"]
 
 
@@ -51,18 +53,16 @@ def grids(most_ranks):
             yield "4d", Grid(**lengths)
 
 
+def turned(most_ranks):
+    """Every algorithm that takes transposed operands on every grid it accepts, with A and with B transposed."""
+    for algorithm, grid in grids(most_ranks):
+        if find_algorithm(algorithm).any_form:
+            yield from ((algorithm, grid, transposed) for transposed in FORMS[1:])
+
+
 def whole_integers(problem, seed=0):
     random = np.random.default_rng(seed)
-    shapes = {"A": (problem.m, problem.k), "B": (problem.k, problem.n), "dC": (problem.m, problem.n)}
-    return {name: random.integers(-4, 5, shapes[name]).astype(problem.dtype) for name in problem.inputs}
-
-
-def products(problem, matrices):
-    expected = {"C": matrices["A"] @ matrices["B"]}
-    if problem.training:
-        expected["dA"] = matrices["dC"] @ matrices["B"].T
-        expected["dB"] = matrices["A"].T @ matrices["dC"]
-    return expected
+    return {name: random.integers(-4, 5, shapes(problem)[name]).astype(problem.dtype) for name in problem.inputs}
 
 
 def assembled(schedule, execution, name, shape):
@@ -97,6 +97,21 @@ def test_every_algorithm_on_every_grid_gives_numpy_s_product(passes, collectives
         run(Matmul(13, 17, 11, "float64", passes, panel=3), algorithm, grid, collectives)
 
 
+@pytest.mark.parametrize("collectives", ["own:ring", "library"])
+@pytest.mark.parametrize("passes", ["forward", "training"])
+def test_operands_that_are_stored_transposed_give_numpy_s_product_on_every_grid(passes, collectives):
+    for algorithm, grid, transposed in turned(8):
+        run(Matmul(13, 17, 11, "float64", passes, panel=3, transposed=transposed), algorithm, grid, collectives)
+
+
+@pytest.mark.parametrize("overlaps", ["oar", "ors", "oag", "oar,ors,oag"])
+def test_overlap_changes_no_bit_where_operands_are_transposed(overlaps):
+    for algorithm, grid, transposed in turned(8):
+        if algorithm == "3d":
+            problem = Matmul(13, 17, 11, "float32", "training", transposed=transposed)
+            run(problem, algorithm, grid, overlaps=overlaps)
+
+
 @pytest.mark.parametrize("collectives", MODES)
 @pytest.mark.parametrize("overlaps", ["oar", "ors", "oag", "oar,ors,oag"])
 def test_overlap_changes_no_bit(overlaps, collectives):
@@ -114,18 +129,19 @@ def test_chunks_change_no_bit_and_no_word_sent(chunk_bytes, collectives):
         run(problem, algorithm, grid, collectives, overlaps, chunk_bytes=chunk_bytes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(
     sizes=st.tuples(*[st.integers(1, 30)] * 3),
-    case=st.sampled_from(list(grids(8))),
+    case=st.sampled_from([(*one, "none") for one in grids(8)]) | st.sampled_from(list(turned(8))),
+    passes=st.sampled_from(["forward", "training"]),
     panel=st.integers(1, 40),
     gathered=st.sampled_from(["keep", "again"]),
     order=st.permutations(AXES),
 )
-def test_any_sizes_panels_and_rank_orders(sizes, case, panel, gathered, order):
-    algorithm, grid = case
-    turned = Grid(**grid.lengths, order=tuple(order))
-    run(Matmul(*sizes, "float32", "training", gathered, panel), algorithm, turned)
+def test_any_sizes_panels_forms_and_rank_orders(sizes, case, passes, panel, gathered, order):
+    algorithm, grid, transposed = case
+    reordered = Grid(**grid.lengths, order=tuple(order))
+    run(Matmul(*sizes, "float32", passes, gathered, panel, transposed), algorithm, reordered)
 
 
 def test_more_ranks_than_rows_still_give_the_product():
@@ -144,9 +160,10 @@ def test_repeats_each_give_a_timeline_of_the_same_ops():
 @pytest.mark.parametrize(("dtype", "sizes"), [("float32", (5, 12)), ("float64", (8,))])
 @pytest.mark.parametrize("collectives", MODES)
 def test_rounded_products_stay_within_the_bound_that_verification_uses(collectives, dtype, sizes):
-    problem = Matmul(61, 257, 53, dtype, "training", panel=17)
-    operands = Operands(problem.m, problem.k, problem.n, dtype, seed=3)
-    for algorithm, grid in [(name, grid) for name, grid in grids(12) if grid.size in sizes]:
+    cases = [(*case, "none") for case in grids(12)] + (list(turned(12)) if collectives == "own:ring" else [])
+    for algorithm, grid, transposed in [case for case in cases if case[1].size in sizes]:
+        problem = Matmul(61, 257, 53, dtype, "training", panel=17, transposed=transposed)
+        operands = Operands(problem.m, problem.k, problem.n, dtype, seed=3, transposed=transposed)
         schedule = matmul_schedule(problem, algorithm, grid)
         execution = execute(schedule, operands, InProcess(grid.size), choices=parse_choices(collectives))
         outputs = [
@@ -155,7 +172,7 @@ def test_rounded_products_stay_within_the_bound_that_verification_uses(collectiv
             for name, array in blocks.items()
         ]
         verdict = verify(outputs, operands, ranks=grid.size)
-        assert verdict.ok, f"{algorithm} on {grid}: {verdict}"
+        assert verdict.ok, f"{algorithm} on {grid}, transposed {transposed}: {verdict}"
 
 
 def test_of_every_op_that_may_run_beside_local_work_it_is_told_how_much_did():

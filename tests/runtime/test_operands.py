@@ -66,6 +66,15 @@ def test_a_stored_piece_is_the_flattened_block_from_start_to_stop():
     np.testing.assert_array_equal(operands.stored("B", Block((2, 9), (1, 6))).ravel(), flat)
 
 
+@pytest.mark.parametrize(
+    ("transposed", "shapes"), [("none", [(11, 13), (13, 7)]), ("a", [(13, 11), (13, 7)]), ("b", [(11, 13), (7, 13)])]
+)
+def test_a_transposed_operand_is_as_tall_as_the_other_is_wide(transposed, shapes):
+    operands = Operands(11, 13, 7, "float64", transposed=transposed)
+    assert [operands.shape(name) for name in ("A", "B")] == shapes and operands.shape("dC") == (11, 7)
+    assert operands.block("A", whole(shapes[0])).shape == shapes[0]
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_elements_come_from_the_array_of_a_file_in_any_order(order):
     held = np.asarray(np.random.default_rng(0).random((5, 7)), order=order)

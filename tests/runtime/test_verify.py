@@ -29,6 +29,7 @@ from runtime.verifying.verify import (
 M, K, N = 29, 43, 37
 PRODUCTS = ["C", "dA", "dB"]
 METHODS = ["serial", "freivalds"]
+FORMS = ["none", "a", "b"]
 
 
 def factors(product, operands, dtype=None):
@@ -37,6 +38,10 @@ def factors(product, operands, dtype=None):
         operands.block(name, whole(operands.shape(name))).astype(dtype or operands.array_dtype)
         for name in ("A", "B", "dC")
     )
+    if operands.transposed == "a":
+        return {"C": (a.T, b), "dA": (b, dc.T), "dB": (a, dc)}[product]
+    if operands.transposed == "b":
+        return {"C": (a, b.T), "dA": (dc, b), "dB": (dc.T, a)}[product]
     return {"C": (a, b), "dA": (dc, b.T), "dB": (a.T, dc)}[product]
 
 
@@ -60,8 +65,9 @@ def small_tiles(monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_right_product_is_verified(method, product, dtype, kind):
-    operands = Operands(M, K, N, dtype, seed=4, kind=kind)
+@pytest.mark.parametrize("transposed", FORMS)
+def test_a_right_product_is_verified(transposed, method, product, dtype, kind):
+    operands = Operands(M, K, N, dtype, seed=4, kind=kind, transposed=transposed)
     verdict = verify([whole_output(product, operands)[0]], operands, ranks=4, method=method)
     assert verdict.ok
     assert verdict.reason == ""
@@ -81,8 +87,9 @@ def test_the_serial_error_is_the_largest_relative_to_the_product_of_magnitudes(p
 
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_one_element_off_by_a_hundred_bounds_is_found_by_the_serial_product(product, dtype):
-    operands = Operands(M, K, N, dtype)
+@pytest.mark.parametrize("transposed", FORMS)
+def test_one_element_off_by_a_hundred_bounds_is_found_by_the_serial_product(transposed, product, dtype):
+    operands = Operands(M, K, N, dtype, transposed=transposed)
     output, values = whole_output(product, operands)
     values[7, 19] += 100 * error_bound(2, EPS[dtype]) * magnitude(product, operands)[7, 19]
     verdict = verify([output], operands, ranks=2)
@@ -95,8 +102,9 @@ def test_one_element_off_by_a_hundred_bounds_is_found_by_the_serial_product(prod
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("seed", range(3))
-def test_one_element_off_by_a_hundred_bounds_is_found_by_freivalds(product, dtype, seed):
-    operands = Operands(M, K, N, dtype)
+@pytest.mark.parametrize("transposed", FORMS)
+def test_one_element_off_by_a_hundred_bounds_is_found_by_freivalds(transposed, product, dtype, seed):
+    operands = Operands(M, K, N, dtype, transposed=transposed)
     output, values = whole_output(product, operands)
     values[7, 19] += 100 * error_bound(2, EPS[dtype]) * magnitude(product, operands)[7, 19]
     verdict = verify([output], operands, ranks=2, method="freivalds", seed=seed)
@@ -248,11 +256,12 @@ def test_a_result_that_is_no_number_is_named(method, value):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("product", "matrix"), [("C", "A"), ("C", "B"), ("dA", "dC"), ("dA", "B"), ("dB", "A")])
-def test_an_operand_that_holds_no_number_is_named_rather_than_the_result(method, product, matrix):
-    operands = Operands(M, K, N, "float64")
+@pytest.mark.parametrize("transposed", FORMS)
+def test_an_operand_that_holds_no_number_is_named_rather_than_the_result(transposed, method, product, matrix):
+    operands = Operands(M, K, N, "float64", transposed=transposed)
     held = operands.block(matrix, whole(operands.shape(matrix)))
     held[20, 18] = np.nan
-    operands = Operands(M, K, N, "float64", files={matrix: held})
+    operands = Operands(M, K, N, "float64", files={matrix: held}, transposed=transposed)
     verdict = verify([whole_output(product, operands)[0]], operands, ranks=2, method=method)
     assert not verdict.ok
     assert verdict.reason == f"{matrix} holds nan at row 20, column 18"

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import isclose
 
 import pytest
@@ -64,6 +65,15 @@ def test_one_rank_takes_the_time_of_the_closed_form_overheads_and_measured_rows_
     assert closed == pytest.approx(seconds, rel=1e-9)
 
 
+@pytest.mark.parametrize("passes", ["forward", "training"])
+@pytest.mark.parametrize("transposed", ["a", "b"])
+@pytest.mark.parametrize("ranks", [1, 2, 6, 8])
+def test_equal_blocks_of_transposed_operands_take_the_time_of_the_closed_form(ranks, transposed, passes):
+    problem, machine = Matmul(144, 144, 144, "float64", passes, transposed=transposed), star(ranks, memory=1e9)
+    for closed, seconds in ranked_and_simulated(problem, "3d", ranks, machine):
+        assert closed == pytest.approx(seconds, rel=1e-9)
+
+
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_training_step_of_one_rank_takes_the_time_of_the_closed_form(scheme, recompute):
@@ -97,8 +107,10 @@ def test_uneven_rings_partly_inside_a_node_take_the_time_of_the_closed_form_with
 @pytest.mark.parametrize(("name", "ranks"), [("summa", 6), ("cannon", 9), ("2.5d", 8)])
 def test_pipelined_panels_take_the_time_of_the_closed_form_within_a_third(name, ranks):
     problem = Matmul(2048, 2048, 1024, "float32", "training")
-    for closed, seconds in ranked_and_simulated(problem, name, ranks, star(ranks, memory=1e11)):
-        assert closed == pytest.approx(seconds, rel=1 / 3)
+    turned = [replace(problem, transposed=form) for form in ("a", "b") if find_algorithm(name).any_form]
+    for one in (problem, *turned):
+        for closed, seconds in ranked_and_simulated(one, name, ranks, star(ranks, memory=1e11)):
+            assert closed == pytest.approx(seconds, rel=1 / 3)
 
 
 @pytest.mark.parametrize("name", ["summa", "3d", "4d"])

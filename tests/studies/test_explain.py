@@ -1,10 +1,9 @@
 import json
-from dataclasses import replace
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from algorithms.errors import InputError
 from algorithms.formats import files
@@ -163,16 +162,16 @@ def test_what_sharing_an_uplink_adds_is_contention():
 def test_the_path_goes_over_to_the_member_that_arrives_last():
     """Rank 1 multiplies for longer; rank 0 waits for it, and this waiting is not on the path."""
     short = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=1)
-    long = replace(short, rank=1, end=4)
+    long = structs.replace(short, rank=1, end=4)
     early = Span(0, "sum C", "all_reduce", "y", ready=1, start=1, arrival=4, end=6, axis="y", group=0)
-    late = replace(early, rank=1, ready=4, start=4)
+    late = structs.replace(early, rank=1, ready=4, start=4)
     parts = {
         (0, "sum C"): {"waiting": 3.0, "bandwidth": 2.0},
         (1, "sum C"): {"bandwidth": 2.0},
         (0, "multiply"): {"compute": 1.0},
         (1, "multiply"): {"compute": 4.0},
     }
-    timeline = Timeline((short, long, replace(early, end=6.5), late), "predicted", ranks=2)
+    timeline = Timeline((short, long, structs.replace(early, end=6.5), late), "predicted", ranks=2)
     found = stations(
         timeline, lambda span: parts[span.rank, span.op] if span.end != 6.5 else {"waiting": 3, "bandwidth": 2.5}
     )
@@ -182,7 +181,7 @@ def test_the_path_goes_over_to_the_member_that_arrives_last():
 
 def test_time_between_two_ops_is_other():
     one = Span(0, "a", "gemm", "compute", ready=0, start=0, arrival=0, end=1)
-    other = replace(one, op="b", ready=1, start=3, arrival=3, end=5)
+    other = structs.replace(one, op="b", ready=1, start=3, arrival=3, end=5)
     found = stations(Timeline((one, other), "predicted", ranks=1), lambda span: {})
     assert by_part(found)["other"] == 2 and by_part(found)["compute"] == 3
 
@@ -477,7 +476,7 @@ def test_a_record_written_before_there_were_links_is_read(tmp_path, capsys):
     path = write(tmp_path / "older.json", {"schema": "quadrille/record/1", **made})
     ended = called(capsys, "explain", path)
     assert ended.status == 0 and "make it again: quadrille simulate" in ended.out
-    assert msgspec.structs.replace(load_record(path), ops=()) == record(links=(), critical_path=(), ops=())
+    assert structs.replace(load_record(path), ops=()) == record(links=(), critical_path=(), ops=())
 
 
 def test_what_is_no_plain_file_is_refused_before_it_is_read():

@@ -56,8 +56,8 @@ CASES = [
 ]
 
 
-def scheduled(algorithm, grid, overlaps="none", sizes=(64, 64, 64), panel=9):
-    problem = Matmul(*sizes, "float64", "training", panel=panel)
+def scheduled(algorithm, grid, overlaps="none", sizes=(64, 64, 64), panel=9, transposed="none"):
+    problem = Matmul(*sizes, "float64", "training", panel=panel, transposed=transposed)
     return overlap(matmul_schedule(problem, algorithm, parse_grid(grid)), parse_overlap(overlaps))
 
 
@@ -89,6 +89,16 @@ def test_the_answer_is_that_of_every_rank_by_itself(algorithm, grid, overlaps, m
         given_ = scheduled(algorithm, grid, overlaps, sizes), MACHINES[machine](ranks)
         choices = parse_choices(collectives)
         check_same(simulate(*given_, choices=choices), simulate(*given_, choices=choices, switches=APART))
+
+
+@pytest.mark.parametrize("machine", ["star", "leaves", "a slow host"])
+@pytest.mark.parametrize("transposed", ["a", "b"])
+@pytest.mark.parametrize(("algorithm", "grid", "overlaps"), [case for case in CASES if case[0] in ("3d", "summa")])
+def test_the_answer_is_that_of_every_rank_where_operands_are_transposed(algorithm, grid, overlaps, transposed, machine):
+    for sizes in [(64, 64, 64), (130, 171, 110)]:
+        schedule = scheduled(algorithm, grid, overlaps, sizes, transposed=transposed)
+        on = MACHINES[machine](schedule.grid.size)
+        check_same(simulate(schedule, on), simulate(schedule, on, switches=APART))
 
 
 @settings(max_examples=40)

@@ -22,25 +22,28 @@ GRIDS = [
     ("2.5d", "z=2,x=2,y=2"),
     ("1d-column", "x=7"),
 ]
+TURNED = [(*case, transposed) for case in GRIDS if case[0] in ("3d", "summa") for transposed in ("a", "b")]
 
 
-def scheduled(algorithm, grid, sizes, passes="training"):
-    return matmul_schedule(Matmul(*sizes, "float64", passes, panel=97), algorithm, parse_grid(grid))
+def scheduled(algorithm, grid, sizes, passes="training", transposed="none"):
+    problem = Matmul(*sizes, "float64", passes, panel=97, transposed=transposed)
+    return matmul_schedule(problem, algorithm, parse_grid(grid))
 
 
 @settings(max_examples=20)
 @example(  # sharing is fooled: a little more than without contention
-    case=GRIDS[0], sizes=(30, 19, 274), collectives="own:doubling", leaves=True, memory=1e10
+    case=(*GRIDS[0], "none"), sizes=(30, 19, 274), collectives="own:doubling", leaves=True, memory=1e10
 )
 @given(
-    case=st.sampled_from(GRIDS),
+    case=st.sampled_from([(*case, "none") for case in GRIDS] + TURNED),
     sizes=st.tuples(*[st.integers(1, 60) | st.integers(100, 5000)] * 3),
     collectives=st.sampled_from(["own", "own:doubling"]),
     leaves=st.booleans(),
     memory=st.sampled_from([1e30, 1e10]),
 )
 def test_the_exact_makespan_lies_within_the_bound(case, sizes, collectives, leaves, memory):
-    schedule, choices = scheduled(*case, sizes), parse_choices(collectives)
+    algorithm, grid, transposed = case
+    schedule, choices = scheduled(algorithm, grid, sizes, transposed=transposed), parse_choices(collectives)
     ranks = schedule.grid.size
     machine = leaf_spine(-(-ranks // 4), 4, spines=2, memory=memory) if leaves else star(ranks, memory=memory)
     exact, even = (simulate(one, machine, choices=choices).timeline.makespan for one in (schedule, evenly(schedule)))

@@ -42,8 +42,9 @@ MACHINES = {
 }
 
 
-def scheduled(algorithm, grid, sizes, passes, panel=4):
-    return matmul_schedule(Matmul(*sizes, "float64", passes, panel=panel), algorithm, parse_grid(grid))
+def scheduled(algorithm, grid, sizes, passes, panel=4, transposed="none"):
+    problem = Matmul(*sizes, "float64", passes, panel=panel, transposed=transposed)
+    return matmul_schedule(problem, algorithm, parse_grid(grid))
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -74,14 +75,17 @@ def test_most_turns_of_a_long_loop_are_not_simulated(case):
 @given(
     z=st.integers(1, 3),
     x=st.integers(1, 3),
-    k=st.integers(60, 300),
+    long=st.integers(60, 300),
     panel=st.integers(2, 9),
+    transposed=st.sampled_from(["none", "a", "b"]),
     sides=st.tuples(st.integers(1, 60), st.integers(1, 60)),
     passes=st.sampled_from(["forward", "training"]),
     machine=st.sampled_from(sorted(MACHINES)),
 )
-def test_the_answer_is_the_same_for_panels_of_any_width(z, x, k, panel, sides, passes, machine):
-    schedule = scheduled("summa", f"z={z},x={x}", (sides[0], k, sides[1]), passes, panel)
+def test_the_answer_is_the_same_for_panels_of_any_width(z, x, long, panel, transposed, sides, passes, machine):
+    one, other = sides
+    sizes = {"none": (one, long, other), "a": (long, one, other), "b": (one, other, long)}[transposed]
+    schedule = scheduled("summa", f"z={z},x={x}", sizes, passes, panel, transposed)
     given_ = schedule, MACHINES[machine](max(4, z * x))
     check_same(simulate(*given_), simulate(*given_, switches=EVERY_TURN))
 

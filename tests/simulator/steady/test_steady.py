@@ -11,7 +11,7 @@ from algorithms.collectives.lowering import SETS, lower
 from algorithms.costs.volumes import bytes_sent
 from algorithms.formats.machine import Faults, Machine
 from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.reordering.overlap import OVERLAPS, overlap
 from simulator.folding.even_shards import evenly
@@ -75,8 +75,9 @@ def experiments(draw):
     algorithm, grid = draw(st.sampled_from(GRIDS))
     sizes = draw(st.tuples(*(st.sampled_from([7, 13, 17, 64, 130, 600]) for _ in "mkn")))
     passes, panel = draw(st.sampled_from(["forward", "training"])), draw(st.sampled_from([5, 64]))
-    problem = Matmul(*sizes, "float64", passes, panel=panel)
-    overlaps = draw(st.sets(st.sampled_from(OVERLAPS))) if algorithm == "4d" else set()
+    transposed = draw(st.sampled_from(["none", "a", "b"])) if find_algorithm(algorithm).any_form else "none"
+    problem = Matmul(*sizes, "float64", passes, panel=panel, transposed=transposed)
+    overlaps = draw(st.sets(st.sampled_from(OVERLAPS))) if algorithm in ("3d", "4d") else set()
     machine = draw(st.sampled_from(machines(grid.size)))
     choices = parse_choices("own:" + draw(st.sampled_from(sorted(SETS))))
     places = 0 if machine.topology["family"] == "host" else 3

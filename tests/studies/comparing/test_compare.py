@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace as changed_span
 from pathlib import Path
 
 import msgspec
@@ -186,6 +185,7 @@ def test_an_op_of_one_side_only_took_no_time_on_the_other_and_is_remarked():
     ("change", "named"),
     [
         ({"workload": Workload(Matmul(307, 211, 107))}, ["n=103", "n=107"]),
+        ({"workload": Workload(Matmul(307, 211, 103, "a"))}, ["transposed=a measured"]),
         ({"dtype": "float64"}, ["dtype float32 predicted, float64 measured"]),
         ({"passes": "training"}, ["passes"]),
         ({"algorithm": "3d"}, ["algorithm 4d predicted, 3d measured"]),
@@ -376,7 +376,7 @@ def test_folders_without_a_pair_and_a_folder_with_a_file_are_refused(paths, tmp_
 def test_timelines_beside_the_records_are_drawn_and_must_be_theirs(paths, tmp_path, capsys):
     span = Span(0, "multiply", "gemm", "compute", 0.0, 0.0, 0.0, 0.07)
     for kind in ("predicted", "measured"):
-        spans = tuple(changed_span(span, rank=rank) for rank in range(6))
+        spans = tuple(replace(span, rank=rank) for rank in range(6))
         save_timeline(Timeline(spans, kind, 6), tmp_path / f"{kind}.timeline.json")
     compare(*paths, figure=str(tmp_path / "both.svg"))
     assert "rank 5 compute" in (tmp_path / "both.svg").read_text()  # text drawn as shapes keeps it as a comment
@@ -398,7 +398,7 @@ def test_both_timelines_go_to_one_trace_the_measured_ranks_after_the_predicted_o
     span = Span(0, "multiply", "gemm", "compute", 0.0, 0.0, 0.0, 0.07)
     named = tuple(str(tmp_path / f"other-{kind}.json") for kind in ("predicted", "measured"))
     for kind, name in zip(("predicted", "measured"), named, strict=True):
-        save_timeline(Timeline(tuple(changed_span(span, rank=rank) for rank in range(6)), kind, 6), name)
+        save_timeline(Timeline(tuple(replace(span, rank=rank) for rank in range(6)), kind, 6), name)
     trace = tmp_path / "trace.json"
     with pytest.raises(InputError, match=r"there are no timelines .*predicted\.timeline\.json and .*: make them"):
         compare(*paths, trace=str(trace))

@@ -40,6 +40,7 @@ def parsed(words):
         passes=st.sampled_from(["forward", "training"]),
         gathered=st.sampled_from(["again", "keep"]),
         panel=st.sampled_from(["256", "7"]),
+        transposed=st.sampled_from(["none", "a"]),
         overlap=st.sampled_from(["none", "oar,ors"]),
         collectives=st.sampled_from(["own", "library", "own:doubling"]),
         threads=st.sampled_from(["", "1"]),
