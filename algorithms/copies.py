@@ -54,6 +54,9 @@ def copies(op: CommunicationOp, schedule: Schedule, place: Place, moved: Traffic
         case Reduce():
             size = moved.edges[-1] * moved.item_bytes
             return Copies(after=size) if moved.member == moved.root else NONE
+        case AllReduce() if op.more:
+            size = moved.edges[-1] * moved.item_bytes
+            return Copies(before=size, after=size)
         case AllToAll():
             packed = moved.edges[-1] + own
             return Copies(packed * moved.item_bytes, moved.receive_edges[-1] * moved.item_bytes)

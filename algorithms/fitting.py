@@ -138,8 +138,18 @@ def _check_communication(op: CommunicationOp, schedule: Schedule, place: Place) 
             traffic(op, schedule, place, Choices())
         case Shift():
             _check_shift(op, schedule, place)
-        case AllReduce() | Barrier():
+        case AllReduce():
+            _check_bucket(op, schedule)
+        case Barrier():
             pass
+
+
+def _check_bucket(op: AllReduce, schedule: Schedule) -> None:
+    """What goes in the same messages must be of one dtype, and each buffer there once."""
+    widths = {name: schedule.item_bytes(name) for name in op.buffers}
+    if len(set(widths.values())) > 1 or len(widths) < len(op.buffers):
+        said = ", ".join(f"{name!r} of {widths[name]} bytes an element" for name in op.buffers)
+        raise InputError(f"op {op.name!r} sums {said} together: buffers of one dtype are accepted, each once")
 
 
 def _check_product(op: Gemm, schedule: Schedule, place: Place) -> None:

@@ -111,10 +111,18 @@ class ReduceScatter(Communication):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(Communication):
-    """The members' buffers are replaced by their sum, or by the largest of each element."""
+    """The members' buffers are replaced by their sum, or by the largest of each element.
+
+    `more` buffers go in the same messages, behind the first: a bucket of gradients.
+    """
 
     buffer: str
     combination: Combination = "sum"
+    more: tuple[str, ...] = ()
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        return (self.buffer, *self.more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +231,7 @@ def reads(op: Op) -> tuple[str, ...]:
         case Kernel():
             return op.sources + op.updates
         case AllReduce():
-            return (op.buffer,)
+            return op.buffers
         case Barrier() | Receive():
             return ()
         case _:
@@ -238,7 +246,7 @@ def writes(op: Op) -> tuple[str, ...]:
         case Kernel():
             return op.into + op.updates
         case AllReduce():
-            return (op.buffer,)
+            return op.buffers
         case ReduceScatter() | Reduce():
             return (op.into, op.source)
         case Barrier() | Send():

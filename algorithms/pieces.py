@@ -43,7 +43,7 @@ def edges_of(op: Collective, schedule: Schedule, place: Place) -> tuple[Edges, E
         case ReduceScatter():
             edges = _member_edges(op, tensors[op.into], tensors[op.source], place)
         case AllReduce():
-            edges = (0, tensors[op.buffer].block(place).elements)
+            edges = (0, sum(tensors[name].block(place).elements for name in op.buffers))
         case Broadcast():
             edges = (0, tensors[op.into].block(place).elements)
         case Reduce():

@@ -10,6 +10,7 @@ from algorithms.counting.counting_walk import CountingWalks
 from algorithms.grid import Axis
 from algorithms.ops import (
     AllGather,
+    AllReduce,
     AllToAll,
     Broadcast,
     Communication,
@@ -40,7 +41,7 @@ class Storage:
     copies : how many copies of it
     products : room for a product that is then added to what is there
     reductions : room, on each lane, for what a reduction step receives
-    packed : room, on each lane, for what an all-to-all sends and receives, packed
+    packed : room, on each lane, for what an all-to-all sends and receives, or a bucket holds, packed
     """
 
     tensors: dict[str, int]
@@ -70,6 +71,14 @@ def storages(schedule: Schedule, places: Sequence[Place], choices: Choices) -> l
     return [known.of(place) for place in places]
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Elements of what an op adds up, and of what it packs, if it packs anything."""
+
+    added: int = 0
+    packed: int | None = None
+
+
 class _Known:
     """What tensors and ops of a schedule need, found once for each kind of place."""
 
@@ -96,13 +105,12 @@ class _Known:
             if room is None:
                 continue
             if not isinstance(one.op, Communication):
-                products = max(products, room)
+                products = max(products, room.added)
                 continue
             name = lane(one.op)
-            if isinstance(one.op, AllToAll):
-                packed[name] = max(packed.get(name, 0), room)
-                room = 0
-            reductions[name] = max(reductions.get(name, 0), room)
+            if room.packed is not None:
+                packed[name] = max(packed.get(name, 0), room.packed)
+            reductions[name] = max(reductions.get(name, 0), room.added)
         scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
         return Storage(
             {name: self._capacity(name, place) for name in own},
@@ -131,19 +139,23 @@ class _Known:
             self._capacities[key] = self._schedule.tensors[name].capacity(place)
         return self._capacities[key]
 
-    def _room_of(self, op: Op, place: Place) -> int | None:
-        """Elements of the room that an op needs beside its tensors; None where it needs none."""
+    def _room_of(self, op: Op, place: Place) -> _Room | None:
+        """The room that an op needs beside its tensors; None where it needs none."""
         match op:
             case Gemm() if op.accumulate:
-                return self._schedule.tensors[op.c].capacity(place)
+                return _Room(added=self._schedule.tensors[op.c].capacity(place))
             case Gemm() | Pointwise() | Kernel() | HostCopy():
                 return None
             case AllToAll():
                 moved = traffic(op, self._schedule, place, self._choices)
-                return None if moved is None else max(moved.edges[-1], moved.receive_edges[-1])
+                return None if moved is None else _Room(packed=max(moved.edges[-1], moved.receive_edges[-1]))
             case _:
                 on_wire = amount(op, self._schedule, place, self._choices)
-                return None if on_wire is None else on_wire.added
+                if on_wire is None:
+                    return None
+                if not isinstance(op, AllReduce) or not op.more:
+                    return _Room(on_wire.added)
+                return _Room(on_wire.added, sum(self._schedule.tensors[name].capacity(place) for name in op.buffers))
 
 
 def is_view(schedule: Schedule, name: str, written: tuple[Op, ...]) -> bool:

@@ -184,9 +184,10 @@ class _Sums:
                 sources = frozenset[Axis]().union(*(self._of(name) for name in op.sources))
                 self.pending[op.into] = sources
             case AllReduce():
-                if (op.combination == "max") != (op.buffer in self.maxima) and self._long(self._of(op.buffer)):
-                    raise InputError(f"op {op.name!r} takes the {op.combination} of {op.buffer!r}, which needs another")
-                self._sum(op, op.buffer, op.buffer)
+                for name in op.buffers:
+                    if (op.combination == "max") != (name in self.maxima) and self._long(self._of(name)):
+                        raise InputError(f"op {op.name!r} takes the {op.combination} of {name!r}, which needs another")
+                    self._sum(op, name, name)
             case ReduceScatter() | Reduce():
                 self._sum(op, op.source, op.into)
                 shared = self._shared(self.schedule.tensors[op.source])

@@ -86,8 +86,7 @@ class Planner:
             case ReduceScatter():
                 return self._reduce_scatter(op, place, group, moved)
             case AllReduce():
-                plan = Plan(combination=op.combination)
-                return self._carried(plan, op, group, moved, flat(op.buffer, place))
+                return self._all_reduce(op, place, group, moved)
             case Broadcast():
                 return self._broadcast(op, place, group, moved)
             case Reduce():
@@ -118,6 +117,19 @@ class Planner:
             return self._renamed(op.source, op.into, place)
         whole, into = self._buffers.flat(op.source, place), self._buffers.flat(op.into, place)
         return self._carried(Plan(), op, group, moved, whole, into)
+
+    def _all_reduce(self, op: AllReduce, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+        plan, buffers = Plan(combination=op.combination), [self._buffers.flat(name, place) for name in op.buffers]
+        if not op.more or moved is None:
+            return self._carried(plan, op, group, moved, buffers[0])
+        bucket = of_dtype(self._buffers.scratch.packed[lane(op)], buffers[0].dtype)[: moved.edges[-1]]
+        start = 0
+        for buffer in buffers:
+            piece = bucket[start : start + buffer.size]
+            plan.before.append((piece, buffer))
+            plan.after.append((buffer, piece))
+            start += buffer.size
+        return self._carried(plan, op, group, moved, bucket)
 
     def _renamed(self, source: str, into: str, place: Place) -> Plan:
         """In a group of one the result is the source under another name."""

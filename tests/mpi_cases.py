@@ -27,6 +27,7 @@ from algorithms.matmuls.matmul import Matmul
 from algorithms.numbers import Multiple
 from algorithms.ops import (
     AllGather,
+    AllReduce,
     AllToAll,
     Barrier,
     Broadcast,
@@ -39,7 +40,7 @@ from algorithms.ops import (
     Shift,
 )
 from algorithms.parts import Panel, Part
-from algorithms.program import Repeat
+from algorithms.program import Repeat, in_sequence
 from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
@@ -153,6 +154,24 @@ def lanes(ranks):
     return Schedule("lanes", SIZES, Grid(y=ranks), "float64", part | whole, ("A", "B"), ("D",), (Role(program),))
 
 
+def bucket(ranks):
+    """A U and A V, both summed in the same messages."""
+    tensors = declare(
+        Tensor("A", Part("m"), Part("k", ("y",))),
+        Tensor("U", Part("k", ("y",)), Part("l")),
+        Tensor("V", Part("k", ("y",)), Part("n")),
+        Tensor("AU", Part("m"), Part("l")),
+        Tensor("AV", Part("m"), Part("n")),
+    )
+    program = (
+        Gemm(name="multiply AU", a="A", b="U", c="AU"),
+        Gemm(name="multiply AV", a="A", b="V", c="AV"),
+        AllReduce(name="sum both", axis="y", buffer="AU", more=("AV",)),
+    )
+    roles = (Role(in_sequence(program)),)
+    return Schedule("bucket", SIZES, Grid(y=ranks), "float64", tensors, ("A", "U", "V"), ("AU", "AV"), roles)
+
+
 def custom(build, ranks):
     """A schedule of our own, whole inputs and whole expected outputs."""
     schedule = build(ranks)
@@ -172,10 +191,12 @@ def custom(build, ranks):
             return schedule, inputs, {"whole": a}
         case "lanes":
             return schedule, inputs, {"D": a + inputs["B"]}
+        case "bucket":
+            return schedule, inputs, {"AU": a @ inputs["U"], "AV": a @ inputs["V"]}
     raise AssertionError(build)
 
 
-CUSTOM = (pipeline, exchange, shifts, lanes)
+CUSTOM = (pipeline, exchange, shifts, lanes, bucket)
 
 
 def whole_numbers(seed, rows, columns, dtype="float64"):

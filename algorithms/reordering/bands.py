@@ -62,7 +62,7 @@ class _Cutter:
 
     def _fits(self, product: Gemm, summed: AllReduce) -> bool:
         """Whether the sum is of the product, whose rows are those of its first operand, and can be cut in bands."""
-        if summed.buffer != product.c or product.layout == "TN" or alone(self._schedule, summed.axis):
+        if summed.buffers != (product.c,) or product.layout == "TN" or alone(self._schedule, summed.axis):
             return False
         return all(self._has_bands(name) for name in (product.a, product.c))
 

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from algorithms.ops import Op
 from algorithms.program import Program, Repeat, ops
 
-OPERANDS = frozenset({"a", "b", "c", "into", "source", "sources", "updates", "buffer"})
+OPERANDS = frozenset({"a", "b", "c", "into", "source", "sources", "updates", "buffer", "more"})
 """Fields of ops that name tensors."""
 
 

@@ -24,7 +24,7 @@ A pipeline whose number of chunks depends on the size may have c chunks here and
 c' there; its time differs by at most the ratio of the two, which is put on top.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
@@ -104,11 +104,11 @@ def _sizes(op: Op, schedule: Schedule, even: Schedule, choices: Choices) -> Iter
                 _elements(tensors[op.source], schedule, even).ratio * _elements(tensors[op.into], schedule, even).ratio
             )
         case AllReduce():
-            yield _chunked(op, tensors[op.buffer], schedule, even, choices)
+            yield _chunked(op, [tensors[name] for name in op.buffers], schedule, even, choices)
         case Broadcast():
-            yield _chunked(op, tensors[op.into], schedule, even, choices)
+            yield _chunked(op, [tensors[op.into]], schedule, even, choices)
         case Reduce():
-            yield _chunked(op, tensors[op.source], schedule, even, choices)
+            yield _chunked(op, [tensors[op.source]], schedule, even, choices)
         case _:
             pass
 
@@ -120,6 +120,9 @@ class _Elements:
     least: int
     mean: Fraction
     most: int
+
+    def __add__(self, other: "_Elements") -> "_Elements":
+        return _Elements(self.least + other.least, self.mean + other.mean, self.most + other.most)
 
     @property
     def ratio(self) -> Ratio:
@@ -146,12 +149,13 @@ def _mean(part: Part, even: Schedule) -> Fraction:
     return Fraction(max(lengths(part, even)))
 
 
-def _chunked(op: Collective, tensor: Tensor, schedule: Schedule, even: Schedule, choices: Choices) -> Ratio:
-    """Pieces that the collective itself makes of a buffer."""
-    found, members = _elements(tensor, schedule, even), schedule.grid.length(op.axis)
+def _chunked(op: Collective, tensors: Sequence[Tensor], schedule: Schedule, even: Schedule, choices: Choices) -> Ratio:
+    """Pieces that the collective itself makes of its buffers."""
+    found = sum((_elements(tensor, schedule, even) for tensor in tensors), _Elements(0, Fraction(0), 0))
+    members = schedule.grid.length(op.axis)
     if isinstance(op, Barrier) or members == 1 or not found.mean:
         return Ratio()
-    item, kind = schedule.item_bytes(tensor.name), collective_kind(op)
+    item, kind = schedule.item_bytes(tensors[0].name), collective_kind(op)
     pieces = [
         lower(
             kind,

@@ -239,5 +239,5 @@ def same_on_all_members(op: Collective, schedule: Schedule) -> bool:
         case ReduceScatter() | Reduce():
             whole = op.source
         case AllReduce():
-            whole = op.buffer
+            return all(op.axis not in schedule.tensors[name].cut_over for name in op.buffers)
     return op.axis not in schedule.tensors[whole].cut_over

@@ -80,16 +80,20 @@ def _is_view(name: str, written: tuple[Op, ...], lengths: Lengths) -> NDArray[np
 
 
 def _scratch(schedule: Schedule, written: tuple[Op, ...], lengths: Lengths) -> Ints:
-    """Room, on each lane, for what a step of a ring's reduction receives."""
+    """Room, on each lane, for what a step of a ring's reduction receives, and for buckets."""
     rooms: dict[str, Ints] = {}
+    buckets: dict[str, Ints] = {}
     for op in written:
         if not isinstance(op, AllReduce | ReduceScatter):
             continue
-        summed = schedule.tensors[op.buffer if isinstance(op, AllReduce) else op.source]
+        summed = op.buffers if isinstance(op, AllReduce) else (op.source,)
         members = lengths[op.axis]
-        piece = np.where(members > 1, _longest(_block(schedule, summed, lengths), members), 0)
-        rooms[lane(op)] = np.maximum(rooms.get(lane(op), 0), piece)
-    return _total(rooms.values()) * max(schedule.item_bytes(name) for name in schedule.tensors)
+        elements = _total(_block(schedule, schedule.tensors[name], lengths) for name in summed) * (members > 1)
+        rooms[lane(op)] = np.maximum(rooms.get(lane(op), 0), _longest(elements, members))
+        if len(summed) > 1:
+            buckets[lane(op)] = np.maximum(buckets.get(lane(op), 0), elements)
+    scratch = _total(rooms.values()) + 2 * _total(buckets.values())
+    return scratch * max(schedule.item_bytes(name) for name in schedule.tensors)
 
 
 def _total(sizes: Iterable[Ints]) -> Ints:

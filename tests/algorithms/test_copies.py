@@ -16,6 +16,7 @@ from algorithms.traffic import traffic
 from runtime.execute import execute
 from runtime.in_process import InProcess
 from runtime.numpy_library import NumpyLibrary
+from tests.mpi_cases import SIZES, bucket
 from tests.toy_machines import collective
 
 CASES = [
@@ -91,6 +92,15 @@ def test_the_executor_copies_just_what_is_predicted(algorithm, grid, collectives
 def test_one_collective_copies_just_what_is_predicted(kind, members):
     schedule = collective(kind, members, 8 * 7 * 30)
     choices = parse_choices("own")
+    assert bytes_predicted(schedule, choices) == bytes_copied(schedule, choices)
+
+
+@pytest.mark.parametrize("collectives", ["own:ring", "library"])
+@pytest.mark.parametrize("members", [1, 2, 5])
+def test_a_bucket_is_packed_and_unpacked(collectives, members):
+    schedule, choices = bucket(members), parse_choices(collectives)
+    both = 8 * SIZES["m"] * (SIZES["l"] + SIZES["n"])
+    assert bytes_predicted(schedule, choices) == (2 * members * both if members > 1 else 0)
     assert bytes_predicted(schedule, choices) == bytes_copied(schedule, choices)
 
 

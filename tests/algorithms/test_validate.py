@@ -12,7 +12,7 @@ from algorithms.program import Repeat, ops
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from algorithms.validate import validate
-from tests.mpi_cases import CUSTOM, chosen_grids, custom, pipeline
+from tests.mpi_cases import CUSTOM, bucket, chosen_grids, custom, pipeline
 
 GRID = Grid(data=2, z=2, y=3, x=2)
 
@@ -121,6 +121,14 @@ def test_a_sum_over_an_axis_that_repeats_is_refused():
 )
 def test_a_sum_never_made_is_refused(name, left):
     assert refusal(changed(plain(), name, gone=True)) == f"schedule 4d: {left}"
+
+
+def test_a_bucket_sums_each_of_its_buffers_and_only_buffers_of_one_dtype():
+    schedule = bucket(3)
+    assert refusal(changed(schedule, "sum both", more=())) == "schedule bucket: AV is never summed over y"
+    wide = {**schedule.tensors, "AV": replace(schedule.tensors["AV"], dtype="float32")}
+    for wrong in (replace(schedule, tensors=wide), changed(schedule, "sum both", more=("AU",))):
+        assert "together: buffers of one dtype are accepted, each once" in refusal(wrong)
 
 
 def test_the_sum_over_data_is_asked_for_as_well():

@@ -10,8 +10,10 @@ from algorithms.collectives.choices import Choices
 from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
 from algorithms.grid import Grid
+from algorithms.ops import AllReduce
 from algorithms.program import walk
 from algorithms.reordering.overlap import overlap
+from algorithms.schedule import all_ops
 from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt
 from algorithms.training.mlp import Mlp
@@ -118,6 +120,16 @@ def test_megatron_is_the_4d_algorithm_on_x_alone(problem, grid):
         schedule_of(problem, grid, general), Choices()
     )
     assert sum(words(problem, grid, megatron).values()) > 0
+
+
+def test_the_gradients_of_a_layer_s_vectors_are_summed_together_and_matrices_alone():
+    schedule = schedule_of(MODEL, Grid(z=2, x=2, data=2))
+    sums = [op for op in all_ops(schedule) if isinstance(op, AllReduce) and op.name.startswith("sum dnorm1 γ")]
+    vectors = ("norm1 γ", "norm1 β", "QKV b", "project b", "norm2 γ", "norm2 β", "up b", "down b")
+    gradients = tuple(f"d{one}" for one in vectors)
+    assert [(op.axis, op.buffers) for op in sums] == [("z", gradients), ("data", gradients)]
+    alone = {op.buffer for op in all_ops(schedule) if isinstance(op, AllReduce) and op.axis == "data" and not op.more}
+    assert alone >= {"dQKV W", "dproject W", "dup W", "ddown W"}
 
 
 @pytest.mark.parametrize("grid", [Grid(x=3), Grid(x=4, data=2)], ids=str)
