@@ -98,17 +98,16 @@ def _joined(old: Any, more: Sequence[Any], *, whole: bool, arrays: bool) -> Any:
         old.extend(more)
         return old
     kind = np.int64 if whole else np.float64
-    return np.concatenate([np.asarray(old, kind), np.asarray(more, kind)]) if len(more) else np.array(old, kind)
+    return np.concatenate([np.asarray(old, kind), np.asarray(more, kind)]) if len(more) else np.asarray(old, kind)
 
 
 def shared(registered: Registered, under: Under, before: State | None, *, local: bool, arrays: bool) -> State:
     """The state of all flows on their resources; those under way begin anew."""
-    counts = [len(resources) for resources in registered.resources]
     state = new_state(
         np.array(registered.capacities or [inf]),
-        np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
-        np.array([j for resources in registered.resources for j in resources], np.int64),
-        np.array([share for shares in registered.shares for share in shares]),
+        np.array(under.entries, np.int64),
+        np.array(under.entry_resource, np.int64),
+        np.array(under.entry_share, np.float64),
         np.array(registered.weights),
         np.array(registered.caps),
         local=local,
