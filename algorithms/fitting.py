@@ -146,9 +146,9 @@ def _check_communication(op: CommunicationOp, schedule: Schedule, place: Place) 
 
 def _check_bucket(op: AllReduce, schedule: Schedule) -> None:
     """What goes in the same messages must be of one dtype, and each buffer there once."""
-    widths = {name: schedule.item_bytes(name) for name in op.buffers}
-    if len(set(widths.values())) > 1 or len(widths) < len(op.buffers):
-        said = ", ".join(f"{name!r} of {widths[name]} bytes an element" for name in op.buffers)
+    dtypes = {name: schedule.tensors[name].dtype or schedule.dtype for name in op.buffers}
+    if len(set(dtypes.values())) > 1 or len(dtypes) < len(op.buffers):
+        said = ", ".join(f"{name!r} of {dtypes[name]}" for name in op.buffers)
         raise InputError(f"op {op.name!r} sums {said} together: buffers of one dtype are accepted, each once")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from algorithms.ops import Communication, Op, Receive, Send, kind, lane, reads, writes
+from algorithms.ops import AllReduce, Communication, Op, Receive, Send, kind, lane, reads, writes
 from algorithms.parts import Panel
 from algorithms.program import Program, Repeat, ops
 
@@ -33,6 +33,8 @@ def _rows(program: Program, lanes: Iterable[str], indent: str) -> Iterator[tuple
 def _cell(op: Op) -> str:
     """What the op does, from what to what; the other end of a send or receive is a coordinate."""
     source, into = "+".join(reads(op)), "+".join(writes(op)[:1])
+    if isinstance(op, AllReduce) and op.more:
+        source = into = f"{op.buffer} and {len(op.more)} more"
     if isinstance(op, Send):
         into = f"{op.axis}={op.to}"
     if isinstance(op, Receive):

@@ -41,7 +41,7 @@ class Storage:
     copies : how many copies of it
     products : room for a product that is then added to what is there
     reductions : room, on each lane, for what a reduction step receives
-    packed : room, on each lane, for what an all-to-all sends and receives, or a bucket holds, packed
+    packed, unpacked : room, on each lane, for what an all-to-all sends and receives; a bucket has the first alone
     """
 
     tensors: dict[str, int]
@@ -50,13 +50,15 @@ class Storage:
     products: int
     reductions: dict[str, int]
     packed: dict[str, int]
+    unpacked: dict[str, int]
     scratch_item_bytes: int
 
     @property
     def bytes(self) -> int:
         """All of it [B]."""
         kept = sum(size * self.copies[name] * self.item_bytes[name] for name, size in self.tensors.items())
-        scratch = self.products + sum(self.reductions.values()) + 2 * sum(self.packed.values())
+        rooms = (self.reductions, self.packed, self.unpacked)
+        scratch = self.products + sum(size for room in rooms for size in room.values())
         return kept + scratch * self.scratch_item_bytes
 
 
@@ -73,10 +75,11 @@ def storages(schedule: Schedule, places: Sequence[Place], choices: Choices) -> l
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Elements of what an op adds up, and of what it packs, if it packs anything."""
+    """Elements of what an op adds up, and of what it packs and unpacks, if it does."""
 
     added: int = 0
     packed: int | None = None
+    unpacked: int | None = None
 
 
 class _Known:
@@ -100,6 +103,7 @@ class _Known:
         products = 0
         reductions: dict[str, int] = {}
         packed: dict[str, int] = {}
+        unpacked: dict[str, int] = {}
         for one in self._walks.of(place):
             room = self._room.of(one.op, one.moment)
             if room is None:
@@ -108,9 +112,9 @@ class _Known:
                 products = max(products, room.added)
                 continue
             name = lane(one.op)
-            if room.packed is not None:
-                packed[name] = max(packed.get(name, 0), room.packed)
-            reductions[name] = max(reductions.get(name, 0), room.added)
+            for rooms, size in ((reductions, room.added), (packed, room.packed), (unpacked, room.unpacked)):
+                if size is not None:
+                    rooms[name] = max(rooms.get(name, 0), size)
         scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
         return Storage(
             {name: self._capacity(name, place) for name in own},
@@ -119,6 +123,7 @@ class _Known:
             products,
             reductions,
             packed,
+            unpacked,
             scratch,
         )
 
@@ -148,7 +153,10 @@ class _Known:
                 return None
             case AllToAll():
                 moved = traffic(op, self._schedule, place, self._choices)
-                return None if moved is None else _Room(packed=max(moved.edges[-1], moved.receive_edges[-1]))
+                if moved is None:
+                    return None
+                size = max(moved.edges[-1], moved.receive_edges[-1])
+                return _Room(packed=size, unpacked=size)
             case _:
                 on_wire = amount(op, self._schedule, place, self._choices)
                 if on_wire is None:

@@ -54,7 +54,7 @@ class Buffers:
             self._allocate(0, widest),
             *(
                 {lane: self._allocate(size, widest) for lane, size in sizes.items()}
-                for sizes in (plan.reductions, plan.packed, plan.packed)
+                for sizes in (plan.reductions, plan.packed, plan.unpacked)
             ),
         )
 

@@ -270,8 +270,8 @@ def _common_factor(old: dict[str, Any], new: dict[str, Any], quantity: str, rows
     known = [factor for factor in factors.values() if factor is not None]
     if not _alike(known):
         raise InputError(
-            f"{rows} do not say which of {', '.join(factors)} held them up: change all by one factor, or take them "
-            "out of the machine file"
+            f"{rows} do not say which of {', '.join(factors)} held them up: change all by one factor in --sets next "
+            "to each other, or take them out of the machine file"
         )
     return known[0]
 

@@ -26,7 +26,9 @@ UNPAIRED = ("send", "receive")
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
-    """One instance of one op on one rank; times in seconds.  A step has very many: a struct is made in no time.
+    """One instance of one op on one rank; times in seconds.
+
+    A struct, since a step has very many: one is made in less than a tenth of the time that a frozen dataclass takes.
 
     `index` counts the instances of the op on this rank; `group` is the first
     rank of the group that does it together, or ALONE.

@@ -34,7 +34,7 @@ COLLECTIVE = flags_of(
         "one",
     ),
     collectives=(
-        Annotated[str, flag("--collectives", "WHO", "own, own:NAME, nccl, nccl:ALGORITHM[:PROTOCOL].")],
+        Annotated[str, flag("--collectives", "WHO", "auto, own, own:NAME[:PIECE], nccl, nccl:ALGORITHM[:PROTOCOL].")],
         "own",
     ),
     channels=(Annotated[str, flag("--channels", "N|all", "Rings on different links, of own:ring; all that pay.")], "1"),

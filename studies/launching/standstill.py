@@ -31,6 +31,7 @@ MOST_TOLD = 4
 LAUNCHER, WORDS = -1, -2
 """Beside the ranks, among what is watched: the launcher, and the folder in which ranks leave word."""
 MOST_READ = 1 << 16
+"""Of what the kernel says of new files, at once [B]."""
 Suspects = Callable[[], Sequence[str]]
 """What is wrong with the network, as far as anybody can see from outside."""
 

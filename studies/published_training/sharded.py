@@ -52,8 +52,9 @@ def sharded_layers(layers: int, work: Seconds, moved: Sharded, zero: int) -> Sec
     """
     again = moved.gather if zero == 3 else 0.0
     forward = work.forward + (layers - 1) * max(work.forward, moved.gather)
-    backward = layers * max(work.backward + moved.adding, again + moved.scatter)
+    first = max(work.backward, again)
+    others = (layers - 1) * max(work.backward + moved.adding, again + moved.scatter)
     return Seconds(
         moved.outer_gather + moved.gather + forward,
-        backward + moved.scatter + moved.outer_scatter,
+        first + others + moved.adding + moved.scatter + moved.outer_scatter,
     )

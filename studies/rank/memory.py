@@ -92,7 +92,7 @@ def _scratch(schedule: Schedule, written: tuple[Op, ...], lengths: Lengths) -> I
         rooms[lane(op)] = np.maximum(rooms.get(lane(op), 0), _longest(elements, members))
         if len(summed) > 1:
             buckets[lane(op)] = np.maximum(buckets.get(lane(op), 0), elements)
-    scratch = _total(rooms.values()) + 2 * _total(buckets.values())
+    scratch = _total(rooms.values()) + _total(buckets.values())
     return scratch * max(schedule.item_bytes(name) for name in schedule.tensors)
 
 

@@ -2,7 +2,8 @@
 
 Layers are alike, so from the second on each adds the same to every figure of the
 step.  Where communication runs beside local work, this holds once the layers have
-fallen into step:
+fallen into step, nearly: straight on from 6 and 8 layers, steps of all 24 were off by at most
+0.7 % (data=2, z=32 of the GPUs below; 0.5 % data=16, z=4; four other grids by less than 0.1 %).
 
     5b, batch 64, 64 GPUs of Perlmutter, oag, oar and ors: a layer's milliseconds after 2, 3, 4, 5, 6, 8 layers
 
@@ -23,7 +24,7 @@ IN_STEP: Depths = (6, 8)
 
 
 def depths_of(manner: Manner) -> Depths:
-    """The depths from which on every layer adds the same."""
+    """The depths from which on every layer adds the same, or nearly so."""
     return IN_STEP if manner.runs_beside else FEW
 
 

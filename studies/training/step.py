@@ -108,7 +108,8 @@ def of_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment
 
 
 def continued(few: Step, more: Step, layers: int) -> Step:
-    """The step of so many layers, straight on from those that were simulated.
+    """The step of so many layers, straight on from those that were simulated; what would be exposed for less than no
+    time is hidden.
 
     >>> one, other = (
     ...     Step(seconds=seconds, compute=seconds, transfer=0.0, exposed_by_axis={"x": seconds}, layers=layers)
@@ -124,7 +125,7 @@ def continued(few: Step, more: Step, layers: int) -> Step:
         for name in ("seconds", "compute", "latency", "transfer", "hidden", "waiting", "contention", "product_flops")
     }
     exposed = {
-        axis: straight(seconds, more.exposed_by_axis[axis], depths, layers)
+        axis: max(0.0, straight(seconds, more.exposed_by_axis[axis], depths, layers))
         for axis, seconds in few.exposed_by_axis.items()
     }
     bounded, even = few.bounded or more.bounded, few.even or more.even

@@ -11,7 +11,7 @@ from algorithms.parts import Panel, Part, Place
 from algorithms.program import Repeat, in_sequence, ops, walk
 from algorithms.schedule import Role, Schedule, all_ops, declare
 from algorithms.tensors import Tensor
-from tests.mpi_cases import CUSTOM, SIZES, custom, lanes, pipeline
+from tests.mpi_cases import CUSTOM, SIZES, bucket, custom, lanes, pipeline
 
 
 def zero(name, after=()):
@@ -122,6 +122,10 @@ def test_the_printed_schedule_reads_as_lanes_and_ops():
         "multiply C  gemm: A+B whole → C",
         "sum C                                                     all_reduce: C → C",
     ]
+
+
+def test_a_bucket_is_printed_as_what_it_begins_with():
+    assert "all_reduce: AU and 1 more → AU and 1 more" in str(custom(bucket, 3)[0])
 
 
 def test_the_ends_of_a_pipeline_s_messages_are_printed():

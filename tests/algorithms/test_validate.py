@@ -126,8 +126,9 @@ def test_a_sum_never_made_is_refused(name, left):
 def test_a_bucket_sums_each_of_its_buffers_and_only_buffers_of_one_dtype():
     schedule = bucket(3)
     assert refusal(changed(schedule, "sum both", more=())) == "schedule bucket: AV is never summed over y"
-    wide = {**schedule.tensors, "AV": replace(schedule.tensors["AV"], dtype="float32")}
-    for wrong in (replace(schedule, tensors=wide), changed(schedule, "sum both", more=("AU",))):
+    halves = {"AU": "float16", "AV": "bfloat16"}
+    mixed = {name: replace(one, dtype=halves.get(name)) for name, one in schedule.tensors.items()}
+    for wrong in (replace(schedule, tensors=mixed), changed(schedule, "sum both", more=("AU",))):
         assert "together: buffers of one dtype are accepted, each once" in refusal(wrong)
 
 

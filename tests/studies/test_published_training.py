@@ -255,8 +255,8 @@ def test_gradients_that_are_scattered_in_fp32_are_made_so_in_every_microbatch(ru
 
 def test_layers_that_communicate_longer_than_they_work_take_as_long_as_that():
     moved, work = Sharded(gather=3.0, scatter=5.0, outer_gather=1.0, outer_scatter=2.0), Seconds(1.0, 4.0)
-    assert sharded_layers(10, work, moved, zero=3) == Seconds(1 + 10 * 3 + 1, 10 * 8 + 5 + 2)
-    assert sharded_layers(10, work, moved, zero=2) == Seconds(1 + 10 * 3 + 1, 10 * 5 + 5 + 2)
+    assert sharded_layers(10, work, moved, zero=3) == Seconds(1 + 10 * 3 + 1, 4 + 9 * 8 + 5 + 2)
+    assert sharded_layers(10, work, moved, zero=2) == Seconds(1 + 10 * 3 + 1, 4 + 9 * 5 + 5 + 2)
 
 
 def test_fused_attention_takes_its_share_of_the_peak_and_the_rest_stays(runs):

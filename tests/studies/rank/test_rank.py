@@ -293,6 +293,13 @@ def test_steps_that_overlap_are_simulated_exactly_unless_gpus_are_very_many(monk
     assert simulated_step(question, Grid(z=3, x=2)).bounded
 
 
+@pytest.mark.parametrize(("overlap", "layers"), [("none", 3), ("oar,ors,oag", 9)])
+def test_layers_that_overlap_are_all_walked_and_of_others_a_few(overlap, layers):
+    gpt = "layers=9,hidden=768,heads=6,sequence=64,vocabulary=1031"
+    question = asked(overlap=overlap, gpt=gpt, granularity="collective")
+    assert simulated_step(question, Grid(z=3, x=2)).layers == layers
+
+
 def test_the_cause_that_turns_the_order_around_is_named():
     question = asked(gpt="layers=3,hidden=768,heads=6,sequence=64,vocabulary=1031")
     step = simulated_step(question, Grid(z=6))
