@@ -20,8 +20,6 @@ from runtime import generator
 from runtime.generator import Kind
 from runtime.rectangles import Rectangle, split_block
 
-Matrix = Operand
-
 
 @dataclass(frozen=True, slots=True)
 class Operands:
@@ -46,7 +44,7 @@ class Operands:
     dtype: DType
     seed: int = 0
     kind: Kind = "uniform"
-    files: Mapping[Matrix, NDArray[Any]] = field(default_factory=dict)
+    files: Mapping[Operand, NDArray[Any]] = field(default_factory=dict)
     transposed: Transposed = "none"
 
     def __post_init__(self) -> None:
@@ -67,12 +65,12 @@ class Operands:
     def sizes(self) -> dict[Dimension, int]:
         return {"m": self.m, "k": self.k, "n": self.n}
 
-    def shape(self, matrix: Matrix) -> tuple[int, int]:
+    def shape(self, matrix: Operand) -> tuple[int, int]:
         """Rows and columns of a whole matrix."""
         rows, columns = FORMS[self.transposed].shape(matrix)
         return self.sizes[rows], self.sizes[columns]
 
-    def block(self, matrix: Matrix, rectangle: Rectangle, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def block(self, matrix: Operand, rectangle: Rectangle, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The elements of one rectangle, C-contiguous unless `out` is given and is not."""
         filled = np.empty(rectangle.shape, self.array_dtype) if out is None else out
         assert filled.shape == rectangle.shape and filled.dtype == self.array_dtype, (filled.shape, filled.dtype)
@@ -86,7 +84,7 @@ class Operands:
         round_to(self.dtype, filled)
         return filled
 
-    def stored(self, matrix: Matrix, block: Block, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def stored(self, matrix: Operand, block: Block, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The elements of a rank's block as it is stored: a rectangle, or a flat piece of one."""
         filled = np.empty(block.shape, self.array_dtype) if out is None else out
         for rectangle, part in split_block(block, filled):

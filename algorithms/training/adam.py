@@ -136,7 +136,7 @@ def _sums(parameters: Sequence[Parameter]) -> list[Op]:
     """
     buckets: dict[tuple[object, ...], list[Parameter]] = {}
     for one in parameters:
-        vector = ONE in (one.tensor.rows, one.tensor.columns)
+        vector = ONE.dimension in (one.tensor.rows.dimension, one.tensor.columns.dimension)
         alike = (one.summed_over, one.gradient_dtype, one.tensor.dtype, one.tensor.stages)
         buckets.setdefault(alike if vector else (one.name,), []).append(one)
     return [_sum(bucket, axis) for bucket in buckets.values() for axis in bucket[0].summed_over]

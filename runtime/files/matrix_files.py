@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from algorithms.errors import InputError, RunError
-from algorithms.matmuls.forms import Transposed
+from algorithms.matmuls.forms import Operand, Transposed
 from algorithms.tensors import Block, DType
 from runtime.files.shared_files import SharedFile
 from runtime.generator import Kind, check_exact
-from runtime.operands import Matrix, Operands
+from runtime.operands import Operands
 from runtime.rectangles import Rectangle, split_block
 
 
@@ -83,7 +83,7 @@ def open_operands(
     *,
     seed: int = 0,
     kind: Kind = "uniform",
-    paths: Mapping[Matrix, str | Path | None] | None = None,
+    paths: Mapping[Operand, str | Path | None] | None = None,
     training: bool = False,
     transposed: Transposed = "none",
 ) -> Operands:
@@ -101,7 +101,7 @@ def open_operands(
     """
     sizes = Operands(m, k, n, dtype, transposed=transposed)
     given = {matrix: path for matrix, path in (paths or {}).items() if path is not None}
-    files: dict[Matrix, NDArray[Any]] = {
+    files: dict[Operand, NDArray[Any]] = {
         matrix: open_matrix(path, sizes.shape(matrix), file_dtype(dtype), f"--{matrix.lower()}")
         for matrix, path in given.items()
     }

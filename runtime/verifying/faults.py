@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.matmuls.forms import Product
-from runtime.operands import Matrix, Operands
+from algorithms.matmuls.forms import Operand, Product
+from runtime.operands import Operands
 from runtime.rectangles import Rectangle
 from runtime.verifying.products import Output, contracted_length, factors_of, left_part, right_part, tiles
 
@@ -41,14 +41,14 @@ def first_fraction(outputs: Sequence[Output]) -> str:
     return ""
 
 
-def _needed(product: Product, rectangle: Rectangle, operands: Operands) -> Iterator[tuple[Matrix, Rectangle]]:
+def _needed(product: Product, rectangle: Rectangle, operands: Operands) -> Iterator[tuple[Operand, Rectangle]]:
     """The parts of the two operands that a rectangle of the product depends on."""
     factors, inner = factors_of(product, operands), (0, contracted_length(product, operands))
     yield left_part(factors, (rectangle.row_start, rectangle.row_stop), inner)
     yield right_part(factors, inner, (rectangle.column_start, rectangle.column_stop))
 
 
-def _operand_fault(matrix: Matrix, rectangle: Rectangle, operands: Operands) -> str:
+def _operand_fault(matrix: Operand, rectangle: Rectangle, operands: Operands) -> str:
     """The first NaN or infinity in a part of an operand; generated elements are finite."""
     if matrix not in operands.files:
         return ""

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.matmuls.forms import FORMS, Factors, Product
+from algorithms.matmuls.forms import FORMS, Factors, Operand, Product
 from algorithms.tensors import Block
-from runtime.operands import Matrix, Operands
+from runtime.operands import Operands
 from runtime.rectangles import Rectangle, split_block
 
 Range = tuple[int, int]
@@ -53,7 +53,7 @@ def contracted_length(product: Product, operands: Operands) -> int:
     return operands.sizes[factors_of(product, operands).contracted]
 
 
-def left_part(factors: Factors, rows: Range, inner: Range) -> tuple[Matrix, Rectangle]:
+def left_part(factors: Factors, rows: Range, inner: Range) -> tuple[Operand, Rectangle]:
     """Where rows × inner of the left factor lie in its operand.
 
     >>> left_part(FORMS["none"].factors("dB"), (0, 3), (5, 9))
@@ -62,7 +62,7 @@ def left_part(factors: Factors, rows: Range, inner: Range) -> tuple[Matrix, Rect
     return factors.left, Rectangle(*inner, *rows) if factors.layout == "TN" else Rectangle(*rows, *inner)
 
 
-def right_part(factors: Factors, inner: Range, columns: Range) -> tuple[Matrix, Rectangle]:
+def right_part(factors: Factors, inner: Range, columns: Range) -> tuple[Operand, Rectangle]:
     """Where inner × columns of the right factor lie in its operand."""
     return factors.right, Rectangle(*columns, *inner) if factors.layout == "NT" else Rectangle(*inner, *columns)
 

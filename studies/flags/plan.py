@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Literal, Protocol, cast, get_args
 
 from algorithms.errors import InputError
-from algorithms.matmuls.forms import Product
+from algorithms.matmuls.forms import Operand, Product
 from algorithms.units import parse_bytes
 from runtime.blas import NUMPYS, check_blas
 from runtime.delivery import Progress
 from runtime.generator import Kind
 from runtime.library import Backend
-from runtime.operands import Matrix
 from studies.destinations import same_file
 from studies.flags.values import one_of, whole_number
 from studies.launching.site import CarrierName
@@ -37,7 +36,7 @@ class RunFlags:
     progress: str = "auto"
     seed: str = "0"
     operands: str = "uniform"
-    inputs: Mapping[Matrix, str] = field(default_factory=dict)
+    inputs: Mapping[Operand, str] = field(default_factory=dict)
     outputs: Mapping[Product, str] = field(default_factory=dict)
     warmups: str = "1"
     repeats: str = "5"
@@ -57,7 +56,7 @@ class Plan:
     progress: Progress | None
     seed: int
     kind: Kind
-    inputs: Mapping[Matrix, str]
+    inputs: Mapping[Operand, str]
     outputs: Mapping[Product, str]
     warmups: int
     repeats: int

@@ -42,7 +42,7 @@ from studies.training.flags import TrainingFlags
 
 GRIDS = {"x=2,z=2": ("oag", "ors"), "y=2,x=2": ("oar",), "x=2,y=2,z=2": ("oag", "ors", "oar")}
 """Grids, and the overlaps for which they have communication."""
-RATE, TURNS, BANDS = "200mbit", 4, "4"
+RATE, TURNS, BANDS = "200mbit", 8, "4"
 HIDDEN = {
     "oag": (("L2 gather W",), ("L1 multiply", "L1 add b", "L1 gelu")),
     "ors": (("L2 scatter dW",), ("L2 multiply dI", "L1 gelu gradient", "L1 sum db", "L1 multiply dW")),

@@ -21,9 +21,9 @@ from algorithms.formats import files
 from algorithms.formats.machine import Machine, load_machine
 from algorithms.formats.record import load_record, save_record
 from algorithms.formats.timeline_files import save_timeline
+from algorithms.matmuls.forms import Operand
 from algorithms.provenance import provenance
 from algorithms.units import format_seconds
-from runtime.operands import Matrix
 from studies.comparing.cases import CASES_SCHEMA, Cases, summarise
 from studies.comparing.comparison import Comparison
 from studies.comparing.side_by_side import compare_records
@@ -117,7 +117,7 @@ def _write_operands(folder: Path, jobs: Sequence[Job]) -> None:
     """The operands of jobs that read files: real input, not made by the ranks."""
     for job in jobs:
         if job.files:
-            paths: dict[Matrix, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy"), "dC": ""}
+            paths: dict[Operand, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy"), "dC": ""}
             flags = ("--matmul", job.flags.matmul, "--dtype", job.flags.dtype, "--a", paths["A"], "--b", paths["B"])
             _say("quadrille", "operands", *flags, "--seed", "1")
             write_operands(Flags(matmul=job.flags.matmul, dtype=job.flags.dtype), seed=1, kind="uniform", paths=paths)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import cast, get_args
 
 from algorithms.errors import InputError
+from algorithms.matmuls.forms import Operand
 from runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
@@ -14,13 +15,13 @@ from runtime.files.matrix_files import (
 )
 from runtime.files.shared_files import WRITE_BYTES, writing_token
 from runtime.generator import Kind
-from runtime.operands import Matrix, Operands
+from runtime.operands import Operands
 from runtime.rectangles import Rectangle
 from studies.flags.values import one_of
 from studies.matmuls.experiment import Flags, parse_problem
 
 
-def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Matrix, str]) -> None:
+def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Operand, str]) -> None:
     """Writes the operands that have a path to .npy files, all of them or none.
 
     Parameters
@@ -65,7 +66,7 @@ def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Matrix,
         discard_all(list(writers.values()))
 
 
-def _write(writer: MatrixWriter, matrix: Matrix, operands: Operands) -> None:
+def _write(writer: MatrixWriter, matrix: Operand, operands: Operands) -> None:
     """Generates one matrix and writes it, some rows at a time."""
     rows, columns = operands.shape(matrix)
     step = max(1, WRITE_BYTES // (columns * operands.array_dtype.itemsize))

@@ -122,12 +122,24 @@ def test_megatron_is_the_4d_algorithm_on_x_alone(problem, grid):
     assert sum(words(problem, grid, megatron).values()) > 0
 
 
-def test_the_gradients_of_a_layer_s_vectors_are_summed_together_and_matrices_alone():
-    schedule = schedule_of(MODEL, Grid(z=2, x=2, data=2))
+@pytest.mark.parametrize(
+    ("scheme", "axes"),
+    [
+        ("4d", ["z", "data"]),
+        ("megatron", ["data"]),
+        ("optimus", ["data"]),
+        ("tesseract", ["y", "data"]),
+        ("bian", ["data"]),
+    ],
+)
+def test_the_gradients_of_a_layer_s_vectors_are_summed_together_and_matrices_alone(scheme, axes):
+    grid = Grid(x=2, data=2) if scheme == "megatron" else Grid(z=2, y=2, x=2, data=2)
+    grid = replace(grid, y=1) if scheme in ("4d", "optimus") else grid
+    schedule = schedule_of(MODEL, grid, find_scheme(scheme))
     sums = [op for op in all_ops(schedule) if isinstance(op, AllReduce) and op.name.startswith("sum dnorm1 γ")]
     vectors = ("norm1 γ", "norm1 β", "QKV b", "project b", "norm2 γ", "norm2 β", "up b", "down b")
     gradients = tuple(f"d{one}" for one in vectors)
-    assert [(op.axis, op.buffers) for op in sums] == [("z", gradients), ("data", gradients)]
+    assert [(op.axis, op.buffers) for op in sums if grid.length(op.axis) > 1] == [(axis, gradients) for axis in axes]
     alone = {op.buffer for op in all_ops(schedule) if isinstance(op, AllReduce) and op.axis == "data" and not op.more}
     assert alone >= {"dQKV W", "dproject W", "dup W", "ddown W"}
 
