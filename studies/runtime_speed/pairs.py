@@ -4,6 +4,8 @@
 
 Before each repeat of ours every peer has its turn, in an order that moves on by
 one each time.  A turn lasts from the first rank's start to the last rank's end.
+All rest before each turn: the threads of a BLAS go on looking for work for a while
+after its product (OpenBLAS some 50 ms), and would take a core from who comes next.
 Every product of a peer is compared with one vector's way through A and B.
 """
 
@@ -28,6 +30,7 @@ from studies.runtime_speed.peers import PEERS, Peer, missing
 PAIRS = ("-m", "studies.runtime_speed.pairs")
 OURS = "quadrille 3d"
 WARMUPS = 2
+REST_SECONDS = 0.15
 Turn = tuple[float, float]
 
 
@@ -54,12 +57,14 @@ class Turns:
     turns: list[dict[str, Turn]] = field(default_factory=list)
 
     def take(self) -> None:
-        """One turn of each."""
+        """One turn of each, and a rest for ours."""
         names = list(self.peers)
         first = len(self.turns) % len(names)
         self.turns.append({name: self._one(self.peers[name]) for name in (*names[first:], *names[:first])})
+        time.sleep(REST_SECONDS)
 
     def _one(self, peer: Peer) -> Turn:
+        time.sleep(REST_SECONDS)
         self.communicator.Barrier()
         start = time.monotonic()
         peer.multiply()
