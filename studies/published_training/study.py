@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from algorithms.formats import files
 from algorithms.provenance import provenance
@@ -31,16 +31,7 @@ from studies.published_training.step import StepSeconds, step_seconds
 ROWS = Path(collectives.__file__).parent / "published_results.csv"
 RESULTS = Path(__file__).parent / "results"
 SCHEMA = "quadrille/published-training/1"
-PREFERRED: tuple[Metric, ...] = (
-    "seconds",
-    "sequences",
-    "tokens",
-    "tokens_per_gpu",
-    "flops",
-    "total_flops",
-    "share",
-    "model_share",
-)
+PREFERRED: tuple[Metric, ...] = tuple(metric for metric in get_args(Metric) if metric != "memory")
 """Of one run, these say the same; the first that is printed is judged."""
 FLOPS: Mapping[Metric, Literal["model", "hardware"]] = {
     "flops": "hardware",
