@@ -100,8 +100,8 @@ class Dependencies(Generic[Token]):
             tuple((name, self._on_rank(name, place)) for one in names for name in self._kept(one))
             for names in (reads(op), writes(op))
         )
-        one = not any(tensor.copies for _, tensor in (*read, *written))
-        storages = (tuple((name, 0) for name, _ in read), tuple((name, 0) for name, _ in written)) if one else None
+        moves = any(tensor.copies for _, tensor in (*read, *written))
+        storages = None if moves else (tuple((name, 0) for name, _ in read), tuple((name, 0) for name, _ in written))
         self._touched[id(op)] = _Touched(op, lane(op), read, written, ahead(op), storages)
         return self._touched[id(op)]
 
