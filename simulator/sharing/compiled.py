@@ -96,14 +96,12 @@ def loading_seconds() -> float:
 def _entry(twin: Any, kernels: int) -> Kernel:
     """A twin that Python calls with named tuples, loaded at its first call; with the same table again it is at once."""
     latest: object = None
-    kinds: tuple[type, ...] = ()
-    direct: Kernel = twin  # without Numba's look at what the arguments are, 5 us a table
 
     def call(*arguments: Any) -> Any:
         global _seconds
-        nonlocal latest, kinds, direct
-        if arguments[0] is latest and tuple(map(type, arguments)) == kinds:
-            return direct(*arguments)
+        nonlocal latest
+        if arguments[0] is latest:
+            return twin(*arguments)
         began = time.perf_counter()
         table, typeof = import_module("simulator.sharing.columns").Table, import_module("numba").typeof
         packed = [table(argument) if isinstance(argument, tuple) else argument for argument in arguments]
@@ -112,8 +110,7 @@ def _entry(twin: Any, kernels: int) -> Kernel:
             _load(twin, signature, kernels)
             _seconds += time.perf_counter() - began
         latest = packed[0] if packed[0] is arguments[0] else None
-        kinds, direct = tuple(map(type, packed)), twin.overloads[signature].entry_point
-        return direct(*packed)
+        return twin(*packed)
 
     return call
 
