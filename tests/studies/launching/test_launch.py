@@ -25,6 +25,7 @@ import sys, time
 from mpi4py import MPI
 rank = MPI.COMM_WORLD.rank
 print("started", rank, flush=True)
+MPI.COMM_WORLD.Barrier()
 if rank != 1:
     time.sleep(60)
 """
