@@ -56,6 +56,7 @@ def gpts(draw):
         "recompute": draw(st.sampled_from(("none", "selective", "full"))),
         "gathered": draw(st.sampled_from(("again", "keep"))),
         "overlap": draw(overlaps()),
+        "bands": draw(st.sampled_from("1123")),
         "clip": draw(st.sampled_from(("0", "0.1"))),
         "collectives": draw(st.sampled_from(("own", "own:doubling", "library"))),
     }
@@ -73,6 +74,7 @@ def stacks(draw):
         "scheme": scheme,
         "gathered": draw(st.sampled_from(("again", "keep"))),
         "overlap": draw(overlaps()),
+        "bands": draw(st.sampled_from("1123")),
         "clip": draw(st.sampled_from(("0", "0.01"))),
         "collectives": draw(st.sampled_from(("own", "own:halving_doubling", "library"))),
     }
