@@ -60,6 +60,7 @@ Function = Literal[
 ]
 
 Summed = Literal["rows", "columns", "both"]
+OfRows = Literal["rows", "whole", "sum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,28 @@ FACTS: dict[Function, Facts] = {
     "clip": Facts(updates=("=",), sources=("1 1",)),
     "adam": Facts(updates=("=", "=", "="), sources=("=",), flops=16),
 }
+
+
+def by_rows(function: Function) -> tuple[OfRows, ...]:
+    """What a band of rows of a function has of each tensor: those that it writes, updates and reads, in turn.
+
+    Rows of it, the whole, or a part of a sum over rows.  A function in which a row needs other rows, or
+    of which nothing but sums is written, has no bands.  Rows of attention are those of whole sequences.
+
+    >>> by_rows("add_bias"), by_rows("square_error"), by_rows("column_sums")
+    (('rows', 'whole'), ('rows', 'sum', 'rows', 'rows'), ())
+    """
+    facts = FACTS[function]
+    shapes = [word.split() for word in (*facts.into, *facts.updates, *facts.sources)]
+    if any(rows == "-" or columns == ["m"] for rows, *columns in shapes):
+        return ()
+    summed = [position for position, one in enumerate(facts.sums) if one is not None and one[0] != "columns"]
+    if any(position >= len(facts.into) for position in summed) or len(summed) == len(facts.into) > 0:
+        return ()
+    has: list[OfRows] = ["rows" if rows in ("m", "=") else "whole" for rows, *_ in shapes]
+    for position in summed:
+        has[position] = "sum"
+    return tuple(has)
 
 
 ATTENTION_PRODUCTS: dict[Function, int] = {

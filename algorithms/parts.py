@@ -155,7 +155,7 @@ class Part:
     each : elements of every unit of the dimension, which a cut leaves whole (the
         rows of a sequence, the columns of an attention head)
     finer : axes that cut on, through units too
-    band : which of how many bands of that, where only one is meant
+    band : which of how many bands of that, where only one is meant: of whole units, where there are enough
 
     >>> from algorithms.grid import Grid
     >>> rows = Part("m", ("data", "z"))
@@ -166,6 +166,8 @@ class Part:
     (30, 50)
     >>> [Part("m", ("data", "z"), each=10, band=(i, 3)).bounds(place) for i in range(3)]
     [(30, 37), (37, 44), (44, 50)]
+    >>> [Part("m", ("data", "z"), each=10, band=(i, 2)).bounds(place) for i in range(2)]
+    [(30, 40), (40, 50)]
     """
 
     dimension: str
@@ -199,8 +201,9 @@ class Part:
             start, stop = start + first, start + last
         if self.band is not None:
             index, count = self.band
-            first, last = cut(stop - start, count, index)
-            start, stop = start + first, start + last
+            unit = self.each if stop - start >= count * self.each and not self.finer else 1
+            first, last = cut((stop - start) // unit, count, index)
+            start, stop = start + first * unit, start + last * unit
         return start, stop
 
     def _index(self, axis: Axis, place: Place) -> int:
