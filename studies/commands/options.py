@@ -57,9 +57,7 @@ Gathered = Annotated[str, flag("--gathered", "NAME", "keep, or gather again, wha
 Panel = Annotated[str, flag("--panel", "W", "Rows or columns that summa moves at once.")]
 Transposed = Annotated[str, flag("--transposed", "none|a|b", "Stored: A as K x M, or B as N x K (3d, summa).")]
 Overlap = Annotated[str, flag("--overlap", "LIST", "none, or a list of oar, ors, oag.")]
-Bands = Annotated[
-    str, flag("--bands", "N", "Into which a product is cut that is summed: one is summed beside the next.")
-]
+Bands = Annotated[str, flag("--bands", "N", "Of rows: one is summed beside the products of the next.")]
 Collectives = Annotated[str, flag("--collectives", "WHO", "own, own:NAME[:CHUNK], library, auto or (simulate) nccl.")]
 Threads = Annotated[str, flag("--threads", "T", "BLAS threads of a rank; by default its share of the cores.")]
 Machine = Annotated[str, flag("--machine", "NAME|FILE", "A machine file (.toml, or with a /) or a name.")]

@@ -25,7 +25,7 @@ class Manner:
     threads : BLAS threads of each rank; None for its share of the host's cores
     placement : the rule by which a prediction gives ranks their places
     shards : whether a prediction has shards of mean size; None for what suits the number of ranks
-    bands : into how many a product is cut whose sum is made right after it
+    bands : of rows, into how many products are cut that are summed right after, and what follows them
     """
 
     overlaps: frozenset[OverlapName] = frozenset()

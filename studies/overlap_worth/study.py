@@ -3,6 +3,7 @@
     oar    the sum of dI over x (of every second layer over y) runs beside the product that makes dW
     ors    the scatter of dW over z runs beside the rest of the backward pass
     oag    the gather of the next layer's W over z runs beside this layer's products
+    bands  products and what follows them go in two bands of rows: one is summed beside the work on the other
 
 Around one case one thing is changed at a time: the number of GPUs, the sequences of a
 GPU, the bandwidth of the network, and the grid.  In each case the grid is the same
@@ -42,15 +43,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-OVERLAPS = ("none", "oar", "ors", "oag", ALL_OVERLAPS)
 ALONE = ("oar", "ors", "oag")
-TOGETHER = "all"
+TOGETHER, BANDED = "all", "all in 2 bands"
+WAYS = {"none": ("none", "1"), **{one: (one, "1") for one in ALONE}} | {
+    TOGETHER: (ALL_OVERLAPS, "1"),
+    BANDED: (ALL_OVERLAPS, "2"),
+}
+"""The overlaps of each way, and its bands."""
+GAINS = (*ALONE, TOGETHER, BANDED)
 HIDDEN_AXES = {"oar": ("x", "y"), "ors": ("z",), "oag": ("z",)}
 """Axes whose communication an overlap hides: without ranks along them there is none."""
 NOTHING = 1e-3
 """Gains below are called nothing."""
 KINDS = ("GPUs", "sequences", "bandwidth", "grid")
-COLOURS = {"oar": "#0072b2", "ors": "#e69f00", "oag": "#009e73", TOGETHER: "#d55e00"}
+COLOURS = {"oar": "#0072b2", "ors": "#e69f00", "oag": "#009e73", TOGETHER: "#d55e00", BANDED: "#cc79a7"}
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -155,10 +161,10 @@ def _with_each_overlap(point: dict[str, str], one: Asked) -> list[Point]:
     assert isinstance(one.flags, TrainingFlags)
     return [
         (
-            {**point, "grid": one.flags.grid, "overlap": TOGETHER if overlap == ALL_OVERLAPS else overlap},
-            replace(one, flags=replace(one.flags, overlap=overlap)),
+            {**point, "grid": one.flags.grid, "overlap": way},
+            replace(one, flags=replace(one.flags, overlap=overlap, bands=bands)),
         )
-        for overlap in OVERLAPS
+        for way, (overlap, bands) in WAYS.items()
     ]
 
 
@@ -189,7 +195,7 @@ def cases_found(rows: Sequence[Row]) -> list[Case]:
 
 def tables(rows: Sequence[Row]) -> "list[Group]":
     """A row for each case, a column for each overlap."""
-    columns = ("changed", "GPUs", "sequences", "bandwidth", "grid", "without", *ALONE, TOGETHER)
+    columns = ("changed", "GPUs", "sequences", "bandwidth", "grid", "without", *GAINS)
     cases = cases_found(rows)
     sections = [[_cells(case) for case in cases if case.point["changed"] == kind] for kind in KINDS]
     return [table("gain of a step by overlap, predicted", columns, *sections, names=5)]
@@ -200,7 +206,7 @@ def _cells(case: Case) -> tuple[str, ...]:
     return (
         *(point.get(key, UNKNOWN) for key in ("changed", "gpus", "each", "bandwidth", "grid")),
         UNKNOWN if alone is None else format_seconds(alone),
-        *(percent(case.gain(overlap)) for overlap in (*ALONE, TOGETHER)),
+        *(percent(case.gain(overlap)) for overlap in GAINS),
     )
 
 
@@ -222,6 +228,15 @@ def _whole(cases: Sequence[Case]) -> Iterator[str]:
     sums = [(sum(case.gain(one) or 0.0 for one in ALONE), case.gain(TOGETHER) or 0.0) for case in cases]
     less = sum(together < alone for alone, together in sums)
     yield f"In {less} of {len(sums)} cases they bring less together than the sum of each alone."
+    yield from _bands(cases)
+
+
+def _bands(cases: Sequence[Case]) -> Iterator[str]:
+    further = [(case.seconds[TOGETHER] / case.seconds[BANDED] - 1, case) for case in cases if BANDED in case.seconds]
+    if further:
+        worst, least = min(further, key=lambda one: one[0])
+        best, most = max(further, key=lambda one: one[0])
+        yield f"Two bands then bring {percent(worst)} ({_where(least)}) to {percent(best)} ({_where(most)}) more."
 
 
 def _of_one(cases: Sequence[Case], overlap: str) -> Iterator[str]:
@@ -264,12 +279,12 @@ def figure(rows: Sequence[Row]) -> "Figure":
     panels = made.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     for axis, kind in zip(panels, kinds, strict=True):
         some = [case for case in cases if case.point["changed"] == kind]
-        for place, overlap in enumerate((*ALONE, TOGETHER)):
+        for place, overlap in enumerate(GAINS):
             gains = [100 * (case.gain(overlap) or 0.0) for case in some]
             axis.bar(
-                [one + 0.2 * (place - 1.5) for one in range(len(some))],
+                [one + 0.16 * (place - 2) for one in range(len(some))],
                 gains,
-                width=0.2,
+                width=0.16,
                 color=COLOURS[overlap],
                 label=overlap,
             )

@@ -214,7 +214,7 @@ def test_overlap_worth_keeps_the_grid_of_a_case_and_counts_gains_against_none(ca
     found = worth.overlap_worth(around, Asking(top=1))
     cases = worth.cases_found(found.rows)
     assert len(cases) == 1 + 2
-    assert all(set(case.seconds) == {*worth.ALONE, worth.TOGETHER, "none"} for case in cases)
+    assert all(set(case.seconds) == set(worth.WAYS) for case in cases)
     deep = next(case for case in cases if case.point["grid"] == "z=8")
     assert deep.gain("oar") == pytest.approx(0.0, abs=worth.NOTHING)
     assert deep.gain("ors") > 0 or deep.gain("oag") > 0
