@@ -129,23 +129,24 @@ FACTS: dict[Function, Facts] = {
 def by_rows(function: Function) -> tuple[OfRows, ...]:
     """What a band of rows of a function has of each tensor: those that it writes, updates and reads, in turn.
 
-    Rows of it, the whole, or a part of a sum over rows.  A function in which a row needs other rows, or
-    of which nothing but sums is written, has no bands.  Rows of attention are those of whole sequences.
+    Rows of it, the whole, or a part of a sum over rows.  There are no bands of a function in which a row needs other
+    rows, or which writes nothing by rows.  Rows of attention are those of whole sequences.
 
     >>> by_rows("add_bias"), by_rows("square_error"), by_rows("column_sums")
     (('rows', 'whole'), ('rows', 'sum', 'rows', 'rows'), ())
     """
     facts = FACTS[function]
-    shapes = [word.split() for word in (*facts.into, *facts.updates, *facts.sources)]
-    if any(rows == "-" or columns == ["m"] for rows, *columns in shapes):
+    words = (*facts.into, *facts.updates, *facts.sources)
+    shapes = [("=", "=") if word == "=" else tuple(word.split()) for word in words]
+    if any(rows == "-" or columns == "m" for rows, columns in shapes):
         return ()
-    summed = [position for position, one in enumerate(facts.sums) if one is not None and one[0] != "columns"]
-    if any(position >= len(facts.into) for position in summed) or len(summed) == len(facts.into) > 0:
-        return ()
-    has: list[OfRows] = ["rows" if rows in ("m", "=") else "whole" for rows, *_ in shapes]
-    for position in summed:
-        has[position] = "sum"
-    return tuple(has)
+    has: list[OfRows] = ["rows" if rows in ("m", "=") else "whole" for rows, _ in shapes]
+    for position, summed in enumerate(facts.sums):
+        if summed is not None and summed[0] != "columns":
+            has[position] = "sum"
+    written = range(len(facts.into) + len(facts.updates))
+    adds_to_all = any(has[position] == "sum" for position in written[len(facts.into) :])
+    return () if adds_to_all or not any(has[position] == "rows" for position in written) else tuple(has)
 
 
 ATTENTION_PRODUCTS: dict[Function, int] = {

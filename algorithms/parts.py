@@ -200,11 +200,21 @@ class Part:
             first, last = cut(stop - start, place.grid.length(axis), place.coordinates[axis])
             start, stop = start + first, start + last
         if self.band is not None:
-            index, count = self.band
-            unit = self.each if stop - start >= count * self.each and not self.finer else 1
-            first, last = cut((stop - start) // unit, count, index)
-            start, stop = start + first * unit, start + last * unit
+            first, last = self.band_of(stop - start)
+            start, stop = start + first, start + last
         return start, stop
+
+    def band_of(self, length: int) -> tuple[int, int]:
+        """Start and stop of its band in a range of so many elements.
+
+        >>> Part("m", each=10, band=(0, 2)).band_of(30), Part("m", each=10, band=(0, 4)).band_of(30)
+        ((0, 20), (0, 8))
+        """
+        assert self.band is not None
+        index, count = self.band
+        unit = self.each if length >= count * self.each and not (self.finer or is_mean(length)) else 1
+        first, last = cut(length // unit if unit > 1 else length, count, index)
+        return first * unit, last * unit
 
     def _index(self, axis: Axis, place: Place) -> int:
         index = place.coordinates[axis]

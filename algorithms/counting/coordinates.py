@@ -120,8 +120,7 @@ def _part(part: Part, schedule: Schedule, found: Needs) -> set[int]:
     for axis in part.finer:
         sizes = _cut(sizes, axis, schedule.grid, found)
     if part.band is not None:
-        index, count = part.band
-        sizes = {last - first for first, last in (cut(size, count, index) for size in sizes)}
+        sizes = {last - first for first, last in map(part.band_of, sizes)}
     return sizes
 
 

@@ -14,28 +14,22 @@ until an op needs all rows.  Two halves of a batch do the same, each with its ow
 gathers of weights (Singh, Sating, Bhatele, arXiv 2305.13525: overdecomposition;
 Wang et al., "Domino", arXiv 2409.15241: slices of rows).
 
-A band is a window of rows of the buffers that are there: nothing is copied, and
-all ranks together send as many bytes as before.  This goes with any overlap.
-The last bits of results may change: a product of fewer rows may be rounded
-otherwise, a ring of more than two adds other pieces in other orders, and dW is
-the sum of what the bands give, in their order.
+A band is a window of rows of the buffers that are there: nothing is copied, but
+that each band of dW is added to it, and all ranks together send as many bytes as
+before.  This goes with any overlap.  The last bits of results may change: a
+product of fewer rows may be rounded otherwise, a ring of more than two adds other
+pieces in other orders, and dW is the sum of what the bands give, in their order.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from algorithms.errors import InputError
-from algorithms.kernels import ATTENTION_PRODUCTS, OfRows, by_rows
-from algorithms.ops import AllGather, AllReduce, Compute, Gemm, Kernel, Op, Pointwise, reads, writes
-from algorithms.program import Program, Repeat, in_sequence, ops, runs_beside
+from algorithms.ops import AllGather, AllReduce, Compute, Gemm, Op, lane, reads, writes
+from algorithms.program import Program, Repeat, in_sequence
+from algorithms.reordering.banded_ops import BandedOps
 from algorithms.reordering.overlap import without_edges
-from algorithms.reordering.rewriting import renamed
-from algorithms.schedule import Schedule, all_ops
-from algorithms.storage import alone, view_sources
-from algorithms.tensors import ITEM_BYTES
-
-SUMMED_BYTES = ITEM_BYTES["float32"]
-"""Bytes of an element from which a dW may be added up band by band: with fewer, every addition would round it much."""
+from algorithms.schedule import Schedule
 
 
 def in_bands(schedule: Schedule, count: int) -> Schedule:
@@ -49,12 +43,12 @@ def in_bands(schedule: Schedule, count: int) -> Schedule:
         raise InputError(f"bands {count}: a whole number from 1 is accepted")
     if count == 1:
         return schedule
-    bands = _Bands(schedule, count)
+    bands = BandedOps(schedule, count)
     changed = schedule.with_program(lambda program: in_sequence(_cut(without_edges(program), bands)))
     return replace(changed, tensors=bands.tensors)
 
 
-def _cut(program: Program, bands: "_Bands") -> Program:
+def _cut(program: Program, bands: BandedOps) -> Program:
     """The program with what can be cut in bands."""
     cutter = _Cutter(bands)
     for position, entry in enumerate(program, 1):
@@ -63,75 +57,7 @@ def _cut(program: Program, bands: "_Bands") -> Program:
         else:
             following = (one for one in program[position:] if not isinstance(one, AllGather))
             cutter.take(entry, next(following, None))
-    return cutter.written()
-
-
-class _Bands:
-    """Which tensors and ops can be cut, and their bands."""
-
-    def __init__(self, schedule: Schedule, count: int) -> None:
-        self._schedule, self.count = schedule, count
-        self._views = view_sources(schedule, tuple(all_ops(schedule)))
-        self.tensors = dict(schedule.tensors)
-
-    def of(self, op: Op) -> tuple[str, ...]:
-        """The tensors of which a band of the op has a band; none where it cannot be cut."""
-        found: tuple[str, ...] = ()
-        match op:
-            case Gemm(layout="TN"):
-                in_full = ITEM_BYTES[self._schedule.tensors[op.c].dtype or self._schedule.dtype] >= SUMMED_BYTES
-                found = (op.a, op.b) if in_full else ()
-            case Gemm():
-                found = (op.a, op.c)
-            case AllReduce():
-                found = () if op.more else (op.buffer,)
-            case Pointwise():
-                found = (op.into, *op.sources)
-            case Kernel():
-                found = _with(op, "rows")
-            case _:
-                pass
-        in_units = isinstance(op, Kernel) and op.function in ATTENTION_PRODUCTS
-        return found if all(self._can_be_cut(name, in_units) for name in found) else ()
-
-    def is_sum(self, op: Op | Repeat | None) -> bool:
-        """Whether ranks add up something, in bands."""
-        return isinstance(op, AllReduce) and not alone(self._schedule, op.axis) and bool(self.of(op))
-
-    def of_op(self, op: Op, index: int) -> Iterator[Op]:
-        """A band of an op, its tensors declared; from the second on, what it has of a sum over rows is added."""
-        names = {name: self._declared(name, index) for name in self.of(op)}
-        of = f", {index + 1} of {self.count}"
-        op = replace(op, name=op.name + of)
-        if isinstance(op, Gemm) and op.layout == "TN":
-            op = replace(op, accumulate=op.accumulate or index > 0)
-        parts = {name: f"{name} of a band" for name in _with(op, "sum") if index}
-        self.tensors |= {part: replace(self.tensors[name], name=part) for name, part in parts.items()}
-        yield from ops(renamed((op,), names | parts))
-        for name, part in parts.items():
-            yield Kernel(name=f"add {name}{of}", function="add_to", updates=(name,), sources=(part,))
-
-    def _can_be_cut(self, name: str, in_units: bool) -> bool:
-        """Whether every rank has as many rows, or whole units of rows, as there are bands."""
-        tensor = self._schedule.tensors[name]
-        rows, place = tensor.rows, self._schedule.place(self._schedule.grid.size - 1)  # its parts are the shortest
-        if (
-            name in self._views
-            or tensor.shards
-            or rows.panel is not None
-            or rows.rotated_by
-            or (in_units and rows.finer)
-        ):
-            return False
-        start, stop = rows.bounds(place)
-        return stop - start >= self.count * (rows.each if in_units else 1)
-
-    def _declared(self, name: str, index: int) -> str:
-        """A band of a tensor, declared."""
-        whole, band = self.tensors[name], f"{name} [{index + 1} of {self.count}]"
-        rows = replace(whole.rows, band=(index, self.count))
-        self.tensors[band] = replace(whole, name=band, rows=rows, band_of=name)
-        return band
+    return cutter.program()
 
 
 @dataclass(slots=True)
@@ -140,26 +66,36 @@ class _Stretch:
 
     Parameters
     ----------
-    aside : what comes after them: local work that needs all rows or none of this, gathers into what they use
-    goes_on : whether what follows uses the last sum row by row
+    before : what came later but uses nothing of this: gathers of weights, local work
+    aside : what comes behind them: local work that needs all rows, gathers into what they use
+    followed : whether what comes next uses the last sum row by row
     """
 
+    before: list[Op] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     aside: list[Op] = field(default_factory=list)
-    goes_on: bool = False
+    followed: bool = False
 
-    def touches(self, op: Op) -> bool:
-        """Whether an op may not come before this."""
-        return _conflict(op, *self.ops, *self.aside)
+    @property
+    def body(self) -> list[Op]:
+        """What an op that comes before it has passed."""
+        return [*self.ops, *self.aside]
 
-    def written(self, bands: _Bands) -> Iterator[Op]:
+    @property
+    def awaited(self) -> bool:
+        """Whether the sum that ends it is over before anything else begins."""
+        last = self.ops[-1]
+        return isinstance(last, AllReduce) and not (last.concurrent or self.followed or self.aside)
+
+    def written(self, bands: BandedOps) -> Iterator[Op]:
+        """The ops of all bands, and the others."""
+        yield from self.before
         for index in range(bands.count):
             for op in self.ops:
-                if isinstance(op, AllReduce) and bands.is_sum(op):
-                    waited_for = index == bands.count - 1 and not self.goes_on and not self.aside
-                    yield from bands.of_op(replace(op, concurrent=op.concurrent or not waited_for), index)
-                else:
-                    yield from bands.of_op(op, index)
+                beside = bands.adds_ranks_up(op) and not (self.awaited and index == bands.count - 1)
+                yield from bands.band(
+                    replace(op, concurrent=True) if isinstance(op, AllReduce) and beside else op, index
+                )
         yield from self.aside
 
 
@@ -167,16 +103,17 @@ class _Cutter:
     """Goes through one program, but not into its loops, and collects stretches of ops that are cut together.
 
     A stretch begins with a product whose sum comes next, or goes on from a sum; it ends with a sum, or where an op is
-    neither cut nor got out of the way.
+    neither cut nor got out of the way.  Ops that change places share no buffer that either writes, and stay in
+    order on their lane; all ranks of a role do the same.
     """
 
-    def __init__(self, bands: _Bands) -> None:
+    def __init__(self, bands: BandedOps) -> None:
         self._bands = bands
         self._parts: list[Op | Repeat | _Stretch] = []
         self._open: _Stretch | None = None
-        self._late: list[Op] = []  # sums of what all rows of a stretch give, until something uses them: the loss
         self._summed: _Stretch | None = None  # the last one that ended with a sum, while that comes band by band
         self._in_flow: set[str] = set()  # tensors that come band by band: of the open stretch, or of the last sum
+        self._late: list[Op] = []  # sums of what all rows of a stretch give, and what they need: those of the loss
 
     def take(self, op: Op, following: Op | Repeat | None) -> None:
         """The next op.
@@ -185,15 +122,16 @@ class _Cutter:
         ----------
         following : what comes after it, but for gathers of weights
         """
-        if self._is_late(op):
+        goes_on = self._goes_on(op)
+        if not goes_on and self._is_late(op):
             self._late.append(op)
             return
-        if _conflict(op, *self._late):
+        if self._bands.in_order(op, *self._late):
             self._write_late()
-        if self._goes_on(op) or self._begins(op, following):
-            self._add(op)
-        elif self._open and isinstance(op, AllGather) and not self._open.touches(op):
-            self._parts.insert(-1, op)  # of weights: before the stretch that may use them
+        if goes_on or self._begins(op, following):
+            self._add(op, goes_on)
+        elif self._open and self._may_come_before(op, self._open):
+            self._open.before.append(op)
         elif self._open and isinstance(op, Compute | AllGather):
             self._open.aside.append(op)
         else:
@@ -208,7 +146,7 @@ class _Cutter:
         if isinstance(entry, Repeat) or self._waits(entry):
             self._summed, self._in_flow = None, set()
 
-    def written(self) -> Program:
+    def program(self) -> Program:
         """The program, cut."""
         self._write_late()
         return tuple(
@@ -217,36 +155,43 @@ class _Cutter:
 
     def _goes_on(self, op: Op) -> bool:
         """Whether the op uses, row by row, what comes band by band."""
-        used = set(self._bands.of(op)) & set(reads(op))
-        return not used.isdisjoint(self._in_flow) and not (self._open and _conflict(op, *self._open.aside))
-
-    def _is_late(self, op: Op) -> bool:
-        """Whether the op adds up what all rows of the open stretch give."""
-        if not isinstance(op, AllReduce) or self._goes_on(op):
+        if self._in_flow.isdisjoint({*self._bands.cut_in(op)} & {*reads(op)}):
             return False
-        return _conflict(op, *self._late) or (self._open is not None and self._open.touches(op))
+        there = self._open or _Stretch()
+        return self._bands.go_together(op, *there.ops) and not self._bands.in_order(op, *there.aside)
 
     def _begins(self, op: Op, following: Op | Repeat | None) -> bool:
-        """Whether the op is a product whose rows are those of its first operand, and is summed next; others end."""
-        if not isinstance(op, Gemm) or op.layout == "TN" or not self._bands.of(op):
+        """Whether the op is a product whose rows are those of its first operand, and is summed next."""
+        if not isinstance(op, Gemm) or op.layout == "TN" or not self._bands.cut_in(op):
             return False
-        if not isinstance(following, AllReduce) or following.buffer != op.c or not self._bands.is_sum(following):
-            return False
-        self._close()
-        self._in_flow = set()
-        return True
+        return isinstance(following, AllReduce) and following.buffer == op.c and self._bands.adds_ranks_up(following)
 
-    def _add(self, op: Op) -> None:
+    def _is_late(self, op: Op) -> bool:
+        """Whether the op adds up what all rows of the open stretch give, or uses what does."""
+        if isinstance(op, AllReduce | Compute) and self._bands.in_order(op, *self._late):
+            return True
+        return isinstance(op, AllReduce) and self._open is not None and self._bands.in_order(op, *self._open.body)
+
+    def _may_come_before(self, op: Op, stretch: _Stretch) -> bool:
+        """Whether the op is local work or a gather that uses nothing of the stretch, nor passes another on its lane."""
+        if not isinstance(op, Compute | AllGather) or self._bands.in_order(op, *stretch.body):
+            return False
+        return isinstance(op, Compute) or lane(op) not in map(lane, stretch.body)
+
+    def _add(self, op: Op, goes_on: bool) -> None:
         """Cut an op with the open stretch, or with a new one."""
+        if not goes_on:
+            self._close()
+            self._in_flow = set()
         if self._open is None:
-            if self._summed and self._in_flow:
-                self._summed.goes_on = True
+            if goes_on and self._summed:
+                self._summed.followed = True
             self._open = _Stretch()
             self._parts.append(self._open)
         self._open.ops.append(op)
-        self._in_flow |= set(writes(op)) & set(self._bands.of(op))
-        if self._bands.is_sum(op):
-            self._summed, self._open, self._in_flow = self._open, None, set(writes(op))
+        self._in_flow |= {*writes(op)} & {*self._bands.cut_in(op)}
+        if self._bands.adds_ranks_up(op):
+            self._summed, self._open, self._in_flow = self._open, None, {*writes(op)}
 
     def _close(self) -> None:
         """End the open stretch without a sum: its ops are over when the next local work begins."""
@@ -260,21 +205,6 @@ class _Cutter:
 
     def _waits(self, op: Op) -> bool:
         """Whether all bands of the last sum are there before the op ends."""
-        if self._summed is None:
-            return False
-        last = self._summed.ops[-1]
-        chained = not (runs_beside(last) or self._summed.aside)
-        return chained or not self._in_flow.isdisjoint((*reads(op), *writes(op)))
-
-
-def _with(op: Op, has: OfRows) -> tuple[str, ...]:
-    """The tensors of which a band of a kernel has rows, the whole, or a part of a sum."""
-    if not isinstance(op, Kernel) or not by_rows(op.function):
-        return ()
-    tensors = zip((*op.into, *op.updates, *op.sources), by_rows(op.function), strict=True)
-    return tuple(name for name, here in tensors if here == has)
-
-
-def _conflict(op: Op, *others: Op) -> bool:
-    """Whether the op may not change places with one of the others: either writes what both touch."""
-    return any({*writes(op)} & {*reads(other), *writes(other)} or {*reads(op)} & {*writes(other)} for other in others)
+        return self._summed is not None and (
+            self._summed.awaited or not self._in_flow.isdisjoint((*reads(op), *writes(op)))
+        )

@@ -23,7 +23,7 @@ Source: Higham, Mary, "A new approach to probabilistic rounding error
 analysis", SIAM J. Sci. Comput. 41, 2019 (√n); Kingma, Ba, 2015 (Adam).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, log2, sqrt
 from typing import Any
@@ -51,8 +51,8 @@ FLOATS = 8
 """Bytes of a number of the serial run."""
 TWINS = 5
 """Moved runs of a small problem, each with a seed of its own."""
-FEW_PRODUCTS = 10**8
-"""Parameters times rows up to which a problem is small: of larger ones a single run moves thousands of elements."""
+SMALL = 10**9
+"""Parameters times rows times steps up to which a problem is small: so many runs of a larger one take too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +116,15 @@ def serial_reference(
     began = {name: value for name, value in whole.items() if name not in moments}
     steps = range(first_step, first_step + problem.steps)
     loss_of, terms = _loss_of(problem, data)
-    eps = EPS[problem.dtype]
-    exact = _train(began, whole, loss_of, steps, problem.adam)
-    products = terms * sum(value.size for value in began.values())
-    moved: dict[str, float] = {}
-    for seed in range(TWINS if products <= FEW_PRODUCTS else 1):
-        near = _train(began, whole, loss_of, steps, problem.adam, _Mover(eps, seed))
-        for name, by in _distances(exact, near):
-            moved[name] = max(by, moved.get(name, 0.0))
-    return Reference(exact, moved, terms)
+    exact = _train(began, whole, loss_of, steps, problem.adam, _unmoved)
+    rows = problem.tokens if isinstance(problem, Gpt) else problem.rows
+    small = rows * problem.steps * sum(value.size for value in began.values()) <= SMALL
+    distances: dict[str, float] = {}
+    for seed in range(TWINS if small else 1):
+        near = _train(began, whole, loss_of, steps, problem.adam, _moved_by(EPS[problem.dtype], seed))
+        for name, distance in _distances(exact, near):
+            distances[name] = max(distance, distances.get(name, 0.0))
+    return Reference(exact, distances, terms)
 
 
 def _distances(exact: Run, near: Run) -> Iterator[tuple[str, float]]:
@@ -150,26 +150,23 @@ def _loss_of(problem: Gpt | Mlp, data: TrainingSource) -> tuple[LossOf, int]:
             return lambda held, _: mlp_loss(held, x, target), max(mlp.rows, *mlp.widths)
 
 
-class _Mover:
-    """Moves values at random by up to `eps` of something."""
+Moved = Callable[[Array, Any], Array]
+"""A value that is moved by a part of something."""
 
-    def __init__(self, eps: float = 0.0, seed: int = 0) -> None:
-        self._eps, self._random = eps, np.random.default_rng(seed)
 
-    def __call__(self, value: Array, by: Any) -> Array:
-        return value + self._eps * by * self._random.uniform(-1, 1, value.shape) if self._eps else value
+def _moved_by(eps: float, seed: int) -> Moved:
+    random = np.random.default_rng(seed)
+    return lambda value, of: value + eps * of * random.uniform(-1, 1, value.shape)
+
+
+def _unmoved(value: Array, _of: Any) -> Array:
+    return value
 
 
 def _train(
-    began: Mapping[str, Array],
-    whole: Mapping[str, Array],
-    loss_of: LossOf,
-    steps: range,
-    adam: Adam,
-    moved: _Mover | None = None,
+    began: Mapping[str, Array], whole: Mapping[str, Array], loss_of: LossOf, steps: range, adam: Adam, moved: Moved
 ) -> Run:
-    """Steps of Adam with decoupled decay, with every parameter and gradient moved."""
-    moved = moved or _Mover()
+    """Steps of Adam with decoupled decay; parameters are moved at the start, gradients in every step."""
 
     def moved_loss(held: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
         loss, found = loss_of(held, step)

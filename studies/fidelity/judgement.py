@@ -112,14 +112,13 @@ def result(trial: Trial, predicted: Record, comparison: Comparison, *, command: 
     times, problem = comparison.seconds, comparison.problem
     assert times.relative_error is not None, command
     grid = ",".join(f"{axis}={length}" for axis, length in problem.grid.items() if length > 1)
-    overlap = ",".join(problem.options.overlap) or NO_OVERLAP
     return Result(
         command=command,
         site=trial.site.name,
         group=group(trial),
         problem=f"{_workload(trial)} {problem.dtype} {problem.passes}",
         configuration=f"{problem.algorithm} {grid} {problem.options.collectives}",
-        overlap=overlap,
+        overlap=trial.overlap,
         predicted_seconds=times.predicted,
         predicted_low_seconds=predicted.seconds_low,
         predicted_high_seconds=predicted.seconds_high,
@@ -138,7 +137,7 @@ def group(trial: Trial) -> Group:
         return "library"
     if not trial.site.topology:
         return "shared memory"
-    return "laboratory, overlap" if trial.overlaps else "laboratory"
+    return "laboratory, overlap" if trial.overlap != NO_OVERLAP else "laboratory"
 
 
 def _workload(trial: Trial) -> str:

@@ -16,7 +16,7 @@ from studies.matmuls.experiment import Flags
 from studies.training.flags import TrainingFlags
 
 OVERLAPS = ("oar", "ors", "oag")
-NO_OVERLAP = "none"
+NO_OVERLAP, WHOLE = "none", "1"
 RATE = "200mbit"
 SITES = (
     Site(ranks=2),
@@ -26,6 +26,7 @@ SITES = (
     Site("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", RATE, 4),
 )
 """Those of the matrix: shared memory, one switch, one cable for all, a fabric that blocks nothing, and one of 2:1."""
+BANDS = "4"
 PRODUCT = {2: "2048,2048,2048", 4: "1536,1536,1536"}
 STEP = TrainingFlags(mlp="1024,4096,1024", batch="1024")
 DRAWN_SITES = 12
@@ -52,8 +53,13 @@ class Trial:
         return Case(self.flags, "", RunFlags()).words()
 
     @property
-    def overlaps(self) -> bool:
-        return self.flags.overlap != NO_OVERLAP
+    def overlap(self) -> str:
+        """What runs beside products, in words.
+
+        >>> Trial(SITES[0], TrainingFlags(overlap="oar", bands="4")).overlap
+        'oar in 4 bands'
+        """
+        return self.flags.overlap + (f" in {self.flags.bands} bands" if self.flags.bands != WHOLE else "")
 
     @property
     def library(self) -> bool:
@@ -61,7 +67,7 @@ class Trial:
 
 
 def matrix(sites: Sequence[Site] = SITES) -> list[Trial]:
-    """Every algorithm, forward and training, each overlap alone and all, our collectives and the library's, each site.
+    """Every algorithm, forward and training, each overlap alone and all, in bands, our collectives and the library's.
 
     >>> trials = matrix()
     >>> len({(trial.site, *trial.words) for trial in trials}) == len(trials)
@@ -84,8 +90,10 @@ def _products(ranks: int) -> Iterator[Flags]:
 
 def _steps(ranks: int) -> Iterator[Flags]:
     for grid in _chosen("4d", ranks):
-        usual = replace(STEP, grid=str(grid))
-        yield from (replace(usual, overlap=words) for words in [NO_OVERLAP, *_overlaps(grid, layers=2)])
+        usual, overlaps = replace(STEP, grid=str(grid)), _overlaps(grid, layers=2)
+        yield from (replace(usual, overlap=words) for words in [NO_OVERLAP, *overlaps])
+        if _sums(grid, layers=2):
+            yield replace(usual, overlap=overlaps[-1], bands=BANDS)
         yield replace(usual, collectives="library")
 
 
@@ -99,9 +107,14 @@ def _chosen(algorithm: str, ranks: int) -> list[Grid]:
 
 def _overlaps(grid: Grid, *, layers: int) -> list[str]:
     """The overlaps that have something to hide on this grid, each alone, and all of them."""
-    sums = grid.x > 1 or (layers > 1 and grid.y > 1)
-    found = [word for word, there in zip(OVERLAPS, (sums, grid.z > 1, grid.z > 1), strict=True) if there]
+    there = (_sums(grid, layers=layers), grid.z > 1, grid.z > 1)
+    found = [word for word, one in zip(OVERLAPS, there, strict=True) if one]
     return [*found, ",".join(found)] if len(found) > 1 else found
+
+
+def _sums(grid: Grid, *, layers: int) -> bool:
+    """Whether products are summed over ranks."""
+    return grid.x > 1 or (layers > 1 and grid.y > 1)
 
 
 def draw(seed: int, cases: int) -> list[Trial]:
@@ -110,11 +123,10 @@ def draw(seed: int, cases: int) -> list[Trial]:
     >>> draw(3, 5) == draw(3, 5), len(draw(3, 5)), draw(3, 5) == draw(4, 5)
     (True, 5, False)
     """
-    random = np.random.default_rng(seed)
+    random, cutting = np.random.default_rng(seed), np.random.default_rng((seed, 1))
     sites = [_drawn_site(random) for _ in range(-(-cases // DRAWN_SITES))]
-    return [
-        Trial(sites[number % len(sites)], _drawn(random, sites[number % len(sites)].ranks)) for number in range(cases)
-    ]
+    drawn = [(one, _drawn(random, one.ranks)) for one in (sites[number % len(sites)] for number in range(cases))]
+    return [Trial(site, _in_drawn_bands(cutting, flags)) for site, flags in drawn]
 
 
 def _drawn_site(random: np.random.Generator) -> Site:
@@ -152,6 +164,13 @@ def _drawn_step(random: np.random.Generator, ranks: int, collectives: str) -> Fl
     grid = str(fitting[int(random.integers(len(fitting)))])
     given = TrainingFlags(mlp=widths, batch=str(_size(random)), grid=grid, collectives=collectives)
     return _with_overlap(random, given, layers=2)
+
+
+def _in_drawn_bands(random: np.random.Generator, given: Flags) -> Flags:
+    """Some training steps by our collectives in bands."""
+    bands = str(random.choice([WHOLE, WHOLE, "2", "4"]))
+    cut = isinstance(given, TrainingFlags) and given.collectives == "own" and _sums(parse_grid(given.grid), layers=2)
+    return replace(given, bands=bands) if cut else given
 
 
 def _with_overlap(random: np.random.Generator, given: Flags, *, layers: int) -> Flags:

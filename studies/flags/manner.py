@@ -25,7 +25,7 @@ class Manner:
     threads : BLAS threads of each rank; None for its share of the host's cores
     placement : the rule by which a prediction gives ranks their places
     shards : whether a prediction has shards of mean size; None for what suits the number of ranks
-    bands : of rows, into how many products are cut that are summed right after, and what follows them
+    bands : of rows, one summed while the next is multiplied
     """
 
     overlaps: frozenset[OverlapName] = frozenset()

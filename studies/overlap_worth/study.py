@@ -45,7 +45,11 @@ if TYPE_CHECKING:
 
 ALONE = ("oar", "ors", "oag")
 TOGETHER, BANDED = "all", "all in 2 bands"
-WAYS = {"none": ("none", "1"), **{one: (one, "1") for one in ALONE}} | {
+WAYS = {
+    "none": ("none", "1"),
+    "oar": ("oar", "1"),
+    "ors": ("ors", "1"),
+    "oag": ("oag", "1"),
     TOGETHER: (ALL_OVERLAPS, "1"),
     BANDED: (ALL_OVERLAPS, "2"),
 }
@@ -215,7 +219,8 @@ def answer(rows: Sequence[Row]) -> str:
     cases = [case for case in cases_found(rows) if case.gain(TOGETHER) is not None]
     if not cases:
         return "No case was simulated with and without overlaps."
-    return " ".join((*_whole(cases), *(sentence for overlap in ALONE for sentence in _of_one(cases, overlap))))
+    of_each = (sentence for overlap in ALONE for sentence in _of_one(cases, overlap))
+    return " ".join((*_whole(cases), *_bands(cases), *of_each))
 
 
 def _whole(cases: Sequence[Case]) -> Iterator[str]:
@@ -228,7 +233,6 @@ def _whole(cases: Sequence[Case]) -> Iterator[str]:
     sums = [(sum(case.gain(one) or 0.0 for one in ALONE), case.gain(TOGETHER) or 0.0) for case in cases]
     less = sum(together < alone for alone, together in sums)
     yield f"In {less} of {len(sums)} cases they bring less together than the sum of each alone."
-    yield from _bands(cases)
 
 
 def _bands(cases: Sequence[Case]) -> Iterator[str]:
@@ -236,7 +240,7 @@ def _bands(cases: Sequence[Case]) -> Iterator[str]:
     if further:
         worst, least = min(further, key=lambda one: one[0])
         best, most = max(further, key=lambda one: one[0])
-        yield f"Two bands then bring {percent(worst)} ({_where(least)}) to {percent(best)} ({_where(most)}) more."
+        yield f"Two bands change that by {percent(worst)} ({_where(least)}) to {percent(best)} ({_where(most)})."
 
 
 def _of_one(cases: Sequence[Case], overlap: str) -> Iterator[str]:

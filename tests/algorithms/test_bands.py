@@ -1,24 +1,33 @@
 """Products in bands of rows: the same numbers and bytes, and each band is summed while the next is multiplied."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from algorithms.collectives.choices import Choices
 from algorithms.costs.volumes import bytes_sent, volumes
+from algorithms.counting.coordinates import lengths
 from algorithms.dependencies import Dependencies
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
-from algorithms.program import walk
+from algorithms.ops import AllReduce, Gemm, Pointwise
+from algorithms.parts import Part
+from algorithms.program import in_sequence, walk
+from algorithms.reordering import banded_ops
 from algorithms.reordering.bands import in_bands
 from algorithms.reordering.overlap import OVERLAPS, overlap
+from algorithms.schedule import declare
+from algorithms.tensors import Tensor, bands_of
 from algorithms.training.adam import Adam
 from algorithms.training.gpt import Gpt
 from algorithms.training.mlp import Mlp
 from algorithms.validate import validate
 from runtime.execute import execute
 from runtime.in_process import InProcess
+from simulator.folding.even_shards import evenly
 from simulator.simulate import simulate
 from tests.toy_machines import star
 from tests.trainings import schedule_of, trained, whole_matrices
@@ -27,6 +36,12 @@ ADAM = Adam(clip=0.05, rate=0.05)
 MLP = Mlp((7, 11, 5, 9), rows=13, dtype="float64", steps=2, adam=ADAM)
 GPT = Gpt(2, 12, 4, 5, 17, 6, dtype="float64", steps=2, adam=ADAM)
 PRODUCT = Matmul(24, 16, 20, "float64", "training")
+
+
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch):
+    """Bands of dW however few their rows are."""
+    monkeypatch.setattr(banded_ops, "LEAST_ROWS_ADDED", 1)
 
 
 def waits(schedule, rank=0):
@@ -108,6 +123,71 @@ def test_nothing_is_cut_where_no_sum_follows_a_product_or_rows_are_too_few():
     for grid, problem, count in ((Grid(z=2), MLP, 3), (Grid(y=2), MLP, 14)):
         plain = schedule_of(problem, grid)
         assert in_bands(plain, count).tensors == plain.tensors
+
+
+def test_dw_of_few_rows_is_not_cut(monkeypatch):
+    monkeypatch.undo()
+    step = Mlp((8, 8, 8), rows=1024, adam=ADAM)
+    names = {count: set(waits(in_bands(schedule_of(step, Grid(y=2, x=2)), count))) for count in (4, 8)}
+    assert "L1 multiply dW, 1 of 4" in names[4] and "L1 multiply dW" in names[8]
+
+
+def test_what_reads_the_whole_of_a_sum_over_rows_is_not_cut_with_it():
+    rows, inner, columns = Part("m", ("data", "z")), Part("k", ("y",)), Part("n", ("x",))
+    tensors = [Tensor("A", rows, inner), Tensor("B", inner, columns), Tensor("C", rows, columns)]
+    tensors += [Tensor("W", columns, Part("n")), Tensor("E", rows, Part("n"))]
+    program = (
+        Gemm(name="multiply C", a="A", b="B", c="C"),
+        AllReduce(name="sum C", axis="y", buffer="C"),
+        Gemm(name="square", a="C", b="C2", c="W", layout="TN"),
+        Gemm(name="use", a="C", b="W", c="E"),
+    )
+    plain = matmul_schedule(Matmul(8, 6, 4, "float64"), "4d", Grid(y=2))
+    copied = (*program[:2], Pointwise(name="copy", function="copy", into="C2", sources=("C",)), *program[2:])
+    schedule = replace(
+        plain,
+        tensors=declare(*tensors, Tensor("C2", rows, columns)),
+        outputs=("E",),
+        roles=(replace(plain.roles[0], program=in_sequence(copied)),),
+    )
+    names = list(waits(validate(in_bands(schedule, 2))))
+    assert names[-4:] == ["square, 1 of 2", "copy, 2 of 2", "square, 2 of 2", "use"]
+    random = np.random.default_rng(0)
+    A, B = random.random((8, 6)), random.random((6, 4))
+    C = A @ B
+    found = execute(in_bands(schedule, 2), {"A": A, "B": B}, InProcess(2)).outputs[0]["E"]
+    np.testing.assert_allclose(found, C @ (C.T @ C))
+
+
+def test_gathers_stay_in_order_on_their_lane():
+    deep = Mlp((64, 64, 64, 64), rows=8, adam=ADAM)
+    for count in (1, 2):
+        order = list(waits(in_bands(overlap(schedule_of(deep, Grid(z=2, x=2)), OVERLAPS), count)))
+        gathers = [name for name in order if "gather W again" in name]
+        assert gathers == ["L3 gather W again", "L2 gather W again"]
+
+
+def test_bands_go_on_through_the_loss_of_microbatches():
+    for micro in (None, 2):
+        order = list(waits(in_bands(schedule_of(replace(GPT, micro_batch=micro), Grid(y=2, x=2)), 2)))
+        assert order.index("multiply dlast N, 1 of 2") < order.index("cross entropy, 2 of 2")
+
+
+def test_bands_of_even_shards_are_all_rows():
+    schedule = evenly(in_bands(schedule_of(replace(GPT, batch=9), Grid(z=2, y=2, x=2)), 2))
+    for name, tensor in schedule.tensors.items():
+        if tensor.band_of is not None:
+            place = schedule.place(0)
+            bands = bands_of(schedule.tensors)[tensor.band_of]
+            held = sum(schedule.tensors[band].block(place).elements for band in bands)
+            assert held == schedule.tensors[tensor.band_of].block(place).elements, name
+
+
+def test_the_lengths_that_a_band_may_have_are_those_that_it_has():
+    schedule = in_bands(schedule_of(replace(GPT, batch=7), Grid(z=2, y=2, x=2)), 2)
+    for tensor in schedule.tensors.values():
+        had = {tensor.rows.bounds(schedule.place(rank)) for rank in range(schedule.grid.size)}
+        assert {stop - start for start, stop in had} <= lengths(tensor.rows, schedule)
 
 
 def test_fewer_than_one_band_are_refused():

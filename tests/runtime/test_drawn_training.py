@@ -2,10 +2,12 @@
 
 from math import prod
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from algorithms.errors import InputError
+from algorithms.reordering import banded_ops
 from tests.training_jobs import ended, verdict
 
 SIZES = {"layers": 4, "hidden": 30, "heads": 6, "sequence": 7, "vocabulary": 127}
@@ -17,6 +19,14 @@ AXES = {
     "bian": ("pipeline", "data", "z", "y", "x"),
 }
 MOST_RANKS = 12
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_rows():
+    """Bands of dW however few their rows are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(banded_ops, "LEAST_ROWS_ADDED", 1)
+        yield
 
 
 @st.composite

@@ -64,7 +64,8 @@ def test_the_matrix_has_every_site_overlap_algorithm_and_both_kinds_of_collectiv
 
 def test_every_overlap_of_the_matrix_has_its_twin_without():
     trials = set(matrix())
-    assert all(replace(trial, flags=replace(trial.flags, overlap="none")) in trials for trial in trials)
+    assert all(replace(trial, flags=replace(trial.flags, overlap="none", bands="1")) in trials for trial in trials)
+    assert {trial.overlap for trial in trials} >= {"none", "oar", "oar in 4 bands", "oar,ors,oag in 4 bands"}
 
 
 def test_a_seed_draws_the_same_cases_and_each_can_be():
@@ -73,7 +74,8 @@ def test_a_seed_draws_the_same_cases_and_each_can_be():
     for trial in drawn:
         assert experiment_of(trial.flags).grid.size == trial.site.ranks
     assert len({trial.site for trial in drawn}) == 5
-    assert {trial.overlaps for trial in drawn} == {trial.library for trial in drawn} == {True, False}
+    assert {trial.overlap == "none" for trial in drawn} == {trial.library for trial in drawn} == {True, False}
+    assert any("bands" in trial.overlap for trial in drawn)
 
 
 def test_a_trial_says_what_measures_it_and_how_often():
