@@ -54,20 +54,20 @@ class BandedOps:
         for name, part in parts.items():
             yield Kernel(name=f"add {name}{of}", function="add_to", updates=(name,), sources=(part,))
 
-    def in_order(self, op: Op, *others: Op) -> bool:
+    def conflicts(self, op: Op, *others: Op) -> bool:
         """Whether the op may not change places with one of the others: either writes what both touch."""
         return any(self._shared(op, other) for other in others)
 
     def go_together(self, op: Op, *others: Op) -> bool:
         """Whether bands of an op may come between bands of the others: they share by rows what any writes."""
-        return all(self._shared(op, other) <= self._kept(self.cut_in(op), self.cut_in(other)) for other in others)
+        return all(self._shared(op, other) <= self._in_both(self.cut_in(op), self.cut_in(other)) for other in others)
 
     def _shared(self, op: Op, other: Op) -> set[str]:
         """The buffers that both touch and either writes."""
         written, others = self._buffers(writes(op)), self._buffers(writes(other))
         return (written & (others | self._buffers(reads(other)))) | (self._buffers(reads(op)) & others)
 
-    def _kept(self, names: tuple[str, ...], others: tuple[str, ...]) -> set[str]:
+    def _in_both(self, names: tuple[str, ...], others: tuple[str, ...]) -> set[str]:
         return self._buffers(names) & self._buffers(others)
 
     def _buffers(self, names: tuple[str, ...]) -> set[str]:

@@ -113,7 +113,7 @@ class _Cutter:
         self._open: _Stretch | None = None
         self._summed: _Stretch | None = None  # the last one that ended with a sum, while that comes band by band
         self._in_flow: set[str] = set()  # tensors that come band by band: of the open stretch, or of the last sum
-        self._late: list[Op] = []  # sums of what all rows of a stretch give, and what they need: those of the loss
+        self._late: list[Op] = []  # sums of what all rows of a stretch give, and what uses them: the loss
 
     def take(self, op: Op, following: Op | Repeat | None) -> None:
         """The next op.
@@ -126,7 +126,7 @@ class _Cutter:
         if not goes_on and self._is_late(op):
             self._late.append(op)
             return
-        if self._bands.in_order(op, *self._late):
+        if self._bands.conflicts(op, *self._late):
             self._write_late()
         if goes_on or self._begins(op, following):
             self._add(op, goes_on)
@@ -158,7 +158,7 @@ class _Cutter:
         if self._in_flow.isdisjoint({*self._bands.cut_in(op)} & {*reads(op)}):
             return False
         there = self._open or _Stretch()
-        return self._bands.go_together(op, *there.ops) and not self._bands.in_order(op, *there.aside)
+        return self._bands.go_together(op, *there.ops) and not self._bands.conflicts(op, *there.aside)
 
     def _begins(self, op: Op, following: Op | Repeat | None) -> bool:
         """Whether the op is a product whose rows are those of its first operand, and is summed next."""
@@ -168,13 +168,13 @@ class _Cutter:
 
     def _is_late(self, op: Op) -> bool:
         """Whether the op adds up what all rows of the open stretch give, or uses what does."""
-        if isinstance(op, AllReduce | Compute) and self._bands.in_order(op, *self._late):
+        if isinstance(op, AllReduce | Compute) and self._bands.conflicts(op, *self._late):
             return True
-        return isinstance(op, AllReduce) and self._open is not None and self._bands.in_order(op, *self._open.body)
+        return isinstance(op, AllReduce) and self._open is not None and self._bands.conflicts(op, *self._open.body)
 
     def _may_come_before(self, op: Op, stretch: _Stretch) -> bool:
         """Whether the op is local work or a gather that uses nothing of the stretch, nor passes another on its lane."""
-        if not isinstance(op, Compute | AllGather) or self._bands.in_order(op, *stretch.body):
+        if not isinstance(op, Compute | AllGather) or self._bands.conflicts(op, *stretch.body):
             return False
         return isinstance(op, Compute) or lane(op) not in map(lane, stretch.body)
 
