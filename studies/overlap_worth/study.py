@@ -45,14 +45,7 @@ if TYPE_CHECKING:
 
 ALONE = ("oar", "ors", "oag")
 TOGETHER, BANDED = "all", "all in 2 bands"
-WAYS = {
-    "none": ("none", "1"),
-    "oar": ("oar", "1"),
-    "ors": ("ors", "1"),
-    "oag": ("oag", "1"),
-    TOGETHER: (ALL_OVERLAPS, "1"),
-    BANDED: (ALL_OVERLAPS, "2"),
-}
+WAYS = {word: (word, "1") for word in ("none", *ALONE)} | {TOGETHER: (ALL_OVERLAPS, "1"), BANDED: (ALL_OVERLAPS, "2")}
 """The overlaps of each way, and its bands."""
 GAINS = (*ALONE, TOGETHER, BANDED)
 HIDDEN_AXES = {"oar": ("x", "y"), "ors": ("z",), "oag": ("z",)}
