@@ -28,6 +28,7 @@ class BandedOps:
 
     def __init__(self, schedule: Schedule, count: int) -> None:
         self._schedule, self.count = schedule, count
+        self._last_place = schedule.place(schedule.grid.size - 1)
         self._views = view_sources(schedule, tuple(all_ops(schedule)))
         self.tensors = dict(schedule.tensors)
 
@@ -91,8 +92,8 @@ class BandedOps:
 
     def _may_be_added(self, product: Gemm) -> bool:
         """Whether dW may be added up band by band: it loses little by rounding, and additions take little time."""
-        bytes_of_element = ITEM_BYTES[self._schedule.tensors[product.c].dtype or self._schedule.dtype]
-        return bytes_of_element >= LEAST_BYTES_ADDED and self._fewest_rows(product.a) >= LEAST_ROWS_ADDED * self.count
+        rounds_little = self._schedule.item_bytes(product.c) >= LEAST_BYTES_ADDED
+        return rounds_little and self._fewest_rows(product.a) >= LEAST_ROWS_ADDED * self.count
 
     def _can_be_cut(self, name: str, in_units: bool) -> bool:
         """Whether every rank has as many rows, or whole units of rows, as there are bands."""
@@ -104,7 +105,8 @@ class BandedOps:
         return self._fewest_rows(name) >= self.count * (rows.each if in_units else 1)
 
     def _fewest_rows(self, name: str) -> int:
-        start, stop = self._schedule.tensors[name].rows.bounds(self._schedule.place(self._schedule.grid.size - 1))
+        """Rows of it on the last rank, whose parts are the shortest."""
+        start, stop = self._schedule.tensors[name].rows.bounds(self._last_place)
         return stop - start
 
     def _declared(self, name: str, index: int) -> str:

@@ -135,20 +135,20 @@ def test_dw_of_few_rows_is_not_cut(monkeypatch):
 def test_what_reads_the_whole_of_a_sum_over_rows_is_not_cut_with_it():
     rows, inner, columns = Part("m", ("data", "z")), Part("k", ("y",)), Part("n", ("x",))
     tensors = [Tensor("A", rows, inner), Tensor("B", inner, columns), Tensor("C", rows, columns)]
-    tensors += [Tensor("W", columns, Part("n")), Tensor("E", rows, Part("n"))]
+    tensors += [Tensor("C2", rows, columns), Tensor("W", columns, Part("n")), Tensor("E", rows, Part("n"))]
     program = (
         Gemm(name="multiply C", a="A", b="B", c="C"),
         AllReduce(name="sum C", axis="y", buffer="C"),
+        Pointwise(name="copy", function="copy", into="C2", sources=("C",)),
         Gemm(name="square", a="C", b="C2", c="W", layout="TN"),
         Gemm(name="use", a="C", b="W", c="E"),
     )
     plain = matmul_schedule(Matmul(8, 6, 4, "float64"), "4d", Grid(y=2))
-    copied = (*program[:2], Pointwise(name="copy", function="copy", into="C2", sources=("C",)), *program[2:])
     schedule = replace(
         plain,
-        tensors=declare(*tensors, Tensor("C2", rows, columns)),
+        tensors=declare(*tensors),
         outputs=("E",),
-        roles=(replace(plain.roles[0], program=in_sequence(copied)),),
+        roles=(replace(plain.roles[0], program=in_sequence(program)),),
     )
     names = list(waits(validate(in_bands(schedule, 2))))
     assert names[-4:] == ["square, 1 of 2", "copy, 2 of 2", "square, 2 of 2", "use"]
