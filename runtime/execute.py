@@ -143,12 +143,14 @@ class RankExecutor:
                 with at_work(self._watcher, "work before the run"):
                     between(self._rank)
             yield from self._meet()
+            self._carrier.begin_together()
             tasks = yield from self._once()
             if repeat >= 0:
                 spans.append([self._span(task) for task in tasks])
                 beside += [
                     {task.op.name: task.share_beside} for task in tasks if may_run_beside(self._schedule, task.op)
                 ]
+        yield from self._meet()
         outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
         runs = repeats + warmups
         sent = self._transfers.bytes_sent // max(1, runs)
@@ -164,17 +166,19 @@ class RankExecutor:
                     self._buffers.load(name, moment, values)
 
     def _meet(self) -> Course[None]:
-        """A barrier of all ranks, axis by axis, and a beginning together."""
+        """A barrier of all ranks, axis by axis.
+
+        None blocks: ranks that have ended would look for the others all the time, on cores that these may share.
+        """
         for axis in self._schedule.grid.order:
-            meeting = Barrier(name="barrier before the run", axis=axis)
+            meeting = Barrier(name="barrier between runs", axis=axis)
             if self._watcher is not None:
                 self._watcher.began(meeting)
-            request = self._groups[axis].barrier(blocking=True)
+            request = self._groups[axis].barrier(blocking=False)
             while not request.done():
                 yield Wait((request,), (meeting.name,))
             if self._watcher is not None:
                 self._watcher.ended(meeting)
-        self._carrier.begin_together()
 
     def _once(self) -> Course[list[Task]]:
         """One run of the program."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 from mpi4py import MPI
@@ -11,6 +12,7 @@ from runtime.clocks import clock_offset
 from runtime.communicators import Alone, Course, Result, Wait
 from runtime.delivery import WHOLE, Delivery, Naps
 from runtime.mpi_communicator import MOST_BYTES, Flight, MpiCommunicator, Staging
+from runtime.scheduling import on_its_core
 from runtime.streams import Stream
 
 AGREED_SECONDS = 2e-3
@@ -60,12 +62,16 @@ class MpiCarrier:
         return MpiCommunicator(group, self._staging, self._most_bytes, self._delivery.chunk_bytes)
 
     def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
-        running, naps = course(self.rank), Naps(self._delivery.nap_seconds)
+        with on_its_core(self.rank, self.size) if self._take_turns else nullcontext():
+            return {self.rank: self._followed(course(self.rank))}
+
+    def _followed(self, running: Course[Result]) -> Result:
+        naps = Naps(self._delivery.nap_seconds)
         while True:
             try:
                 wait = next(running)
             except StopIteration as end:
-                return {self.rank: end.value}
+                return cast(Result, end.value)
             if self._delivery.nap_seconds:
                 naps.take(wait.ops)
             else:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from runtime.delivery import NAP_SECONDS
+from runtime.scheduling import run_soon
 
 
 class ProgressThread:
@@ -59,6 +60,7 @@ class ProgressThread:
         self._thread.join()
 
     def _look_after(self) -> None:
+        run_soon()
         while True:
             with self._turn:
                 if self._over:

@@ -33,7 +33,7 @@ from algorithms.storage import storage
 from algorithms.tensors import Tensor
 from runtime.communicators import Wait
 from runtime.execute import execute
-from runtime.in_process import InProcess
+from runtime.in_process import InProcess, InProcessCommunicator
 from tests.mpi_cases import CUSTOM, MODES, custom, pipeline
 
 
@@ -74,6 +74,24 @@ def deadlock(schedule, collectives="own:ring"):
     assert found.value.exit_status == 1
     assert "\n" not in str(found.value)
     return str(found.value)
+
+
+# Between runs
+
+
+def test_ranks_that_meet_between_runs_do_not_block(monkeypatch):
+    """Who has ended must not take a core from who has not by looking for him."""
+    asked, meets = [], InProcessCommunicator.barrier
+
+    def barrier(group, *, blocking):
+        if group.size > 1:
+            asked.append(blocking)
+        return meets(group, blocking=blocking)
+
+    monkeypatch.setattr(InProcessCommunicator, "barrier", barrier)
+    write = (Pointwise(name="write", function="zero", into="B"),)
+    run(roles(write, write), {"A": A}, repeats=3)
+    assert asked == [False] * 2 * (3 + 1), "before each run, and when all is done"
 
 
 # Schedules of every kind of op

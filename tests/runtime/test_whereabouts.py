@@ -56,7 +56,7 @@ def test_a_rank_that_tells_anew_never_leaves_its_file_without_a_word(tmp_path, m
 
 
 def test_a_rank_that_loads_or_works_before_a_run_says_so_and_does_not_wait(tmp_path):
-    """Others may wait for it that long in the barrier before the run."""
+    """Others may wait for it that long in the barrier between runs."""
     problem = Matmul(2, 3, 5, "float64")
     matrices = {"A": np.ones((2, 3)), "B": np.ones((3, 5))}
     seen = []

@@ -77,7 +77,7 @@ def test_a_run_that_breaks_ends_with_one_line_and_leaves_nothing_but_earlier_rec
     assert (running.returncode, out) == (1, ""), err
     line = err.splitlines()[-1]
     assert line.startswith(f"quadrille: {said}") and line.endswith("; all ranks were ended"), err
-    assert any(f"in '{op}' (" in line for op in ("gather B", "multiply C", "barrier before the run")), line
+    assert any(f"in '{op}' (" in line for op in ("gather B", "multiply C", "barrier between runs")), line
     assert record.read_text() == "from before"
     assert not any(namespaces.exists(f"quadrille-{NAME}-host{number}") for number in range(3))
     assert not register.path_of(NAME).exists()

@@ -116,12 +116,12 @@ def test_ranks_of_which_one_computes_or_steps_are_left_alone(tmp_path, hasty):
 
 
 def test_a_rank_that_loads_while_the_others_wait_for_it_is_left_alone(tmp_path, hasty):
-    rank_at(tmp_path, 0, Barrier(name="barrier before the run", axis="z"))
+    rank_at(tmp_path, 0, Barrier(name="barrier between runs", axis="z"))
     told, watch = Told(tmp_path, 1), Standstill(str(tmp_path))
     with at_work(told, "loading 'A'"):
         assert seen_soon(watch) == ""
         assert [where(one) for one in every(tmp_path)][1] == "in loading 'A'"
-    assert seen_soon(watch).endswith(": rank 0 in 'barrier before the run' (barrier over z); rank 1 at its end")
+    assert seen_soon(watch).endswith(": rank 0 in 'barrier between runs' (barrier over z); rank 1 at its end")
 
 
 def test_nobody_is_accused_where_nobody_tells_anything(tmp_path, hasty):
