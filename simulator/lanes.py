@@ -136,12 +136,13 @@ class Lanes:
         """The processes of a rank's lanes."""
         feed = Feed(self._env, self._program(rank), self._names)
         slows = self._machine.device.communication_slowdown
+        beside = slows > 1.0 or self._programs.late_seconds > 0.0
         computing = self.engine.member(slows=slows)
         for name in self._names:
             self._members[rank, name] = (
                 computing
                 if name == COMPUTE
-                else self.engine.member(self._programs.pace(rank), worker=computing if slows > 1.0 else None)
+                else self.engine.member(self._programs.pace(rank), worker=computing if beside else None)
             )
             yield self._env.process(self._lane(rank, name, feed))
 

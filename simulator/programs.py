@@ -55,6 +55,7 @@ class Programs:
     ----------
     choices, library : who carries out the collectives, and what those of the library were measured to take; `labels`
         say of which ops that was known
+    late_seconds : how much later a rank that computes hears of messages that were handed over
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Programs:
         self._messages = Messages(machine, wiring, engine)
         self._choices, self._library = choices, library
         self.labels: dict[str, str] = {}
+        self.late_seconds = machine.network.late_seconds if machine.network is not None else 0.0
         self._of_duty: dict[tuple[int, int], tuple[Course, Duty]] = {}
         self._of_compute: dict[tuple[int, int, Kind], int] = {}
         self._known: dict[tuple[Stage, ...], int] = {}
@@ -150,6 +152,7 @@ class Programs:
             partial(self._delay, rank, name),
             partial(self._bytes, rank, name, "add"),
             waits=self._choices.of(op.name).carriage != "library",
+            late=self.late_seconds,
         )
         return self._made([*before, *handed_over.own(), *after], list(handed_over.posted()))
 

@@ -35,6 +35,7 @@ LATER: dict[str, dict[str, object]] = {
     "network": {
         "payload_share": 1.0,
         "core_seconds_per_byte": 0.0,
+        "late_seconds": 0.0,
         "buffered_sends": False,
         "burst_bytes": None,
         "library": (),
@@ -160,6 +161,8 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ----------
     payload_share : of a link's rate that is left for what ranks send, after the headers of packets
     core_seconds_per_byte : of the cores that all hosts share, for a byte from rank to rank, both ends and every switch
+    late_seconds : how much later a rank that computes hears that a step's message has come, where ranks take turns on
+        cores
     buffered_sends : whether messages go as soon as they are handed over, whoever is there to receive them
     burst_bytes : what a link that was idle lets through at once, where token buckets keep its rate: of every link, or
         by link; it fills again at the link's rate
@@ -168,6 +171,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     payload_share: Share = 1.0
     core_seconds_per_byte: Overhead = 0.0
+    late_seconds: Overhead = 0.0
     buffered_sends: bool = False
     burst_bytes: Bytes | dict[str, Bytes] | None = None
     transfer: tuple[TransferRow, ...] = ()

@@ -1,12 +1,9 @@
-"""Microbenchmarks of the way between two hosts: its latency, its rate, what it lets through at once, what it costs.
+"""Microbenchmarks of the way between two hosts: its latency, its rate, what it lets through at once.
 
 Messages go from rank 0 to rank 1 after a rest, one at a time, and are answered by an
 empty one.  Where a token bucket of b bytes keeps a rate r, n bytes take
 
     t(n) = latency + max(0, n - b) / r
-
-Where hosts share the cores of one machine, all ranks send around a ring at once, asleep
-but for a look now and then, and the kernel says how long they and its packets kept cores busy.
 """
 
 import os
@@ -30,11 +27,9 @@ LEAST_SECONDS = 1e-6
 """Of a message beyond an empty one: less is noise."""
 SHOWING_BYTES = 1 << 19
 """Messages of up to so many bytes show how large a bucket is; in longer ones the error of the rate is larger."""
-NAP_SECONDS = 1e-3
 BUSY = ("user", "nice", "system", "irq", "softirq")
 """Kinds of work of a core, as proc(5) names them."""
-CARRIED_BYTES, CARRIED_SECONDS = 1 << 20, 1.0
-SOCKET_BYTES = 1500
+PACKET_BYTES = 1500
 """A bucket of less than a packet is none."""
 
 
@@ -47,16 +42,14 @@ class Link:
     latency : of an empty message, one way [s]
     bytes_per_second : of long messages
     burst_bytes : what goes through at once after a rest
-    core_seconds_per_byte : what all cores together spend on a byte
     """
 
     latency: float
     bytes_per_second: float
     burst_bytes: float
-    core_seconds_per_byte: float
 
 
-def measure_link(communicator: MPI.Intracomm, *, shared_cores: bool) -> Link:
+def measure_link(communicator: MPI.Intracomm) -> Link:
     """The way between the hosts of ranks 0 and 1; all ranks call it, one on each host, and get the same."""
     empty = ping(communicator, EMPTY_BYTES, SEVERAL) / 2
     times: list[tuple[int, float]] = []
@@ -65,8 +58,7 @@ def measure_link(communicator: MPI.Intracomm, *, shared_cores: bool) -> Link:
         if times[-1][1] > LONG_SECONDS:
             break
     rate, burst = paced(times)
-    cost = core_seconds_per_byte(communicator) if shared_cores else 0.0
-    return Link(empty, rate, burst, cost)
+    return Link(empty, rate, burst)
 
 
 def ping(communicator: MPI.Intracomm, size: int, repeats: int) -> float:
@@ -97,38 +89,7 @@ def paced(times: Sequence[tuple[int, float]]) -> tuple[float, float]:
     (small, short), (large, long) = times[-3:][0], times[-1]
     rate = (large - small) / (long - short) if long > short else large / long
     burst = max(size - seconds * rate for size, seconds in times if size <= SHOWING_BYTES)  # whatever delays lessens it
-    return rate, burst if burst > SOCKET_BYTES else 0.0
-
-
-def core_seconds_per_byte(communicator: MPI.Intracomm) -> float:
-    """Seconds that the machine's cores spend for a byte that goes from host to host, beyond what a look costs."""
-    before, seconds = _spent(communicator), _around(communicator, 0)[0]
-    idle = (_spent(communicator) - before) / seconds
-    before = _spent(communicator)
-    seconds, sent = _around(communicator, CARRIED_BYTES)
-    spent = _spent(communicator) - before - idle * seconds
-    return communicator.bcast(max(0.0, spent) / sent, root=0)  # type: ignore[no-any-return]
-
-
-def _spent(communicator: MPI.Intracomm) -> float:
-    """Seconds that the cores of this machine have spent on these ranks and on interrupts, which carry packets."""
-    return float(communicator.allreduce(time.process_time())) + busy_seconds("irq", "softirq")
-
-
-def _around(communicator: MPI.Intracomm, size: int) -> tuple[float, int]:
-    """Seconds of a while in which all ranks send messages to their right, and the bytes that all of them sent."""
-    rank, ranks = communicator.Get_rank(), communicator.Get_size()
-    out, into, turns = np.zeros(size, np.uint8), np.zeros(size, np.uint8), 0
-    communicator.Barrier()
-    start = time.perf_counter()
-    while communicator.bcast(time.perf_counter() - start < CARRIED_SECONDS, root=0):
-        requests = [communicator.Irecv(into, (rank - 1) % ranks), communicator.Isend(out, (rank + 1) % ranks)]
-        while not MPI.Request.Testall(requests):
-            time.sleep(NAP_SECONDS)
-        if not size:
-            time.sleep(20 * NAP_SECONDS)
-        turns += 1
-    return time.perf_counter() - start, turns * size * ranks
+    return rate, burst if burst > PACKET_BYTES else 0.0
 
 
 def busy_seconds(*kinds: str) -> float:

@@ -14,7 +14,7 @@ from simulator.sharing.max_min import TIE
 from simulator.sharing.rates import begin, end, settle
 from simulator.stepping.buckets import pour, run_dry, set_taps
 from simulator.stepping.repeats import lead, look_back, note
-from simulator.stepping.slowing import disturb, left_to, set_speed, slow_messages
+from simulator.stepping.slowing import disturb, is_beside_work, left_to, set_speed, slow_messages
 from simulator.stepping.table import (
     CHANGES,
     CLOCK,
@@ -197,7 +197,7 @@ def _enter(u: Under, s: Any, m: int) -> None:
         if at == u.first[u.program[m] + 1]:
             _leave(u, s, m)
             return
-        if u.if_waited[at] != 0 and u.waited[m] == 0:
+        if (u.if_waited[at] != 0 and u.waited[m] == 0) or (u.if_beside[at] != 0 and not is_beside_work(u, m)):
             _next(u, m)
             continue
         u.entered[m] = u.reals[CLOCK]
@@ -210,7 +210,8 @@ def _enter(u: Under, s: Any, m: int) -> None:
             _await(u, s, m, u.receive_wire[at])
         if u.pending[m] > 0:
             return
-        u.waited[m] = 0
+        if u.if_waited[at] == 0:
+            u.waited[m] = 0
         if u.local[at] != NONE:
             _start(u, s, u.local[at], m, NONE)
             return

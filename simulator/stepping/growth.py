@@ -18,7 +18,7 @@ OF_FLOWS = (
     "saved_left", "taps",
 )  # fmt: skip
 OF_WIRES = ("waits", "waiting_member", "waiting_flow", "ahead", "came")
-OF_STAGES = ("count", "send_wire", "send_flow", "receive_wire", "local", "if_waited")
+OF_STAGES = ("count", "send_wire", "send_flow", "receive_wire", "local", "if_waited", "if_beside")
 OF_MEMBERS = (
     "program", "stage", "k", "pending", "entered", "waited", "latency_paid", "computed", "was_beyond", "waiting",
     "path_latency", "path_bandwidth", "path_contention", "path_compute", "disturbing", "sending", "receiving", "ended",

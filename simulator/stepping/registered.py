@@ -21,7 +21,8 @@ class Stage:
     send : a wire, and the flow that goes over it
     receive : a wire
     local : a flow
-    if_waited : whether it is left out where nobody had to wait for the transfers of the stage before
+    if_waited : whether it is left out where nobody had to wait for the last transfers before it
+    if_beside : whether it is left out where the member's worker does nothing
     """
 
     count: int = 1
@@ -29,6 +30,7 @@ class Stage:
     receive: int | None = None
     local: int | None = None
     if_waited: bool = False
+    if_beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,8 @@ class Registered:
     """Everything that has been entered.
 
     `flows` are work, latency, alone and beyond of each flow, `resources` and `shares` what it takes of
-    which; `stages` are count, send_wire, send_flow, receive_wire, local and if_waited, those of program p from
-    first[p] to first[p + 1]; `calm` is the capacity of each resource while nobody disturbs it, `capacities`
+    which; `stages` are count, send_wire, send_flow, receive_wire, local, if_waited and if_beside, those of program p
+    from first[p] to first[p + 1]; `calm` is the capacity of each resource while nobody disturbs it, `capacities`
     what it is then; `disturbs` the pace that each member disturbs, `worker` the member whose work slows its messages,
     `leaves` the part of their rate that messages beside a member keep while it is at work; `ahead` whether messages
     of each wire go before anybody receives them; `bursty` links with a token bucket.
@@ -62,7 +64,7 @@ class Registered:
         self.shares: list[tuple[float, ...]] = []
         self.caps: list[float] = []
         self.weights: list[float] = []
-        self.stages: list[tuple[int, int, int, int, int, int]] = []
+        self.stages: list[tuple[int, int, int, int, int, int, int]] = []
         self.first: list[int] = [0]
         self.wired: list[int] = []
         self.disturbs: list[int] = []
@@ -166,7 +168,8 @@ class Registered:
             assert one.send is not None or one.receive is not None or one.local is not None, "a stage does something"
             wire, flow = one.send or (NONE, NONE)
             receive, local = (NONE if part is None else part for part in (one.receive, one.local))
-            self.stages.append((one.count, wire, flow, receive, local, int(one.if_waited)))
+            conditions = int(one.if_waited), int(one.if_beside)
+            self.stages.append((one.count, wire, flow, receive, local, *conditions))
         self.first.append(len(self.stages))
         self.wired.append(int(any(one.send is not None or one.receive is not None for one in stages)))
         return len(self.first) - 2

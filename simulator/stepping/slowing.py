@@ -48,6 +48,12 @@ def left_to(u: Under, f: int) -> float:
     return part
 
 
+def is_beside_work(u: Under, m: int) -> bool:
+    """Whether the worker of a member is at work."""
+    worker = u.worker[m]
+    return bool(worker != NONE and u.stage[worker] != NONE)
+
+
 def slow_messages(u: Under, s: Any, worker: int) -> None:
     """A member has begun or ended its work: messages of those beside it go at another speed, with the same rates."""
     m = worker + 1
@@ -59,5 +65,5 @@ def slow_messages(u: Under, s: Any, worker: int) -> None:
         m += 1
 
 
-KERNELS = (set_speed, disturb, left_to, slow_messages)
+KERNELS = (set_speed, disturb, left_to, is_beside_work, slow_messages)
 """After those of `sharing/heap.py` and `buckets.py`."""

@@ -47,7 +47,8 @@ class Under(NamedTuple):
     ahead, came : of each wire: whether its messages go before anybody receives them, and how many have come since
     first : stages of each program, first[p] .. first[p + 1] - 1
     count, send_wire, send_flow, receive_wire, local : by stage; NONE where there is none
-    if_waited : by stage: whether it is left out where nobody had to wait for the transfers before it
+    if_waited, if_beside : by stage: whether it is left out where nobody had to wait for the transfers before it, and
+        where the member's worker does nothing
     program, stage, k, pending, entered, waited : of each member: how often it has done its stage, for how many
         transfers it waits, since when, and whether it had to wait for the last ones
     latency_paid, computed, was_beyond, waiting, path_latency, path_bandwidth, path_contention, path_compute : seconds
@@ -100,6 +101,7 @@ class Under(NamedTuple):
     receive_wire: Array
     local: Array
     if_waited: Array
+    if_beside: Array
     program: Array
     stage: Array
     k: Array

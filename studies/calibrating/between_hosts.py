@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from algorithms.formats.machine import LibraryRow, TransferRow
 from algorithms.formats.machine import Network as NetworkSection
+from runtime.measuring.beside import Beside, measure_beside
 from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads, Pattern
 from runtime.measuring.links import Link, measure_link
 from runtime.measuring.microbenchmarks import Bench, apart
@@ -33,11 +34,12 @@ DELAYED, SECOND_LOOKS = 1.15, 2
 
 @dataclass(frozen=True, slots=True)
 class BetweenHosts:
-    """Rows of steps, what ops cost beside them, and the way between the first two hosts."""
+    """Rows of steps, what ops cost beside them, the way between the first two hosts, and messages beside products."""
 
     transfers: list[TransferPoint]
     overheads: list[Overheads]
     link: Link
+    beside: Beside
 
 
 def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[tuple[TransferPoint, Overheads]]:
@@ -80,9 +82,12 @@ def measure_between(communicator: "Intracomm", hosts: Sequence[Host], sizes: Seq
     by_host = cast("Intracomm", communicator.Split(color=0, key=key))
     counts = dict.fromkeys([2, len(hosts)])
     found = [one for count in counts for one in apart(by_host, count, lambda bench: patterns(bench, sizes))]
-    shared = hosts[0].sharing > 0
-    link = apart(by_host, len(hosts), lambda bench: measure_link(bench.communicator, shared_cores=shared))
-    return BetweenHosts([point for point, _ in found], [overheads for _, overheads in found], link)
+    link = apart(by_host, len(hosts), lambda bench: measure_link(bench.communicator))
+    beside = Beside()
+    if hosts[0].sharing:
+        cores, rate = hosts[0].cores, link.bytes_per_second
+        beside = apart(by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate))
+    return BetweenHosts([point for point, _ in found], [overheads for _, overheads in found], link, beside)
 
 
 def network_section(
@@ -102,7 +107,8 @@ def network_section(
     return NetworkSection(
         payload_share=min(1.0, found.link.bytes_per_second / rate_between(topology)),
         buffered_sends=True,
-        core_seconds_per_byte=found.link.core_seconds_per_byte,
+        core_seconds_per_byte=found.beside.core_seconds_per_byte,
+        late_seconds=found.beside.late_seconds,
         burst_bytes=bursts(found.link.burst_bytes, topology) if found.link.burst_bytes else None,
         transfer=rows,
         library=library,

@@ -11,12 +11,6 @@ from statistics import median
 from typing import TYPE_CHECKING, get_args
 
 from algorithms.formats.machine import MessagesRow
-from algorithms.grid import Grid
-from algorithms.ops import AllGather, Gemm, Pointwise
-from algorithms.parts import Part
-from algorithms.program import in_sequence
-from algorithms.schedule import Role, Schedule, declare
-from algorithms.tensors import Tensor
 from runtime.delivery import CHUNK_BYTES, Delivery, Progress, usual_delivery
 from runtime.operands import Operands
 from runtime.world import Host, threads_may_send
@@ -24,30 +18,9 @@ from runtime.world import Host, threads_may_send
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-SIZE, GATHERED_BYTES, REPEATS = 1024, 4 << 20, 5
+GATHERED_BYTES, PRODUCTS, REPEATS = 4 << 20, 2, 5
 NOISE = 0.05
 """By which a way must be faster than a simpler one to be taken."""
-
-
-def gather_beside_products(ranks: int) -> Schedule:
-    """4 MiB, of which each rank has an equal part, are gathered while each multiplies twice."""
-    one, elements = Part("one"), GATHERED_BYTES // 4
-    square = Part("m"), Part("m")
-    tensors = declare(
-        Tensor("A", *square),
-        Tensor("B", *square),
-        Tensor("C", *square),
-        Tensor("part", Part("e", ("x",)), one),
-        Tensor("whole", Part("e"), one),
-    )
-    ops = (
-        Pointwise(name="write", function="zero", into="part"),
-        AllGather(name="gather", axis="x", source="part", into="whole", concurrent=True),
-        Gemm(name="multiply", a="A", b="B", c="C"),
-        Gemm(name="multiply again", a="B", b="A", c="C"),
-    )
-    sizes = {"m": SIZE, "e": elements, "one": 1}
-    return Schedule("beside", sizes, Grid(x=ranks), "float32", tensors, ("A", "B"), ("C",), (Role(in_sequence(ops)),))
 
 
 def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[MessagesRow, ...]:
@@ -70,11 +43,12 @@ def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[
 def _seconds(communicator: "Intracomm", delivery: Delivery) -> float:
     """Median of the gather and the products together, at rank 0."""
     from runtime.execute import execute
+    from runtime.measuring.beside import SIZE, gather_beside_products
     from runtime.measuring.own_cores import on_own_cores
     from runtime.mpi import MpiCarrier
 
     carrier = MpiCarrier(communicator, delivery=delivery)
-    schedule = gather_beside_products(communicator.Get_size())
+    schedule = gather_beside_products(communicator.Get_size(), GATHERED_BYTES, PRODUCTS)
     with on_own_cores(communicator):
         found = execute(
             schedule,

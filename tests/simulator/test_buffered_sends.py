@@ -12,19 +12,21 @@ from algorithms.program import in_sequence
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from runtime.delivery import CHUNK_BYTES
+from runtime.measuring.beside import gather_beside_products
 from runtime.streams import SENDS_POSTED
 from simulator.chunks import AHEAD_BYTES
 from simulator.simulate import Switches, simulate
 from tests.simulator.test_buckets import LEAF_SPINE, laboratory
 
-SIZE, RATE, LATENCY = 8 * 10**5, 25e6, 2e-5
+SIZE, RATE, LATENCY, LATE = 8 * 10**5, 25e6, 2e-5, 3e-3
 
 
-def machine(buffered, **given):
+def machine(buffered, late_seconds=0.0, **given):
     found = laboratory(None, **given)
-    return msgspec.structs.replace(
-        found, network=msgspec.structs.replace(found.network, buffered_sends=buffered, core_seconds_per_byte=0.0)
+    network = msgspec.structs.replace(
+        found.network, buffered_sends=buffered, core_seconds_per_byte=0.0, late_seconds=late_seconds
     )
+    return msgspec.structs.replace(found, network=network)
 
 
 def late(elements, product=1024):
@@ -69,6 +71,39 @@ def test_of_a_long_message_only_as_much_goes_ahead_as_is_under_way_at_once():
 def test_who_receives_at_once_has_a_message_after_its_latency():
     found = ends(late(SIZE // 8, product=1), buffered=True)
     assert found[1, "message"] == pytest.approx(LATENCY + SIZE / RATE, rel=1e-3)
+
+
+def gather_seconds(products, late_seconds):
+    """Of a gather of one chunk from each of four hosts."""
+    schedule = gather_beside_products(4, 4 * CHUNK_BYTES, products)
+    timeline = simulate(schedule, machine(True, late_seconds)).timeline
+    (seconds,) = {round(span.seconds, 12) for span in timeline.spans if span.op == "gather"}
+    return seconds
+
+
+def test_a_rank_that_computes_hears_of_each_step_s_message_later():
+    assert gather_seconds(40, LATE) == pytest.approx(gather_seconds(40, 0.0) + 3 * LATE, rel=1e-6)
+
+
+def test_a_rank_that_does_not_compute_hears_at_once():
+    assert gather_seconds(0, LATE) == pytest.approx(gather_seconds(0, 0.0), rel=1e-9)
+
+
+def test_what_has_come_before_anybody_waits_for_it_is_not_late():
+    schedule = late(SIZE // 8)
+    found = simulate(schedule, machine(True, LATE)).timeline
+    ends = {(span.rank, span.op): span.end for span in found.spans}
+    assert ends[1, "message"] == ends[1, "multiply"]
+
+
+@pytest.mark.parametrize("gathered", [4 * CHUNK_BYTES, 1 << 20])
+def test_folding_changes_nothing_where_ranks_hear_late(gathered):
+    schedule = gather_beside_products(4, gathered, 40)
+    every = [
+        sum(span.end for span in simulate(schedule, machine(True, LATE), switches=switches).timeline.spans)
+        for switches in (Switches(), Switches(fold=False), Switches(fold=False, fold_time=False, local=False))
+    ]
+    assert every[1:] == pytest.approx(every[:1] * 2, rel=1e-9)
 
 
 @pytest.mark.parametrize("family", [None, LEAF_SPINE])

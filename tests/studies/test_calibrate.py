@@ -11,6 +11,7 @@ from algorithms.errors import InputError
 from algorithms.formats.machine import load_machine
 from algorithms.formats.record import load_record
 from runtime.delivery import CHUNK_BYTES
+from runtime.measuring.beside import Beside
 from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads
 from runtime.measuring.library_chains import KINDS, Shape
 from runtime.measuring.links import Link
@@ -247,7 +248,8 @@ def test_hosts_with_unequal_numbers_of_ranks_calibrate_and_the_first_counts(host
 # From points to a machine
 
 
-LINK = Link(latency=5e-5, bytes_per_second=24e6, burst_bytes=7e4, core_seconds_per_byte=2e-9)
+LINK = Link(latency=5e-5, bytes_per_second=24e6, burst_bytes=7e4)
+BESIDE = Beside(core_seconds_per_byte=2e-9, late_seconds=3e-3)
 
 
 def measured(*, off=0.0, disturbed=0):
@@ -261,7 +263,7 @@ def measured(*, off=0.0, disturbed=0):
     ]
     streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in STREAM_BYTES]
     steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
-    between = BetweenHosts(steps, [], LINK)
+    between = BetweenHosts(steps, [], LINK, BESIDE)
     collectives = [CollectivePoint("all_gather", Shape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
     times, overheads = [(1.0, 2.0, 3.0)], Overheads(0, 0, 0)
     return Measured(points, streams, [], [], between, collectives, times * 3, times, overheads, disturbed)
@@ -349,7 +351,8 @@ def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_t
     assert (machine.host.cores, machine.host.shared_by_hosts, machine.host.ranks) == (2, True, None)
     assert (machine.topology["bandwidth"], machine.topology["uplink_bandwidth"]) == (25e6, 50e6)
     found = machine.network
-    assert (found.payload_share, found.core_seconds_per_byte, found.burst_bytes) == (24 / 25, 2e-9, 7e4)
+    assert (found.payload_share, found.burst_bytes) == (24 / 25, 7e4)
+    assert (found.core_seconds_per_byte, found.late_seconds) == (2e-9, 3e-3)
     assert len(found.transfer) == len(TRANSFERS)
 
 

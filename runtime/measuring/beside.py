@@ -1,0 +1,134 @@
+"""What messages cost where they go beside products on cores that hosts share, and how late a rank hears of them.
+
+Both are measured through the executor itself, by a gather beside products and by each alone, so
+the thread that looks after messages and what it does to them in Python are in it.  They are
+microbenchmarks of two ops; no algorithm is among them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from statistics import median
+
+from mpi4py import MPI
+
+from algorithms.grid import Grid
+from algorithms.ops import AllGather, Gemm, Op, Pointwise
+from algorithms.parts import Part
+from algorithms.program import in_sequence
+from algorithms.schedule import Role, Schedule, declare
+from algorithms.tensors import Tensor
+from algorithms.timelines.timeline import Timeline
+from runtime.delivery import CHUNK_BYTES, usual_delivery
+from runtime.execute import execute
+from runtime.mpi import MpiCarrier
+from runtime.operands import Operands
+from runtime.world import hosts, threads_may_send
+
+SIZE = 1024
+PRODUCTS, REPEATS = 4, 7
+ITEM_BYTES = 4
+CARRIED_SECONDS = 0.3
+"""How long a gather lasts that shows what messages take of cores."""
+LONGER = 1.5
+"""Products last so many times as long as what is beside them."""
+LATE_STEP_SECONDS = 0.01
+"""More than a step of a chunk is late beside products."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What messages beside products come to.
+
+    Parameters
+    ----------
+    core_seconds_per_byte : what all cores together spend on a byte that goes from host to host
+    late_seconds : how much later a rank that computes hears of what has come
+    """
+
+    core_seconds_per_byte: float = 0.0
+    late_seconds: float = 0.0
+
+
+def gather_beside_products(ranks: int, gathered_bytes: int, products: int) -> Schedule:
+    """So many bytes, of which each rank has an equal part, are gathered while each rank multiplies so often.
+
+    Parameters
+    ----------
+    gathered_bytes : nothing is gathered where there are none
+    """
+    one = Part("one")
+    square = Part("m"), Part("m")
+    tensors = declare(
+        Tensor("A", *square),
+        Tensor("B", *square),
+        Tensor("C", *square),
+        Tensor("part", Part("e", ("x",)), one),
+        Tensor("whole", Part("e"), one),
+    )
+    gather = AllGather(name="gather", axis="x", source="part", into="whole", concurrent=True)
+    ops: list[Op] = [Pointwise(name="write", function="zero", into="part"), *([gather] if gathered_bytes else [])]
+    for number in range(products):
+        a, b = "AB" if number % 2 == 0 else "BA"
+        ops.append(Gemm(name=f"multiply {number + 1}", a=a, b=b, c="C"))
+    sizes = {"m": SIZE, "e": max(1, gathered_bytes // ITEM_BYTES), "one": 1}
+    return Schedule(
+        "beside", sizes, Grid(x=ranks), "float32", tensors, ("A", "B"), ("C",), (Role(in_sequence(tuple(ops))),)
+    )
+
+
+def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: float) -> Beside:
+    """What messages come to beside products of the ranks, one on each host; all call it and get the same.
+
+    Parameters
+    ----------
+    bytes_per_second : of the links, both ways at once
+    """
+    if not threads_may_send():
+        return Beside()
+    ranks, product = communicator.Get_size(), _seconds(communicator, 0, PRODUCTS) / PRODUCTS
+    sent = bytes_per_second * CARRIED_SECONDS
+    products = ceil(LONGER * CARRIED_SECONDS / product)
+    gathered = round(sent * ranks / (ranks - 1))
+    spent = _seconds(communicator, gathered, products) - _seconds(communicator, 0, products)
+    cost = max(0.0, spent) * min(cores, ranks) / (ranks * sent)
+    enough = cores / (ranks * bytes_per_second)  # cores suffice to keep all links busy, as steps between hosts show
+    return Beside(min(cost, enough), _late(communicator, product))
+
+
+def _late(communicator: MPI.Intracomm, product_seconds: float) -> float:
+    """Seconds that a step of one chunk takes longer beside products."""
+    ranks = communicator.Get_size()
+    products = ceil(LATE_STEP_SECONDS * ranks / product_seconds) + 1
+    alone, beside = (_seconds(communicator, ranks * CHUNK_BYTES, count, _of_gather) for count in (0, products))
+    return max(0.0, beside - alone) / (ranks - 1)
+
+
+def _makespan(timeline: Timeline) -> float:
+    return timeline.makespan
+
+
+def _of_gather(timeline: Timeline) -> float:
+    return median(span.seconds for span in timeline.spans if span.op == "gather")
+
+
+def _seconds(
+    communicator: MPI.Intracomm,
+    gathered_bytes: int,
+    products: int,
+    what: Callable[[Timeline], float] = _makespan,
+) -> float:
+    """Median over repeats; all ranks get it."""
+    delivery = usual_delivery(hosts(communicator)[0])
+    carrier = MpiCarrier(communicator, delivery=delivery)
+    found = execute(
+        gather_beside_products(communicator.Get_size(), gathered_bytes, products),
+        Operands(SIZE, SIZE, SIZE, "float32"),
+        carrier,
+        repeats=REPEATS,
+        warmups=1,
+        progress="thread",
+    )
+    carrier.close()
+    seconds = median(map(what, found.timelines)) if found.timelines else 0.0
+    return communicator.bcast(seconds, root=0)  # type: ignore[no-any-return]
