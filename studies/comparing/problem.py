@@ -1,6 +1,6 @@
 """What a record is about, and whether two records are about the same."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -58,9 +58,23 @@ def label(problem: Problem) -> str:
     sizes = _text(msgspec.to_builtins(problem.workload))
     grid = _text({axis: length for axis, length in problem.grid.items() if length > 1})
     ranks = f"grid {grid} ({problem.ranks} ranks)" if grid else "1 rank"
-    more = [f"overlap {','.join(problem.options.overlap)}"] if problem.options.overlap else []
-    parts = [problem.algorithm, sizes, f"{problem.dtype} {problem.passes}", ranks, problem.options.collectives, *more]
-    return ", ".join(parts)
+    overlap = [f"overlap {','.join(problem.options.overlap)}"] if problem.options.overlap else []
+    own = [problem.options.collectives, *overlap, *_more(problem.options)]
+    return ", ".join([problem.algorithm, sizes, f"{problem.dtype} {problem.passes}", ranks, *own])
+
+
+def _more(options: Options) -> Iterator[str]:
+    """The other options, but for those that change nothing.
+
+    >>> list(_more(Options(bands=4, sequence_parallel=True, zero=0, threads=1)))
+    ['bands 4', 'sequence parallel']
+    """
+    for name, value in msgspec.structs.asdict(options).items():
+        words = name.replace("_", " ")
+        if value is True:
+            yield words
+        elif name not in ("overlap", "collectives") and value not in (msgspec.UNSET, None, "none", "again", 0, 1):
+            yield f"{words} {value}"
 
 
 def check_same_problem(predicted: Record, measured: Record) -> None:
