@@ -120,7 +120,8 @@ def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verify_byt
         rooms = [_device_room(site, kept)]
     else:
         loading = max(
-            schedule.tensors[name].block(place).elements * schedule.item_bytes(name) for name in schedule.inputs
+            schedule.tensors[name].block(place).elements * schedule.item_bytes(name)
+            for name in (*schedule.inputs, *schedule.state)
         )
         rooms = [Room(f"host {site.host.name}", kept + max(loading, verify_bytes), bytes_available())]
     check_rooms([room for of_rank in site.communicator.allgather(rooms) for room in of_rank])

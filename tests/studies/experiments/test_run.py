@@ -19,6 +19,8 @@ from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.storage import storage
+from algorithms.training.mlp import Mlp, mlp_schedule
+from algorithms.training.scheme_4d import Scheme4D
 from runtime.numpy_library import NumpyLibrary
 from runtime.world import Host
 from studies.experiments.measured_record import mean_over_ranks
@@ -268,6 +270,14 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated(monkeypatch):
     assert kept >= 3 * 4 * 10**12
     with pytest.raises(InputError, match=r"memory: the 1 ranks on host here need .* and 954 MiB .* are available"):
         check_memory(schedule, Choices(), here)
+
+
+def test_what_is_loaded_counts_the_parameters_of_a_training_step_too():
+    schedule, rooms = mlp_schedule(Mlp((64, 256, 64), 8), Grid(), Scheme4D()), []
+    communicator = SimpleNamespace(rank=0, allgather=lambda value: rooms.append(value) or [value])
+    check_memory(schedule, Choices(), Site(communicator, Host("here", (0,), 2), NumpyLibrary(), 1))
+    kept = storage(schedule, schedule.place(0), Choices()).bytes
+    assert rooms[0][0].needed == kept + 64 * 256 * 4
 
 
 def test_verification_is_serial_while_each_rank_s_share_is_small():
