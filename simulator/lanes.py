@@ -66,8 +66,7 @@ class Lanes:
     ----------
     watch : decides which turns of loops are passed over
     local, memory, long : of the engine
-    most_wall_seconds : of work after which the simulation is given up, as the numbers of ops and events tell: the
-        same on every machine
+    most_wall_seconds : after which the simulation is given up, see `wall_seconds`
     """
 
     def __init__(
@@ -113,6 +112,11 @@ class Lanes:
     def labels(self) -> Mapping[str, str]:
         """By what collectives of the library went, where that is known."""
         return self._programs.labels
+
+    @property
+    def wall_seconds(self) -> float:
+        """What the simulation has taken so far, about, as the numbers of ops and events tell: the same everywhere."""
+        return len(self.spans) * OP_WALL_SECONDS + self.engine.events * EVENT_WALL_SECONDS
 
     def run(self) -> None:
         """Every simulated rank to its end.
@@ -179,7 +183,7 @@ class Lanes:
 
     def _note(self, rank: int, name: str, task: Task) -> None:
         axis = task.op.axis if isinstance(task.op, Communication) else None
-        if len(self.spans) * OP_WALL_SECONDS + self.engine.events * EVENT_WALL_SECONDS > self._most_wall_seconds:
+        if self.wall_seconds > self._most_wall_seconds:
             raise GivenUp
         self.spans.append(Span.of(rank, task.op, name, task.index, axis, task.ready, task.start, task.end))
         instance = (rank, task.op.name, task.index)

@@ -275,6 +275,7 @@ class Simulation:
                 most_wall_seconds=most,
             )
             lanes.run()
+            most -= lanes.wall_seconds
             timeline = self._ranks.timeline(lanes.spans)
             turn_of = [lanes.turns.get(_instance(span)) for span in timeline.spans]
             found = [(gap, rhythm(gap, timeline.spans, turn_of)) for gap in watch.gaps]

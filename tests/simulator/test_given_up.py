@@ -4,10 +4,12 @@ import pytest
 
 from algorithms.collectives.choices import Choices
 from algorithms.grid import parse_grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.scheme_4d import Scheme4D
 from simulator import simulate
-from simulator.lanes import OP_WALL_SECONDS
+from simulator.lanes import OP_WALL_SECONDS, Lanes
 from simulator.simulate import NO_RHYTHM, Simulation, Switches
 from studies.flags.machines import find_machine
 
@@ -38,6 +40,22 @@ def test_what_takes_too_long_is_given_up_for_a_bound_around_the_exact_answer(sch
     assert (one.granularity, one.why_not) == ("collective", NO_RHYTHM)
     assert found.bound.low <= exact.timeline.makespan * (1 + 1e-9)
     assert exact.timeline.makespan <= found.bound.high * (1 + 1e-9)
+
+
+def test_tries_that_came_before_count(monkeypatch):
+    turns, left = 100, []
+    summa = matmul_schedule(Matmul(256, 64 * turns, 256, panel=64), "summa", parse_grid("z=2,x=2"))
+
+    class Noted(Lanes):
+        def __init__(self, *arguments, most_wall_seconds, **switches):
+            left.append(most_wall_seconds)
+            super().__init__(*arguments, most_wall_seconds=most_wall_seconds, **switches)
+
+    monkeypatch.setattr(simulate, "Lanes", Noted)
+    monkeypatch.setattr(simulate, "rhythm", lambda *_: None)
+    simulation(summa, "auto").run()
+    most, then = left
+    assert most == simulate.GIVEN_UP_SECONDS and then <= most - 10 * OP_WALL_SECONDS
 
 
 def test_what_was_asked_to_be_exact_is_never_given_up(schedule, monkeypatch):
