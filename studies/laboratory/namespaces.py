@@ -9,6 +9,8 @@ import ctypes
 import errno
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +33,7 @@ CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000  # linux/sched.h
 QUEUE_SECONDS = 0.05
 """What waits before a cable at most: more is dropped, as by a switch of small memory."""
 END_SECONDS = 5.0
+TRY_NAMESPACE = f"import ctypes; raise SystemExit(ctypes.CDLL(None).unshare({CLONE_NEWNET}) != 0)"
 
 
 def check_allowed() -> None:
@@ -44,6 +47,14 @@ def check_allowed() -> None:
         raise InputError("a laboratory is made of Linux network namespaces, which this system does not have")
     if os.geteuid() != 0:
         raise InputError("a laboratory needs root, who alone may make network namespaces: run it with sudo")
+    if not _may_make_namespaces():
+        raise InputError("a laboratory needs a root who may make network namespaces: this container's may not")
+
+
+def _may_make_namespaces() -> bool:
+    """Whether the kernel lets a child of this process have a network namespace of its own."""
+    tried = subprocess.run([sys.executable, "-S", "-c", TRY_NAMESPACE], check=False, stderr=subprocess.DEVNULL)
+    return tried.returncode == 0
 
 
 def exists(name: str) -> bool:

@@ -213,6 +213,12 @@ def test_without_root_one_line_says_so(monkeypatch):
         laboratory.up(a_laboratory())
 
 
+def test_a_root_who_may_make_no_namespaces_hears_so_in_one_line(monkeypatch):
+    monkeypatch.setattr(namespaces, "TRY_NAMESPACE", "raise SystemExit(1)")
+    with pytest.raises(InputError, match="this container's may not"):
+        laboratory.up(a_laboratory())
+
+
 @pytest.mark.mpi
 def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, monkeypatch):
     monkeypatch.setattr(register, "FOLDER", SHARED_REGISTER)  # which those see who enter it
