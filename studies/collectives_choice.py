@@ -1,7 +1,7 @@
 """`--collectives auto`: each op by the algorithm that is predicted to take least on the machine.
 
 An op is simulated alone, in all its turns and by all its groups at once: by each of our own algorithms that carry it
-out differently, and, but for those with a root, by the library where the machine's file knows how long that takes.
+out differently, and by the library where the machine's file knows how long that takes.
 The simulator knows the pattern of every message, so what a machine is slow at (two ranks that exchange on a
 half-duplex link, say) is avoided without a rule of its own.  Ops of one kind and size on one axis are one question.
 

@@ -124,7 +124,7 @@ def make_folder(path: str | Path) -> Path:
 
 
 def same_file(one: str, other: str) -> bool:
-    """Whether two paths lead to one file, links followed; stdout is none.
+    """Whether two paths lead to one file, links followed; stdout is one, too.
 
     >>> same_file("c.npy", "./c.npy"), same_file("a.npy", "c.npy")
     (True, False)

@@ -103,8 +103,8 @@ class _Cutter:
     """Goes through one program, but not into its loops, and collects stretches of ops that are cut together.
 
     A stretch begins with a product whose sum comes next, or goes on from a sum; it ends with a sum, or where an op is
-    neither cut nor got out of the way.  Ops that change places share no buffer that either writes, and stay in
-    order on their lane; all ranks of a role do the same.
+    neither cut nor got out of the way.  Ops that change places share no buffer that either writes; on a lane they
+    stay in order, but for sums of what all rows give, which come late.  All ranks of a role do the same.
     """
 
     def __init__(self, bands: BandedOps) -> None:
@@ -122,12 +122,12 @@ class _Cutter:
         ----------
         following : what comes after it, but for gathers of weights
         """
-        goes_on = self._goes_on(op)
-        if not goes_on and self._is_late(op):
+        if not self._goes_on(op) and self._is_late(op):
             self._late.append(op)
             return
         if self._bands.conflicts(op, *self._late):
             self._write_late()
+        goes_on = self._goes_on(op)
         if goes_on or self._begins(op, following):
             self._add(op, goes_on)
         elif self._open and self._may_come_before(op, self._open):

@@ -57,8 +57,8 @@ def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[tup
         for _ in range(SECOND_LOOKS):
             if not expected or point.seconds <= DELAYED * expected:
                 break
-            again, overheads = bench.transfer(pattern, size, steps)
-            point = min(point, again, key=lambda one: one.seconds)
+            again = bench.transfer(pattern, size, steps)
+            point, overheads = min((point, overheads), again, key=lambda found: found[0].seconds)
         yield point, overheads
         if number + 1 < len(sizes):
             expected = point.seconds * sizes[number + 1] / size if size > 1 << 15 else 0.0

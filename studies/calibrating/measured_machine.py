@@ -18,7 +18,7 @@ from algorithms.provenance import provenance
 from runtime import memory_available, world
 from runtime.measuring.points import GemmPoint, KernelPoint, StreamPoint
 from runtime.measuring.reference_kernels import Times
-from simulator.compute import fit_gemm, touched
+from simulator.compute import LEAST_ROWS, fit_gemm, touched
 from studies.calibrating.between_hosts import Arguments, network_section, transfer_row, wiring_section
 from studies.calibrating.library import library_row
 from studies.calibrating.measuring import DTYPES, LAYOUTS, Measured
@@ -98,7 +98,7 @@ def _fit(rows: Sequence[GemmRow], disturbed: int, points: int) -> Fit:
                     for row in rows
                     if (row.dtype, row.layout, row.threads, row.busy_ranks) == (dtype, layout, *setting)
                 ]
-                if len(chosen) >= 6:
+                if len(chosen) >= LEAST_ROWS:
                     name = f"gemm {dtype} {layout} {setting[0]} threads {setting[1]} ranks"
                     residuals[name] = fit_gemm(chosen).residual
     warnings = [
