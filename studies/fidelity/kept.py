@@ -16,6 +16,7 @@ from pathlib import Path
 from algorithms.errors import InputError
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import Record, load_record, save_record
+from algorithms.provenance import provenance
 from studies.comparing.problem import check_same_problem
 from studies.destinations import make_folder
 from studies.experiments.predict import prediction_of
@@ -86,6 +87,11 @@ def _check_fits(trial: Trial, machine: Machine, kept: Files, found: Record) -> N
     command, asked = "" if found.provenance is None else found.provenance.command, shlex.join(predicting(trial))
     if command != asked:
         raise InputError(f"{kept.predicted} is of `{command}`, and `{asked}` is asked: take another folder")
+    if (made_by := _commit(found)) != (here := provenance([]).versions.get("commit", "")):
+        raise InputError(
+            f"{kept.predicted} was predicted by commit {made_by or 'unknown'}, and this is {here or 'unknown'}: "
+            "take another folder"
+        )
     if found.machine is None or found.machine.sha256 != machine.sha256:
         raise InputError(
             f"{kept.predicted} was predicted on another machine.toml than lies beside it: take another folder"
@@ -95,6 +101,10 @@ def _check_fits(trial: Trial, machine: Machine, kept: Files, found: Record) -> N
             check_same_problem(found, load_record(kept.measured))
         except InputError as error:
             raise InputError(f"{kept.measured}: {error}") from None
+
+
+def _commit(found: Record) -> str:
+    return "" if found.provenance is None else found.provenance.versions.get("commit", "")
 
 
 def _slug(words: str) -> str:

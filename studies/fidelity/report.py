@@ -7,6 +7,7 @@ from rich.console import Group as Tables
 
 from algorithms.formats.record import Cause
 from studies.fidelity.judgement import CLEAR_GAIN, CLOSE_GAIN, Errors, Group, Judgement, Result
+from studies.fidelity.sites import SHARED_MEMORY
 from studies.tables import UNKNOWN, milliseconds, percent, table
 
 CAUSES: tuple[Cause, ...] = ("compute", "transfer", "latency", "waiting", "other")
@@ -70,7 +71,7 @@ def _errors(name: Group, errors: Errors) -> Iterator[tuple[str, ...]]:
 
 
 def _together(found: Judgement) -> Iterator[tuple[str, ...]]:
-    order, gains = found.order, found.gains
+    order, gains = found.order, [one for one in found.gains if one.site != SHARED_MEMORY]
     tau = UNKNOWN if order.tau is None else f"{order.tau:.2f}"
     yield "order of configurations, Kendall's tau", tau, f"at least {LEAST_TAU}", f"{order.pairs} pairs"
     low, high = (percent(share, signed=False) for share in INTERVALS)
@@ -82,9 +83,9 @@ def _together(found: Judgement) -> Iterator[tuple[str, ...]]:
         str(cases),
     )
     for words, good in (
-        (f"gains of overlaps within {100 * CLOSE_GAIN:.0f} points", [one.close for one in gains]),
+        (f"laboratories' gains of overlaps within {100 * CLOSE_GAIN:.0f} points", [one.close for one in gains]),
         (
-            f"signs of gains predicted or measured above {100 * CLEAR_GAIN:.0f} %",
+            f"signs of those predicted or measured above {100 * CLEAR_GAIN:.0f} %",
             [one.sign_right for one in gains if one.clear],
         ),
     ):

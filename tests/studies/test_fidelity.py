@@ -241,6 +241,12 @@ def spoil_command(files):
     save_record(msgspec.structs.replace(record, provenance=other), files.predicted)
 
 
+def spoil_commit(files):
+    record = load_record(files.predicted)
+    other = msgspec.structs.replace(record.provenance, versions={"commit": "0123abc"})
+    save_record(msgspec.structs.replace(record, provenance=other), files.predicted)
+
+
 def spoil_machine(files):
     record = load_record(files.predicted)
     other = msgspec.structs.replace(record.machine, sha256="0" * 64)
@@ -259,6 +265,7 @@ def spoil_order(files):
     ("spoil", "line"),
     [
         (spoil_command, "predicted.json is of `quadrille launch -n 2 run`, and `quadrille simulate .*` is asked"),
+        (spoil_commit, "was predicted by commit 0123abc, and this is .*: take another folder"),
         (spoil_machine, "predicted on another machine.toml"),
         (spoil_measurement, "measured.json: records of different problems: passes forward predicted"),
         (spoil_order, "measured and its prediction is gone"),
