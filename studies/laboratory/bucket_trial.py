@@ -24,6 +24,7 @@ from studies.laboratory import laboratory, namespaces
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import Wiring
+from studies.remarks import run_as_program
 
 RATES = ("20mbit", "200mbit", "1gbit")
 BUCKETS = (4_000, 16_384, 25_000, 65_536, 70_000, 80_000, 131_072)
@@ -115,4 +116,4 @@ def _send(place: str, address: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

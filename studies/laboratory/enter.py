@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from algorithms.errors import InputError, QuadrilleError
+from algorithms.errors import InputError
 from runtime.world import LABORATORY
 from studies.laboratory import namespaces, register
-from studies.remarks import remark
+from studies.remarks import run_as_program
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -42,8 +42,4 @@ def main(words: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except QuadrilleError as error:
-        remark(str(error))
-        sys.exit(error.exit_status)
+    run_as_program(lambda: main(sys.argv[1:]))

@@ -28,7 +28,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from algorithms.errors import InputError, QuadrilleError
+from algorithms.errors import InputError
 from algorithms.formats.record import Record, load_record
 from algorithms.grid import parse_grid
 from algorithms.units import parse_rate
@@ -38,7 +38,7 @@ from studies.flags.plan import RunFlags
 from studies.laboratory import laboratory
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.ranks import launched_in
-from studies.remarks import remark
+from studies.remarks import run_as_program
 from studies.training.flags import TrainingFlags
 
 GRIDS = {"x=2,z=2": ("oag", "ors"), "y=2,x=2": ("oar",), "x=2,y=2,z=2": ("oag", "ors", "oar")}
@@ -155,8 +155,4 @@ def _measured(topology: str, grid: str, hosts: int) -> dict[Way, list[Record]]:
 
 
 if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except QuadrilleError as error:
-        remark(str(error))
-        sys.exit(error.exit_status)
+    run_as_program(lambda: main(*sys.argv[1:]))

@@ -32,6 +32,7 @@ from runtime.mpi import MpiCarrier
 from studies.laboratory import laboratory
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.ranks import launch_in
+from studies.remarks import run_as_program
 
 HOSTS, RATE, TIMES = 4, "200mbit", 10
 SIZES = (4 << 20, 16 << 20)
@@ -103,4 +104,4 @@ def _shares(one: Schedule, words: str, delivery: Delivery, rate: float) -> tuple
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_as_program(lambda: main(sys.argv[1:]))
