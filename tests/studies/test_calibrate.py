@@ -19,7 +19,7 @@ from runtime.measuring.points import CollectivePoint, GemmPoint, StreamPoint, Tr
 from runtime.world import Host
 from simulator.engine import FlowEngine
 from simulator.wiring import Wiring
-from studies.calibrating.between_hosts import BetweenHosts, ladder
+from studies.calibrating.between_hosts import BetweenHosts, confirmed, ladder
 from studies.calibrating.measured_machine import LARGE_RESIDUAL, make_machine
 from studies.calibrating.measuring import DTYPES, LAYOUTS, STREAM_BYTES, Measured
 from studies.calibrating.wiring import parse_wiring
@@ -33,7 +33,7 @@ mpi = pytest.mark.mpi
 POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
 SMALL = f"""
 import sys
-from runtime.measuring import chains, links, microbenchmarks, reference_kernels
+from runtime.measuring import beside, chains, links, microbenchmarks, reference_kernels
 from runtime import world
 from studies.calibrating import measured_machine, measuring
 measuring.PRODUCTS, measuring.SMALLEST, measuring.LARGEST = {POINTS}, 8, 32
@@ -41,7 +41,7 @@ measuring.STREAM_BYTES, measuring.TRANSFER_BYTES, measuring.KERNEL_ELEMENTS = {S
 measuring.LIBRARY_BYTES = {TRANSFERS}
 chains.PRODUCT_SIZE = 16
 links.SIZES, links.SEVERAL, links.FEW, links.REST_SECONDS = (1 << 10, 1 << 12), 2, 2, 0.0
-links.CARRIED_BYTES, links.CARRIED_SECONDS = 1 << 12, 0.1
+beside.SIZE, beside.PRODUCTS, beside.REPEATS, beside.CARRIED_SECONDS = 64, 2, 2, 0.02
 microbenchmarks.POOL_BYTES = 1 << 16
 reference_kernels.PRODUCT_SIZE, reference_kernels.STREAM_BYTES = 32, 1 << 12
 """
@@ -392,6 +392,27 @@ def test_a_step_that_takes_longer_than_its_parts_is_measured_again():
     sizes = [1 << 16, 1 << 18, 1 << 20, 1 << 22]
     found = [point for point, _ in ladder(FakeBench(25e6, [1 << 22]), "shift", sizes)]
     assert found == [point for point, _ in ladder(FakeBench(25e6), "shift", sizes)]
+
+
+def steps_found(*rates):
+    """Steps of 4 MiB by several patterns, at these rates [B/s]."""
+    names = ("shift", "exchange", "one_way")
+    return [
+        (TransferPoint(name, 4, 1 << 22, (1 << 22) / rate, 0.0), None) for name, rate in zip(names, rates, strict=True)
+    ]
+
+
+def test_a_pattern_that_is_slower_than_others_is_measured_again_and_the_fastest_counts():
+    bench = FakeBench(25e6)
+    shift, exchange, one_way = (point for point, _ in confirmed(bench, steps_found(25e6, 18e6, 25e6)))
+    assert [size for size, _ in bench.asked] == [1 << 22] and exchange.seconds < (1 << 22) / 24e6
+    assert shift.seconds == one_way.seconds == (1 << 22) / 25e6
+
+
+def test_a_pattern_that_stays_slower_is_believed():
+    bench = FakeBench(18e6)
+    _, exchange, _ = (point for point, _ in confirmed(bench, steps_found(25e6, 18e6, 25e6)))
+    assert len(bench.asked) == 2 and exchange.seconds > (1 << 22) / 19e6
 
 
 def test_a_laboratory_without_rates_has_those_that_were_measured():
