@@ -38,7 +38,7 @@ def on_its_core(rank: int, ranks: int) -> Iterator[None]:
 
 
 def run_soon() -> bool:
-    """Ask for short slices for this thread; whether the kernel knows of them, which Linux does from 6.12 on."""
+    """Ask for short slices for this thread; whether the kernel took it, which heeds it from Linux 6.12 on."""
     call = SET_ATTRIBUTES.get(platform.machine())
     if call is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return False
