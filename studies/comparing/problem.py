@@ -9,6 +9,20 @@ from algorithms.formats.record import Options, Record
 from algorithms.formats.workload import Workload
 from algorithms.grid import AXES
 
+USUAL = {
+    "bands": 1,
+    "gathered": "again",
+    "threads": 1,
+    "sequence_parallel": False,
+    "zero": 0,
+    "interleave": 1,
+    "recompute": "none",
+    "steps": 1,
+    "clip": 0.0,
+    "gradient_bytes": 4,
+}
+"""Options that go without saying."""
+
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What both records are about."""
@@ -64,16 +78,16 @@ def label(problem: Problem) -> str:
 
 
 def _more(options: Options) -> Iterator[str]:
-    """The other options, but for those that change nothing.
+    """The other options, but for usual ones.
 
-    >>> list(_more(Options(bands=4, sequence_parallel=True, zero=0, threads=1)))
-    ['bands 4', 'sequence parallel']
+    >>> list(_more(Options(bands=4, sequence_parallel=True, zero=1, threads=1, steps=1)))
+    ['bands 4', 'sequence parallel', 'zero 1']
     """
     for name, value in msgspec.structs.asdict(options).items():
         words = name.replace("_", " ")
         if value is True:
             yield words
-        elif name not in ("overlap", "collectives") and value not in (msgspec.UNSET, None, "none", "again", 0, 1):
+        elif name not in ("overlap", "collectives") and value not in (msgspec.UNSET, None, USUAL.get(name)):
             yield f"{words} {value}"
 
 
