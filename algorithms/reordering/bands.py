@@ -122,12 +122,13 @@ class _Cutter:
         ----------
         following : what comes after it, but for gathers of weights
         """
-        if not self._goes_on(op) and self._is_late(op):
+        goes_on = self._goes_on(op)
+        if not goes_on and self._is_late(op):
             self._late.append(op)
             return
         if self._bands.conflicts(op, *self._late):
             self._write_late()
-        goes_on = self._goes_on(op)
+            goes_on = self._goes_on(op)
         if goes_on or self._begins(op, following):
             self._add(op, goes_on)
         elif self._open and self._may_come_before(op, self._open):

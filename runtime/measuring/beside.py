@@ -6,7 +6,7 @@ microbenchmarks of two ops; no algorithm is among them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
 
@@ -19,8 +19,9 @@ from algorithms.program import in_sequence
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from algorithms.timelines.timeline import Timeline
-from runtime.delivery import CHUNK_BYTES, usual_delivery
+from runtime.delivery import CHUNK_BYTES, Delivery, usual_delivery
 from runtime.execute import execute
+from runtime.measuring.own_cores import on_own_cores
 from runtime.mpi import MpiCarrier
 from runtime.operands import Operands
 from runtime.world import hosts, threads_may_send
@@ -77,6 +78,34 @@ def gather_beside_products(ranks: int, gathered_bytes: int, products: int) -> Sc
     )
 
 
+def makespan(timeline: Timeline) -> float:
+    return timeline.makespan
+
+
+def median_seconds(
+    communicator: MPI.Intracomm,
+    delivery: Delivery,
+    gathered_bytes: int,
+    products: int,
+    *,
+    repeats: int,
+    what: Callable[[Timeline], float] = makespan,
+) -> float:
+    """Median over repeats of a gather and products at once, at rank 0; all ranks call it, and 0 where it is another."""
+    carrier = MpiCarrier(communicator, delivery=delivery)
+    with on_own_cores(communicator):
+        found = execute(
+            gather_beside_products(communicator.Get_size(), gathered_bytes, products),
+            Operands(SIZE, SIZE, SIZE, "float32"),
+            carrier,
+            repeats=repeats,
+            warmups=1,
+            progress=delivery.progress,
+        )
+    carrier.close()
+    return median(map(what, found.timelines)) if found.timelines else 0.0
+
+
 def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: float) -> Beside:
     """What messages come to beside products of the ranks, one on each host; all call it and get the same.
 
@@ -104,31 +133,14 @@ def _late(communicator: MPI.Intracomm, product_seconds: float) -> float:
     return max(0.0, beside - alone) / (ranks - 1)
 
 
-def _makespan(timeline: Timeline) -> float:
-    return timeline.makespan
-
-
 def _of_gather(timeline: Timeline) -> float:
     return median(span.seconds for span in timeline.spans if span.op == "gather")
 
 
 def _seconds(
-    communicator: MPI.Intracomm,
-    gathered_bytes: int,
-    products: int,
-    what: Callable[[Timeline], float] = _makespan,
+    communicator: MPI.Intracomm, gathered_bytes: int, products: int, what: Callable[[Timeline], float] = makespan
 ) -> float:
-    """Median over repeats; all ranks get it."""
-    delivery = usual_delivery(hosts(communicator)[0])
-    carrier = MpiCarrier(communicator, delivery=delivery)
-    found = execute(
-        gather_beside_products(communicator.Get_size(), gathered_bytes, products),
-        Operands(SIZE, SIZE, SIZE, "float32"),
-        carrier,
-        repeats=REPEATS,
-        warmups=1,
-        progress="thread",
-    )
-    carrier.close()
-    seconds = median(map(what, found.timelines)) if found.timelines else 0.0
+    """Median over repeats, as runs go in a laboratory; all ranks get it."""
+    delivery = replace(usual_delivery(hosts(communicator)[0]), progress="thread")
+    seconds = median_seconds(communicator, delivery, gathered_bytes, products, repeats=REPEATS, what=what)
     return communicator.bcast(seconds, root=0)  # type: ignore[no-any-return]

@@ -55,13 +55,12 @@ def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[Fou
     for number, size in enumerate(sizes):
         if expected > LONG_STEP_SECONDS:
             return
-        steps = max(LEAST_STEPS, min(STEPS, int(CHAIN_SECONDS / expected))) if expected else STEPS
+        steps = _steps(expected) if expected else STEPS
         point, overheads = bench.transfer(pattern, size, steps)
         for _ in range(SECOND_LOOKS):
             if not expected or point.seconds <= DELAYED * expected:
                 break
-            again = bench.transfer(pattern, size, steps)
-            point, overheads = min((point, overheads), again, key=lambda found: found[0].seconds)
+            point, overheads = _faster((point, overheads), bench.transfer(pattern, size, steps))
         yield point, overheads
         if number + 1 < len(sizes):
             expected = point.seconds * sizes[number + 1] / size if size > 1 << 15 else 0.0
@@ -90,9 +89,17 @@ def _confirmed(bench: Bench, one: Found, every: Sequence[Found]) -> Found:
     for _ in range(SECOND_LOOKS):
         if point.bytes < LARGE_BYTES or one[0].seconds <= SLOWER * least:
             break
-        steps = max(LEAST_STEPS, min(STEPS, int(CHAIN_SECONDS / point.seconds)))
-        one = min(one, bench.transfer(point.pattern, point.bytes, steps), key=lambda found: found[0].seconds)
+        one = _faster(one, bench.transfer(point.pattern, point.bytes, _steps(point.seconds)))
     return one
+
+
+def _steps(seconds: float) -> int:
+    """Of a chain whose steps take so long."""
+    return max(LEAST_STEPS, min(STEPS, int(CHAIN_SECONDS / seconds)))
+
+
+def _faster(one: Found, again: Found) -> Found:
+    return min(one, again, key=lambda found: found[0].seconds)
 
 
 def measure_between(communicator: "Intracomm", hosts: Sequence[Host], sizes: Sequence[int]) -> BetweenHosts:

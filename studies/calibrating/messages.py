@@ -7,12 +7,10 @@ simpler way is taken: a thread that gains nothing is in the way.
 
 from collections.abc import Sequence
 from itertools import product
-from statistics import median
 from typing import TYPE_CHECKING, get_args
 
 from algorithms.formats.machine import MessagesRow
 from runtime.delivery import CHUNK_BYTES, Delivery, Progress, usual_delivery
-from runtime.operands import Operands
 from runtime.world import Host, threads_may_send
 
 if TYPE_CHECKING:
@@ -25,6 +23,7 @@ NOISE = 0.05
 
 def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[MessagesRow, ...]:
     """A row for each way, the simpler ones first; all ranks call it, rank 0 gets the rows."""
+    from runtime.measuring.beside import median_seconds
     from runtime.measuring.own_cores import own_cores
 
     progresses: tuple[Progress, ...] = get_args(Progress) if threads_may_send() else ("none",)
@@ -36,30 +35,12 @@ def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[
             chunk_bytes=chunk, progress=progress, ranks=ranks, hosts=len(hosts), threads=threads, seconds=seconds
         )
         for chunk, progress in ways
-        if (seconds := _seconds(communicator, Delivery(chunk, nap, progress)))
-    )
-
-
-def _seconds(communicator: "Intracomm", delivery: Delivery) -> float:
-    """Median of the gather and the products together, at rank 0."""
-    from runtime.execute import execute
-    from runtime.measuring.beside import SIZE, gather_beside_products
-    from runtime.measuring.own_cores import on_own_cores
-    from runtime.mpi import MpiCarrier
-
-    carrier = MpiCarrier(communicator, delivery=delivery)
-    schedule = gather_beside_products(communicator.Get_size(), GATHERED_BYTES, PRODUCTS)
-    with on_own_cores(communicator):
-        found = execute(
-            schedule,
-            Operands(SIZE, SIZE, SIZE, "float32"),
-            carrier,
-            repeats=REPEATS,
-            warmups=1,
-            progress=delivery.progress,
+        if (
+            seconds := median_seconds(
+                communicator, Delivery(chunk, nap, progress), GATHERED_BYTES, PRODUCTS, repeats=REPEATS
+            )
         )
-    carrier.close()
-    return median(timeline.makespan for timeline in found.timelines) if found.timelines else 0.0
+    )
 
 
 def best(rows: Sequence[MessagesRow]) -> MessagesRow | None:

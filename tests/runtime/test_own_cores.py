@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from runtime import execute as executing
 from runtime import world
 from runtime.delivery import WHOLE
-from runtime.measuring import chains, library_chains
-from runtime.measuring.library_chains import Shape
-from studies.calibrating import messages
-from studies.calibrating.messages import GATHERED_BYTES, gather_beside_products
 
 pytest.importorskip("mpi4py.MPI", exc_type=ImportError)
+
+from runtime.measuring import beside, chains, library_chains
+from runtime.measuring.beside import gather_beside_products, median_seconds
+from runtime.measuring.library_chains import Shape
+from studies.calibrating.messages import GATHERED_BYTES
 
 
 def blas_threads():
@@ -32,7 +32,7 @@ def test_products_beside_messages_go_on_the_ranks_share_of_the_cores(monkeypatch
 
     alone = MPI.COMM_SELF
     monkeypatch.setattr(world, "hosts", lambda _: (world.Host("a", (0,), cores=1),))
-    for module in (chains, library_chains, executing):
+    for module in (chains, library_chains, beside):
         monkeypatch.setattr(module, "execute", executed)
     with threadpool_limits(2, user_api="blas"):
         if which == "steps":
@@ -40,10 +40,12 @@ def test_products_beside_messages_go_on_the_ranks_share_of_the_cores(monkeypatch
         elif which == "collectives":
             library_chains.measure_collective(alone, "all_gather", Shape(1, 1, 1), 8, 2)
         else:
-            messages._seconds(alone, WHOLE)
+            median_seconds(alone, WHOLE, 0, 1, repeats=1)
         assert blas_threads() == {2}, "and outside as before"
     assert seen == [{1}]
 
 
 def test_no_rank_needs_more_memory_for_the_gather_where_there_are_more_ranks():
-    assert {gather_beside_products(ranks).sizes["e"] * 4 for ranks in (2, 16, 1000)} == {GATHERED_BYTES}
+    assert {gather_beside_products(ranks, GATHERED_BYTES, 1).sizes["e"] * 4 for ranks in (2, 16, 1000)} == {
+        GATHERED_BYTES
+    }
