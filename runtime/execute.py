@@ -142,7 +142,7 @@ class RankExecutor:
             if between is not None:
                 with at_work(self._watcher, "work before the run"):
                     between(self._rank)
-            yield from self._meet()
+            yield from self._meet("barrier between runs")
             self._carrier.begin_together()
             tasks = yield from self._once()
             if repeat >= 0:
@@ -150,7 +150,7 @@ class RankExecutor:
                 beside += [
                     {task.op.name: task.share_beside} for task in tasks if may_run_beside(self._schedule, task.op)
                 ]
-        yield from self._meet()
+        yield from self._meet("barrier after the runs")
         outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
         runs = repeats + warmups
         sent = self._transfers.bytes_sent // max(1, runs)
@@ -165,13 +165,13 @@ class RankExecutor:
                     values = source.stored(tensor.copy_name(moment), tensor.block(moment))
                     self._buffers.load(name, moment, values)
 
-    def _meet(self) -> Course[None]:
+    def _meet(self, name: str) -> Course[None]:
         """A barrier of all ranks, axis by axis.
 
         None blocks: ranks that have ended would look for the others all the time, on cores that these may share.
         """
         for axis in self._schedule.grid.order:
-            meeting = Barrier(name="barrier between runs", axis=axis)
+            meeting = Barrier(name=name, axis=axis)
             if self._watcher is not None:
                 self._watcher.began(meeting)
             request = self._groups[axis].barrier(blocking=False)

@@ -198,12 +198,12 @@ def test_a_receive_that_nobody_sends_is_found_and_named():
             (Pointwise(name="work", function="zero", into="B"),), (Receive(name="wish", axis="x", sender=0, into="B"),)
         )
     )
-    assert said == "deadlock: rank 1 in 'wish'; each waits for another"
+    assert said == "deadlock: rank 0 in 'barrier after the runs', rank 1 in 'wish'; each waits for another"
 
 
 def test_a_send_that_nobody_receives_is_found_and_named():
     said = deadlock(roles((Send(name="offer", axis="x", to=1, source="A"),), ()))
-    assert said == "deadlock: rank 0 in 'offer'; each waits for another"
+    assert said == "deadlock: rank 0 in 'offer', rank 1 in 'barrier after the runs'; each waits for another"
 
 
 def test_two_ranks_that_each_receive_first_are_named_with_their_ops():
@@ -259,7 +259,7 @@ def test_a_message_that_does_not_fit_says_how_long_it_is_and_how_much_room_there
 def test_a_loop_that_one_rank_leaves_early_is_found():
     turn = Shift(name="turn", axis="x", distance=1, source="A", into="B")
     said = deadlock(roles((Repeat("t", 3, (turn,)),), (Repeat("t", 2, (turn,)),)))
-    assert said == "deadlock: rank 0 in 'turn'; each waits for another"
+    assert said == "deadlock: rank 0 in 'turn', rank 1 in 'barrier after the runs'; each waits for another"
 
 
 def test_the_carrier_can_be_used_again_after_a_deadlock():
