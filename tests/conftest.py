@@ -1,6 +1,7 @@
 """What all tests share: the tests that need a device or mpirun say so, and are skipped with a reason."""
 
 import importlib.util
+import signal
 
 import pytest
 from hypothesis import settings
@@ -10,6 +11,10 @@ from hypothesis import settings
 settings.register_profile("quadrille", deadline=None, derandomize=True)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("quadrille")
+
+# Where a shell has put the suite in the background all its processes ignore Ctrl-C, also those that are to end at it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
