@@ -36,7 +36,7 @@ class HandedOver:
     group : ranks of its group
     delay, add : give flows of so many seconds, and of the addition of so many bytes
     waits : whether an op ends when all that was sent has been taken; else as soon as it is handed over
-    late : how much later a rank hears of what it waits for while it computes [s]
+    turn : what a rank that computes goes through before it hears of what it waits for; None for nothing
     """
 
     messages: Messages
@@ -47,7 +47,7 @@ class HandedOver:
     delay: Callable[[float], int]
     add: Callable[[int], int]
     waits: bool = True
-    late: float = 0.0
+    turn: int | None = None
 
     def own(self) -> Iterator[Marked]:
         """What the rank goes through."""
@@ -64,7 +64,7 @@ class HandedOver:
             wire = self.messages.wire(wires, sender, self.rank, ahead=True)
             yield Marked(Stage(send=go, receive=wire, local=added), step, move.number)
             if move.is_last:
-                yield from self._heard(sender, self.rank, step)
+                yield from self._heard(sender, self.rank, step, move.number)
         if self.waits:
             yield from self._until_taken()
 
@@ -75,13 +75,13 @@ class HandedOver:
             assert step.send_to is not None
             awaited = step._replace(send_to=None, receive_from=step.send_to)
             yield Marked(Stage(receive=self.messages.taken(self.rank, self.lane)[0]), awaited, number)
-            yield from self._heard(self.rank, self.group[step.send_to], step)
+            yield from self._heard(self.rank, self.group[step.send_to], step, number)
 
-    def _heard(self, sender: int, receiver: int, step: MemberStep) -> Iterator[Marked]:
+    def _heard(self, sender: int, receiver: int, step: MemberStep, number: int) -> Iterator[Marked]:
         """Who had to wait hears of it a latency later, and later still while it computes."""
-        if self.late:
-            yield Marked(Stage(local=self.delay(self.late), if_waited=True, if_beside=True))
-        latency = self.messages.latency(self.duty.wires, sender, receiver, step)
+        if self.turn is not None:
+            yield Marked(Stage(local=self.turn, if_waited=True, if_beside=True))
+        latency = self.messages.latency(self.duty.wires, sender, receiver, step, is_first=number == 1)
         yield Marked(Stage(local=self.delay(latency), if_waited=True))
 
     def posted(self) -> Iterator[Stage]:

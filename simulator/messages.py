@@ -56,10 +56,14 @@ class Messages:
         """What carries the messages of a lane from a rank to another."""
         return self._wire(lane, sender, receiver, ahead=ahead)[0]
 
-    def latency(self, lane: str, sender: int, receiver: int, step: MemberStep) -> float:
-        """Seconds before what is handed over is there, beyond those that it is on links."""
+    def latency(self, lane: str, sender: int, receiver: int, step: MemberStep, *, is_first: bool) -> float:
+        """Seconds before what is handed over is there, beyond those that it is on links.
+
+        The first step of an op finds members as their products have left them, the next ones find them waiting.
+        """
         channel = self._wiring.channel(lane, sender, receiver)
-        return self._wiring.transfer_on(channel, step.sent, step.pattern).latency
+        latency = self._wiring.transfer_on(channel, step.sent, step.pattern).latency
+        return latency if is_first else min(latency, self._wiring.following_seconds)
 
     def told(self, rank: int, lane: str) -> Sent:
         """On what a rank tells the postman of a lane that one more chunk may go, and what it says."""

@@ -21,6 +21,9 @@ from simulator.messages import Messages
 from simulator.stepping.registered import Stage
 from simulator.wiring import Wiring
 
+LOOK = 1e-6
+"""Of a core: what a rank asks for that looks after messages.  What it takes is in what a byte takes."""
+
 
 class Course(NamedTuple):
     """The program of a communication op on its rank, and that of the messages that it hands over, if it does."""
@@ -55,7 +58,7 @@ class Programs:
     ----------
     choices, library : who carries out the collectives, and what those of the library were measured to take; `labels`
         say of which ops that was known
-    late_seconds : how much later a rank that computes hears of messages that were handed over
+    late_seconds : how much later a rank hears of messages that were handed over, where a rank of each host computes
     """
 
     def __init__(
@@ -152,7 +155,7 @@ class Programs:
             partial(self._delay, rank, name),
             partial(self._bytes, rank, name, "add"),
             waits=self._choices.of(op.name).carriage != "library",
-            late=self.late_seconds,
+            turn=self._turn(rank, name),
         )
         return self._made([*before, *handed_over.own(), *after], list(handed_over.posted()))
 
@@ -221,6 +224,17 @@ class Programs:
             seconds, beyond = work.seconds, work.extrapolated
             self._works[key] = self._engine.flow(seconds, demands, cap=1.0, alone=seconds, beyond=beyond)
         return self._works[key]
+
+    def _turn(self, rank: int, name: str) -> int | None:
+        """A turn on the cores that a rank waits for beside its products; None where it hears at once.
+
+        It was measured with a rank at work on every host.  It takes as much less as fewer are at work.
+        """
+        if not self.late_seconds:
+            return None
+        cores = self._wiring.cores_of(self._wiring.home(rank))
+        seconds = self.late_seconds * min(1.0, cores / self._wiring.places)
+        return self._work(rank, name, Work(seconds, False, LOOK, 0.0))
 
     def _delay(self, rank: int, name: str, seconds: float) -> int:
         key = rank, name, seconds

@@ -70,6 +70,18 @@ class Wiring:
         """Cores of a host; a GPU counts as one."""
         return self._homes.cores(place)
 
+    @property
+    def following_seconds(self) -> float:
+        """Latency of a step right behind another one; infinite where it is not known."""
+        network = self._machine.network
+        found = network.following_seconds if network is not None else None
+        return inf if found is None else found
+
+    @property
+    def places(self) -> int:
+        """Hosts, or GPUs."""
+        return self._homes.net.place_count
+
     def home(self, rank: int) -> int:
         """The place where a rank lives."""
         return self._homes.place(rank)

@@ -36,6 +36,7 @@ LATER: dict[str, dict[str, object]] = {
         "payload_share": 1.0,
         "core_seconds_per_byte": 0.0,
         "late_seconds": 0.0,
+        "following_seconds": None,
         "buffered_sends": False,
         "burst_bytes": None,
         "library": (),
@@ -163,6 +164,8 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     core_seconds_per_byte : of the cores that all hosts share, for a byte from rank to rank, both ends and every switch
     late_seconds : how much later a rank that computes hears that a step's message has come, where ranks take turns on
         cores
+    following_seconds : latency of a step right behind another one of its op, where it is known; of the first one the
+        rows tell, which were measured behind products
     buffered_sends : whether messages go as soon as they are handed over, whoever is there to receive them
     burst_bytes : what a link that was idle lets through at once, where token buckets keep its rate: of every link, or
         by link; it fills again at the link's rate
@@ -172,6 +175,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     payload_share: Share = 1.0
     core_seconds_per_byte: Overhead = 0.0
     late_seconds: Overhead = 0.0
+    following_seconds: Overhead | None = None
     buffered_sends: bool = False
     burst_bytes: Bytes | dict[str, Bytes] | None = None
     transfer: tuple[TransferRow, ...] = ()

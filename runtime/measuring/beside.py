@@ -28,7 +28,7 @@ from runtime.world import hosts, threads_may_send
 
 SIZE = 1024
 PRODUCTS, REPEATS = 4, 7
-ITEM_BYTES = 4
+ITEM_BYTES, SMALL_BYTES = 4, 1 << 10
 CARRIED_SECONDS = 0.3
 """How long a gather lasts that shows what messages take of cores."""
 LONGER = 1.5
@@ -45,10 +45,12 @@ class Beside:
     ----------
     core_seconds_per_byte : what all cores together spend on a byte that goes from host to host
     late_seconds : how much later a rank that computes hears of what has come
+    following_seconds : a step with hardly a byte right behind another one, where nobody computes; None: not measured
     """
 
     core_seconds_per_byte: float = 0.0
     late_seconds: float = 0.0
+    following_seconds: float | None = None
 
 
 def gather_beside_products(ranks: int, gathered_bytes: int, products: int) -> Schedule:
@@ -122,7 +124,7 @@ def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: fl
     spent = _seconds(communicator, gathered, products) - _seconds(communicator, 0, products)
     cost = max(0.0, spent) * min(cores, ranks) / (ranks * sent)
     enough = cores / (ranks * bytes_per_second)  # cores suffice to keep all links busy, as steps between hosts show
-    return Beside(min(cost, enough), _late(communicator, product))
+    return Beside(min(cost, enough), _late(communicator, product), _following(communicator))
 
 
 def _late(communicator: MPI.Intracomm, product_seconds: float) -> float:
@@ -131,6 +133,12 @@ def _late(communicator: MPI.Intracomm, product_seconds: float) -> float:
     products = ceil(LATE_STEP_SECONDS * ranks / product_seconds) + 1
     alone, beside = (_seconds(communicator, ranks * CHUNK_BYTES, count, _of_gather) for count in (0, products))
     return max(0.0, beside - alone) / (ranks - 1)
+
+
+def _following(communicator: MPI.Intracomm) -> float:
+    """Seconds of a step of a gather of hardly anything."""
+    ranks = communicator.Get_size()
+    return _seconds(communicator, ranks * SMALL_BYTES, 0, _of_gather) / (ranks - 1)
 
 
 def _of_gather(timeline: Timeline) -> float:

@@ -33,5 +33,5 @@ def test_ranks_agree_on_what_messages_come_to():
     assert (ended.status, ended.err) == (0, "")
     one, other = json.loads(ended.out)
     assert one == other
-    cost, late = one
-    assert 0 <= cost <= 2 / (2 * 1e8) and late >= 0
+    cost, late, following = one
+    assert 0 <= cost <= 2 / (2 * 1e8) and late >= 0 and 0 < following < 1

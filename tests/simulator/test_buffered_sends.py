@@ -1,8 +1,11 @@
 """Messages that are handed over: they go before their receivers are there, who then find them."""
 
+import dataclasses
+
 import msgspec
 import pytest
 
+from algorithms.formats.machine import TransferRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
@@ -21,10 +24,15 @@ from tests.simulator.test_buckets import LEAF_SPINE, laboratory
 SIZE, RATE, LATENCY, LATE = 8 * 10**5, 25e6, 2e-5, 3e-3
 
 
-def machine(buffered, late_seconds=0.0, **given):
+def machine(buffered, late_seconds=0.0, following_seconds=None, rows=(), **given):
     found = laboratory(None, **given)
     network = msgspec.structs.replace(
-        found.network, buffered_sends=buffered, core_seconds_per_byte=0.0, late_seconds=late_seconds
+        found.network,
+        buffered_sends=buffered,
+        core_seconds_per_byte=0.0,
+        late_seconds=late_seconds,
+        following_seconds=following_seconds,
+        transfer=rows,
     )
     return msgspec.structs.replace(found, network=network)
 
@@ -83,6 +91,38 @@ def gather_seconds(products, late_seconds):
 
 def test_a_rank_that_computes_hears_of_each_step_s_message_later():
     assert gather_seconds(40, LATE) == pytest.approx(gather_seconds(40, 0.0) + 3 * LATE, rel=1e-6)
+
+
+@pytest.mark.parametrize("working", [1, 2])
+def test_it_hears_sooner_where_fewer_compute(working):
+    """Of four hosts on two cores one or two, who then wait for half as long as where all four do."""
+    schedule = gather_beside_products(4, 4 * CHUNK_BYTES, 40)
+    (role,) = schedule.roles
+    idle = Role(role.program[:2], "x", working, 4)
+    schedule = dataclasses.replace(schedule, roles=(Role(role.program, "x", 0, working), idle))
+    gathers = [
+        {
+            span.rank: span.seconds
+            for span in simulate(schedule, machine(True, late)).timeline.spans
+            if span.op == "gather"
+        }
+        for late in (0.0, LATE)
+    ]
+    late = max(gathers[1][rank] - gathers[0][rank] for rank in range(working))
+    assert 0.5 * LATE * (1 - 1e-6) <= late <= 3 * 0.5 * LATE * (1 + 1e-6)
+
+
+def test_only_the_first_step_of_an_op_finds_members_as_their_products_have_left_them():
+    first, following = 4e-3, 5e-4
+    rows = tuple(
+        TransferRow(pattern="shift", ranks=4, bytes=size, seconds=first + size / RATE) for size in (1, 1 << 20)
+    )
+    schedule = gather_beside_products(4, 4 * 1024, 0)
+    every, only_first = (
+        simulate(schedule, machine(True, following_seconds=known, rows=rows)).timeline.makespan
+        for known in (None, following)
+    )
+    assert every - only_first == pytest.approx(2 * (first - following), rel=1e-3)
 
 
 def test_a_rank_that_does_not_compute_hears_at_once():

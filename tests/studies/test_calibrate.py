@@ -249,7 +249,7 @@ def test_hosts_with_unequal_numbers_of_ranks_calibrate_and_the_first_counts(host
 
 
 LINK = Link(latency=5e-5, bytes_per_second=24e6, burst_bytes=7e4)
-BESIDE = Beside(core_seconds_per_byte=2e-9, late_seconds=3e-3)
+BESIDE = Beside(core_seconds_per_byte=2e-9, late_seconds=3e-3, following_seconds=4e-4)
 
 
 def measured(*, off=0.0, disturbed=0):
@@ -352,7 +352,7 @@ def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_t
     assert (machine.topology["bandwidth"], machine.topology["uplink_bandwidth"]) == (25e6, 50e6)
     found = machine.network
     assert (found.payload_share, found.burst_bytes) == (24 / 25, 7e4)
-    assert (found.core_seconds_per_byte, found.late_seconds) == (2e-9, 3e-3)
+    assert (found.core_seconds_per_byte, found.late_seconds, found.following_seconds) == (2e-9, 3e-3, 4e-4)
     assert len(found.transfer) == len(TRANSFERS)
 
 
