@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -97,6 +98,13 @@ def test_every_host_reaches_every_other(text):
             for target in entry.addresses:
                 if source != target:
                     assert carried(entry, source, target, 1000) < 5
+
+
+def test_hosts_share_links_alike_on_every_machine():
+    with laboratory.standing(a_laboratory("star:hosts=2")) as entry:
+        for host in entry.addresses:
+            with namespaces.inside(entry.namespaces[host]):
+                assert Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip() == "reno"
 
 
 def test_a_link_carries_its_rate_and_no_more():
