@@ -33,9 +33,11 @@ CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000  # linux/sched.h
 QUEUE_SECONDS = 0.05
 """What waits before a cable at most: more is dropped, as by a switch of small memory."""
 CONGESTION_CONTROL = "reno"
-"""By which hosts share links, whatever else does so on this machine: every kernel has it, and hosts that share a link get
-equal parts soon.  With BBR, some machines' default, overlapped steps are 2 to 4 % longer and their spread is twice as
-large.  Source: RFC 5681."""
+"""By which hosts share links, whatever this machine prefers: every kernel has it.
+
+With BBR, the default of some, overlapped steps are 2 to 4 % longer, and their spread is twice as large.
+Source: RFC 5681.
+"""
 END_SECONDS = 5.0
 TRY_NAMESPACE = f"import ctypes; raise SystemExit(ctypes.CDLL(None).unshare({CLONE_NEWNET}) != 0)"
 
