@@ -16,8 +16,11 @@ from simulator.duties import Duty, MemberStep, Row
 
 CHUNK_BYTES = 1 << 16
 """About as much as the runtime sends at once."""
-MOST_CHUNKS = 8
-"""Of a step: more would change little and take longer to simulate."""
+MOST_CHUNKS = 32
+"""Of a step: more would change little and take longer to simulate.
+
+A chain of eight that broadcasts 1 MB fills chunk by chunk; with 8 of them it is 24 % too slow, with 16 and 32 7 %.
+"""
 AHEAD_BYTES = 16 * (60 << 10)
 """What of an op goes before its receivers are there: as much as the runtime has under way."""
 NOTHING = MemberStep(None, None, 0.0, 0, "one_way")
