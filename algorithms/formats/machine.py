@@ -163,7 +163,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     payload_share : of a link's rate that is left for what ranks send, after the headers of packets
     core_seconds_per_byte : of the cores that all hosts share, for a byte from rank to rank, both ends and every switch
     late_seconds : how much later a rank that computes hears that a step's message has come, where ranks take turns on
-        cores
+        cores and one of each host computes
     following_seconds : latency of a step right behind another one of its op, where it is known; of the first one the
         rows tell, which were measured behind products
     buffered_sends : whether messages go as soon as they are handed over, whoever is there to receive them
