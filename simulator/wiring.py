@@ -183,7 +183,7 @@ class Wiring:
         On a host its ranks take part, on the network the hosts that have ranks.
         """
         within = where == "host"
-        most = self.cores_of(self.home(rank)) if within else self._homes.net.place_count
+        most = self.cores_of(self.home(rank)) if within else self.places
         taking_part = self.neighbours(rank) if within else self._homes.used_places
         key = (where, pattern, taking_part)
         if key not in self._curves:
