@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from algorithms.errors import InputError
 from algorithms.formats.record import Kind, Record, load_record
 from algorithms.provenance import Provenance
 from studies.comparing.comparison import Comparison, FileNames
+from studies.comparing.error_sizes import ErrorSizes, error_sizes
 from studies.comparing.problem import same_problem_key
 from studies.comparing.side_by_side import compare_records
 from studies.comparing.timelines import TIMELINE_ENDING
@@ -18,23 +18,10 @@ from studies.comparing.timelines import TIMELINE_ENDING
 CASES_SCHEMA = "quadrille/comparisons/1"
 
 
-class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sizes of relative errors, their signs left off, over `cases` cases."""
-
-    cases: int
-    median: float
-    p90: float
-    worst: float
-
-
-class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Summary(ErrorSizes, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Errors of the makespan over all cases, raw and with the drift removed where that is known."""
 
-    cases: int
-    median: float
-    p90: float
-    worst: float
-    drift_removed: Errors | None = None
+    drift_removed: ErrorSizes | None = None
 
 
 class Cases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,21 +68,10 @@ def compare_folders(predicted: Path, measured: Path) -> Cases:
 
 def summarise(comparisons: Sequence[Comparison]) -> Summary:
     """Median, 90th percentile and worst of the sizes of the makespan's errors."""
-    raw = [abs(error) for one in comparisons if (error := one.seconds.relative_error) is not None]
-    corrected = [abs(error) for one in comparisons if (error := one.seconds.relative_error_drift_removed) is not None]
-    errors = _errors(raw)
-    removed = _errors(corrected) if corrected else None
-    return Summary(errors.cases, errors.median, errors.p90, errors.worst, removed)
-
-
-def _errors(sizes: Sequence[float]) -> Errors:
-    """Of at least one error.
-
-    >>> _errors([0.25, 0.5, 1.0])
-    Errors(cases=3, median=0.5, p90=0.9, worst=1.0)
-    """
-    middle, high = np.percentile(sizes, (50, 90))
-    return Errors(len(sizes), float(middle), float(high), max(sizes))
+    raw = error_sizes(one.seconds.relative_error for one in comparisons)
+    assert raw is not None, "what was measured takes time"
+    removed = error_sizes(one.seconds.relative_error_drift_removed for one in comparisons)
+    return Summary(**msgspec.structs.asdict(raw), drift_removed=removed)
 
 
 @dataclass(frozen=True, slots=True)

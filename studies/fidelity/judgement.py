@@ -3,14 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from statistics import median
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from algorithms.formats.record import Cause, Record
 from studies.comparing.comparison import Comparison
+from studies.comparing.error_sizes import ErrorSizes, error_sizes
 from studies.fidelity.trials import NO_OVERLAP, Trial
 
 Group = Literal["shared memory", "laboratory", "laboratory, overlap", "library"]
@@ -51,13 +50,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     causes: dict[Cause, float]
 
 
-class Errors(msgspec.Struct, frozen=True, kw_only=True):
+class Errors(ErrorSizes, frozen=True, kw_only=True):
     """Sizes of relative errors of one group, and how many prediction intervals hold the measurement."""
 
-    cases: int
-    median: float
-    percentile_90: float
-    worst: float
     median_drift_removed: float | None
     intervals_hold: float
 
@@ -160,14 +155,12 @@ def judged(results: Sequence[Result]) -> Judgement:
 
 def errors(results: Sequence[Result]) -> Errors:
     """Sizes of the errors of some results."""
-    sizes = [abs(one.relative_error) for one in results]
-    removed = [abs(found) for one in results if (found := one.relative_error_drift_removed) is not None]
+    raw = error_sizes(one.relative_error for one in results)
+    assert raw is not None, "what was measured takes time"
+    removed = error_sizes(one.relative_error_drift_removed for one in results)
     return Errors(
-        cases=len(sizes),
-        median=median(sizes),
-        percentile_90=float(np.percentile(sizes, 90)),
-        worst=max(sizes),
-        median_drift_removed=median(removed) if removed else None,
+        **msgspec.structs.asdict(raw),
+        median_drift_removed=removed.median if removed is not None else None,
         intervals_hold=_holding(results),
     )
 

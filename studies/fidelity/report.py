@@ -18,7 +18,7 @@ class Floor:
     """What a group's errors are to stay below; None where nothing is asked of the 90th percentile."""
 
     median: float
-    percentile_90: float | None = None
+    p90: float | None = None
     drift_removed: bool = False
 
 
@@ -65,8 +65,8 @@ def _errors(name: Group, errors: Errors) -> Iterator[tuple[str, ...]]:
     middle = errors.median_drift_removed if floor.drift_removed else errors.median
     words = f"{name}, median error{', drift removed' if floor.drift_removed else ''}"
     yield words, percent(middle, signed=False), f"at most {percent(floor.median, signed=False)}", str(errors.cases)
-    most = UNKNOWN if floor.percentile_90 is None else f"at most {percent(floor.percentile_90, signed=False)}"
-    yield f"{name}, 90th percentile", percent(errors.percentile_90, signed=False), most, str(errors.cases)
+    most = UNKNOWN if floor.p90 is None else f"at most {percent(floor.p90, signed=False)}"
+    yield f"{name}, 90th percentile", percent(errors.p90, signed=False), most, str(errors.cases)
     yield f"{name}, worst", percent(errors.worst, signed=False), UNKNOWN, str(errors.cases)
 
 

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import get_args
 
 import msgspec
@@ -26,6 +25,7 @@ from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_seconds
 from studies.comparing.comparison import Comparison
+from studies.comparing.error_sizes import ErrorSizes, error_sizes
 from studies.comparing.side_by_side import compare_records
 from studies.destinations import Destinations
 from studies.experiments.batch import Case, measure
@@ -73,20 +73,11 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     judged: bool
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of relative errors."""
-
-    cases: int
-    median: float
-    percentile_90: float
-    worst: float
-
-
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The judged cases of one number of ranks."""
 
-    raw: Summary
-    drift_removed: Summary | None
+    raw: ErrorSizes
+    drift_removed: ErrorSizes | None
     intervals_hold: float
 
 
@@ -248,21 +239,11 @@ def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], made:
 
 def _group(results: Sequence[CaseResult]) -> GroupSummary:
     times = [result.seconds for result in results]
-    raw = [abs(error) for one in times if (error := one.relative_error) is not None]
-    without_drift = [abs(error) for one in times if (error := one.relative_error_drift_removed) is not None]
+    raw = error_sizes(one.relative_error for one in times)
+    assert raw is not None, "what was measured takes time"
+    removed = error_sizes(one.relative_error_drift_removed for one in times)
     holding = sum(result.interval_holds_measurement for result in results) / len(results)
-    removed = summary(without_drift) if without_drift else None
-    return GroupSummary(raw=summary(raw), drift_removed=removed, intervals_hold=holding)
-
-
-def summary(errors: Sequence[float]) -> Summary:
-    """Median, 90th percentile and largest of sizes of errors."""
-    return Summary(
-        cases=len(errors),
-        median=median(errors),
-        percentile_90=float(np.percentile(errors, 90)),
-        worst=max(errors),
-    )
+    return GroupSummary(raw=raw, drift_removed=removed, intervals_hold=holding)
 
 
 def table(fidelity: Fidelity) -> str:
@@ -283,9 +264,9 @@ def table(fidelity: Fidelity) -> str:
     return "\n".join(lines)
 
 
-def _words(found: Summary) -> str:
+def _words(found: ErrorSizes) -> str:
     return (
-        f"median {found.median:.1%}, 90th percentile {found.percentile_90:.1%}, worst {found.worst:.1%} "
+        f"median {found.median:.1%}, 90th percentile {found.p90:.1%}, worst {found.worst:.1%} "
         f"of {found.cases} cases"
     )
 

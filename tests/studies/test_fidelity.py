@@ -100,7 +100,7 @@ def test_sites_are_chosen_by_the_beginning_of_their_names():
 def test_errors_are_summed_up_by_size_not_by_sign():
     found = errors([made(relative_error=error) for error in (-0.3, 0.1, 0.2, -0.02, 0.0)])
     assert (found.cases, found.median, found.worst) == (5, 0.1, 0.3)
-    assert found.percentile_90 == pytest.approx(0.26)
+    assert found.p90 == pytest.approx(0.26)
     assert found.median_drift_removed is None
 
 

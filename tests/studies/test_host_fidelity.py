@@ -7,9 +7,10 @@ import pytest
 from algorithms.errors import InputError, RunError
 from algorithms.formats.machine import load_machine
 from algorithms.formats.record import save_record
+from studies.comparing.error_sizes import error_sizes
 from studies.experiments.predict import prediction_of
 from studies.host_fidelity import study as host_fidelity
-from studies.host_fidelity.study import LEAST, MOST, draw, summary, table
+from studies.host_fidelity.study import LEAST, MOST, draw, table
 from studies.launching import launch as launching
 from studies.matmuls.experiment import parse_experiment
 from tests.quadrille import HOST
@@ -179,8 +180,8 @@ def test_long_runs_are_repeated_less_often(machine, seconds, repeats):
 
 
 def test_a_summary_is_median_90th_percentile_and_largest():
-    found = summary([0.1 * number for number in range(11)])
-    assert (found.cases, found.median, found.percentile_90, found.worst) == (11, 0.5, pytest.approx(0.9), 1.0)
+    found = error_sizes([0.1 * number for number in range(11)])
+    assert (found.cases, found.median, found.p90, found.worst) == (11, 0.5, pytest.approx(0.9), 1.0)
 
 
 def test_the_machine_file_is_not_overwritten(machine, pretended):

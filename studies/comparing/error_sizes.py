@@ -1,0 +1,28 @@
+"""How far off predictions are over several cases: median, 90th percentile and worst of the sizes of their errors."""
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+
+class ErrorSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Sizes of relative errors, their signs left off, over `cases` cases."""
+
+    cases: int
+    median: float
+    p90: float
+    worst: float
+
+
+def error_sizes(errors: Iterable[float | None]) -> ErrorSizes | None:
+    """Of relative errors; None is no error, and where there is none at all nothing is known.
+
+    >>> error_sizes([0.25, None, -0.5, 1.0])
+    ErrorSizes(cases=3, median=0.5, p90=0.9, worst=1.0)
+    """
+    sizes = [abs(error) for error in errors if error is not None]
+    if not sizes:
+        return None
+    middle, high = np.percentile(sizes, (50, 90))
+    return ErrorSizes(cases=len(sizes), median=float(middle), p90=float(high), worst=max(sizes))
