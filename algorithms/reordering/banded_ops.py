@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from algorithms.kernels import ATTENTION_PRODUCTS, OfRows, by_rows
-from algorithms.ops import AllReduce, Gemm, Kernel, Op, Pointwise, reads, writes
+from algorithms.ops import AllReduce, Communication, Gemm, Kernel, Op, Pointwise, reads, writes
 from algorithms.program import ops
 from algorithms.reordering.rewriting import renamed
 from algorithms.schedule import Schedule, all_ops
@@ -42,6 +42,10 @@ class BandedOps:
         """Whether several ranks add something up, in bands."""
         return isinstance(op, AllReduce) and not alone(self._schedule, op.axis) and bool(self.cut_in(op))
 
+    def is_local(self, op: Op) -> bool:
+        """Whether a rank does it by itself."""
+        return not isinstance(op, Communication) or alone(self._schedule, op.axis)
+
     def band(self, op: Op, index: int) -> Iterator[Op]:
         """A band of an op, its tensors declared; from the second on, what it has of a sum over rows is added."""
         names = {name: self._declared(name, index) for name in self.cut_in(op)}
@@ -65,13 +69,21 @@ class BandedOps:
 
     def _shared(self, op: Op, other: Op) -> set[str]:
         """The buffers that both touch and either writes."""
-        written, others = self._buffers(writes(op)), self._buffers(writes(other))
-        return (written & (others | self._buffers(reads(other)))) | (self._buffers(reads(op)) & others)
+        read, written = self.touched(op)
+        read_there, written_there = self.touched(other)
+        return (written & (read_there | written_there)) | (read & written_there)
+
+    def touched(self, op: Op) -> tuple[set[str], set[str]]:
+        """The buffers that an op reads and those that it changes: a rank alone changes nothing that it has."""
+        read, written = self._buffers(reads(op)), self._buffers(writes(op))
+        alone_with_it = isinstance(op, Communication) and self.is_local(op)
+        return read, written - read if alone_with_it else written
 
     def _in_both(self, names: tuple[str, ...], others: tuple[str, ...]) -> set[str]:
         return self._buffers(names) & self._buffers(others)
 
     def _buffers(self, names: tuple[str, ...]) -> set[str]:
+        """Where tensors of these names are: views are where what they are views of is."""
         return {self._views.get(name, name) for name in names}
 
     def _by_rows(self, op: Op) -> tuple[str, ...]:
@@ -115,6 +127,32 @@ class BandedOps:
         rows = replace(whole.rows, band=(index, self.count))
         self.tensors[band] = replace(whole, name=band, rows=rows, band_of=name)
         return band
+
+
+class Touched:
+    """The buffers that some ops read and write."""
+
+    def __init__(self, bands: BandedOps, *passed: Op) -> None:
+        self._bands = bands
+        self._read: set[str] = set()
+        self._written: set[str] = set()
+        self.add(*passed)
+
+    def add(self, *passed: Op) -> None:
+        for op in passed:
+            read, written = self._bands.touched(op)
+            self._read |= read
+            self._written |= written
+
+    def fills(self, op: Op) -> bool:
+        """Whether the op reads what they write."""
+        read, _ = self._bands.touched(op)
+        return not self._written.isdisjoint(read)
+
+    def conflicts(self, op: Op) -> bool:
+        """Whether the op may not change places with one of them: either writes what both touch."""
+        _, written = self._bands.touched(op)
+        return self.fills(op) or not (self._read | self._written).isdisjoint(written)
 
 
 def _tensors_with(op: Op, has: OfRows) -> tuple[str, ...]:

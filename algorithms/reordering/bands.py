@@ -10,7 +10,7 @@
 
 What follows a sum and goes row by row (biases, activations, attention of whole
 sequences, products, and dW, which is added up band by band) goes on in bands,
-until an op needs all rows.  Two halves of a batch do the same, each with its own
+until an op needs all rows; `stretches.py` says in which order.  Two halves of a batch do the same, each with its own
 gathers of weights (Singh, Sating, Bhatele, arXiv 2305.13525: overdecomposition;
 Wang et al., "Domino", arXiv 2409.15241: slices of rows).
 
@@ -21,14 +21,14 @@ product of fewer rows may be rounded otherwise, a ring of more than two adds oth
 pieces in other orders, and dW is the sum of what the bands give, in their order.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from algorithms.errors import InputError
-from algorithms.ops import AllGather, AllReduce, Compute, Gemm, Op, lane, reads, writes
+from algorithms.ops import AllGather, AllReduce, Compute, Gemm, Op, reads, writes
 from algorithms.program import Program, Repeat, in_sequence
 from algorithms.reordering.banded_ops import BandedOps
 from algorithms.reordering.overlap import without_edges
+from algorithms.reordering.stretches import Stretch, may_come_before, written
 from algorithms.schedule import Schedule
 
 
@@ -60,45 +60,6 @@ def _cut(program: Program, bands: BandedOps) -> Program:
     return cutter.program()
 
 
-@dataclass(slots=True)
-class _Stretch:
-    """Ops that are written band by band.
-
-    Parameters
-    ----------
-    before : what came later but uses nothing of this: gathers of weights, local work
-    aside : what comes behind them: local work that needs all rows, gathers into what they use
-    followed : whether what comes next uses the last sum row by row
-    """
-
-    before: list[Op] = field(default_factory=list)
-    ops: list[Op] = field(default_factory=list)
-    aside: list[Op] = field(default_factory=list)
-    followed: bool = False
-
-    @property
-    def body(self) -> list[Op]:
-        """What an op that comes before it has passed."""
-        return [*self.ops, *self.aside]
-
-    @property
-    def awaited(self) -> bool:
-        """Whether the sum that ends it is over before anything else begins."""
-        last = self.ops[-1]
-        return isinstance(last, AllReduce) and not (last.concurrent or self.followed or self.aside)
-
-    def written(self, bands: BandedOps) -> Iterator[Op]:
-        """The ops of all bands, and the others."""
-        yield from self.before
-        for index in range(bands.count):
-            for op in self.ops:
-                beside = bands.adds_ranks_up(op) and not (self.awaited and index == bands.count - 1)
-                yield from bands.band(
-                    replace(op, concurrent=True) if isinstance(op, AllReduce) and beside else op, index
-                )
-        yield from self.aside
-
-
 class _Cutter:
     """Goes through one program, but not into its loops, and collects stretches of ops that are cut together.
 
@@ -109,9 +70,9 @@ class _Cutter:
 
     def __init__(self, bands: BandedOps) -> None:
         self._bands = bands
-        self._parts: list[Op | Repeat | _Stretch] = []
-        self._open: _Stretch | None = None
-        self._summed: _Stretch | None = None  # the last one that ended with a sum, while that comes band by band
+        self._parts: list[Op | Repeat | Stretch] = []
+        self._open: Stretch | None = None
+        self._summed: Stretch | None = None  # the last one that ended with a sum, while that comes band by band
         self._in_flow: set[str] = set()  # tensors that come band by band: of the open stretch, or of the last sum
         self._late: list[Op] = []  # sums of what all rows of a stretch give, and what uses them: the loss
 
@@ -131,7 +92,7 @@ class _Cutter:
             goes_on = self._goes_on(op)
         if goes_on or self._begins(op, following):
             self._add(op, goes_on)
-        elif self._open and self._may_come_before(op, self._open):
+        elif self._open and may_come_before(op, self._open, self._bands):
             self._open.before.append(op)
         elif self._open and isinstance(op, Compute | AllGather):
             self._open.aside.append(op)
@@ -150,15 +111,13 @@ class _Cutter:
     def program(self) -> Program:
         """The program, cut."""
         self._write_late()
-        return tuple(
-            one for part in self._parts for one in (part.written(self._bands) if isinstance(part, _Stretch) else [part])
-        )
+        return written(self._parts, self._bands)
 
     def _goes_on(self, op: Op) -> bool:
         """Whether the op uses, row by row, what comes band by band."""
         if self._in_flow.isdisjoint({*self._bands.cut_in(op)} & {*reads(op)}):
             return False
-        there = self._open or _Stretch()
+        there = self._open or Stretch()
         return self._bands.go_together(op, *there.ops) and not self._bands.conflicts(op, *there.aside)
 
     def _begins(self, op: Op, following: Op | Repeat | None) -> bool:
@@ -173,21 +132,16 @@ class _Cutter:
             return True
         return isinstance(op, AllReduce) and self._open is not None and self._bands.conflicts(op, *self._open.body)
 
-    def _may_come_before(self, op: Op, stretch: _Stretch) -> bool:
-        """Whether the op is local work or a gather that uses nothing of the stretch, nor passes another on its lane."""
-        if not isinstance(op, Compute | AllGather) or self._bands.conflicts(op, *stretch.body):
-            return False
-        return isinstance(op, Compute) or lane(op) not in map(lane, stretch.body)
-
     def _add(self, op: Op, goes_on: bool) -> None:
         """Cut an op with the open stretch, or with a new one."""
         if not goes_on:
             self._close()
             self._in_flow = set()
         if self._open is None:
+            self._open = Stretch()
             if goes_on and self._summed:
                 self._summed.followed = True
-            self._open = _Stretch()
+                self._open.goes_on_from = self._summed.sum
             self._parts.append(self._open)
         self._open.ops.append(op)
         self._in_flow |= {*writes(op)} & {*self._bands.cut_in(op)}

@@ -53,7 +53,16 @@ def waits(schedule, rank=0):
     }
 
 
-@pytest.mark.parametrize(("problem", "grid"), [(MLP, Grid(y=2, x=3)), (GPT, Grid(z=2, x=2))], ids=["mlp", "gpt"])
+@pytest.mark.parametrize(
+    ("problem", "grid"),
+    [
+        (MLP, Grid(y=2, x=3)),
+        (replace(MLP, adam=Adam(rate=0.05)), Grid(y=2, x=3)),
+        (GPT, Grid(z=2, x=2)),
+        (replace(GPT, adam=Adam(rate=0.05)), Grid(y=2, x=2)),
+    ],
+    ids=["mlp", "mlp, not clipped", "gpt", "gpt, not clipped"],
+)
 @pytest.mark.parametrize("names", [(), OVERLAPS], ids=["alone", "with all overlaps"])
 def test_a_training_step_in_bands_ends_with_the_same_numbers_and_sends_the_same_bytes(problem, grid, names):
     plain = schedule_of(problem, grid)
@@ -95,6 +104,33 @@ def test_bands_go_on_through_the_loss_to_the_gradients_and_sums_of_all_rows_come
     assert order.index("L3 multiply dI, 1 of 2") < order.index("loss, 2 of 2") < order.index("add loss, 2 of 2")
     assert order[-1].startswith("sum loss over")
     assert {"L1 multiply dW, 1 of 2", "L1 gelu gradient, 2 of 2"} <= found["L1 multiply dW, 2 of 2"]
+
+
+def order_of(problem, grid, count):
+    return list(waits(in_bands(schedule_of(problem, grid), count)))
+
+
+@pytest.mark.parametrize(("count", "early"), [(2, False), (3, True)])
+def test_what_follows_begins_before_the_last_band_if_there_is_a_band_to_hide_its_sum(count, early):
+    """Layer 1 is summed over y, layer 2 over x; the last band of layer 1 waits for nothing."""
+    order = order_of(MLP, Grid(y=2, x=2), count)
+    bands = {
+        layer: [order.index(f"L{layer} multiply, {one + 1} of {count}") for one in range(count)] for layer in (1, 2, 3)
+    }
+    assert bands[2][0] > bands[1][-1]
+    assert (bands[3][0] < bands[2][-1]) == early
+    assert bands[3][1] > bands[2][-1]
+
+
+@pytest.mark.parametrize(
+    ("adam", "grid", "early"),
+    [(Adam(), Grid(y=2, x=2), True), (Adam(clip=1.0), Grid(y=2, x=2), False), (Adam(), Grid(data=2, y=2, x=2), False)],
+    ids=["at once", "clipped by the norm of all", "summed over data"],
+)
+def test_a_weight_is_updated_before_the_last_band_if_its_gradient_is_there(adam, grid, early):
+    order = order_of(replace(MLP, adam=adam), grid, 3)
+    assert (order.index("update L3 W") < order.index("L1 gelu gradient, 3 of 3")) == early
+    assert order.index("update L1 W") > order.index("L1 multiply dW, 3 of 3")
 
 
 def test_attention_of_whole_sequences_goes_on_in_bands_and_of_parts_of_them_does_not():
