@@ -4,6 +4,7 @@ A host is a network too: its cores (or its one GPU) and the bandwidth of its
 memory are resources of the engine, like links, shared by the ranks on it.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -154,7 +155,7 @@ class Wiring:
 
     def _across(self, sender: int, channel: Channel, size: float, pattern: str) -> Cost:
         route = self._resources.route(channel)
-        demands = route.demands | self._carrying(sender, channel)
+        demands = route.demands | self._carrying(channel)
         found = self._curve("network", pattern, sender)
         if found is None:
             return Cost(route.latency, size, inf, demands, size / route.alone, weight=self._weight)
@@ -164,13 +165,16 @@ class Wiring:
         alone = size / min(cap, route.alone)
         return Cost(curve.least, size, cap, demands, alone, not curve.covers(size), self._weight)
 
-    def _carrying(self, sender: int, channel: Channel) -> dict[int, float]:
-        """What a byte between hosts takes of the cores that they share."""
+    def _carrying(self, channel: Channel) -> dict[int, float]:
+        """What a byte between hosts takes of the cores that they share: half where it is sent, half where it comes."""
         network = self._machine.network
         if network is None or not network.core_seconds_per_byte or not self._homes.pooled:
             return {}
-        cores, count = self._resources.at_home(sender, "cores", channel)
-        return {cores: network.core_seconds_per_byte * count}
+        taken: dict[int, float] = defaultdict(float)
+        for rank in self._resources.ends(channel):
+            cores, count = self._resources.at_home(rank, "cores", channel)
+            taken[cores] += network.core_seconds_per_byte * count / 2
+        return taken
 
     @property
     def _weight(self) -> float:

@@ -207,8 +207,10 @@ def _odd_one(columns: Columns, name: Callable[[int], str]) -> str:
     """A rank or link that has a value of an attribute which hardly any other has, in words."""
     for attribute, values in columns.items():
         found, first, counts = np.unique(values, return_index=True, return_counts=True)
+        if len(found) < 2:
+            continue
         rarest = int(np.argmin(counts))
-        if len(found) > 1 and counts[rarest] <= max(1, RARE * len(values)):
+        if counts[rarest] <= max(1, RARE * len(values)):
             others = f" and {counts[rarest] - 1} more differ" if counts[rarest] > 1 else " differs"
             return f"{name(int(first[rarest]))}{others} in {attribute}"
     return ""

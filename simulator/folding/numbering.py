@@ -1,4 +1,8 @@
-"""What ranks share, in one numbering: first the links of the network, then the cores of places, then their memory."""
+"""What ranks share, in one numbering: first the links of the network, then the cores of places, then their memory.
+
+Where hosts share one machine, all have its memory and either all of its cores or, where these are dealt out, one
+core for each rank.
+"""
 
 from functools import partial
 from math import inf
@@ -12,25 +16,31 @@ class Numbering:
 
     def __init__(self, homes: Homes) -> None:
         self._homes = homes
-        self._links, self._places = homes.net.link_count, homes.net.place_count
+        self._links = homes.net.link_count
+        self._memory = self._links + max(homes.net.place_count, homes.cores(0) if homes.dealt_out else 0)
 
-    def at(self, kind: str, place: int) -> int:
-        """Number of the cores or the memory of a place; hosts that share a machine have those of the first."""
-        own = 0 if self._homes.pooled else place
-        return self._links + own + (self._places if kind == "memory" else 0)
+    def at(self, kind: str, rank: int) -> int:
+        """Number of the cores or the memory of a rank."""
+        homes = self._homes
+        if kind == "memory":
+            return self._memory + (0 if homes.pooled else homes.place(rank))
+        return self._links + (homes.core(rank) if homes.pooled else homes.place(rank))
 
     def name(self, number: int) -> str:
         if number < self._links:
             return self._homes.net.link(number).name
-        kind = "cores" if number < self._links + self._places else "memory"
-        return f"{kind} of {self._homes.net.places[0]}:{(number - self._links) % self._places}"
+        place = self._homes.net.places[0]
+        if number >= self._memory:
+            return f"memory of {place}:{number - self._memory}"
+        own = number - self._links
+        return f"core {own} of all {place}s" if self._homes.dealt_out else f"cores of {place}:{own}"
 
     def capacity(self, number: int) -> float:
         """Units per second of a resource."""
         if number < self._links:
             return float(self._homes.net.bandwidths[number])
-        if number < self._links + self._places:
-            return float(self._homes.cores(number - self._links))
+        if number < self._memory:
+            return 1.0 if self._homes.dealt_out else float(self._homes.cores(number - self._links))
         host = self._homes.machine.host
         return host.memory_bytes_per_second or inf if host is not None else inf
 

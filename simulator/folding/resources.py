@@ -103,7 +103,7 @@ class Apart:
         return {pair: flow for flow, pair in enumerate(zip(*ends, strict=True))}
 
     def at_home(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
-        return self._numbers.entered(self._numbers.at(kind, self._homes.place(rank))), 1.0
+        return self._numbers.entered(self._numbers.at(kind, rank)), 1.0
 
 
 class Together:
@@ -149,7 +149,7 @@ class Together:
 
     def at_home(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
         own = self._classes.own
-        number = self._numbers.at(kind, self._homes.place(rank))
+        number = self._numbers.at(kind, rank)
         if self._homes.pooled:
             return self._numbers.entered(number), float(self._members(rank, channel))
         if not own:

@@ -8,9 +8,13 @@ from algorithms.formats.machine import Machine, MemoryRow, Network, load_machine
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
+from algorithms.ops import Gemm, Pointwise
+from algorithms.parts import Part
+from algorithms.schedule import Role, Schedule, declare
+from algorithms.tensors import Tensor
 from simulator.homes import homes_of
 from simulator.machine_network import spread_evenly
-from simulator.simulate import simulate
+from simulator.simulate import Switches, simulate
 from studies.flags.placement import placement
 from tests.simulator.test_buckets import laboratory
 
@@ -29,6 +33,33 @@ def own_cores(machine: Machine) -> Machine:
 @pytest.mark.parametrize(("cores", "times"), [(1, 4.0), (2, 2.0), (3, 4 / 3), (4, 1.0)])
 def test_four_hosts_compute_as_fast_as_the_cores_that_they_share_let_them(cores, times):
     assert seconds(laboratory(None, cores=cores), threads=1) == pytest.approx(times * seconds(ALONE, threads=1))
+
+
+def multiplied_by(axis, ranks=4):
+    """A product on the ranks that come first along an axis; the others have nothing to do."""
+    m, k, n = Part("m"), Part("k"), Part("n")
+    tensors = declare(Tensor("A", m, k), Tensor("B", k, n), Tensor("C", m, n), Tensor("tiny", Part("one"), Part("one")))
+    grid, sizes = Grid(x=2, y=ranks // 2), {"m": 512, "k": 512, "n": 512, "one": 1}
+    works = Role((Gemm(name="multiply", a="A", b="B", c="C"),), axis, 0, 1)
+    rests = Role((Pointwise(name="rest", function="zero", into="tiny"),), axis, 1, None)
+    return Schedule("half", sizes, grid, "float32", tensors, ("A", "B"), ("C",), (works, rests))
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_ranks_that_are_dealt_out_keep_to_one_core_each(fold):
+    """Four ranks on two cores: the first and the third share one, the first and the second do not."""
+    once = seconds(ALONE, multiplied_by("x"), threads=1)
+    for axis, times in (("x", 2.0), ("y", 1.0)):
+        found = seconds(TOGETHER, multiplied_by(axis), threads=1, switches=Switches(fold=fold))
+        assert found == pytest.approx(times * once)
+
+
+def test_ranks_that_cannot_be_dealt_out_share_all_cores():
+    """Six ranks on four cores."""
+    machine = laboratory(None, cores=4)
+    assert seconds(machine, multiplied_by("x", 6), threads=1) == pytest.approx(
+        seconds(ALONE, multiplied_by("x"), threads=1)
+    )
 
 
 def test_hosts_with_cores_of_their_own_do_not_slow_each_other():
