@@ -253,9 +253,7 @@ def _fidelity_rows(fidelity: Fidelity) -> list[Row]:
         half, most = floors[ranks]
         for label, found in (("raw", group.raw), ("drift removed", group.drift_removed)):
             if found is not None:
-                text = (
-                    f"median {percent(found.median, signed=False)}, 90th {percent(found.p90, signed=False)}"
-                )
+                text = f"median {percent(found.median, signed=False)}, 90th {percent(found.p90, signed=False)}"
                 floor = f"{half}, 90th {most}"
                 rows.append((f"fidelity, P={ranks}, {label}", text, floor, f"{found.cases} cases, seed {SEED}"))
     return rows

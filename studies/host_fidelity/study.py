@@ -265,10 +265,7 @@ def table(fidelity: Fidelity) -> str:
 
 
 def _words(found: ErrorSizes) -> str:
-    return (
-        f"median {found.median:.1%}, 90th percentile {found.p90:.1%}, worst {found.worst:.1%} "
-        f"of {found.cases} cases"
-    )
+    return f"median {found.median:.1%}, 90th percentile {found.p90:.1%}, worst {found.worst:.1%} of {found.cases} cases"
 
 
 def _percent(value: float | None, *, sign: bool = True) -> str:

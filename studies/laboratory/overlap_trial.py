@@ -43,7 +43,7 @@ from studies.training.flags import TrainingFlags
 
 GRIDS = {"x=2,z=2": ("oag", "ors"), "y=2,x=2": ("oar",), "x=2,y=2,z=2": ("oag", "ors", "oar")}
 """Grids, and the overlaps for which they have communication."""
-RATE, TURNS, BANDS = "200mbit", 6, "4"
+RATE, TURNS, BANDS = "200mbit", 6, ("4", "8")
 HIDDEN = {
     "oag": (("L2 gather W",), ("L1 multiply", "L1 add b", "L1 gelu")),
     "ors": (("L2 scatter dW",), ("L2 multiply dI", "L1 gelu gradient", "L1 sum db", "L1 multiply dW")),
@@ -81,7 +81,7 @@ PLAIN, LIBRARY = Way(), Way(collectives="library")
 def ways_of(grid: str) -> list[Way]:
     """Those that differ on a grid."""
     each = [Way(word) for word in GRIDS[grid]]
-    return [PLAIN, *each, *([Way(ALL)] if len(each) > 1 else []), Way(ALL, BANDS), LIBRARY]
+    return [PLAIN, *each, *([Way(ALL)] if len(each) > 1 else []), *(Way(ALL, count) for count in BANDS), LIBRARY]
 
 
 def main(topology: str = "", *grids: str) -> None:
