@@ -1,7 +1,7 @@
 """Local copies that a communication op makes on one rank, beside what goes over the wire.
 
 The runtime makes them and the simulator charges for them: a gather first puts
-the member's own part in its place, the root of a broadcast cuts out the
+the member's own part in its place, unless it lives there, the root of a broadcast cuts out the
 region, the root of a reduce puts it in, an all-to-all packs, keeps its own
 piece and unpacks.
 """
@@ -24,7 +24,7 @@ from algorithms.ops import (
 )
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops
-from algorithms.storage import is_view
+from algorithms.storage import gathered_in_place, is_view
 from algorithms.traffic import Traffic
 
 
@@ -47,7 +47,8 @@ def copies(op: CommunicationOp, schedule: Schedule, place: Place, moved: Traffic
     own = moved.edges[moved.member + 1] - moved.edges[moved.member] if of_members else 0
     match op:
         case AllGather():
-            return Copies(before=own * moved.item_bytes)
+            there = schedule.once(gathered_in_place).get(op.source) == op.into
+            return NONE if there else Copies(before=own * moved.item_bytes)
         case Broadcast():
             size = moved.edges[-1] * moved.item_bytes
             return Copies(before=size) if moved.member == moved.root else NONE

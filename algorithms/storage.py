@@ -1,5 +1,6 @@
 """The buffers that a rank keeps while it runs a schedule: what the runtime allocates and memory predictions add up."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,7 +90,7 @@ class _Known:
         self._schedule, self._choices = schedule, choices
         self._walks = CountingWalks(schedule, choices)
         self._room = Once(schedule, self._room_of)
-        self._views = view_sources(schedule, tuple(all_ops(schedule)))
+        self._elsewhere = {*view_sources(schedule, tuple(all_ops(schedule))), *schedule.once(gathered_in_place)}
         self._kinds = {
             name: PlaceKinds(needs_of_tensor(tensor, schedule), schedule.grid)
             for name, tensor in schedule.tensors.items()
@@ -135,7 +136,7 @@ class _Known:
             named = {name for op in ops(program) for name in (*writes(op), *reads(op))}
             touched = {schedule.tensors[name].band_of or name for name in named}
             touched |= {*schedule.inputs, *schedule.state, *schedule.outputs}
-            self._own[id(program)] = [name for name in schedule.tensors if name in touched and name not in self._views]
+            self._own[id(program)] = [one for one in schedule.tensors if one in touched and one not in self._elsewhere]
         return self._own[id(program)]
 
     def _capacity(self, name: str, place: Place) -> int:
@@ -193,6 +194,38 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
         return behind(direct[name]) if name in direct else name
 
     return {name: behind(name) for name in direct}
+
+
+def gathered_in_place(schedule: Schedule) -> dict[str, str]:
+    """Operands that live in their place of what they are gathered into, by name, so that no gather copies them there.
+
+    Nothing changes such an operand, and nothing but its gathers fills what it is gathered into, in which its place
+    stays the same.
+    """
+    if len(schedule.roles) != 1:
+        return {}
+    made_of: dict[str, set[str | None]] = defaultdict(set)
+    for op in all_ops(schedule):
+        gathered = op.source if isinstance(op, AllGather) and not alone(schedule, op.axis) else None
+        for name in writes(op):
+            made_of[name].add(gathered)
+    found: dict[str, str] = {}
+    for into, (source, *others) in made_of.items():
+        unchanged = source in schedule.inputs and source not in made_of and source not in found
+        if source is None or others or not unchanged or into in (*schedule.inputs, *schedule.outputs, *schedule.state):
+            continue
+        alike = schedule.item_bytes(source) == schedule.item_bytes(into)
+        if alike and _stays(schedule, source) and _stays(schedule, into):
+            found[source] = into
+    return found
+
+
+def _stays(schedule: Schedule, name: str) -> bool:
+    """Whether a tensor has one buffer, on all ranks, and no loop moves its block."""
+    tensor = schedule.tensors[name]
+    moves = any(part.panel is not None or part.rotated_by for part in (tensor.rows, tensor.columns))
+    somewhere = tensor.held_at is not None or tensor.stages is not None or tensor.on_host or tensor.band_of is not None
+    return not (moves or somewhere or tensor.copies)
 
 
 def alone(schedule: Schedule, axis: Axis) -> bool:

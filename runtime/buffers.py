@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from algorithms.collectives.choices import Choices
+from algorithms.ops import AllGather
 from algorithms.parts import Place
-from algorithms.schedule import Schedule
-from algorithms.storage import storage
+from algorithms.schedule import Schedule, all_ops
+from algorithms.storage import gathered_in_place, storage
 from algorithms.tensors import ITEM_BYTES, Block, DType, ElementType
+from algorithms.traffic import traffic
 from runtime.communicators import Array
 from runtime.library import Library
 
@@ -32,7 +34,10 @@ class Scratch:
 
 
 class Buffers:
-    """Each tensor's block on one rank; tensors made by groups of one are views of their sources."""
+    """Each tensor's block on one rank.
+
+    Tensors made by groups of one are views of their sources; operands may live in what they are gathered into.
+    """
 
     def __init__(self, schedule: Schedule, place: Place, choices: Choices, library: Library) -> None:
         self._schedule = schedule
@@ -48,6 +53,9 @@ class Buffers:
             ]
             for name, size in plan.tensors.items()
         }
+        for op in all_ops(schedule):
+            if isinstance(op, AllGather) and schedule.once(gathered_in_place).get(op.source) == op.into:
+                self._let_live_in(op, place, choices)
         widest = schedule.dtype if plan.scratch_item_bytes == ITEM_BYTES[schedule.dtype] else WIDER[schedule.dtype]
         self.scratch = Scratch(
             self._allocate(plan.products, widest),
@@ -62,6 +70,14 @@ class Buffers:
         array = self._library.empty_on_host(elements, dtype) if on_host else self._library.empty(elements, dtype)
         self.allocated_bytes += int(array.nbytes)
         return array
+
+    def _let_live_in(self, op: AllGather, place: Place, choices: Choices) -> None:
+        """Let what a gather reads live in its place of what the gather fills."""
+        moved = traffic(op, self._schedule, place, choices)
+        assert moved is not None, op
+        (whole,) = self._copies[op.into]
+        own = whole[moved.edges[moved.member] : moved.edges[moved.member + 1]]
+        self.bind(op.source, place, own.reshape(self.block(op.source, place).shape))
 
     def load(self, name: str, place: Place, host_values: Any) -> None:
         """Put host values into the buffer of a tensor that is there at the start."""

@@ -12,12 +12,15 @@ from algorithms.ops import Communication
 from algorithms.program import walk
 from algorithms.reordering.overlap import overlap, parse_overlap
 from algorithms.schedule import all_ops
+from algorithms.storage import gathered_in_place
 from algorithms.traffic import traffic
+from algorithms.training.mlp import Mlp
 from runtime.execute import execute
 from runtime.in_process import InProcess
 from runtime.numpy_library import NumpyLibrary
 from tests.mpi_cases import SIZES, bucket
 from tests.toy_machines import collective
+from tests.trainings import schedule_of
 
 CASES = [
     ("1d-column", Grid(x=3)),
@@ -106,6 +109,27 @@ def test_a_bucket_is_packed_and_unpacked(collectives, members):
 
 def test_a_gather_copies_the_member_s_own_part_however_unequal():
     assert [copies_of("all_gather", 3, member, 8 * 7).before for member in range(3)] == [24, 16, 16]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "grid", "overlaps", "lives_in"),
+    [
+        ("1d-column", Grid(x=3), "none", {}),
+        ("3d", Grid(z=2), "none", {"B": "B whole"}),
+        ("4d", Grid(z=2, x=2), "oag", {"B": "B whole"}),
+        ("summa", Grid(z=2, x=2), "none", {}),
+    ],
+    ids=str,
+)
+def test_an_operand_lives_in_its_place_of_the_one_buffer_into_which_it_is_gathered(algorithm, grid, overlaps, lives_in):
+    plain = matmul_schedule(Matmul(12, 12, 12, "float64", "training"), algorithm, grid)
+    schedule = overlap(plain, parse_overlap(overlaps))
+    assert schedule.once(gathered_in_place) == lives_in
+
+
+def test_a_weight_is_copied_into_what_it_is_gathered_into_since_it_changes():
+    schedule = schedule_of(Mlp((8, 8, 8), rows=8), Grid(z=2))
+    assert schedule.once(gathered_in_place) == {}
 
 
 def test_only_the_root_copies_in_a_broadcast_and_in_a_reduce():
