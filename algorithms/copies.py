@@ -24,7 +24,7 @@ from algorithms.ops import (
 )
 from algorithms.parts import Place
 from algorithms.schedule import Schedule, all_ops
-from algorithms.storage import gathered_in_place, is_view
+from algorithms.storage import is_view, lives_in_place
 from algorithms.traffic import Traffic
 
 
@@ -47,8 +47,7 @@ def copies(op: CommunicationOp, schedule: Schedule, place: Place, moved: Traffic
     own = moved.edges[moved.member + 1] - moved.edges[moved.member] if of_members else 0
     match op:
         case AllGather():
-            there = schedule.once(gathered_in_place).get(op.source) == op.into
-            return NONE if there else Copies(before=own * moved.item_bytes)
+            return NONE if lives_in_place(schedule, op) else Copies(before=own * moved.item_bytes)
         case Broadcast():
             size = moved.edges[-1] * moved.item_bytes
             return Copies(before=size) if moved.member == moved.root else NONE

@@ -1,6 +1,5 @@
 """The buffers that a rank keeps while it runs a schedule: what the runtime allocates and memory predictions add up."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -196,27 +195,37 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
     return {name: behind(name) for name in direct}
 
 
-def gathered_in_place(schedule: Schedule) -> dict[str, str]:
-    """Operands that live in their place of what they are gathered into, by name, so that no gather copies them there.
+def lives_in_place(schedule: Schedule, gather: AllGather) -> bool:
+    """Whether what a gather reads lives in its place of what it fills, so that nothing copies it there."""
+    found = schedule.once(gathered_in_place).get(gather.source)
+    return found is not None and found.into == gather.into
+
+
+def gathered_in_place(schedule: Schedule) -> dict[str, AllGather]:
+    """Operands that live in their place of what a gather fills, by name, and that gather.
 
     Nothing changes such an operand, and nothing but its gathers fills what it is gathered into, in which its place
     stays the same.
     """
     if len(schedule.roles) != 1:
         return {}
-    made_of: dict[str, set[str | None]] = defaultdict(set)
+    gathers: dict[str, dict[str, AllGather]] = {}
+    others: set[str] = set()
     for op in all_ops(schedule):
-        gathered = op.source if isinstance(op, AllGather) and not alone(schedule, op.axis) else None
-        for name in writes(op):
-            made_of[name].add(gathered)
-    found: dict[str, str] = {}
-    for into, (source, *others) in made_of.items():
-        unchanged = source in schedule.inputs and source not in made_of and source not in found
-        if source is None or others or not unchanged or into in (*schedule.inputs, *schedule.outputs, *schedule.state):
+        if isinstance(op, AllGather) and not alone(schedule, op.axis):
+            gathers.setdefault(op.into, {}).setdefault(op.source, op)
+        else:
+            others |= {*writes(op)}
+    unchanged = {*schedule.inputs} - others - gathers.keys()
+    kept = {*schedule.inputs, *schedule.outputs, *schedule.state}
+    found: dict[str, AllGather] = {}
+    for into, by_source in gathers.items():
+        (source, gather), *more = by_source.items()
+        if more or into in others | kept or source in found or source not in unchanged:
             continue
         alike = schedule.item_bytes(source) == schedule.item_bytes(into)
         if alike and _stays(schedule, source) and _stays(schedule, into):
-            found[source] = into
+            found[source] = gather
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from algorithms.collectives.choices import Choices
 from algorithms.ops import AllGather
 from algorithms.parts import Place
-from algorithms.schedule import Schedule, all_ops
+from algorithms.schedule import Schedule
 from algorithms.storage import gathered_in_place, storage
 from algorithms.tensors import ITEM_BYTES, Block, DType, ElementType
 from algorithms.traffic import traffic
@@ -53,9 +53,8 @@ class Buffers:
             ]
             for name, size in plan.tensors.items()
         }
-        for op in all_ops(schedule):
-            if isinstance(op, AllGather) and schedule.once(gathered_in_place).get(op.source) == op.into:
-                self._let_live_in(op, place, choices)
+        for gather in schedule.once(gathered_in_place).values():
+            self._let_live_in_place(gather, place, choices)
         widest = schedule.dtype if plan.scratch_item_bytes == ITEM_BYTES[schedule.dtype] else WIDER[schedule.dtype]
         self.scratch = Scratch(
             self._allocate(plan.products, widest),
@@ -71,7 +70,7 @@ class Buffers:
         self.allocated_bytes += int(array.nbytes)
         return array
 
-    def _let_live_in(self, op: AllGather, place: Place, choices: Choices) -> None:
+    def _let_live_in_place(self, op: AllGather, place: Place, choices: Choices) -> None:
         """Let what a gather reads live in its place of what the gather fills."""
         moved = traffic(op, self._schedule, place, choices)
         assert moved is not None, op

@@ -30,7 +30,7 @@ from algorithms.ops import (
 from algorithms.parts import Place
 from algorithms.pieces import shared_rectangle
 from algorithms.schedule import Schedule
-from algorithms.storage import gathered_in_place
+from algorithms.storage import lives_in_place
 from algorithms.traffic import Exchange, Traffic, later, traffic
 from runtime.buffers import Buffers, of_dtype
 from runtime.communicators import Array, Communicator, Request
@@ -111,8 +111,8 @@ class Planner:
             return self._renamed(op.source, op.into, place)
         whole = self._buffers.flat(op.into, place)
         own = (whole[moved.edges[group.member] : moved.edges[group.member + 1]], source)
-        there = self._schedule.once(gathered_in_place).get(op.source) == op.into
-        return self._carried(Plan(before=[] if there else [own]), op, group, moved, whole)
+        plan = Plan() if lives_in_place(self._schedule, op) else Plan(before=[own])
+        return self._carried(plan, op, group, moved, whole)
 
     def _reduce_scatter(self, op: ReduceScatter, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
         if moved is None:

@@ -31,6 +31,7 @@ class BandedOps:
         self._last_place = schedule.place(schedule.grid.size - 1)
         self._views = view_sources(schedule, tuple(all_ops(schedule)))
         self.tensors = dict(schedule.tensors)
+        self._touched: dict[int, tuple[Op, set[str], set[str]]] = {}
 
     def cut_in(self, op: Op) -> tuple[str, ...]:
         """The tensors of which a band of the op has a band; none where it cannot be cut."""
@@ -61,7 +62,7 @@ class BandedOps:
 
     def conflicts(self, op: Op, *others: Op) -> bool:
         """Whether the op may not change places with one of the others: either writes what both touch."""
-        return any(self._shared(op, other) for other in others)
+        return Touched(self, *others).conflicts(op)
 
     def go_together(self, op: Op, *others: Op) -> bool:
         """Whether bands of an op may come between bands of the others: they share by rows what any writes."""
@@ -75,9 +76,12 @@ class BandedOps:
 
     def touched(self, op: Op) -> tuple[set[str], set[str]]:
         """The buffers that an op reads and those that it changes: a rank alone changes nothing that it has."""
-        read, written = self._buffers(reads(op)), self._buffers(writes(op))
-        alone_with_it = isinstance(op, Communication) and self.is_local(op)
-        return read, written - read if alone_with_it else written
+        if id(op) not in self._touched:
+            read, written = self._buffers(reads(op)), self._buffers(writes(op))
+            alone_with_it = isinstance(op, Communication) and self.is_local(op)
+            self._touched[id(op)] = op, read, written - read if alone_with_it else written
+        _, read, changed = self._touched[id(op)]
+        return read, changed
 
     def _in_both(self, names: tuple[str, ...], others: tuple[str, ...]) -> set[str]:
         return self._buffers(names) & self._buffers(others)

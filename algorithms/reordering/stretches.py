@@ -74,7 +74,8 @@ def may_come_before(op: Op, stretch: Stretch, bands: BandedOps) -> bool:
 def written(parts: Sequence[Op | Repeat | Stretch], bands: BandedOps) -> Program:
     """The parts of a program in order, stretches band by band."""
     program: list[Op | Repeat] = []
-    left, begun = list(parts), False
+    left = list(parts)
+    begun: Stretch | None = None
     in_flight = Touched(bands)
     while left:
         part = left.pop(0)
@@ -82,13 +83,14 @@ def written(parts: Sequence[Op | Repeat | Stretch], bands: BandedOps) -> Program
         if not isinstance(part, Stretch):
             program.append(part)
             continue
-        program += [] if begun else part.before
-        for index in range(int(begun), bands.count - 1):
+        if part is not begun:
+            program += [*part.before, *part.band(bands, 0)]
+        for index in range(1, bands.count - 1):
             program += part.band(bands, index)
         following = left[0] if left else None
-        begun = isinstance(following, Stretch) and _may_begin(following, part, bands)
-        if isinstance(following, Stretch) and begun:
+        if isinstance(following, Stretch) and _may_begin(following, part, bands):
             program += [*following.before, *following.band(bands, 0)]
+            begun = following
         if part.goes_on_from is not None:
             meanwhile = _meanwhile(part, left, bands, in_flight)
             program += meanwhile
