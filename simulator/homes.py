@@ -52,9 +52,10 @@ class Homes:
         """Whether each rank keeps to one core of those that hosts share, as ranks do where cores go round evenly."""
         return self.pooled and len(self.of_rank) % self.cores(0) == 0
 
-    def core(self, rank: int) -> int:
-        """Number of the core that a rank keeps to, where these are dealt out; 0 where all share all of them."""
-        return rank % self.cores(0) if self.dealt_out else 0
+    @cached_property
+    def core_of_rank(self) -> Ints:
+        """The core that each rank keeps to, where these are dealt out; 0 where all share all of them."""
+        return np.arange(len(self.of_rank)) % (self.cores(0) if self.dealt_out else 1)
 
     def neighbours(self, rank: int) -> int:
         """Ranks that live where this one does, itself included."""
@@ -99,7 +100,7 @@ class Homes:
             cores = np.array([self.machine.host.cores])
         of_place = np.broadcast_to(cores, (self.net.place_count,))
         return {
-            "core": (np.arange(len(self.of_rank)) % (self.cores(0) if self.dealt_out else 1)).astype(np.float64),
+            "core": self.core_of_rank.astype(np.float64),
             "speed": self._speeds[self.of_rank],
             "ranks that share its place": self._ranks_at[self.of_rank].astype(np.float64),
             "cores": of_place[self.of_rank].astype(np.float64),

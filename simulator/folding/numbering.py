@@ -24,7 +24,7 @@ class Numbering:
         homes = self._homes
         if kind == "memory":
             return self._memory + (0 if homes.pooled else homes.place(rank))
-        return self._links + (homes.core(rank) if homes.pooled else homes.place(rank))
+        return self._links + (int(homes.core_of_rank[rank]) if homes.pooled else homes.place(rank))
 
     def name(self, number: int) -> str:
         if number < self._links:
