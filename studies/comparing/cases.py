@@ -10,7 +10,7 @@ from algorithms.errors import InputError
 from algorithms.formats.record import Kind, Record, load_record
 from algorithms.provenance import Provenance
 from studies.comparing.comparison import Comparison, FileNames
-from studies.comparing.error_sizes import ErrorSizes, error_sizes
+from studies.comparing.error_sizes import ErrorSizes, raw_and_drift_removed
 from studies.comparing.problem import same_problem_key
 from studies.comparing.side_by_side import compare_records
 from studies.comparing.timelines import TIMELINE_ENDING
@@ -68,9 +68,7 @@ def compare_folders(predicted: Path, measured: Path) -> Cases:
 
 def summarise(comparisons: Sequence[Comparison]) -> Summary:
     """Median, 90th percentile and worst of the sizes of the makespan's errors."""
-    raw = error_sizes(one.seconds.relative_error for one in comparisons)
-    assert raw is not None, "what was measured takes time"
-    removed = error_sizes(one.seconds.relative_error_drift_removed for one in comparisons)
+    raw, removed = raw_and_drift_removed([one.seconds for one in comparisons])
     return Summary(**msgspec.structs.asdict(raw), drift_removed=removed)
 
 

@@ -1,6 +1,7 @@
 """How far off predictions are over several cases: median, 90th percentile and worst of the sizes of their errors."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -13,6 +14,22 @@ class ErrorSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     median: float
     p90: float
     worst: float
+
+
+class Erring(Protocol):
+    """A case with its relative errors, raw and with the machine's drift removed; None where there is none."""
+
+    @property
+    def relative_error(self) -> float | None: ...
+    @property
+    def relative_error_drift_removed(self) -> float | None: ...
+
+
+def raw_and_drift_removed(cases: Sequence[Erring]) -> tuple[ErrorSizes, ErrorSizes | None]:
+    """The sizes of the errors of some cases, and without the drift where that is known."""
+    raw = error_sizes(one.relative_error for one in cases)
+    assert raw is not None, "what was measured takes time"
+    return raw, error_sizes(one.relative_error_drift_removed for one in cases)
 
 
 def error_sizes(errors: Iterable[float | None]) -> ErrorSizes | None:

@@ -9,7 +9,7 @@ import msgspec
 
 from algorithms.formats.record import Cause, Record
 from studies.comparing.comparison import Comparison
-from studies.comparing.error_sizes import ErrorSizes, error_sizes
+from studies.comparing.error_sizes import ErrorSizes, raw_and_drift_removed
 from studies.fidelity.trials import NO_OVERLAP, Trial
 
 Group = Literal["shared memory", "laboratory", "laboratory, overlap", "library"]
@@ -155,9 +155,7 @@ def judged(results: Sequence[Result]) -> Judgement:
 
 def errors(results: Sequence[Result]) -> Errors:
     """Sizes of the errors of some results."""
-    raw = error_sizes(one.relative_error for one in results)
-    assert raw is not None, "what was measured takes time"
-    removed = error_sizes(one.relative_error_drift_removed for one in results)
+    raw, removed = raw_and_drift_removed(results)
     return Errors(
         **msgspec.structs.asdict(raw),
         median_drift_removed=removed.median if removed is not None else None,

@@ -25,7 +25,7 @@ from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_seconds
 from studies.comparing.comparison import Comparison
-from studies.comparing.error_sizes import ErrorSizes, error_sizes
+from studies.comparing.error_sizes import ErrorSizes, raw_and_drift_removed
 from studies.comparing.side_by_side import compare_records
 from studies.destinations import Destinations
 from studies.experiments.batch import Case, measure
@@ -238,10 +238,7 @@ def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], made:
 
 
 def _group(results: Sequence[CaseResult]) -> GroupSummary:
-    times = [result.seconds for result in results]
-    raw = error_sizes(one.relative_error for one in times)
-    assert raw is not None, "what was measured takes time"
-    removed = error_sizes(one.relative_error_drift_removed for one in times)
+    raw, removed = raw_and_drift_removed([result.seconds for result in results])
     holding = sum(result.interval_holds_measurement for result in results) / len(results)
     return GroupSummary(raw=raw, drift_removed=removed, intervals_hold=holding)
 
