@@ -1,5 +1,7 @@
 """Studies of training steps: their points, their figures, and what they say of them."""
 
+import gc
+import time
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -85,6 +87,25 @@ def test_patience_ends_what_takes_longer_and_leaves_the_rest_alone():
     with patience(30):
         done = sum(range(1000))
     assert done == 499500
+
+
+def test_patience_that_ends_during_a_collection_ends_what_comes_after_it():
+    """An exception there would be reported and lost."""
+
+    def slow(_phase, _info):
+        ends = time.process_time() + 0.1
+        while time.process_time() < ends:
+            pass
+
+    gc.callbacks.append(slow)
+    try:
+        with pytest.raises(TooLong), patience(0.05):
+            gc.collect()
+            ends = time.process_time() + 5
+            while time.process_time() < ends:
+                pass
+    finally:
+        gc.callbacks.remove(slow)
 
 
 # The best grid of a training step
