@@ -65,11 +65,17 @@ class Communicator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a rank waits for: one of the requests, or every one; and the ops under way, to name them."""
+    """What a rank waits for: one of the requests, or every one; and the ops under way, to name them.
+
+    Parameters
+    ----------
+    idle : between runs, where nothing is lost by seeing late that it has come
+    """
 
     requests: Sequence[Request]
     ops: tuple[str, ...]
     every: bool = False
+    idle: bool = False
 
 
 Result = TypeVar("Result")

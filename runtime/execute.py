@@ -145,12 +145,12 @@ class RankExecutor:
             yield from self._meet("barrier between runs")
             self._carrier.begin_together()
             tasks = yield from self._once()
+            yield from self._meet("barrier after the run")
             if repeat >= 0:
                 spans.append([self._span(task) for task in tasks])
                 beside += [
                     {task.op.name: task.share_beside} for task in tasks if may_run_beside(self._schedule, task.op)
                 ]
-        yield from self._meet("barrier after the runs")
         outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
         runs = repeats + warmups
         sent = self._transfers.bytes_sent // max(1, runs)
@@ -166,7 +166,7 @@ class RankExecutor:
                     self._buffers.load(name, moment, values)
 
     def _meet(self, name: str) -> Course[None]:
-        """A barrier of all ranks, axis by axis.
+        """A barrier of all ranks, axis by axis: what comes behind takes no core from a rank that is not there.
 
         None blocks: ranks that have ended would look for the others all the time, on cores that these may share.
         """
@@ -176,7 +176,7 @@ class RankExecutor:
                 self._watcher.began(meeting)
             request = self._groups[axis].barrier(blocking=False)
             while not request.done():
-                yield Wait((request,), (meeting.name,))
+                yield Wait((request,), (meeting.name,), idle=True)
             if self._watcher is not None:
                 self._watcher.ended(meeting)
 

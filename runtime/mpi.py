@@ -5,17 +5,18 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 
+import numpy as np
 from mpi4py import MPI
 
 from algorithms.grid import Axis, Grid
 from runtime.clocks import clock_offset
 from runtime.communicators import Alone, Course, Result, Wait
-from runtime.delivery import WHOLE, Delivery, Naps
+from runtime.delivery import NAP_SECONDS, WHOLE, Delivery, Naps
 from runtime.mpi_communicator import MOST_BYTES, Flight, MpiCommunicator, Staging
 from runtime.scheduling import on_its_core
 from runtime.streams import Stream
 
-AGREED_SECONDS = 2e-3
+AGREED_SECONDS = 10e-3
 """From the last rank's arrival to the time that ranks agree to begin at: enough for all to hear of it and to sleep."""
 
 
@@ -73,7 +74,7 @@ class MpiCarrier:
             except StopIteration as end:
                 return cast(Result, end.value)
             if self._delivery.nap_seconds:
-                naps.take(wait.ops)
+                naps.take(wait.ops, idle=wait.idle)
             else:
                 _await(wait)
 
@@ -89,8 +90,17 @@ class MpiCarrier:
         Else one leaves the barrier when it is given a core, some milliseconds after another.
         """
         if self._take_turns:
-            begin = self._world.allreduce(self.now(), MPI.MAX) + AGREED_SECONDS
+            begin = self._latest_arrival() + AGREED_SECONDS
             time.sleep(max(0.0, begin - self.now()))
+
+    def _latest_arrival(self) -> float:
+        """When the last rank came here; none looks for the others all the time, on a core that these need to answer."""
+        latest = np.array([self.now()])
+        request = self._world.Iallreduce(MPI.IN_PLACE, latest, MPI.MAX)
+        naps = Naps(NAP_SECONDS)
+        while not request.Test():
+            naps.take(("agreement",))
+        return float(latest[0])
 
     def now(self) -> float:
         return time.perf_counter() + self._offset

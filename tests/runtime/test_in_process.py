@@ -91,7 +91,26 @@ def test_ranks_that_meet_between_runs_do_not_block(monkeypatch):
     monkeypatch.setattr(InProcessCommunicator, "barrier", barrier)
     write = (Pointwise(name="write", function="zero", into="B"),)
     run(roles(write, write), {"A": A}, repeats=3)
-    assert asked == [False] * 2 * (3 + 1), "before each run, and when all is done"
+    assert asked == [False] * 2 * (3 + 3), "before each run, and after it"
+
+
+def test_no_rank_works_before_the_next_run_until_all_have_ended_this_one(monkeypatch):
+    """On cores that ranks share it would take time from those that have not."""
+    events, meets = [], InProcessCommunicator.barrier
+
+    def barrier(group, *, blocking):
+        if group.size > 1:
+            events.append(("meets", group.member))
+        return meets(group, blocking=blocking)
+
+    monkeypatch.setattr(InProcessCommunicator, "barrier", barrier)
+    write = (Pointwise(name="write", function="zero", into="B"),)
+    execute(roles(write, write), {"A": A}, InProcess(2), repeats=3, between=lambda rank: events.append(("works", rank)))
+    for rank in (0, 1):
+        works = [place for place, event in enumerate(events) if event == ("works", rank)]
+        assert len(works) == 3
+        for runs, place in enumerate(works):
+            assert events[:place].count(("meets", 1 - rank)) >= 2 * runs
 
 
 # Schedules of every kind of op
@@ -198,12 +217,12 @@ def test_a_receive_that_nobody_sends_is_found_and_named():
             (Pointwise(name="work", function="zero", into="B"),), (Receive(name="wish", axis="x", sender=0, into="B"),)
         )
     )
-    assert said == "deadlock: rank 0 in 'barrier after the runs', rank 1 in 'wish'; each waits for another"
+    assert said == "deadlock: rank 0 in 'barrier after the run', rank 1 in 'wish'; each waits for another"
 
 
 def test_a_send_that_nobody_receives_is_found_and_named():
     said = deadlock(roles((Send(name="offer", axis="x", to=1, source="A"),), ()))
-    assert said == "deadlock: rank 0 in 'offer', rank 1 in 'barrier after the runs'; each waits for another"
+    assert said == "deadlock: rank 0 in 'offer', rank 1 in 'barrier after the run'; each waits for another"
 
 
 def test_two_ranks_that_each_receive_first_are_named_with_their_ops():
@@ -259,7 +278,7 @@ def test_a_message_that_does_not_fit_says_how_long_it_is_and_how_much_room_there
 def test_a_loop_that_one_rank_leaves_early_is_found():
     turn = Shift(name="turn", axis="x", distance=1, source="A", into="B")
     said = deadlock(roles((Repeat("t", 3, (turn,)),), (Repeat("t", 2, (turn,)),)))
-    assert said == "deadlock: rank 0 in 'turn', rank 1 in 'barrier after the runs'; each waits for another"
+    assert said == "deadlock: rank 0 in 'turn', rank 1 in 'barrier after the run'; each waits for another"
 
 
 def test_the_carrier_can_be_used_again_after_a_deadlock():

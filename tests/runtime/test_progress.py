@@ -63,6 +63,15 @@ def test_naps_grow_while_the_same_ops_are_under_way_and_begin_short_again_for_ot
     assert slept == pytest.approx([5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1e-3, 1e-3, 5e-5, 1e-4])
 
 
+def test_naps_between_runs_grow_longer(monkeypatch):
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    naps = Naps(1e-4)
+    for _ in range(8):
+        naps.take(("barrier",), idle=True)
+    assert slept == pytest.approx([5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 2e-3, 2e-3])
+
+
 FAILING = """
 import numpy as np
 from algorithms.grid import Grid
