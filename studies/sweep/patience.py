@@ -10,7 +10,6 @@ from types import FrameType
 from algorithms.errors import QuadrilleError
 from algorithms.units import format_seconds
 
-
 AGAIN_SECONDS = 0.01
 """Until the next try, where an exception would be lost."""
 
