@@ -145,6 +145,7 @@ class FlowEngine(Registered):
         self._version = 0
         self._look_requested = False
         self._begun: list[tuple[int, int]] = []
+        self._set: dict[int, float] = {}  # capacities of paces
 
     @property
     def tally(self) -> Tally:
@@ -186,6 +187,12 @@ class FlowEngine(Registered):
         self._thens[member] = then
         self._begun.append((member, program))
         self._request_look()
+
+    def set_pace(self, pace: int, capacity: float) -> None:
+        """A pace that nobody disturbs has another capacity from now on."""
+        if self.capacities[pace] != capacity:
+            self.capacities[pace] = self.calm[pace] = self._set[pace] = capacity
+            self._request_look()
 
     def told(self, member: int) -> Told:
         """What the seconds of a member's last program went into."""
@@ -230,6 +237,9 @@ class FlowEngine(Registered):
         if self.is_more_than(self._under):
             self._grow()
         u = self._under
+        for pace, capacity in self._set.items():
+            buckets.share_anew(u, self._state, pace, capacity)
+        self._set.clear()
         for place, (member, program) in enumerate(self._begun):
             u.program[member] = program
             u.starting[place] = member

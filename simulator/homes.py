@@ -52,6 +52,11 @@ class Homes:
         """Whether each rank keeps to one core of those that hosts share, as ranks do where cores go round evenly."""
         return self.pooled and len(self.of_rank) % self.cores(0) == 0
 
+    @property
+    def uneven(self) -> bool:
+        """Whether ranks share the cores of all hosts and cannot be dealt out to them."""
+        return self.pooled and not self.dealt_out and len(self.of_rank) > self.cores(0)
+
     @cached_property
     def core_of_rank(self) -> Ints:
         """The core that each rank keeps to, where these are dealt out; 0 where all share all of them."""
@@ -100,7 +105,7 @@ class Homes:
             cores = np.array([self.machine.host.cores])
         of_place = np.broadcast_to(cores, (self.net.place_count,))
         return {
-            "core": self.core_of_rank.astype(np.float64),
+            "core": (np.arange(len(self.of_rank)) if self.uneven else self.core_of_rank).astype(np.float64),
             "speed": self._speeds[self.of_rank],
             "ranks that share its place": self._ranks_at[self.of_rank].astype(np.float64),
             "cores": of_place[self.of_rank].astype(np.float64),

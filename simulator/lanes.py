@@ -20,6 +20,7 @@ from algorithms.formats.machine import Machine
 from algorithms.ops import Communication, lane
 from algorithms.schedule import Schedule, all_ops
 from algorithms.timelines.spans import COMPUTE, Span
+from simulator.balancing import Balancing
 from simulator.duties import Duties
 from simulator.engine import FlowEngine
 from simulator.feed import Feed, Process, Task
@@ -87,6 +88,8 @@ class Lanes:
         wiring = given.ranks.wiring(self.engine)
         duties = Duties(given.schedule, given.choices)
         local_work = LocalWork(given.machine, given.schedule.dtype, duties, wiring, given.threads)
+        homes = given.ranks.homes
+        self._balancing = Balancing(self._env, self.engine, homes) if homes.uneven else None
         self._programs = Programs(
             given.machine,
             given.ranks,
@@ -96,6 +99,7 @@ class Lanes:
             self.engine,
             given.choices,
             LibraryTimes(given.machine, given.schedule.grid, given.ranks.homes),
+            self._balancing,
         )
         self._postmen = Postmen(self.engine)
         self._members: dict[tuple[int, str], int] = {}
@@ -200,11 +204,20 @@ class Lanes:
         """An op from its begin to its end on this rank; what that went into."""
         op, place = task.op, task.place
         if not isinstance(op, Communication):
-            return (yield from self._gone_through(rank, name, self._programs.compute(rank, op, place)))
+            return (yield from self._computed(rank, name, self._programs.compute(rank, op, place)))
         course = self._programs.communication(rank, op, place)
         if course.posted is not None:
             self._postmen.hand_over(rank, name, course.posted)
         return (yield from self._gone_through(rank, name, course.own))
+
+    def _computed(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, Spent]:
+        """An op of the compute lane."""
+        if self._balancing is not None:
+            self._balancing.begin(rank)
+        spent = yield from self._gone_through(rank, name, program)
+        if self._balancing is not None:
+            self._balancing.end(rank)
+        return spent
 
     def _gone_through(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, Spent]:
         """A program of a lane."""

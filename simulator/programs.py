@@ -11,6 +11,7 @@ from algorithms.formats.machine import Machine
 from algorithms.ops import Collective, CommunicationOp, Compute, lane
 from algorithms.parts import Place
 from algorithms.timelines.spans import COMPUTE
+from simulator.balancing import Balancing
 from simulator.duties import Duties, Duty, MemberStep, rows
 from simulator.engine import FlowEngine
 from simulator.folding.alike_ranks import Population
@@ -58,6 +59,7 @@ class Programs:
     ----------
     choices, library : who carries out the collectives, and what those of the library were measured to take; `labels`
         say of which ops that was known
+    balancing : of ranks that cannot be dealt out to cores evenly
     late_seconds : how much later a rank hears of messages that were handed over, where a rank of each host computes
     """
 
@@ -71,11 +73,12 @@ class Programs:
         engine: FlowEngine,
         choices: Choices,
         library: LibraryTimes,
+        balancing: Balancing | None = None,
     ) -> None:
         self._machine, self._ranks, self._wiring = machine, ranks, wiring
         self._duties, self._local, self._engine = duties, local, engine
         self._messages = Messages(machine, wiring, engine)
-        self._choices, self._library = choices, library
+        self._choices, self._library, self._balancing = choices, library, balancing
         self.labels: dict[str, str] = {}
         self.late_seconds = machine.network.late_seconds if machine.network is not None else 0.0
         self._of_duty: dict[tuple[int, int], tuple[Course, Duty]] = {}
@@ -221,6 +224,8 @@ class Programs:
             pace = self.pace(rank) if name == COMPUTE else None
             if pace is not None:
                 demands = demands | {pace: 1.0}
+            if self._balancing is not None and name == COMPUTE:
+                demands = demands | {self._balancing.pace(rank): 1.0}
             seconds, beyond = work.seconds, work.extrapolated
             self._works[key] = self._engine.flow(seconds, demands, cap=1.0, alone=seconds, beyond=beyond)
         return self._works[key]

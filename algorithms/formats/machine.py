@@ -31,7 +31,7 @@ Spread = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 LATER: dict[str, dict[str, object]] = {
     "device": {"kernel": ()},
-    "host": {"shared_by_hosts": False, "library": ()},
+    "host": {"shared_by_hosts": False, "idle_core_seconds": 0.0, "library": ()},
     "network": {
         "payload_share": 1.0,
         "core_seconds_per_byte": 0.0,
@@ -139,13 +139,15 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     for each core; `issue_seconds` pass between two ops of a rank;
     `alone_seconds` is a communication op in a group of one rank.  Where hosts are `shared_by_hosts` of
     one machine, as in a laboratory, its cores and the bandwidth of its memory are those of all hosts together,
-    and ranks are spread evenly over the hosts.
+    and ranks are spread evenly over the hosts; a core that has been idle for `idle_core_seconds` takes a rank from
+    a core with several, where ranks cannot be dealt out to cores evenly.
     `library` are the MPI library's collectives between its ranks.
     `threads_default` is read by nobody: it stays for the machine files that have it.
     """
 
     cores: Count
     shared_by_hosts: bool = False
+    idle_core_seconds: Overhead = 0.0
     ranks: Count | None = None
     memory_bytes_per_second: Rate | None = None
     threads_default: Count = 1

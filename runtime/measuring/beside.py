@@ -117,11 +117,11 @@ def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: fl
     """
     if not threads_may_send():
         return Beside()
-    ranks, product = communicator.Get_size(), _seconds(communicator, 0, PRODUCTS) / PRODUCTS
+    ranks, product = communicator.Get_size(), products_seconds(communicator, PRODUCTS) / PRODUCTS
     sent = bytes_per_second * CARRIED_SECONDS
     products = ceil(LONGER * CARRIED_SECONDS / product)
     gathered = round(sent * ranks / (ranks - 1))
-    spent = _seconds(communicator, gathered, products) - _seconds(communicator, 0, products)
+    spent = _seconds(communicator, gathered, products) - products_seconds(communicator, products)
     cost = max(0.0, spent) * min(cores, ranks) / (ranks * sent)
     enough = cores / (ranks * bytes_per_second)  # cores suffice to keep all links busy, as steps between hosts show
     return Beside(min(cost, enough), _late(communicator, product), _following(communicator))
@@ -139,6 +139,11 @@ def _following(communicator: MPI.Intracomm) -> float:
     """Seconds of a step of a gather of hardly anything."""
     ranks = communicator.Get_size()
     return _seconds(communicator, ranks * SMALL_BYTES, 0, _of_gather) / (ranks - 1)
+
+
+def products_seconds(communicator: MPI.Intracomm, products: int) -> float:
+    """Seconds of so many products of every rank, one after the other; all ranks get it."""
+    return _seconds(communicator, 0, products)
 
 
 def _of_gather(timeline: Timeline) -> float:

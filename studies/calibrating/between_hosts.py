@@ -13,6 +13,7 @@ from algorithms.formats.machine import LibraryRow, TransferRow
 from algorithms.formats.machine import Network as NetworkSection
 from runtime.measuring.beside import Beside, measure_beside
 from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads, Pattern
+from runtime.measuring.idle_cores import measure_idle_cores
 from runtime.measuring.links import Link, measure_link
 from runtime.measuring.microbenchmarks import Bench, apart
 from runtime.measuring.points import TransferPoint
@@ -37,12 +38,18 @@ Found = tuple[TransferPoint, Overheads]
 
 @dataclass(frozen=True, slots=True)
 class BetweenHosts:
-    """Rows of steps, what ops cost beside them, the way between the first two hosts, and messages beside products."""
+    """Rows of steps, what ops cost beside them, the way between the first two hosts, and messages beside products.
+
+    Parameters
+    ----------
+    idle_core_seconds : how long a core that hosts share is idle before it takes a rank from another
+    """
 
     transfers: list[TransferPoint]
     overheads: list[Overheads]
     link: Link
     beside: Beside
+    idle_core_seconds: float = 0.0
 
 
 def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[Found]:
@@ -115,11 +122,12 @@ def measure_between(communicator: "Intracomm", hosts: Sequence[Host], sizes: Seq
 
     found = [one for count in counts for one in apart(by_host, count, steps)]
     link = apart(by_host, len(hosts), lambda bench: measure_link(bench.communicator))
-    beside = Beside()
+    beside, idle = Beside(), 0.0
     if hosts[0].sharing:
         cores, rate = hosts[0].cores, link.bytes_per_second
         beside = apart(by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate))
-    return BetweenHosts([point for point, _ in found], [overheads for _, overheads in found], link, beside)
+        idle = apart(by_host, len(hosts), lambda bench: measure_idle_cores(bench.communicator, cores))
+    return BetweenHosts([point for point, _ in found], [overheads for _, overheads in found], link, beside, idle)
 
 
 def network_section(

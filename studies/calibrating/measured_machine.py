@@ -59,6 +59,7 @@ def make_machine(
         host=Host(
             cores=host.cores,
             shared_by_hosts=shared,
+            idle_core_seconds=measured.between.idle_core_seconds if measured.between is not None else 0.0,
             ranks=max(len(one.ranks) for one in hosts) if len(hosts) > 1 and not shared else None,
             memory_bytes_per_second=_shared_bandwidth(memory),
             issue_seconds=measured.overheads.issue_seconds,

@@ -6,10 +6,11 @@ import pytest
 import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simpy.events import NORMAL
 
 from algorithms.errors import InputError
 from simulator import engine as engine_module
-from simulator.engine import FlowEngine
+from simulator.engine import Alarm, FlowEngine
 from simulator.sharing.max_min import Demands, solve
 from simulator.stepping.registered import Stage
 from tests import activities
@@ -215,6 +216,20 @@ def test_a_resource_has_served_what_was_asked_of_it(env, engine):
     env.run()
     assert engine.loads()[link][0] == pytest.approx(75.0)
     assert (engine.resource_name(link), engine.resource_capacity(link)) == ("leaf:0>spine:0", 6.0)
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_pace_may_be_given_another_capacity_while_it_is_used(env, engine, others):
+    """10 s of work: 4 s at full speed, 8 s at half, 2 s at full speed again."""
+    pace, ends = engine.add_pace(1.0, "a core"), []
+    for resource in (pace, *(engine.add_resource(1.0) for _ in range(others))):
+        program = engine.program([Stage(local=engine.flow(10.0, {resource: 1.0}))])
+        engine.begin(engine.member(), program, lambda resource=resource: ends.append((resource, env.now)))
+    for at, capacity in ((4.0, 0.5), (12.0, 1.0), (12.0, 0.25), (12.0, 1.0)):
+        Alarm(env, lambda capacity=capacity: engine.set_pace(pace, capacity), NORMAL, at)
+    env.run()
+    assert dict(ends) == {pace: 14.0} | dict.fromkeys(range(pace + 1, pace + 1 + others), 10.0)
+    assert engine.loads()[pace] == (0.0, 14.0), "it tells how fast, not how much"
 
 
 def test_two_engines_on_one_clock_do_not_wait_for_each_other(env):

@@ -30,8 +30,9 @@ def own_cores(machine: Machine) -> Machine:
     return msgspec.structs.replace(machine, host=msgspec.structs.replace(machine.host, shared_by_hosts=False))
 
 
-@pytest.mark.parametrize(("cores", "times"), [(1, 4.0), (2, 2.0), (3, 4 / 3), (4, 1.0)])
+@pytest.mark.parametrize(("cores", "times"), [(1, 4.0), (2, 2.0), (3, 3 / 2), (4, 1.0)])
 def test_four_hosts_compute_as_fast_as_the_cores_that_they_share_let_them(cores, times):
+    """Of four on three cores two share one until another is idle."""
     assert seconds(laboratory(None, cores=cores), threads=1) == pytest.approx(times * seconds(ALONE, threads=1))
 
 
@@ -60,6 +61,32 @@ def test_ranks_that_cannot_be_dealt_out_share_all_cores():
     assert seconds(machine, multiplied_by("x", 6), threads=1) == pytest.approx(
         seconds(ALONE, multiplied_by("x"), threads=1)
     )
+
+
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize("idle", [0.0, 0.3, 1.0, 1.5])
+def test_a_core_helps_another_when_it_has_been_idle_for_a_while(fold, idle):
+    """Three ranks on two cores; `idle` in products."""
+    schedule = matmul_schedule(Matmul(1024, 1024, 1536), "1d-column", Grid(x=3))
+    once = seconds(laboratory(None, cores=3), schedule, threads=1)
+    host = msgspec.structs.replace(TOGETHER.host, idle_core_seconds=idle * once)
+    found = seconds(msgspec.structs.replace(TOGETHER, host=host), schedule, threads=1, switches=Switches(fold=fold))
+    assert found == pytest.approx(once * min(2.0, 1.5 + idle / 2), rel=1e-3)
+
+
+def test_a_rank_that_slept_computes_where_a_core_is_idle_and_one_that_did_not_stays():
+    """Of three on two cores the first and the third have two products each, the second has nothing to do."""
+    m, k, n = Part("m"), Part("k"), Part("n")
+    tensors = declare(Tensor("A", m, k), Tensor("B", k, n), Tensor("C", m, n), Tensor("D", m, n))
+    products = tuple(Gemm(name=f"into {into}", a="A", b="B", c=into) for into in "CD")
+    ends = Role(products, "x", 0, 1), Role((), "x", 1, 2), Role(products, "x", 2, None)
+    sizes = {"m": 512, "k": 512, "n": 512}
+    found = Schedule("ends", sizes, Grid(x=3), "float32", tensors, ("A", "B"), ("C", "D"), ends)
+    everyone = Schedule("all", sizes, Grid(x=3), "float32", tensors, ("A", "B"), ("C", "D"), (Role(products),))
+    slow = msgspec.structs.replace(TOGETHER, host=msgspec.structs.replace(TOGETHER.host, idle_core_seconds=1e3))
+    once = seconds(ALONE, found, threads=1)
+    assert seconds(slow, found, threads=1) == pytest.approx(once), "the third woke beside an idle core"
+    assert seconds(slow, everyone, threads=1) == pytest.approx(2 * once), "it stays where it began"
 
 
 def test_hosts_with_cores_of_their_own_do_not_slow_each_other():

@@ -263,7 +263,7 @@ def measured(*, off=0.0, disturbed=0):
     ]
     streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in STREAM_BYTES]
     steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
-    between = BetweenHosts(steps, [], LINK, BESIDE)
+    between = BetweenHosts(steps, [], LINK, BESIDE, idle_core_seconds=5e-3)
     collectives = [CollectivePoint("all_gather", Shape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
     times, overheads = [(1.0, 2.0, 3.0)], Overheads(0, 0, 0)
     return Measured(points, streams, [], [], between, collectives, times * 3, times, overheads, disturbed)
@@ -349,6 +349,7 @@ def in_a_laboratory(text):
 def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_them():
     machine = in_a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=50e6")
     assert (machine.host.cores, machine.host.shared_by_hosts, machine.host.ranks) == (2, True, None)
+    assert machine.host.idle_core_seconds == 5e-3
     assert (machine.topology["bandwidth"], machine.topology["uplink_bandwidth"]) == (25e6, 50e6)
     found = machine.network
     assert (found.payload_share, found.burst_bytes) == (24 / 25, 7e4)

@@ -1,0 +1,27 @@
+"""How long a core that hosts share is idle before it takes a rank from a core with two.
+
+One rank more than cores multiplies at once.  The first of those alone on their cores ends after t, as long as
+products take with no more ranks than cores; after a further c its core takes one of the two that share one, each
+of which has half its work less half of c before it, so that the last ends at 3 t / 2 + c / 2.
+"""
+
+from statistics import median
+
+from mpi4py import MPI
+
+from runtime.measuring.beside import products_seconds
+from runtime.measuring.microbenchmarks import apart
+
+PRODUCTS = 1, 2, 3, 1, 2, 3
+"""One after the other without a wait: 15 to 100 ms.  In those that are longer the kernel moves ranks about."""
+
+
+def measure_idle_cores(communicator: MPI.Intracomm, cores: int) -> float:
+    """Seconds; 0 where ranks are no more than cores.  All ranks call it, one on each host, and get the same."""
+    if communicator.Get_size() <= cores:
+        return 0.0
+    alone, crowded = (
+        apart(communicator, ranks, lambda bench: [products_seconds(bench.communicator, count) for count in PRODUCTS])
+        for ranks in (cores, cores + 1)
+    )
+    return max(0.0, median(2 * last - 3 * first for first, last in zip(alone, crowded, strict=True)))

@@ -1,0 +1,51 @@
+"""How long a core is idle before it takes a rank from another: one product more than there are cores."""
+
+import json
+
+import pytest
+
+from runtime.measuring import idle_cores
+from runtime.measuring.idle_cores import measure_idle_cores
+from tests.launched import launched
+
+PROGRAM = """
+import json
+from mpi4py import MPI
+from runtime.measuring import beside, idle_cores
+beside.SIZE, beside.REPEATS = 64, 3
+found = [MPI.COMM_WORLD.gather(idle_cores.measure_idle_cores(MPI.COMM_WORLD, cores)) for cores in (2, 3)]
+if MPI.COMM_WORLD.rank == 0:
+    print(json.dumps(found))
+"""
+
+
+class Ranks:
+    """A communicator of so many."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def Get_size(self):
+        return self.size
+
+
+@pytest.mark.parametrize("cores", [2, 4])
+def test_it_is_what_the_last_product_of_one_too_many_tells(monkeypatch, cores):
+    """Products of 10 ms: the last of cores + 1 ends 3 ms after one and a half of them."""
+    last = {cores: 0.01, cores + 1: 0.018}
+    monkeypatch.setattr(idle_cores, "apart", lambda _, ranks, __: [last[ranks] * n for n in (1,)])
+    assert measure_idle_cores(Ranks(cores + 1), cores) == pytest.approx(0.006)
+
+
+def test_products_that_all_end_early_tell_of_no_wait(monkeypatch):
+    monkeypatch.setattr(idle_cores, "apart", lambda *_: [0.01])
+    assert measure_idle_cores(Ranks(3), 2) == 0.0
+
+
+@pytest.mark.mpi
+def test_ranks_agree_and_nothing_is_measured_of_ranks_that_have_a_core_each():
+    ended = launched(3, "-c", PROGRAM)
+    assert (ended.status, ended.err) == (0, "")
+    uneven, even = json.loads(ended.out)
+    assert len(set(uneven)) == 1 and 0 <= uneven[0] < 1
+    assert even == [0.0] * 3
