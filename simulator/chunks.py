@@ -23,6 +23,8 @@ A chain of eight that broadcasts 1 MB fills chunk by chunk; with 8 of them it is
 """
 AHEAD_BYTES = 16 * (60 << 10)
 """What of an op goes before its receivers are there: as much as the runtime has under way."""
+PIECES_AHEAD = 4
+"""Of a message that is not passed on, what goes ahead is so many chunks or more: of larger ones less would fit."""
 NOTHING = MemberStep(None, None, 0.0, 0, "one_way")
 
 
@@ -60,7 +62,7 @@ def chunk_counts(duty: Duty) -> Counts:
         if moved is None or moved.lowered.pieces > 1:
             return Counts(1, 1)
         sizes = (edges[-1] * moved.item_bytes for edges in (moved.edges, moved.receive_edges))
-        return Counts(*(max(1, ceil(size / AHEAD_BYTES)) for size in sizes))
+        return Counts(*(max(1, ceil(PIECES_AHEAD * size / AHEAD_BYTES)) for size in sizes))
     piece = moved.edges[-1] * moved.item_bytes / moved.lowered.pieces
     return Counts(*[max(1, min(MOST_CHUNKS, round(piece / CHUNK_BYTES)))] * 2)
 
