@@ -74,15 +74,22 @@ def fidelity(
     sites: Annotated[str, flag("--sites", "WORD …", "Those whose names begin so: shared, star, leaf-spine ….")] = "",
     seed: Annotated[str, flag("--seed", "S", "Draw cases outside the matrix by this seed.")] = "",
     cases: Annotated[str, flag("--cases", "N", "How many are drawn; 24 with a seed.")] = "",
+    topology: Annotated[
+        str, flag("--topology", "TOPOLOGY", "Draw them in a laboratory of this one, as lab run takes it; with -n.")
+    ] = "",
+    rate: Annotated[str, flag("--rate", "RATE", "Of the links of its hosts, such as 200mbit.")] = "",
+    ranks: Annotated[str, flag("-n", "RANKS", "How many ranks, spread evenly over its hosts.")] = "",
     folder: Annotated[str, flag("--folder", "DIR", "Where machine files and records stay.")] = "",
     json: Json = "",
     figure: Plot = "",
 ) -> None:
     """How far off are predictions from calibration alone, in shared memory and on laboratory networks?"""
+    from studies.fidelity.sites import asked_site
     from studies.fidelity.study import chosen_trials
     from studies.fidelity.study import fidelity as judge
 
-    judge(chosen_trials(sites, seed, cases), folder=folder, json=json, plot=figure, command=context.obj)
+    trials = chosen_trials(sites, seed, cases, asked_site(topology, rate, ranks))
+    judge(trials, folder=folder, json=json, plot=figure, command=context.obj)
 
 
 @study.command("simulator-speed")

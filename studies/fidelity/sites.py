@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from algorithms.errors import InputError
 from algorithms.formats.machine import Machine, load_machine
 from studies.experiments.batch import Launched
+from studies.flags.values import whole_number
 from studies.launching.launch import launch_all
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ class Site:
     Parameters
     ----------
     topology : of the laboratory; empty for shared memory
-    rate : of its hosts' links
+    rate : of its hosts' links; empty for the topology's own
     ranks : on which it is calibrated and on which everything runs
     """
 
@@ -36,14 +38,37 @@ class Site:
 
     @property
     def name(self) -> str:
-        return f"{self.topology} at {self.rate}" if self.topology else SHARED_MEMORY
+        if not self.topology:
+            return SHARED_MEMORY
+        return f"{self.topology} at {self.rate}" if self.rate else self.topology
 
     @property
     def words(self) -> tuple[str, ...]:
         """Of a command line, before the command that is to run here."""
         if not self.topology:
             return "launch", "-n", str(self.ranks)
-        return "lab", "run", self.topology, "--rate", self.rate, "-n", str(self.ranks), "--"
+        rate = ("--rate", self.rate) if self.rate else ()
+        return "lab", "run", self.topology, *rate, "-n", str(self.ranks), "--"
+
+
+def asked_site(topology: str, rate: str, ranks: str) -> Site | None:
+    """The laboratory that was asked for, from words as they were typed; None where none was.
+
+    >>> asked_site("star:hosts=3", "150mbit", "3").name, asked_site("", "", "")
+    ('star:hosts=3 at 150mbit', None)
+
+    Raises
+    ------
+    InputError : no number of ranks, or no topology for them
+    """
+    if not topology:
+        for flag, given in (("--rate", rate), ("-n", ranks)):
+            if given:
+                raise InputError(f"{flag} {given}: goes with --topology TOPOLOGY")
+        return None
+    if not ranks:
+        raise InputError(f"--topology {topology}: goes with -n RANKS")
+    return Site(topology, rate, whole_number(ranks, "-n"))
 
 
 def check_sites(sites: Iterable[Site]) -> None:

@@ -95,7 +95,7 @@ def fidelity(
     return answer
 
 
-def chosen_trials(sites: str, seed: str, cases: str) -> list[Trial]:
+def chosen_trials(sites: str, seed: str, cases: str, site: Site | None = None) -> list[Trial]:
     """The matrix, or as many cases as are drawn, at the sites whose names begin with one of the words.
 
     >>> {trial.site.ranks for trial in chosen_trials("shared", "", "")}
@@ -104,13 +104,14 @@ def chosen_trials(sites: str, seed: str, cases: str) -> list[Trial]:
     Parameters
     ----------
     sites : words with blanks between, such as `shared star`; empty for all
-    seed, cases : as they were typed; without them it is the matrix
+    seed, cases : as they were typed; without them and without a site it is the matrix
+    site : where all cases are drawn
 
     Raises
     ------
     InputError : no whole number; a word that no site begins with
     """
-    trials = _drawn_or_planned(seed, cases)
+    trials = _drawn_or_planned(seed, cases, site)
     words = sites.split()
     names = list(dict.fromkeys(trial.site.name for trial in trials))
     for word in words:
@@ -119,10 +120,10 @@ def chosen_trials(sites: str, seed: str, cases: str) -> list[Trial]:
     return [trial for trial in trials if not words or trial.site.name.startswith(tuple(words))]
 
 
-def _drawn_or_planned(seed: str, cases: str) -> list[Trial]:
-    if not (seed or cases):
+def _drawn_or_planned(seed: str, cases: str, site: Site | None) -> list[Trial]:
+    if not (seed or cases or site):
         return matrix()
-    return draw(whole_number(seed or "0", "--seed", least=0), whole_number(cases or str(CASES), "--cases"))
+    return draw(whole_number(seed or "0", "--seed", least=0), whole_number(cases or str(CASES), "--cases"), site)
 
 
 def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, list[Result]]:

@@ -117,14 +117,18 @@ def _sums(grid: Grid, *, layers: int) -> bool:
     return grid.x > 1 or (layers > 1 and grid.y > 1)
 
 
-def draw(seed: int, cases: int) -> list[Trial]:
+def draw(seed: int, cases: int, site: Site | None = None) -> list[Trial]:
     """Trials outside the matrix, the same for the same seed: other topologies, rates, sizes, grids and dtypes.
+
+    Parameters
+    ----------
+    site : where all of them run; by default sites are drawn, too
 
     >>> draw(3, 5) == draw(3, 5), len(draw(3, 5)), draw(3, 5) == draw(4, 5)
     (True, 5, False)
     """
     random, cutting = np.random.default_rng(seed), np.random.default_rng((seed, 1))
-    sites = [_drawn_site(random) for _ in range(-(-cases // DRAWN_SITES))]
+    sites = [site] if site is not None else [_drawn_site(random) for _ in range(-(-cases // DRAWN_SITES))]
     drawn = [(one, _drawn(random, one.ranks)) for one in (sites[number % len(sites)] for number in range(cases))]
     return [Trial(site, _in_drawn_bands(cutting, flags)) for site, flags in drawn]
 

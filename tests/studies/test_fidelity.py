@@ -10,7 +10,7 @@ from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
 from studies.fidelity import kept, study
 from studies.fidelity.judgement import Gain, Result, errors, gains, judged, order
-from studies.fidelity.sites import Site
+from studies.fidelity.sites import Site, asked_site
 from studies.fidelity.study import chosen_trials, fidelity
 from studies.fidelity.trials import OVERLAPS, SITES, Trial, draw, matrix
 from studies.flags.plan import RunFlags
@@ -76,6 +76,29 @@ def test_a_seed_draws_the_same_cases_and_each_can_be():
     assert len({trial.site for trial in drawn}) == 5
     assert {trial.overlap == "none" for trial in drawn} == {trial.library for trial in drawn} == {True, False}
     assert any("bands" in trial.overlap for trial in drawn)
+
+
+def test_cases_may_be_drawn_at_a_site_that_is_asked_for():
+    site = asked_site("torus:dims=2x3", "150mbit", "6")
+    drawn = chosen_trials("", "", "", site)
+    assert len(drawn) == 24 and {trial.site for trial in drawn} == {site}
+    assert {trial.words[1] for trial in drawn} != {trial.words[1] for trial in chosen_trials("", "1", "", site)}
+    assert asked_site("lab.toml", "", "4").words == ("lab", "run", "lab.toml", "-n", "4", "--")
+    assert asked_site("lab.toml", "", "4").name == "lab.toml"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("", "9mbit", ""), "--rate 9mbit: goes with --topology TOPOLOGY"),
+        (("", "", "3"), "-n 3: goes with --topology TOPOLOGY"),
+        (("star:hosts=2", "9mbit", ""), "--topology star:hosts=2: goes with -n RANKS"),
+        (("star:hosts=2", "9mbit", "two"), "-n 'two'"),
+    ],
+)
+def test_half_of_a_site_is_refused(given, said):
+    with pytest.raises(InputError, match=said):
+        asked_site(*given)
 
 
 def test_a_trial_says_what_measures_it_and_how_often():
