@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from algorithms.collectives.choices import Choices
@@ -10,6 +10,7 @@ from algorithms.counting.coordinates import Kind
 from algorithms.formats.machine import Machine
 from algorithms.ops import Collective, CommunicationOp, Compute, lane
 from algorithms.parts import Place
+from algorithms.schedule import all_ops
 from algorithms.timelines.spans import COMPUTE
 from simulator.balancing import Balancing
 from simulator.duties import Duties, Duty, MemberStep, rows
@@ -116,6 +117,13 @@ class Programs:
         awaited = [group[peer] for peer, waits in ends.items() if peer is not None and waits]
         return Waiting(rank, op, number + done, awaited)
 
+    @cached_property
+    def _first_by_library(self) -> str | None:
+        """The collective with which the library begins, wherever it is repeated."""
+        schedule = self._ranks.schedule
+        found = (op for op in all_ops(schedule) if isinstance(op, Collective) and schedule.grid.length(op.axis) > 1)
+        return next((op.name for op in found if self._choices.of(op.name).carriage == "library"), None)
+
     def pace(self, rank: int) -> int | None:
         """How fast a rank computes, slower while it communicates; None where that makes no difference."""
         slowdown = self._machine.device.overlap_slowdown
@@ -186,7 +194,7 @@ class Programs:
         if self._library.is_one_message(op):
             self.labels[op.name] = IDENTIFIED
             return None
-        found = self._library.seconds(op, duty.moved)
+        found = self._library.seconds(op, duty.moved, first=op.name == self._first_by_library)
         if found is not None:
             self.labels[op.name] = MEASURED
         return found

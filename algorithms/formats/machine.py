@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from algorithms.formats import files
 from algorithms.formats.achieved import Achieved
@@ -101,6 +101,8 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     of : ranks in all groups together
     bytes : of the whole buffer
     seconds : from when the last member has come to it, to the end of those that receive
+    following_seconds : the same of one that follows another, whose members have fallen out of step; the mean of their
+        ends
     """
 
     kind: CollectiveKind
@@ -109,6 +111,7 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     of: Annotated[int, Meta(ge=2)]
     bytes: Count
     seconds: Seconds
+    following_seconds: Seconds | UnsetType = UNSET
     spread: Spread = 0.0
 
 

@@ -308,11 +308,12 @@ def _factor(old: Any, new: Any) -> float | None:
 
 def _follow(rows: Sequence[dict[str, Any]], alike: tuple[str, ...], quantity: str, factor: float) -> None:
     """Changes the least seconds of rows that are alike with the latency, and what is beyond with the bandwidth."""
-    least: dict[tuple[Any, ...], float] = {}
-    for row in rows:
-        kind = tuple(row[name] for name in alike)
-        least[kind] = min(row["seconds"], least.get(kind, row["seconds"]))
-    for row in rows:
-        first = least[tuple(row[name] for name in alike)]
-        beyond = row["seconds"] - first
-        row["seconds"] = first * factor + beyond if quantity == "latency" else first + beyond / factor
+    for name in ("seconds", "following_seconds"):
+        told, least = [row for row in rows if name in row], dict[tuple[Any, ...], float]()
+        for row in told:
+            kind = tuple(row[key] for key in alike)
+            least[kind] = min(row[name], least.get(kind, row[name]))
+        for row in told:
+            first = least[tuple(row[key] for key in alike)]
+            beyond = row[name] - first
+            row[name] = first * factor + beyond if quantity == "latency" else first + beyond / factor

@@ -1,15 +1,20 @@
-"""The MPI library's collectives in a chain: between products, on data just written, in all groups of a shape at once.
+"""The MPI library's collectives behind products, on data just written, in all groups of a shape at once.
 
 A library chooses its algorithm by the kind, the size of the group and the size of the
 buffer, and its algorithms share links in their own ways.  So each is measured as it is
-used, by ranks that lie on their hosts as those of a run do.
+used, by ranks that lie on their hosts as those of a run do and that begin together.
+
+The first of a run finds members that came together, one that follows another may not, and they stay
+out of step: of two that gather 4 MB over 200 Mbit/s both have all after 89 ms, or one after 86 and the other
+after 171, again and again (Open MPI 5, four hosts on a switch).  So both are measured, the first of every run
+and the one that follows it.
 
 In broadcasts and reductions members run ahead of each other, so a single one says little:
 seen from the last to come, one of 2 MiB to four hosts at 200 Mbit/s took 71 ms, in SUMMA 165.
 So every member is the root once in a round, and a step takes its share of the round.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import isqrt
 from statistics import mean
@@ -49,6 +54,8 @@ ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
 ROUNDS = 2
 """In which every member is the root once, after one that warms up."""
 ITEM_BYTES, WARM = 4, 1
+IN_A_ROW = 2
+"""Steps of a run.  With four of them a calibration takes a third longer, and tells no more of training steps."""
 FEW_RANKS = 8
 """Of more ranks not all shapes are measured: a world of 64 has 21."""
 
@@ -91,10 +98,10 @@ def shapes(ranks: int) -> Iterator[Shape]:
                 yield Shape(members, apart, ranks)
 
 
-def collective_chain(kind: CollectiveKind, shape: Shape, size: int, steps: int) -> Schedule:
-    """Write, multiply, and a collective on a buffer of `size` bytes, so many times after one that warms up.
+def collective_chain(kind: CollectiveKind, shape: Shape, size: int, rounds: int) -> Schedule:
+    """Write, multiply, and a collective on a buffer of `size` bytes, and once more.
 
-    With roots it is so many rounds, in which every member is the root in turn.
+    With roots it is so many rounds after one that warms up, in which every member is the root in turn.
     """
     m, one = Part("m"), Part("one")
     tensors = declare(
@@ -112,7 +119,8 @@ def collective_chain(kind: CollectiveKind, shape: Shape, size: int, steps: int) 
     body: tuple[Op, ...] = (write, multiply, _step(kind))
     if kind in ROOTED:
         body = tuple(op for root in range(shape.members) for op in _turn(write, multiply, kind, root))
-    roles = (Role(in_sequence((Repeat("i", WARM + steps, body),)), "x"),)
+    turns = WARM + rounds if kind in ROOTED else IN_A_ROW
+    roles = (Role(in_sequence((Repeat("i", turns, body),)), "x"),)
     return Schedule("library chain", sizes, shape.grid(), "float32", tensors, ("A", "B"), ("C",), roles)
 
 
@@ -141,8 +149,10 @@ def _turn(write: Pointwise, multiply: Gemm, kind: CollectiveKind, root: int) -> 
 
 def measure_collective(
     communicator: MPI.Intracomm, kind: CollectiveKind, shape: Shape, size: int, steps: int
-) -> list[float]:
-    """Seconds of each step, or of a step in each round, in the slowest group.
+) -> tuple[list[float], list[float]]:
+    """Seconds of each of so many steps, and of those that follow them, in the slowest group.
+
+    With roots they are of a step in each of so many rounds, and none follow.
 
     Every rank of the communicator calls it and gets the same.
     """
@@ -150,26 +160,36 @@ def measure_collective(
     side = chains.PRODUCT_SIZE
     carrier = MpiCarrier(communicator, delivery=usual_delivery(hosts(communicator)[0]))
     operands = Operands(side, side, side, "float32")
+    in_rounds = kind in ROOTED
+    repeats, warmups = (1, 0) if in_rounds else (steps, WARM)
     with on_own_cores(communicator):
-        timelines = execute(schedule, operands, carrier, repeats=1, choices=Choices("library")).timelines
+        timelines = execute(
+            schedule, operands, carrier, repeats=repeats, warmups=warmups, choices=Choices("library")
+        ).timelines
     carrier.close()
-    told = round_seconds if kind in ROOTED else step_seconds
-    found = told(shape, timelines[0].spans) if timelines else None
-    result: list[float] = communicator.bcast(found, root=0)
+    found: tuple[list[float], list[float]]
+    if in_rounds:
+        found = [seconds for timeline in timelines for seconds in round_seconds(shape, timeline.spans)], []
+    else:
+        first, following = (
+            [told(shape, one.spans) for one in timelines] for told in (first_seconds, following_seconds)
+        )
+        found = first, following
+    result: tuple[list[float], list[float]] = communicator.bcast(found, root=0)
     return result
 
 
-def step_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:
-    """Of each step after the first: from when the last member has come to it, to the mean end.
+def first_seconds(shape: Shape, spans: tuple[Span, ...]) -> float:
+    """Of the first step of a run: from when the last member has come to it, to the last end.
 
     Of groups that share links some may be faster; whoever comes next waits for the slowest.
     """
-    steps: dict[int, dict[int, Span]] = {}
-    for span in spans:
-        if span.op == "step" and span.index >= WARM:
-            steps.setdefault(span.index, {})[span.rank] = span
-    groups = list(shape.grid().groups("y"))
-    return [max(_seconds([of_rank[rank] for rank in group]) for group in groups) for of_rank in steps.values()]
+    return _of_slowest(shape, spans, 0, max)
+
+
+def following_seconds(shape: Shape, spans: tuple[Span, ...]) -> float:
+    """Of the step that follows it: to the mean end, since of members out of step the first to end goes on."""
+    return _of_slowest(shape, spans, 1, mean)
 
 
 def round_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:
@@ -186,6 +206,8 @@ def round_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:
     ]
 
 
-def _seconds(members: list[Span]) -> float:
-    """Of one group."""
-    return mean(span.end for span in members) - max(span.start for span in members)
+def _of_slowest(shape: Shape, spans: tuple[Span, ...], index: int, of_ends: Callable[[list[float]], float]) -> float:
+    """Of a step in the slowest group: from when the last member had come to this of its members' ends."""
+    steps = {span.rank: span for span in spans if span.op == "step" and span.index == index}
+    groups = [[steps[rank] for rank in group] for group in shape.grid().groups("y")]
+    return max(of_ends([one.end for one in group]) - max(one.start for one in group) for group in groups)

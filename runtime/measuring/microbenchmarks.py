@@ -190,14 +190,17 @@ class Bench:
         return TransferPoint(pattern, self.ranks, size, median(times), spread(times)), beside[-1]
 
     def collective(self, kind: CollectiveKind, shape: Shape, size: int, steps: int) -> CollectivePoint:
-        """One step of a collective of the MPI library, in a chain of so many."""
+        """A collective of the MPI library, so many times, and one that follows it."""
+        following: list[float] = []
 
         def measure() -> list[float]:
-            found = measure_collective(self.communicator, kind, shape, size, steps)
-            return [max(LEAST_SECONDS, step) for step in found]
+            first, second = measure_collective(self.communicator, kind, shape, size, steps)
+            following[:] = second
+            return [max(LEAST_SECONDS, step) for step in first]
 
         times, _ = self.calmly(measure)
-        return CollectivePoint(kind, shape, size, median(times), spread(times))
+        later = max(LEAST_SECONDS, median(following)) if following else None
+        return CollectivePoint(kind, shape, size, median(times), spread(times), later)
 
 
 @dataclass(slots=True)

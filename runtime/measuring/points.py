@@ -61,10 +61,16 @@ class TransferPoint:
 
 @dataclass(frozen=True, slots=True)
 class CollectivePoint:
-    """A collective of the MPI library on a buffer of `bytes`, in all groups of a shape at once."""
+    """A collective of the MPI library on a buffer of `bytes`, in all groups of a shape at once.
+
+    Parameters
+    ----------
+    following_seconds : of one that follows another; None of those in rounds, which do anyway
+    """
 
     kind: CollectiveKind
     shape: Shape
     bytes: int
     seconds: float
     spread: float
+    following_seconds: float | None = None

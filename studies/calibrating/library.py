@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import UNSET
+
 from algorithms.formats.machine import LibraryRow
 from runtime.measuring.library_chains import KINDS, ROOTED, ROUNDS, shapes
 from runtime.measuring.microbenchmarks import Bench
@@ -41,5 +43,6 @@ def library_row(point: CollectivePoint) -> LibraryRow:
         of=shape.ranks,
         bytes=point.bytes,
         seconds=point.seconds,
+        following_seconds=UNSET if point.following_seconds is None else point.following_seconds,
         spread=point.spread,
     )

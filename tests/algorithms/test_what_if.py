@@ -92,7 +92,10 @@ def between_hosts(machine, **topology):
     seconds = [(3, 8, 1e-3), (3, 1 << 20, 9e-3), (5, 8, 2e-3), (5, 1 << 20, 4e-3)]
     network = Network(
         transfer=tuple(TransferRow(pattern="shift", ranks=n, bytes=b, seconds=t) for n, b, t in seconds),
-        library=tuple(LibraryRow(kind="all_gather", ranks=n, apart=1, of=6, bytes=b, seconds=t) for n, b, t in seconds),
+        library=tuple(
+            LibraryRow(kind="all_gather", ranks=n, apart=1, of=6, bytes=b, seconds=t, following_seconds=2 * t)
+            for n, b, t in seconds
+        ),
     )
     return msgspec.structs.replace(machine, network=network, topology=machine.topology | topology)
 
@@ -113,6 +116,7 @@ def seconds_of(rows):
 def test_steps_and_the_librarys_collectives_between_hosts_follow_their_links(machine, setting, seconds):
     network = apply(between_hosts(machine, latency_seconds=1e-5), [setting]).network
     assert seconds_of(network.transfer) == seconds_of(network.library) == pytest.approx(seconds)
+    assert [row.following_seconds for row in network.library] == pytest.approx([2 * one for one in seconds])
 
 
 @pytest.mark.parametrize("key", ["bandwidth", "bandwidth_bytes_per_second"])

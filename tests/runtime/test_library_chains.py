@@ -7,14 +7,16 @@ from runtime.execute import execute
 from runtime.in_process import InProcess
 from runtime.measuring import chains
 from runtime.measuring.library_chains import (
+    IN_A_ROW,
     KINDS,
     ROOTED,
     WARM,
     Shape,
     collective_chain,
+    first_seconds,
+    following_seconds,
     round_seconds,
     shapes,
-    step_seconds,
 )
 from runtime.operands import Operands
 
@@ -23,14 +25,15 @@ STEPS = 2
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", list(shapes(4)))
-def test_every_rank_takes_each_step_after_a_product(monkeypatch, kind, shape):
+def test_every_rank_takes_two_steps_each_after_a_product(monkeypatch, kind, shape):
     monkeypatch.setattr(chains, "PRODUCT_SIZE", 16)
     schedule = collective_chain(kind, shape, 1000, STEPS)
     operands = Operands(16, 16, 16, "float32")
     (timeline,) = execute(schedule, operands, InProcess(4), repeats=1).timelines
     for rank in range(4):
         ops = [span.op for span in sorted(timeline.spans, key=lambda span: span.start) if span.rank == rank]
-        assert ops == ["write", "multiply", "step"] * (WARM + STEPS)
+        assert ops == ["write", "multiply", "step"] * IN_A_ROW
+    assert min(first_seconds(shape, timeline.spans), following_seconds(shape, timeline.spans)) > 0
 
 
 @pytest.mark.parametrize("kind", ROOTED)
@@ -67,9 +70,11 @@ def test_a_large_world_has_a_few_shapes_all_ranks_among_them(ranks):
     assert all(shape.grid().size == ranks and shape.members > 1 for shape in found)
 
 
-def test_a_step_lasts_from_the_last_to_come_to_the_mean_end():
+def test_the_first_step_lasts_to_the_last_end_and_the_one_that_follows_to_the_mean():
     spans = tuple(
-        Span(rank, "step", "all_gather", "y", start, start, start, end, index=WARM)
-        for rank, (start, end) in enumerate([(1.0, 4.0), (3.0, 6.0)])
+        Span(rank, "step", "all_gather", "y", start, start, start, start + seconds, index=index)
+        for index, begin in enumerate((0.0, 10.0))
+        for rank, (start, seconds) in enumerate([(begin + 1.0, 3.0), (begin + 3.0, 3.0)])
     )
-    assert step_seconds(Shape(2, 1, 2), spans) == [(4.0 + 6.0) / 2 - 3.0]
+    assert first_seconds(Shape(2, 1, 2), spans) == 6.0 - 3.0
+    assert following_seconds(Shape(2, 1, 2), spans) == (14.0 + 16.0) / 2 - 13.0

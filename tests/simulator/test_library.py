@@ -47,6 +47,17 @@ def test_a_collective_takes_what_it_was_measured_to_take_and_says_so():
         assert said.parts["gather B"]["transfer"] == pytest.approx(0.25)
 
 
+def test_those_that_follow_the_first_take_what_was_measured_of_such():
+    """Of a training product on z=4 the library gathers B first, then scatters dB."""
+    rows = [row(kind, 4, 1, GATHERED, 0.25) for kind in ("all_gather", "reduce_scatter")]
+    rows = [msgspec.structs.replace(one, following_seconds=0.5) for one in rows]
+    schedule = matmul_schedule(Matmul(512, 512, 512, "float32", "training"), "4d", Grid(z=4))
+    found = simulate(schedule, machine(*rows), choices=parse_choices("library")).op_times()
+    assert found["gather B"].seconds == pytest.approx(0.25)
+    assert [found[name].seconds for name in found if name.startswith("scatter")] == [pytest.approx(0.5)]
+    assert curve_of(rows, "all_gather", 4, 1, of=4, first=False)[0].seconds(GATHERED) == 0.5
+
+
 def test_what_was_not_measured_goes_as_a_ring_and_so_do_our_own():
     other = machine(row("all_gather", 2, 1, GATHERED, 0.25), row("broadcast", 4, 1, GATHERED, 0.25))
     for found, choices in (

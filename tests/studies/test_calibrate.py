@@ -264,7 +264,9 @@ def measured(*, off=0.0, disturbed=0):
     streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in STREAM_BYTES]
     steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
     between = BetweenHosts(steps, [], LINK, BESIDE, idle_core_seconds=5e-3)
-    collectives = [CollectivePoint("all_gather", Shape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
+    collectives = [
+        CollectivePoint("all_gather", Shape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0, 1.0) for size in TRANSFERS
+    ]
     times, overheads = [(1.0, 2.0, 3.0)], Overheads(0, 0, 0)
     return Measured(points, streams, [], [], between, collectives, times * 3, times, overheads, disturbed)
 
