@@ -11,8 +11,6 @@ they are predicted: a member that has sent goes on.  Between two they are messag
 
 from collections.abc import Sequence
 
-from msgspec import UNSET
-
 from algorithms.formats.machine import LibraryRow, Machine
 from algorithms.grid import Grid
 from algorithms.ops import Collective, collective_kind
@@ -82,12 +80,8 @@ def curve_of(
         return None
     nearest = min((abs(row.of - of), abs(row.apart - apart)) for row in found)
     points = (
-        (row.bytes, _seconds(row, first=first))
+        (row.bytes, row.taken(first=first))
         for row in found
         if (abs(row.of - of), abs(row.apart - apart)) == nearest
     )
     return SecondsBySize.of(points), nearest == (0, 0)
-
-
-def _seconds(row: LibraryRow, *, first: bool) -> float:
-    return row.seconds if first or row.following_seconds is UNSET else row.following_seconds

@@ -114,6 +114,10 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     following_seconds: Seconds | UnsetType = UNSET
     spread: Spread = 0.0
 
+    def taken(self, *, first: bool) -> float:
+        """Seconds of the first in a run, or of one that follows, as far as that was measured."""
+        return self.seconds if first or self.following_seconds is UNSET else self.following_seconds
+
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What one rank computes with; without `achieved`, a device without rows reaches its peaks.
