@@ -80,8 +80,6 @@ def curve_of(
         return None
     nearest = min((abs(row.of - of), abs(row.apart - apart)) for row in found)
     points = (
-        (row.bytes, row.taken(first=first))
-        for row in found
-        if (abs(row.of - of), abs(row.apart - apart)) == nearest
+        (row.bytes, row.taken(first=first)) for row in found if (abs(row.of - of), abs(row.apart - apart)) == nearest
     )
     return SecondsBySize.of(points), nearest == (0, 0)
