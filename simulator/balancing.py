@@ -10,6 +10,9 @@ products of one size by `1d-column` on x=3 of three hosts).
 Source: Lozi et al., "The Linux scheduler: a decade of wasted cores", EuroSys 2016, section 2.
 """
 
+from functools import partial
+from math import inf
+
 import simpy
 from simpy.events import NORMAL
 
@@ -35,8 +38,8 @@ class Balancing:
         self._idle_seconds = host.idle_core_seconds
         self._awake_seconds = AWAKE_ISSUES * host.issue_seconds
         self._computing: list[list[int]] = [[] for _ in range(homes.cores(0))]
-        self._ended = [-1.0] * len(homes.of_rank)
-        self._changes = [0] * len(self._computing)
+        self._ended = [-inf] * len(homes.of_rank)
+        self._idle_since: list[float | None] = [-inf] * len(self._computing)
         self._core_of = [rank % len(self._computing) for rank in range(len(homes.of_rank))]
         self._paces = [engine.add_pace(1.0, f"pace of rank {rank} on its core") for rank in range(len(homes.of_rank))]
 
@@ -59,13 +62,22 @@ class Balancing:
         self._ended[rank] = self._env.now
         self._share_out(core)
         if not self._computing[core]:
-            change = self._changes[core]
-            Alarm(self._env, lambda: self._help(core, change), NORMAL, self._idle_seconds)
+            self._idle_since[core] = self._env.now
+            self._look_out()
 
-    def _help(self, core: int, change: int) -> None:
-        """A core that has been idle since it changed takes a rank from the most crowded one."""
+    def _look_out(self) -> None:
+        """Where several compute on one core, others that have been idle for long enough will help."""
+        if max(map(len, self._computing)) < 2:
+            return
+        for core, since in enumerate(self._idle_since):
+            if since is not None:
+                left = max(0.0, since + self._idle_seconds - self._env.now)
+                Alarm(self._env, partial(self._help, core, since), NORMAL, left)
+
+    def _help(self, core: int, since: float) -> None:
+        """A core that is idle since then takes a rank from the most crowded one."""
         crowded = max(self._computing, key=len)
-        if self._changes[core] == change and len(crowded) > 1:
+        if self._idle_since[core] == since and len(crowded) > 1:
             rank = crowded.pop()
             self._share_out(self._core_of[rank])
             self._put(rank, core)
@@ -73,10 +85,11 @@ class Balancing:
     def _put(self, rank: int, core: int) -> None:
         self._core_of[rank] = core
         self._computing[core].append(rank)
+        self._idle_since[core] = None
         self._share_out(core)
+        self._look_out()
 
     def _share_out(self, core: int) -> None:
         """Ranks on a core have even shares of it."""
-        self._changes[core] += 1
         for rank in self._computing[core]:
             self._engine.set_pace(self._paces[rank], 1.0 / len(self._computing[core]))

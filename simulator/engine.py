@@ -50,6 +50,7 @@ from simulator.stepping.table import (
     ENDED,
     EVENTS,
     JUMPS,
+    LEADER,
     MOVING,
     NONE,
     STARTING,
@@ -239,6 +240,7 @@ class FlowEngine(Registered):
         u = self._under
         for pace, capacity in self._set.items():
             buckets.share_anew(u, self._state, pace, capacity)
+            u.numbers[LEADER] = NONE  # what was seen of steps before tells nothing any more
         self._set.clear()
         for place, (member, program) in enumerate(self._begun):
             u.program[member] = program

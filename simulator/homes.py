@@ -62,6 +62,11 @@ class Homes:
         """The core that each rank keeps to, where these are dealt out; 0 where all share all of them."""
         return np.arange(len(self.of_rank)) % (self.cores(0) if self.dealt_out else 1)
 
+    @property
+    def _alike_by_core(self) -> Ints:
+        """What ranks have in common that may be alike: a core; nothing where ranks change cores, each at its time."""
+        return np.arange(len(self.of_rank)) if self.uneven else self.core_of_rank
+
     def neighbours(self, rank: int) -> int:
         """Ranks that live where this one does, itself included."""
         return int(self._ranks_at[self.of_rank[rank]])
@@ -105,7 +110,7 @@ class Homes:
             cores = np.array([self.machine.host.cores])
         of_place = np.broadcast_to(cores, (self.net.place_count,))
         return {
-            "core": (np.arange(len(self.of_rank)) if self.uneven else self.core_of_rank).astype(np.float64),
+            "core": self._alike_by_core.astype(np.float64),
             "speed": self._speeds[self.of_rank],
             "ranks that share its place": self._ranks_at[self.of_rank].astype(np.float64),
             "cores": of_place[self.of_rank].astype(np.float64),

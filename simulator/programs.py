@@ -82,7 +82,7 @@ class Programs:
         self._choices, self._library, self._balancing = choices, library, balancing
         self.labels: dict[str, str] = {}
         self.late_seconds = machine.network.late_seconds if machine.network is not None else 0.0
-        self._of_duty: dict[tuple[int, int], tuple[Course, Duty]] = {}
+        self._of_duty: dict[tuple[int, int, bool], tuple[Course, Duty]] = {}
         self._of_compute: dict[tuple[int, int, Kind], int] = {}
         self._known: dict[tuple[Stage, ...], int] = {}
         self._works: dict[tuple[int, str, Work], int] = {}
@@ -100,9 +100,10 @@ class Programs:
     def communication(self, rank: int, op: CommunicationOp, place: Place) -> Course:
         """The programs of a communication op."""
         duty = self._duties.communication(op, place)
-        found = self._of_duty.get((rank, id(duty)))
+        first = op.name == self._first_by_library and not any(place.indices.values())
+        found = self._of_duty.get((rank, id(duty), first))
         if found is None:
-            found = self._of_duty[rank, id(duty)] = self._course(rank, op, duty), duty
+            found = self._of_duty[rank, id(duty), first] = self._course(rank, op, duty, first=first), duty
         return found[0]
 
     def waiting(self, rank: int, op: CommunicationOp, place: Place, member: int) -> Waiting | None:
@@ -119,7 +120,7 @@ class Programs:
 
     @cached_property
     def _first_by_library(self) -> str | None:
-        """The collective with which the library begins, wherever it is repeated."""
+        """The collective with which the library begins, in the first turn of every loop; of several roles one's."""
         schedule = self._ranks.schedule
         found = (op for op in all_ops(schedule) if isinstance(op, Collective) and schedule.grid.length(op.axis) > 1)
         return next((op.name for op in found if self._choices.of(op.name).carriage == "library"), None)
@@ -141,9 +142,9 @@ class Programs:
             self._known[key] = self._engine.program(stages)
         return self._known[key]
 
-    def _course(self, rank: int, op: CommunicationOp, duty: Duty) -> Course:
+    def _course(self, rank: int, op: CommunicationOp, duty: Duty, *, first: bool) -> Course:
         """What a rank goes through in a communication op, and what is posted for it."""
-        seconds, name = self._library_seconds(op, duty), lane(op)
+        seconds, name = self._library_seconds(op, duty, first=first), lane(op)
         if seconds is not None:  # local copies are in them
             return self._made(list(self._as_library(rank, op, duty, *seconds)))
         before: list[Marked] = []
@@ -187,14 +188,14 @@ class Programs:
             added = self._bytes(rank, lane(op), "add", step.added)
         return Stage(times, send, receive, added)
 
-    def _library_seconds(self, op: CommunicationOp, duty: Duty) -> tuple[float, bool] | None:
+    def _library_seconds(self, op: CommunicationOp, duty: Duty, *, first: bool) -> tuple[float, bool] | None:
         """What a collective of the library takes [s], and whether that is beyond what was measured; None: not known."""
         if self._choices.of(op.name).carriage != "library" or duty.moved is None or not isinstance(op, Collective):
             return None
         if self._library.is_one_message(op):
             self.labels[op.name] = IDENTIFIED
             return None
-        found = self._library.seconds(op, duty.moved, first=op.name == self._first_by_library)
+        found = self._library.seconds(op, duty.moved, first=first)
         if found is not None:
             self.labels[op.name] = MEASURED
         return found

@@ -11,14 +11,15 @@ from mpi4py import MPI
 
 from runtime.measuring.beside import products_seconds
 from runtime.measuring.microbenchmarks import apart
+from runtime.world import threads_may_send
 
 PRODUCTS = 1, 2, 3, 1, 2, 3
 """One after the other without a wait: 15 to 100 ms.  In those that are longer the kernel moves ranks about."""
 
 
 def measure_idle_cores(communicator: MPI.Intracomm, cores: int) -> float:
-    """Seconds; 0 where ranks are no more than cores.  All ranks call it, one on each host, and get the same."""
-    if communicator.Get_size() <= cores:
+    """Seconds; 0 where ranks are no more than cores, or there is one.  All ranks call it and get the same."""
+    if not threads_may_send() or not 1 < cores < communicator.Get_size():
         return 0.0
     alone, crowded = (
         apart(communicator, ranks, lambda bench: [products_seconds(bench.communicator, count) for count in PRODUCTS])

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from msgspec import UNSET
 
 from algorithms.formats.machine import LibraryRow
-from runtime.measuring.library_chains import KINDS, ROOTED, ROUNDS, shapes
+from runtime.measuring.library_chains import IN_A_ROW, KINDS, ROOTED, ROUNDS, shapes
 from runtime.measuring.microbenchmarks import Bench
 from runtime.measuring.points import CollectivePoint
 
 LIBRARY_BYTES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
-LONG_SECONDS, CHAIN_SECONDS = 0.3, 0.5
-"""After a step that takes longer, larger ones are not measured; and about how long a chain may last."""
-LEAST_STEPS, STEPS = 2, 4
+LONG_SECONDS, SPENT_SECONDS = 0.3, 0.5
+"""After a step that takes longer, larger ones are not measured; and about how long all runs of a size may last."""
+LEAST_RUNS, RUNS = 2, 4
 
 
 def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoint]:
@@ -25,9 +25,9 @@ def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoi
             seconds = 0.0
             for before, size in zip((0, *sizes), sizes, strict=False):
                 expected = seconds * size / before if before else 0.0
-                steps = max(LEAST_STEPS, min(STEPS, int(CHAIN_SECONDS / expected))) if expected else STEPS
-                steps = ROUNDS if kind in ROOTED else steps
-                point = bench.collective(kind, shape, size, steps)
+                runs = max(LEAST_RUNS, min(RUNS, int(SPENT_SECONDS / (IN_A_ROW * expected)))) if expected else RUNS
+                runs = ROUNDS if kind in ROOTED else runs
+                point = bench.collective(kind, shape, size, runs)
                 yield point
                 seconds = point.seconds
                 if seconds > LONG_SECONDS:

@@ -34,7 +34,11 @@ def patience(seconds: float) -> Iterator[None]:
         yield
         return
 
+    waits = True
+
     def give_up(_signal: int, frame: FrameType | None) -> None:
+        if not waits:
+            return
         if _in_collection(frame):
             signal.setitimer(signal.ITIMER_VIRTUAL, AGAIN_SECONDS)
             return
@@ -45,6 +49,7 @@ def patience(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
+        waits = False
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
 

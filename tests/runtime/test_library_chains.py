@@ -33,7 +33,6 @@ def test_every_rank_takes_two_steps_each_after_a_product(monkeypatch, kind, shap
     for rank in range(4):
         ops = [span.op for span in sorted(timeline.spans, key=lambda span: span.start) if span.rank == rank]
         assert ops == ["write", "multiply", "step"] * IN_A_ROW
-    assert min(first_seconds(shape, timeline.spans), following_seconds(shape, timeline.spans)) > 0
 
 
 @pytest.mark.parametrize("kind", ROOTED)

@@ -9,6 +9,11 @@ from algorithms.formats.machine import LibraryRow, Network, TransferRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
+from algorithms.ops import AllGather, Pointwise
+from algorithms.parts import Part
+from algorithms.program import Repeat
+from algorithms.schedule import Role, Schedule, declare
+from algorithms.tensors import Tensor
 from simulator.library import IDENTIFIED, MEASURED, curve_of
 from simulator.simulate import EVERYTHING, Switches, simulate
 from tests.simulator.test_buckets import laboratory
@@ -56,6 +61,20 @@ def test_those_that_follow_the_first_take_what_was_measured_of_such():
     assert found["gather B"].seconds == pytest.approx(0.25)
     assert [found[name].seconds for name in found if name.startswith("scatter")] == [pytest.approx(0.5)]
     assert curve_of(rows, "all_gather", 4, 1, of=4, first=False)[0].seconds(GATHERED) == 0.5
+
+
+def test_the_first_is_that_of_the_first_turn_of_a_loop():
+    """Three gathers, turn after turn."""
+    one = msgspec.structs.replace(row("all_gather", 4, 1, GATHERED, 0.25), following_seconds=0.5)
+    whole = Part("e")
+    tensors = declare(Tensor("part", Part("e", ("z",)), Part("one")), Tensor("whole", whole, Part("one")))
+    gather = AllGather(name="gather", axis="z", source="part", into="whole")
+    program = Repeat("t", 3, (gather, Pointwise(name="write", function="zero", into="part")))
+    sizes = {"e": GATHERED // 4, "one": 1}
+    schedule = Schedule("gathers", sizes, Grid(z=4), "float32", tensors, ("part",), ("whole",), (Role((program,)),))
+    for switches in (EVERYTHING, Switches(fold=False, fold_time=False)):
+        said = simulate(schedule, machine(one), choices=parse_choices("library"), switches=switches)
+        assert said.timeline.makespan == pytest.approx(0.25 + 2 * 0.5, rel=1e-2)
 
 
 def test_what_was_not_measured_goes_as_a_ring_and_so_do_our_own():

@@ -74,19 +74,30 @@ def test_a_core_helps_another_when_it_has_been_idle_for_a_while(fold, idle):
     assert found == pytest.approx(once * min(2.0, 1.5 + idle / 2), rel=1e-3)
 
 
-def test_a_rank_that_slept_computes_where_a_core_is_idle_and_one_that_did_not_stays():
-    """Of three on two cores the first and the third have two products each, the second has nothing to do."""
+def on_three(ends, middle):
+    """So many products one after the other on the first and the third of three ranks, and on the second."""
     m, k, n = Part("m"), Part("k"), Part("n")
-    tensors = declare(Tensor("A", m, k), Tensor("B", k, n), Tensor("C", m, n), Tensor("D", m, n))
-    products = tuple(Gemm(name=f"into {into}", a="A", b="B", c=into) for into in "CD")
-    ends = Role(products, "x", 0, 1), Role((), "x", 1, 2), Role(products, "x", 2, None)
+    outputs = tuple("CDE"[: max(ends, middle)])
+    tensors = declare(Tensor("A", m, k), Tensor("B", k, n), *(Tensor(name, m, n) for name in outputs))
+    products = tuple(Gemm(name=f"into {into}", a="A", b="B", c=into) for into in outputs)
+    roles = Role(products[:ends], "x", 0, 1), Role(products[:middle], "x", 1, 2), Role(products[:ends], "x", 2, None)
     sizes = {"m": 512, "k": 512, "n": 512}
-    found = Schedule("ends", sizes, Grid(x=3), "float32", tensors, ("A", "B"), ("C", "D"), ends)
-    everyone = Schedule("all", sizes, Grid(x=3), "float32", tensors, ("A", "B"), ("C", "D"), (Role(products),))
+    return Schedule("three", sizes, Grid(x=3), "float32", tensors, ("A", "B"), outputs, roles)
+
+
+def test_a_core_that_looks_between_two_products_of_others_helps_with_the_next():
+    """It is idle for a product and half of what passes between two ops: then the others are about to begin again."""
+    once, issue = seconds(ALONE, on_three(1, 0), threads=1), 1e-4
+    host = msgspec.structs.replace(TOGETHER.host, issue_seconds=issue, idle_core_seconds=once + issue / 2)
+    found = seconds(msgspec.structs.replace(TOGETHER, host=host), on_three(2, 1), threads=1)
+    assert found == pytest.approx(3 * once + issue)
+
+
+def test_a_rank_that_slept_computes_where_a_core_is_idle_and_one_that_did_not_stays():
     slow = msgspec.structs.replace(TOGETHER, host=msgspec.structs.replace(TOGETHER.host, idle_core_seconds=1e3))
-    once = seconds(ALONE, found, threads=1)
-    assert seconds(slow, found, threads=1) == pytest.approx(once), "the third woke beside an idle core"
-    assert seconds(slow, everyone, threads=1) == pytest.approx(2 * once), "it stays where it began"
+    once = seconds(ALONE, on_three(2, 0), threads=1)
+    assert seconds(slow, on_three(2, 0), threads=1) == pytest.approx(once), "the third woke beside an idle core"
+    assert seconds(slow, on_three(2, 2), threads=1) == pytest.approx(2 * once), "it stays where it began"
 
 
 def test_hosts_with_cores_of_their_own_do_not_slow_each_other():
