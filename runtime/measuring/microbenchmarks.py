@@ -100,12 +100,19 @@ class Bench:
         return _timed(point, times, calm=calm)
 
     def calmly(self, measure: Callable[[], list[float]], threads: int = 1) -> tuple[list[float], bool]:
-        """What `measure` gives [s], and whether it was calm.
+        """What `measure` gives [s], and whether it was calm."""
+        (times, _), calm = self.calmly_with(lambda: (measure(), None), threads)
+        return times, calm
+
+    def calmly_with(
+        self, measure: Callable[[], tuple[list[float], Result]], threads: int = 1
+    ) -> tuple[tuple[list[float], Result], bool]:
+        """What `measure` gives, seconds and what came with them, and whether it was calm.
 
         It is measured again where the reference product beside it says that something else ran.
         Of tries that were all disturbed, the fastest counts.
         """
-        tries: list[list[float]] = []
+        tries: list[tuple[list[float], Result]] = []
         for _ in range(1 + SECOND_TRIES):
             self.communicator.Barrier()
             before = self.kernels.product()
@@ -115,7 +122,7 @@ class Bench:
             self.disturbed += 1
             if not self.is_patient():
                 break
-        return min(tries, key=median), False
+        return min(tries, key=lambda one: median(one[0])), False
 
     def is_patient(self) -> bool:
         """Whether disturbed points are still measured again; the same answer on each rank."""
@@ -179,28 +186,23 @@ class Bench:
 
     def transfer(self, pattern: Pattern, size: int, steps: int = STEPS) -> tuple[TransferPoint, Overheads]:
         """One step of the pattern in a chain of so many, and what ops cost beside it."""
-        beside: list[Overheads] = []
 
-        def measure() -> list[float]:
+        def measure() -> tuple[list[float], Overheads]:
             found, overheads = measure_chain(self.communicator, pattern, size, steps)
-            beside.append(overheads)
-            return [max(LEAST_SECONDS, step) for step in found]  # a small message may end before its receiver starts
+            # a small message may end before its receiver starts
+            return [max(LEAST_SECONDS, step) for step in found], overheads
 
-        times, _ = self.calmly(measure)
-        return TransferPoint(pattern, self.ranks, size, median(times), spread(times)), beside[-1]
+        (times, beside), _ = self.calmly_with(measure)
+        return TransferPoint(pattern, self.ranks, size, median(times), spread(times)), beside
 
     def collective(self, kind: CollectiveKind, shape: Shape, size: int, steps: int) -> CollectivePoint:
         """A collective of the MPI library, so many times, and one that follows it."""
-        following_of: dict[tuple[float, ...], list[float]] = {}
 
-        def measure() -> list[float]:
+        def measure() -> tuple[list[float], list[float]]:
             first, following = measure_collective(self.communicator, kind, shape, size, steps)
-            times = [max(LEAST_SECONDS, step) for step in first]
-            following_of[tuple(times)] = following
-            return times
+            return [max(LEAST_SECONDS, step) for step in first], following
 
-        times, _ = self.calmly(measure)
-        following = following_of[tuple(times)]
+        (times, following), _ = self.calmly_with(measure)
         later = max(LEAST_SECONDS, median(following)) if following else None
         return CollectivePoint(kind, shape, size, median(times), spread(times), later)
 
