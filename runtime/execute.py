@@ -25,7 +25,7 @@ from runtime.library import Library
 from runtime.progress import ProgressThread
 from runtime.transfers import Transfers
 from runtime.unrolled import Unrolled
-from runtime.whereabouts import Watcher, at_work
+from runtime.whereabouts import Together, Watcher, at_work
 
 
 def execute(
@@ -58,11 +58,13 @@ def execute(
     source = WholeMatrices(tensors) if isinstance(tensors, Mapping) else tensors
 
     def course(rank: int) -> Course[RankResult]:
-        executor = RankExecutor(schedule, rank, communicators, chosen, arrays, watcher)
+        with at_work(watcher, Together("set-up of its groups")):
+            executor = RankExecutor(schedule, rank, communicators, chosen, arrays, watcher)
         return executor.run_beside(progress, source, repeats, warmups, between)
 
     results = communicators.run(course)
-    gathered = communicators.gather({rank: replace(result, outputs={}) for rank, result in results.items()})
+    with at_work(watcher, Together("gathering of what was measured")):
+        gathered = communicators.gather({rank: replace(result, outputs={}) for rank, result in results.items()})
     outputs = {rank: result.outputs for rank, result in results.items()}
     if gathered is None:
         return Execution(outputs, [], {}, {}, {})

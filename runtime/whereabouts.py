@@ -1,7 +1,7 @@
 """Where a rank is in its schedule, for whoever must say where it stopped.
 
 Each rank keeps a small mapped file in the folder of its launch: its process, the op or
-other work that it is in, whether that is communication, and a count that grows with every
+other work that it is in, whether it needs the others for that, and a count that grows with every
 step.  A process that is killed or stopped leaves it as it was.  The file is closed once a
 word is in it, which `first_words` waits for.
 """
@@ -13,17 +13,28 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 from algorithms.ops import Communication, Op, kind
+from runtime.world import LAUNCH
 
 FORM = struct.Struct("=qqq?200s")
-"""Rank, process, count, whether it is in communication only, and what it is in, in words."""
+"""Rank, process, count, whether it needs others for all that it is in, and what it is in, in words."""
 PREFIX = "rank-"
 IN_CLOSE_WRITE = 0x8  # linux/inotify.h
-Doing = Op | str
-"""What a rank does: an op, or other work of its own, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What no rank gets through without the others, in words."""
+
+    words: str
+
+
+Doing = Op | Together | str
+"""What a rank does: an op, what it does with the others, or other work of its own, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,7 @@ class Whereabouts:
     ----------
     pid : its process
     count : grows with every step that it takes
-    waiting : whether communication is all that it is in
+    waiting : whether it is in nothing that it could end alone
     words : what it is in, as it is told; empty where that is nothing
     """
 
@@ -59,16 +70,16 @@ class Watcher(Protocol):
 
 
 @contextmanager
-def at_work(watcher: Watcher | None, words: str) -> Iterator[None]:
+def at_work(watcher: Watcher | None, doing: Together | str) -> Iterator[None]:
     """A watcher, if there is one, is told of work that is no op for as long as this lasts."""
     if watcher is None:
         yield
         return
-    watcher.began(words)
+    watcher.began(doing)
     try:
         yield
     finally:
-        watcher.ended(words)
+        watcher.ended(doing)
 
 
 class Told:
@@ -99,10 +110,20 @@ class Told:
     def _tell(self) -> None:
         """Write where the rank is: in work of its own, else in what it has waited for longest."""
         self._count += 1
-        working = [doing for doing in self._open if not isinstance(doing, Communication)]
+        working = [doing for doing in self._open if not isinstance(doing, Communication | Together)]
         words = in_words((working or self._open)[0]) if self._open else ""
         waiting = bool(self._open) and not working
         FORM.pack_into(self._page, 0, self._rank, os.getpid(), self._count, waiting, words.encode()[:200])
+
+
+@cache
+def own_watcher(rank: int) -> Told | None:
+    """What this process, a rank, tells where it is for whoever started it.
+
+    None outside a launch, or on another host than its.
+    """
+    folder = os.environ.get(LAUNCH)
+    return Told(folder, rank) if folder and Path(folder).is_dir() else None
 
 
 def in_words(doing: Doing) -> str:
@@ -114,6 +135,8 @@ def in_words(doing: Doing) -> str:
     """
     if isinstance(doing, str):
         return doing
+    if isinstance(doing, Together):
+        return doing.words
     over = f" over {doing.axis}" if isinstance(doing, Communication) else ""
     return f"'{doing.name}' ({kind(doing)}{over})"
 

@@ -19,6 +19,8 @@ SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SL
 RANK_VARIABLES = ("PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 LABORATORY = "QUADRILLE_LABORATORY"
 """In the environment: the name of the laboratory in which ranks run, all hosts of which are this machine."""
+LAUNCH = "QUADRILLE_LAUNCH"
+"""In the environment of all processes of a launch: its folder, on the host of the launcher."""
 TURN_SECONDS = 0.5  # how long a rank leaves the word to rank 0
 
 
@@ -126,7 +128,7 @@ def fail_all(error: BaseException, *, communicator: "Intracomm | None" = None, d
     status = error.exit_status if isinstance(error, QuadrilleError) else 1
     if ranks.rank > 0 and isinstance(error, InputError):
         time.sleep(TURN_SECONDS)
-    if takes_the_word(os.environ.get("QUADRILLE_LAUNCH")):
+    if takes_the_word(os.environ.get(LAUNCH)):
         if debug:
             traceback.print_exception(error)
         print(failure_line(error, ranks.rank, ranks.size), file=sys.stderr)

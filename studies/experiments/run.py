@@ -20,6 +20,7 @@ from runtime.delivery import Delivery
 from runtime.execute import execute
 from runtime.execution import Execution, Source
 from runtime.verifying.verify import Verification
+from runtime.whereabouts import Together, at_work, own_watcher
 from studies.collectives_choice import NO_MACHINE, Chosen, told, with_choices, with_chosen
 from studies.destinations import Destinations, check_apart
 from studies.experiments.delivery_at import delivery_at
@@ -28,7 +29,6 @@ from studies.experiments.results import write_results
 from studies.experiments.workloads import AnyExperiment, experiment_of
 from studies.flags.machine_flags import MachineFlags
 from studies.flags.plan import Plan, RunFlags, files_read, parse_plan
-from studies.launching.launch_folder import watcher
 from studies.launching.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
 from studies.matmuls.experiment import Experiment, Flags
 from studies.matmuls.fitting_grids import check_ranks
@@ -186,12 +186,14 @@ def _chosen(
     machine : to predict on, at rank 0
     """
     found: list[Chosen] = []
+    watcher, words = own_watcher(site.communicator.rank), "choosing collectives"
     if site.speaks and machine is not None:
-        with _said_after(PATIENCE_SECONDS, "choosing collectives", site):
+        with _said_after(PATIENCE_SECONDS, words, site), at_work(watcher, words):
             _, found = with_chosen(experiment, schedule, machine, nodes, plan.backend)
     if site.speaks:
         remark_all([one.line() for one in found] if machine is not None else [NO_MACHINE])
-    found = site.communicator.bcast(found)
+    with at_work(watcher, Together(words)):
+        found = site.communicator.bcast(found)
     return with_choices(experiment, found), found
 
 
@@ -221,7 +223,7 @@ def _measure(
             choices=experiment.manner.choices,
             library=site.library,
             between=beside.measure,
-            watcher=watcher(site.communicator.rank),
+            watcher=own_watcher(site.communicator.rank),
             progress=delivery.progress,
         )
         losses = job.losses(execution, site)

@@ -20,15 +20,9 @@ from collections.abc import Mapping, Sequence
 
 from algorithms.errors import InputError, RunError
 from runtime.whereabouts import every
-from runtime.world import LABORATORY
+from runtime.world import LABORATORY, LAUNCH
 from studies.interruption import INTERRUPTED
-from studies.launching.launch_folder import (
-    MARK,
-    folder_prefix,
-    memory_folder,
-    remove_abandoned,
-    remove_partial_files,
-)
+from studies.launching.launch_folder import folder_prefix, memory_folder, remove_abandoned, remove_partial_files
 from studies.launching.mpirun import find_launcher, loaded_mpi
 from studies.launching.standstill import Suspects
 from studies.launching.supervise import PR_SET_PDEATHSIG, supervise
@@ -83,11 +77,11 @@ def launch(
     launcher = find_launcher(loaded_mpi(surroundings), surroundings)
     remove_abandoned()
     with tempfile.TemporaryDirectory(prefix=folder_prefix(), dir=memory_folder(), ignore_cleanup_errors=True) as folder:
-        variables = rank_environment(ranks, command, launcher_options, surroundings) | {MARK: folder}
+        variables = rank_environment(ranks, command, launcher_options, surroundings) | {LAUNCH: folder}
         variables |= launcher_environment(launcher, ranks, launcher_options, surroundings, folder)
         words = launcher_words(launcher, ranks, launcher_options, surroundings)
         rank = [sys.executable, "-P", "-c", START_OF_RANK, *program, *command]
-        status, chatter = supervise([*starter, *words, *rank], variables, folder, suspects)
+        status, chatter = supervise([*starter, *words, *rank], variables, folder, ranks, suspects)
         ranks_told = list(every(folder))
         remove_partial_files(folder)
     return verdict(status, chatter, launcher, launcher_options, ranks_told)

@@ -9,13 +9,13 @@ import contextlib
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from runtime import processes
-from runtime.whereabouts import Told
+from runtime.world import LAUNCH
 
-MARK = "QUADRILLE_LAUNCH"
 PARTIAL_FILES = "partial files"
 """In the folder of a launch: paths of the files that its ranks are writing, a NUL between two."""
 FOLDER_NAME = re.compile(r"quadrille-(\d+)-(\d+)-\w+")
@@ -40,7 +40,7 @@ def folder_prefix() -> str:
 
 def remove_abandoned() -> None:
     """Remove the folders of launches that were killed before they could do it; nobody else would free their memory."""
-    for folder in SHARED_MEMORY.glob("quadrille-*"):
+    for folder in Path(memory_folder() or tempfile.gettempdir()).glob("quadrille-*"):
         found = FOLDER_NAME.fullmatch(folder.name)
         if found and processes.has_ended(int(found[1]), int(found[2])) and not marked_processes(str(folder)):
             with contextlib.suppress(OSError):
@@ -58,12 +58,6 @@ def note_partial_files(folder: str | None, paths: Sequence[Path]) -> None:
         Path(folder, PARTIAL_FILES).write_text("\0".join(map(str, paths)))
 
 
-def watcher(rank: int) -> Told | None:
-    """What a rank tells where it is, for whoever started it; None outside a launch, or on another host than its."""
-    folder = os.environ.get(MARK)
-    return Told(folder, rank) if folder and Path(folder).is_dir() else None
-
-
 def remove_partial_files(folder: str) -> None:
     """Remove what killed ranks left of the files they were writing; a finished file has another name."""
     with contextlib.suppress(OSError):
@@ -73,7 +67,7 @@ def remove_partial_files(folder: str) -> None:
 
 def marked_processes(mark: str) -> list[int]:
     """Processes of this host whose environment says that they belong to the launch `mark`."""
-    wanted = f"{MARK}={mark}\0".encode()
+    wanted = f"{LAUNCH}={mark}\0".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):

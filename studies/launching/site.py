@@ -18,6 +18,7 @@ from runtime.blas import NUMPYS, open_blas
 from runtime.delivery import Delivery
 from runtime.library import Library
 from runtime.memory_available import bytes_available
+from runtime.whereabouts import Together, at_work, own_watcher
 from studies.remarks import remark
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def start_world() -> "Intracomm":
         if alone:
             del os.environ[OPEN_MPI_LINKS]  # not for ranks that this process may start
     world.check_world(communicator)
+    own_watcher(communicator.rank)  # from now on the launcher sees a rank that is stopped
     return communicator
 
 
@@ -123,7 +125,8 @@ def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verify_byt
             schedule.tensors[name].block(place).elements * schedule.item_bytes(name)
             for name in (*schedule.inputs, *schedule.state)
         )
-        rooms = [Room(f"host {site.host.name}", kept + max(loading, verify_bytes), bytes_available())]
+        where = "this machine" if site.host.sharing else f"host {site.host.name}"
+        rooms = [Room(where, kept + max(loading, verify_bytes), bytes_available())]
     check_rooms([room for of_rank in site.communicator.allgather(rooms) for room in of_rank])
 
 
@@ -179,7 +182,8 @@ def _carrier(
 
     if site.library.name != "cupy":
         assert name != "nccl", name  # refused where flags are parsed
-        return MpiCarrier(site.communicator, delivery=delivery)
+        with at_work(own_watcher(site.communicator.rank), Together("set-up of its messages")):
+            return MpiCarrier(site.communicator, delivery=delivery)
     from runtime.gpu_awareness import gpu_awareness
     from runtime.nccl import NcclCarrier
     from runtime.staging import check_sums, find_staging

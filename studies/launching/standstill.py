@@ -4,7 +4,7 @@ A process that is stopped (SIGSTOP) ends the run after `STOPPED_SECONDS`.  Where
 is in communication, none is at work of its own, and for `STANDSTILL_SECONDS` none takes a step and next to
 nothing arrives, something is broken between them: a link, or a peer that nobody sees.
 Ranks tell where they are by files in the launch's folder (`runtime/whereabouts.py`), so
-this sees those of this machine.
+this sees those of this machine.  Where some are on others, only who is stopped is found: these may be at work.
 
 Where ranks speak over TCP, the peers of one that is killed see a closed connection and
 end all ranks before the launcher hears of it, and it names one of them.  So processes are
@@ -37,10 +37,15 @@ Suspects = Callable[[], Sequence[str]]
 
 
 class Standstill:
-    """Looks at the ranks of a launch from time to time."""
+    """Looks at the ranks of a launch from time to time.
 
-    def __init__(self, folder: str, suspects: Suspects = tuple) -> None:
-        self._folder, self._suspects = folder, suspects
+    Parameters
+    ----------
+    ranks : how many there are, on all hosts
+    """
+
+    def __init__(self, folder: str, ranks: int, suspects: Suspects = tuple) -> None:
+        self._folder, self._ranks, self._suspects = folder, ranks, suspects
         self._stopped: dict[int, float] = {}
         self._counts: list[int] = []
         self._arrived, self._since = 0, 0.0
@@ -113,7 +118,9 @@ class Standstill:
 
     def _none_moves(self, ranks: Sequence[Whereabouts], now: float) -> str:
         counts = [one.count for one in ranks]
-        waiting = any(one.waiting for one in ranks) and all(one.waiting or not one.words for one in ranks)
+        all_are_seen = len(ranks) == self._ranks
+        none_works = any(one.waiting for one in ranks) and all(one.waiting or not one.words for one in ranks)
+        waiting = all_are_seen and none_works
         arrived = bytes_arrived(one.pid for one in ranks) if waiting else 0
         if not waiting or counts != self._counts or arrived > self._arrived + FEW_BYTES:
             self._counts, self._arrived, self._since = counts, arrived, now

@@ -27,15 +27,17 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def supervise(
-    words: Sequence[str], environment: Mapping[str, str], mark: str, suspects: Suspects = tuple
+    words: Sequence[str], environment: Mapping[str, str], mark: str, ranks: int, suspects: Suspects = tuple
 ) -> tuple[int | None, Chatter]:
     """The launcher's exit status (None: interrupted) and what it said; no process of it is left.
 
     Parameters
     ----------
+    mark : the folder of the launch, which all its processes carry
+    ranks : how many were asked for
     suspects : what is named beside the ranks where none of them comes any further
     """
-    chatter, standstill = Chatter(), Standstill(mark, suspects)
+    chatter, standstill = Chatter(), Standstill(mark, ranks, suspects)
     with ended_by_signals(), open_launcher(words, environment) as process:
         reader = threading.Thread(target=pass_on, args=(process, chatter), daemon=True)
         reader.start()

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from studies.launching.launch_folder import MARK, memory_folder
+from runtime.world import LAUNCH
+from studies.launching.launch_folder import memory_folder
 from studies.launching.mpirun import Mpi, allow_root, without_rank
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -25,7 +26,7 @@ def launcher_words(launcher: Mpi, ranks: int, options: Sequence[str], environmen
     """The launcher's program and its options; Open MPI must be told what to carry to other hosts."""
     carried: list[str] = []
     if launcher.vendor == "Open MPI" and several_hosts(options, environment):
-        names = [MARK, "PYTHONPATH", "QUADRILLE_DEBUG"]
+        names = [LAUNCH, "PYTHONPATH", "QUADRILLE_DEBUG"]
         carried = [word for name in names if name in environment or name != "QUADRILLE_DEBUG" for word in ("-x", name)]
     return [str(launcher.program), "-n", str(ranks), *carried, *options]
 

@@ -20,8 +20,9 @@ from runtime.files.shared_files import writing_token
 from runtime.operands import Operands
 from runtime.verifying.products import output_of_block
 from runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
+from runtime.world import LAUNCH
 from studies.flags.plan import Checked, Plan
-from studies.launching.launch_folder import MARK, note_partial_files
+from studies.launching.launch_folder import note_partial_files
 from studies.launching.site import Site
 from studies.matmuls.experiment import Experiment
 
@@ -135,7 +136,7 @@ def _write_outputs(
     place = schedule.place(rank)
     try:
         if site.speaks:
-            note_partial_files(os.environ.get(MARK), [writer.partial for writer in writers.values()])
+            note_partial_files(os.environ.get(LAUNCH), [writer.partial for writer in writers.values()])
         for writer in writers.values() if site.speaks else ():
             writer.create()
         site.communicator.Barrier()

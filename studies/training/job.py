@@ -13,8 +13,9 @@ from runtime.files.shared_files import writing_token
 from runtime.training.training_data import TrainingSource, check_text
 from runtime.verifying.training_checks import Reference, serial_bytes, serial_reference, verdict_of_all, verify_blocks
 from runtime.verifying.verify import Verification
+from runtime.world import LAUNCH
 from studies.flags.plan import Plan
-from studies.launching.launch_folder import MARK, note_partial_files
+from studies.launching.launch_folder import note_partial_files
 from studies.launching.site import Site
 from studies.training.experiment import TrainingExperiment
 
@@ -101,7 +102,7 @@ class TrainingJob:
         communicator = site.communicator
         try:
             if site.speaks:
-                note_partial_files(os.environ.get(MARK), [writer.partial])
+                note_partial_files(os.environ.get(LAUNCH), [writer.partial])
                 writer.create()
             communicator.Barrier()
             outputs = execution.outputs[communicator.rank]

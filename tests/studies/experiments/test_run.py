@@ -272,6 +272,18 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated(monkeypatch):
         check_memory(schedule, Choices(), here)
 
 
+def test_ranks_on_all_hosts_of_a_laboratory_share_the_memory_of_one_machine(monkeypatch):
+    monkeypatch.setattr(site, "bytes_available", lambda: 10**6)
+    schedule = matmul_schedule(Matmul(300, 300, 300), "3d", Grid())
+    others = SimpleNamespace(rank=0, allgather=lambda rooms: [rooms, rooms])
+
+    def at(host):
+        return Site(others, host, NumpyLibrary(), 1)
+
+    with pytest.raises(InputError, match="memory: the 2 ranks on this machine need"):
+        check_memory(schedule, Choices(), at(Host("lab-host0", (0,), 2, sharing=2)))
+
+
 def test_what_is_loaded_counts_the_parameters_of_a_training_step_too():
     schedule, rooms = mlp_schedule(Mlp((64, 256, 64), 8), Grid(), Scheme4D()), []
     communicator = SimpleNamespace(rank=0, allgather=lambda value: rooms.append(value) or [value])

@@ -109,9 +109,10 @@ def test_files_that_killed_ranks_were_writing_are_removed_at_the_end_of_the_laun
 import os, sys
 from pathlib import Path
 from mpi4py import MPI
-from studies.launching.launch_folder import MARK, note_partial_files
+from runtime.world import LAUNCH
+from studies.launching.launch_folder import note_partial_files
 if MPI.COMM_WORLD.rank == 0:
-    note_partial_files(os.environ[MARK], [Path(sys.argv[1])])
+    note_partial_files(os.environ[LAUNCH], [Path(sys.argv[1])])
     Path(sys.argv[1]).write_bytes(b"half")
 MPI.COMM_WORLD.Barrier()
 if MPI.COMM_WORLD.rank == 1:
@@ -135,6 +136,17 @@ def test_an_abandoned_launch_leaves_no_partial_file_either(monkeypatch, tmp_path
     monkeypatch.setattr(launch_folder, "SHARED_MEMORY", memory)
     launch_folder.remove_abandoned()
     assert not half.exists() and not folder.exists()
+
+
+def test_folders_of_abandoned_launches_are_found_where_there_is_no_shared_memory(monkeypatch, tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    folder = tmp_path / f"quadrille-{ended.pid}-1-x"
+    folder.mkdir()
+    monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path / "nowhere")
+    monkeypatch.setattr(launch_folder.tempfile, "gettempdir", lambda: str(tmp_path))
+    launch_folder.remove_abandoned()
+    assert not folder.exists()
 
 
 def test_a_launch_is_abandoned_where_its_number_is_another_process_s_and_not_while_it_lives(monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from algorithms.errors import InputError
 from algorithms.ops import AllGather, Barrier, Gemm
-from runtime.whereabouts import FORM, PREFIX, Told, Whereabouts, at_work, every
+from runtime.whereabouts import FORM, PREFIX, Together, Told, Whereabouts, at_work, every
 from studies.launching import standstill
 from studies.launching.chatter import Chatter, Failure
 from studies.launching.launch import launch
@@ -86,10 +86,10 @@ def test_a_rank_that_is_stopped_is_named_with_its_op(tmp_path, sleeping, hasty):
     process = sleeping()
     rank_at(tmp_path, 0, GATHER)
     other_at(tmp_path, 1, process.pid, "'multiply C' (gemm)")
-    assert seen_soon(Standstill(str(tmp_path))) == ""
+    assert seen_soon(Standstill(str(tmp_path), 2)) == ""
     process.send_signal(signal.SIGSTOP)
     time.sleep(0.05)
-    assert "rank 1 has been stopped for" in (line := seen_soon(Standstill(str(tmp_path))))
+    assert "rank 1 has been stopped for" in (line := seen_soon(Standstill(str(tmp_path), 2)))
     assert line.endswith("in 'multiply C' (gemm)")
 
 
@@ -97,7 +97,7 @@ def test_ranks_that_all_wait_are_told_with_what_may_be_wrong(tmp_path, hasty):
     for rank in range(3):
         rank_at(tmp_path, rank, GATHER)
     Told(tmp_path, 3).stepped()
-    watch = Standstill(str(tmp_path), lambda: ["eth0 of host:2 is down"])
+    watch = Standstill(str(tmp_path), 4, lambda: ["eth0 of host:2 is down"])
     line = seen_soon(watch)
     assert line.startswith("no rank has come further for 0.05 s: eth0 of host:2 is down; ")
     assert line.endswith("ranks 0, 1, 2 in 'gather B' (all_gather over z); rank 3 at its end")
@@ -106,7 +106,7 @@ def test_ranks_that_all_wait_are_told_with_what_may_be_wrong(tmp_path, hasty):
 def test_ranks_of_which_one_computes_or_steps_are_left_alone(tmp_path, hasty):
     waiting = rank_at(tmp_path, 0, GATHER)
     computing = rank_at(tmp_path, 1, MULTIPLY)
-    watch = Standstill(str(tmp_path))
+    watch = Standstill(str(tmp_path), 2)
     assert seen_soon(watch) == ""
     computing.ended(MULTIPLY)
     for _ in range(3):
@@ -117,22 +117,35 @@ def test_ranks_of_which_one_computes_or_steps_are_left_alone(tmp_path, hasty):
 
 def test_a_rank_that_loads_while_the_others_wait_for_it_is_left_alone(tmp_path, hasty):
     rank_at(tmp_path, 0, Barrier(name="barrier between runs", axis="z"))
-    told, watch = Told(tmp_path, 1), Standstill(str(tmp_path))
+    told, watch = Told(tmp_path, 1), Standstill(str(tmp_path), 2)
     with at_work(told, "loading 'A'"):
         assert seen_soon(watch) == ""
         assert [where(one) for one in every(tmp_path)][1] == "in loading 'A'"
     assert seen_soon(watch).endswith(": rank 0 in 'barrier between runs' (barrier over z); rank 1 at its end")
 
 
+def test_ranks_that_wait_for_others_that_nobody_sees_are_left_alone(tmp_path, hasty):
+    """Ranks on other hosts leave no word here, and may be at work."""
+    rank_at(tmp_path, 0, Barrier(name="barrier between runs", axis="z"))
+    assert seen_soon(Standstill(str(tmp_path), 2)) == ""
+    assert "rank 0 in 'barrier between runs'" in seen_soon(Standstill(str(tmp_path), 1))
+
+
+def test_ranks_that_wait_for_each_other_in_no_op_are_told_too(tmp_path, hasty):
+    for rank in range(2):
+        rank_at(tmp_path, rank, Together("microbenchmarks"))
+    assert seen_soon(Standstill(str(tmp_path), 2)).endswith(": ranks 0, 1 in microbenchmarks")
+
+
 def test_nobody_is_accused_where_nobody_tells_anything(tmp_path, hasty):
-    assert seen_soon(Standstill(str(tmp_path))) == ""
+    assert seen_soon(Standstill(str(tmp_path), 2)) == ""
 
 
 def test_ranks_are_remembered_in_the_order_in_which_they_are_gone(tmp_path, sleeping):
     launcher, *ranks = (sleeping() for _ in range(4))
     for number, process in enumerate(ranks):
         other_at(tmp_path, number, process.pid)
-    watch = Standstill(str(tmp_path))
+    watch = Standstill(str(tmp_path), 2)
     watch.rest(0.01, launcher)
     assert watch.gone == []
     ranks[1].kill()
@@ -145,7 +158,7 @@ def test_ranks_are_remembered_in_the_order_in_which_they_are_gone(tmp_path, slee
 
 def test_a_rank_that_leaves_its_first_word_is_watched_at_once(tmp_path, sleeping):
     launcher, rank = sleeping(), sleeping()
-    watch = Standstill(str(tmp_path))
+    watch = Standstill(str(tmp_path), 2)
     watch.rest(0.01, launcher)
     telling = threading.Timer(0.1, lambda: Told(tmp_path, 0))
     telling.start()
@@ -168,7 +181,7 @@ def test_ranks_that_were_gone_before_anybody_looked_are_noted_if_they_were_amid_
         rank.wait()
     other_at(tmp_path, 1, within.pid)
     other_at(tmp_path, 2, at_its_end.pid, "")
-    watch = Standstill(str(tmp_path))
+    watch = Standstill(str(tmp_path), 2)
     watch.rest(30.0, launcher)
     assert watch.gone == [[Failure(rank=1)]]
     watch.rest(0.0, launcher)
@@ -177,7 +190,7 @@ def test_ranks_that_were_gone_before_anybody_looked_are_noted_if_they_were_amid_
 
 
 def test_a_rank_that_is_gone_with_its_launcher_is_noted(tmp_path, sleeping):
-    launcher, watch = sleeping([sys.executable, "-c", "import time; time.sleep(0.3)"]), Standstill(str(tmp_path))
+    launcher, watch = sleeping([sys.executable, "-c", "import time; time.sleep(0.3)"]), Standstill(str(tmp_path), 2)
     rank = sleeping()
     rank.kill()
     rank.wait()
@@ -250,11 +263,11 @@ import os, sys
 import numpy as np
 from mpi4py import MPI
 from algorithms.ops import Barrier
-from studies.launching.launch_folder import watcher
+from runtime.whereabouts import own_watcher
 world = MPI.COMM_WORLD
 mine, all_of_it = np.zeros(100000), np.zeros((world.size, 100000))
 world.Allgather(mine, all_of_it)
-watcher(world.rank).began(Barrier(name="meet", axis="z"))
+own_watcher(world.rank).began(Barrier(name="meet", axis="z"))
 world.Barrier()
 if world.rank == 1:
     os.kill(os.getpid(), 9)
@@ -302,5 +315,5 @@ def test_a_rank_that_verifies_or_writes_for_long_is_waited_for(capfd, monkeypatc
 def test_a_launcher_that_ends_is_seen_at_once(tmp_path, sleeping):
     launcher = sleeping([sys.executable, "-c", "import sys, time; time.sleep(0.2); sys.exit(7)"])
     start = time.monotonic()
-    assert wait_for(launcher, Chatter(), Standstill(str(tmp_path))) == 7
+    assert wait_for(launcher, Chatter(), Standstill(str(tmp_path), 2)) == 7
     assert time.monotonic() - start < 5.0
