@@ -21,7 +21,7 @@ from runtime.world import Host
 from studies.token_buckets import burst_bytes
 from topologies.build import build, with_stand_ins
 from topologies.network import Argument, Network
-from topologies.routes.routing import Routes
+from topologies.routes.routing import Routes, Routing
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -126,12 +126,17 @@ def measure_between(communicator: "Intracomm", hosts: Sequence[Host], sizes: Seq
     if hosts[0].sharing:
         cores, rate = hosts[0].cores, link.bytes_per_second
         beside = apart(by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate))
-        idle = apart(by_host, len(hosts), lambda bench: measure_idle_cores(bench.communicator, cores))
+        idle = measure_idle_cores(by_host, cores)
     return BetweenHosts([point for point, _ in found], [overheads for _, overheads in found], link, beside, idle)
 
 
 def network_section(
-    found: BetweenHosts, library: tuple[LibraryRow, ...], topology: Arguments, *, shared: bool
+    found: BetweenHosts,
+    library: tuple[LibraryRow, ...],
+    topology: Arguments,
+    routing: Routing,
+    *,
+    shared: bool,
 ) -> NetworkSection:
     """What a machine file says of it.
 
@@ -139,56 +144,59 @@ def network_section(
     ----------
     library : collectives of the MPI library
     topology : family and arguments, with all rates
+    routing : by which the links between two hosts are found
     shared : whether hosts share a machine, whose kernel keeps the rates of their links
     """
     rows = tuple(map(transfer_row, found.transfers))
     if not shared:
         return NetworkSection(transfer=rows, library=library)
     return NetworkSection(
-        payload_share=min(1.0, found.link.bytes_per_second / rate_between(topology)),
+        payload_share=min(1.0, found.link.bytes_per_second / rate_between(topology, routing)),
         buffered_sends=True,
         core_seconds_per_byte=found.beside.core_seconds_per_byte,
         late_seconds=found.beside.late_seconds,
         following_seconds=found.beside.following_seconds,
-        burst_bytes=bursts(found.link.burst_bytes, topology) if found.link.burst_bytes else None,
+        burst_bytes=bursts(found.link.burst_bytes, topology, routing) if found.link.burst_bytes else None,
         transfer=rows,
         library=library,
     )
 
 
-def wiring_section(found: BetweenHosts | None, given: tuple[str, Mapping[str, Argument]]) -> Arguments:
+def wiring_section(
+    found: BetweenHosts | None, given: tuple[str, Mapping[str, Argument]], routing: Routing
+) -> Arguments:
     """Family and arguments, with the speeds of links that one message between hosts showed where none are named."""
     family, arguments = given[0], cast("Arguments", dict(given[1]))
     if found is None:
         return {"family": family, **arguments}
     speeds = {"bandwidth": found.link.bytes_per_second, "latency": found.link.latency}
     net = build(family, with_stand_ins(family, given[1], {"bandwidth": 1.0, "latency": 0.0}))
-    speeds["latency"] /= len(Routes(net).between([0], [1]).links)
+    speeds["latency"] /= len(Routes(net, routing).between([0], [1]).links)
     units = {"bandwidth": "bandwidth_bytes_per_second", "latency": "latency_seconds"}
     named = {name.partition("_")[0] for name in arguments}
     return {"family": family, **arguments} | {units[word]: speeds[word] for word in speeds if word not in named}
 
 
-def rate_between(topology: Arguments) -> float:
+def rate_between(topology: Arguments, routing: Routing) -> float:
     """Rate of the slowest link between the first two hosts [B/s]."""
     net = _network(topology)
-    links = Routes(net).between([0], [1]).links
+    links = Routes(net, routing).between([0], [1]).links
     return float(min(net.bandwidths[links], default=inf))
 
 
-def bursts(measured: float, topology: Arguments) -> float | dict[str, float]:
+def bursts(measured: float, topology: Arguments, routing: Routing) -> float | dict[str, float]:
     """What each link lets through at once, as one between the first two hosts was seen to [B].
 
     Links of a laboratory have buckets by their rates: where these differ, each is told.
 
-    >>> bursts(69e3, {"family": "star", "hosts": 2, "bandwidth": 25e6, "latency": 0.0})
+    >>> bursts(69e3, {"family": "star", "hosts": 2, "bandwidth": 25e6, "latency": 0.0}, Routing())
     69000.0
     """
     net = _network(topology)
     planned = {name: burst_bytes(rate) for name, rate in zip(_names(net), net.bandwidths.tolist(), strict=True)}
     if len(set(planned.values())) == 1:
         return measured
-    share = measured / burst_bytes(rate_between(topology))
+    share = measured / burst_bytes(rate_between(topology, routing))
     return {name: share * bucket for name, bucket in planned.items()}
 
 

@@ -20,14 +20,22 @@ from algorithms.provenance import provenance
 from runtime import world
 from runtime.blas import NUMPYS, blas_in_words, open_blas
 from runtime.numpy_library import NumpyLibrary
+from runtime.whereabouts import Together, at_work, own_watcher
 from studies.calibrating.measured_machine import make_machine
 from studies.calibrating.measuring import measure
 from studies.calibrating.messages import measure_messages
 from studies.calibrating.wiring import parse_wiring
+from topologies.routes.routing import Routing, parse_routing
 
 
 def calibrate(
-    out: str, *, topology: str | None = None, quick: bool = False, blas: str = NUMPYS, command: Sequence[str] = ()
+    out: str,
+    *,
+    topology: str | None = None,
+    routing: str = "",
+    quick: bool = False,
+    blas: str = NUMPYS,
+    command: Sequence[str] = (),
 ) -> None:
     """Measure on every rank of the world and write the machine file at rank 0.
 
@@ -35,13 +43,14 @@ def calibrate(
     ----------
     out : path of the machine file, or `-`
     topology : the wiring of several hosts, as `family:key=value,…`; its link speeds may be left out
+    routing : the ways between them; shortest where nothing is said
     quick : a third of the products, for a first look
     blas : whose products are measured
 
     Raises
     ------
-    InputError : a path that cannot be written, a wiring that is not of these hosts, or a BLAS that is not here, before
-        anything is measured
+    InputError : a path that cannot be written, a wiring that is not of these hosts, a routing that there is not, or a
+        BLAS that is not here, before anything is measured
     """
     communicator = world.world()
     speaks = communicator.Get_rank() == 0
@@ -49,12 +58,14 @@ def calibrate(
         files.check_writable(out)
     hosts = world.hosts(communicator)
     wiring = parse_wiring(topology, len(hosts)) if topology is not None else None
+    ways = parse_routing(routing) if routing else Routing()
     multiplied_by = NumpyLibrary() if blas == NUMPYS else open_blas(blas, 1)
-    measured = measure(communicator, hosts, quick=quick, blas=blas)
-    messages = measure_messages(communicator, hosts) if communicator.Get_size() > 1 else ()
+    with at_work(own_watcher(communicator.Get_rank()), Together("microbenchmarks")):
+        measured = measure(communicator, hosts, quick=quick, blas=blas)
+        messages = measure_messages(communicator, hosts) if communicator.Get_size() > 1 else ()
     if not speaks:
         return
-    machine = make_machine(_name(out), measured, hosts, wiring, list(command))
+    machine = make_machine(_name(out), measured, hosts, wiring, ways, list(command))
     made = provenance(list(command), blas=blas_in_words(multiplied_by))
     machine = msgspec.structs.replace(machine, messages=messages, provenance=made)
     save_machine(machine, out)

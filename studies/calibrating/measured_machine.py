@@ -23,6 +23,7 @@ from studies.calibrating.between_hosts import Arguments, network_section, transf
 from studies.calibrating.library import library_row
 from studies.calibrating.measuring import DTYPES, LAYOUTS, Measured
 from studies.calibrating.wiring import GivenTopology
+from topologies.routes.routing import Routing
 
 LARGE_RESIDUAL = 0.05
 
@@ -32,9 +33,15 @@ def make_machine(
     measured: Measured,
     hosts: Sequence[world.Host],
     topology: GivenTopology | None,
+    routing: Routing,
     command: list[str],
 ) -> Machine:
-    """The machine file's content: rows, what follows from them, and how well the fit explains them."""
+    """The machine file's content: rows, what follows from them, and how well the fit explains them.
+
+    Parameters
+    ----------
+    topology, routing : of several hosts, known to be theirs
+    """
     rows = tuple(_gemm_row(point) for point in measured.gemm)
     memory = tuple(_memory_row(point) for point in measured.streams)
     available = memory_available.bytes_available()
@@ -43,10 +50,11 @@ def make_machine(
     largest = max(row.bytes for row in memory)
     stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == largest)
     host, shared = hosts[0], hosts[0].sharing > 0
-    wiring, library = _wiring(measured, hosts, topology), tuple(map(library_row, measured.library))
+    wiring, library = _wiring(measured, hosts, topology, routing), tuple(map(library_row, measured.library))
     return Machine(
         name=name,
         topology=wiring,
+        routing=str(routing),
         device=Device(
             peak_flops_per_second={dtype: peak[dtype] for dtype in DTYPES},
             memory_bytes_per_second=2 * stream,
@@ -67,7 +75,9 @@ def make_machine(
             transfer=tuple(transfer_row(point) for point in measured.host_transfers),
             library=library if measured.between is None else (),
         ),
-        network=network_section(measured.between, library, wiring, shared=shared) if measured.between else None,
+        network=network_section(measured.between, library, wiring, routing, shared=shared)
+        if measured.between
+        else None,
         reference=_reference(measured.reference),
         reference_alone=_reference(measured.reference_alone),
         fit=fit,
@@ -82,11 +92,14 @@ def _shared_bandwidth(rows: Sequence[MemoryRow]) -> float:
     return max(row.busy_ranks * touched(row.operation, 1) * row.bytes_per_second for row in found)
 
 
-def _wiring(measured: Measured, hosts: Sequence[world.Host], given: GivenTopology | None) -> Arguments:
+def _wiring(
+    measured: Measured, hosts: Sequence[world.Host], given: GivenTopology | None, routing: Routing
+) -> Arguments:
     """One host, or the wiring given (a star if none is), with the speeds that were measured where it names none."""
     if len(hosts) == 1 and given is None:
         return {"family": "host", "cores": hosts[0].cores}
-    return wiring_section(measured.between, given if given is not None else ("star", {"hosts": len(hosts)}))
+    given = given if given is not None else ("star", {"hosts": len(hosts)})
+    return wiring_section(measured.between, given, routing)
 
 
 def _fit(rows: Sequence[GemmRow], disturbed: int, points: int) -> Fit:

@@ -31,6 +31,7 @@ def calibrate(
     context: typer.Context,
     out: Annotated[str, flag("--out", "FILE.toml", "The machine file; - is stdout.")] = "",
     topology: Annotated[str, flag("--topology", "FAMILY:KEY=VALUE,…", "How several hosts are wired.")] = "",
+    routing: Annotated[str, flag("--routing", "RULE", "Ways between them; by default shortest.")] = "",
     quick: Annotated[bool, switch("--quick", "Fewer points, for a first look.")] = False,
     blas: Blas = "numpy",
 ) -> None:
@@ -41,7 +42,7 @@ def calibrate(
     from studies.launching.site import start_world
 
     start_world()
-    calibrate_machine(out, topology=topology or None, quick=quick, blas=blas, command=context.obj)
+    calibrate_machine(out, topology=topology or None, routing=routing, quick=quick, blas=blas, command=context.obj)
 
 
 @app.command()

@@ -28,6 +28,7 @@ from studies.flags.machines import find_machine
 from studies.matmuls.experiment import Flags, parse_experiment
 from tests.launched import launched
 from tests.quadrille import called, quadrille
+from topologies.routes.routing import Routing, parse_routing
 
 mpi = pytest.mark.mpi
 POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
@@ -57,12 +58,13 @@ TWO_HOSTS = (
     + """
 from algorithms.formats.machine import save_machine
 from topologies.build import parse_topology
+from topologies.routes.routing import Routing
 hosts = (world.Host("one", (0,), 1), world.Host("other", (1,), 1))
 measured = measuring.measure(world.world(), hosts)
 if world.world().rank == 0:
     for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
         wiring = parse_topology(text) if text else None
-        save_machine(measured_machine.make_machine("two", measured, hosts, wiring, []), path)
+        save_machine(measured_machine.make_machine("two", measured, hosts, wiring, Routing(), []), path)
 """
 )
 UNEQUAL_HOSTS = (
@@ -275,12 +277,12 @@ HOSTS = (Host("one", (0,), 2), Host("other", (1,), 2))
 
 
 def test_points_that_a_fit_explains_raise_no_warning():
-    fit = make_machine("calm", measured(), HOSTS[:1], None, []).fit
+    fit = make_machine("calm", measured(), HOSTS[:1], None, Routing(), []).fit
     assert fit.warnings == () and max(fit.residuals.values()) < 0.01
 
 
 def test_large_residuals_are_warned_of_by_name():
-    fit = make_machine("noisy", measured(off=0.4), HOSTS[:1], None, []).fit
+    fit = make_machine("noisy", measured(off=0.4), HOSTS[:1], None, Routing(), []).fit
     large = [name for name, residual in fit.residuals.items() if residual > LARGE_RESIDUAL]
     assert len(large) == len(fit.warnings) == len(DTYPES) * len(LAYOUTS)
     for name, warning in zip(large, fit.warnings, strict=True):
@@ -291,7 +293,7 @@ def test_large_residuals_are_warned_of_by_name():
 def test_many_disturbed_points_are_warned_of(disturbed, warned):
     found = measured(disturbed=disturbed)
     assert len(found.gemm) == 162
-    assert len(make_machine("host", found, HOSTS[:1], None, []).fit.warnings) == warned
+    assert len(make_machine("host", found, HOSTS[:1], None, Routing(), []).fit.warnings) == warned
 
 
 @pytest.mark.parametrize(
@@ -333,7 +335,7 @@ def test_a_wiring_that_cannot_be_is_refused_before_anything_is_measured(tmp_path
 
 
 def test_the_link_speed_of_hosts_is_that_of_messages_from_one_to_another():
-    machine = make_machine("two", measured(), HOSTS, None, [])
+    machine = make_machine("two", measured(), HOSTS, None, Routing(), [])
     assert machine.topology["bandwidth_bytes_per_second"] == 24e6
     assert machine.topology["latency_seconds"] == pytest.approx(2.5e-5)  # of each of the two links on the way
     assert (machine.network.payload_share, machine.network.burst_bytes, machine.host.shared_by_hosts) == (
@@ -345,7 +347,7 @@ def test_the_link_speed_of_hosts_is_that_of_messages_from_one_to_another():
 
 def in_a_laboratory(text):
     hosts = tuple(Host(f"host{number}", (number,), 2, sharing=4) for number in range(4))
-    return make_machine("lab", measured(), hosts, parse_wiring(text, 4), [])
+    return make_machine("lab", measured(), hosts, parse_wiring(text, 4), Routing(), [])
 
 
 def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_them():
@@ -357,6 +359,17 @@ def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_t
     assert (found.payload_share, found.burst_bytes) == (24 / 25, 7e4)
     assert (found.core_seconds_per_byte, found.late_seconds, found.following_seconds) == (2e-9, 3e-3, 4e-4)
     assert len(found.transfer) == len(TRANSFERS)
+
+
+def test_a_machine_file_says_which_ways_messages_took():
+    wiring = parse_wiring("leaf-spine:leaves=2,spines=2,hosts_per_leaf=1", 2)
+    found = [make_machine("lab", measured(), HOSTS, wiring, parse_routing(way), []) for way in ("shortest", "ecmp:7")]
+    assert [machine.routing for machine in found] == ["shortest", "ecmp:7"]
+
+
+def test_a_rule_of_routing_that_there_is_not_is_refused_before_anything_is_measured(tmp_path):
+    ended = quadrille("calibrate", "--out", str(tmp_path / "here.toml"), "--routing", "straight")
+    assert ended.status == 2 and "routing 'straight': accepted are shortest" in ended.line
 
 
 def test_links_whose_buckets_differ_are_told_one_by_one():
@@ -424,7 +437,7 @@ def test_a_laboratory_without_rates_has_those_that_were_measured():
 
 
 def test_a_machine_is_what_its_points_say():
-    machine = make_machine("host", measured(), HOSTS[:1], None, ["quadrille", "calibrate"])
+    machine = make_machine("host", measured(), HOSTS[:1], None, Routing(), ["quadrille", "calibrate"])
     assert machine.device.peak_flops_per_second == {dtype: pytest.approx(1e9) for dtype in DTYPES}
     assert machine.device.memory_bytes_per_second == pytest.approx(2e9)
     assert (machine.reference.gemm_seconds, machine.reference.copy_seconds, machine.reference.add_seconds) == (1, 2, 3)
