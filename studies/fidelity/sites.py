@@ -20,7 +20,7 @@ SHARED_MEMORY = "shared memory"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Ranks that share a host's memory, or one rank on each host of a topology.
+    """Ranks that share a host's memory, or ranks spread evenly over the hosts of a topology.
 
     >>> Site(ranks=2).name, " ".join(Site("star:hosts=4", "200mbit", 4).words)
     ('shared memory', 'lab run star:hosts=4 --rate 200mbit -n 4 --')
@@ -76,11 +76,17 @@ def check_sites(sites: Iterable[Site]) -> None:
 
     Raises
     ------
-    InputError : no laboratory may be made here, or not this one
+    InputError : no laboratory may be made here, or not this one; fewer ranks than it has hosts
     """
+    sites = list(sites)
     for site in sites:
         if site.topology:
-            _laboratory(site)
+            hosts = len(_asked(site, others=sites).wiring.addresses)
+            if site.ranks < hosts:
+                raise InputError(
+                    f"-n {site.ranks}: {site.topology} has {hosts} hosts, each with a rank when it is calibrated: "
+                    f"-n {hosts} or more is needed"
+                )
 
 
 @contextmanager
@@ -94,6 +100,16 @@ def standing(site: Site) -> Iterator[Launched]:
 
     with standing_laboratory(_laboratory(site)) as entry:
         yield launched_in(entry)
+
+
+def _asked(site: Site, others: Iterable[Site]) -> "Laboratory":
+    """The site's laboratory; where none may be made, what can be asked for without one is said."""
+    try:
+        return _laboratory(site)
+    except InputError as error:
+        if any(not other.topology for other in others):
+            raise InputError(f"{error}; --sites shared needs none") from None
+        raise
 
 
 def _laboratory(site: Site) -> "Laboratory":

@@ -53,10 +53,13 @@ def main() -> None:
     """Run the matrix and keep the answer; say so where no laboratory may be made."""
     RESULTS.mkdir(exist_ok=True)
     kept, figure = str(RESULTS / f"{date.today()}.json"), str(RESULTS / "figure.png")
+    trials = matrix()
     try:
-        fidelity(matrix(), json=kept, plot=figure, command=["quadrille", "study", "fidelity"])
+        check_sites(sites_of(trials))
     except InputError as error:
         remark(f"left out, and results kept as they are: {error}")
+        return
+    fidelity(trials, json=kept, plot=figure, command=["quadrille", "study", "fidelity"])
 
 
 def fidelity(
@@ -74,7 +77,7 @@ def fidelity(
     InputError : a laboratory that cannot be made here; files that cannot be written; a folder with other things in it
     """
     Destinations(json=json, plot=plot).check()
-    sites = list(dict.fromkeys(trial.site for trial in trials))
+    sites = sites_of(trials)
     check_sites(sites)
     with _kept(folder) as kept:
         machines: dict[str, str] = {}
@@ -93,6 +96,11 @@ def fidelity(
     if json != files.STDOUT:
         print_tables(trials_table(results), judgement_table(answer.judgement))
     return answer
+
+
+def sites_of(trials: Sequence[Trial]) -> list[Site]:
+    """Each once, in the order in which they come."""
+    return list(dict.fromkeys(trial.site for trial in trials))
 
 
 def chosen_trials(sites: str, seed: str, cases: str, site: Site | None = None) -> list[Trial]:

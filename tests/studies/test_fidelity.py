@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 
 import msgspec
@@ -10,7 +11,7 @@ from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
 from studies.fidelity import kept, study
 from studies.fidelity.judgement import Gain, Result, errors, gains, judged, order
-from studies.fidelity.sites import Site, asked_site
+from studies.fidelity.sites import Site, asked_site, check_sites
 from studies.fidelity.study import chosen_trials, fidelity
 from studies.fidelity.trials import OVERLAPS, SITES, Trial, draw, matrix
 from studies.flags.plan import RunFlags
@@ -99,6 +100,12 @@ def test_cases_may_be_drawn_at_a_site_that_is_asked_for():
 def test_half_of_a_site_is_refused(given, said):
     with pytest.raises(InputError, match=said):
         asked_site(*given)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="laboratories need root")
+def test_a_site_of_fewer_ranks_than_hosts_is_refused_before_it_stands():
+    with pytest.raises(InputError, match=r"-n 2: star:hosts=4 has 4 hosts, .*: -n 4 or more is needed"):
+        check_sites([Site("star:hosts=4", "200mbit", 2)])
 
 
 def test_a_trial_says_what_measures_it_and_how_often():
@@ -326,7 +333,7 @@ def without_root(monkeypatch):
 
 
 def test_all_sites_are_looked_at_before_anything_is_measured(pretended, without_root):
-    with pytest.raises(InputError, match="a laboratory needs root"):
+    with pytest.raises(InputError, match=r"a laboratory needs root.*; --sites shared needs none"):
         fidelity(matrix())
     assert pretended == []
     assert len(fidelity(SHARED[:1]).trials) == 1
