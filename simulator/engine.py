@@ -21,8 +21,8 @@ event of the lowest priority says so) does the engine go on.
 *Kernels.*  It begins in plain Python on lists; a simulation that goes on for long is
 left to compiled twins of the same functions on arrays (`sharing/compiled.py`).
 
-A message starts when both its ends are ready (rendezvous).  Latency is paid once,
-before, and holds no resource.
+A message starts when both its ends are ready (rendezvous), one that goes ahead when its sender is.
+Latency is paid once, before, and holds no resource.
 
 `Environment.run()` without `until` may move the clock on to a stale event after
 the last end; run until the event that ends the simulation.
@@ -258,7 +258,7 @@ class FlowEngine(Registered):
         if self._twin is None:
             assert self._state is not None
             plain = LOADED_EVENTS if self._long or "numba" in sys.modules else PLAIN_EVENTS
-            outcome = events.go_on(self._under, self._state, now, until, min(plain, PLAIN_EVENTS))
+            outcome = events.go_on(self._under, self._state, now, until, plain)
             if outcome != MORE:
                 return outcome
             self._twin = compiled(KERNELS, ["go_on"])["go_on"]

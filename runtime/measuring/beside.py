@@ -31,6 +31,8 @@ PRODUCTS, REPEATS = 4, 7
 ITEM_BYTES, SMALL_BYTES = 4, 1 << 10
 CARRIED_SECONDS = 0.3
 """How long a gather lasts that shows what messages take of cores."""
+MOST_CARRIED_BYTES = 64e6
+"""By each rank: all ranks of a laboratory have what is gathered in the memory of one machine."""
 LONGER = 1.5
 """Products last so many times as long as what is beside them."""
 LATE_STEP_SECONDS = 0.01
@@ -118,7 +120,7 @@ def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: fl
     if not threads_may_send():
         return Beside()
     ranks, product = communicator.Get_size(), products_seconds(communicator, PRODUCTS) / PRODUCTS
-    sent = bytes_per_second * CARRIED_SECONDS
+    sent = min(MOST_CARRIED_BYTES, bytes_per_second * CARRIED_SECONDS)
     products = ceil(LONGER * CARRIED_SECONDS / product)
     gathered = round(sent * ranks / (ranks - 1))
     spent = _seconds(communicator, gathered, products) - products_seconds(communicator, products)

@@ -64,7 +64,6 @@ class TrainingSource:
     Parameters
     ----------
     seed : of everything
-    microbatch : sequences, or rows, of one
     sequence : tokens of a sequence; 0 where rows are no tokens
     """
 

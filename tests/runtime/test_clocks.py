@@ -8,6 +8,7 @@ import pytest
 
 from runtime import clocks
 from runtime.clocks import clock_offset
+from runtime.world import LABORATORY
 
 
 class Hosts:
@@ -83,6 +84,13 @@ def test_clocks_of_other_hosts_are_set_to_rank_0_s(hosts):
 def test_ranks_of_one_host_share_a_clock_and_exchange_nothing(hosts):
     world = hosts(["one", "one", "one"], {"one": 3.0})
     assert world.run() == [0, 0, 0]
+    assert world.messages == 0
+
+
+def test_hosts_of_a_laboratory_read_one_clock(hosts, monkeypatch):
+    monkeypatch.setenv(LABORATORY, "lab")
+    world = hosts(["lab-host0", "lab-host1"], {"lab-host0": 3.0, "lab-host1": 3.0})
+    assert world.run() == [0, 0]
     assert world.messages == 0
 
 
