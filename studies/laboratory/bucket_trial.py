@@ -8,10 +8,8 @@ the processes that send and receive, and of interrupts.
 """
 
 import csv
-import datetime
 import multiprocessing
 import os
-import platform
 import resource
 import socket
 import sys
@@ -21,6 +19,7 @@ from dataclasses import dataclass
 
 from runtime.measuring.links import busy_seconds
 from studies.laboratory import laboratory, namespaces
+from studies.laboratory.circumstances import head_line
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import Wiring
@@ -43,8 +42,7 @@ class Received:
 
 def main() -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
-    machine = f"{platform.release()}, {len(os.sched_getaffinity(0))} cores"
-    print(f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {machine}, {' '.join(sys.orig_argv[1:])}")
+    print(head_line())
     table.writerow(["bytes_per_second", "bucket_bytes", "share_of_rate", "core_seconds_per_byte"])
     for rate in RATES:
         wanted = laboratory_of(f"star:hosts={HOSTS}", rate, name=f"buckets{os.getpid()}")

@@ -1,28 +1,61 @@
 """What `quadrille lab` does: from the words that were typed to a laboratory, and what is printed."""
 
-import json as json_text
 import os
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import numpy as np
 
-from algorithms.errors import InputError
 from algorithms.formats import files
+from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_bytes_per_second, parse_rate
 from studies.laboratory import laboratory, namespaces, register
 from studies.laboratory.laboratory import Laboratory
 from studies.laboratory.register import Entry
-from studies.laboratory.wiring import scaled, slowest_of_hosts, wiring
+from studies.laboratory.wiring import check_places, scaled, slowest_of_hosts, wiring
 from studies.launching.supervise import ended_by_signals
 from studies.network.topology import find_topology
 from topologies.build import FAMILIES, build, parse_topology, with_stand_ins
 from topologies.network import Argument, Network
 from topologies.routes.routing import parse_routing
 
+SCHEMA = "quadrille/laboratories/1"
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A laboratory, as `lab status --json` tells of it.
+
+    Parameters
+    ----------
+    topology : what was asked for, as it was typed
+    addresses : of each host
+    namespaces : of each place, hosts and switches
+    bytes_per_second : of each link, by its name
+    owner : process whose end is the laboratory's end; null for one that stays until it is taken down
+    abandoned : whether that process was killed
+    """
+
+    name: str
+    topology: str
+    addresses: dict[str, str]
+    namespaces: dict[str, str]
+    bytes_per_second: dict[str, float]
+    owner: int | None
+    abandoned: bool
+
+
+class Laboratories(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Those of this machine."""
+
+    laboratories: list[Shown]
+    provenance: Provenance
+
 
 def bring_up(topology: str, *, rate: str, routing: str, name: str) -> None:
     """A laboratory that stays, and how to use it."""
-    entry = laboratory.up(laboratory_of(topology, rate, routing, name))
+    wanted = laboratory_of(topology, rate, routing, name)
+    with ended_by_signals():
+        entry = laboratory.up(wanted)
     print("\n".join(_described(entry)))
 
 
@@ -37,11 +70,10 @@ def run_in(
     name: str,
 ) -> int:
     """Exit status of a command on the ranks of a laboratory that stands for as long as it runs."""
-    from studies.laboratory.ranks import launch_in
+    from studies.laboratory.ranks import launch_in, with_wiring
 
     wanted = laboratory_of(topology, rate, routing, name)
-    if ranks < 1:
-        raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
+    with_wiring(wanted.entry, ranks, command)  # or what cannot be is known only when all stands
     with ended_by_signals(), laboratory.standing(wanted) as entry:
         return launch_in(entry, ranks, command, launcher_options)
 
@@ -51,12 +83,19 @@ def take_down(name: str) -> None:
     print(f"laboratory {name} is down" if laboratory.down(name) else f"laboratory {name} was not up")
 
 
-def show(*, json: str) -> None:
-    """All laboratories of this machine."""
+def show(*, json: str, command: Sequence[str]) -> None:
+    """All laboratories of this machine.
+
+    Parameters
+    ----------
+    json : where they go as JSON, `-` for stdout; nothing else is said then
+    command : the words of the command line, for provenance
+    """
     entries = list(register.every())
     if json:
-        found = [_fields(entry) for entry in entries]
-        files.write_text(json, json_text.dumps({"laboratories": found}, indent=2) + "\n")
+        shown = [_shown(entry) for entry in entries]
+        found = Laboratories(laboratories=shown, provenance=provenance(list(command)))
+        files.write_json(json, found, SCHEMA)
         return
     lines = [line for entry in entries for line in _described(entry)]
     print("\n".join(lines) if lines else "no laboratory is up")
@@ -72,13 +111,15 @@ def laboratory_of(topology: str, rate: str = "", routing: str = "shortest", name
     namespaces.check_allowed()
     net, factor = _network(topology, rate_given=bool(rate)), 1.0
     if rate:
+        check_places(net)
         factor = parse_rate(rate) / slowest_of_hosts(net)
         net = scaled(net, parse_rate(rate))
-    made = wiring(net, parse_routing(routing))
+    rule = parse_routing(routing)
+    made = wiring(net, rule)
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
     name = register.check_name(name or f"run{os.getpid()}")
-    return Laboratory(name, topology, made, rates, _in_full(topology, factor, rate_given=bool(rate)))
+    return Laboratory(name, topology, made, rates, _in_full(topology, factor, rate_given=bool(rate)), str(rule))
 
 
 def _network(topology: str, *, rate_given: bool) -> Network:
@@ -127,13 +168,13 @@ def _described(entry: Entry) -> Iterator[str]:
         yield f"  {host:<10} {address:<12} namespace {entry.namespaces[host]}"
 
 
-def _fields(entry: Entry) -> dict[str, object]:
-    return {
-        "name": entry.name,
-        "topology": entry.topology,
-        "addresses": entry.addresses,
-        "namespaces": entry.namespaces,
-        "bytes_per_second": entry.rates,
-        "owner": entry.owner or None,
-        "abandoned": entry.abandoned,
-    }
+def _shown(entry: Entry) -> Shown:
+    return Shown(
+        name=entry.name,
+        topology=entry.topology,
+        addresses=entry.addresses,
+        namespaces=entry.namespaces,
+        bytes_per_second=entry.rates,
+        owner=entry.owner or None,
+        abandoned=entry.abandoned,
+    )

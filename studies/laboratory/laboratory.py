@@ -1,13 +1,16 @@
 """Laboratories: brought up, listed, taken down, whatever happens in between."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from algorithms.errors import InputError
+import msgspec
+
+from algorithms.errors import InputError, RunError
 from studies.laboratory import namespaces, register
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import Wiring
+from studies.remarks import remark
 
 PREFIX = "quadrille"
 
@@ -22,6 +25,7 @@ class Laboratory:
     wiring : what that comes to
     rates : of each link, by its name [B/s]
     in_full : the topology with all its rates, as `calibrate` takes it; empty for one from a file
+    routing : the rule by which the wiring has its routes
     """
 
     name: str
@@ -29,11 +33,25 @@ class Laboratory:
     wiring: Wiring
     rates: dict[str, float]
     in_full: str = ""
+    routing: str = "shortest"
 
     @property
     def namespaces(self) -> dict[str, str]:
         """The namespace of each place, by a name that says whose it is."""
         return {place: f"{PREFIX}-{self.name}-{place.replace(':', '')}" for place in self.wiring.places}
+
+    @property
+    def entry(self) -> Entry:
+        """What is entered of it, of no owner."""
+        return Entry(
+            name=self.name,
+            topology=self.topology,
+            addresses=dict(self.wiring.addresses),
+            namespaces=self.namespaces,
+            rates=self.rates,
+            in_full=self.in_full,
+            routing=self.routing,
+        )
 
 
 def up(laboratory: Laboratory, *, owned: bool = False) -> Entry:
@@ -50,42 +68,51 @@ def up(laboratory: Laboratory, *, owned: bool = False) -> Entry:
     """
     namespaces.check_allowed()
     register.check_name(laboratory.name)
-    clean()
-    if (standing := register.read(laboratory.name)) is not None:
+    owner, started = register.own_start()
+    entry = msgspec.structs.replace(laboratory.entry, owner=owner, owner_started=started)
+    with register.alone():
+        _make_room(laboratory)
+        register.write(entry)
+    built = entry if owned else laboratory.entry
+    try:
+        namespaces.build(laboratory.wiring, entry.namespaces)
+        register.write(built)
+    except BaseException:
+        _end(entry)
+        raise
+    return built
+
+
+def _make_room(laboratory: Laboratory) -> None:
+    """Take down what killed processes have left, first of all of this name.
+
+    Raises
+    ------
+    InputError : a name that is taken
+    RunError : a laboratory of this name was left, and cannot be taken down
+    """
+    standing = register.read(laboratory.name)
+    if standing is not None and not standing.abandoned:
         raise InputError(
             f"laboratory {laboratory.name!r} is up ({standing.topology}): end it with quadrille lab down "
             f"{laboratory.name}, or give another --name"
         )
+    if standing is not None:
+        _take_down(standing)
+    clean()
     if taken := [name for name in laboratory.namespaces.values() if namespaces.exists(name)]:
         raise InputError(f"namespace {taken[0]} is there and not of a laboratory: give another --name")
-    owner, started = register.own_start() if owned else (0, 0)
-    entry = Entry(
-        name=laboratory.name,
-        topology=laboratory.topology,
-        addresses=dict(laboratory.wiring.addresses),
-        namespaces=laboratory.namespaces,
-        rates=laboratory.rates,
-        in_full=laboratory.in_full,
-        owner=owner,
-        owner_started=started,
-    )
-    register.write(entry)
-    try:
-        namespaces.build(laboratory.wiring, entry.namespaces)
-    except BaseException:
-        _take_down(entry)
-        raise
-    return entry
 
 
 def down(name: str) -> bool:
     """Take a laboratory down, and what killed ones have left; whether there was one of this name."""
     namespaces.check_allowed()
     register.check_name(name)
-    entry = register.read(name)
-    if entry is not None:
-        _take_down(entry)
-    clean()
+    with register.alone():
+        entry = register.read(name)
+        if entry is not None:
+            _take_down(entry)
+        clean()
     return entry is not None
 
 
@@ -95,15 +122,21 @@ def links_down(entry: Entry) -> list[str]:
     >>> links_down(Entry(name="none", topology="", addresses={}, namespaces={}, rates={}))
     []
     """
-    standing = {place: name for place, name in entry.namespaces.items() if namespaces.exists(name)}
-    return [f"{one} of {place} is down" for place, name in standing.items() for one in namespaces.interfaces_down(name)]
+    found = []
+    for place, name in entry.namespaces.items():
+        with suppress(RunError):  # one that is gone
+            found += [f"{one} of {place} is down" for one in namespaces.interfaces_down(name)]
+    return found
 
 
 def clean() -> None:
-    """Take down what processes have left that were killed."""
+    """Take down what processes have left that were killed; what resists is left to others, with a remark."""
     for entry in register.every():
         if entry.abandoned:
-            _take_down(entry)
+            try:
+                _take_down(entry)
+            except (RunError, OSError) as error:
+                remark(f"laboratory {entry.name}, left by a killed process, is not down: {error}")
 
 
 @contextmanager
@@ -113,7 +146,14 @@ def standing(laboratory: Laboratory) -> Iterator[Entry]:
     try:
         yield entry
     finally:
-        _take_down(entry)
+        _end(entry)
+
+
+def _end(entry: Entry) -> None:
+    """Take down what this process has brought up, unless that was done and its name is another's by now."""
+    with register.alone():
+        if not register.is_anothers(entry):
+            _take_down(entry)
 
 
 def _take_down(entry: Entry) -> None:

@@ -20,7 +20,8 @@ from typing import Any
 from pyroute2 import IPRoute, NetlinkError, netns
 
 from algorithms.errors import InputError, RunError
-from studies.laboratory.wiring import Port, Route, Wiring
+from algorithms.units import format_bytes_per_second
+from studies.laboratory.wiring import Cable, Port, Route, Wiring, is_of_cable
 from studies.token_buckets import burst_bytes
 
 FOLDER = Path("/run/netns")
@@ -38,6 +39,13 @@ CONGESTION_CONTROL = "reno"
 With BBR, the default of some, overlapped steps are 2 to 4 % longer, and their spread is twice as large.
 Source: RFC 5681.
 """
+SETTINGS = Path("/proc/sys/net/ipv4")
+ANY_WAY = {"conf/all/rp_filter": "0", "conf/default/rp_filter": "0"}
+"""Of every place, whatever it has from this machine: packets come by a way that those back need not take."""
+CABLES = "cables are made by its module veth"
+BUCKETS = "token buckets are made by its module sch_tbf"
+RULES = "routes by source are found by its policy routing, CONFIG_IP_MULTIPLE_TABLES"
+"""What of a kernel a laboratory needs and some are built without."""
 END_SECONDS = 5.0
 TRY_NAMESPACE = f"import ctypes; raise SystemExit(ctypes.CDLL(None).unshare({CLONE_NEWNET}) != 0)"
 
@@ -78,36 +86,66 @@ def build(wiring: Wiring, names: Mapping[str, str]) -> None:
     ------
     RunError : what the kernel refused
     """
-    try:
-        for name in names.values():
-            netns.create(name)
+    with _asked(f"a part of laboratory {wiring.name!r}"):
+        for place, name in names.items():
+            with _asked(f"the namespace of {place}"):
+                netns.create(name)
         _connect(wiring, names)
+
+
+@contextmanager
+def _asked(what: str, made_by: str = "") -> Iterator[None]:
+    """What the kernel is asked for, which is named where it refuses.
+
+    Parameters
+    ----------
+    made_by : the part of the kernel that this takes, in words
+
+    Raises
+    ------
+    RunError : it refused
+    """
+    try:
+        yield
     except (NetlinkError, OSError) as error:
-        raise RunError(f"the kernel refused a part of laboratory {wiring.name!r}: {error}") from error
+        reason = error.args[1] if len(error.args) > 1 else error
+        raise RunError(f"the kernel refused {what}: {reason}" + (f" ({made_by})" if made_by else "")) from error
 
 
 def _connect(wiring: Wiring, names: Mapping[str, str]) -> None:
+    _set_up(wiring, names)
     sockets: dict[str, Any] = {place: socket_of(name) for place, name in names.items()}
+    ends = [pair for cable in wiring.cables for pair in ((cable.one, cable.other), (cable.other, cable.one))]
+    hosts = {address: host for host, address in wiring.addresses.items()}
     try:
         for cable in wiring.cables:
-            one, other = cable.one, cable.other
-            end = {"ifname": other.interface, "address": other.hardware, "net_ns_fd": names[other.place]}
-            sockets[one.place].link("add", ifname=one.interface, kind="veth", address=one.hardware, peer=end)
+            _lay(cable, sockets[cable.one.place], names[cable.other.place])
         for place, socket in sockets.items():
             socket.link("set", index=1, state="up")  # lo
-            ports = [end for cable in wiring.cables for end in (cable.one, cable.other) if end.place == place]
-            found = {port.interface: _start(socket, port, wiring.addresses.get(place)) for port in ports}
+            address = wiring.addresses.get(place)
+            found = {port.interface: _start(socket, port, far, address) for port, far in ends if port.place == place}
             for route in (one for one in wiring.routes if one.place == place):
-                _add_route(socket, route, found[route.interface])
-        for place in wiring.switches:
-            with inside(names[place]):
-                Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-        for place in wiring.addresses:
-            with inside(names[place]):
-                Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text(CONGESTION_CONTROL)
+                _add_route(socket, route, found[route.interface], hosts)
     finally:
         for socket in sockets.values():
             socket.close()
+
+
+def _set_up(wiring: Wiring, names: Mapping[str, str]) -> None:
+    """How the kernel treats packets at each place, before that has a port."""
+    for place, name in names.items():
+        own = {"ip_forward": "1"} if place in wiring.switches else {"tcp_congestion_control": CONGESTION_CONTROL}
+        with inside(name):
+            for setting, value in (ANY_WAY | own).items():
+                with _asked(f"net.ipv4.{setting.replace('/', '.')} = {value} at {place}"):
+                    (SETTINGS / setting).write_text(value)
+
+
+def _lay(cable: Cable, socket: Any, other_namespace: str) -> None:
+    one, other = cable.one, cable.other
+    end = {"ifname": other.interface, "address": other.hardware, "net_ns_fd": other_namespace}
+    with _asked(f"the cable from {one.place} to {other.place}", CABLES):
+        socket.link("add", ifname=one.interface, kind="veth", address=one.hardware, peer=end)
 
 
 def socket_of(name: str) -> Any:
@@ -116,14 +154,17 @@ def socket_of(name: str) -> Any:
         return IPRoute()
 
 
-def _start(socket: Any, port: Port, address: str | None) -> int:
+def _start(socket: Any, port: Port, far: Port, address: str | None) -> int:
     """The index of an interface that is up, with its rate."""
     (index,) = socket.link_lookup(ifname=port.interface)
-    socket.link("set", index=index, state="up")
-    if address is not None:
-        socket.addr("add", index=index, address=address, prefixlen=32)
+    with _asked(f"the port of {port.place} to {far.place}"):
+        socket.link("set", index=index, state="up")
+        if address is not None:
+            socket.addr("add", index=index, address=address, prefixlen=32)
     if port.rate:
-        limit(socket, index, port.rate, burst_bytes(port.rate))
+        rate = format_bytes_per_second(port.rate)
+        with _asked(f"the token bucket of {rate} from {port.place} to {far.place}", BUCKETS):
+            limit(socket, index, port.rate, burst_bytes(port.rate))
     return int(index)
 
 
@@ -134,20 +175,28 @@ def limit(socket: Any, index: int, rate: float, burst: int) -> None:
 
 
 def interfaces_down(name: str) -> list[str]:
-    """Those of a namespace that were taken down."""
+    """Ends of cables in a namespace that were taken down; what the kernel makes there by itself never was up."""
     with socket_of(name) as kernel:
-        return [one.get_attr("IFLA_IFNAME") for one in kernel.get_links() if not one["flags"] & IFF_UP]
+        down = [one.get_attr("IFLA_IFNAME") for one in kernel.get_links() if not one["flags"] & IFF_UP]
+    return [interface for interface in down if is_of_cable(interface)]
 
 
-def _add_route(socket: Any, route: Route, index: int) -> None:
-    table = MAIN_TABLE
+def _add_route(socket: Any, route: Route, index: int, hosts: Mapping[str, str]) -> None:
+    """A route, and the rule by which packets of one source take it.
+
+    Parameters
+    ----------
+    hosts : by their addresses
+    """
+    table, whose = MAIN_TABLE, ""
     if route.source:
-        table = FIRST_TABLE + int(route.source.rpartition(".")[2])
-        with _known_already():
+        table, whose = FIRST_TABLE + int(route.source.rpartition(".")[2]), f" for packets of {hosts[route.source]}"
+        with _asked(f"the rule at {route.place}{whose}", RULES), _known_already():
             socket.rule("add", src=route.source, src_len=32, table=table, priority=table)
-    socket.route("add", dst=f"{route.target}/32", oif=index, scope=LINK_SCOPE, table=table)
-    with _known_already():
-        socket.neigh("add", dst=route.target, lladdr=route.next_hardware, ifindex=index, state="permanent")
+    with _asked(f"the route from {route.place} to {hosts[route.target]}{whose}"):
+        socket.route("add", dst=f"{route.target}/32", oif=index, scope=LINK_SCOPE, table=table)
+        with _known_already():
+            socket.neigh("add", dst=route.target, lladdr=route.next_hardware, ifindex=index, state="permanent")
 
 
 @contextmanager
@@ -162,12 +211,19 @@ def _known_already() -> Iterator[None]:
 
 @contextmanager
 def inside(name: str) -> Iterator[None]:
-    """Within a namespace, for this thread."""
-    netns.pushns(name)
+    """Within a namespace, for this thread.
+
+    Raises
+    ------
+    RunError : a namespace that is gone, or that this user may not enter
+    """
+    here = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
+        _join(name)
         yield
     finally:
-        netns.popns()
+        _set_namespace(here)
+        os.close(here)
 
 
 def enter(name: str, host: str) -> None:
@@ -177,16 +233,29 @@ def enter(name: str, host: str) -> None:
     ------
     RunError : a namespace that is gone, or that this user may not enter
     """
+    _join(name)
     libc = ctypes.CDLL(None, use_errno=True)
-    try:
-        namespace = os.open(FOLDER / name, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise RunError(f"namespace {name}: {error.strerror}") from None
-    if libc.setns(namespace, CLONE_NEWNET) or libc.unshare(CLONE_NEWUTS):
+    if libc.unshare(CLONE_NEWUTS):
         raise RunError(f"namespace {name}: {os.strerror(ctypes.get_errno())}")
-    os.close(namespace)
     encoded = host.encode()
     libc.sethostname(encoded, len(encoded))
+
+
+def _join(name: str) -> None:
+    """Take this thread into a namespace, which is not made where it is gone (pyroute2 would make another)."""
+    try:
+        there = os.open(FOLDER / name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _set_namespace(there)
+        finally:
+            os.close(there)
+    except OSError as error:
+        raise RunError(f"namespace {name}: {error.strerror}") from None
+
+
+def _set_namespace(handle: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).setns(handle, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def remove(name: str) -> None:
@@ -211,8 +280,11 @@ def remove(name: str) -> None:
 
 
 def processes(name: str) -> Iterator[int]:
-    """Those that run in a namespace."""
-    wanted = (FOLDER / name).stat()
+    """Those that run in a namespace; none where it is gone."""
+    try:
+        wanted = (FOLDER / name).stat()
+    except FileNotFoundError:
+        return
     for entry in Path("/proc").glob("[0-9]*/ns/net"):
         with suppress(OSError):
             found = entry.stat()

@@ -16,12 +16,9 @@ behind a step that is not counted (the first one touches fresh memory); as root.
 """
 
 import csv
-import datetime
 import os
-import platform
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -32,10 +29,10 @@ from algorithms.errors import InputError
 from algorithms.formats.record import Record, load_record
 from algorithms.grid import parse_grid
 from algorithms.units import parse_rate
-from runtime.measuring.links import BUSY, busy_seconds
 from studies.experiments.batch import Case, measure
 from studies.flags.plan import RunFlags
 from studies.laboratory import laboratory
+from studies.laboratory.circumstances import cores_busy_since_now, head_line
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.ranks import launched_in
 from studies.remarks import run_as_program
@@ -94,16 +91,14 @@ def main(topology: str = "", *grids: str) -> None:
     if unknown := [grid for grid in grids if grid not in GRIDS]:
         raise InputError(f"grid {unknown[0]!r}: accepted are {' '.join(GRIDS)}")
     table = csv.writer(sys.stdout, lineterminator="\n")
-    machine = f"{platform.release()}, {len(os.sched_getaffinity(0))} cores"
-    load = f"load {os.getloadavg()[0]:.1f} before"
-    print(f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {machine}, {load}, {' '.join(sys.orig_argv[1:])}")
+    print(head_line())
     table.writerow(COLUMNS.split())
     for grid in grids or GRIDS:
         hosts = parse_grid(grid).size
         where = topology or f"star:hosts={hosts}"
-        began, before = time.perf_counter(), busy_seconds(*BUSY)
+        busy = cores_busy_since_now()
         found = _measured(where, grid, hosts)
-        cores = (busy_seconds(*BUSY) - before) / (time.perf_counter() - began) / len(os.sched_getaffinity(0))
+        cores = busy()
         for way in found:
             table.writerow([where, grid, way.overlap, way.bands, way.collectives, *_row(found, way), f"{cores:.2f}"])
         sys.stdout.flush()

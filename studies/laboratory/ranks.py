@@ -14,7 +14,7 @@ from studies.laboratory import laboratory, register
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import HOST_INTERFACE
 from studies.launching.launch import PROGRAM, launch, must_succeed
-from studies.launching.mpirun import loaded_mpi
+from studies.launching.mpirun import Mpi, loaded_mpi
 from studies.launching.surroundings import THREAD_VARIABLES, usable_cores
 
 if TYPE_CHECKING:
@@ -41,8 +41,9 @@ def launch_in(
 
     Raises
     ------
-    InputError : fewer than one rank, another MPI than Open MPI, a calibration where the topology is a file
+    InputError : what cannot be started here (see `with_wiring`), another MPI than Open MPI
     """
+    told = with_wiring(entry, ranks, command)
     library = loaded_mpi(os.environ)
     if library.vendor != "Open MPI":
         raise InputError(f"mpi4py loads {library}: a laboratory starts its ranks by Open MPI: install its package")
@@ -51,8 +52,8 @@ def launch_in(
     first = next(iter(entry.addresses))
     return launch(
         ranks,
-        with_wiring(entry, command),
-        [*_options(entry, ranks), *launcher_options],
+        told,
+        [*_options(entry, ranks, library), *launcher_options],
         environment=environment,
         program=program,
         suspects=lambda: laboratory.links_down(entry),
@@ -69,18 +70,35 @@ def launched_in(entry: Entry) -> "Launched":
     return launched
 
 
-def with_wiring(entry: Entry, command: Sequence[str]) -> list[str]:
-    """A calibration is told how the hosts are wired, unless it was."""
-    if list(command[:1]) != ["calibrate"] or any(word.partition("=")[0] == "--topology" for word in command):
+def with_wiring(entry: Entry, ranks: int, command: Sequence[str]) -> list[str]:
+    """The command as its ranks get it: a calibration is told how the hosts are wired and reached, unless it was.
+
+    Raises
+    ------
+    InputError : fewer than one rank; a calibration where the topology is a file, or of fewer ranks than hosts
+    """
+    hosts = len(entry.addresses)
+    if ranks < 1:
+        raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
+    given = [word.partition("=")[0] for word in command]
+    if given[:1] != ["calibrate"]:
         return list(command)
+    ways = [] if "--routing" in given else ["--routing", entry.routing]
+    if "--topology" in given:
+        return [*command, *ways]
     if not entry.in_full:
         raise InputError(
             f"calibrate: a laboratory of a family is needed, such as star:hosts=4; {entry.topology} is a file"
         )
-    return [*command, "--topology", entry.in_full]
+    if ranks < hosts:
+        raise InputError(
+            f"-n {ranks}: calibrate measures between all {hosts} hosts of {entry.topology}, with a rank on each: "
+            f"-n {hosts} or more is accepted"
+        )
+    return [*command, "--topology", entry.in_full, *ways]
 
 
-def _options(entry: Entry, ranks: int) -> list[str]:
+def _options(entry: Entry, ranks: int, library: Mpi) -> list[str]:
     """What mpirun is told."""
     agent = register.write_agent(entry.name, [sys.executable, *ENTER, "--agent"])
     slots = _slots(ranks, len(entry.addresses))
@@ -89,7 +107,18 @@ def _options(entry: Entry, ranks: int) -> list[str]:
     )
     carried = [word for name in (LABORATORY, *THREAD_VARIABLES) for word in ("-x", name)]
     network = [word for name, value in NETWORK.items() for word in ("--mca", name, value)]
-    return ["--host", named, "--prtemca", "plm_ssh_agent", f"sh {agent}", *carried, *network]
+    return ["--host", named, *_agent_option(library), f"sh {agent}", *carried, *network]
+
+
+def _agent_option(library: Mpi) -> tuple[str, str]:
+    """By which mpirun is told what stands for ssh.
+
+    >>> _agent_option(Mpi("Open MPI", "4.1.6")), _agent_option(Mpi("Open MPI", "5.0.11"))
+    (('--mca', 'plm_rsh_agent'), ('--prtemca', 'plm_ssh_agent'))
+
+    Source: Open MPI 4.1, orte/mca/plm/rsh; PRRTE 3.0, which starts ranks from Open MPI 5 on, src/mca/plm/ssh.
+    """
+    return ("--mca", "plm_rsh_agent") if int(library.major) < 5 else ("--prtemca", "plm_ssh_agent")
 
 
 def _slots(ranks: int, hosts: int) -> list[int]:

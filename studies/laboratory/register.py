@@ -4,10 +4,12 @@ A file lists the names of all namespaces that its laboratory may have made, so
 whatever was left by a process that was killed is found and taken down.
 """
 
+import fcntl
 import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -15,6 +17,7 @@ import msgspec
 from algorithms.errors import InputError
 from algorithms.formats import files
 from runtime import processes
+from studies.remarks import remark
 
 FOLDER = Path("/run/quadrille")
 NAME = re.compile("[a-z0-9]{1,16}")
@@ -32,7 +35,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     namespaces : of each place, hosts and switches
     rates : of each link, by its name [B/s]
     in_full : the topology with the rates that its links have, as `calibrate` takes it; empty for one from a file
-    owner : process whose end is the laboratory's end; 0 for one that stays until it is taken down
+    routing : the rule of its routes
+    owner : process whose end is the laboratory's end, which the one that builds it always is; 0 once it stands, for
+        one that stays until it is taken down
     owner_started : when that process started, in the kernel's clock ticks, which tells it from a later one
     """
 
@@ -42,6 +47,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     namespaces: dict[str, str]
     rates: dict[str, float]
     in_full: str = ""
+    routing: str = "shortest"
     owner: int = 0
     owner_started: int = 0
 
@@ -71,8 +77,20 @@ def _agent_of(name: str) -> Path:
     return FOLDER / f"{name}.sh"
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """One process of this machine at a time: nobody enters a laboratory between what is read here and written."""
+    FOLDER.mkdir(mode=0o755, exist_ok=True)
+    folder = os.open(FOLDER, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
 def write(entry: Entry) -> None:
-    """Enter a laboratory."""
+    """Enter a laboratory; a reader sees all of it, or what was there before."""
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     files.write_json(path_of(entry.name), entry, SCHEMA)
 
@@ -107,11 +125,23 @@ def remove(name: str) -> None:
 
 
 def every() -> Iterator[Entry]:
-    """All laboratories of this machine, by name."""
+    """All laboratories of this machine, by name; a file that holds something else is passed over with a remark."""
     for path in sorted(FOLDER.glob("*.json")):
-        entry = read(path.stem)
+        try:
+            entry = read(path.stem)
+        except InputError as error:
+            remark(f"{error}; it is passed over")
+            continue
         if entry is not None:
             yield entry
+
+
+def is_anothers(entry: Entry) -> bool:
+    """Whether a laboratory was taken down since, and its name is that of one which another process brought up."""
+    with suppress(InputError):
+        found = read(entry.name)
+        return found is not None and (found.owner, found.owner_started) != (entry.owner, entry.owner_started)
+    return False
 
 
 def own_start() -> tuple[int, int]:

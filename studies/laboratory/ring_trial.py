@@ -9,11 +9,8 @@ was busy, with this and anything else.
 """
 
 import csv
-import datetime
 import os
-import platform
 import sys
-import time
 from statistics import median
 
 import numpy as np
@@ -27,9 +24,9 @@ from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from runtime.delivery import CHUNK_BYTES, NAP_SECONDS, Delivery
 from runtime.execute import execute
-from runtime.measuring.links import BUSY, busy_seconds
 from runtime.mpi import MpiCarrier
 from studies.laboratory import laboratory
+from studies.laboratory.circumstances import cores_busy_since_now, head_line
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.ranks import launch_in
 from studies.remarks import run_as_program
@@ -54,10 +51,7 @@ def main(words: list[str]) -> None:
     if words:
         measure(float(words[0]))
         return
-    machine = f"{platform.release()}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} before"
-    print(
-        f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {machine}, {' '.join(sys.orig_argv[1:])}", flush=True
-    )
+    print(head_line(), flush=True)
     with laboratory.standing(laboratory_of(f"star:hosts={HOSTS}", RATE, name=f"rings{os.getpid()}")) as entry:
         rate = min(entry.rates.values())
         sys.exit(launch_in(entry, HOSTS, [f"{rate:.0f}"], program=("-m", "studies.laboratory.ring_trial")))
@@ -94,10 +88,10 @@ def _shares(one: Schedule, words: str, delivery: Delivery, rate: float) -> tuple
     """Share of the rate in each repeat, complete at rank 0, and the part of the cores that was busy."""
     (whole,) = one.inputs
     carrier = MpiCarrier(delivery=delivery)
-    began, before = time.perf_counter(), busy_seconds(*BUSY)
+    busy_share = cores_busy_since_now()
     zeros = {whole: np.zeros((one.sizes["e"], 1), "float32")}
     found = execute(one, zeros, carrier, repeats=TIMES, warmups=1, choices=parse_choices(words))
-    busy = (busy_seconds(*BUSY) - before) / (time.perf_counter() - began) / len(os.sched_getaffinity(0))
+    busy = busy_share()
     carrier.close()
     sent = max(found.bytes_sent.values(), default=0)
     return [sent / timeline.makespan / rate for timeline in found.timelines] or [0.0], busy

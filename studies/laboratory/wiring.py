@@ -15,13 +15,14 @@ import numpy as np
 
 from algorithms.errors import InputError
 from algorithms.units import format_bytes_per_second
-from topologies.network import Network
+from topologies.network import Ints, Network
 from topologies.routes.routing import Routes, Routing
 
 MOST_HOSTS, MOST_SWITCHES = 16, 64
 SLOWEST, FASTEST = 125e3, 1.25e9
 """Rates of a cable that a token bucket keeps [B/s]: 1 Mbit/s to 10 Gbit/s."""
-HOST_INTERFACE = "eth0"
+HOST_INTERFACE, SWITCH_INTERFACE = "eth0", "port"
+"""The name of a host's only interface, and how those of switches begin."""
 SHORTEST = Routing()
 ONE_WAY = ("shortest", "minimal", "ecmp", "valiant")
 """Rules of routing that give a pair one way, as static routes do."""
@@ -99,9 +100,25 @@ class Wiring:
         return (*self.hosts, *self.switches)
 
 
+def is_of_cable(interface: str) -> bool:
+    """Whether an interface is an end of a cable, by its name; the kernel makes others in some namespaces.
+
+    >>> [is_of_cable(name) for name in ("eth0", "port12", "lo", "tunl0")]
+    [True, True, False, False]
+    """
+    return interface == HOST_INTERFACE or interface.startswith(SWITCH_INTERFACE)
+
+
 def slowest_of_hosts(net: Network) -> float:
-    """Rate of the slowest cable of a host [B/s], which `--rate` sets."""
+    """Rate of the slowest cable of a host [B/s], which `--rate` sets.
+
+    Raises
+    ------
+    InputError : no host has a cable
+    """
     of_hosts = np.isin(net.sources, net.place_nodes()) & ~net.failed
+    if not of_hosts.any():
+        raise InputError(f"topology {net.name!r} has no link at a host: --rate needs one that it can set")
     return float(net.bandwidths[of_hosts].min())
 
 
@@ -127,13 +144,20 @@ def wiring(net: Network, routing: Routing = SHORTEST) -> Wiring:
     Raises
     ------
     InputError : GPUs instead of hosts, too many hosts or switches, a rate that no token bucket keeps, a routing
-        rule that gives a pair several ways
+        rule that gives a pair several ways, or one that passes a place twice
     """
+    check_places(net)
     _check(net, routing)
     return _Wires(net).wiring(routing)
 
 
-def _check(net: Network, routing: Routing) -> None:
+def check_places(net: Network) -> None:
+    """Refuse a network of other places than a laboratory has, whatever its rates.
+
+    Raises
+    ------
+    InputError : GPUs instead of hosts, too few or too many hosts, too many switches
+    """
     kind, hosts = net.places
     if kind != "host":
         raise InputError(f"topology {net.name!r} has {hosts} {kind}s: a laboratory takes hosts, as star:hosts=4 has")
@@ -143,6 +167,9 @@ def _check(net: Network, routing: Routing) -> None:
             f"topology {net.name!r} has {hosts} hosts and {switches} switches: a laboratory takes 2 to {MOST_HOSTS} "
             f"hosts and at most {MOST_SWITCHES} switches"
         )
+
+
+def _check(net: Network, routing: Routing) -> None:
     if routing.rule not in ONE_WAY:
         raise InputError(f"routing {routing}: a laboratory has one way for each pair: {', '.join(ONE_WAY)}")
     for number in np.flatnonzero(~net.failed).tolist():
@@ -194,7 +221,7 @@ class _Wires:
     def _port(self, place: str, rate: float) -> Port:
         number, self._made = self._made, self._made + 1
         index, self._used[place] = self._used[place], self._used[place] + 1
-        interface = HOST_INTERFACE if place in self._addresses else f"port{index}"
+        interface = HOST_INTERFACE if place in self._addresses else f"{SWITCH_INTERFACE}{index}"
         return Port(place, interface, f"02:51:00:00:{number >> 8:02x}:{number & 255:02x}", rate)
 
     def _out_of_hosts(self) -> Iterator[Route]:
@@ -220,7 +247,9 @@ class _Wires:
         pairs = [(source, target) for source in places for target in places if source != target]
         paths = Routes(self._net, routing).between([pair[0] for pair in pairs], [pair[1] for pair in pairs])
         for flow, (source, target) in enumerate(pairs):
-            for link in paths.links[paths.offsets[flow] : paths.offsets[flow + 1]].tolist():
+            way = paths.links[paths.offsets[flow] : paths.offsets[flow + 1]]
+            self._check_passed_once(way, source, target, routing)
+            for link in way.tolist():
                 port, _ = self._ports[link]
                 if port.place not in self._addresses:
                     taken[port.place, target][source] = link
@@ -230,6 +259,17 @@ class _Wires:
                 port, end = self._ports[link]
                 come_from = "" if alike else self._address(source)
                 yield Route(place, self._address(target), come_from, port.interface, end.hardware)
+
+    def _check_passed_once(self, way: Ints, source: int, target: int, routing: Routing) -> None:
+        """Refuse a way that comes back to a place: routes, which have no memory, would take the same link again."""
+        passed = [*self._net.sources[way].tolist(), int(self._net.targets[way[-1]])]
+        twice = next((node for place, node in enumerate(passed) if node in passed[:place]), None)
+        if twice is not None:
+            raise InputError(
+                f"routing {routing}: the way from {self._hosts[source]} to {self._hosts[target]} passes "
+                f"{self._net.node_name(twice)} twice, which static routes cannot: accepted are shortest, minimal, "
+                f"ecmp[:SEED], and {routing.rule} where its ways come back to none, as on a dragonfly"
+            )
 
     def _address(self, place: int) -> str:
         return self._addresses[self._hosts[place]]

@@ -7,23 +7,26 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from algorithms.errors import InputError
+from algorithms.errors import InputError, RunError
 from algorithms.formats.machine import load_machine
 from studies.experiments.predict import prediction_of
 from studies.laboratory import laboratory, namespaces, register
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.laboratory import Laboratory
 from studies.laboratory.ranks import launch_in
-from studies.laboratory.wiring import scaled, wiring
+from studies.laboratory.register import Entry
+from studies.laboratory.wiring import is_of_cable, scaled, wiring
 from studies.matmuls.experiment import Flags, parse_experiment
 from studies.token_buckets import burst_bytes
 from tests.quadrille import ROOT
 from tests.studies.test_calibrate import SMALL
 from topologies.build import build, parse_topology
+from topologies.routes.routing import parse_routing
 
 SHARED_REGISTER = register.FOLDER
 QUADRILLE = (sys.executable, "-P", "-m", "studies.command_line")
@@ -61,11 +64,11 @@ def own_register(tmp_path, monkeypatch):
     assert not list(namespaces.FOLDER.glob(f"quadrille-*{os.getpid()}-*"))
 
 
-def a_laboratory(text="star:hosts=3", rate=25e6, name=None):
+def a_laboratory(text="star:hosts=3", rate=25e6, name=None, routing="shortest"):
     family, arguments = parse_topology(text)
     net = scaled(build(family, {"bandwidth": 1.0, "latency": 0.0} | arguments), rate)
     rates = dict(zip(net.link_names(range(net.link_count)), net.bandwidths.tolist(), strict=True))
-    return Laboratory(name or f"t{os.getpid()}", text, wiring(net), rates)
+    return Laboratory(name or f"t{os.getpid()}", text, wiring(net, parse_routing(routing)), rates)
 
 
 def carried(entry, source, target, size):
@@ -105,6 +108,50 @@ def test_hosts_share_links_alike_on_every_machine():
         for host in entry.addresses:
             with namespaces.inside(entry.namespaces[host]):
                 assert Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip() == "reno"
+
+
+def test_packets_come_back_by_other_links_also_where_the_machine_would_drop_them(monkeypatch):
+    create, written = namespaces.netns.create, ("all", "default")
+
+    def strict(name):
+        """A namespace as machines give it that look at the way back of every packet."""
+        create(name)
+        with namespaces.inside(name):
+            for word in written:
+                Path(f"/proc/sys/net/ipv4/conf/{word}/rp_filter").write_text("1")
+
+    monkeypatch.setattr(namespaces.netns, "create", strict)
+    text = "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2"
+    with laboratory.standing(a_laboratory(text, routing="ecmp:1")) as entry:
+        for name in entry.namespaces.values():
+            with namespaces.inside(name):
+                conf = {path.parent.name: path for path in Path("/proc/sys/net/ipv4/conf").glob("*/rp_filter")}
+                found = {word: path.read_text() for word, path in conf.items() if word in written or is_of_cable(word)}
+                assert set(found.values()) == {"0\n"}, found
+        for source in entry.addresses:
+            for target in set(entry.addresses) - {source}:
+                assert carried(entry, source, target, 1000) < 5
+
+
+def test_a_link_is_down_where_somebody_took_it_down_and_no_other_interface_counts():
+    with laboratory.standing(a_laboratory()) as entry:
+        with namespaces.socket_of(entry.namespaces["host:1"]) as kernel:
+            kernel.link("add", ifname="tunl0", kind="veth", peer={"ifname": "sit0"})
+            assert laboratory.links_down(entry) == []
+            kernel.link("set", index=kernel.link_lookup(ifname="eth0")[0], state="down")
+        with namespaces.socket_of(entry.namespaces["switch:0"]) as kernel:
+            kernel.link("set", index=kernel.link_lookup(ifname="port2")[0], state="down")
+        assert laboratory.links_down(entry) == ["eth0 of host:1 is down", "port2 of switch:0 is down"]
+
+
+def test_a_namespace_that_is_gone_is_refused_and_not_made():
+    name = f"quadrille-gone{os.getpid()}-host0"
+    with pytest.raises(RunError, match=f"namespace {name}: No such file"), namespaces.inside(name):
+        pass
+    assert not namespaces.exists(name)
+    assert list(namespaces.processes(name)) == []
+    entry = Entry(name="gone", topology="", addresses={}, namespaces={"host:0": name}, rates={})
+    assert laboratory.links_down(entry) == []
 
 
 def test_a_link_carries_its_rate_and_no_more():
@@ -162,6 +209,110 @@ def test_what_the_kernel_refuses_midway_leaves_nothing(monkeypatch):
     with pytest.raises(Exception, match="no more"):
         laboratory.up(a_laboratory())
     assert not list(register.every())
+
+
+UP = """
+import sys, time
+from pathlib import Path
+from studies.command_line import main
+from studies.laboratory import namespaces, register
+register.FOLDER = Path(sys.argv[1])
+if "slow" in sys.argv[2]:
+    namespaces._connect = lambda *_: (print("building", flush=True), time.sleep(60))
+print("begun", flush=True)
+sys.exit(main(["lab", "up", "star:hosts=2", "--rate", "100mbit", "--name", sys.argv[2]]))
+"""
+
+
+def bringing_up(name):
+    """A process that has begun to bring a laboratory up; one of a slow name is within it when it says so."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", UP, str(register.FOLDER), name],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_laboratory_whose_building_is_ended_leaves_nothing(number):
+    name = f"slow{os.getpid()}"
+    building = bringing_up(name)
+    assert [building.stdout.readline() for _ in range(2)] == ["begun\n", "building\n"]
+    assert namespaces.exists(f"quadrille-{name}-host0")
+    building.send_signal(number)
+    _, err = building.communicate(timeout=20)
+    assert (building.returncode, err) == (130, "quadrille: interrupted\n")
+    assert not list(register.every())
+    assert not list(namespaces.FOLDER.glob(f"quadrille-{name}-*"))
+
+
+def test_a_laboratory_whose_builder_was_killed_is_not_up_and_the_next_takes_its_place():
+    name = f"slow{os.getpid()}"
+    building = bringing_up(name)
+    assert [building.stdout.readline() for _ in range(2)] == ["begun\n", "building\n"]
+    building.kill()
+    building.communicate()
+    (left,) = register.every()
+    assert left.abandoned
+    entry = laboratory.up(a_laboratory(name=name))
+    assert (register.read(name), entry.owner, entry.abandoned) == (entry, 0, False)
+    assert carried(entry, "host:0", "host:1", 1000) < 5
+
+
+def test_of_two_that_bring_up_one_name_at_once_the_first_does(monkeypatch):
+    planned, others, exists = a_laboratory("star:hosts=2", name=f"both{os.getpid()}"), [], namespaces.exists
+
+    def meanwhile(name):
+        """What the first asks before it enters its laboratory, while a second begins."""
+        if not others:
+            others.append(bringing_up(planned.name))
+            assert others[0].stdout.readline() == "begun\n"
+            with suppress(subprocess.TimeoutExpired):
+                others[0].wait(2)
+        return exists(name)
+
+    monkeypatch.setattr(namespaces, "exists", meanwhile)
+    entry = laboratory.up(planned)
+    _, err = others[0].communicate(timeout=20)
+    assert others[0].returncode == 2 and err.startswith(f"quadrille: laboratory '{planned.name}' is up"), err
+    assert carried(entry, "host:0", "host:1", 1000) < 5
+
+
+def test_a_run_whose_laboratory_was_taken_down_leaves_the_next_of_its_name_alone():
+    with laboratory.standing(a_laboratory()) as entry:
+        laboratory.down(entry.name)
+        after = laboratory.up(a_laboratory())
+    assert register.read(after.name) == after
+    assert carried(after, "host:0", "host:1", 1000) < 5
+
+
+def test_what_is_wrong_with_another_laboratory_is_a_remark(monkeypatch, capsys):
+    process = subprocess.Popen(["true"])
+    process.wait()
+    resists = f"resists{os.getpid()}"
+    register.write(
+        Entry(name=resists, topology="", addresses={}, namespaces={"a": resists}, rates={}, owner=process.pid)
+    )
+    register.path_of("newer").write_text('{"schema": "quadrille/laboratory/9"}')
+    remove = namespaces.remove
+
+    def cannot(name):
+        if name == resists:
+            raise RunError("processes 1, 2 cannot be ended")
+        remove(name)
+
+    monkeypatch.setattr(namespaces, "remove", cannot)
+    entry = laboratory.up(a_laboratory())
+    assert carried(entry, "host:0", "host:1", 1000) < 5
+    assert laboratory.down(entry.name)
+    lines = capsys.readouterr().err.splitlines()
+    assert sum(f"laboratory {resists}, left by a killed process, is not down: processes 1, 2" in one for one in lines)
+    assert sum("newer than this Quadrille reads" in one for one in lines) and len(lines) == 4
+    with pytest.raises(RunError, match="cannot be ended"):
+        laboratory.up(a_laboratory(name=resists))
+    register.remove(resists)
 
 
 def test_processes_on_a_host_end_with_the_laboratory():

@@ -1,6 +1,9 @@
 """The register of laboratories, read while others write it."""
 
 import os
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -8,6 +11,7 @@ from algorithms.errors import InputError
 from runtime.processes import begin_of
 from studies.laboratory import register
 from studies.laboratory.register import Entry
+from tests.quadrille import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +37,38 @@ def test_a_laboratory_that_ends_while_it_is_read_is_none(monkeypatch):
     assert register.read("ends") is None
 
 
-def test_a_file_that_holds_something_else_is_refused():
+def test_a_file_that_holds_something_else_is_refused_by_its_name_and_passed_over_among_all(capsys):
     register.path_of("other").write_text("{}")
+    register.write(an_entry("stands"))
     with pytest.raises(InputError, match="names no schema"):
-        list(register.every())
+        register.read("other")
+    assert [one.name for one in register.every()] == ["stands"]
+    assert re.fullmatch("quadrille: laboratory file .*other.json names no schema: .*\n", capsys.readouterr().err)
+
+
+def test_a_name_is_anothers_once_another_process_has_entered_it():
+    ours, theirs = an_entry("one", owner=11, owner_started=1), an_entry("one", owner=12, owner_started=1)
+    assert not register.is_anothers(ours)
+    register.write(ours)
+    assert not register.is_anothers(ours)
+    register.write(theirs)
+    assert register.is_anothers(ours)
+
+
+def test_one_process_at_a_time_enters_a_laboratory():
+    program = "from pathlib import Path; from studies.laboratory import register; import sys; "
+    program += "register.FOLDER = Path(sys.argv[1]); print('begun', flush=True)\nwith register.alone(): print('in')"
+    with register.alone():
+        other = subprocess.Popen(
+            [sys.executable, "-P", "-c", program, str(register.FOLDER)],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert other.stdout.readline() == "begun\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.5)
+    assert other.communicate(timeout=20)[0] == "in\n"
 
 
 def test_a_laboratory_is_abandoned_by_a_process_that_has_ended_and_by_no_other():

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from studies.laboratory import namespaces
+from studies.laboratory import namespaces, ranks, register
 from studies.laboratory.command import laboratory_of
-from studies.laboratory.ranks import with_wiring
+from studies.laboratory.ranks import launch_in, with_wiring
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import HOST_INTERFACE, MOST_HOSTS, scaled, wiring
+from studies.launching.mpirun import Mpi
 from topologies.build import build, parse_topology
 from topologies.routes.routing import Routes, parse_routing
 
@@ -123,14 +124,45 @@ def test_a_topology_in_full_names_the_rates_that_its_links_have(monkeypatch, typ
     assert rates == pytest.approx(found.rates)
 
 
+STAR = Entry(
+    name="x",
+    topology="star:hosts=2",
+    addresses={"host:0": "10.77.0.1", "host:1": "10.77.0.2"},
+    namespaces={},
+    rates={},
+    in_full="star:hosts=2,…",
+)
+
+
 def test_a_calibration_is_told_the_topology_in_full_and_a_file_is_refused():
-    entry = Entry(name="x", topology="star:hosts=2", addresses={}, namespaces={}, rates={}, in_full="star:hosts=2,…")
-    told = with_wiring(entry, ["calibrate", "--out", "-"])
-    assert told == ["calibrate", "--out", "-", "--topology", "star:hosts=2,…"]
-    for words in (["calibrate", "--topology", "star:hosts=3"], ["calibrate", "--topology=x"], ["run"], []):
-        assert with_wiring(entry, words) == words
+    told = with_wiring(STAR, 2, ["calibrate", "--out", "-"])
+    assert told == ["calibrate", "--out", "-", "--topology", "star:hosts=2,…", "--routing", "shortest"]
+    for words in (["calibrate", "--topology=x", "--routing", "minimal"], ["run"], []):
+        assert with_wiring(STAR, 1, words) == words
+    other = msgspec.structs.replace(STAR, routing="ecmp:7")
+    for words in (["calibrate", "--topology", "star:hosts=3"], ["calibrate", "--topology=x"]):
+        assert with_wiring(other, 1, words) == [*words, "--routing", "ecmp:7"]
     with pytest.raises(InputError, match="a family is needed"):
-        with_wiring(msgspec.structs.replace(entry, in_full=""), ["calibrate"])
+        with_wiring(msgspec.structs.replace(STAR, in_full=""), 2, ["calibrate"])
+
+
+def test_a_calibration_of_fewer_ranks_than_hosts_is_refused_by_what_was_typed():
+    with pytest.raises(InputError, match=r"-n 1: calibrate .* all 2 hosts of star:hosts=2, .*: -n 2 or more is"):
+        with_wiring(STAR, 1, ["calibrate"])
+
+
+def test_fewer_than_one_rank_is_refused_before_anything_is_divided_by_it():
+    with pytest.raises(InputError, match="-n 0: the number of ranks is a whole number from 1"):
+        launch_in(STAR, 0, ["run"])
+
+
+def test_mpirun_is_told_of_the_agent_in_the_words_of_its_own_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(register, "FOLDER", tmp_path)
+    words = {version: ranks._options(STAR, 2, Mpi("Open MPI", version)) for version in ("4.1.6", "5.0.11")}
+    agent = words["5.0.11"][words["5.0.11"].index("plm_ssh_agent") + 1]
+    assert " ".join(["--mca", "plm_rsh_agent", agent]) in " ".join(words["4.1.6"])
+    assert " ".join(["--prtemca", "plm_ssh_agent", agent]) in " ".join(words["5.0.11"])
+    assert "--prtemca" not in words["4.1.6"] and "plm_rsh_agent" not in words["5.0.11"]
 
 
 @pytest.mark.parametrize(
@@ -148,6 +180,29 @@ def test_what_cannot_be_built_is_refused(text, words):
     given = arguments if family == "host" else {"bandwidth": 25e6, "latency": 0.0} | arguments
     with pytest.raises(InputError, match=words):
         wiring(build(family, given))
+
+
+@pytest.mark.parametrize("text", ["torus:dims=3x3", "mesh:dims=3x3", "ring:hosts=6"])
+def test_a_detour_that_comes_back_to_a_place_is_refused(text):
+    said = r"routing valiant:0: the way from host:\d to host:\d passes host:\d twice, .* accepted are shortest, minimal"
+    with pytest.raises(InputError, match=said):
+        wiring(network(text), parse_routing("valiant:0"))
+
+
+def test_detours_that_pass_every_place_once_are_taken():
+    net, routing = network("dragonfly:groups=3,routers=2,hosts_per_router=2,global_links=1"), parse_routing("valiant:3")
+    made, routes = wiring(net, routing), Routes(net, routing)
+    for source in range(net.place_count):
+        for target in set(range(net.place_count)) - {source}:
+            walked = links_walked(made, f"host:{source}", f"host:{target}")
+            names = [net.node_name(int(node)) for node in net.sources[routes.between([source], [target]).links]]
+            assert [port.place for port in walked] == names
+
+
+def test_a_rate_needs_a_link_that_it_can_set():
+    net = network("star:hosts=2")
+    with pytest.raises(InputError, match="no link at a host"):
+        scaled(net.with_bandwidths(net.bandwidths * 0), 25e6)
 
 
 def test_a_rule_of_several_ways_is_refused():
