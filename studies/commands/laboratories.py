@@ -53,8 +53,8 @@ def down(name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the labo
 
 
 @laboratory_group.command()
-def status(json: Json = "") -> None:
+def status(context: typer.Context, json: Json = "") -> None:
     """List the laboratories that stand on this machine."""
     from studies.laboratory.command import show
 
-    show(json=json)
+    show(json=json, command=context.obj)

@@ -81,12 +81,9 @@ def check_sites(sites: Iterable[Site]) -> None:
     sites = list(sites)
     for site in sites:
         if site.topology:
-            hosts = len(_asked(site, others=sites).wiring.addresses)
-            if site.ranks < hosts:
-                raise InputError(
-                    f"-n {site.ranks}: {site.topology} has {hosts} hosts, each with a rank when it is calibrated: "
-                    f"-n {hosts} or more is needed"
-                )
+            from studies.laboratory.ranks import with_wiring
+
+            with_wiring(_asked(site, others=sites).entry, site.ranks, ["calibrate"])
 
 
 @contextmanager
