@@ -104,9 +104,7 @@ def test_half_of_a_site_is_refused(given, said):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="laboratories need root")
 def test_a_site_of_fewer_ranks_than_hosts_is_refused_before_it_stands():
-    with pytest.raises(
-        InputError, match=r"-n 2: calibrate .* all 4 hosts of star:hosts=4, .*: -n 4 or more is"
-    ):
+    with pytest.raises(InputError, match=r"-n 2: calibrate .* all 4 hosts of star:hosts=4, .*: -n 4 or more is"):
         check_sites([Site("star:hosts=4", "200mbit", 2)])
 
 

@@ -178,6 +178,26 @@ def test_flows_share_an_oversubscribed_uplink():
     assert max(seconds) > 0.9 * (2 * size - 4 * burst_bytes(rate)) / rate
 
 
+def test_small_packets_pass_by_large_ones_that_wait_for_a_link():
+    """Of 140 KB the bucket lets 70 through at once, the others wait for 0.3 s."""
+    large, small, kernel_takes = bytes(1400), bytes(20), 1 << 20
+    with laboratory.standing(a_laboratory("star:hosts=2", 250e3)) as entry:
+        ends = []
+        for host in entry.addresses:
+            with namespaces.inside(entry.namespaces[host]):
+                ends.append(socket.socket(type=socket.SOCK_DGRAM))
+            ends[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kernel_takes)
+            ends[-1].bind((entry.addresses[host], 0))
+            ends[-1].settimeout(10)
+        sender, receiver = ends
+        for message in [large] * 100 + [small]:
+            sender.sendto(message, receiver.getsockname())
+        sizes = [len(receiver.recv(2000)) for _ in range(101)]
+        for end in ends:
+            end.close()
+    assert sizes.count(len(small)) == 1 and sizes.index(len(small)) < 90
+
+
 def test_a_name_that_is_taken_is_refused_and_two_laboratories_stand_side_by_side():
     one, other = (a_laboratory(name=f"{word}{os.getpid()}") for word in ("one", "two"))
     with laboratory.standing(one) as first, laboratory.standing(other) as second:

@@ -67,6 +67,12 @@ def test_what_the_kernel_refuses_is_named_with_what_it_needs(build_refused, refu
         build_refused(refused, "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2", "ecmp:1")
 
 
+@pytest.mark.parametrize("refused", [("tc", "add"), ("tc", "add-filter")])
+def test_a_kernel_without_queues_by_size_makes_a_laboratory_all_the_same(build_refused, refused, capsys):
+    build_refused(refused, "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2")
+    assert capsys.readouterr().err == f"quadrille: {namespaces.SMALL_ONES_WAIT}\n"
+
+
 def test_a_setting_that_cannot_be_written_is_named(build_refused, tmp_path):
     (tmp_path / "conf" / "all").rmdir()
     with pytest.raises(RunError, match=r"refused net\.ipv4\.conf\.all\.rp_filter = 0 at host:0: No such file"):
