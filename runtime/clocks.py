@@ -10,11 +10,10 @@ kept, and the clock of rank 0 is taken to have been read in its middle:
 Source: Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989.
 """
 
-import os
 import time
 from typing import TYPE_CHECKING
 
-from runtime.world import LABORATORY
+from runtime.world import in_laboratory
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -30,7 +29,7 @@ def clock_offset(communicator: "Intracomm") -> float:
     """
     rank = communicator.Get_rank()
     names = communicator.allgather(host_name())
-    if len(set(names)) == 1 or LABORATORY in os.environ:
+    if len(set(names)) == 1 or in_laboratory():
         return 0.0
     leaders = {name: names.index(name) for name in names}
     offsets: dict[str, float] = {names[0]: 0.0}

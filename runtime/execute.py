@@ -58,8 +58,7 @@ def execute(
     source = WholeMatrices(tensors) if isinstance(tensors, Mapping) else tensors
 
     def course(rank: int) -> Course[RankResult]:
-        with at_work(watcher, Together("set-up of its groups")):
-            executor = RankExecutor(schedule, rank, communicators, chosen, arrays, watcher)
+        executor = RankExecutor(schedule, rank, communicators, chosen, arrays, watcher)
         return executor.run_beside(progress, source, repeats, warmups, between)
 
     results = communicators.run(course)
@@ -97,7 +96,8 @@ class RankExecutor:
         self._carrier = carrier
         self._watcher = watcher
         self._library = library
-        self._groups = self._communicators()
+        with at_work(watcher, Together("set-up of its groups")):
+            self._groups = self._communicators()
         self._buffers = Buffers(schedule, self._place, choices, library)
         self._transfers = Transfers(schedule, choices, library, self._buffers)
         self._lanes = Lanes(self._groups, self._transfers, carrier.now, watcher)

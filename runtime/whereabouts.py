@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from algorithms.ops import Communication, Op, kind
-from runtime.world import LAUNCH
+from runtime.world import LAUNCH, world
 
 FORM = struct.Struct("=qqq?200s")
 """Rank, process, count, whether it needs others for all that it is in, and what it is in, in words."""
@@ -117,13 +117,16 @@ class Told:
 
 
 @cache
-def own_watcher(rank: int) -> Told | None:
-    """What this process, a rank, tells where it is for whoever started it.
-
-    None outside a launch, or on another host than its.
-    """
+def own_watcher() -> Told | None:
+    """By what this process, a rank, tells where it is; None outside a launch, or on another host than its."""
     folder = os.environ.get(LAUNCH)
-    return Told(folder, rank) if folder and Path(folder).is_dir() else None
+    return Told(folder, world().Get_rank()) if folder and Path(folder).is_dir() else None
+
+
+def come_further(_rank: int = 0) -> None:
+    """Tell that this process has come further in what it is in, as between two runs of a measurement."""
+    if (watcher := own_watcher()) is not None:
+        watcher.stepped()
 
 
 def in_words(doing: Doing) -> str:

@@ -167,12 +167,17 @@ def takes_the_word(folder: str | None) -> bool:
     return True
 
 
+def in_laboratory() -> bool:
+    """Whether this rank runs in a laboratory, all hosts of which are this machine."""
+    return LABORATORY in os.environ
+
+
 def hosts(communicator: "Intracomm") -> tuple[Host, ...]:
     """The hosts of the ranks in the order of their first rank; all ranks call, all get the same."""
     from mpi4py import MPI
 
     mine = (MPI.Get_processor_name(), tuple(os.sched_getaffinity(0)))
-    sharing = communicator.size if LABORATORY in os.environ else 0
+    sharing = communicator.size if in_laboratory() else 0
     return grouped_by_host(communicator.allgather(mine), sharing)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from algorithms.formats.machine import Machine
 from algorithms.grid import Grid
-from simulator.machine_network import bursts_of, cores_of, homes, network_of, speeds_of
+from simulator.machine_network import bursts_of, cores_of_places, homes, network_of, speeds_of
 from topologies.network import Floats, Ints, Network
 
 
@@ -39,7 +39,11 @@ class Homes:
 
     def cores(self, place: int) -> int:
         """Cores of a host; a GPU counts as one."""
-        return cores_of(self.machine, self.net, place)
+        return int(self._cores[place])
+
+    @cached_property
+    def _cores(self) -> Ints:
+        return cores_of_places(self.machine, self.net)
 
     @property
     def pooled(self) -> bool:
@@ -105,15 +109,11 @@ class Homes:
 
     def columns(self) -> dict[str, Floats]:
         """What tells ranks apart by where they live: an attribute of each."""
-        cores = np.array([self.cores(0)]) if self.net.places[0] == "gpu" else np.asarray(self.net.cores)
-        if self.machine.host is not None and self.net.places[0] != "gpu":
-            cores = np.array([self.machine.host.cores])
-        of_place = np.broadcast_to(cores, (self.net.place_count,))
         return {
             "core": self._alike_by_core.astype(np.float64),
             "speed": self._speeds[self.of_rank],
             "ranks that share its place": self._ranks_at[self.of_rank].astype(np.float64),
-            "cores": of_place[self.of_rank].astype(np.float64),
+            "cores": self._cores[self.of_rank].astype(np.float64),
         }
 
 

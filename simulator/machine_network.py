@@ -103,11 +103,13 @@ def place_number(net: Network, name: str, who: str) -> int:
     raise InputError(f"{who} {name}: {net.name} computes on {kind}:0 to {kind}:{count - 1}")
 
 
-def cores_of(machine: Machine, net: Network, place: int) -> int:
-    """Cores of a host; a GPU counts as one."""
+def cores_of_places(machine: Machine, net: Network) -> Ints:
+    """Cores of every place; a GPU counts as one."""
     if net.places[0] == "gpu":
-        return 1
-    return machine.host.cores if machine.host is not None else int(net.cores[place])
+        cores = np.array([1])
+    else:
+        cores = np.array([machine.host.cores]) if machine.host is not None else np.asarray(net.cores)
+    return np.broadcast_to(cores, (net.place_count,))
 
 
 def homes(machine: Machine, net: Network, ranks: int, rule: str = "packed", grid: Grid | None = None) -> Ints:
@@ -125,7 +127,8 @@ def homes(machine: Machine, net: Network, ranks: int, rule: str = "packed", grid
     if machine.host is not None and machine.host.shared_by_hosts and rule == "packed":
         return spread_evenly(ranks, net.place_count)
     if net.places[0] != "gpu":
-        return placed(net, ranks, max(said or cores_of(machine, net, 0), -(-ranks // net.place_count)), rule, grid)
+        on_each = said or int(cores_of_places(machine, net)[0])
+        return placed(net, ranks, max(on_each, -(-ranks // net.place_count)), rule, grid)
     on_each = said or 1
     if ranks > net.place_count * on_each:
         most = "one rank" if on_each == 1 else f"{on_each} ranks"

@@ -24,6 +24,7 @@ from runtime.execute import execute
 from runtime.measuring.own_cores import on_own_cores
 from runtime.mpi import MpiCarrier
 from runtime.operands import Operands
+from runtime.whereabouts import come_further
 from runtime.world import hosts, threads_may_send
 
 SIZE = 1024
@@ -104,6 +105,7 @@ def median_seconds(
             carrier,
             repeats=repeats,
             warmups=1,
+            between=come_further,
             progress=delivery.progress,
         )
     carrier.close()

@@ -47,6 +47,7 @@ from runtime.measuring import chains
 from runtime.measuring.own_cores import on_own_cores
 from runtime.mpi import MpiCarrier
 from runtime.operands import Operands
+from runtime.whereabouts import come_further
 from runtime.world import hosts
 
 KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
@@ -164,7 +165,13 @@ def measure_collective(
     repeats, warmups = (1, 0) if in_rounds else (steps, WARM)
     with on_own_cores(communicator):
         timelines = execute(
-            schedule, operands, carrier, repeats=repeats, warmups=warmups, choices=Choices("library")
+            schedule,
+            operands,
+            carrier,
+            repeats=repeats,
+            warmups=warmups,
+            choices=Choices("library"),
+            between=come_further,
         ).timelines
     carrier.close()
     found: tuple[list[float], list[float]]

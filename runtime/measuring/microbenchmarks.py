@@ -32,7 +32,7 @@ from runtime.measuring.measured_kernels import arguments
 from runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from runtime.measuring.reference_kernels import ReferenceKernels, Times, seconds
 from runtime.numpy_library import NumpyLibrary
-from runtime.whereabouts import Watcher, own_watcher
+from runtime.whereabouts import come_further
 
 Result = TypeVar("Result")
 POOL_BYTES = 96 << 20
@@ -54,7 +54,6 @@ class Bench:
     communicator: MPI.Intracomm
     kernels: ReferenceKernels = field(default_factory=ReferenceKernels)
     library: Library = field(default_factory=NumpyLibrary)
-    watcher: Watcher | None = field(default_factory=lambda: own_watcher(MPI.COMM_WORLD.rank))
     disturbed: int = 0
     started: float = field(default_factory=time.perf_counter)
     _usual: dict[int, list[float]] = field(default_factory=dict)
@@ -116,8 +115,7 @@ class Bench:
         """
         tries: list[tuple[list[float], Result]] = []
         for _ in range(1 + SECOND_TRIES):
-            if self.watcher is not None:
-                self.watcher.stepped()
+            come_further()
             self.communicator.Barrier()
             before = self.kernels.product()
             tries.append(measure())

@@ -171,7 +171,7 @@ def wiring_section(
         return {"family": family, **arguments}
     speeds = {"bandwidth": found.link.bytes_per_second, "latency": found.link.latency}
     net = build(family, with_stand_ins(family, given[1], {"bandwidth": 1.0, "latency": 0.0}))
-    speeds["latency"] /= len(Routes(net, routing).between([0], [1]).links)
+    speeds["latency"] /= Routes(net, routing).between([0], [1]).shares.sum()
     units = {"bandwidth": "bandwidth_bytes_per_second", "latency": "latency_seconds"}
     named = {name.partition("_")[0] for name in arguments}
     return {"family": family, **arguments} | {units[word]: speeds[word] for word in speeds if word not in named}

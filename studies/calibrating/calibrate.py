@@ -24,8 +24,7 @@ from runtime.whereabouts import Together, at_work, own_watcher
 from studies.calibrating.measured_machine import make_machine
 from studies.calibrating.measuring import measure
 from studies.calibrating.messages import measure_messages
-from studies.calibrating.wiring import parse_wiring
-from topologies.routes.routing import Routing, parse_routing
+from studies.calibrating.wiring import parse_ways, parse_wiring
 
 
 def calibrate(
@@ -49,8 +48,8 @@ def calibrate(
 
     Raises
     ------
-    InputError : a path that cannot be written, a wiring that is not of these hosts, a routing that there is not, or a
-        BLAS that is not here, before anything is measured
+    InputError : before anything is measured: a path that cannot be written, a wiring that is not of these hosts, a
+        routing that it does not have, or a BLAS that is not here
     """
     communicator = world.world()
     speaks = communicator.Get_rank() == 0
@@ -58,9 +57,11 @@ def calibrate(
         files.check_writable(out)
     hosts = world.hosts(communicator)
     wiring = parse_wiring(topology, len(hosts)) if topology is not None else None
-    ways = parse_routing(routing) if routing else Routing()
+    ways = parse_ways(routing, wiring, len(hosts))
     multiplied_by = NumpyLibrary() if blas == NUMPYS else open_blas(blas, 1)
-    with at_work(own_watcher(communicator.Get_rank()), Together("microbenchmarks")):
+    # nothing breaks between ranks of one host but a rank, and the launcher sees that
+    watcher = own_watcher() if hosts[0].sharing else None
+    with at_work(watcher, Together("microbenchmarks")):
         measured = measure(communicator, hosts, quick=quick, blas=blas)
         messages = measure_messages(communicator, hosts) if communicator.Get_size() > 1 else ()
     if not speaks:

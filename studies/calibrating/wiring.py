@@ -2,6 +2,8 @@
 
 from algorithms.errors import InputError
 from topologies.build import build, parse_topology, with_stand_ins
+from topologies.network import Network
+from topologies.routes.routing import Routes, Routing, parse_routing
 
 GivenTopology = tuple[str, dict[str, int | float | str]]
 """Family and arguments of the topology of several hosts."""
@@ -20,7 +22,7 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
     InputError : a wiring that cannot be built, or of another number of hosts
     """
     family, arguments = parse_topology(text)
-    net = build(family, with_stand_ins(family, arguments, {"bandwidth": 1.0, "latency": 0.0}))
+    net = _without_speeds((family, arguments))
     kind, count = net.places
     if (kind, count) != ("host", hosts):
         found = f"{hosts} host{'s' if hosts > 1 else ''}"
@@ -30,3 +32,32 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
     if hosts == 1:
         build(family, arguments)  # between whose ranks no link is measured
     return family, arguments
+
+
+def parse_ways(text: str, wiring: GivenTopology | None, hosts: int) -> Routing:
+    """The rule by which messages between so many hosts find their ways; shortest where nothing is said.
+
+    >>> str(parse_ways("", None, 4)), str(parse_ways("ecmp:7", None, 4))
+    ('shortest', 'ecmp:7')
+
+    Parameters
+    ----------
+    wiring : of the hosts; a star where it is not known
+
+    Raises
+    ------
+    InputError : another rule, one that the wiring has no ways for, or any on a single host
+    """
+    if not text:
+        return Routing()
+    ways = parse_routing(text)
+    if hosts == 1:
+        raise InputError(f"--routing {text}: the ranks are on 1 host, between whose ranks there are no ways to choose")
+    Routes(_without_speeds(wiring or ("star", {"hosts": hosts})), ways).between([0], [1])
+    return ways
+
+
+def _without_speeds(given: GivenTopology) -> Network:
+    """The network, with stand-ins for speeds that are not said."""
+    family, arguments = given
+    return build(family, with_stand_ins(family, arguments, {"bandwidth": 1.0, "latency": 0.0}))

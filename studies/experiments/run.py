@@ -186,7 +186,7 @@ def _chosen(
     machine : to predict on, at rank 0
     """
     found: list[Chosen] = []
-    watcher, words = own_watcher(site.communicator.rank), "choosing collectives"
+    watcher, words = own_watcher(), "choosing collectives"
     if site.speaks and machine is not None:
         with _said_after(PATIENCE_SECONDS, words, site), at_work(watcher, words):
             _, found = with_chosen(experiment, schedule, machine, nodes, plan.backend)
@@ -223,7 +223,7 @@ def _measure(
             choices=experiment.manner.choices,
             library=site.library,
             between=beside.measure,
-            watcher=own_watcher(site.communicator.rank),
+            watcher=own_watcher(),
             progress=delivery.progress,
         )
         losses = job.losses(execution, site)

@@ -1,7 +1,7 @@
 """A topology built as a real network on one Linux machine, for real ranks to run on.
 
 `wiring.py` says what a topology comes to as namespaces, cables, addresses and
-routes, `namespaces.py` has the kernel make it, `buckets.py` keep its rates, `register.py` remembers what was
+routes, `namespaces.py` has the kernel make it, `register.py` remembers what was
 made, `laboratory.py` brings it up and down, and `ranks.py` starts ranks in it.
 `studies/token_buckets.py` says how large the token bucket of a link is; the trials here are
 what was found out about such networks, with their rows in `results/`.

@@ -76,9 +76,12 @@ def up(laboratory: Laboratory, *, owned: bool = False) -> Entry:
     built = entry if owned else laboratory.entry
     try:
         namespaces.build(laboratory.wiring, entry.namespaces)
-        register.write(built)
+        with register.alone():
+            if register.read(laboratory.name) != entry:
+                raise RunError(f"laboratory {laboratory.name!r} was taken down while it was brought up")
+            register.write(built)
     except BaseException:
-        _end(entry)
+        _end(entry, built)
         raise
     return built
 
@@ -149,11 +152,16 @@ def standing(laboratory: Laboratory) -> Iterator[Entry]:
         _end(entry)
 
 
-def _end(entry: Entry) -> None:
-    """Take down what this process has brought up, unless that was done and its name is another's by now."""
+def _end(*own: Entry) -> None:
+    """Take down what this process has brought up, unless that was done and its name is another's by now.
+
+    Parameters
+    ----------
+    own : what is or was entered of it
+    """
     with register.alone():
-        if not register.is_anothers(entry):
-            _take_down(entry)
+        if not register.is_anothers(*own):
+            _take_down(own[0])
 
 
 def _take_down(entry: Entry) -> None:

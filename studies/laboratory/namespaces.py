@@ -21,9 +21,7 @@ from pyroute2 import IPRoute, NetlinkError, netns
 
 from algorithms.errors import InputError, RunError
 from algorithms.units import format_bytes_per_second
-from studies.laboratory import buckets
 from studies.laboratory.wiring import Cable, Port, Route, Wiring, is_of_cable
-from studies.remarks import remark
 from studies.token_buckets import burst_bytes
 
 FOLDER = Path("/run/netns")
@@ -33,6 +31,8 @@ IFF_UP = 1  # linux/if.h
 FIRST_TABLE = 1000
 """Routing tables for packets of one source each, from this number on."""
 CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000  # linux/sched.h
+QUEUE_SECONDS = 0.05
+"""What waits before a cable at most: more is dropped, as by a switch of small memory."""
 CONGESTION_CONTROL = "reno"
 """By which hosts share links, whatever this machine prefers: every kernel has it.
 
@@ -46,7 +46,6 @@ CABLES = "cables are made by its module veth"
 BUCKETS = "token buckets are made by its module sch_tbf"
 RULES = "routes by source are found by its policy routing, CONFIG_IP_MULTIPLE_TABLES"
 """What of a kernel a laboratory needs and some are built without."""
-SMALL_ONES_WAIT = "small packets wait behind large ones: this kernel has no sch_htb or no cls_u32"
 END_SECONDS = 5.0
 TRY_NAMESPACE = f"import ctypes; raise SystemExit(ctypes.CDLL(None).unshare({CLONE_NEWNET}) != 0)"
 
@@ -117,24 +116,19 @@ def _connect(wiring: Wiring, names: Mapping[str, str]) -> None:
     _set_up(wiring, names)
     sockets: dict[str, Any] = {place: socket_of(name) for place, name in names.items()}
     ends = [pair for cable in wiring.cables for pair in ((cable.one, cable.other), (cable.other, cable.one))]
-    hosts, all_pass = {address: host for host, address in wiring.addresses.items()}, True
+    hosts = {address: host for host, address in wiring.addresses.items()}
     try:
         for cable in wiring.cables:
             _lay(cable, sockets[cable.one.place], names[cable.other.place])
         for place, socket in sockets.items():
             socket.link("set", index=1, state="up")  # lo
             address = wiring.addresses.get(place)
-            own = [(port, far) for port, far in ends if port.place == place]
-            found = {port.interface: _start(socket, port, far, address) for port, far in own}
-            for port, far in own:
-                all_pass &= not port.rate or _keep_rate(socket, found[port.interface], port, far)
+            found = {port.interface: _start(socket, port, far, address) for port, far in ends if port.place == place}
             for route in (one for one in wiring.routes if one.place == place):
                 _add_route(socket, route, found[route.interface], hosts)
     finally:
         for socket in sockets.values():
             socket.close()
-    if not all_pass:
-        remark(SMALL_ONES_WAIT)
 
 
 def _set_up(wiring: Wiring, names: Mapping[str, str]) -> None:
@@ -161,21 +155,23 @@ def socket_of(name: str) -> Any:
 
 
 def _start(socket: Any, port: Port, far: Port, address: str | None) -> int:
-    """The index of an interface that is up."""
+    """The index of an interface that is up, with its rate."""
     (index,) = socket.link_lookup(ifname=port.interface)
     with _asked(f"the port of {port.place} to {far.place}"):
         socket.link("set", index=index, state="up")
         if address is not None:
             socket.addr("add", index=index, address=address, prefixlen=32)
+    if port.rate:
+        rate = format_bytes_per_second(port.rate)
+        with _asked(f"the token bucket of {rate} from {port.place} to {far.place}", BUCKETS):
+            limit(socket, index, port.rate, burst_bytes(port.rate))
     return int(index)
 
 
-def _keep_rate(socket: Any, index: int, port: Port, far: Port) -> bool:
-    """Have an interface keep its rate; whether small packets pass by large ones there."""
-    rate, burst = port.rate, burst_bytes(port.rate)
-    with _asked(f"the token bucket of {format_bytes_per_second(rate)} from {port.place} to {far.place}", BUCKETS):
-        buckets.limit(socket, index, rate, burst)
-    return buckets.let_small_ones_by(socket, index, rate, burst)
+def limit(socket: Any, index: int, rate: float, burst: int) -> None:
+    """Keep an interface at a rate [B/s] by a token bucket of so many bytes, instead of what kept it before."""
+    queue = burst + int(QUEUE_SECONDS * rate)
+    socket.tc("replace", "tbf", index, 0, rate=f"{round(8 * rate)}bit", burst=burst, limit=queue)
 
 
 def interfaces_down(name: str) -> list[str]:

@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from runtime import processes
 from studies.remarks import remark
 
 FOLDER = Path("/run/quadrille")
+LOOK_SECONDS, PATIENCE_SECONDS = 0.02, 2.0
+"""Between two looks at the lock of the register; after which time a word is said [s]."""
 NAME = re.compile("[a-z0-9]{1,16}")
 SCHEMA = "quadrille/laboratory/1"
 
@@ -83,10 +86,22 @@ def alone() -> Iterator[None]:
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     folder = os.open(FOLDER, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        begin = time.monotonic()
+        while not _locked(folder):
+            if time.monotonic() - begin > PATIENCE_SECONDS:
+                remark("another process is bringing a laboratory up or taking one down: waiting for it")
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            time.sleep(LOOK_SECONDS)
         yield
     finally:
         os.close(folder)
+
+
+def _locked(folder: int) -> bool:
+    with suppress(BlockingIOError):
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def write(entry: Entry) -> None:
@@ -136,11 +151,17 @@ def every() -> Iterator[Entry]:
             yield entry
 
 
-def is_anothers(entry: Entry) -> bool:
-    """Whether a laboratory was taken down since, and its name is that of one which another process brought up."""
+def is_anothers(*own: Entry) -> bool:
+    """Whether a laboratory was taken down since, and its name is that of one which another process brought up.
+
+    Parameters
+    ----------
+    own : what is or was entered of it
+    """
     with suppress(InputError):
-        found = read(entry.name)
-        return found is not None and (found.owner, found.owner_started) != (entry.owner, entry.owner_started)
+        found = read(own[0].name)
+        owners = {(one.owner, one.owner_started) for one in own}
+        return found is not None and (found.owner, found.owner_started) not in owners
     return False
 
 

@@ -79,7 +79,7 @@ def start_world() -> "Intracomm":
         if alone:
             del os.environ[OPEN_MPI_LINKS]  # not for ranks that this process may start
     world.check_world(communicator)
-    own_watcher(communicator.rank)  # from now on the launcher sees a rank that is stopped
+    own_watcher()  # from now on the launcher sees a rank that is stopped
     return communicator
 
 
@@ -182,7 +182,7 @@ def _carrier(
 
     if site.library.name != "cupy":
         assert name != "nccl", name  # refused where flags are parsed
-        with at_work(own_watcher(site.communicator.rank), Together("set-up of its messages")):
+        with at_work(own_watcher(), Together("set-up of its messages")):
             return MpiCarrier(site.communicator, delivery=delivery)
     from runtime.gpu_awareness import gpu_awareness
     from runtime.nccl import NcclCarrier
@@ -194,8 +194,7 @@ def _carrier(
     check_sums(dtype, choices.carriage)
     awareness = gpu_awareness(site.communicator, library.device)
     if site.speaks:
-        said = "MPI is given device arrays" if awareness.aware else "device arrays are staged through the host"
-        remark(f"{said}: {awareness.reason}")
+        remark(str(awareness))
     return MpiCarrier(site.communicator, staging=find_staging(library, awareness, choices.carriage))
 
 

@@ -1,7 +1,7 @@
 """Ranks that come no further: found from where they say they are, and told in one line.
 
 A process that is stopped (SIGSTOP) ends the run after `STOPPED_SECONDS`.  Where a rank
-is in communication, none is at work of its own, and for `STANDSTILL_SECONDS` none takes a step and next to
+waits for others, none is at work of its own, and for `STANDSTILL_SECONDS` none takes a step and next to
 nothing arrives, something is broken between them: a link, or a peer that nobody sees.
 Ranks tell where they are by files in the launch's folder (`runtime/whereabouts.py`), so
 this sees those of this machine.  Where some are on others, only who is stopped is found: these may be at work.

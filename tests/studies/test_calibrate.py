@@ -22,7 +22,7 @@ from simulator.wiring import Wiring
 from studies.calibrating.between_hosts import BetweenHosts, confirmed, ladder
 from studies.calibrating.measured_machine import LARGE_RESIDUAL, make_machine
 from studies.calibrating.measuring import DTYPES, LAYOUTS, STREAM_BYTES, Measured
-from studies.calibrating.wiring import parse_wiring
+from studies.calibrating.wiring import parse_ways, parse_wiring
 from studies.experiments.predict import prediction_of
 from studies.flags.machines import find_machine
 from studies.matmuls.experiment import Flags, parse_experiment
@@ -370,6 +370,26 @@ def test_a_machine_file_says_which_ways_messages_took():
 def test_a_rule_of_routing_that_there_is_not_is_refused_before_anything_is_measured(tmp_path):
     ended = quadrille("calibrate", "--out", str(tmp_path / "here.toml"), "--routing", "straight")
     assert ended.status == 2 and "routing 'straight': accepted are shortest" in ended.line
+
+
+@pytest.mark.parametrize(
+    ("rule", "hosts", "said"),
+    [
+        ("ecmp:7", 1, "--routing ecmp:7: the ranks are on 1 host"),
+        ("valiant", 2, "detours"),
+        ("straight", 2, "routing 'straight': accepted are"),
+    ],
+)
+def test_a_routing_that_hosts_do_not_have_is_refused(rule, hosts, said):
+    with pytest.raises(InputError, match=said):
+        parse_ways(rule, None, hosts)
+
+
+def test_the_latency_of_a_message_is_that_of_the_links_on_one_of_its_ways():
+    wiring = parse_wiring("leaf-spine:leaves=2,spines=4,hosts_per_leaf=1", 2)
+    found = [make_machine("lab", measured(), HOSTS, wiring, parse_routing(way), []) for way in ("shortest", "spray")]
+    one, several = (machine.topology["latency_seconds"] for machine in found)
+    assert one == pytest.approx(several) == pytest.approx(1.25e-5)  # of four links
 
 
 def test_links_whose_buckets_differ_are_told_one_by_one():

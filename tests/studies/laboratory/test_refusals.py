@@ -25,8 +25,8 @@ class Kernel:
         pass
 
     def __getattr__(self, verb):
-        def asked(action, *_words, **_more):
-            if (verb, action) == self._refused:
+        def asked(action="", *words, **_more):
+            if (verb, action, *words[:1])[: len(self._refused)] == self._refused != ():
                 raise NetlinkError(95, "Operation not supported")
 
         return asked
@@ -55,7 +55,7 @@ def build_refused(tmp_path, monkeypatch):
     ("refused", "said"),
     [
         (("link", "add"), "the cable from host:0 to .*: Operation not supported .cables are made by its module veth."),
-        (("tc", "replace"), "the token bucket of 25 MB/s from host:0 to leaf:0: .* by its module sch_tbf"),
+        (("tc", "replace", "tbf"), "the token bucket of 25 MB/s from host:0 to leaf:0: .* by its module sch_tbf"),
         (("rule", "add"), r"the rule at leaf:\d for packets of host:\d: .* by its policy routing, CONFIG_"),
         (("route", "add"), "the route from host:0 to host:1: Operation not supported$"),
         (("addr", "add"), "the port of host:0 to leaf:0: Operation not supported$"),
@@ -65,12 +65,6 @@ def build_refused(tmp_path, monkeypatch):
 def test_what_the_kernel_refuses_is_named_with_what_it_needs(build_refused, refused, said):
     with pytest.raises(RunError, match=f"^the kernel refused {said}"):
         build_refused(refused, "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2", "ecmp:1")
-
-
-@pytest.mark.parametrize("refused", [("tc", "add"), ("tc", "add-filter")])
-def test_a_kernel_without_queues_by_size_makes_a_laboratory_all_the_same(build_refused, refused, capsys):
-    build_refused(refused, "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2")
-    assert capsys.readouterr().err == f"quadrille: {namespaces.SMALL_ONES_WAIT}\n"
 
 
 def test_a_setting_that_cannot_be_written_is_named(build_refused, tmp_path):
