@@ -16,6 +16,7 @@ from algorithms.matmuls.catalogue import algorithms
 from studies import command_line
 from studies.commands import hosts
 from studies.experiments.workloads import experiment_of
+from studies.laboratory import command as laboratories
 from studies.launching.launch import split_launcher_options
 from studies.matmuls.fitting_grids import check_ranks
 from studies.training.flags import TrainingFlags
@@ -216,7 +217,7 @@ def test_every_key_named_with_its_table_is_there(path):
 
 
 def test_the_schemas_named_are_those_of_the_files():
-    assert {record.SCHEMA, machine.SCHEMA} == set(re.findall(r"`(quadrille/\w+/\d+)`", README))
+    assert {record.SCHEMA, machine.SCHEMA, laboratories.SCHEMA} == set(re.findall(r"`(quadrille/\w+/\d+)`", README))
 
 
 def test_the_families_of_topologies_are_all_named():
