@@ -4,7 +4,7 @@ Sizes go up until a step takes long, since there seconds are proportional to byt
 a chain of slow steps has fewer of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, cast
@@ -18,9 +18,10 @@ from runtime.measuring.links import Link, measure_link
 from runtime.measuring.microbenchmarks import Bench, apart
 from runtime.measuring.points import TransferPoint
 from runtime.world import Host
+from studies.calibrating.wiring import GivenTopology, without_speeds
 from studies.token_buckets import burst_bytes
-from topologies.build import build, with_stand_ins
-from topologies.network import Argument, Network
+from topologies.build import build
+from topologies.network import Network
 from topologies.routes.routing import Routes, Routing
 
 if TYPE_CHECKING:
@@ -162,16 +163,13 @@ def network_section(
     )
 
 
-def wiring_section(
-    found: BetweenHosts | None, given: tuple[str, Mapping[str, Argument]], routing: Routing
-) -> Arguments:
+def wiring_section(found: BetweenHosts | None, given: GivenTopology, routing: Routing) -> Arguments:
     """Family and arguments, with the speeds of links that one message between hosts showed where none are named."""
     family, arguments = given[0], cast("Arguments", dict(given[1]))
     if found is None:
         return {"family": family, **arguments}
     speeds = {"bandwidth": found.link.bytes_per_second, "latency": found.link.latency}
-    net = build(family, with_stand_ins(family, given[1], {"bandwidth": 1.0, "latency": 0.0}))
-    speeds["latency"] /= Routes(net, routing).between([0], [1]).shares.sum()
+    speeds["latency"] /= Routes(without_speeds(given), routing).between([0], [1]).shares.sum()
     units = {"bandwidth": "bandwidth_bytes_per_second", "latency": "latency_seconds"}
     named = {name.partition("_")[0] for name in arguments}
     return {"family": family, **arguments} | {units[word]: speeds[word] for word in speeds if word not in named}

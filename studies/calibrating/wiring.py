@@ -22,7 +22,7 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
     InputError : a wiring that cannot be built, or of another number of hosts
     """
     family, arguments = parse_topology(text)
-    net = _without_speeds((family, arguments))
+    net = without_speeds((family, arguments))
     kind, count = net.places
     if (kind, count) != ("host", hosts):
         found = f"{hosts} host{'s' if hosts > 1 else ''}"
@@ -53,11 +53,11 @@ def parse_ways(text: str, wiring: GivenTopology | None, hosts: int) -> Routing:
     ways = parse_routing(text)
     if hosts == 1:
         raise InputError(f"--routing {text}: the ranks are on 1 host, between whose ranks there are no ways to choose")
-    Routes(_without_speeds(wiring or ("star", {"hosts": hosts})), ways).between([0], [1])
+    Routes(without_speeds(wiring or ("star", {"hosts": hosts})), ways).between([0], [1])
     return ways
 
 
-def _without_speeds(given: GivenTopology) -> Network:
+def without_speeds(given: GivenTopology) -> Network:
     """The network, with stand-ins for speeds that are not said."""
     family, arguments = given
     return build(family, with_stand_ins(family, arguments, {"bandwidth": 1.0, "latency": 0.0}))

@@ -8,19 +8,16 @@ import time
 from collections.abc import Callable
 
 from runtime.measuring.links import BUSY, busy_seconds
+from studies.launching.surroundings import usable_cores
 
 
 def head_line() -> str:
     """The date, the machine, its load so far, and the command."""
-    machine = f"{platform.release()}, {_cores()} cores, load {os.getloadavg()[0]:.1f} before"
+    machine = f"{platform.release()}, {usable_cores()} cores, load {os.getloadavg()[0]:.1f} before"
     return f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {machine}, {' '.join(sys.orig_argv[1:])}"
 
 
 def cores_busy_since_now() -> Callable[[], float]:
     """What says, when it is called, which part of this machine's cores was busy since, with this and anything else."""
     began, before = time.perf_counter(), busy_seconds(*BUSY)
-    return lambda: (busy_seconds(*BUSY) - before) / (time.perf_counter() - began) / _cores()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+    return lambda: (busy_seconds(*BUSY) - before) / (time.perf_counter() - began) / usable_cores()
