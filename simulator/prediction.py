@@ -3,21 +3,16 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
 
-from algorithms.formats.machine import Machine
 from algorithms.formats.record import LinkLoad, PathPart
 from algorithms.timelines.op_times import OpTimes
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from simulator.lanes import Instance
 from simulator.spent import Spent
+from simulator.uncertainty import Uncertainty
 
 Parts = dict[str, float]
-MESSAGES_ERROR, LIBRARY_ERROR = 0.12, 0.25
-"""What nine of ten runs between hosts of a laboratory are within, by our own messages and where the library's
-collectives go as they were measured.  Chosen with the runs of 2026-11-22 on a star and on a leaf-spine 2:1 of four
-hosts in view, so those are no test of them; cores that hosts share are part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +86,7 @@ class Prediction:
     timeline : every op of every rank; of many ranks, those that stand for others, and turns that repeat said once
     parts : seconds of each op by cause (compute, transfer, latency, waiting), means over ranks
     extrapolated : names of the ops whose time lies outside what was measured on the machine
-    relative_uncertainty : half the width of a 90 % interval around the makespan, over the makespan
+    uncertainty : how far off the makespan may be
     contention : seconds of each op that sharing adds, means over ranks
     links : the resources that are used most, the most used first
     extent : how much was simulated
@@ -103,7 +98,7 @@ class Prediction:
     timeline: Timeline
     parts: dict[str, Parts]
     extrapolated: frozenset[str]
-    relative_uncertainty: float
+    uncertainty: Uncertainty
     contention: Mapping[str, float]
     links: tuple[LinkLoad, ...]
     extent: Extent
@@ -158,20 +153,3 @@ def sums(spent: Mapping[Instance, Spent], weight: Callable[[Instance], int]) -> 
         of_op["compute"] += count * one.compute
         of_op["contention"] += count * one.path.get("contention", 0.0)
     return found
-
-
-def uncertainty(machine: Machine, *, library: bool = False) -> float:
-    """Half the width of a 90 % interval: of the fit's residuals, of the noise beside calibration, and in a laboratory
-    of what the model of messages between hosts is off by.
-
-    Parameters
-    ----------
-    library : whether anything went as the library's collectives were measured
-    """
-    fit, reference, host, network = machine.fit, machine.reference, machine.host, machine.network
-    residual = max(fit.residuals.values(), default=0.0) if fit is not None else 0.0
-    noise = reference.gemm_spread if reference is not None else 0.0
-    messages = 0.0
-    if host is not None and host.shared_by_hosts and network is not None and network.transfer:
-        messages = LIBRARY_ERROR if library else MESSAGES_ERROR
-    return sqrt((1.645 * 1.48 * residual) ** 2 + noise**2 + messages**2)

@@ -34,8 +34,9 @@ from simulator.garbage import seldom_collected
 from simulator.homes import homes_of
 from simulator.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
 from simulator.library import MEASURED
-from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums, uncertainty
+from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums
 from simulator.steady.walkable import why_impossible
+from simulator.uncertainty import uncertainty
 
 __all__ = ["Prediction", "Simulation", "Switches", "simulate"]
 
@@ -317,7 +318,7 @@ class Simulation:
             named,
             parts,
             frozenset(lanes.extrapolated),
-            uncertainty(self._given.machine, library=MEASURED in lanes.labels.values()),
+            uncertainty(self._given.machine, timeline.makespan, library=MEASURED in lanes.labels.values()),
             {name: max(0.0, spent[name]["contention"]) / timeline.ranks for name in parts},
             self._ranks.loads(lanes.engine, loads_with_turns(lanes, rhythms), timeline.makespan, LINKS_NAMED),
             self._extent(lanes, rhythms),

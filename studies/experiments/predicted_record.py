@@ -44,6 +44,7 @@ def predicted_record(
     makespan = prediction.timeline.makespan
     least, most = (makespan, makespan) if prediction.bound is None else (prediction.bound.low, prediction.bound.high)
     amounts = volumes(schedule, experiment.manner.choices)
+    low, high = prediction.uncertainty.around(least, most)
     ops = tuple(op_record(times, experiment, amounts, prediction) for times in prediction.op_times().values())
     return Record(
         kind="predicted",
@@ -52,8 +53,8 @@ def predicted_record(
         backend=backend,
         machine=named(machine, experiment.manner.placement),
         seconds=makespan,
-        seconds_low=max(0.0, least * (1 - prediction.relative_uncertainty)),
-        seconds_high=most * (1 + prediction.relative_uncertainty),
+        seconds_low=low,
+        seconds_high=high,
         ops=ops,
         links=prediction.links,
         critical_path=stations(prediction.timeline, prediction.parts_of),

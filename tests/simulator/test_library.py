@@ -5,7 +5,7 @@ import pytest
 
 from algorithms.collectives.choices import Choices, parse_choices
 from algorithms.errors import InputError
-from algorithms.formats.machine import LibraryRow, Network, TransferRow
+from algorithms.formats.machine import LibraryRow, Network
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
@@ -16,7 +16,9 @@ from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from simulator.library import IDENTIFIED, MEASURED, curve_of
 from simulator.simulate import EVERYTHING, Switches, simulate
+from simulator.uncertainty import Uncertainty
 from tests.simulator.test_buckets import laboratory
+from tests.simulator.test_uncertainty import with_messages
 from tests.toy_machines import star
 
 GATHERED = 512 * 512 * 4
@@ -30,12 +32,6 @@ def row(kind, ranks, apart, size, seconds, of=4):
 def machine(*rows):
     found = laboratory(None)
     return msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, library=rows))
-
-
-def with_messages(found):
-    """The machine with messages between its hosts measured, as a calibration leaves it."""
-    transfer = TransferRow(pattern="shift", ranks=4, bytes=1, seconds=1e-5)
-    return msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, transfer=(transfer,)))
 
 
 def predicted(found, choices, switches=EVERYTHING):
@@ -141,9 +137,10 @@ def test_what_the_library_was_measured_to_take_is_simulated_exactly_or_not_at_al
 
 def test_intervals_are_wider_where_the_librarys_times_are_used():
     found = with_messages(machine(row("all_gather", 4, 1, GATHERED, 0.25)))
-    own, library = (predicted(found, choices).relative_uncertainty for choices in (Choices(), parse_choices("library")))
-    assert 0 < own < library
-    assert predicted(machine(), Choices()).relative_uncertainty == 0
+    own, library = (predicted(found, choices).uncertainty for choices in (Choices(), parse_choices("library")))
+    assert 0 < own.less < library.less
+    assert 0 < own.more < library.more
+    assert predicted(machine(), Choices()).uncertainty == Uncertainty(0, 0)
 
 
 def test_intervals_are_not_wider_where_the_librarys_collectives_are_single_messages():
@@ -151,11 +148,4 @@ def test_intervals_are_not_wider_where_the_librarys_collectives_are_single_messa
     schedule = matmul_schedule(Matmul(512, 512, 512, panel=512, dtype="float32"), "summa", Grid(z=2, x=2))
     own, library = (simulate(schedule, found, choices=choices) for choices in (Choices(), parse_choices("library")))
     assert set(library.labels.values()) == {IDENTIFIED}
-    assert library.relative_uncertainty == own.relative_uncertainty
-
-
-def test_what_was_found_in_laboratories_widens_intervals_of_laboratories_only():
-    found = with_messages(machine())
-    apart = msgspec.structs.replace(found, host=msgspec.structs.replace(found.host, shared_by_hosts=False))
-    within, between = (predicted(one, Choices()).relative_uncertainty for one in (found, apart))
-    assert within > between == 0
+    assert library.uncertainty == own.uncertainty

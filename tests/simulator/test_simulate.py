@@ -17,7 +17,7 @@ from algorithms.costs.axonn import layer_cost
 from algorithms.costs.volumes import bytes_sent, flops
 from algorithms.dependencies import Dependencies
 from algorithms.errors import Deadlock, InputError
-from algorithms.formats.machine import Fit, Host, Machine, ReferenceKernels
+from algorithms.formats.machine import Fit, Host, Machine
 from algorithms.grid import AXES, Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
@@ -31,6 +31,7 @@ from runtime.execute import execute
 from runtime.in_process import InProcess
 from simulator import feed
 from simulator.simulate import simulate
+from simulator.uncertainty import uncertainty
 from tests.toy_machines import (
     BANDWIDTH,
     FREE,
@@ -492,14 +493,10 @@ def test_products_without_measured_rows_are_flagged_and_communication_is_not():
     assert found.extrapolated == {"multiply C", "multiply dA", "multiply dB"}
 
 
-def test_uncertainty_is_that_of_the_fit_and_the_noise_beside_it():
-    schedule, machine = products(1, 8, 8, 8), star(1)
-    assert simulate(schedule, machine).relative_uncertainty == 0
-    fitted = msgspec.structs.replace(machine, fit=Fit(residuals={"gemm": 0.02, "copy": 0.01}))
-    assert simulate(schedule, fitted).relative_uncertainty == pytest.approx(1.645 * 1.48 * 0.02)
-    kernels = ReferenceKernels(gemm_seconds=1, copy_seconds=1, add_seconds=1, gemm_spread=0.1)
-    noisy = msgspec.structs.replace(machine, reference=kernels)
-    assert simulate(schedule, noisy).relative_uncertainty == pytest.approx(0.1)
+def test_uncertainty_is_the_machines():
+    schedule = products(1, 8, 8, 8)
+    fitted = msgspec.structs.replace(star(1), fit=Fit(residuals={"gemm": 0.02}))
+    assert simulate(schedule, fitted).uncertainty == uncertainty(fitted, 1.0) != uncertainty(star(1), 1.0)
 
 
 # The run itself

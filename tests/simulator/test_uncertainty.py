@@ -1,0 +1,60 @@
+"""How far off predictions may be: by fit and noise as much either way, by messages later rather than earlier."""
+
+import msgspec
+import pytest
+
+from algorithms.formats.machine import Fit, ReferenceKernels, TransferRow
+from simulator.uncertainty import LIBRARY, OWN, Uncertainty, uncertainty
+from tests.simulator.test_buckets import laboratory
+from tests.toy_machines import star
+
+
+def with_messages(found):
+    """The machine with messages between its hosts measured, as a calibration leaves it."""
+    transfer = TransferRow(pattern="shift", ranks=4, bytes=1, seconds=1e-5)
+    return msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, transfer=(transfer,)))
+
+
+def test_data_sheets_alone_give_no_interval():
+    assert uncertainty(star(1), 1.0) == Uncertainty(0, 0)
+
+
+def test_residuals_of_the_fit_count_as_a_normal_distributions_median_deviation_would():
+    fitted = msgspec.structs.replace(star(1), fit=Fit(residuals={"gemm": 0.02, "copy": 0.01}))
+    expected = pytest.approx(1.645 * 1.48 * 0.02)
+    assert uncertainty(fitted, 1.0) == Uncertainty(expected, expected)
+
+
+def test_noise_beside_calibration_counts_either_way():
+    kernels = ReferenceKernels(gemm_seconds=1, copy_seconds=1, add_seconds=1, gemm_spread=0.1)
+    noisy = msgspec.structs.replace(star(1), reference=kernels)
+    assert uncertainty(noisy, 1.0) == Uncertainty(pytest.approx(0.1), pytest.approx(0.1))
+
+
+def test_in_laboratories_runs_end_later_than_predicted_rather_than_earlier():
+    found = with_messages(laboratory(None))
+    own, library = uncertainty(found, 1e6), uncertainty(found, 1e6, library=True)
+    assert own == Uncertainty(pytest.approx(OWN.less), pytest.approx(OWN.more))
+    assert library == Uncertainty(pytest.approx(LIBRARY.less), pytest.approx(LIBRARY.more))
+    assert own.less < own.more < library.more
+    assert own.less < library.less
+
+
+def test_what_makes_a_run_late_whatever_its_length_weighs_on_short_ones():
+    found = with_messages(laboratory(None))
+    brief, long = uncertainty(found, 0.02), uncertainty(found, 2.0)
+    assert brief.less == long.less
+    assert brief.more == pytest.approx((OWN.more**2 + (OWN.late / 0.02) ** 2) ** 0.5)
+    assert brief.more > 2 * long.more
+
+
+def test_what_was_found_in_laboratories_widens_intervals_of_laboratories_only():
+    found = with_messages(laboratory(None))
+    apart = msgspec.structs.replace(found, host=msgspec.structs.replace(found.host, shared_by_hosts=False))
+    assert uncertainty(apart, 1.0) == uncertainty(laboratory(None), 1.0) == Uncertainty(0, 0)
+    assert uncertainty(found, 0.0) == Uncertainty(0, 0)
+
+
+def test_an_interval_lies_around_both_bounds_of_a_makespan_and_not_below_none():
+    assert Uncertainty(0.1, 0.5).around(1.0, 2.0) == (pytest.approx(0.9), pytest.approx(3.0))
+    assert Uncertainty(1.5, 0.5).around(1.0, 1.0) == (0.0, 1.5)
