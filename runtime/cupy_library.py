@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.errors import InputError
+from algorithms.errors import InputError, RunError
 from algorithms.tensors import DType, ElementType
 from runtime.communicators import Array
 from runtime.devices import INSTALL, Device, load_cupy, use_device
@@ -43,6 +43,12 @@ GEMM: dict[str, tuple[str, str, type[np.floating[Any]]]] = {
 }
 """cuBLAS's names for the elements and the accumulation, and the dtype of its factors, by dtype of the arrays."""
 
+CUDA_R_16BF = 14
+"""Of cudaDataType_t (`library_types.h`): not every CuPy names it."""
+
+CUDA_SUCCESS, CUDA_ERROR_NOT_READY = 0, 600
+"""Of cudaError_t: what asking an event may answer while all is well."""
+
 DISALLOW_REDUCED_PRECISION_REDUCTION = 16
 """Of cublasMath_t: partial sums of a product are added in the accumulating dtype too."""
 
@@ -58,12 +64,23 @@ ADD_BFLOAT16 = """
 class EventMarker:
     """A point in a stream."""
 
-    def __init__(self, event: Any) -> None:
+    def __init__(self, event: Any, query: Callable[[int], int]) -> None:
         self._event = event
+        self._query = query
 
     def done(self) -> bool:
-        """Whether the device has come that far."""
-        return bool(self._event.done)
+        """Whether the device has come that far.
+
+        CuPy's `Event.done` says only "not yet" of a device that has failed, and would for ever.
+
+        Raises
+        ------
+        RunError : the device has failed, at this or at earlier work
+        """
+        status = self._query(self._event.ptr)
+        if status not in (CUDA_SUCCESS, CUDA_ERROR_NOT_READY):
+            raise RunError(f"the GPU has failed with CUDA error {status} (cudaError_t), at this or at earlier work")
+        return status == CUDA_SUCCESS
 
     def wait(self) -> None:
         """Block until the device has come that far."""
@@ -86,7 +103,6 @@ class CupyLibrary:
         self.cupy = load_cupy()
         self.device = device
         self.pinned = pinned or PinnedPool()
-        self.allocated_bytes = 0
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self._beside: CupyLibrary | None = None
         self._add_bfloat16 = self.cupy.ElementwiseKernel(
@@ -108,9 +124,7 @@ class CupyLibrary:
     def empty(self, elements: int, dtype: ElementType) -> Array:
         """A flat array, uninitialised."""
         with self.stream:
-            array = self.cupy.empty(elements, STORED[dtype])
-        self.allocated_bytes += int(array.nbytes)
-        return array
+            return self.cupy.empty(elements, STORED[dtype])
 
     def empty_on_host(self, elements: int, dtype: ElementType) -> Array:
         """A flat host array, uninitialised; the host's values of 16-bit types are float32."""
@@ -162,7 +176,7 @@ class CupyLibrary:
     def _gemm(self, a: Array, b: Array, out: Array) -> None:
         cublas, cuda = self.cupy.cuda.cublas, self.cupy.cuda.runtime
         element_name, compute_name, factor_type = self.gemm_types[str(out.dtype)]
-        element, compute = getattr(cuda, element_name), getattr(cublas, compute_name)
+        element, compute = getattr(cuda, element_name, CUDA_R_16BF), getattr(cublas, compute_name)
         one, zero = np.ones(1, factor_type), np.zeros(1, factor_type)
         operations = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
         (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = (lie(matrix) for matrix in (a, b, out))
@@ -195,7 +209,8 @@ class CupyLibrary:
 
     def mark(self) -> EventMarker:
         """A marker behind everything handed to the stream so far."""
-        return EventMarker(self.stream.record(self.cupy.cuda.Event(disable_timing=True)))
+        event = self.stream.record(self.cupy.cuda.Event(disable_timing=True))
+        return EventMarker(event, self.cupy.cuda.runtime.eventQuery)
 
     def synchronise(self) -> None:
         """Wait until everything handed to the stream has ended."""
@@ -277,4 +292,3 @@ def _multiply_once(library: CupyLibrary, dtype: DType) -> None:
     total = library.fetch(c)[0]
     if total != 2:
         raise RuntimeError(f"1 x 1 + 1 = {total}")
-    library.allocated_bytes = 0

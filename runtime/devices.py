@@ -87,12 +87,11 @@ def device_number(rank_on_host: int, devices: int) -> int:
     return rank_on_host % devices
 
 
-def rank_on_host(communicator: "Intracomm") -> int:
+def number_on_host(communicator: "Intracomm") -> int:
     """How many ranks with a lower number are on this rank's host; all ranks call it."""
-    from runtime.world import hosts
+    from runtime.world import host_of
 
-    here = next(host for host in hosts(communicator) if communicator.rank in host.ranks)
-    return here.ranks.index(communicator.rank)
+    return host_of(communicator).ranks.index(communicator.rank)
 
 
 def use_device(rank_on_host: int) -> Device:

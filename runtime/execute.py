@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from algorithms.collectives.choices import Choices
+from algorithms.errors import InputError
 from algorithms.ops import Barrier, Communication, Compute, lane
 from algorithms.schedule import Schedule, all_ops, may_run_beside
 from algorithms.timelines.spans import Span
@@ -50,11 +51,17 @@ def execute(
     choices : who carries out the collectives, by default our own rings
     between : called with the rank before every run, outside the time measured
     watcher : told what the rank does, see `whereabouts.py`; for a carrier of one rank
-    progress : whether a thread advances communication beside local work; for a carrier of one rank
+    progress : whether a thread advances communication beside local work; for a carrier of one rank and host arrays
+
+    Raises
+    ------
+    InputError : a thread with arrays of a device
     """
     from runtime.numpy_library import NumpyLibrary
 
     chosen, arrays = choices or Choices(), library or NumpyLibrary()
+    if progress == "thread" and arrays.name != "numpy":
+        raise InputError(f"progress 'thread': is for host arrays; accepted with those of {arrays.name} is none")
     source = WholeMatrices(tensors) if isinstance(tensors, Mapping) else tensors
 
     def course(rank: int) -> Course[RankResult]:

@@ -59,10 +59,10 @@ class Awareness:
 
 def gpu_awareness(communicator: "Intracomm", device: "Device") -> Awareness:
     """The answer for this world; all ranks call it and all get the same."""
-    from runtime.devices import rank_on_host
+    from runtime.devices import number_on_host
 
     query, kinds = query_cuda_support(), memory_kinds(communicator)
-    is_first = rank_on_host(communicator) == 0
+    is_first = number_on_host(communicator) == 0
     mine = judge(query, kinds, (lambda: one_element_test(device.number)) if is_first else (lambda: None))
     return agreed(communicator.allgather(mine))
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from algorithms.errors import RunError
 from algorithms.ops import Combination
 from runtime.communicators import Array, Edges, Request
 
@@ -46,17 +47,26 @@ class NcclRequest:
 
 
 class Batch:
-    """Calls to NCCL that start together."""
+    """Calls to NCCL that start together.
 
-    def __init__(self, start: Callable[["Batch"], "EventMarker"]) -> None:
+    Parameters
+    ----------
+    check : raises what NCCL has met since it was last asked: a kernel that waits for a lost member never ends
+    """
+
+    def __init__(self, start: Callable[["Batch"], "EventMarker"], check: Callable[[], None]) -> None:
         self._start = start
+        self._check = check
         self._marker: EventMarker | None = None
         self.calls: list[Callable[[], None]] = []
 
     def done(self) -> bool:
         if self._marker is None:
             self._marker = self._start(self)
-        return self._marker.done()
+        if self._marker.done():
+            return True
+        self._check()
+        return False
 
 
 class NcclCommunicator:
@@ -179,9 +189,16 @@ class NcclCommunicator:
     def _collect(self, call: Callable[[], None]) -> Request:
         """A part of the batch that nobody has asked about yet."""
         if self._batch is None:
-            self._batch = Batch(self._start)
+            self._batch = Batch(self._start, self._check)
         self._batch.calls.append(call)
         return NcclRequest(self._batch)
+
+    def _check(self) -> None:
+        """Ask NCCL whether what was handed to the device has failed; CuPy has no names for newer errors."""
+        try:
+            self._communicator.check_async_error()
+        except (RuntimeError, KeyError) as error:
+            raise RunError(f"NCCL among {self.size} ranks on {self._lane.device} has failed: {error}") from None
 
     def _at_once(self, call: Callable[[], None]) -> Request:
         """A batch of its own, behind what was collected."""

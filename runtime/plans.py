@@ -34,7 +34,7 @@ from algorithms.storage import lives_in_place
 from algorithms.traffic import Exchange, Traffic, later, traffic
 from runtime.buffers import Buffers, of_dtype
 from runtime.communicators import Array, Communicator, Request
-from runtime.streams import Chunks, Round, cut
+from runtime.streams import Chunks, Step, cut
 
 Copy = tuple[Array, Array]
 """Into, and from where."""
@@ -46,17 +46,19 @@ class Plan:
 
     Parameters
     ----------
+    rename : lets the result be a view of the source, anew each time: another turn of a loop has another source
     before, after : local copies, where nothing is left out
-    rounds : our own steps
+    steps : our own
     chunks : the same in chunks, where the group's messages are cut
     library : begins the library's collective instead
     library_bytes : what a prediction says that this sends
     combination : what a reducing step makes of two elements
     """
 
+    rename: Callable[[], None] | None = None
     before: list[Copy] = field(default_factory=list)
     after: list[Copy] = field(default_factory=list)
-    rounds: list[Round] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     chunks: Chunks | None = None
     library: Callable[[], Request] | None = None
     library_bytes: int = 0
@@ -74,8 +76,8 @@ class Planner:
     def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:
         """A communication op; nothing goes over a wire where the group has one member."""
         plan = self._whole_steps(op, place, group)
-        if plan.rounds and group.chunk_bytes:
-            plan.chunks = cut(plan.rounds, group.chunk_bytes)
+        if plan.steps and group.chunk_bytes:
+            plan.chunks = cut(plan.steps, group.chunk_bytes)
         return plan
 
     def _whole_steps(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:  # noqa: C901 - a line a kind
@@ -137,15 +139,16 @@ class Planner:
         """In a group of one the result is the source under another name."""
         flat = self._buffers.flat(source, place)
         if self._buffers.is_view(into):
-            self._buffers.bind(into, place, flat.reshape(self._buffers.block(into, place).shape))
-            return Plan()
+            return self._as_view(into, place, flat.reshape(self._buffers.block(into, place).shape))
         return Plan(before=[(self._buffers.flat(into, place), flat)])
+
+    def _as_view(self, into: str, place: Place, view: Array) -> Plan:
+        return Plan(rename=partial(self._buffers.bind, into, place, view))
 
     def _broadcast(self, op: Broadcast, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
         region = self._buffers.block(op.into, place)
         if moved is None and self._buffers.is_view(op.into):
-            self._buffers.bind(op.into, place, self._buffers.window(op.source, place, region))
-            return Plan()
+            return self._as_view(op.into, place, self._buffers.window(op.source, place, region))
         plan = Plan()
         if group.member == number(op.root, place):
             window = self._buffers.window(op.source, place, region)
@@ -187,8 +190,8 @@ class Planner:
             return Plan(library=partial(group.barrier, blocking=not op.concurrent))
         nothing = self._buffers.scratch.nothing
         return Plan(
-            rounds=[
-                Round(((nothing, exchange.receive_from),), ((nothing, exchange.send_to),), ())
+            steps=[
+                Step(((nothing, exchange.receive_from),), ((nothing, exchange.send_to),), ())
                 for exchange in moved.exchanges()
                 if exchange.receive_from is not None and exchange.send_to is not None
             ]
@@ -237,17 +240,17 @@ class Planner:
         exchanges = list(moved.exchanges()) if moved is not None else []
         for position, exchange in enumerate(exchanges):
             ends_here = last_sum is not None and position == len(exchanges) - 1
-            plan.rounds.append(self._round(op, exchange, sent, received, last_sum if ends_here else None))
+            plan.steps.append(self._step(op, exchange, sent, received, last_sum if ends_here else None))
         return plan
 
-    def _round(
+    def _step(
         self,
         op: CommunicationOp,
         exchange: Exchange,
         sent: Array | None,
         received: Array | None,
         into: Array | None,
-    ) -> Round:
+    ) -> Step:
         receives: list[tuple[Array, int]] = []
         sums: list[tuple[Array, Array, Array]] = []
         sends: list[tuple[Array, int]] = []
@@ -265,7 +268,7 @@ class Planner:
         for start, stop in exchange.send:
             assert sent is not None and exchange.send_to is not None
             sends.append((sent[start:stop], exchange.send_to))
-        return Round(tuple(receives), tuple(sends), tuple(sums))
+        return Step(tuple(receives), tuple(sends), tuple(sums))
 
 
 def _library_collective(

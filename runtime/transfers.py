@@ -13,8 +13,11 @@ from runtime.local_plans import LocalPlanner
 from runtime.plans import Plan, Planner
 from runtime.streams import Stream
 
-Steps = Generator[list[Request], None, None]
+Carrying = Generator[list[Request], None, None]
 """A communication op on its way: each yield gives the requests that must end before it goes on."""
+
+Combine = Callable[[Array, Array, Array], None]
+"""What a reducing step does with what is held, what came, and into where."""
 
 PLANS_KEPT = 4096
 """Moments whose plans are kept; a longer program makes those beyond anew each time."""
@@ -45,7 +48,7 @@ class Transfers:
                 self._work[key] = work
         return work
 
-    def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Steps:
+    def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Carrying:
         """The op's steps, local copies included."""
         key = (id(op), tuple(place.indices.values()))
         plan = self._plans.get(key)
@@ -55,15 +58,17 @@ class Transfers:
                 self._plans[key] = plan
         return self._carry_out(plan, group)
 
-    def _carry_out(self, plan: Plan, group: Communicator) -> Steps:
+    def _carry_out(self, plan: Plan, group: Communicator) -> Carrying:
         beside = self._beside
+        if plan.rename is not None:
+            plan.rename()
         for into, source in plan.before:
             beside.copy(into, source)
         if plan.library is not None:
             beside.synchronise()
             self.bytes_sent += plan.library_bytes
             yield [plan.library()]
-        if plan.rounds:
+        if plan.steps:
             beside.synchronise()
         combine = beside.add if plan.combination == "sum" else beside.maximum
         if plan.chunks is not None:
@@ -75,8 +80,8 @@ class Transfers:
             beside.copy(into, source)
         beside.synchronise()  # the op has ended when its data are there
 
-    def _step_by_step(self, plan: Plan, group: Communicator, combine: Callable[[Array, Array, Array], None]) -> Steps:
-        for step in plan.rounds:
+    def _step_by_step(self, plan: Plan, group: Communicator, combine: Combine) -> Carrying:
+        for step in plan.steps:
             requests = [group.receive(room, sender) for room, sender in step.receives]
             for part, to in step.sends:
                 requests.append(group.send(part, to))

@@ -181,6 +181,11 @@ def hosts(communicator: "Intracomm") -> tuple[Host, ...]:
     return grouped_by_host(communicator.allgather(mine), sharing)
 
 
+def host_of(communicator: "Intracomm") -> Host:
+    """The host of this rank; all ranks call it."""
+    return next(host for host in hosts(communicator) if communicator.Get_rank() in host.ranks)
+
+
 def grouped_by_host(places: list[tuple[str, tuple[int, ...]]], sharing: int = 0) -> tuple[Host, ...]:
     """Hosts from each rank's host name and usable cores.
 

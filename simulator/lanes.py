@@ -42,6 +42,7 @@ Instance = tuple[int, str, int]
 OP_WALL_SECONDS = 8e-5
 EVENT_WALL_SECONDS = 2.5e-6
 """What an op of a rank and an event within it cost to simulate, about, on two cores of 2026."""
+TOO_LONG = "it takes longer to simulate than was expected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ class Lanes:
     def _note(self, rank: int, name: str, task: Task) -> None:
         axis = task.op.axis if isinstance(task.op, Communication) else None
         if self.wall_seconds > self._most_wall_seconds:
-            raise GivenUp
+            raise GivenUp(TOO_LONG)
         self.spans.append(Span.of(rank, task.op, name, task.index, axis, task.ready, task.start, task.end))
         instance = (rank, task.op.name, task.index)
         self.spent[instance] = task.spent

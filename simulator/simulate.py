@@ -18,8 +18,8 @@ from algorithms.collectives.choices import Choices
 from algorithms.counting.coordinates import Kind
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import AskedGranularity, Granularity
-from algorithms.ops import Communication
-from algorithms.schedule import Schedule
+from algorithms.ops import Collective, Communication
+from algorithms.schedule import Schedule, all_ops
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from algorithms.traffic import traffic
@@ -33,10 +33,9 @@ from simulator.folding.watch import GivenUp, Watch, turns_in
 from simulator.garbage import seldom_collected
 from simulator.homes import homes_of
 from simulator.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
-from simulator.library import MEASURED
 from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums
 from simulator.steady.walkable import why_impossible
-from simulator.uncertainty import uncertainty
+from simulator.uncertainty import LIBRARY, OWN, OfMessages, uncertainty
 
 __all__ = ["Prediction", "Simulation", "Switches", "simulate"]
 
@@ -58,8 +57,7 @@ LONG_SECONDS = 20.0
 """An exact simulation that takes longer is not made unless it is asked for; nor, by `auto`, one of NCCL, whose steps
 are not known."""
 GIVEN_UP_SECONDS = LONG_SECONDS
-"""One that has taken so long is given up: turns were thought to repeat, and do not."""
-NO_RHYTHM = "turns of loops that were thought to repeat do not"
+"""One that has taken so long is given up, where a bound does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +136,7 @@ class Simulation:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
         self._homes = homes_of(machine, schedule.grid.size, placement, schedule.grid)
         self._switches, self._asked = switches, granularity
-        self._given_up = False
+        self._given_up = ""
 
     @cached_property
     def _ranks(self) -> Population:
@@ -159,7 +157,7 @@ class Simulation:
         if self._choices.carriage == "nccl" and self.granularity == "collective":
             return NCCL_ONLY
         if self._given_up:
-            return NO_RHYTHM
+            return self._given_up
         if self._asked == "collective":
             return NOT_LOOKED_FOR
         too_many = f"{self.simulated_ranks} of {self._schedule.grid.size} differ, too many to simulate in a few seconds"
@@ -231,8 +229,8 @@ class Simulation:
             try:
                 with seldom_collected():
                     return self._exactly()
-            except GivenUp:
-                self._given_up = True
+            except GivenUp as reason:
+                self._given_up = str(reason)
         return self._at_steady_rates(wanted)
 
     def _at_steady_rates(self, wanted: Sequence[int]) -> Prediction:
@@ -318,7 +316,7 @@ class Simulation:
             named,
             parts,
             frozenset(lanes.extrapolated),
-            uncertainty(self._given.machine, timeline.makespan, library=MEASURED in lanes.labels.values()),
+            uncertainty(self._given.machine, timeline.makespan, self._messages),
             {name: max(0.0, spent[name]["contention"]) / timeline.ranks for name in parts},
             self._ranks.loads(lanes.engine, loads_with_turns(lanes, rhythms), timeline.makespan, LINKS_NAMED),
             self._extent(lanes, rhythms),
@@ -326,6 +324,14 @@ class Simulation:
             times if named is timeline else None,
             labels=dict(sorted(lanes.labels.items())),
         )
+
+    @property
+    def _messages(self) -> OfMessages | None:
+        """By what ranks communicate; the library's, be they measured or guessed, where any collective goes by it."""
+        grid, choices = self._schedule.grid, self._choices
+        sent = [op for op in all_ops(self._schedule) if isinstance(op, Communication) and grid.length(op.axis) > 1]
+        library = any(isinstance(op, Collective) and choices.of(op.name).carriage == "library" for op in sent)
+        return LIBRARY if library else OWN if sent else None
 
     def _extent(self, lanes: Lanes, rhythms: Sequence[Rhythm]) -> Extent:
         folded = self._ranks.classes is not None

@@ -19,7 +19,7 @@ class Uncertainty:
 
 
 @dataclass(frozen=True, slots=True)
-class _Messages:
+class OfMessages:
     """What messages between hosts of a laboratory add to it; `late` is in seconds, whatever the makespan."""
 
     less: float
@@ -27,26 +27,26 @@ class _Messages:
     late: float = 0.0
 
 
-OWN, LIBRARY = _Messages(less=0.03, more=0.07, late=0.004), _Messages(less=0.15, more=0.28)
-"""Between hosts that share cores, by our own messages and where the library's collectives go as they were measured.
-Runs hardly end before they are predicted to, and later by what the kernel makes a message's receiver wait.  Chosen
-with 230 runs of ten drawn laboratories (`studies/fidelity`, seeds 37, 38, 40 to 45, 47 and 50), so those are no test
-of them: with the residuals and the noise they hold 94 % of the own ones, 91 % of the library's."""
+OWN, LIBRARY = OfMessages(less=0.03, more=0.07, late=0.004), OfMessages(less=0.15, more=0.28)
+"""Between hosts that share cores, by our own messages and by the library's collectives, as they were measured or as
+they are guessed.  Runs hardly end before they are predicted to, and later by what the kernel makes a message's receiver
+wait.  Chosen with 230 runs of ten drawn laboratories (`studies/fidelity`, seeds 37, 38, 40 to 45, 47 and 50), so those
+are no test of them: with the residuals and the noise they hold 94 % of the own ones, 91 % of the library's."""
 
 
-def uncertainty(machine: Machine, makespan: float, *, library: bool = False) -> Uncertainty:
+def uncertainty(machine: Machine, makespan: float, messages: OfMessages | None) -> Uncertainty:
     """Of the fit's residuals, of the noise beside calibration, and in a laboratory of messages between hosts.
 
     Parameters
     ----------
     makespan : as predicted [s]
-    library : whether anything went as the library's collectives were measured
+    messages : how ranks communicate; None of those that do not
     """
     fit, reference, host, network = machine.fit, machine.reference, machine.host, machine.network
     residual = max(fit.residuals.values(), default=0.0) if fit is not None else 0.0
     noise = reference.gemm_spread if reference is not None else 0.0
     either_way = hypot(1.645 * 1.48 * residual, noise)
-    if host is None or not host.shared_by_hosts or network is None or not network.transfer or makespan <= 0:
+    in_laboratory = host is not None and host.shared_by_hosts and network is not None and network.transfer
+    if messages is None or not in_laboratory or makespan <= 0:
         return Uncertainty(either_way, either_way)
-    messages = LIBRARY if library else OWN
     return Uncertainty(hypot(either_way, messages.less), hypot(either_way, messages.more, messages.late / makespan))

@@ -202,9 +202,13 @@ def curve_of(
     """The rows of this pattern, or of the one most like it, on the number of ranks nearest to those taking part.
 
     Rows of more ranks than `most`, cores or hosts, are used only where there are no others, as of the ranks of one GPU.
+    Where two exchange, each sends and receives at once as in a shift, which is what was measured of two.
     """
     if not rows:
         return None
+    of_two = {row.pattern for row in rows if row.ranks == 2} if taking_part == 2 else frozenset()
+    if pattern == "exchange" and pattern not in of_two and "shift" in of_two:
+        pattern = "shift"
     measured = {row.pattern for row in rows}
     nearest = next(p for p in (pattern, "shift", "exchange", "one_way") if p in measured)
     counts = {row.ranks for row in rows if row.pattern == nearest}

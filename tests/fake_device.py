@@ -68,17 +68,28 @@ class Stream:
 
 
 class Event:
-    def __init__(self, disable_timing=False):
+    def __init__(self, cupy, disable_timing=False):
+        self._cupy = cupy
         self.stream = self.number = None
+        cupy.events.append(self)
+        self.ptr = len(cupy.events) - 1
+
+    def query(self):
+        """CUDA's status: that of a device that has failed, else whether it has come so far."""
+        if self._cupy.fault:
+            return self._cupy.fault
+        if self.stream.done >= self.number:
+            return 0
+        self.stream.step()
+        return 600
 
     @property
     def done(self):
-        if self.stream.done >= self.number:
-            return True
-        self.stream.step()
-        return False
+        return self.query() == 0
 
     def synchronize(self):
+        if self._cupy.fault:
+            raise CudaError(f"cudaError {self._cupy.fault}")
         self.stream.until(self.number)
 
 
@@ -93,7 +104,8 @@ class Cupy(types.ModuleType):
         super().__init__("cupy")
         self.devices, self.current_device = devices, 0
         self.history, self.streams, self.streams_in_use, self.pinned_sizes = [], {}, [], []
-        self.math_modes, self.kept = [], []
+        self.math_modes, self.kept, self.events = [], [], []
+        self.fault = 0  # cudaError_t of a device that has failed
         self.memory = (1000, 2000)  # free, and all [B]
         self.null_stream = self._stream()
         self.nccl_world = {}
@@ -150,14 +162,15 @@ class Cupy(types.ModuleType):
         runtime = names(
             getDeviceCount=lambda: len(self.devices), getDeviceProperties=self._properties,
             deviceGetPCIBusId=lambda number: self.devices[number].pci_address,
+            eventQuery=lambda number: self.events[number].query(),
             memGetInfo=lambda: self.memory, memcpyAsync=self._memcpy, CUDARuntimeError=CudaError,
             memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
-            CUDA_R_16BF=14, CUDA_R_16F=2, CUDA_R_32F=0, CUDA_R_64F=1,
+            CUDA_R_16F=2, CUDA_R_32F=0, CUDA_R_64F=1,
         )  # fmt: skip
         cuda = types.ModuleType("cupy.cuda")
         cuda.cublas, cuda.runtime = cublas, runtime
         cuda.device = names(get_cublas_handle=lambda: 1)
-        cuda.Device, cuda.Stream, cuda.Event = partial(CurrentDevice, self), self._stream, Event
+        cuda.Device, cuda.Stream, cuda.Event = partial(CurrentDevice, self), self._stream, partial(Event, self)
         cuda.alloc_pinned_memory = self._pinned
         cuda.nccl = Nccl(self)
         return cuda
@@ -264,6 +277,9 @@ class FakeNcclCommunicator:
 
     def destroy(self):
         self.is_destroyed = True
+
+    def check_async_error(self):
+        """Nothing has failed."""
 
     def _call(self, name, stream, key, mine, end):
         """A call whose partners are found under a key and the number of such calls so far."""

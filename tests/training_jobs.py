@@ -29,10 +29,10 @@ class Alone:
     allgather = gather
 
 
-def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, **flags):
+def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=0, **flags):
     """What became of a run: experiment, schedule, execution, source, data and first step; results are on the host.
 
-    `carrier` makes one of so many ranks, and `library` has the arrays.
+    `carrier` makes one of so many ranks, `library` has the arrays, and `warmups` runs go before.
     """
     library = library or NumpyLibrary()
     experiment = parse_training(TrainingFlags(**flags))
@@ -49,7 +49,8 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, **flags)
         checkpoint.check_sums(Alone)
         source = CheckpointSource(checkpoint, data)
     ranks = carrier(experiment.grid.size)
-    execution = execute(schedule, source, ranks, choices=experiment.manner.choices, library=library)
+    choices = experiment.manner.choices
+    execution = execute(schedule, source, ranks, warmups=warmups, choices=choices, library=library)
     if save:
         write(save, experiment, schedule, execution, first + problem.steps, library.fetch)
     execution = replace(execution, outputs={rank: fetched(found, library) for rank, found in outputs_of(execution)})

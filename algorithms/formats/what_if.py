@@ -252,6 +252,8 @@ def _take_network_along(before: dict[str, Any], after: dict[str, Any], settings:
         factor = _common_factor(before["topology"], after["topology"], quantity, f"--set {changing[-1]}: {names}")
         for name, rows in measured.items():
             _follow(rows, BETWEEN_HOSTS[name], quantity, factor)
+        if quantity == "latency" and (after["network"].get("following_seconds") or 0.0):
+            after["network"]["following_seconds"] *= factor
 
 
 def _common_factor(old: dict[str, Any], new: dict[str, Any], quantity: str, rows: str) -> float:

@@ -63,7 +63,7 @@ class DeviceStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchCost:
     """What a piece of work without content takes: one after the other, and alone until the host knows of its end."""
 
     seconds: float
@@ -109,14 +109,14 @@ class DeviceBench:
         library.pinned.give_back(pinned)
         return DeviceStream(operation, elements * 4, seconds, off)
 
-    def launch(self) -> Launch:
+    def launch(self) -> LaunchCost:
         """Of one element set to zero."""
         library = self._library
         one = library.empty(1, "float32")
         act = partial(library.zero, one)
         together = self._timed(act, library)[0]
         alone = [_seconds(act, library) for _ in range(self._repeats)]
-        return Launch(together, median(alone))
+        return LaunchCost(together, median(alone))
 
     def executor_ratio(self, size: int, dtype: DType) -> tuple[float, float]:
         """Median seconds of a product size^3 by CuPy alone and as a whole run of one rank, each beside the other.

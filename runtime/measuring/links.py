@@ -34,7 +34,7 @@ PACKET_BYTES = 1500
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkSpeed:
     """The way between two hosts.
 
     Parameters
@@ -49,7 +49,7 @@ class Link:
     burst_bytes: float
 
 
-def measure_link(communicator: MPI.Intracomm) -> Link:
+def measure_link_speed(communicator: MPI.Intracomm) -> LinkSpeed:
     """The way between the hosts of ranks 0 and 1; all ranks call it, one on each host, and get the same."""
     empty = ping(communicator, EMPTY_BYTES, SEVERAL) / 2
     times: list[tuple[int, float]] = []
@@ -58,7 +58,7 @@ def measure_link(communicator: MPI.Intracomm) -> Link:
         if times[-1][1] > LONG_SECONDS:
             break
     rate, burst = paced(times)
-    return Link(empty, rate, burst)
+    return LinkSpeed(empty, rate, burst)
 
 
 def ping(communicator: MPI.Intracomm, size: int, repeats: int) -> float:

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 def own_cores(communicator: "Intracomm") -> int:
     """Cores of this rank where only the ranks of the communicator compute; all of them call it."""
-    rank = communicator.Get_rank()
-    return next(host.cores_per_rank for host in world.hosts(communicator) if rank in host.ranks)
+    return world.host_of(communicator).cores_per_rank
 
 
 def on_own_cores(communicator: "Intracomm") -> threadpool_limits:

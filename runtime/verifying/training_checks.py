@@ -183,7 +183,7 @@ def _largest(values: Array) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Deviation:
     """The largest error of something by what is allowed there, both by its largest element."""
 
     what: str
@@ -201,7 +201,7 @@ def verify_blocks(
     """The verdict on what one rank holds of losses, gradients and parameters."""
     factor = (FIXED + PER_DOUBLING * log2(schedule.grid.size)) * sqrt(reference.terms)
     values = WholeMatrices(reference.run.values)
-    findings = list(_losses(blocks["loss"], reference, factor, EPS[dtype]))
+    deviations = list(_losses(blocks["loss"], reference, factor, EPS[dtype]))
     for name, found in blocks.items():
         tensor = schedule.tensors[name]
         for moment, block in zip(tensor.moments(place), found, strict=True):
@@ -210,13 +210,15 @@ def verify_blocks(
                 continue
             expected = values.stored(copy, tensor.block(moment))
             scale = _largest(reference.run.values[copy])
-            findings.append(_finding(copy, block - expected, scale, reference.moved[copy], factor * EPS[dtype], factor))
-    return _verdict(max(findings, key=lambda one: one.share, default=Finding("nothing", 0.0, EPS[dtype])))
+            deviations.append(
+                _deviation(copy, block - expected, scale, reference.moved[copy], factor * EPS[dtype], factor)
+            )
+    return _verdict(max(deviations, key=lambda one: one.share, default=Deviation("nothing", 0.0, EPS[dtype])))
 
 
-def _losses(blocks: Sequence[NDArray[Any]], reference: Reference, factor: float, eps: float) -> list[Finding]:
+def _losses(blocks: Sequence[NDArray[Any]], reference: Reference, factor: float, eps: float) -> list[Deviation]:
     return [
-        _finding(
+        _deviation(
             f"the loss of step {step}",
             np.asarray(block, np.float64) - expected,
             abs(expected),
@@ -229,14 +231,14 @@ def _losses(blocks: Sequence[NDArray[Any]], reference: Reference, factor: float,
     ]
 
 
-def _finding(what: str, off: Any, scale: float, moved: float, least: float, factor: float) -> Finding:
+def _deviation(what: str, off: Any, scale: float, moved: float, least: float, factor: float) -> Deviation:
     """An error and what is allowed, relative to the largest element; a number that is none is infinitely off."""
     error = _largest(np.asarray(off, np.float64)) if np.isfinite(off).all() else inf
     size = scale or 1.0
-    return Finding(what, error / size, max(factor * moved / size, least))
+    return Deviation(what, error / size, max(factor * moved / size, least))
 
 
-def _verdict(worst: Finding) -> Verification:
+def _verdict(worst: Deviation) -> Verification:
     ok = worst.share <= 1
     found = Verification("serial", worst.error, worst.allowed, ok=ok)
     if ok:

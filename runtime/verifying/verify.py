@@ -6,7 +6,7 @@ or those of another form, with A or B stored transposed.  Nothing that was
 communicated is trusted: a rank makes or reads the rows and columns that its
 block depends on, and the only exchange is of the verdicts (`combine`).  Two methods, both with
 
-    bound = (8 + 2 log2 P) eps               (P ranks, eps of the accumulating dtype)
+    bound = (8 + 2 log2 P) eps               (P ranks, eps of the dtype of the operands)
 
 of |L| |R|, where L and R are the factors of the product: "serial" computes the
 block once more (`serial_product.py`), "freivalds" is for products too large for

@@ -28,12 +28,14 @@ REMEMBERED = 64
 PATIENCE = 6
 """Times as many turns as a stretch needs at least, after which one that is in no rhythm is not waited for."""
 
+NO_RHYTHM = "turns of loops that were thought to repeat do not"
+
 Ended = tuple[int, str, int, float, float, float]
 """Rank, op, instance, ready, start and end."""
 
 
 class GivenUp(Exception):  # noqa: N818
-    """A simulation that would take too long, and need not be made."""
+    """A simulation that would take too long, and need not be made; why, in words."""
 
 
 @dataclass(slots=True)
@@ -173,7 +175,7 @@ class Watch:
         if self._patient or own.settled or turns < PATIENCE * (shortest(stretch).left_out - stretch.first):
             return
         if stretch.last - own.following > turns:
-            raise GivenUp
+            raise GivenUp(NO_RHYTHM)
 
     def _decide(self, own: _Turns) -> None:
         """Leaves turns out if those that have ended are in rhythm, and nothing else is under way."""

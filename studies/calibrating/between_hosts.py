@@ -14,13 +14,14 @@ from algorithms.formats.machine import Network as NetworkSection
 from runtime.measuring.beside import Beside, measure_beside
 from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads, Pattern
 from runtime.measuring.idle_cores import measure_idle_cores
-from runtime.measuring.links import Link, measure_link
+from runtime.measuring.links import LinkSpeed, measure_link_speed
 from runtime.measuring.microbenchmarks import Bench, apart
 from runtime.measuring.points import TransferPoint
 from runtime.world import Host
-from studies.calibrating.wiring import GivenTopology, without_speeds
+from studies.calibrating.wiring import FILE, GivenTopology, without_speeds
 from studies.token_buckets import burst_bytes
 from topologies.build import build
+from topologies.files.topology_file import load_topology
 from topologies.network import Network
 from topologies.routes.routing import Routes, Routing
 
@@ -48,7 +49,7 @@ class BetweenHosts:
 
     transfers: list[TransferPoint]
     overheads: list[Overheads]
-    link: Link
+    link: LinkSpeed
     beside: Beside
     idle_core_seconds: float = 0.0
 
@@ -122,7 +123,7 @@ def measure_between(communicator: "Intracomm", hosts: Sequence[Host], sizes: Seq
         return confirmed(bench, patterns(bench, sizes))
 
     found = [one for count in counts for one in apart(by_host, count, steps)]
-    link = apart(by_host, len(hosts), lambda bench: measure_link(bench.communicator))
+    link = apart(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator))
     beside, idle = Beside(), 0.0
     if hosts[0].sharing:
         cores, rate = hosts[0].cores, link.bytes_per_second
@@ -164,8 +165,13 @@ def network_section(
 
 
 def wiring_section(found: BetweenHosts | None, given: GivenTopology, routing: Routing) -> Arguments:
-    """Family and arguments, with the speeds of links that one message between hosts showed where none are named."""
+    """Family and arguments, with the speeds of links that one message between hosts showed where none are named.
+
+    Of a file its name: it says the speeds of its links.
+    """
     family, arguments = given[0], cast("Arguments", dict(given[1]))
+    if family == FILE:
+        return arguments
     if found is None:
         return {"family": family, **arguments}
     speeds = {"bandwidth": found.link.bytes_per_second, "latency": found.link.latency}
@@ -199,6 +205,8 @@ def bursts(measured: float, topology: Arguments, routing: Routing) -> float | di
 
 
 def _network(topology: Arguments) -> Network:
+    if FILE in topology:
+        return load_topology(str(topology[FILE]))
     arguments = {name: value for name, value in topology.items() if name != "family"}
     return build(str(topology["family"]), arguments)  # type: ignore[arg-type]
 

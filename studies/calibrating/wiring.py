@@ -1,18 +1,23 @@
 """How several hosts are wired, as the user says it."""
 
+from pathlib import Path
+
 from algorithms.errors import InputError
 from topologies.build import build, parse_topology, with_stand_ins
+from topologies.files.topology_file import is_topology_file, load_topology
 from topologies.network import Network
 from topologies.routes.routing import Routes, Routing, parse_routing
 
 GivenTopology = tuple[str, dict[str, int | float | str]]
-"""Family and arguments of the topology of several hosts."""
+"""Family and arguments of the topology of several hosts; of one in a file, `FILE` and where that is."""
+
+FILE = "file"
 
 
 def parse_wiring(text: str, hosts: int) -> GivenTopology:
     """Family and arguments of the wiring of so many hosts, known to be one.
 
-    Link speeds that are left out are measured, where there are several hosts.
+    Link speeds that are left out are measured, where there are several hosts; a file says them all.
 
     >>> parse_wiring("leaf-spine:leaves=2,spines=1,hosts_per_leaf=3", 6)
     ('leaf-spine', {'leaves': 2, 'spines': 1, 'hosts_per_leaf': 3})
@@ -21,17 +26,17 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
     ------
     InputError : a wiring that cannot be built, or of another number of hosts
     """
-    family, arguments = parse_topology(text)
-    net = without_speeds((family, arguments))
+    given: GivenTopology = (FILE, {FILE: str(Path(text).resolve())}) if is_topology_file(text) else parse_topology(text)
+    net = without_speeds(given)
     kind, count = net.places
     if (kind, count) != ("host", hosts):
         found = f"{hosts} host{'s' if hosts > 1 else ''}"
         raise InputError(
             f"topology {text!r} has {count} {kind}s and the ranks are on {found}: a wiring of {found} is needed"
         )
-    if hosts == 1:
-        build(family, arguments)  # between whose ranks no link is measured
-    return family, arguments
+    if hosts == 1 and given[0] != FILE:
+        build(*given)  # between whose ranks no link is measured
+    return given
 
 
 def parse_ways(text: str, wiring: GivenTopology | None, hosts: int) -> Routing:
@@ -60,4 +65,6 @@ def parse_ways(text: str, wiring: GivenTopology | None, hosts: int) -> Routing:
 def without_speeds(given: GivenTopology) -> Network:
     """The network, with stand-ins for speeds that are not said."""
     family, arguments = given
+    if family == FILE:
+        return load_topology(str(arguments[FILE]))
     return build(family, with_stand_ins(family, arguments, {"bandwidth": 1.0, "latency": 0.0}))

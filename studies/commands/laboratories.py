@@ -11,12 +11,19 @@ from studies.commands.options import Json, flag
 
 Topology = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="star:hosts=4, a family of hosts, or a file.")]
 Rate = Annotated[str, flag("--rate", "RATE", "Of the hosts' links, such as 200mbit; others in proportion.")]
-Rule = Annotated[str, flag("--routing", "RULE", "shortest, minimal, ecmp[:SEED] or valiant[:SEED].")]
+Rule = Annotated[
+    str,
+    flag(
+        "--routing",
+        "RULE",
+        "shortest, minimal, ecmp[:SEED] or valiant[:SEED]; by default a machine file's, else shortest.",
+    ),
+]
 Name = Annotated[str, flag("--name", "NAME", "Of the laboratory, so that several can stand.")]
 
 
 @laboratory_group.command()
-def up(topology: Topology, rate: Rate = "", routing: Rule = "shortest", name: Name = "lab") -> None:
+def up(topology: Topology, rate: Rate = "", routing: Rule = "", name: Name = "lab") -> None:
     """Build a topology as a real network of namespaces on this machine; it stays until `lab down`."""
     from studies.laboratory.command import bring_up
 
@@ -29,7 +36,7 @@ def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND …", help="run …, calibrate … or rank ….")],
     ranks: Annotated[str, flag("-n", "RANKS", "How many, spread evenly over the hosts.")] = "",
     rate: Rate = "",
-    routing: Rule = "shortest",
+    routing: Rule = "",
     name: Name = "",
 ) -> int:
     """Bring a laboratory up, run a command on ranks on its hosts, and take it down whatever happens."""

@@ -33,7 +33,7 @@ def delivery_at(site: Site, plan: Plan, schedule: Schedule, named: "Machine | No
     if plan.backend != "numpy":
         return WHOLE
     usual, chunk_bytes, progress = usual_delivery(site.host), plan.chunk_bytes, plan.progress
-    found = best(_allowed(rows, plan))
+    found = best(_allowed(rows, plan), usual)
     if chunk_bytes is None:
         chunk_bytes = usual.chunk_bytes if found is None else found.chunk_bytes
     if progress is None:

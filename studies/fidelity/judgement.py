@@ -58,7 +58,10 @@ class Errors(ErrorSizes, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Kendall's tau over pairs of configurations of one problem at one site; alike ones are left out."""
+    """Kendall's tau over pairs of configurations of one problem at one site.
+
+    Those that take alike are left out; those that are predicted to and do not count as pairs without an order.
+    """
 
     pairs: int
     left_out: int
@@ -168,7 +171,7 @@ def order(results: Iterable[Result]) -> Order:
     alike: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for one in results:
         alike[one.site, one.problem].append(one)
-    agreeing = opposing = left_out = 0
+    pairs = agreeing = opposing = left_out = 0
     for members in alike.values():
         for one, other in combinations(members, 2):
             shorter, longer = sorted((one.measured_seconds, other.measured_seconds))
@@ -178,8 +181,7 @@ def order(results: Iterable[Result]) -> Order:
             predicted = (one.predicted_seconds - other.predicted_seconds) * (
                 one.measured_seconds - other.measured_seconds
             )
-            agreeing, opposing = agreeing + (predicted > 0), opposing + (predicted < 0)
-    pairs = agreeing + opposing
+            pairs, agreeing, opposing = pairs + 1, agreeing + (predicted > 0), opposing + (predicted < 0)
     return Order(pairs=pairs, left_out=left_out, tau=(agreeing - opposing) / pairs if pairs else None)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from algorithms.formats.machine import Device, GemmRow, Host, Machine, MemoryRow, TransferRow
 from algorithms.provenance import Provenance
-from runtime.measuring.device_benchmarks import DeviceProduct, DeviceStream, Launch
+from runtime.measuring.device_benchmarks import DeviceProduct, DeviceStream, LaunchCost
 
 ON_DEVICE = ("copy", "add", "zero")
 COPY_TOUCHES = 2
@@ -16,7 +16,7 @@ def machine_of_device(
     memory_bytes: int,
     products: Sequence[DeviceProduct],
     streams: Sequence[DeviceStream],
-    launch: Launch,
+    launch: LaunchCost,
     transfers: Sequence[TransferRow],
     provenance: Provenance,
     *,

@@ -10,7 +10,7 @@ from statistics import median
 
 from algorithms.formats.percentiles import spread
 from runtime.cupy_library import open_cupy
-from runtime.devices import rank_on_host
+from runtime.devices import number_on_host
 from runtime.measuring.chains import Pattern, measure_chain
 from runtime.staging import DeviceStaging
 
@@ -24,7 +24,7 @@ def main(path: str) -> None:
     from runtime.world import world
 
     communicator = world()
-    library = open_cupy("float64", rank_on_host(communicator))
+    library = open_cupy("float64", number_on_host(communicator))
     rows, beside = [], []
     for pattern in PATTERNS if communicator.size > 2 else ("shift", "one_way"):
         for size in SIZES:

@@ -21,7 +21,8 @@ from algorithms.provenance import Provenance, provenance
 from algorithms.tensors import DType
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from runtime.cupy_library import open_cupy
-from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, Launch, Operation
+from runtime.devices import load_cupy
+from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, LaunchCost, Operation
 from studies.destinations import Destinations
 from studies.experiments.batch import Case, measure
 from studies.experiments.predict import prediction_of
@@ -80,7 +81,7 @@ class GpuSpeed(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     products: tuple[DeviceProduct, ...]
     streams: tuple[DeviceStream, ...]
-    launch: Launch
+    launch: LaunchCost
     executed: tuple[Executed, ...]
     shared: tuple[Shared, ...]
     provenance: Provenance
@@ -88,11 +89,14 @@ class GpuSpeed(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Ask as usual, and keep the answer and the machine file; say so where there is no GPU."""
-    kept = RESULTS / f"{date.today()}"
     try:
-        gpu(json=f"{kept}.json", out=f"{kept}.toml", command=["quadrille", "study", "gpu"])
+        load_cupy()
     except InputError as error:
         remark(f"left out, and results kept as they are: {error}")
+        return
+    RESULTS.mkdir(exist_ok=True)
+    kept = RESULTS / f"{date.today()}"
+    gpu(json=f"{kept}.json", out=f"{kept}.toml", command=["quadrille", "study", "gpu"])
 
 
 def gpu(*, json: str = "", out: str = "", ranks: Sequence[int] = tuple(GRIDS), command: Sequence[str] = ()) -> GpuSpeed:
@@ -169,7 +173,10 @@ def asked() -> Iterator[tuple[tuple[int, int, int], Dtype, GemmLayout]]:
 
 
 def _staged(counts: Sequence[int]) -> tuple[list[TransferRow], dict[str, float]]:
-    """Rows of staged steps on so many ranks of the GPU, and what ops cost beyond their work, by field of `Host`."""
+    """Rows of staged steps on so many ranks of the GPU, and what ops cost beyond their work, by field of `Host`.
+
+    What they cost is that of the fewest ranks: a machine file has one number for it.
+    """
     rows, overheads = list[TransferRow](), dict[str, float]()
     with tempfile.TemporaryDirectory() as folder:
         for count in counts:

@@ -2,13 +2,18 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from algorithms.formats import files
+from algorithms.formats.machine import Machine
 from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_bytes_per_second, parse_rate
+from simulator.machine_network import network_of
+from studies.calibrating.wiring import FILE
+from studies.flags.machines import find_machine
 from studies.laboratory import laboratory, namespaces, register
 from studies.laboratory.laboratory import Laboratory
 from studies.laboratory.register import Entry
@@ -16,6 +21,7 @@ from studies.laboratory.wiring import check_places, scaled, slowest_of_hosts, wi
 from studies.launching.supervise import ended_by_signals
 from studies.network.topology import find_topology
 from topologies.build import FAMILIES, build, parse_topology, with_stand_ins
+from topologies.files.topology_file import is_topology_file
 from topologies.network import Argument, Network
 from topologies.routes.routing import parse_routing
 
@@ -101,7 +107,7 @@ def show(*, json: str, command: Sequence[str]) -> None:
     print("\n".join(lines) if lines else "no laboratory is up")
 
 
-def laboratory_of(topology: str, rate: str = "", routing: str = "shortest", name: str = "") -> Laboratory:
+def laboratory_of(topology: str, rate: str = "", routing: str = "", name: str = "") -> Laboratory:
     """What was asked for, checked before anything is made.
 
     Raises
@@ -109,21 +115,28 @@ def laboratory_of(topology: str, rate: str = "", routing: str = "shortest", name
     InputError : not allowed here; a topology, rate, routing or name that cannot be
     """
     namespaces.check_allowed()
-    net, factor = _network(topology, rate_given=bool(rate)), 1.0
+    machine = find_machine(topology) if topology.endswith(".toml") else None
+    net, factor = _network(topology, machine, rate_given=bool(rate)), 1.0
     if rate:
         check_places(net)
         factor = parse_rate(rate) / slowest_of_hosts(net)
         net = scaled(net, parse_rate(rate))
-    rule = parse_routing(routing)
+    rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"))
     made = wiring(net, rule)
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
     name = register.check_name(name or f"run{os.getpid()}")
-    return Laboratory(name, topology, made, rates, _in_full(topology, factor, rate_given=bool(rate)), str(rule))
+    in_full = _in_full(topology if machine is None else _typed(machine), factor, rate_given=bool(rate))
+    return Laboratory(name, topology, made, rates, in_full, str(rule))
 
 
-def _network(topology: str, *, rate_given: bool) -> Network:
-    """The topology; where a rate is given, its own may be left out, and so may latencies, which cannot be set."""
+def _network(topology: str, machine: Machine | None, *, rate_given: bool) -> Network:
+    """The topology; where a rate is given, its own may be left out, and so may latencies, which cannot be set.
+
+    Of a machine file with the links' own rates: what headers of packets take of them they take again.
+    """
+    if machine is not None:
+        return network_of(msgspec.structs.replace(machine, network=None))
     family = topology.partition(":")[0]
     if family not in FAMILIES:
         return find_topology(topology)
@@ -137,18 +150,37 @@ def _arguments(topology: str, *, rate_given: bool) -> dict[str, Argument]:
     return with_stand_ins(family, arguments, stand_ins)
 
 
+def _typed(machine: Machine) -> str:
+    """A machine's topology as one types it; empty where links have failed or are slower, which cannot be typed."""
+    if machine.faults is not None and (machine.faults.fail or machine.faults.degrade):
+        return ""
+    said = {
+        name: "x".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in machine.topology.items()
+    }
+    if FILE in said:
+        return str(said[FILE])
+    return f"{said.pop('family')}:" + ",".join(f"{name}={value}" for name, value in said.items())
+
+
 def _in_full(topology: str, factor: float, *, rate_given: bool) -> str:
-    """The topology with the rates that its links have, as `calibrate` is told it; empty for one from a file.
+    """The topology with the rates that its links have, as `calibrate` is told it.
+
+    Empty where there are no such words: for a file whose rates were changed.
 
     >>> _in_full("star:hosts=2", 25e6, rate_given=True)
     'star:bandwidth=25000000.0,hosts=2'
+    >>> _in_full("/nets/four.json", 1.0, rate_given=False), _in_full("/nets/four.json", 8.0, rate_given=True)
+    ('/nets/four.json', '')
     """
     family = topology.partition(":")[0]
+    if is_topology_file(topology):
+        return str(Path(topology).resolve()) if factor == 1.0 else ""
     if family not in FAMILIES:
         return ""
     arguments = _arguments(topology, rate_given=rate_given)
     said = {name: _faster(value, factor) if "bandwidth" in name else value for name, value in arguments.items()}
-    return f"{family}:" + ",".join(f"{name}={value}" for name, value in said.items() if name != "latency")
+    return f"{family}:" + ",".join(f"{name}={value}" for name, value in said.items() if "latency" not in name)
 
 
 def _faster(bandwidths: Argument, factor: float) -> str:

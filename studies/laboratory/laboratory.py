@@ -24,7 +24,7 @@ class Laboratory:
     topology : what was asked for, as it was typed
     wiring : what that comes to
     rates : of each link, by its name [B/s]
-    in_full : the topology with all its rates, as `calibrate` takes it; empty for one from a file
+    in_full : the topology with all its rates, as `calibrate` takes it; empty where nothing says them
     routing : the rule by which the wiring has its routes
     """
 

@@ -75,7 +75,8 @@ def with_wiring(entry: Entry, ranks: int, command: Sequence[str]) -> list[str]:
 
     Raises
     ------
-    InputError : fewer than one rank; a calibration where the topology is a file, or of fewer ranks than hosts
+    InputError : fewer than one rank; a calibration where no file or words say the links' rates, or of fewer ranks than
+        hosts
     """
     hosts = len(entry.addresses)
     if ranks < 1:
@@ -88,7 +89,8 @@ def with_wiring(entry: Entry, ranks: int, command: Sequence[str]) -> list[str]:
         return [*command, *ways]
     if not entry.in_full:
         raise InputError(
-            f"calibrate: a laboratory of a family is needed, such as star:hosts=4; {entry.topology} is a file"
+            f"calibrate: a machine file tells rates by its topology, and those of {entry.topology} were changed: "
+            "write the rates that are wanted into a topology file, and leave out --rate and faults"
         )
     if ranks < hosts:
         raise InputError(

@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     addresses : of each host
     namespaces : of each place, hosts and switches
     rates : of each link, by its name [B/s]
-    in_full : the topology with the rates that its links have, as `calibrate` takes it; empty for one from a file
+    in_full : the topology with the rates that its links have, as `calibrate` takes it; empty where nothing says them
     routing : the rule of its routes
     owner : process whose end is the laboratory's end, which the one that builds it always is; 0 once it stands, for
         one that stays until it is taken down

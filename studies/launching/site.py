@@ -120,13 +120,16 @@ def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verify_byt
     kept = storage(schedule, place, choices).bytes
     if site.library.name == "cupy":
         rooms = [_device_room(site, kept)]
+        on_host = verify_bytes
     else:
         loading = max(
             schedule.tensors[name].block(place).elements * schedule.item_bytes(name)
             for name in (*schedule.inputs, *schedule.state)
         )
-        where = "this machine" if site.host.sharing else f"host {site.host.name}"
-        rooms = [Room(where, kept + max(loading, verify_bytes), bytes_available())]
+        rooms = []
+        on_host = kept + max(loading, verify_bytes)
+    where = "this machine" if site.host.sharing else f"host {site.host.name}"
+    rooms.append(Room(where, on_host, bytes_available()))
     check_rooms([room for of_rank in site.communicator.allgather(rooms) for room in of_rank])
 
 

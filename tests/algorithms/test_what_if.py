@@ -119,6 +119,18 @@ def test_steps_and_the_librarys_collectives_between_hosts_follow_their_links(mac
     assert [row.following_seconds for row in network.library] == pytest.approx([2 * one for one in seconds])
 
 
+def test_the_latency_of_steps_that_follow_others_is_one_of_links_too(machine):
+    measured = between_hosts(machine, latency_seconds=1e-5)
+    measured = msgspec.structs.replace(
+        measured, network=msgspec.structs.replace(measured.network, following_seconds=4e-4)
+    )
+    after = [
+        apply(measured, [f"topology.{quantity}=x3"]).network.following_seconds
+        for quantity in ("latency_seconds", "bandwidth_bytes_per_second")
+    ]
+    assert after == pytest.approx([12e-4, 4e-4])
+
+
 @pytest.mark.parametrize("key", ["bandwidth", "bandwidth_bytes_per_second"])
 def test_a_rate_without_its_unit_as_laboratories_have_it_and_a_list_of_rates_are_rates(machine, key):
     plain = {name: value for name, value in machine.topology.items() if not name.startswith("bandwidth")}

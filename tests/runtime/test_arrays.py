@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from algorithms.errors import InputError
+from algorithms.errors import InputError, RunError
 from algorithms.tensors import ITEM_BYTES
 from runtime import arrays as module
 from runtime.arrays import find_library
@@ -112,6 +112,16 @@ def test_a_marker_is_done_when_the_device_has_come_that_far(cupy):
     assert NumpyLibrary().mark() is None
 
 
+def test_a_device_that_has_failed_is_not_waited_for(cupy):
+    library = CupyLibrary(FAKE)
+    library.zero(library.empty(3, "float32"))
+    marker = library.mark()
+    assert not marker.done()
+    cupy.fault = 700  # an illegal address
+    with pytest.raises(RunError, match=r"the GPU has failed with CUDA error 700 \(cudaError_t\)"):
+        marker.done()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cupy_multiplies_and_adds_every_dtype_accumulating_in_float32_at_least(cupy, dtype):
     library = CupyLibrary(FAKE)
@@ -128,9 +138,9 @@ def test_cupy_multiplies_and_adds_every_dtype_accumulating_in_float32_at_least(c
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_arrays_have_the_item_size_of_their_dtype_and_are_counted(cupy, dtype):
+def test_arrays_have_the_item_size_of_their_dtype(cupy, dtype):
     library = CupyLibrary(FAKE)
-    assert library.empty(7, dtype).nbytes == 7 * ITEM_BYTES[dtype] == library.allocated_bytes
+    assert library.empty(7, dtype).nbytes == 7 * ITEM_BYTES[dtype]
 
 
 @given(arrays.arrays(np.float32, st.integers(0, 20), elements=st.floats(width=32, allow_nan=False)))
@@ -193,7 +203,7 @@ def test_the_array_module_loads_without_cupy_or_mpi():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cupy_is_found_for_every_dtype_and_tried_once(cupy, dtype):
     library = find_library("cupy", dtype)
-    assert library.name == "cupy" and library.allocated_bytes == 0
+    assert library.name == "cupy"
     assert "gemm" in cupy.history
 
 

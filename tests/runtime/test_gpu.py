@@ -169,13 +169,13 @@ from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from runtime.arrays import find_library
-from runtime.devices import rank_on_host
+from runtime.devices import number_on_host
 from runtime.execute import execute
 from runtime.mpi import MpiCarrier
 from runtime.rectangles import split_block
 from runtime.staging import DeviceStaging
 
-library = find_library("cupy", "float32", rank_on_host=rank_on_host(MPI.COMM_WORLD))
+library = find_library("cupy", "float32", rank_on_host=number_on_host(MPI.COMM_WORLD))
 carrier = MpiCarrier(staging=DeviceStaging(library))
 problem = Matmul(70, 110, 50, "float32", "training")
 random = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import pytest
 
 from algorithms.ops import AllGather
 from runtime.lanes import Lanes, Task
-from runtime.streams import Round, Stream, cut
+from runtime.streams import Step, Stream, cut
 
 GATHER = AllGather(name="gather", axis="z", source="part", into="whole", concurrent=True)
 
@@ -52,7 +52,7 @@ def test_of_chunks_those_that_end_beside_local_work_are_counted():
         return requests[-1]
 
     room = np.zeros(8)
-    chunks = cut([Round(((room, 1),), (), ())], 2 * room.itemsize)
+    chunks = cut([Step(((room, 1),), (), ())], 2 * room.itemsize)
     stream = Stream(chunks, SimpleNamespace(receive=begun, send=begun), np.add)
     lanes, task = under_way([stream])
     with lanes.noted_beside():

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from runtime.measuring import links
 links.SIZES, links.SEVERAL, links.FEW, links.REST_SECONDS = (1 << 12, 1 << 16), 3, 3, 0.0
 world = MPI.COMM_WORLD
-found = world.gather(astuple(links.measure_link(world)))
+found = world.gather(astuple(links.measure_link_speed(world)))
 if world.rank == 0:
     print(json.dumps(found))
 """

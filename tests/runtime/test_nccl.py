@@ -238,6 +238,20 @@ def test_a_group_that_does_not_start_is_one_line(library, monkeypatch):
         carrier._make(Grid(x=2), 0, "x")
 
 
+@pytest.mark.parametrize("error", [RuntimeError("NCCL_ERROR_SYSTEM_ERROR"), KeyError(6)])
+def test_what_nccl_met_on_the_way_ends_the_wait(library, monkeypatch, error):
+    one, _ = group(library, 2)
+
+    def has_failed():
+        raise error
+
+    request = one.receive(library.empty(3, "float32"), 1)
+    assert not request.done()
+    monkeypatch.setattr(one._communicator, "check_async_error", has_failed)
+    with pytest.raises(RunError, match=r"NCCL among 2 ranks on Fake GPU .* has failed: (NCCL_ERROR_SYSTEM_ERROR|6)"):
+        request.done()
+
+
 def test_nccl_s_own_warning_is_not_shown(monkeypatch):
     cupy = fake_device.install(monkeypatch, Cupy())
     assert load_nccl() is cupy.cuda.nccl

@@ -5,8 +5,17 @@ import time
 
 import pytest
 
+from algorithms.errors import InputError
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from runtime.cupy_library import CupyLibrary
 from runtime.delivery import Naps
+from runtime.execute import execute
+from runtime.in_process import InProcess
 from runtime.progress import ProgressThread
+from tests import fake_device
+from tests.fake_device import FAKE
 from tests.launched import launched
 
 SOON = 5.0
@@ -105,3 +114,10 @@ def test_a_rank_that_fails_beside_its_thread_ends_all():
     done = launched(2, "-c", FAILING, seconds=60)
     assert done.status == 1
     assert "rank 1 of 2: ArithmeticError: a broken unit" in done.err
+
+
+def test_device_arrays_take_no_thread(monkeypatch):
+    fake_device.install(monkeypatch)
+    schedule = matmul_schedule(Matmul(4, 4, 4), "4d", Grid())
+    with pytest.raises(InputError, match="progress 'thread': is for host arrays; accepted with those of cupy is none"):
+        execute(schedule, {}, InProcess(1), library=CupyLibrary(FAKE), progress="thread")

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.streams import Round, Stream, cut
+from runtime.streams import Step, Stream, cut
 
 EIGHT = 8
 """Bytes of a number."""
@@ -47,8 +47,8 @@ def summing_steps(buffer, room, result):
     """Two steps of a reduce-scatter of four numbers each: what is added in the first is sent in the second."""
     first, second, third = buffer[:4], buffer[4:8], buffer[8:]
     return [
-        Round(((room, 1),), ((third, 2),), ((second, room, second),)),
-        Round(((room, 1),), ((second, 2),), ((first, room, result),)),
+        Step(((room, 1),), ((third, 2),), ((second, room, second),)),
+        Step(((room, 1),), ((second, 2),), ((first, room, result),)),
     ]
 
 
@@ -76,7 +76,7 @@ def test_nothing_is_received_into_room_whose_content_was_not_added():
 def test_what_is_sent_is_not_added_to_before_it_is_gone():
     """In an exchange of the whole buffer both members send it while the other's comes."""
     buffer, room = np.arange(4.0), np.zeros(4)
-    chunks = cut([Round(((room, 1),), ((buffer, 1),), ((buffer, room, buffer),))], 2 * EIGHT)
+    chunks = cut([Step(((room, 1),), ((buffer, 1),), ((buffer, room, buffer),))], 2 * EIGHT)
     assert [(one.needs.receives, one.needs.sends) for one in chunks.additions] == [(1, 1), (2, 2)]
 
 
@@ -84,8 +84,8 @@ def test_what_is_sent_is_not_added_to_before_it_is_gone():
 def test_chunks_cover_the_messages_in_order_and_none_is_too_long(sizes, chunk):
     edges = np.cumsum([0, *sizes])
     buffer = np.arange(float(edges[-1]))
-    rounds = [Round((), ((buffer[start:stop], 1),), ()) for start, stop in pairwise(edges)]
-    chunks = cut(rounds, chunk)
+    steps = [Step((), ((buffer[start:stop], 1),), ()) for start, stop in pairwise(edges)]
+    chunks = cut(steps, chunk)
     assert np.concatenate([one.buffer for one in chunks.sends]).tolist() == buffer.tolist()
     assert all(one.buffer.nbytes <= max(chunk, EIGHT) for one in chunks.sends)
     assert sum(one.buffer.size == 0 for one in chunks.sends) == sizes.count(0), "an empty message is one"

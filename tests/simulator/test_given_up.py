@@ -9,8 +9,8 @@ from algorithms.matmuls.matmul import Matmul
 from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.scheme_4d import Scheme4D
 from simulator import simulate
-from simulator.lanes import OP_WALL_SECONDS, Lanes
-from simulator.simulate import NO_RHYTHM, Simulation, Switches
+from simulator.lanes import OP_WALL_SECONDS, TOO_LONG, Lanes
+from simulator.simulate import Simulation, Switches
 from studies.flags.machines import find_machine
 
 
@@ -37,7 +37,7 @@ def test_what_takes_too_long_is_given_up_for_a_bound_around_the_exact_answer(sch
     one = simulation(schedule, "auto")
     assert one.granularity == "exact"
     found = one.run()
-    assert (one.granularity, one.why_not) == ("collective", NO_RHYTHM)
+    assert (one.granularity, one.why_not) == ("collective", TOO_LONG)
     assert found.bound.low <= exact.timeline.makespan * (1 + 1e-9)
     assert exact.timeline.makespan <= found.bound.high * (1 + 1e-9)
 

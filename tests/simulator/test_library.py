@@ -135,17 +135,20 @@ def test_what_the_library_was_measured_to_take_is_simulated_exactly_or_not_at_al
     assert (said.bound, said.op_times()["gather B"].seconds) == (None, pytest.approx(0.25))
 
 
-def test_intervals_are_wider_where_the_librarys_times_are_used():
-    found = with_messages(machine(row("all_gather", 4, 1, GATHERED, 0.25)))
+@pytest.mark.parametrize("rows", [(), (row("all_gather", 4, 1, GATHERED, 0.25),)], ids=["guessed", "measured"])
+def test_intervals_are_wider_where_the_library_carries_out_collectives(rows):
+    found = with_messages(machine(*rows))
     own, library = (predicted(found, choices).uncertainty for choices in (Choices(), parse_choices("library")))
     assert 0 < own.less < library.less
     assert 0 < own.more < library.more
     assert predicted(machine(), Choices()).uncertainty == Uncertainty(0, 0)
 
 
-def test_intervals_are_not_wider_where_the_librarys_collectives_are_single_messages():
+def test_messages_make_a_prediction_uncertain_where_any_are_sent_and_also_those_that_are_known():
     found = with_messages(machine(*(row(kind, 2, 1, GATHERED, 0.25) for kind in ("broadcast", "reduce"))))
     schedule = matmul_schedule(Matmul(512, 512, 512, panel=512, dtype="float32"), "summa", Grid(z=2, x=2))
     own, library = (simulate(schedule, found, choices=choices) for choices in (Choices(), parse_choices("library")))
     assert set(library.labels.values()) == {IDENTIFIED}
-    assert library.uncertainty == own.uncertainty
+    assert library.uncertainty.more > own.uncertainty.more
+    alone = matmul_schedule(Matmul(512, 512, 512, dtype="float32"), "4d", Grid())
+    assert simulate(alone, found).uncertainty == Uncertainty(0, 0)

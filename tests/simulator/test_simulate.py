@@ -496,7 +496,7 @@ def test_products_without_measured_rows_are_flagged_and_communication_is_not():
 def test_uncertainty_is_the_machines():
     schedule = products(1, 8, 8, 8)
     fitted = msgspec.structs.replace(star(1), fit=Fit(residuals={"gemm": 0.02}))
-    assert simulate(schedule, fitted).uncertainty == uncertainty(fitted, 1.0) != uncertainty(star(1), 1.0)
+    assert simulate(schedule, fitted).uncertainty == uncertainty(fitted, 1.0, None) != uncertainty(star(1), 1.0, None)
 
 
 # The run itself

@@ -16,24 +16,24 @@ def with_messages(found):
 
 
 def test_data_sheets_alone_give_no_interval():
-    assert uncertainty(star(1), 1.0) == Uncertainty(0, 0)
+    assert uncertainty(star(1), 1.0, OWN) == Uncertainty(0, 0)
 
 
 def test_residuals_of_the_fit_count_as_a_normal_distributions_median_deviation_would():
     fitted = msgspec.structs.replace(star(1), fit=Fit(residuals={"gemm": 0.02, "copy": 0.01}))
     expected = pytest.approx(1.645 * 1.48 * 0.02)
-    assert uncertainty(fitted, 1.0) == Uncertainty(expected, expected)
+    assert uncertainty(fitted, 1.0, OWN) == Uncertainty(expected, expected)
 
 
 def test_noise_beside_calibration_counts_either_way():
     kernels = ReferenceKernels(gemm_seconds=1, copy_seconds=1, add_seconds=1, gemm_spread=0.1)
     noisy = msgspec.structs.replace(star(1), reference=kernels)
-    assert uncertainty(noisy, 1.0) == Uncertainty(pytest.approx(0.1), pytest.approx(0.1))
+    assert uncertainty(noisy, 1.0, OWN) == Uncertainty(pytest.approx(0.1), pytest.approx(0.1))
 
 
 def test_in_laboratories_runs_end_later_than_predicted_rather_than_earlier():
     found = with_messages(laboratory(None))
-    own, library = uncertainty(found, 1e6), uncertainty(found, 1e6, library=True)
+    own, library = uncertainty(found, 1e6, OWN), uncertainty(found, 1e6, LIBRARY)
     assert own == Uncertainty(pytest.approx(OWN.less), pytest.approx(OWN.more))
     assert library == Uncertainty(pytest.approx(LIBRARY.less), pytest.approx(LIBRARY.more))
     assert own.less < own.more < library.more
@@ -42,7 +42,7 @@ def test_in_laboratories_runs_end_later_than_predicted_rather_than_earlier():
 
 def test_what_makes_a_run_late_whatever_its_length_weighs_on_short_ones():
     found = with_messages(laboratory(None))
-    brief, long = uncertainty(found, 0.02), uncertainty(found, 2.0)
+    brief, long = uncertainty(found, 0.02, OWN), uncertainty(found, 2.0, OWN)
     assert brief.less == long.less
     assert brief.more == pytest.approx((OWN.more**2 + (OWN.late / 0.02) ** 2) ** 0.5)
     assert brief.more > 2 * long.more
@@ -51,8 +51,8 @@ def test_what_makes_a_run_late_whatever_its_length_weighs_on_short_ones():
 def test_what_was_found_in_laboratories_widens_intervals_of_laboratories_only():
     found = with_messages(laboratory(None))
     apart = msgspec.structs.replace(found, host=msgspec.structs.replace(found.host, shared_by_hosts=False))
-    assert uncertainty(apart, 1.0) == uncertainty(laboratory(None), 1.0) == Uncertainty(0, 0)
-    assert uncertainty(found, 0.0) == Uncertainty(0, 0)
+    assert uncertainty(apart, 1.0, OWN) == uncertainty(laboratory(None), 1.0, OWN) == Uncertainty(0, 0)
+    assert uncertainty(found, 0.0, OWN) == uncertainty(found, 1.0, None) == Uncertainty(0, 0)
 
 
 def test_an_interval_lies_around_both_bounds_of_a_makespan_and_not_below_none():

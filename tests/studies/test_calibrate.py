@@ -14,10 +14,11 @@ from runtime.delivery import CHUNK_BYTES
 from runtime.measuring.beside import Beside
 from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads
 from runtime.measuring.library_chains import KINDS, Shape
-from runtime.measuring.links import Link
+from runtime.measuring.links import LinkSpeed
 from runtime.measuring.points import CollectivePoint, GemmPoint, StreamPoint, TransferPoint
 from runtime.world import Host
 from simulator.engine import FlowEngine
+from simulator.machine_network import network_of
 from simulator.wiring import Wiring
 from studies.calibrating.between_hosts import BetweenHosts, confirmed, ladder
 from studies.calibrating.measured_machine import LARGE_RESIDUAL, make_machine
@@ -28,6 +29,8 @@ from studies.flags.machines import find_machine
 from studies.matmuls.experiment import Flags, parse_experiment
 from tests.launched import launched
 from tests.quadrille import called, quadrille
+from topologies.build import build
+from topologies.files import node_link
 from topologies.routes.routing import Routing, parse_routing
 
 mpi = pytest.mark.mpi
@@ -250,7 +253,7 @@ def test_hosts_with_unequal_numbers_of_ranks_calibrate_and_the_first_counts(host
 # From points to a machine
 
 
-LINK = Link(latency=5e-5, bytes_per_second=24e6, burst_bytes=7e4)
+LINK = LinkSpeed(latency=5e-5, bytes_per_second=24e6, burst_bytes=7e4)
 BESIDE = Beside(core_seconds_per_byte=2e-9, late_seconds=3e-3, following_seconds=4e-4)
 
 
@@ -345,6 +348,9 @@ def test_the_link_speed_of_hosts_is_that_of_messages_from_one_to_another():
     )
 
 
+LEAVES = {"leaves": 2, "spines": 1, "hosts_per_leaf": 2}
+
+
 def in_a_laboratory(text):
     hosts = tuple(Host(f"host{number}", (number,), 2, sharing=4) for number in range(4))
     return make_machine("lab", measured(), hosts, parse_wiring(text, 4), Routing(), [])
@@ -359,6 +365,23 @@ def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_t
     assert (found.payload_share, found.burst_bytes) == (24 / 25, 7e4)
     assert (found.core_seconds_per_byte, found.late_seconds, found.following_seconds) == (2e-9, 3e-3, 4e-4)
     assert len(found.transfer) == len(TRANSFERS)
+
+
+def test_a_laboratory_of_a_topology_file_has_the_rates_in_it_and_its_machine_file_names_it(tmp_path):
+    path = tmp_path / "four.json"
+    net = build("leaf-spine", LEAVES | {"bandwidth": 25e6, "uplink_bandwidth": 50e6, "latency": 1e-5})
+    path.write_text(node_link.dumps(net, {}))
+    machine = in_a_laboratory(str(path))
+    assert machine.topology == {"file": str(path)}
+    assert machine.network.payload_share == 24 / 25
+    words = ",".join(f"{name}={value}" for name, value in LEAVES.items())
+    same = in_a_laboratory(f"leaf-spine:{words},bandwidth=25e6,uplink_bandwidth=50e6")
+    assert machine.network == same.network
+    assert network_of(machine).bandwidths.tolist() == network_of(same).bandwidths.tolist()
+    with pytest.raises(InputError, match="has 4 hosts and the ranks are on 2 hosts"):
+        parse_wiring(str(path), 2)
+    with pytest.raises(InputError, match="cannot be read"):
+        parse_wiring(str(tmp_path / "none.json"), 4)
 
 
 def test_a_machine_file_says_which_ways_messages_took():

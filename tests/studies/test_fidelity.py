@@ -142,6 +142,13 @@ def test_an_order_compares_configurations_of_one_problem_at_one_site_that_a_meas
     assert order([made(), made(site="there"), made(problem="other")]).pairs == 0
 
 
+def test_configurations_that_are_predicted_to_be_alike_and_are_not_count_as_not_ordered():
+    times = [(1.0, 1.0), (1.0, 1.5), (2.0, 3.0)]
+    found = order([made(predicted_seconds=said, measured_seconds=was) for said, was in times])
+    assert (found.pairs, found.left_out) == (3, 0)
+    assert found.tau == pytest.approx(2 / 3)
+
+
 def test_a_gain_compares_an_overlap_with_its_own_twin():
     results = [
         made(predicted_seconds=2.0, measured_seconds=4.0),

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
+from algorithms.formats import files
 from algorithms.formats.machine import load_machine, save_machine
 from algorithms.provenance import provenance
 from runtime.cupy_library import CupyLibrary
 from runtime.measuring import device_benchmarks
-from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, Launch, Tf32Library
+from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, LaunchCost, Tf32Library
 from studies.experiments.predict import prediction_of
 from studies.gpu import study
 from studies.gpu.device_machine import machine_of_device
@@ -44,7 +45,7 @@ def machine_at(rate, products=None):
     measured = products or [product(size, "float32", 2.0 * size**3 / rate) for size in (256, 384, 512, 768, 1024, 2048)]
     streams = [DeviceStream(word, 1 << 26, (1 << 26) / 1e12, 0.0) for word in ("copy", "add", "zero", "to host")]
     rows = [transfer_row(size, ranks * (1e-3 + size * 1e-9), ranks=ranks) for ranks in (2, 4) for size in (8, 1 << 24)]
-    return machine_of_device("fake", 1 << 30, measured, streams, Launch(2e-6, 9e-6), rows, MADE, ranks=8)
+    return machine_of_device("fake", 1 << 30, measured, streams, LaunchCost(2e-6, 9e-6), rows, MADE, ranks=8)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -151,6 +152,17 @@ def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch,
     assert "-20.0 %" in printed and "tf32 is float32 multiplied in TF32" in printed
 
 
+def test_asked_as_usual_it_keeps_what_it_finds_and_says_where_there_is_no_gpu(cupy, monkeypatch, tmp_path, capsys):
+    results, asked_with = tmp_path / "results", []
+    monkeypatch.setattr(study, "RESULTS", results)
+    monkeypatch.setattr(study, "gpu", lambda **given: asked_with.append(given) or files.check_writable(given["out"]))
+    study.main()
+    assert asked_with[0]["json"].startswith(str(results)) and capsys.readouterr().err == ""
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 0)
+    study.main()
+    assert len(asked_with) == 1 and "left out, and results kept as they are" in capsys.readouterr().err
+
+
 def test_the_answer_and_the_machine_file_are_two_files(tmp_path):
     path = str(tmp_path / "gpu")
     with pytest.raises(InputError, match="--json and --out both name"):
@@ -162,7 +174,7 @@ def test_the_share_of_a_bare_product_is_its_time_over_ours(capsys):
         device="GPU",
         products=tuple(product(8, dtype, 1e-6) for dtype in DTYPES),
         streams=(),
-        launch=Launch(1e-6, 2e-6),
+        launch=LaunchCost(1e-6, 2e-6),
         executed=(Executed(8192, "float16", 0.95, 1.0),),
         shared=(),
         provenance=MADE,

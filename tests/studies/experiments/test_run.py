@@ -21,6 +21,7 @@ from algorithms.matmuls.matmul import Matmul
 from algorithms.storage import storage
 from algorithms.training.mlp import Mlp, mlp_schedule
 from algorithms.training.scheme_4d import Scheme4D
+from runtime.cupy_library import CupyLibrary
 from runtime.numpy_library import NumpyLibrary
 from runtime.world import Host
 from studies.experiments.measured_record import mean_over_ranks
@@ -32,6 +33,8 @@ from studies.launching.site import Room, Site, check_memory, check_rooms
 from studies.matmuls.experiment import Flags, parse_experiment
 from studies.matmuls.fitting_grids import check_ranks, fitting_grids
 from studies.matmuls.job import choose
+from tests import fake_device
+from tests.fake_device import FAKE
 from tests.launched import launched
 from tests.quadrille import HOST, ROOT, called, quadrille
 
@@ -282,6 +285,21 @@ def test_ranks_on_all_hosts_of_a_laboratory_share_the_memory_of_one_machine(monk
 
     with pytest.raises(InputError, match="memory: the 2 ranks on this machine need"):
         check_memory(schedule, Choices(), at(Host("lab-host0", (0,), 2, sharing=2)))
+
+
+def test_ranks_on_a_gpu_need_memory_of_the_host_to_check_what_they_computed(monkeypatch):
+    fake_device.install(monkeypatch)
+    monkeypatch.setattr(site, "bytes_available", lambda: 10**6)
+    schedule, rooms = matmul_schedule(Matmul(4, 4, 4), "3d", Grid()), []
+    communicator = SimpleNamespace(rank=0, allgather=lambda value: rooms.append(value) or [value])
+    here = Site(communicator, Host("here", (0,), 2), CupyLibrary(FAKE), 1)
+    check_memory(schedule, Choices(), here)
+    assert [(room.where, room.needed) for room in rooms[0]] == [
+        (f"GPU {FAKE}", storage(schedule, schedule.place(0), Choices()).bytes),
+        ("host here", 0),
+    ]
+    with pytest.raises(InputError, match=r"the 1 ranks on host here need .* \(1000001 bytes\)"):
+        check_memory(schedule, Choices(), here, verify_bytes=10**6 + 1)
 
 
 def test_what_is_loaded_counts_the_parameters_of_a_training_step_too():

@@ -5,13 +5,16 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
+from algorithms.formats.machine import Faults, Network, save_machine
 from studies.laboratory import namespaces, ranks, register
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.ranks import launch_in, with_wiring
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import HOST_INTERFACE, MOST_HOSTS, scaled, wiring
 from studies.launching.mpirun import Mpi
+from tests.toy_machines import star
 from topologies.build import build, parse_topology
+from topologies.files import node_link
 from topologies.routes.routing import Routes, parse_routing
 
 SINGLE_HOMED = [
@@ -124,6 +127,51 @@ def test_a_topology_in_full_names_the_rates_that_its_links_have(monkeypatch, typ
     assert rates == pytest.approx(found.rates)
 
 
+def four_in_a_file(folder, rate=25e6):
+    path = folder / "four.json"
+    path.write_text(node_link.dumps(build("star", {"hosts": 4, "bandwidth": rate, "latency": 1e-5}), {}))
+    return path
+
+
+def test_a_topology_in_a_file_is_told_by_its_name_unless_its_rates_are_changed(monkeypatch, tmp_path):
+    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    path = four_in_a_file(tmp_path)
+    found = laboratory_of("./four.json", name="x")
+    assert found.in_full == str(path)
+    assert set(found.rates.values()) == {25e6}
+    assert laboratory_of("./four.json", "8mbit", name="x").in_full == ""
+
+
+@pytest.mark.parametrize("rate", ["", "80mbit"])
+def test_of_a_machine_file_links_have_the_rates_before_headers_and_messages_go_its_ways(monkeypatch, tmp_path, rate):
+    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
+    wired = {"family": "tree", "down": [2, 2], "up": "1x2", "bandwidth_bytes_per_second": [25e6, 50e6],
+             "latency_seconds": 1e-5}  # fmt: skip
+    machine = msgspec.structs.replace(star(4), topology=wired, routing="ecmp:3", network=Network(payload_share=0.9))
+    save_machine(machine, tmp_path / "lab.toml")
+    found = laboratory_of(str(tmp_path / "lab.toml"), rate, name="x")
+    times = 10e6 / 25e6 if rate else 1.0
+    assert sorted(set(found.rates.values())) == pytest.approx([25e6 * times, 50e6 * times])
+    assert found.routing == "ecmp:3"
+    assert laboratory_of(str(tmp_path / "lab.toml"), rate, "shortest", name="x").routing == "shortest"
+    family, arguments = parse_topology(found.in_full)
+    assert (family, arguments["down"]) == ("tree", "2x2") and "latency_seconds" not in arguments
+    again = build(family, arguments | {"latency": 0.0})
+    assert sorted(set(again.bandwidths.tolist())) == pytest.approx([25e6 * times, 50e6 * times])
+
+
+def test_of_a_machine_file_whose_links_are_slower_a_calibration_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
+    slower = msgspec.structs.replace(star(3, bandwidth=25e6), faults=Faults(degrade={"host:1>switch:0": 0.5}))
+    save_machine(slower, tmp_path / "lab.toml")
+    found = laboratory_of(str(tmp_path / "lab.toml"), name="x")
+    assert found.rates["host:1>switch:0"] == 12.5e6 and found.in_full == ""
+    save_machine(msgspec.structs.replace(slower, faults=None, topology={"file": str(four_in_a_file(tmp_path))}),
+                 tmp_path / "lab.toml")  # fmt: skip
+    assert laboratory_of(str(tmp_path / "lab.toml"), name="x").in_full == str(tmp_path / "four.json")
+
+
 STAR = Entry(
     name="x",
     topology="star:hosts=2",
@@ -134,7 +182,7 @@ STAR = Entry(
 )
 
 
-def test_a_calibration_is_told_the_topology_in_full_and_a_file_is_refused():
+def test_a_calibration_is_told_the_topology_in_full_and_one_that_nothing_says_is_refused():
     told = with_wiring(STAR, 2, ["calibrate", "--out", "-"])
     assert told == ["calibrate", "--out", "-", "--topology", "star:hosts=2,…", "--routing", "shortest"]
     for words in (["calibrate", "--topology=x", "--routing", "minimal"], ["run"], []):
@@ -142,7 +190,9 @@ def test_a_calibration_is_told_the_topology_in_full_and_a_file_is_refused():
     other = msgspec.structs.replace(STAR, routing="ecmp:7")
     for words in (["calibrate", "--topology", "star:hosts=3"], ["calibrate", "--topology=x"]):
         assert with_wiring(other, 1, words) == [*words, "--routing", "ecmp:7"]
-    with pytest.raises(InputError, match="a family is needed"):
+    with pytest.raises(
+        InputError, match="star:hosts=2 were changed: write the rates that are wanted into a topology file"
+    ):
         with_wiring(msgspec.structs.replace(STAR, in_full=""), 2, ["calibrate"])
 
 
