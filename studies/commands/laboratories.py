@@ -1,5 +1,6 @@
 """Commands about laboratories: up, run, down, status."""
 
+import shutil
 from typing import Annotated
 
 import typer
@@ -33,7 +34,9 @@ def up(topology: Topology, rate: Rate = "", routing: Rule = "", name: Name = "la
 @laboratory_group.command(options_metavar="-n RANKS [OPTIONS]")
 def run(
     topology: Topology,
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND …", help="run …, calibrate … or rank ….")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND …", help="run …, calibrate …, rank … or any program.")
+    ],
     ranks: Annotated[str, flag("-n", "RANKS", "How many, spread evenly over the hosts.")] = "",
     rate: Rate = "",
     routing: Rule = "",
@@ -44,11 +47,18 @@ def run(
     from studies.laboratory.command import run_in
     from studies.launching import launch as launching
 
-    launcher_options, words = launching.split_launcher_options(command, LAUNCHABLE)
+    is_program = not command[0].startswith("-") and command[0] not in LAUNCHABLE
+    if is_program and shutil.which(command[0]) is None:
+        raise InputError(
+            f"lab run: {command[0]!r} is neither {', '.join(LAUNCHABLE)} nor a program that is found on the path"
+        )
+    launcher_options, words = ([], command) if is_program else launching.split_launcher_options(command, LAUNCHABLE)
     if not ranks:
         raise InputError("lab run: the number of ranks is missing: quadrille lab run TOPOLOGY -n RANKS -- COMMAND …")
     count = whole_number(ranks, "-n")
-    return run_in(topology, count, words, launcher_options, rate=rate, routing=routing, name=name)
+    return run_in(
+        topology, count, words, launcher_options, rate=rate, routing=routing, name=name, is_program=is_program
+    )
 
 
 @laboratory_group.command()

@@ -20,6 +20,7 @@ from studies.laboratory.register import Entry
 from studies.laboratory.wiring import check_places, scaled, slowest_of_hosts, wiring
 from studies.launching.supervise import ended_by_signals
 from studies.network.topology import find_topology
+from studies.remarks import remark
 from topologies.build import FAMILIES, build, parse_topology, with_stand_ins
 from topologies.files.topology_file import is_topology_file
 from topologies.network import Argument, Network
@@ -74,14 +75,21 @@ def run_in(
     rate: str,
     routing: str,
     name: str,
+    is_program: bool = False,
 ) -> int:
-    """Exit status of a command on the ranks of a laboratory that stands for as long as it runs."""
+    """Exit status of a command on the ranks of a laboratory that stands for as long as it runs.
+
+    Parameters
+    ----------
+    is_program : whether it is a program of its own, and no command of Quadrille
+    """
     from studies.laboratory.ranks import launch_in, with_wiring
+    from studies.launching.launch import PROGRAM
 
     wanted = laboratory_of(topology, rate, routing, name)
     with_wiring(wanted.entry, ranks, command)  # or what cannot be is known only when all stands
     with ended_by_signals(), laboratory.standing(wanted) as entry:
-        return launch_in(entry, ranks, command, launcher_options)
+        return launch_in(entry, ranks, command, launcher_options, program=None if is_program else PROGRAM)
 
 
 def take_down(name: str) -> None:
@@ -121,6 +129,7 @@ def laboratory_of(topology: str, rate: str = "", routing: str = "", name: str = 
         check_places(net)
         factor = parse_rate(rate) / slowest_of_hosts(net)
         net = scaled(net, parse_rate(rate))
+    _say_what_is_not_set(topology)
     rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"))
     made = wiring(net, rule)
     working = np.flatnonzero(~net.failed)
@@ -148,6 +157,12 @@ def _arguments(topology: str, *, rate_given: bool) -> dict[str, Argument]:
     family, arguments = parse_topology(topology)
     stand_ins = {"latency": 0.0, "bandwidth": 1.0} if rate_given else {"latency": 0.0}
     return with_stand_ins(family, arguments, stand_ins)
+
+
+def _say_what_is_not_set(topology: str) -> None:
+    family = topology.partition(":")[0]
+    if family in FAMILIES and (said := [name for name in parse_topology(topology)[1] if "latency" in name]):
+        remark(f"{', '.join(said)}: not set, links of a laboratory have the kernel's latency, which calibrate measures")
 
 
 def _typed(machine: Machine) -> str:

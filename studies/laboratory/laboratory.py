@@ -10,6 +10,7 @@ from algorithms.errors import InputError, RunError
 from studies.laboratory import namespaces, register
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import Wiring
+from studies.launching.launch_folder import remove_abandoned
 from studies.remarks import remark
 
 PREFIX = "quadrille"
@@ -133,7 +134,11 @@ def links_down(entry: Entry) -> list[str]:
 
 
 def clean() -> None:
-    """Take down what processes have left that were killed; what resists is left to others, with a remark."""
+    """Take down what processes have left that were killed, laboratories and what their ranks had of shared memory.
+
+    What resists is left to others, with a remark.
+    """
+    remove_abandoned()
     for entry in register.every():
         if entry.abandoned:
             try:

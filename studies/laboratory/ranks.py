@@ -31,13 +31,13 @@ def launch_in(
     command: Sequence[str],
     launcher_options: Sequence[str] = (),
     *,
-    program: Sequence[str] = PROGRAM,
+    program: Sequence[str] | None = PROGRAM,
 ) -> int:
     """Exit status of a command on ranks that are spread evenly over the hosts, in order.
 
     Parameters
     ----------
-    program : how Python is told what a rank runs
+    program : how Python is told what a rank runs; None where the command is a program of its own
 
     Raises
     ------

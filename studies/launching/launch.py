@@ -39,6 +39,10 @@ PROGRAM = ("-m", "studies.command_line")
 START_OF_RANK = f"import ctypes; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); " + (
     "from mpi4py.run import main; main()"
 )
+START_OF_PROGRAM = (
+    f"import ctypes, os, sys; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); "
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
 MOST_RANKS_A_CORE = 64
 """Ranks a core beyond which a host is refused: each takes some 60 MB and its turn."""
 
@@ -48,7 +52,7 @@ def launch(
     command: Sequence[str],
     launcher_options: Sequence[str] = (),
     *,
-    program: Sequence[str] = PROGRAM,
+    program: Sequence[str] | None = PROGRAM,
     environment: Mapping[str, str] | None = None,
     starter: Sequence[str] = (),
     suspects: Suspects = tuple,
@@ -60,7 +64,7 @@ def launch(
     ranks : number of processes
     command : words given to each rank's program
     launcher_options : words given to mpirun as they are
-    program : how Python is told what a rank runs
+    program : how Python is told what a rank runs; None where the command is a program of its own
     environment : this process's environment if not given
     starter : words that start mpirun, where it does not run as this process does
     suspects : what is wrong with the network, asked for where no rank comes any further
@@ -80,7 +84,8 @@ def launch(
         variables = rank_environment(ranks, command, launcher_options, surroundings) | {LAUNCH: folder}
         variables |= launcher_environment(launcher, ranks, launcher_options, surroundings, folder)
         words = launcher_words(launcher, ranks, launcher_options, surroundings)
-        rank = [sys.executable, "-P", "-c", START_OF_RANK, *program, *command]
+        start = [START_OF_PROGRAM] if program is None else [START_OF_RANK, *program]
+        rank = [sys.executable, "-P", "-c", *start, *command]
         status, chatter = supervise([*starter, *words, *rank], variables, folder, ranks, suspects)
         ranks_told = list(every(folder))
         remove_partial_files(folder)

@@ -30,6 +30,10 @@ def nothing_stands(tmp_path, monkeypatch):
             "star:hosts=4 --rate 200mbit -n 2 -- calibrate --out x.toml",
             "-n 2: calibrate measures between all 4 hosts of star:hosts=4, .*: -n 4 or more is accepted",
         ),
+        (
+            "star:hosts=4 --rate 200mbit -n 2 -- simulate --matmul 8,8,8",
+            "lab run: 'simulate' is neither run, calibrate, rank nor a program that is found on the path",
+        ),
         ("torus:dims=3x3 --rate 200mbit --routing valiant -n 9 -- run", "routing valiant:0: the way from host:"),
     ],
 )

@@ -345,19 +345,38 @@ def environment():
     return os.environ | {"PYTHONPATH": str(ROOT)}
 
 
-@pytest.mark.mpi
-def test_ranks_run_on_the_hosts_and_nothing_is_left():
-    words = ["lab", "run", "star:hosts=2", "--rate", "400mbit", "-n", "2", "--", "run", "--matmul", "256,256,256"]
-    ran = subprocess.run(
-        [*QUADRILLE, *words, "--grid", "x=2", "--verify"],
+def lab_run(*words, ranks=2):
+    """A command on as many hosts as ranks, ended."""
+    return subprocess.run(
+        [*QUADRILLE, "lab", "run", f"star:hosts={ranks}", "--rate", "400mbit", "-n", str(ranks), "--", *words],
         capture_output=True,
         text=True,
         env=environment(),
         timeout=120,
         check=False,
     )
+
+
+@pytest.mark.mpi
+def test_ranks_run_on_the_hosts_and_nothing_is_left():
+    ran = lab_run("run", "--matmul", "256,256,256", "--grid", "x=2", "--verify")
     assert ran.returncode == 0, ran.stderr
     assert "2 ranks" in ran.stdout
+
+
+@pytest.mark.mpi
+def test_any_program_runs_on_the_hosts_and_ends_as_its_ranks_do(tmp_path):
+    hosts = tmp_path / "hosts.py"
+    hosts.write_text(
+        "import sys\nfrom mpi4py import MPI\nworld = MPI.COMM_WORLD\nnames = world.gather(MPI.Get_processor_name())\n"
+        "if names:\n    print(*(name.rpartition('-')[2] for name in names), *sys.argv[1:])\n"
+        "sys.exit(3 if 'fails' in sys.argv and world.rank == 1 else 0)\n"
+    )
+    ran = lab_run(sys.executable, str(hosts), "run", "two words")
+    assert (ran.returncode, ran.stdout.split()) == (0, ["host0", "host1", "run", "two", "words"]), ran.stderr
+    failed = lab_run(sys.executable, str(hosts), "fails")
+    assert failed.returncode == 1
+    assert failed.stderr.strip().splitlines()[-1].startswith("quadrille: "), failed.stderr
 
 
 @pytest.mark.mpi
@@ -381,6 +400,7 @@ def test_a_killed_run_is_cleaned_by_the_next_laboratory():
     down = subprocess.run([*QUADRILLE, "lab", "down", name], env=environment(), timeout=60, check=False)
     assert down.returncode == 0
     assert not any(namespaces.exists(one) for one in spaces)
+    assert not list(Path("/dev/shm").glob(f"quadrille-{running.pid}-*"))
 
 
 def test_without_root_one_line_says_so(monkeypatch):
