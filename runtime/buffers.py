@@ -1,4 +1,4 @@
-"""The arrays of one rank: allocated once, as the storage plan says, and never while a schedule runs."""
+"""The arrays of tensors on one rank: allocated once, as the storage plan says, and never while a schedule runs."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -4,7 +4,7 @@
     NumPy         the host's                        numpy_library
     CuPy          of one GPU                        cupy_library
 
-Every verb works on arrays that exist: nothing is allocated while a schedule runs.
+Every verb works on arrays that exist: but for temporaries of kernels nothing is allocated while a schedule runs.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 Layout arithmetic costs ten times as much as simulating a step.  What an op
 needs to know of a place is little (`coordinates.py`): at most two sizes an axis, and
 the coordinate along its own axis.  So ranks by the thousand share a few duties.
-Where every turn of a loop is a kind of its own, what is kept is forgotten in time.
+Where every turn of a loop is a kind of its own, no more than some thousand are kept.
 """
 
 from collections.abc import Callable, Iterator, Sequence

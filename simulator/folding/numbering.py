@@ -31,9 +31,11 @@ class Numbering:
             return self._homes.net.link(number).name
         place = self._homes.net.places[0]
         if number >= self._memory:
-            return f"memory of {place}:{number - self._memory}"
+            return f"memory of all {place}s" if self._homes.pooled else f"memory of {place}:{number - self._memory}"
         own = number - self._links
-        return f"core {own} of all {place}s" if self._homes.dealt_out else f"cores of {place}:{own}"
+        if self._homes.dealt_out:
+            return f"core {own} of all {place}s"
+        return f"cores of all {place}s" if self._homes.pooled else f"cores of {place}:{own}"
 
     def capacity(self, number: int) -> float:
         """Units per second of a resource."""

@@ -4,7 +4,7 @@ The same small kernels (a GEMM, a copy, an addition) are timed beside
 calibration and beside every repeat of a run; only they are used here, never
 the run itself:
 
-    drift = median seconds beside the run / median seconds beside calibration
+    drift = median seconds beside the run / median seconds of the calm half beside calibration
 
 A predicted op takes the drift of the kernel that it resembles: a GEMM that of
 the GEMM, all else (element-wise work, copies, reductions and transfers, which

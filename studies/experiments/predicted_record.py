@@ -88,10 +88,13 @@ def _simulation(prediction: Prediction, even_within: float | None) -> Simulation
 def _calibrated(machine: Machine, experiment: AnyExperiment) -> Reference | None:
     """The reference kernels as they were beside the machine's calibration.
 
-    None where ranks of a place outnumber its cores: kernels that take turns show no drift.
+    None where ranks of a place outnumber its cores: kernels that take turns show no drift.  Nor where as many as run
+    there were not calibrated at once: what more or fewer do to each other is no drift.
     """
     ranks = experiment.grid.size
     kernels = machine.reference if ranks > 1 else machine.reference_alone or machine.reference
-    if kernels is None or placement(machine, ranks, experiment.manner.placement, experiment.grid).crowded:
+    there = placement(machine, ranks, experiment.manner.placement, experiment.grid)
+    calibrated = max((row.busy_ranks for row in machine.device.gemm), default=there.ranks)
+    if kernels is None or there.crowded or (ranks > 1 and there.ranks != calibrated):
         return None
     return Reference((kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,))

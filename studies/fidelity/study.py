@@ -159,8 +159,13 @@ def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, lis
 
 
 def _machine(site: Site, launched: Launched, path: Path) -> Machine:
-    """The site's machine: calibrated, unless a study that was ended left it in the folder."""
-    return load_machine(str(path)) if path.exists() else calibrated(site, launched, path)
+    """The site's machine: calibrated, unless a study that was ended left it in the folder; how old it is is said."""
+    if not path.exists():
+        return calibrated(site, launched, path)
+    machine = load_machine(str(path))
+    made = machine.provenance
+    _say(f"{site.name}: {path} is used{f', of {made.date}' if made is not None else ''}")
+    return machine
 
 
 def _repeated(prediction: Record) -> RunFlags:
