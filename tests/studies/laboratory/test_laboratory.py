@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -345,10 +346,10 @@ def environment():
     return os.environ | {"PYTHONPATH": str(ROOT)}
 
 
-def lab_run(*words, ranks=2):
-    """A command on as many hosts as ranks, ended."""
+def lab_run(*words, topology="star:hosts=2", ranks=2):
+    """A command on ranks on the hosts of a topology, ended."""
     return subprocess.run(
-        [*QUADRILLE, "lab", "run", f"star:hosts={ranks}", "--rate", "400mbit", "-n", str(ranks), "--", *words],
+        [*QUADRILLE, "lab", "run", topology, "--rate", "400mbit", "-n", str(ranks), "--", *words],
         capture_output=True,
         text=True,
         env=environment(),
@@ -362,6 +363,31 @@ def test_ranks_run_on_the_hosts_and_nothing_is_left():
     ran = lab_run("run", "--matmul", "256,256,256", "--grid", "x=2", "--verify")
     assert ran.returncode == 0, ran.stderr
     assert "2 ranks" in ran.stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("topology", "hosts"),
+    [
+        ("leaf-spine:leaves=2,spines=2,hosts_per_leaf=2", 4),
+        ("ring:hosts=3", 3),
+        ("tree:down=2x2,up=1x1,parallel=1x1", 4),
+    ],
+)
+def test_ranks_reach_each_other_over_several_switches_and_ways(topology, hosts):
+    grid = "z=2,x=2" if hosts == 4 else "x=3"
+    words = ["run", "--matmul", "128,128,128", "--grid", grid, "--passes", "training", "--verify", "--repeats", "1"]
+    ran = lab_run(*words, topology=topology, ranks=hosts)
+    assert ran.returncode == 0, ran.stderr
+    assert f"{hosts} ranks" in ran.stdout
+
+
+@pytest.mark.mpi
+def test_ranks_run_in_two_laboratories_side_by_side():
+    words = ["run", "--matmul", "128,128,128", "--grid", "x=2", "--verify", "--repeats", "1"]
+    with ThreadPoolExecutor(2) as both:
+        ran = list(both.map(lambda _: lab_run(*words), range(2)))
+    assert [one.returncode for one in ran] == [0, 0], [one.stderr for one in ran]
 
 
 @pytest.mark.mpi

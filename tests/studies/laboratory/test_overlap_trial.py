@@ -1,0 +1,51 @@
+"""What the trial of overlaps counts as possible: its names are ops of the step that it runs, its sums theirs."""
+
+import pytest
+from msgspec.structs import replace
+
+from algorithms.grid import parse_grid
+from studies.experiments.predict import prediction_of
+from studies.experiments.workloads import experiment_of
+from studies.laboratory.overlap_trial import ALL, GRIDS, HIDDEN, LIBRARY, PLAIN, Way, possible_gain, ways_of
+from tests.toy_machines import star
+
+CASES = [(grid, overlap) for grid, overlaps in GRIDS.items() for overlap in overlaps]
+
+
+def step(grid, way=PLAIN):
+    """The record of a step that is predicted on a machine of slow links."""
+    flags = way.case(grid, "unused.json").flags
+    return prediction_of(experiment_of(flags), star(parse_grid(grid).size, bandwidth=25e6, memory=1e10))[0]
+
+
+@pytest.mark.parametrize(("grid", "overlap"), CASES)
+def test_an_overlap_can_gain_the_smaller_of_what_it_hides_and_of_what_it_hides_that_behind(grid, overlap):
+    plain = step(grid)
+    seconds = {op.name: op.seconds for op in plain.ops if op.axis is None or op.bytes_sent_total}
+    hidden, work = HIDDEN[overlap]
+    assert set(hidden) <= set(seconds), "what is hidden is sent in this step"
+    expected = min(sum(seconds[name] for name in hidden), sum(seconds[name] for name in work if name in seconds))
+    assert possible_gain([plain], overlap) == pytest.approx(expected)
+    assert expected > 0
+    assert step(grid, Way(overlap)).seconds <= plain.seconds
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_all_overlaps_together_can_gain_what_each_can(grid):
+    plain = step(grid)
+    together = possible_gain([plain], ALL)
+    assert together == pytest.approx(sum(possible_gain([plain], overlap) for overlap in GRIDS[grid]))
+    assert possible_gain([plain], "none") == 0
+
+
+def test_what_is_possible_is_of_the_median_run():
+    plain = step("y=2,x=2")
+    slow = replace(plain, ops=tuple(replace(op, seconds=100 * op.seconds) for op in plain.ops))
+    assert possible_gain([plain, slow, plain], "oar") == possible_gain([plain], "oar")
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_every_way_is_run_once_and_the_first_and_the_last_are_what_others_are_compared_with(grid):
+    ways = ways_of(grid)
+    assert len(set(ways)) == len(ways)
+    assert (ways[0], ways[-1]) == (PLAIN, LIBRARY)
