@@ -35,16 +35,16 @@ STORED: dict[ElementType, str] = {
 }
 """Dtype of the arrays."""
 
-GEMM: dict[str, tuple[str, str, type[np.floating[Any]]]] = {
-    "float64": ("CUDA_R_64F", "CUBLAS_COMPUTE_64F", np.float64),
-    "float32": ("CUDA_R_32F", "CUBLAS_COMPUTE_32F", np.float32),
-    "float16": ("CUDA_R_16F", "CUBLAS_COMPUTE_32F", np.float32),
-    "uint16": ("CUDA_R_16BF", "CUBLAS_COMPUTE_32F", np.float32),
-}
-"""cuBLAS's names for the elements and the accumulation, and the dtype of its factors, by dtype of the arrays."""
+CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF = 0, 1, 2, 14
+"""Of cudaDataType_t (`library_types.h`): not every CuPy names all of them."""
 
-CUDA_R_16BF = 14
-"""Of cudaDataType_t (`library_types.h`): not every CuPy names it."""
+GEMM: dict[str, tuple[int, str, type[np.floating[Any]]]] = {
+    "float64": (CUDA_R_64F, "CUBLAS_COMPUTE_64F", np.float64),
+    "float32": (CUDA_R_32F, "CUBLAS_COMPUTE_32F", np.float32),
+    "float16": (CUDA_R_16F, "CUBLAS_COMPUTE_32F", np.float32),
+    "uint16": (CUDA_R_16BF, "CUBLAS_COMPUTE_32F", np.float32),
+}
+"""cuBLAS's number of the elements, name of the accumulation, and dtype of its factors, by dtype of the arrays."""
 
 CUDA_SUCCESS, CUDA_ERROR_NOT_READY = 0, 600
 """Of cudaError_t: what asking an event may answer while all is well."""
@@ -174,9 +174,9 @@ class CupyLibrary:
             self._gemm(a, b, out)
 
     def _gemm(self, a: Array, b: Array, out: Array) -> None:
-        cublas, cuda = self.cupy.cuda.cublas, self.cupy.cuda.runtime
-        element_name, compute_name, factor_type = self.gemm_types[str(out.dtype)]
-        element, compute = getattr(cuda, element_name, CUDA_R_16BF), getattr(cublas, compute_name)
+        cublas = self.cupy.cuda.cublas
+        element, compute_name, factor_type = self.gemm_types[str(out.dtype)]
+        compute = getattr(cublas, compute_name)
         one, zero = np.ones(1, factor_type), np.zeros(1, factor_type)
         operations = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
         (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = (lie(matrix) for matrix in (a, b, out))

@@ -89,9 +89,9 @@ def device_number(rank_on_host: int, devices: int) -> int:
 
 def number_on_host(communicator: "Intracomm") -> int:
     """How many ranks with a lower number are on this rank's host; all ranks call it."""
-    from runtime.world import host_of
+    from runtime.world import host_of, hosts
 
-    return host_of(communicator).ranks.index(communicator.rank)
+    return host_of(communicator.rank, hosts(communicator)).ranks.index(communicator.rank)
 
 
 def use_device(rank_on_host: int) -> Device:

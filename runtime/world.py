@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -181,9 +181,9 @@ def hosts(communicator: "Intracomm") -> tuple[Host, ...]:
     return grouped_by_host(communicator.allgather(mine), sharing)
 
 
-def host_of(communicator: "Intracomm") -> Host:
-    """The host of this rank; all ranks call it."""
-    return next(host for host in hosts(communicator) if communicator.Get_rank() in host.ranks)
+def host_of(rank: int, among: Iterable[Host]) -> Host:
+    """The host on which a rank is."""
+    return next(host for host in among if rank in host.ranks)
 
 
 def grouped_by_host(places: list[tuple[str, tuple[int, ...]]], sharing: int = 0) -> tuple[Host, ...]:

@@ -206,7 +206,7 @@ def curve_of(
     """
     if not rows:
         return None
-    of_two = {row.pattern for row in rows if row.ranks == 2} if taking_part == 2 else frozenset()
+    of_two = {row.pattern for row in rows if row.ranks == taking_part == 2}
     if pattern == "exchange" and pattern not in of_two and "shift" in of_two:
         pattern = "shift"
     measured = {row.pattern for row in rows}

@@ -83,10 +83,6 @@ class Event:
         self.stream.step()
         return 600
 
-    @property
-    def done(self):
-        return self.query() == 0
-
     def synchronize(self):
         if self._cupy.fault:
             raise CudaError(f"cudaError {self._cupy.fault}")
@@ -165,7 +161,6 @@ class Cupy(types.ModuleType):
             eventQuery=lambda number: self.events[number].query(),
             memGetInfo=lambda: self.memory, memcpyAsync=self._memcpy, CUDARuntimeError=CudaError,
             memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
-            CUDA_R_16F=2, CUDA_R_32F=0, CUDA_R_64F=1,
         )  # fmt: skip
         cuda = types.ModuleType("cupy.cuda")
         cuda.cublas, cuda.runtime = cublas, runtime

@@ -22,7 +22,7 @@ from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import GemmLayout
 from algorithms.tensors import DType
 from runtime.communicators import Array
-from runtime.cupy_library import GEMM, CupyLibrary
+from runtime.cupy_library import CUDA_R_32F, GEMM, CupyLibrary
 from runtime.execute import execute
 from runtime.in_process import InProcess
 from runtime.operands import Operands
@@ -73,7 +73,7 @@ class LaunchCost:
 class Tf32Library(CupyLibrary):
     """The same with products of float32 in TF32: 10 bits of mantissa."""
 
-    gemm_types = GEMM | {"float32": ("CUDA_R_32F", "CUBLAS_COMPUTE_32F_FAST_TF32", np.float32)}
+    gemm_types = GEMM | {"float32": (CUDA_R_32F, "CUBLAS_COMPUTE_32F_FAST_TF32", np.float32)}
 
 
 class DeviceBench:

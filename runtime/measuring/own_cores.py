@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def own_cores(communicator: "Intracomm") -> int:
     """Cores of this rank where only the ranks of the communicator compute; all of them call it."""
-    return world.host_of(communicator).cores_per_rank
+    return world.host_of(communicator.Get_rank(), world.hosts(communicator)).cores_per_rank
 
 
 def on_own_cores(communicator: "Intracomm") -> threadpool_limits:

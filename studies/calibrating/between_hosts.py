@@ -20,8 +20,6 @@ from runtime.measuring.points import TransferPoint
 from runtime.world import Host
 from studies.calibrating.wiring import FILE, GivenTopology, without_speeds
 from studies.token_buckets import burst_bytes
-from topologies.build import build
-from topologies.files.topology_file import load_topology
 from topologies.network import Network
 from topologies.routes.routing import Routes, Routing
 
@@ -205,10 +203,8 @@ def bursts(measured: float, topology: Arguments, routing: Routing) -> float | di
 
 
 def _network(topology: Arguments) -> Network:
-    if FILE in topology:
-        return load_topology(str(topology[FILE]))
     arguments = {name: value for name, value in topology.items() if name != "family"}
-    return build(str(topology["family"]), arguments)  # type: ignore[arg-type]
+    return without_speeds(cast("GivenTopology", (topology.get("family", FILE), arguments)))
 
 
 def _names(net: Network) -> list[str]:

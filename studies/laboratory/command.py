@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -22,6 +23,7 @@ from studies.launching.supervise import ended_by_signals
 from studies.network.topology import find_topology
 from studies.remarks import remark
 from topologies.build import FAMILIES, build, parse_topology, with_stand_ins
+from topologies.families.lists import word_of
 from topologies.files.topology_file import is_topology_file
 from topologies.network import Argument, Network
 from topologies.routes.routing import parse_routing
@@ -170,7 +172,7 @@ def _typed(machine: Machine) -> str:
     if machine.faults is not None and (machine.faults.fail or machine.faults.degrade):
         return ""
     said = {
-        name: "x".join(map(str, value)) if isinstance(value, list) else value
+        name: word_of(cast("Sequence[float]", value)) if isinstance(value, list) else value
         for name, value in machine.topology.items()
     }
     if FILE in said:

@@ -36,13 +36,9 @@ from studies.launching.surroundings import (
 from studies.launching.verdict import verdict
 
 PROGRAM = ("-m", "studies.command_line")
-START_OF_RANK = f"import ctypes; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); " + (
-    "from mpi4py.run import main; main()"
-)
-START_OF_PROGRAM = (
-    f"import ctypes, os, sys; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); "
-    "os.execvp(sys.argv[1], sys.argv[1:])"
-)
+END_WITH_MPIRUN = f"import ctypes; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}); "
+START_OF_RANK = END_WITH_MPIRUN + "from mpi4py.run import main; main()"
+START_OF_PROGRAM = END_WITH_MPIRUN + "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"
 MOST_RANKS_A_CORE = 64
 """Ranks a core beyond which a host is refused: each takes some 60 MB and its turn."""
 

@@ -92,7 +92,7 @@ def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: in
     blas : whose products those of host arrays are
     """
     hosts = world.hosts(communicator)
-    host = next(host for host in hosts if communicator.rank in host.ranks)
+    host = world.host_of(communicator.rank, hosts)
     number = host.ranks.index(communicator.rank)
     each = threads or host.cores_per_rank
     library = find_library(backend, dtype, rank_on_host=number)
