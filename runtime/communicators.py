@@ -12,10 +12,13 @@ contiguous arrays, lent to the carrier until the request is done.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from algorithms.grid import Axis, Grid
 from algorithms.ops import Combination
+
+if TYPE_CHECKING:
+    from runtime.library import Library
 
 Array = Any
 """A NumPy or CuPy array: the boundary at which types end."""
@@ -38,6 +41,12 @@ class Communicator(Protocol):
     size: int
     chunk_bytes: int
     """Of the messages into which our own steps are cut; 0 for whole steps."""
+    begins_in_order: bool
+    """Whether every rank must begin the ops of all such groups in the order of its program."""
+
+    @property
+    def lane(self) -> "Library | None":
+        """Where messages of device arrays are in order with other work on them: local copies and sums go there too."""
 
     def send(self, buffer: Array, to: int) -> Request: ...
 
@@ -120,6 +129,7 @@ class Alone:
     """A group of one: nothing to say to anybody."""
 
     member, size, chunk_bytes = 0, 1, 0
+    begins_in_order, lane = False, None
 
     def barrier(self, *, blocking: bool) -> Request:
         return DONE

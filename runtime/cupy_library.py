@@ -104,22 +104,13 @@ class CupyLibrary:
         self.device = device
         self.pinned = pinned or PinnedPool()
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
-        self._beside: CupyLibrary | None = None
         self._add_bfloat16 = self.cupy.ElementwiseKernel(
             "uint16 one, uint16 other", "uint16 result", ADD_BFLOAT16, "add_bfloat16"
         )
 
-    def beside(self) -> "CupyLibrary":
-        """The same arrays on a second stream, which work of the compute lane does not hold up."""
-        if self._beside is None:
-            self._beside = self.lane()
-        return self._beside
-
     def lane(self) -> "CupyLibrary":
-        """The same arrays on a stream of its own; what is beside it is itself."""
-        other = CupyLibrary(self.device, self.pinned)
-        other._beside = other
-        return other
+        """The same arrays on another stream, which work on this one does not hold up."""
+        return CupyLibrary(self.device, self.pinned)
 
     def empty(self, elements: int, dtype: ElementType) -> Array:
         """A flat array, uninitialised."""

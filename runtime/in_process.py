@@ -97,6 +97,8 @@ class _Group:
 class InProcessCommunicator:
     """One member's end of a group."""
 
+    begins_in_order, lane = False, None
+
     def __init__(self, group: _Group, member: int, chunk_bytes: int) -> None:
         self._group = group
         self.chunk_bytes = chunk_bytes

@@ -55,6 +55,9 @@ class Task:
 class Lanes:
     """The lanes of one rank, and the beginning and end of every task.
 
+    Lanes go on without regard to each other, but for groups that begin in order: of those a task waits until
+    every earlier one of the program has begun, which it may need itself, so none waits for ever.
+
     Parameters
     ----------
     groups : the rank's group on each lane
@@ -73,6 +76,7 @@ class Lanes:
         self._now = now
         self._watcher = watcher
         self._queues: dict[str, deque[Task]] = {name: deque() for name in groups}
+        self._to_begin: deque[Task] = deque()
 
     @property
     def under_way(self) -> bool:
@@ -90,6 +94,8 @@ class Lanes:
     def add(self, name: str, task: Task) -> None:
         """Put a communication op at the end of its lane, and go on."""
         self._queues[name].append(task)
+        if self._groups[name].begins_in_order:
+            self._to_begin.append(task)
         self.advance()
 
     def advance(self) -> bool:
@@ -112,7 +118,7 @@ class Lanes:
         """One step of a communication op, if it can be taken now."""
         assert isinstance(task.op, CommunicationOp)
         if task.work is None:
-            if not task.is_ready():
+            if not task.is_ready() or not self._has_its_turn(task, communicator):
                 return False
             self.begin(task)
             task.work = self._transfers.communicate(task.op, task.place, communicator)
@@ -128,6 +134,14 @@ class Lanes:
             task.starting = _messages(task.pending)
         except StopIteration:
             self.finish(task)
+        return True
+
+    def _has_its_turn(self, task: Task, communicator: Communicator) -> bool:
+        """Whether all that must begin before has; if so, the next one's turn has come."""
+        if communicator.begins_in_order:
+            if self._to_begin[0] is not task:
+                return False
+            self._to_begin.popleft()
         return True
 
     def begin(self, task: Task) -> None:

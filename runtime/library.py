@@ -65,5 +65,5 @@ class Library(Protocol):
     def synchronise(self) -> None:
         """Wait until everything handed over has ended."""
 
-    def beside(self) -> "Library":
-        """The same verbs on the same arrays for work beside the compute lane, which does not hold it up."""
+    def lane(self) -> "Library":
+        """The same verbs on the same arrays for one lane's communication, which no other work holds up."""

@@ -12,8 +12,9 @@ from algorithms.grid import Axis, Grid
 from runtime.clocks import clock_offset
 from runtime.communicators import Alone, Course, Result, Wait
 from runtime.delivery import NAP_SECONDS, WHOLE, Delivery, Naps
-from runtime.mpi_communicator import MOST_BYTES, Flight, MpiCommunicator, Staging
+from runtime.mpi_communicator import MOST_BYTES, Flight, MpiCommunicator
 from runtime.scheduling import on_its_core
+from runtime.staging import Staging
 from runtime.streams import Stream
 
 AGREED_SECONDS = 10e-3
@@ -25,7 +26,8 @@ class MpiCarrier:
 
     Parameters
     ----------
-    delivery : how messages go; in chunks from host arrays only
+    staging : makes of each group one for arrays of a device; those of the host need none
+    delivery : how messages of the host's arrays go
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class MpiCarrier:
         delivery: Delivery = WHOLE,
     ) -> None:
         self._world = communicator or MPI.COMM_WORLD
-        self._staging = staging or Staging()
+        self._staging = staging
         self._most_bytes = most_bytes
         self._delivery = delivery
         self._groups: dict[tuple[Grid, Axis, int], Any] = {}
@@ -60,7 +62,8 @@ class MpiCarrier:
         members = grid.group(rank, axis)
         group = cast(MPI.Intracomm, self._world.Split(color=members[0], key=members.index(rank)))
         self._split.append(group)
-        return MpiCommunicator(group, self._staging, self._most_bytes, self._delivery.chunk_bytes)
+        communicator = MpiCommunicator(group, self._most_bytes, self._delivery.chunk_bytes)
+        return communicator if self._staging is None else self._staging(communicator)
 
     def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
         with on_its_core(self.rank, self.size) if self._take_turns else nullcontext():

@@ -2,17 +2,21 @@
 
 A request ends when the device has passed the event behind it.  Arrays are lent when
 the device has written them (the executor sees to that before it starts an op), so no
-stream waits for another.
+stream waits for another; sums of our own collectives are on the group's stream.
 
 NCCL cannot receive before it sends: both must be in one group call, or two ranks
 that send to each other wait forever.  So what is sent and received is collected,
 and started as one group when a request is first asked whether it is done.
 
+Several groups of one device may lock each other out if ranks begin their work in different orders, so
+ops of all lanes begin in the order of the program (`lanes.py`).
+
 NCCL knows no pieces of unequal size: such gathers and sums are a broadcast or a
 reduction for each piece, in one group call.  Empty messages, which barriers of our own are
 made of, carry one element, and a barrier of the library sums one.
 
-Source: NVIDIA, "NCCL user guide", sections "Group calls", "Point-to-point communication", "In-place operations".
+Source: NVIDIA, "NCCL user guide", sections "Group calls", "Point-to-point communication", "In-place operations",
+"Using multiple NCCL communicators concurrently".
 """
 
 from collections.abc import Callable, Iterator
@@ -80,14 +84,15 @@ class NcclCommunicator:
     """
 
     chunk_bytes = 0
+    begins_in_order = True
 
     def __init__(self, nccl: Any, communicator: Any, library: "CupyLibrary", member: int, size: int) -> None:
         self._nccl = nccl
         self._communicator = communicator
-        self._lane = library.lane()
-        self._token = self._lane.empty(2, "float32")
-        self._lane.zero(self._token)
-        self._lane.synchronise()
+        self.lane = library.lane()
+        self._token = self.lane.empty(2, "float32")
+        self.lane.zero(self._token)
+        self.lane.synchronise()
         self._batch: Batch | None = None
         self.member = member
         self.size = size
@@ -100,11 +105,11 @@ class NcclCommunicator:
 
     def _send(self, buffer: Array, to: int) -> None:
         for part in self._parts(buffer):
-            self._communicator.send(part.data.ptr, part.size, self._type(part), to, self._lane.stream.ptr)
+            self._communicator.send(part.data.ptr, part.size, self._type(part), to, self.lane.stream.ptr)
 
     def _receive(self, buffer: Array, sender: int) -> None:
         for part in self._parts(buffer, self._token[1:]):
-            self._communicator.recv(part.data.ptr, part.size, self._type(part), sender, self._lane.stream.ptr)
+            self._communicator.recv(part.data.ptr, part.size, self._type(part), sender, self.lane.stream.ptr)
 
     def _parts(self, buffer: Array, token: Array | None = None) -> Iterator[Array]:
         """What one call each can carry; a token for an empty buffer."""
@@ -122,7 +127,7 @@ class NcclCommunicator:
         own = whole[edges[self.member] : edges[self.member + 1]]
         call = self._communicator.allGather
         return self._at_once(
-            lambda: call(own.data.ptr, whole.data.ptr, own.size, self._type(whole), self._lane.stream.ptr)
+            lambda: call(own.data.ptr, whole.data.ptr, own.size, self._type(whole), self.lane.stream.ptr)
         )
 
     def _broadcast_pieces(self, whole: Array, edges: Edges) -> None:
@@ -132,14 +137,14 @@ class NcclCommunicator:
 
     def _broadcast(self, buffer: Array, root: int) -> None:
         for part in self._parts(buffer):
-            self._communicator.bcast(part.data.ptr, part.size, self._type(part), root, self._lane.stream.ptr)
+            self._communicator.bcast(part.data.ptr, part.size, self._type(part), root, self.lane.stream.ptr)
 
     def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
         if not _is_even(edges):
             return self._at_once(lambda: self._reduce_pieces(whole, edges, piece))
         call, kind, total = self._communicator.reduceScatter, self._type(whole), self._nccl.NCCL_SUM
         return self._at_once(
-            lambda: call(whole.data.ptr, piece.data.ptr, piece.size, kind, total, self._lane.stream.ptr)
+            lambda: call(whole.data.ptr, piece.data.ptr, piece.size, kind, total, self.lane.stream.ptr)
         )
 
     def _reduce_pieces(self, whole: Array, edges: Edges, piece: Array) -> None:
@@ -151,7 +156,7 @@ class NcclCommunicator:
         for part, room in zip(self._parts(source), self._parts(into), strict=True):
             self._communicator.reduce(
                 part.data.ptr, room.data.ptr, part.size, self._type(part), self._nccl.NCCL_SUM, root,
-                self._lane.stream.ptr,
+                self.lane.stream.ptr,
             )  # fmt: skip
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
@@ -160,7 +165,7 @@ class NcclCommunicator:
     def _all_reduce(self, buffer: Array, combination: Combination = "sum") -> None:
         operation = self._nccl.NCCL_MAX if combination == "max" else self._nccl.NCCL_SUM
         address, kind = buffer.data.ptr, self._type(buffer)
-        self._communicator.allReduce(address, address, buffer.size, kind, operation, self._lane.stream.ptr)
+        self._communicator.allReduce(address, address, buffer.size, kind, operation, self.lane.stream.ptr)
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
         return self._at_once(lambda: self._broadcast(buffer, root))
@@ -176,7 +181,7 @@ class NcclCommunicator:
                 piece = sent[sent_edges[peer] : sent_edges[peer + 1]]
                 room = received[received_edges[peer] : received_edges[peer + 1]]
                 if peer == self.member:
-                    self._lane.copy(room, piece)
+                    self.lane.copy(room, piece)
                 else:
                     self._receive(room, peer)
                     self._send(piece, peer)
@@ -198,7 +203,7 @@ class NcclCommunicator:
         try:
             self._communicator.check_async_error()
         except (RuntimeError, KeyError) as error:
-            raise RunError(f"NCCL among {self.size} ranks on {self._lane.device} has failed: {error}") from None
+            raise RunError(f"NCCL among {self.size} ranks on {self.lane.device} has failed: {error}") from None
 
     def _at_once(self, call: Callable[[], None]) -> Request:
         """A batch of its own, behind what was collected."""
@@ -219,7 +224,7 @@ class NcclCommunicator:
         finally:
             self._nccl.groupEnd()
         batch.calls.clear()
-        return self._lane.mark()
+        return self.lane.mark()
 
     def close(self) -> None:
         """Free NCCL's communicator."""

@@ -56,5 +56,5 @@ class NumpyLibrary:
     def synchronise(self) -> None:
         return None
 
-    def beside(self) -> Library:
+    def lane(self) -> Library:
         return self

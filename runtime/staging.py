@@ -1,110 +1,250 @@
-"""Device arrays on their way through the host: pinned buffers, kept and reused.
+"""Device arrays and an MPI that knows no streams: through pinned buffers, or themselves when the device is through.
 
-    outgoing      device ──copy──► pinned ──MPI──►           incoming   ──MPI──► pinned ──copy──► device
+    send      device ──copy──► pinned ──MPI──►           receive   ──MPI──► pinned ──copy──► device
 
-MPI knows no streams.  So the copy to the host has ended before MPI is given the
-buffer, and the copy to the device has ended before the request counts as done.
-The copies run on the library's stream beside the compute lane, behind whatever
-was handed to that stream: sums of our own collectives are in order with them, and a
-GEMM under way does not hold them up.  What the compute lane itself wrote has
-ended when the executor starts an op that sends it.
+Every group has a stream of its own, its `lane`: copies, and sums of our own collectives, are
+in order with each other there, and neither a GEMM nor another group's messages hold them up.
+Nobody waits for a copy: MPI is given a buffer when somebody looks and the device has passed the event
+behind it, and a request is done when what came has landed.  What the compute lane itself
+wrote has ended when the executor starts an op that sends it.
 
-A buffer is free again when its flight has landed.  A message is one copy, since MPI
-takes it as a whole; what is longer comes in pieces from above: the chunks of a
-pipelined collective, the steps of a ring.
+Messages of our own steps go in chunks (`streams.py`): while one chunk is on the wire the next is
+copied, each through a pinned buffer that is free again when its chunk has gone or landed.
+What a library collective takes is copied as a whole, since MPI takes it as a whole.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
 
 from algorithms.collectives.choices import Carriage
 from algorithms.errors import InputError
+from algorithms.ops import Combination
 from algorithms.tensors import DType
-from runtime.communicators import Array
-from runtime.mpi_communicator import Staging
-from runtime.pinned import Bytes, PinnedPool
+from runtime.communicators import DONE, Array, Communicator, Edges, Request
+from runtime.library import Marker
+from runtime.pinned import CHUNK_BYTES, Bytes
 
 if TYPE_CHECKING:
     from runtime.cupy_library import CupyLibrary
     from runtime.gpu_awareness import Awareness
 
+Staging = Callable[[Communicator], Communicator]
+"""Makes, of a group for buffers of the host, one for arrays of a device."""
 
-class DeviceStaging(Staging):
-    """How device arrays meet an MPI that knows only the host: through pinned buffers.
+
+class Relay:
+    """A request in three legs: the device leaves the buffers, MPI carries them, the device takes what came.
 
     Parameters
     ----------
-    library : whose arrays they are
-    pool : of pinned buffers, by default the library's
+    left : when the device has left the buffers
+    begin : gives them to MPI
+    land : hands the device what came, and tells when it has it
+    over : frees what was used
     """
 
-    def __init__(self, library: "CupyLibrary", pool: PinnedPool | None = None) -> None:
-        self._library = library.beside()
-        self._pool = pool or library.pinned
+    def __init__(
+        self,
+        waiting: "Waiting",
+        left: Marker,
+        begin: Callable[[], Request],
+        land: Callable[[], Marker],
+        over: Callable[[], None],
+    ) -> None:
+        self._waiting = waiting
+        self._left = left
+        self._begin = begin
+        self._land = land
+        self._over: Callable[[], None] | None = over
+        self._carried: Request | None = None
+        self._landed: Marker | None = None
 
-    def outgoing(self, buffer: Array) -> tuple[Array, Callable[[], None]]:
-        """A pinned buffer with the array's elements; free again when MPI has read it."""
-        pinned, host = self._room(buffer)
-        self._library.copy_to_host(host, buffer)
-        self._library.synchronise()
-        return host, lambda: self._pool.give_back(pinned)
+    def begin(self) -> bool:
+        """Give MPI the buffers if the device has left them; whether it did."""
+        if not self._left.done():
+            return False
+        self._carried = self._begin()
+        return True
 
-    def incoming(self, buffer: Array) -> tuple[Array, Callable[[], None]]:
-        """A pinned buffer for MPI to write, copied to the array when it has."""
-        pinned, host = self._room(buffer)
-        return host, lambda: self._land(buffer, host, pinned)
-
-    def both_ways(self, buffer: Array) -> tuple[Array, Callable[[], None]]:
-        """A pinned buffer with the array's elements, copied back when MPI has changed it."""
-        pinned, host = self._room(buffer)
-        self._library.copy_to_host(host, buffer)
-        self._library.synchronise()
-        return host, lambda: self._land(buffer, host, pinned)
-
-    def _room(self, buffer: Array) -> tuple[Bytes, NDArray[Any]]:
-        pinned = self._pool.take(buffer.nbytes)
-        return pinned, pinned[: buffer.nbytes].view(buffer.dtype)
-
-    def _land(self, buffer: Array, host: NDArray[Any], pinned: Bytes) -> None:
-        self._library.copy_to_device(buffer, host)
-        self._library.synchronise()
-        self._pool.give_back(pinned)
-
-
-class DirectStaging(Staging):
-    """How device arrays meet an MPI that takes them: as they are, when the device has written them."""
-
-    def __init__(self, library: "CupyLibrary") -> None:
-        self._library = library.beside()
-
-    def outgoing(self, buffer: Array) -> tuple[Array, Callable[[], None] | None]:
-        """The array itself."""
-        return self._ended(buffer)
-
-    def incoming(self, buffer: Array) -> tuple[Array, Callable[[], None] | None]:
-        """The array itself, which the device neither reads nor writes any more."""
-        return self._ended(buffer)
-
-    def both_ways(self, buffer: Array) -> tuple[Array, Callable[[], None] | None]:
-        """The array itself."""
-        return self._ended(buffer)
-
-    def _ended(self, buffer: Array) -> tuple[Array, None]:
-        self._library.synchronise()
-        return buffer, None
+    def done(self) -> bool:
+        if self._over is None:
+            return True
+        self._waiting.go_on()
+        if self._carried is None or not self._carried.done():
+            return False
+        if self._landed is None:
+            self._landed = self._land()
+        if not self._landed.done():
+            return False
+        self._over()
+        self._over = None
+        return True
 
 
-def find_staging(library: "CupyLibrary", awareness: "Awareness", carriage: Carriage) -> Staging:
-    """The way of device arrays through MPI.
+class Waiting:
+    """What MPI has yet to be given of a group: sends and receives, each in their order, by which they match."""
+
+    def __init__(self) -> None:
+        self.sends: deque[Relay] = deque()
+        self.receives: deque[Relay] = deque()
+
+    def go_on(self) -> None:
+        """Begin those that can, whichever of them is asked about."""
+        for queue in (self.sends, self.receives):
+            while queue and queue[0].begin():
+                queue.popleft()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A device array and its place in pinned memory."""
+
+    device: Array
+    host: Array
+    pinned: Bytes
+
+
+class DeviceCommunicator:
+    """One group of ranks on one lane, for device arrays.
+
+    Parameters
+    ----------
+    group : of the same ranks, for buffers that MPI can take
+    library : whose arrays they are
+    """
+
+    begins_in_order = False
+
+    def __init__(self, group: Communicator, library: "CupyLibrary") -> None:
+        self._group = group
+        self._waiting = Waiting()
+        self.lane = library.lane()
+        self.member, self.size = group.member, group.size
+
+    def barrier(self, *, blocking: bool) -> Request:
+        return self._group.barrier(blocking=blocking)
+
+    def _relay(
+        self,
+        queue: deque[Relay],
+        left: Marker,
+        begin: Callable[[], Request],
+        land: Callable[[], Marker] = lambda: DONE,
+        over: Callable[[], None] = lambda: None,
+    ) -> Request:
+        relay = Relay(self._waiting, left, begin, land, over)
+        queue.append(relay)
+        self._waiting.go_on()
+        return relay
+
+
+class StagedCommunicator(DeviceCommunicator):
+    """Device arrays go through the library's pinned buffers."""
+
+    def __init__(self, group: Communicator, library: "CupyLibrary", chunk_bytes: int = CHUNK_BYTES) -> None:
+        super().__init__(group, library)
+        self._pool = library.pinned
+        self.chunk_bytes = chunk_bytes
+
+    def send(self, buffer: Array, to: int) -> Request:
+        room = self._room(buffer)
+        return self._carry(lambda: self._group.send(room.host, to), outgoing=(room,))
+
+    def receive(self, buffer: Array, sender: int) -> Request:
+        """MPI may write into the pinned buffer at once."""
+        room = self._room(buffer)
+        return self._carry(lambda: self._group.receive(room.host, sender), incoming=(room,))
+
+    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
+        room = self._room(whole)
+        return self._both_ways(room, lambda: self._group.all_gather(room.host, edges, blocking=blocking))
+
+    def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
+        source, into = self._room(whole), self._room(piece)
+        return self._carry(
+            lambda: self._group.reduce_scatter(source.host, edges, into.host, blocking=blocking), (source,), (into,)
+        )
+
+    def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
+        room = self._room(buffer)
+        return self._both_ways(room, lambda: self._group.all_reduce(room.host, combination, blocking=blocking))
+
+    def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
+        room = self._room(buffer)
+        return self._both_ways(room, lambda: self._group.broadcast(room.host, root, blocking=blocking))
+
+    def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
+        room = self._room(buffer)
+        return self._both_ways(room, lambda: self._group.reduce(room.host, root, blocking=blocking))
+
+    def all_to_all(
+        self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
+    ) -> Request:
+        source, into = self._room(sent), self._room(received)
+        return self._carry(
+            lambda: self._group.all_to_all(source.host, sent_edges, into.host, received_edges, blocking=blocking),
+            (source,),
+            (into,),
+        )
+
+    def _room(self, device: Array) -> Room:
+        pinned = self._pool.take(device.nbytes)
+        return Room(device, pinned[: device.nbytes].view(device.dtype), pinned)
+
+    def _both_ways(self, room: Room, begin: Callable[[], Request]) -> Request:
+        return self._carry(begin, (room,), (room,))
+
+    def _carry(
+        self, begin: Callable[[], Request], outgoing: Sequence[Room] = (), incoming: Sequence[Room] = ()
+    ) -> Request:
+        """What MPI reads is copied there before it begins, and what it writes is copied back when it has."""
+        for room in outgoing:
+            self.lane.copy_to_host(room.host, room.device)
+        rooms = {id(room): room for room in (*outgoing, *incoming)}.values()
+
+        def land() -> Marker:
+            for room in incoming:
+                self.lane.copy_to_device(room.device, room.host)
+            return self.lane.mark() if incoming else DONE
+
+        def over() -> None:
+            for room in rooms:
+                self._pool.give_back(room.pinned)
+
+        if not outgoing:
+            return self._relay(self._waiting.receives, DONE, begin, land, over)
+        return self._relay(self._waiting.sends, self.lane.mark(), begin, land, over)
+
+
+class DirectCommunicator(DeviceCommunicator):
+    """MPI takes messages from the device, and brings them there, by itself.
 
     Only point-to-point messages, which our own collectives are made of, may go
     directly: Open MPI has no non-blocking reductions of device arrays.
 
     Source: Open MPI issues 9845 and 12045.
     """
-    return DirectStaging(library) if awareness.aware and carriage == "own" else DeviceStaging(library)
+
+    chunk_bytes = 0
+
+    def send(self, buffer: Array, to: int) -> Request:
+        """MPI reads the buffer when the device has written it."""
+        return self._relay(self._waiting.sends, self.lane.mark(), lambda: self._group.send(buffer, to))
+
+    def receive(self, buffer: Array, sender: int) -> Request:
+        """MPI writes into the buffer when the device neither reads nor writes it any more."""
+        return self._relay(self._waiting.receives, self.lane.mark(), lambda: self._group.receive(buffer, sender))
+
+    def __getattr__(self, verb: str) -> Any:
+        raise AssertionError(f"{verb} of device arrays goes through the host")
+
+
+def find_staging(library: "CupyLibrary", awareness: "Awareness", carriage: Carriage) -> Staging:
+    """The way of device arrays through MPI: directly only where it is known to take them."""
+    way = DirectCommunicator if awareness.aware and carriage == "own" else StagedCommunicator
+    return lambda group: way(group, library)
 
 
 def check_sums(dtype: DType, carriage: Carriage) -> None:

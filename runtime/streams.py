@@ -161,8 +161,9 @@ def _numbered(arrays: Iterable[Array], before: int) -> list[tuple[Extent, int]]:
 
 
 def extent(array: Array) -> Extent:
-    """Where a contiguous host array lies."""
-    start = int(array.__array_interface__["data"][0])
+    """Where a contiguous array lies, in the host's memory or a device's."""
+    on_device = getattr(array.data, "ptr", None)
+    start = int(array.__array_interface__["data"][0]) if on_device is None else int(on_device)
     return start, start + int(array.nbytes)
 
 

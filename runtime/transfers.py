@@ -31,7 +31,7 @@ class Transfers:
 
     def __init__(self, schedule: Schedule, choices: Choices, library: Library, buffers: Buffers) -> None:
         self._library = library
-        self._beside = library.beside()  # a GEMM under way does not hold up the lanes
+        self._lane = library.lane()  # of groups that have none of their own; a GEMM under way does not hold it up
         self._local_planner = LocalPlanner(schedule, library, buffers)
         self._planner = Planner(schedule, choices, buffers)
         self._work: dict[Moment, Callable[[], None]] = {}
@@ -59,26 +59,23 @@ class Transfers:
         return self._carry_out(plan, group)
 
     def _carry_out(self, plan: Plan, group: Communicator) -> Carrying:
-        beside = self._beside
+        lane = group.lane or self._lane  # what the group carries is in order with its own lane
         if plan.rename is not None:
             plan.rename()
         for into, source in plan.before:
-            beside.copy(into, source)
+            lane.copy(into, source)
         if plan.library is not None:
-            beside.synchronise()
             self.bytes_sent += plan.library_bytes
             yield [plan.library()]
-        if plan.steps:
-            beside.synchronise()
-        combine = beside.add if plan.combination == "sum" else beside.maximum
+        combine = lane.add if plan.combination == "sum" else lane.maximum
         if plan.chunks is not None:
             self.bytes_sent += sum(message.buffer.nbytes for message in plan.chunks.sends)
             yield [Stream(plan.chunks, group, combine)]
         else:
             yield from self._step_by_step(plan, group, combine)
         for into, source in plan.after:
-            beside.copy(into, source)
-        beside.synchronise()  # the op has ended when its data are there
+            lane.copy(into, source)
+        lane.synchronise()  # the op has ended when its data are there
 
     def _step_by_step(self, plan: Plan, group: Communicator, combine: Combine) -> Carrying:
         for step in plan.steps:
@@ -87,7 +84,5 @@ class Transfers:
                 requests.append(group.send(part, to))
                 self.bytes_sent += part.nbytes
             yield requests
-            if step.sums:
-                for held, room, into in step.sums:
-                    combine(held, room, into)
-                self._beside.synchronise()
+            for held, room, into in step.sums:
+                combine(held, room, into)

@@ -6,7 +6,7 @@ One byte an element, so that two ranks need 2 GiB each.
 import numpy as np
 from mpi4py import MPI
 
-from runtime.mpi_communicator import MpiCommunicator, Staging
+from runtime.mpi_communicator import MpiCommunicator
 
 ELEMENTS = 2**31 + 11
 EDGES = (0, 2**30, 2**31, ELEMENTS)
@@ -27,7 +27,7 @@ def looked_at(array):
 
 def main():
     world = MPI.COMM_WORLD
-    group, rank = MpiCommunicator(world, Staging()), world.Get_rank()
+    group, rank = MpiCommunicator(world), world.Get_rank()
     buffer = np.zeros(ELEMENTS, np.uint8)
     marks = {-1: 7, 2**31 - 1: 5, 2**31: 2, 2**30: 3}
     if rank == 0:

@@ -27,8 +27,8 @@ from runtime.execute import execute
 from runtime.library import Library
 from runtime.measuring.own_cores import on_own_cores
 from runtime.mpi import MpiCarrier
-from runtime.mpi_communicator import Staging
 from runtime.operands import Operands
+from runtime.staging import Staging
 from runtime.world import hosts
 
 Pattern = Literal["shift", "exchange", "one_way"]

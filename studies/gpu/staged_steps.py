@@ -5,6 +5,7 @@ python -m studies.gpu.staged_steps ROWS.json      (on every rank, started by `la
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -12,7 +13,7 @@ from algorithms.formats.percentiles import spread
 from runtime.cupy_library import open_cupy
 from runtime.devices import number_on_host
 from runtime.measuring.chains import Pattern, measure_chain
-from runtime.staging import DeviceStaging
+from runtime.staging import StagedCommunicator
 
 STEPS = ("-m", "studies.gpu.staged_steps")
 SIZES = (8, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
@@ -29,7 +30,7 @@ def main(path: str) -> None:
     for pattern in PATTERNS if communicator.size > 2 else ("shift", "one_way"):
         for size in SIZES:
             seconds, overheads = measure_chain(
-                communicator, pattern, size, library=library, staging=DeviceStaging(library)
+                communicator, pattern, size, library=library, staging=partial(StagedCommunicator, library=library)
             )
             rows.append((pattern, communicator.size, size, median(seconds), spread(seconds)))
             beside.append((overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds))

@@ -86,18 +86,18 @@ def test_sums_copies_and_zeros_are_numpy_s(library):
     )
 
 
-def test_work_beside_the_compute_lane_has_its_own_stream_and_the_same_arrays(cupy):
+def test_a_lane_of_communication_has_its_own_stream_and_the_same_arrays(cupy):
     library = CupyLibrary(FAKE)
     array = on_device(library, integers(5))
     library.zero(array)
-    beside = library.beside()
-    assert beside is library.beside() and beside.beside() is beside and beside.stream is not library.stream
-    beside.synchronise()
+    lane = library.lane()
+    assert len({library.stream, lane.stream, library.lane().stream}) == 3 and lane.pinned is library.pinned
+    lane.synchronise()
     assert not library.mark().done(), "waiting for the second stream does not wait for the first"
     library.synchronise()
-    np.testing.assert_array_equal(beside.fetch(array), np.zeros(5))
+    np.testing.assert_array_equal(lane.fetch(array), np.zeros(5))
     host = NumpyLibrary()
-    assert host.beside() is host
+    assert host.lane() is host
 
 
 def test_a_marker_is_done_when_the_device_has_come_that_far(cupy):

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from algorithms.errors import InputError
 from algorithms.formats.record import load_record
@@ -14,8 +15,9 @@ from runtime.arrays import find_library
 from runtime.devices import check_unshared, free_bytes
 from runtime.gpu_awareness import Awareness, gpu_awareness
 from runtime.measuring.device_benchmarks import DeviceBench, Tf32Library
+from runtime.mpi_communicator import MpiCommunicator
 from runtime.operands import round_to
-from runtime.staging import DeviceStaging, find_staging
+from runtime.staging import StagedCommunicator, find_staging
 from studies.experiments.batch import Case, measure
 from studies.flags.plan import RunFlags
 from studies.gpu.study import LEAST_SHARE
@@ -125,8 +127,9 @@ def test_a_marker_comes_after_the_work_and_the_second_stream_does_not_wait(libra
     for _ in range(50):
         library.matmul(big, big, out)
     marker = library.mark()
-    library.beside().zero(small)
-    library.beside().synchronise()
+    lane = library.lane()
+    lane.zero(small)
+    lane.synchronise()
     was_done = marker.done()
     marker.wait()
     assert marker.done() and not was_done
@@ -134,14 +137,12 @@ def test_a_marker_comes_after_the_work_and_the_second_stream_does_not_wait(libra
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_staged_buffers_carry_the_values_and_are_reused(library, dtype):
-    staging, values = DeviceStaging(library), random_values(100_003, dtype)
+    group, values = StagedCommunicator(MpiCommunicator(MPI.COMM_SELF), library), random_values(100_003, dtype)
     sent, received = on_device(library, values, dtype), on_device(library, values * 0, dtype)
     for _ in range(3):
-        source, left = staging.outgoing(sent)
-        into, landed = staging.incoming(received)
-        into[...] = source
-        left()
-        landed()
+        requests = [group.receive(received, 0), group.send(sent, 0)]
+        while not all(request.done() for request in requests):
+            pass
         pinned = library.pinned.allocated_bytes
     np.testing.assert_array_equal(library.fetch(received), values)
     assert library.pinned.allocated_bytes == pinned
@@ -158,7 +159,7 @@ def test_awareness_has_an_answer_and_a_reason(library):
 
     answer = gpu_awareness(MPI.COMM_WORLD, library.device)
     assert isinstance(answer, Awareness) and answer.reason
-    assert find_staging(library, answer, "library").__class__ is DeviceStaging
+    assert type(find_staging(library, answer, "library")(MpiCommunicator(MPI.COMM_SELF))) is StagedCommunicator
 
 
 RANKS = """
@@ -173,10 +174,10 @@ from runtime.devices import number_on_host
 from runtime.execute import execute
 from runtime.mpi import MpiCarrier
 from runtime.rectangles import split_block
-from runtime.staging import DeviceStaging
+from runtime.staging import StagedCommunicator
 
 library = find_library("cupy", "float32", rank_on_host=number_on_host(MPI.COMM_WORLD))
-carrier = MpiCarrier(staging=DeviceStaging(library))
+carrier = MpiCarrier(staging=lambda group: StagedCommunicator(group, library))
 problem = Matmul(70, 110, 50, "float32", "training")
 random = np.random.default_rng(0)
 A, B, dC = (random.integers(-4, 5, shape).astype(np.float32) for shape in ((70, 110), (110, 50), (70, 50)))
@@ -198,9 +199,9 @@ def test_four_ranks_share_one_gpu_through_staging(library):
     assert launch(4, [], program=("-c", RANKS)) == 0
 
 
-NCCL = RANKS.replace("MpiCarrier(staging=DeviceStaging(library))", "NcclCarrier(library)").replace(
-    "from runtime.staging import DeviceStaging", "from runtime.nccl import NcclCarrier"
-)
+NCCL = RANKS.replace(
+    "MpiCarrier(staging=lambda group: StagedCommunicator(group, library))", "NcclCarrier(library)"
+).replace("from runtime.staging import StagedCommunicator", "from runtime.nccl import NcclCarrier")
 
 
 WITH_OUR_LINE = f"""
@@ -232,13 +233,13 @@ def test_nccl_carries_where_every_rank_has_a_gpu_and_refuses_where_not(library, 
 
 @pytest.mark.parametrize("case", [*CASES.values(), {"dtype": "float32"} | MEGATRON], ids=[*CASES, "megatron"])
 def test_training_of_every_kind_agrees_with_the_serial_run(library, case):
-    staged = partial(StagedInProcess, staging=DeviceStaging(library))
+    staged = partial(StagedInProcess, library=library)
     found = verdict(ended(library=library, carrier=staged, steps="2", **case))
     assert found.ok, found
 
 
 def test_a_checkpoint_of_the_device_goes_on_on_the_host_and_the_other_way(library, tmp_path):
-    staged = partial(StagedInProcess, staging=DeviceStaging(library))
+    staged = partial(StagedInProcess, library=library)
     flags = {"gpt": "layers=2,hidden=12,heads=3,sequence=5,vocabulary=127", "batch": "4", "dtype": "float64"}
     on_device, on_host = {"library": library, "carrier": staged}, {}
     alone = losses(ended(steps="3", grid="x=1", **flags))

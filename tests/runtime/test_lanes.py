@@ -1,5 +1,6 @@
-"""Lanes of a rank: how much of a communication went on beside local work."""
+"""Lanes of a rank: the order in which they begin, and how much of a communication went on beside local work."""
 
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from runtime.lanes import Lanes, Task
 from runtime.streams import Step, Stream, cut
 
 GATHER = AllGather(name="gather", axis="z", source="part", into="whole", concurrent=True)
+FREE, ORDERED = SimpleNamespace(begins_in_order=False), SimpleNamespace(begins_in_order=True)
 
 
 class Told:
@@ -26,7 +28,7 @@ class Told:
 def under_way(*steps):
     """Lanes with a gather of these steps under way, and its task."""
     transfers = SimpleNamespace(communicate=lambda *_: iter(steps))
-    lanes = Lanes({"z": None}, transfers, now=count().__next__, watcher=None)
+    lanes = Lanes({"z": FREE}, transfers, now=count().__next__, watcher=None)
     task = Task(GATHER, None, 0)
     lanes.add("z", task)
     return lanes, task
@@ -71,3 +73,28 @@ def test_what_ends_only_when_local_work_is_done_went_on_in_vain_beside_it():
         step.over = True
     lanes.advance()
     assert task.ended and task.share_beside == 0
+
+
+@pytest.mark.parametrize(("group", "begun"), [(FREE, ["second"]), (ORDERED, [])])
+def test_ops_of_nccl_begin_in_the_program_s_order_on_all_lanes_though_a_later_one_is_ready_before(group, begun):
+    order = []
+
+    def communicate(op, *_):
+        order.append(op.name)
+        return iter(())
+
+    lanes = Lanes(
+        {"x": group, "z": group}, SimpleNamespace(communicate=communicate), now=count().__next__, watcher=None
+    )
+    product = Task(None, None, 0)
+    first = Task(replace(GATHER, name="first", axis="x"), None, 0, needs=[product])
+    second, third = (Task(replace(GATHER, name=name), None, 0) for name in ("second", "third"))
+    lanes.add("x", first)
+    lanes.add("z", second)
+    assert order == begun
+    product.ended = True
+    lanes.add("x", third)
+    while lanes.advance():
+        pass
+    assert sorted(order) == ["first", "second", "third"] and all(task.ended for task in (first, second, third))
+    assert group is FREE or order == ["first", "second", "third"]

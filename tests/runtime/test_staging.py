@@ -1,5 +1,7 @@
 """Device arrays through an MPI that knows only the host, and the executor on them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -10,17 +12,20 @@ from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.reordering.overlap import overlap, parse_overlap
+from runtime.communicators import DONE
 from runtime.cupy_library import CupyLibrary
 from runtime.execute import execute
 from runtime.gpu_awareness import Awareness
 from runtime.in_process import InProcess
 from runtime.mpi_communicator import MpiCommunicator
 from runtime.operands import round_to
-from runtime.pinned import PinnedPool
+from runtime.pinned import CHUNK_BYTES, PinnedPool
 from runtime.rectangles import split_block
-from runtime.staging import DeviceStaging, DirectStaging, check_sums, find_staging
+from runtime.staging import DirectCommunicator, StagedCommunicator, check_sums, find_staging
+from runtime.streams import Step, Stream, cut
 from studies.launching.launch import launch
 from tests import fake_device
+from tests.fake_arrays import Array
 from tests.fake_device import FAKE
 
 
@@ -40,129 +45,168 @@ def on_device(library, values):
     return array
 
 
-class Landing:
-    """A request on host buffers and what is to be done when it has ended."""
+class Patient:
+    """A request that lets the lane's stream go as far as it can: who then is not done waits for a rank."""
 
-    def __init__(self, request, *finishes):
-        self._request, self._finishes = request, list(finishes)
+    def __init__(self, request, lane):
+        self._request, self._lane = request, lane
 
     def done(self):
-        if not self._request.done():
-            return False
-        while self._finishes:
-            self._finishes.pop()()
-        return True
+        for _ in range(3):
+            if self._request.done():
+                return True
+            self._lane.synchronise()
+        return self._request.done()
 
 
-class StagedCommunicator:
+class PatientCommunicator(StagedCommunicator):
+    def _carry(self, *arguments, **options):
+        return Patient(super()._carry(*arguments, **options), self.lane)
+
+
+class HostOnly:
     """A group whose members may lend host buffers only, like MPI's."""
 
-    chunk_bytes = 0
+    def __init__(self, inner):
+        self._inner, self.member, self.size = inner, inner.member, inner.size
+        self.begins_in_order = False
 
-    def __init__(self, inner, staging):
-        self._inner, self._staging, self.member, self.size = inner, staging, inner.member, inner.size
+    def __getattr__(self, verb):
+        def lent(*arguments, **options):
+            assert not any(isinstance(argument, Array) for argument in arguments), verb
+            return getattr(self._inner, verb)(*arguments, **options)
 
-    def _carry(self, verb, way, buffer, *arguments, **options):
-        host, finish = getattr(self._staging, way)(buffer)
-        assert isinstance(host, np.ndarray)
-        return Landing(getattr(self._inner, verb)(host, *arguments, **options), finish)
-
-    def send(self, buffer, to):
-        return self._carry("send", "outgoing", buffer, to)
-
-    def receive(self, buffer, sender):
-        return self._carry("receive", "incoming", buffer, sender)
-
-    def all_gather(self, whole, edges, *, blocking):
-        return self._carry("all_gather", "both_ways", whole, edges, blocking=blocking)
-
-    def all_reduce(self, buffer, combination="sum", *, blocking):
-        return self._carry("all_reduce", "both_ways", buffer, combination, blocking=blocking)
-
-    def broadcast(self, buffer, root, *, blocking):
-        return self._carry("broadcast", "both_ways", buffer, root, blocking=blocking)
-
-    def reduce(self, buffer, root, *, blocking):
-        return self._carry("reduce", "both_ways", buffer, root, blocking=blocking)
-
-    def reduce_scatter(self, whole, edges, piece, *, blocking):
-        source, sent = self._staging.outgoing(whole)
-        into, received = self._staging.incoming(piece)
-        return Landing(self._inner.reduce_scatter(source, edges, into, blocking=blocking), sent, received)
-
-    def all_to_all(self, sent, sent_edges, received, received_edges, *, blocking):
-        source, left = self._staging.outgoing(sent)
-        into, came = self._staging.incoming(received)
-        request = self._inner.all_to_all(source, sent_edges, into, received_edges, blocking=blocking)
-        return Landing(request, left, came)
-
-    def barrier(self, *, blocking):
-        return self._inner.barrier(blocking=blocking)
+        return lent
 
 
 class StagedInProcess(InProcess):
     """All ranks here, each message through pinned buffers."""
 
-    def __init__(self, size, staging):
+    def __init__(self, size, library, chunk_bytes=CHUNK_BYTES):
         super().__init__(size)
-        self._staging = staging
+        self._library, self._chunk = library, chunk_bytes
 
     def communicator(self, grid, rank, axis, lane):
-        return StagedCommunicator(super().communicator(grid, rank, axis, lane), self._staging)
+        inner = super().communicator(grid, rank, axis, lane)
+        return PatientCommunicator(HostOnly(inner), self._library, self._chunk)
 
 
-def test_the_copy_to_the_host_has_ended_before_mpi_gets_the_buffer(cupy, library):
-    array = on_device(library, [1, 2, 3])
-    beside = library.beside()
+class Slow:
+    """A group that notes what it is given; a request ends when it is told so."""
+
+    member, size, begins_in_order = 0, 2, False
+
+    def __init__(self):
+        self.sent, self.received, self.over = [], [], set()
+
+    def send(self, host, to):
+        self.sent.append(host.tolist())
+        return self._request(("sent", len(self.sent)))
+
+    def receive(self, host, sender):
+        self.received.append(host)
+        return self._request(("received", len(self.received)))
+
+    def _request(self, key):
+        return SimpleNamespace(done=lambda: key in self.over)
+
+
+def look(request, often=10):
+    """Ask again and again, as a rank that waits does."""
+    return any(request.done() for _ in range(often))
+
+
+def test_mpi_gets_a_buffer_when_the_device_has_left_it_and_nobody_waits_for_that(cupy, library):
+    mpi = Slow()
+    group, array = StagedCommunicator(mpi, library), on_device(library, [1, 2, 3])
     cupy.history.clear()
-    beside.add(array, array, array)
-    host, finish = DeviceStaging(library).outgoing(array)
-    assert type(host) is np.ndarray and host.tolist() == [2, 4, 6]
-    assert cupy.history == ["add", "to host", "synchronise"]
-    finish()
-    assert cupy.history == ["add", "to host", "synchronise"], "nothing is copied back"
+    group.lane.add(array, array, array)
+    request = group.send(array, 1)
+    assert mpi.sent == [] and "synchronise" not in cupy.history
+    assert not request.done() and mpi.sent == [], "one thing of two is done"
+    assert not look(request) and mpi.sent == [[2, 4, 6]]
+    assert cupy.history == ["add", "to host"]
+    mpi.over.add(("sent", 1))
+    assert request.done() and cupy.history == ["add", "to host"], "nothing is copied back"
 
 
-def test_what_mpi_received_is_on_the_device_when_the_flight_has_landed(cupy, library):
-    array = on_device(library, [0, 0, 0])
+def test_what_mpi_received_is_on_the_device_when_the_request_is_done(cupy, library):
+    mpi = Slow()
+    group, array = StagedCommunicator(mpi, library), on_device(library, [0, 0, 0])
     cupy.history.clear()
-    host, finish = DeviceStaging(library).incoming(array)
-    assert cupy.history == [], "what is written over is not copied"
+    request = group.receive(array, 1)
+    (host,) = mpi.received
+    assert not look(request) and cupy.history == [], "what is written over is not copied"
     host[...] = [5, 6, 7]
-    finish()
-    assert cupy.history == ["to device", "synchronise"]
+    mpi.over.add(("received", 1))
+    assert not request.done(), "the copy to the device is on its way"
+    assert look(request) and cupy.history == ["to device"]
     assert library.fetch(array).tolist() == [5, 6, 7]
 
 
-def test_both_ways_copies_there_and_back(library):
-    array = on_device(library, [1, 2])
-    host, finish = DeviceStaging(library).both_ways(array)
-    host += 1
-    finish()
-    assert library.fetch(array).tolist() == [2, 3]
+def test_messages_begin_in_their_order_whoever_is_asked_about(library):
+    mpi = Slow()
+    group = StagedCommunicator(mpi, library)
+    group.send(on_device(library, [1]), 1)
+    assert not look(group.send(on_device(library, [2]), 1)) and mpi.sent == [[1], [2]]
 
 
-def test_a_buffer_is_reused_after_its_flight_has_landed_and_not_before(library):
-    pool = PinnedPool(bytearray)
-    staging, array = DeviceStaging(library, pool), on_device(library, range(2000))
-    one, landed = staging.outgoing(array)
-    other, _ = staging.incoming(array)
+def test_the_next_chunk_is_copied_while_one_is_on_the_wire_and_sums_wait_for_what_came(cupy, library):
+    mpi = Slow()
+    group = StagedCommunicator(mpi, library, chunk_bytes=8)
+    held, room = on_device(library, [1, 2, 3, 4]), on_device(library, [0, 0, 0, 0])
+    step = Step(((room, 1),), ((held, 1),), ((held, room, held),))
+    stream = Stream(cut([step], group.chunk_bytes), group, group.lane.add)
+    cupy.history.clear()
+    assert not look(stream) and mpi.sent == [[1, 2], [3, 4]] and len(mpi.received) == 2
+    assert cupy.history == ["to host", "to host"], "both are copied, though neither has gone"
+    mpi.received[0][...] = [10, 20]
+    mpi.over |= {("sent", 1), ("received", 1)}
+    assert not look(stream)
+    group.lane.synchronise()
+    assert library.fetch(held).tolist() == [11, 22, 3, 4], "the first chunk is added while the second is on the wire"
+    mpi.received[1][...] = [30, 40]
+    mpi.over |= {("sent", 2), ("received", 2)}
+    assert look(stream)
+    group.lane.synchronise()
+    assert library.fetch(held).tolist() == [11, 22, 33, 44]
+
+
+def test_groups_do_not_wait_for_each_other_s_copies_nor_for_products(library):
+    mpi, other = Slow(), Slow()
+    one, two = StagedCommunicator(mpi, library), StagedCommunicator(other, library)
+    array = on_device(library, [1])
+    library.zero(library.empty(1, "float32"))
+    one.send(array, 1)
+    look(two.send(array, 1))
+    assert other.sent == [[1]] and mpi.sent == [] and not library.mark().done()
+
+
+def test_a_buffer_is_reused_after_its_message_has_ended_and_not_before(library):
+    library.pinned = PinnedPool(bytearray)
+    mpi = Slow()
+    group, array = StagedCommunicator(mpi, library), on_device(library, range(2000))
+    first = group.receive(array, 1)
+    group.receive(array, 1)
+    one, other = mpi.received
     assert not np.shares_memory(one, other)
-    landed()
-    for way in ("outgoing", "incoming", "both_ways"):
-        again, finish = getattr(staging, way)(array[:1800])
-        assert np.shares_memory(again, one)
-        finish()
-    assert pool.allocated_bytes == 2 * 8192
+    mpi.over.add(("received", 1))
+    assert look(first)
+    for number in (3, 4, 5):
+        again = group.receive(array[:1800], 1)
+        assert np.shares_memory(mpi.received[-1], one)
+        mpi.over.add(("received", number))
+        assert look(again)
+    assert library.pinned.allocated_bytes == 2 * 8192
 
 
 def test_empty_messages_and_bfloat16_pass(library):
-    staging = DeviceStaging(library)
-    assert staging.outgoing(library.empty(0, "float64"))[0].shape == (0,)
+    mpi = Slow()
+    group = StagedCommunicator(mpi, library)
+    assert not look(group.send(library.empty(0, "float64"), 1)) and mpi.sent == [[]]
     array = library.empty(3, "bfloat16")
     library.put(array, np.array([1, -2, 0.5], np.float32))
-    host, _ = staging.outgoing(array)
-    assert host.dtype == np.uint16 and host[0] == 0x3F80
+    assert not look(group.send(array, 1)) and mpi.sent[1][0] == 0x3F80
 
 
 def test_the_device_array_itself_is_no_buffer_for_mpi(library):
@@ -171,7 +215,7 @@ def test_the_device_array_itself_is_no_buffer_for_mpi(library):
 
 
 def test_mpi_carries_device_arrays_through_staging(library):
-    group = MpiCommunicator(MPI.COMM_SELF, DeviceStaging(library), most_bytes=1024)
+    group = StagedCommunicator(MpiCommunicator(MPI.COMM_SELF, most_bytes=1024), library)
     sent, received = on_device(library, range(1000)), on_device(library, np.zeros(1000))
     requests = [group.receive(received, 0), group.send(sent, 0)]
     while not all(request.done() for request in requests):
@@ -185,20 +229,26 @@ def test_mpi_carries_device_arrays_through_staging(library):
             assert library.fetch(received).tolist() == list(range(1000))
 
 
-def test_a_cuda_aware_mpi_gets_the_array_itself_when_the_device_has_written_it(cupy, library):
-    array = on_device(library, [1, 2])
-    for way in ("outgoing", "incoming", "both_ways"):
-        library.beside().zero(array)
-        cupy.history.clear()
-        buffer, finish = getattr(DirectStaging(library), way)(array)
-        assert buffer is array and finish is None and cupy.history == ["fill", "synchronise"]
+@pytest.mark.parametrize("verb", ["send", "receive"])
+def test_a_cuda_aware_mpi_gets_the_array_itself_when_the_device_is_through_with_it(library, verb):
+    given, array = [], on_device(library, [1, 2])
+    note = SimpleNamespace(
+        member=0, size=2, begins_in_order=False, **{verb: lambda buffer, _: given.append(buffer) or DONE}
+    )
+    group = DirectCommunicator(note, library)
+    group.lane.zero(array)
+    request = getattr(group, verb)(array, 1)
+    assert given == [], "the device still writes it"
+    assert look(request) and given[0] is array
+    with pytest.raises(AssertionError, match="all_reduce of device arrays goes through the host"):
+        group.all_reduce(array, blocking=False)
 
 
 def test_only_messages_of_our_own_go_directly_and_only_on_evidence(library):
-    yes, no = Awareness(True, "it does"), Awareness(False, "it does not")
-    assert type(find_staging(library, yes, "own")) is DirectStaging
-    assert type(find_staging(library, yes, "library")) is DeviceStaging
-    assert type(find_staging(library, no, "own")) is DeviceStaging
+    yes, no, group = Awareness(True, "it does"), Awareness(False, "it does not"), Slow()
+    assert type(find_staging(library, yes, "own")(group)) is DirectCommunicator
+    assert type(find_staging(library, yes, "library")(group)) is StagedCommunicator
+    assert type(find_staging(library, no, "own")(group)) is StagedCommunicator
 
 
 def test_mpi_is_not_asked_for_sums_that_it_does_not_have():
@@ -254,23 +304,29 @@ CASES = [
 @pytest.mark.parametrize("collectives", ["own:ring", "own:doubling", "own:halving_doubling", "library"])
 @pytest.mark.parametrize(("algorithm", "grid"), CASES)
 def test_the_executor_on_staged_device_arrays_gives_numpy_s_products(cupy, library, algorithm, grid, collectives):
-    staging = DeviceStaging(library)
-    run(library, StagedInProcess(grid.size, staging), "float32", algorithm, grid, collectives)
+    run(library, StagedInProcess(grid.size, library), "float32", algorithm, grid, collectives)
     pinned = library.pinned.allocated_bytes
-    run(library, StagedInProcess(grid.size, staging), "float32", algorithm, grid, collectives)
+    run(library, StagedInProcess(grid.size, library), "float32", algorithm, grid, collectives)
     assert library.pinned.allocated_bytes == pinned, "a second run allocates no pinned memory"
 
 
+@pytest.mark.parametrize("chunk_bytes", [0, 4, 20, 4096])
+@pytest.mark.parametrize(("algorithm", "grid"), CASES)
+def test_chunks_of_any_size_give_the_same_products(library, algorithm, grid, chunk_bytes):
+    run(library, StagedInProcess(grid.size, library, chunk_bytes), "float32", algorithm, grid)
+
+
+@pytest.mark.parametrize("chunk_bytes", [0, 24])
 @pytest.mark.parametrize("overlaps", ["oar", "oar,ors,oag"])
-def test_overlap_on_device_arrays_changes_no_number(library, overlaps):
+def test_overlap_on_device_arrays_changes_no_number(library, overlaps, chunk_bytes):
     grid = Grid(z=2, y=2, x=2)
-    run(library, StagedInProcess(8, DeviceStaging(library)), "float64", "4d", grid, overlaps=overlaps)
+    run(library, StagedInProcess(8, library, chunk_bytes), "float64", "4d", grid, overlaps=overlaps)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sixteen_bit_products_of_small_integers_are_right(library, dtype):
     grid = Grid(z=2, y=1, x=2)
-    run(library, StagedInProcess(4, DeviceStaging(library)), dtype, "4d", grid)
+    run(library, StagedInProcess(4, library, 6), dtype, "4d", grid)
 
 
 RANKS = """
@@ -282,11 +338,11 @@ import numpy as np
 from algorithms.grid import Grid
 from runtime.arrays import find_library
 from runtime.mpi import MpiCarrier
-from runtime.staging import DeviceStaging
+from runtime.staging import StagedCommunicator
 from tests.runtime.test_staging import run
 
 library = find_library("cupy", "float32")
-carrier = MpiCarrier(staging=DeviceStaging(library))
+carrier = MpiCarrier(staging=lambda group: StagedCommunicator(group, library, chunk_bytes=16))
 for algorithm, grid in (("4d", Grid(z=3)), ("3d", Grid(y=3)), ("summa", Grid(x=3)), ("4d", Grid(x=3))):
     for collectives in ("own:ring", "library"):
         run(library, carrier, "float32", algorithm, grid, collectives, whole=False)

@@ -10,7 +10,6 @@ import pytest
 from runtime.cupy_library import CupyLibrary
 from runtime.kernels import layer_kernels
 from runtime.kernels.layer_kernels import Given, carry_out
-from runtime.staging import DeviceStaging
 from studies.experiments.batch import Case
 from studies.flags.plan import RunFlags
 from studies.launching.launch import launch
@@ -56,7 +55,7 @@ def library(monkeypatch):
 @pytest.fixture
 def staged(library):
     """Makes a carrier whose messages go through pinned buffers."""
-    return lambda size: StagedInProcess(size, DeviceStaging(library))
+    return lambda size: StagedInProcess(size, library)
 
 
 @pytest.mark.parametrize("case", CASES)
