@@ -72,6 +72,10 @@ class Communicator(Protocol):
     def barrier(self, *, blocking: bool) -> Request: ...
 
 
+Staging = Callable[[Communicator], Communicator]
+"""Makes, of a group for buffers of the host, one for arrays of a device (`runtime/staging.py`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """What a rank waits for: one of the requests, or every one; and the ops under way, to name them.

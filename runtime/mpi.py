@@ -10,11 +10,10 @@ from mpi4py import MPI
 
 from algorithms.grid import Axis, Grid
 from runtime.clocks import clock_offset
-from runtime.communicators import Alone, Course, Result, Wait
+from runtime.communicators import Alone, Course, Result, Staging, Wait
 from runtime.delivery import NAP_SECONDS, WHOLE, Delivery, Naps
 from runtime.mpi_communicator import MOST_BYTES, Flight, MpiCommunicator
 from runtime.scheduling import on_its_core
-from runtime.staging import Staging
 from runtime.streams import Stream
 
 AGREED_SECONDS = 10e-3

@@ -22,17 +22,13 @@ from algorithms.collectives.choices import Carriage
 from algorithms.errors import InputError
 from algorithms.ops import Combination
 from algorithms.tensors import DType
-from runtime.communicators import DONE, Array, Communicator, Edges, Request
+from runtime.communicators import DONE, Array, Communicator, Edges, Request, Staging
 from runtime.library import Marker
 from runtime.pinned import CHUNK_BYTES, Bytes
 
 if TYPE_CHECKING:
     from runtime.cupy_library import CupyLibrary
     from runtime.gpu_awareness import Awareness
-
-Staging = Callable[[Communicator], Communicator]
-"""Makes, of a group for buffers of the host, one for arrays of a device."""
-
 
 class Relay:
     """A request in three legs: the device leaves the buffers, MPI carries them, the device takes what came.

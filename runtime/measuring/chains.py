@@ -22,13 +22,13 @@ from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
+from runtime.communicators import Staging
 from runtime.delivery import WHOLE, usual_delivery
 from runtime.execute import execute
 from runtime.library import Library
 from runtime.measuring.own_cores import on_own_cores
 from runtime.mpi import MpiCarrier
 from runtime.operands import Operands
-from runtime.staging import Staging
 from runtime.world import hosts
 
 Pattern = Literal["shift", "exchange", "one_way"]
