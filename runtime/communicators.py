@@ -12,13 +12,10 @@ contiguous arrays, lent to the carrier until the request is done.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from algorithms.grid import Axis, Grid
 from algorithms.ops import Combination
-
-if TYPE_CHECKING:
-    from runtime.library import Library
 
 Array = Any
 """A NumPy or CuPy array: the boundary at which types end."""
@@ -34,6 +31,19 @@ class Request(Protocol):
         """Whether it has ended; asking also makes it advance."""
 
 
+class Lane(Protocol):
+    """Work on arrays, in the order in which it is handed over."""
+
+    def copy(self, into: Array, source: Array) -> None: ...
+
+    def add(self, one: Array, other: Array, out: Array) -> None: ...
+
+    def maximum(self, one: Array, other: Array, out: Array) -> None: ...
+
+    def synchronise(self) -> None:
+        """Wait until everything handed over has ended."""
+
+
 class Communicator(Protocol):
     """One group of ranks on one lane; members are numbered by their coordinate."""
 
@@ -45,8 +55,8 @@ class Communicator(Protocol):
     """Whether every rank must begin the ops of all such groups in the order of its program."""
 
     @property
-    def lane(self) -> "Library | None":
-        """Where messages of device arrays are in order with other work on them: local copies and sums go there too."""
+    def lane(self) -> Lane | None:
+        """With whose work messages of device arrays are in order: local copies and sums go there; None on the host."""
 
     def send(self, buffer: Array, to: int) -> Request: ...
 

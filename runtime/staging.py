@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from runtime.cupy_library import CupyLibrary
     from runtime.gpu_awareness import Awareness
 
+
 class Relay:
     """A request in three legs: the device leaves the buffers, MPI carries them, the device takes what came.
 
