@@ -61,11 +61,11 @@ def launch_in(
     )
 
 
-def launched_in(entry: Entry) -> "Launched":
-    """What starts ranks in a laboratory that stands, for a batch of runs."""
+def launched_in(entry: Entry, launcher_options: Sequence[str] = ()) -> "Launched":
+    """What starts ranks in a laboratory that stands, for a batch of runs; mpirun is given the options each time."""
 
     def launched(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
-        must_succeed(what, launch_in(entry, ranks, command, program=program))
+        must_succeed(what, launch_in(entry, ranks, command, launcher_options, program=program))
 
     return launched
 

@@ -19,7 +19,7 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.grid import Grid
 from algorithms.ops import AllGather, AllReduce, Collective, ReduceScatter, collective_kind
 from algorithms.parts import Part
-from algorithms.program import in_sequence
+from algorithms.program import Repeat, in_sequence
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from runtime.delivery import CHUNK_BYTES, NAP_SECONDS, Delivery
@@ -57,13 +57,13 @@ def main(words: list[str]) -> None:
         sys.exit(launch_in(entry, HOSTS, [f"{rate:.0f}"], program=("-m", "studies.laboratory.ring_trial")))
 
 
-def schedule(op: Collective, size: int) -> Schedule:
-    """One collective of all ranks on so many bytes."""
+def schedule(op: Collective, size: int, grid: Grid, *, times: int = 1) -> Schedule:
+    """A collective of every group along its axis on so many bytes, all groups at once, so many times in a row."""
     one, elements = Part("one"), size // 4
-    tensors = declare(Tensor("part", Part("e", ("x",)), one), Tensor("whole", Part("e"), one))
+    tensors = declare(Tensor("part", Part("e", (op.axis,)), one), Tensor("whole", Part("e"), one))
     source = "part" if isinstance(op, AllGather) else "whole"
-    program = (Role(in_sequence((op,)), "x"),)
-    return Schedule("ring", {"e": elements, "one": 1}, Grid(x=HOSTS), "float32", tensors, (source,), (), program)
+    program = (Role(in_sequence((Repeat("turn", times, (op,)),))),)
+    return Schedule("ring", {"e": elements, "one": 1}, grid, "float32", tensors, (source,), (), program)
 
 
 def measure(rate: float) -> None:
@@ -77,14 +77,15 @@ def measure(rate: float) -> None:
     for op in OPS:
         for size in SIZES:
             for words, delivery in WAYS:
-                shares, busy = _shares(schedule(op, size), words, delivery, rate)
+                ring = schedule(op, size, Grid(x=HOSTS))
+                shares, busy = shares_of_rate(ring, words, delivery, rate)
                 if speaks:
                     spread = [f"{share:.3f}" for share in (median(shares), min(shares), max(shares))]
                     table.writerow([collective_kind(op), size, words, delivery.chunk_bytes, *spread, f"{busy:.2f}"])
                     sys.stdout.flush()
 
 
-def _shares(one: Schedule, words: str, delivery: Delivery, rate: float) -> tuple[list[float], float]:
+def shares_of_rate(one: Schedule, words: str, delivery: Delivery, rate: float) -> tuple[list[float], float]:
     """Share of the rate in each repeat, complete at rank 0, and the part of the cores that was busy."""
     (whole,) = one.inputs
     carrier = MpiCarrier(delivery=delivery)

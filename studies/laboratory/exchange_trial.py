@@ -1,0 +1,191 @@
+"""What lets two ranks exchange at a link's full rate in both directions: shorter messages, or settings of Open MPI.
+
+    python -m studies.laboratory.exchange_trial [HOSTS] > studies/laboratory/results/exchanges.csv
+
+Four hosts on one switch at 200 Mbit/s (or two), with every setting and chunk size of
+SETTINGS in turn; as root.  First collectives on 4 MiB of all groups of two ranks along z at
+once, 10 times: exchanges of 2 MiB, one or, in an all-reduce and in a row of all-gathers,
+several, of which only the first begins at the same time on both ranks; the share is of the
+link's rate.  Then training steps of a two-layer MLP with overlaps, in seconds, three in each
+of two turns, each three behind a step that is not counted.  All collectives are our own, and
+a rank that waits takes naps, as in any step in a laboratory.
+
+    defaults             messages above 64 KiB are put, once the other rank has answered, on one connection
+    btl_tcp_links        connections between two ranks
+    btl_tcp_flags        what they may be used for: `send` leaves out `put`, and messages are sent in fragments
+    btl_tcp_eager_limit  bytes, with a header, up to which a message is sent at once
+
+    chunk_bytes  into which messages are cut; 0 for whole ones
+    cores_busy   the part of this machine's cores that was busy meanwhile, with this and anything else
+
+Source: `ompi_info --param btl tcp --level 9` of Open MPI 5.0.11.
+"""
+
+import csv
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import mean, median
+
+from algorithms.errors import InputError
+from algorithms.formats.record import load_record
+from algorithms.grid import parse_grid
+from algorithms.ops import AllGather, collective_kind
+from runtime.delivery import CHUNK_BYTES, NAP_SECONDS, Delivery
+from studies.experiments.batch import Case, measure
+from studies.flags.plan import RunFlags
+from studies.laboratory import laboratory, ring_trial
+from studies.laboratory.circumstances import cores_busy_since_now, head_line
+from studies.laboratory.command import laboratory_of
+from studies.laboratory.ranks import launched_in
+from studies.laboratory.register import Entry
+from studies.launching.supervise import ended_by_signals
+from studies.remarks import run_as_program
+from studies.training.flags import TrainingFlags
+
+GRIDS = {2: "z=2", 4: "x=2,z=2"}
+"""By the number of hosts: groups of two ranks only."""
+RATE, SIZE, TURNS, REPEATS = "200mbit", 4 << 20, 2, 3
+DEFAULTS = "defaults"
+SETTINGS = {
+    DEFAULTS: (0, 16 << 10, 32 << 10, CHUNK_BYTES, 128 << 10, 256 << 10),
+    "btl_tcp_links=2": (0, CHUNK_BYTES),
+    "btl_tcp_flags=send": (0, CHUNK_BYTES),
+    f"btl_tcp_eager_limit={128 << 10}": (0, 120 << 10),
+}
+"""Parameters of Open MPI, and the chunks that are tried with each."""
+OPS = tuple((replace(op, axis="z"), 1) for op in ring_trial.OPS)
+IN_A_ROW = (AllGather(name="collective", axis="z", source="part", into="whole"), 4)
+COLUMNS = "hosts open_mpi chunk_bytes measured unit median lowest highest cores_busy"
+ON_RANKS = "on-ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One setting of Open MPI and one size of chunks."""
+
+    setting: str
+    chunk_bytes: int
+
+    @property
+    def delivery(self) -> Delivery:
+        return Delivery(self.chunk_bytes, NAP_SECONDS)
+
+    def case(self, grid: str, record: str) -> Case:
+        """A training step, and where its record goes."""
+        flags = TrainingFlags(mlp="2048,8192,2048", batch="2048", grid=grid, dtype="float32", overlap="ors,oag")
+        chunk = str(self.chunk_bytes) if self.chunk_bytes else "none"
+        return Case(flags, record, RunFlags(repeats=str(REPEATS), warmups="1", chunk=chunk))
+
+    def row(self, hosts: int, measured: str, unit: str, found: Sequence[float], busy: float) -> list[str]:
+        """The median and the spread of what was found.
+
+        >>> Remedy("defaults", 0).row(4, "step", "seconds", [5.0, 7.0, 6.5], 0.5)
+        ['4', 'defaults', '0', 'step', 'seconds', '6.500', '5.000', '7.000', '0.50']
+        """
+        spread = [f"{one:.3f}" for one in (median(found), min(found), max(found))]
+        return [str(hosts), self.setting, str(self.chunk_bytes), measured, unit, *spread, f"{busy:.2f}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Seconds of the steps with one remedy, and how busy the cores were in each turn."""
+
+    seconds: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+
+
+def options(setting: str) -> list[str]:
+    """The words that tell mpirun of a setting.
+
+    >>> options("btl_tcp_links=2"), options("defaults")
+    (['--mca', 'btl_tcp_links', '2'], [])
+    """
+    if setting == DEFAULTS:
+        return []
+    name, _, value = setting.partition("=")
+    return ["--mca", name, value]
+
+
+def remedies(setting: str) -> list[Remedy]:
+    """Those with one setting."""
+    return [Remedy(setting, chunk_bytes) for chunk_bytes in SETTINGS[setting]]
+
+
+def main(hosts: str = "4", *told: str) -> None:
+    """The table, by ranks in a laboratory of their own: they are called with a setting and the links' rate [B/s].
+
+    Raises
+    ------
+    InputError : a number of hosts that has no grid in GRIDS
+    """
+    if hosts == ON_RANKS:
+        setting, rate = told
+        measure_collectives(setting, float(rate))
+        return
+    if told or hosts not in map(str, GRIDS):
+        raise InputError(f"hosts {' '.join((hosts, *told))!r}: accepted are {', '.join(map(str, GRIDS))}")
+    print(head_line())
+    print(",".join(COLUMNS.split()), flush=True)
+    wanted = laboratory_of(f"star:hosts={hosts}", RATE, name=f"exchanges{os.getpid()}")
+    with ended_by_signals(), laboratory.standing(wanted) as entry:
+        _have_collectives_measured(entry)
+        table = csv.writer(sys.stdout, lineterminator="\n")
+        for remedy, steps in _measured_steps(entry).items():
+            table.writerow(remedy.row(int(hosts), "step", "seconds", steps.seconds, mean(steps.busy)))
+
+
+def _have_collectives_measured(entry: Entry) -> None:
+    """By ranks, with each setting in turn."""
+    rate = f"{min(entry.rates.values()):.0f}"
+    for setting in SETTINGS:
+        launched = launched_in(entry, options(setting))
+        program = ("-m", "studies.laboratory.exchange_trial")
+        launched(f"exchanges with {setting}", len(entry.addresses), [ON_RANKS, setting, rate], program=program)
+
+
+def measure_collectives(setting: str, rate: float) -> None:
+    """A row for each size of chunks and each collective; rank 0 prints them."""
+    from mpi4py import MPI
+
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    hosts = MPI.COMM_WORLD.size
+    grid = parse_grid(GRIDS[hosts])
+    for remedy in remedies(setting):
+        for op, times in (*OPS, IN_A_ROW):
+            one = ring_trial.schedule(op, SIZE, grid, times=times)
+            shares, busy = ring_trial.shares_of_rate(one, "own", remedy.delivery, rate)
+            if MPI.COMM_WORLD.rank == 0:
+                measured = f"{times} {collective_kind(op)}"
+                table.writerow(remedy.row(hosts, measured, "share_of_rate", shares, busy))
+                sys.stdout.flush()
+
+
+def _measured_steps(entry: Entry) -> dict[Remedy, Steps]:
+    """Of every remedy, some in each turn; those with one setting in one launch."""
+    found = {remedy: Steps() for setting in SETTINGS for remedy in remedies(setting)}
+    for _ in range(TURNS):
+        for setting in SETTINGS:
+            seconds, busy = _turn(entry, setting)
+            for remedy, several in seconds.items():
+                found[remedy].seconds.extend(several)
+                found[remedy].busy.append(busy)
+    return found
+
+
+def _turn(entry: Entry, setting: str) -> tuple[dict[Remedy, tuple[float, ...]], float]:
+    """Seconds of the steps with each remedy of a setting, and the part of the cores that was busy."""
+    hosts = len(entry.addresses)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {one: str(Path(folder, f"{one.chunk_bytes}.json")) for one in remedies(setting)}
+        cases = [one.case(GRIDS[hosts], path) for one, path in paths.items()]
+        busy = cores_busy_since_now()
+        measure(hosts, cases, launched=launched_in(entry, options(setting)))
+        return {one: load_record(path).seconds_of_repeats for one, path in paths.items()}, busy()
+
+
+if __name__ == "__main__":
+    run_as_program(lambda: main(*sys.argv[1:]))
