@@ -212,6 +212,8 @@ class Fit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MessagesRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long a gather and two products took at once, by one way for messages to go; a run goes by the best.
 
+    Between hosts of one rank each it is the sum of two: of a gather of all, and of gathers of pairs.
+
     Parameters
     ----------
     chunk_bytes : into which messages were cut; 0 for whole steps

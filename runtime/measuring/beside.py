@@ -19,13 +19,13 @@ from algorithms.program import in_sequence
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from algorithms.timelines.timeline import Timeline
-from runtime.delivery import CHUNK_BYTES, Delivery, usual_delivery
+from runtime.delivery import CHUNK_BYTES, Delivery
 from runtime.execute import execute
 from runtime.measuring.own_cores import on_own_cores
 from runtime.mpi import MpiCarrier
 from runtime.operands import Operands
 from runtime.whereabouts import come_further
-from runtime.world import hosts, threads_may_send
+from runtime.world import threads_may_send
 
 SIZE = 1024
 PRODUCTS, REPEATS = 4, 7
@@ -56,13 +56,15 @@ class Beside:
     following_seconds: float | None = None
 
 
-def gather_beside_products(ranks: int, gathered_bytes: int, products: int) -> Schedule:
-    """So many bytes, of which each rank has an equal part, are gathered while each rank multiplies so often.
+def gather_beside_products(ranks: int, gathered_bytes: int, products: int, *, members: int | None = None) -> Schedule:
+    """So many bytes, of which each member has an equal part, are gathered while each rank multiplies so often.
 
     Parameters
     ----------
     gathered_bytes : nothing is gathered where there are none
+    members : of a group that gathers; all ranks are one group where nothing is said
     """
+    members = members or ranks
     one = Part("one")
     square = Part("m"), Part("m")
     tensors = declare(
@@ -78,9 +80,8 @@ def gather_beside_products(ranks: int, gathered_bytes: int, products: int) -> Sc
         a, b = "AB" if number % 2 == 0 else "BA"
         ops.append(Gemm(name=f"multiply {number + 1}", a=a, b=b, c="C"))
     sizes = {"m": SIZE, "e": max(1, gathered_bytes // ITEM_BYTES), "one": 1}
-    return Schedule(
-        "beside", sizes, Grid(x=ranks), "float32", tensors, ("A", "B"), ("C",), (Role(in_sequence(tuple(ops))),)
-    )
+    grid = Grid(x=members, z=ranks // members)
+    return Schedule("beside", sizes, grid, "float32", tensors, ("A", "B"), ("C",), (Role(in_sequence(tuple(ops))),))
 
 
 def makespan(timeline: Timeline) -> float:
@@ -94,13 +95,14 @@ def median_seconds(
     products: int,
     *,
     repeats: int,
+    members: int | None = None,
     what: Callable[[Timeline], float] = makespan,
 ) -> float:
     """Median over repeats of a gather and products at once, at rank 0; all ranks call it, and 0 where it is another."""
     carrier = MpiCarrier(communicator, delivery=delivery)
     with on_own_cores(communicator):
         found = execute(
-            gather_beside_products(communicator.Get_size(), gathered_bytes, products),
+            gather_beside_products(communicator.Get_size(), gathered_bytes, products, members=members),
             Operands(SIZE, SIZE, SIZE, "float32"),
             carrier,
             repeats=repeats,
@@ -112,52 +114,55 @@ def median_seconds(
     return median(map(what, found.timelines)) if found.timelines else 0.0
 
 
-def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: float) -> Beside:
+def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: float, delivery: Delivery) -> Beside:
     """What messages come to beside products of the ranks, one on each host; all call it and get the same.
 
     Parameters
     ----------
     bytes_per_second : of the links, both ways at once
+    delivery : how messages go; a thread looks after them
     """
     if not threads_may_send():
         return Beside()
-    ranks, product = communicator.Get_size(), products_seconds(communicator, PRODUCTS) / PRODUCTS
+    beside = Gathers(communicator, replace(delivery, progress="thread"))
+    ranks, product = communicator.Get_size(), beside.products_seconds(PRODUCTS) / PRODUCTS
     sent = min(MOST_CARRIED_BYTES, bytes_per_second * CARRIED_SECONDS)
     products = ceil(LONGER * CARRIED_SECONDS / product)
     gathered = round(sent * ranks / (ranks - 1))
-    spent = _seconds(communicator, gathered, products) - products_seconds(communicator, products)
+    spent = beside.seconds(gathered, products) - beside.products_seconds(products)
     cost = max(0.0, spent) * min(cores, ranks) / (ranks * sent)
     enough = cores / (ranks * bytes_per_second)  # cores suffice to keep all links busy, as steps between hosts show
-    return Beside(min(cost, enough), _late(communicator, product), _following(communicator))
-
-
-def _late(communicator: MPI.Intracomm, product_seconds: float) -> float:
-    """Seconds that a step of one chunk takes longer beside products."""
-    ranks = communicator.Get_size()
-    products = ceil(LATE_STEP_SECONDS * ranks / product_seconds) + 1
-    alone, beside = (_seconds(communicator, ranks * CHUNK_BYTES, count, _of_gather) for count in (0, products))
-    return max(0.0, beside - alone) / (ranks - 1)
-
-
-def _following(communicator: MPI.Intracomm) -> float:
-    """Seconds of a step of a gather of hardly anything."""
-    ranks = communicator.Get_size()
-    return _seconds(communicator, ranks * SMALL_BYTES, 0, _of_gather) / (ranks - 1)
-
-
-def products_seconds(communicator: MPI.Intracomm, products: int) -> float:
-    """Seconds of so many products of every rank, one after the other; all ranks get it."""
-    return _seconds(communicator, 0, products)
+    return Beside(min(cost, enough), beside.late_seconds(product), beside.following_seconds())
 
 
 def _of_gather(timeline: Timeline) -> float:
     return median(span.seconds for span in timeline.spans if span.op == "gather")
 
 
-def _seconds(
-    communicator: MPI.Intracomm, gathered_bytes: int, products: int, what: Callable[[Timeline], float] = makespan
-) -> float:
-    """Median over repeats, as runs go in a laboratory; all ranks get it."""
-    delivery = replace(usual_delivery(hosts(communicator)[0]), progress="thread")
-    seconds = median_seconds(communicator, delivery, gathered_bytes, products, repeats=REPEATS, what=what)
-    return communicator.bcast(seconds, root=0)  # type: ignore[no-any-return]
+@dataclass(frozen=True, slots=True)
+class Gathers:
+    """Gathers of all ranks beside products, by one way for messages to go; every rank gets what is measured."""
+
+    communicator: MPI.Intracomm
+    delivery: Delivery
+
+    def seconds(self, gathered_bytes: int, products: int, what: Callable[[Timeline], float] = makespan) -> float:
+        """Median over repeats."""
+        found = median_seconds(self.communicator, self.delivery, gathered_bytes, products, repeats=REPEATS, what=what)
+        return self.communicator.bcast(found, root=0)  # type: ignore[no-any-return]
+
+    def products_seconds(self, products: int) -> float:
+        """Of so many products of every rank, one after the other."""
+        return self.seconds(0, products)
+
+    def late_seconds(self, product_seconds: float) -> float:
+        """How much longer a step of one chunk takes beside products."""
+        ranks = self.communicator.Get_size()
+        products = ceil(LATE_STEP_SECONDS * ranks / product_seconds) + 1
+        alone, beside = (self.seconds(ranks * CHUNK_BYTES, count, _of_gather) for count in (0, products))
+        return max(0.0, beside - alone) / (ranks - 1)
+
+    def following_seconds(self) -> float:
+        """A step of a gather of hardly anything."""
+        ranks = self.communicator.Get_size()
+        return self.seconds(ranks * SMALL_BYTES, 0, _of_gather) / (ranks - 1)

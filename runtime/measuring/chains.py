@@ -23,7 +23,7 @@ from algorithms.tensors import Tensor
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from runtime.communicators import Staging
-from runtime.delivery import WHOLE, usual_delivery
+from runtime.delivery import WHOLE, Delivery, usual_delivery
 from runtime.execute import execute
 from runtime.library import Library
 from runtime.measuring.own_cores import on_own_cores
@@ -105,6 +105,7 @@ def measure_chain(
     size: int,
     steps: int = STEPS,
     *,
+    delivery: Delivery | None = None,
     library: Library | None = None,
     staging: Staging | None = None,
 ) -> tuple[list[float], Overheads]:
@@ -120,11 +121,13 @@ def measure_chain(
 
     Parameters
     ----------
+    delivery : how messages go, by default as usual between such hosts
     library, staging : of arrays of a device, and how they meet MPI
     """
     schedule = chain(pattern, communicator.Get_size(), size, steps)
     operands = Operands(PRODUCT_SIZE, PRODUCT_SIZE, PRODUCT_SIZE, "float64")
-    delivery = usual_delivery(hosts(communicator)[0]) if library is None else WHOLE
+    if delivery is None:
+        delivery = usual_delivery(hosts(communicator)[0]) if library is None else WHOLE
     carrier = MpiCarrier(communicator, staging=staging, delivery=delivery)
     with on_own_cores(communicator):
         ran = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS), library=library)

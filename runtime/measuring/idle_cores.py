@@ -9,20 +9,28 @@ from statistics import median
 
 from mpi4py import MPI
 
-from runtime.measuring.beside import products_seconds
-from runtime.measuring.microbenchmarks import apart
+from runtime.delivery import Delivery
+from runtime.measuring.beside import Gathers
+from runtime.measuring.microbenchmarks import Bench, apart
 from runtime.world import threads_may_send
 
 PRODUCTS = 1, 2, 3, 1, 2, 3
 """One after the other without a wait: 15 to 100 ms.  In those that are longer the kernel moves ranks about."""
 
 
-def measure_idle_cores(communicator: MPI.Intracomm, cores: int) -> float:
-    """Seconds; 0 where ranks are no more than cores, or there is one.  All ranks call it and get the same."""
+def measure_idle_cores(communicator: MPI.Intracomm, cores: int, delivery: Delivery) -> float:
+    """Seconds; 0 where ranks are no more than cores, or there is one.  All ranks call it and get the same.
+
+    Parameters
+    ----------
+    delivery : how ranks wait for each other
+    """
     if not threads_may_send() or not 1 < cores < communicator.Get_size():
         return 0.0
-    alone, crowded = (
-        apart(communicator, ranks, lambda bench: [products_seconds(bench.communicator, count) for count in PRODUCTS])
-        for ranks in (cores, cores + 1)
-    )
+
+    def seconds(bench: Bench) -> list[float]:
+        products = Gathers(bench.communicator, delivery)
+        return [products.products_seconds(count) for count in PRODUCTS]
+
+    alone, crowded = (apart(communicator, ranks, seconds) for ranks in (cores, cores + 1))
     return max(0.0, median(2 * last - 3 * first for first, last in zip(alone, crowded, strict=True)))

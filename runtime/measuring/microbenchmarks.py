@@ -24,6 +24,7 @@ from algorithms.formats.percentiles import spread
 from algorithms.kernels import Function
 from algorithms.ops import CollectiveKind
 from algorithms.tensors import DType
+from runtime.delivery import Delivery
 from runtime.kernels.layer_kernels import carry_out
 from runtime.library import Library
 from runtime.measuring.chains import STEPS, Overheads, Pattern, measure_chain
@@ -49,9 +50,15 @@ LEAST_SECONDS = 1e-6
 
 @dataclass(slots=True)
 class Bench:
-    """The microbenchmarks of one communicator: all its ranks call each of them together."""
+    """The microbenchmarks of one communicator: all its ranks call each of them together.
+
+    Parameters
+    ----------
+    delivery : how messages of steps go, by default as usual between such hosts
+    """
 
     communicator: MPI.Intracomm
+    delivery: Delivery | None = None
     kernels: ReferenceKernels = field(default_factory=ReferenceKernels)
     library: Library = field(default_factory=NumpyLibrary)
     disturbed: int = 0
@@ -190,7 +197,7 @@ class Bench:
         """One step of the pattern in a chain of so many, and what ops cost beside it."""
 
         def measure() -> tuple[list[float], Overheads]:
-            found, overheads = measure_chain(self.communicator, pattern, size, steps)
+            found, overheads = measure_chain(self.communicator, pattern, size, steps, delivery=self.delivery)
             # a small message may end before its receiver starts
             return [max(LEAST_SECONDS, step) for step in found], overheads
 
@@ -231,11 +238,13 @@ def _timed(point: GemmPoint, times: Sequence[float], *, calm: bool) -> GemmPoint
     return replace(point, seconds=median(times), spread=spread(times), calm=calm)
 
 
-def apart(communicator: MPI.Intracomm, ranks: int, measure: Callable[[Bench], Result]) -> Result:
+def apart(
+    communicator: MPI.Intracomm, ranks: int, measure: Callable[[Bench], Result], delivery: Delivery | None = None
+) -> Result:
     """What the first `ranks` ranks measure together while all others sleep; every rank gets it."""
     inside = communicator.Get_rank() < ranks
     group = cast(MPI.Intracomm, communicator.Split(color=0 if inside else 1, key=communicator.Get_rank()))
-    result = measure(Bench(group)) if inside else None
+    result = measure(Bench(group, delivery)) if inside else None
     group.Free()
     request = communicator.Ibarrier()
     while not request.Test():

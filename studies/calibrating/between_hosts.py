@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from algorithms.formats.machine import LibraryRow, TransferRow
 from algorithms.formats.machine import Network as NetworkSection
+from runtime.delivery import Delivery
 from runtime.measuring.beside import Beside, measure_beside
 from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads, Pattern
 from runtime.measuring.idle_cores import measure_idle_cores
@@ -109,8 +110,10 @@ def _faster(one: Found, again: Found) -> Found:
     return min(one, again, key=lambda found: found[0].seconds)
 
 
-def measure_between(communicator: "Intracomm", hosts: Sequence[Host], sizes: Sequence[int]) -> BetweenHosts:
-    """Between hosts: the first two, then all at once, one rank of each."""
+def measure_between(
+    communicator: "Intracomm", hosts: Sequence[Host], sizes: Sequence[int], delivery: Delivery
+) -> BetweenHosts:
+    """Between hosts: the first two, then all at once, one rank of each; messages go as they will in runs."""
     firsts = [host.ranks[0] for host in hosts]
     rank = communicator.Get_rank()
     key = firsts.index(rank) if rank in firsts else len(firsts) + rank
@@ -120,13 +123,13 @@ def measure_between(communicator: "Intracomm", hosts: Sequence[Host], sizes: Seq
     def steps(bench: Bench) -> list[Found]:
         return confirmed(bench, patterns(bench, sizes))
 
-    found = [one for count in counts for one in apart(by_host, count, steps)]
+    found = [one for count in counts for one in apart(by_host, count, steps, delivery)]
     link = apart(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator))
     beside, idle = Beside(), 0.0
     if hosts[0].sharing:
         cores, rate = hosts[0].cores, link.bytes_per_second
-        beside = apart(by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate))
-        idle = measure_idle_cores(by_host, cores)
+        beside = apart(by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate, delivery))
+        idle = measure_idle_cores(by_host, cores, delivery)
     return BetweenHosts([point for point, _ in found], [overheads for _, overheads in found], link, beside, idle)
 
 

@@ -10,6 +10,7 @@ from algorithms.ops import GemmLayout
 from algorithms.tensors import DType
 from runtime import world
 from runtime.blas import NUMPYS, open_blas
+from runtime.delivery import Delivery
 from runtime.measuring.chains import Overheads, measure_chain
 from runtime.measuring.measured_kernels import MEASURED
 from runtime.measuring.microbenchmarks import Bench, apart, shapes
@@ -62,7 +63,12 @@ class Local:
 
 
 def measure(
-    communicator: "Intracomm", hosts: Sequence[world.Host], *, quick: bool = False, blas: str = NUMPYS
+    communicator: "Intracomm",
+    hosts: Sequence[world.Host],
+    delivery: Delivery,
+    *,
+    quick: bool = False,
+    blas: str = NUMPYS,
 ) -> Measured:
     """All microbenchmarks, in the same order on every rank.
 
@@ -72,6 +78,7 @@ def measure(
 
     Parameters
     ----------
+    delivery : how messages go between hosts
     blas : whose products they are, see `open_blas`
     """
     rank, products = communicator.Get_rank(), PRODUCTS // 3 if quick else PRODUCTS
@@ -94,7 +101,7 @@ def measure(
     transfers, overheads = _transfers(Bench(local)) if local.Get_size() > 1 else ([], [])
     if local.Get_size() > 2:
         transfers = apart(local, 2, lambda bench: _transfers(bench)[0]) + transfers
-    between = measure_between(communicator, hosts, TRANSFER_BYTES) if len(hosts) > 1 else None
+    between = measure_between(communicator, hosts, TRANSFER_BYTES, delivery) if len(hosts) > 1 else None
     sizes = LIBRARY_BYTES[::2] if quick else LIBRARY_BYTES
     library = list(library_points(Bench(communicator), sizes))
     if hosts[0].sharing and between is not None:

@@ -1,11 +1,13 @@
-"""Which way messages go best beside local work: in chunks or whole, with a progress thread or without.
+"""Which way messages go best beside local work: in which chunks or whole, with a progress thread or without.
 
-Between all ranks a gather is under way while each multiplies, by the executor itself, once in every way.  It is a
+A gather is under way while each rank multiplies, by the executor itself, once in every way: of all ranks and, between
+hosts that have one each, of pairs, whose exchanges show what chunks are for.  It is a
 microbenchmark of two ops; no algorithm is among them.  What is gained by one way must be more than noise, or the
 simpler way is taken: a thread that gains nothing is in the way.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, get_args
 
@@ -17,36 +19,82 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 GATHERED_BYTES, PRODUCTS, REPEATS = 4 << 20, 2, 5
+OTHER_CHUNKS = (16 << 10, 256 << 10)
+"""Tried between hosts only: within one the cores copy, and the thread alone makes a difference."""
 NOISE = 0.05
 """By which a way must be faster than a simpler one to be taken."""
 
+Way = tuple[int, Progress]
+"""Chunks [B], 0 for whole steps, and what advances them."""
+
+
+def ways(*, hosts: int, threads: bool) -> list[Way]:
+    """What is tried, the simpler ones first.
+
+    >>> ways(hosts=1, threads=True)
+    [(0, 'none'), (0, 'thread'), (61440, 'none'), (61440, 'thread')]
+    >>> ways(hosts=2, threads=True)[4:]
+    [(16384, 'thread'), (262144, 'thread')]
+
+    Parameters
+    ----------
+    threads : whether the MPI library takes calls of two
+    """
+    progresses: tuple[Progress, ...] = get_args(Progress) if threads else ("none",)
+    others = OTHER_CHUNKS if hosts > 1 else ()
+    return [*product((0, CHUNK_BYTES), progresses), *((chunk, progresses[-1]) for chunk in others)]
+
 
 def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[MessagesRow, ...]:
-    """A row for each way, the simpler ones first; all ranks call it, rank 0 gets the rows."""
+    """A row for each way; all ranks call it, rank 0 gets the rows."""
     from runtime.measuring.beside import median_seconds
     from runtime.measuring.own_cores import own_cores
 
-    progresses: tuple[Progress, ...] = get_args(Progress) if threads_may_send() else ("none",)
-    ways = list(product((0, CHUNK_BYTES), progresses))
     nap = usual_delivery(hosts[0]).nap_seconds
     ranks, threads = communicator.Get_size(), own_cores(communicator)
-    return tuple(
-        MessagesRow(
-            chunk_bytes=chunk, progress=progress, ranks=ranks, hosts=len(hosts), threads=threads, seconds=seconds
-        )
-        for chunk, progress in ways
-        if (
-            seconds := median_seconds(
-                communicator, Delivery(chunk, nap, progress), GATHERED_BYTES, PRODUCTS, repeats=REPEATS
+    in_pairs = ranks == len(hosts) and ranks > 2 and ranks % 2 == 0
+    rows = []
+    for chunk, progress in ways(hosts=len(hosts), threads=threads_may_send()):
+        seconds = sum(
+            median_seconds(
+                communicator,
+                Delivery(chunk, nap, progress),
+                GATHERED_BYTES,
+                PRODUCTS,
+                repeats=REPEATS,
+                members=members,
             )
+            for members in ([ranks, 2] if in_pairs else [ranks])
         )
-    )
+        if seconds:
+            rows.append(
+                MessagesRow(
+                    chunk_bytes=chunk,
+                    progress=progress,
+                    ranks=ranks,
+                    hosts=len(hosts),
+                    threads=threads,
+                    seconds=seconds,
+                )
+            )
+    return tuple(rows)
+
+
+def best_delivery(rows: Sequence[MessagesRow], usual: Delivery) -> Delivery:
+    """The usual way with the chunks of the best row, if there is one.
+
+    >>> rows = [MessagesRow(chunk_bytes=size, progress="thread", seconds=1 + size / 2**20) for size in (16384, 61440)]
+    >>> best_delivery(rows, Delivery(chunk_bytes=61440)).chunk_bytes, best_delivery(rows, Delivery()).chunk_bytes
+    (61440, 16384)
+    """
+    found = best(rows, usual)
+    return usual if found is None else replace(usual, chunk_bytes=found.chunk_bytes)
 
 
 def best(rows: Sequence[MessagesRow], usual: Delivery) -> MessagesRow | None:
     """The fastest way; of ways that differ by no more than noise the first whose chunks are the usual, else the first.
 
-    A ring of all ranks does not show what chunks are for in a laboratory, exchanges between two (`CHUNK_BYTES`).
+    Chunks that make no difference to these gathers may make one elsewhere: where they are usual they stay.
 
     >>> whole = MessagesRow(chunk_bytes=0, progress="none", seconds=1.0)
     >>> thread = MessagesRow(chunk_bytes=0, progress="thread", seconds=0.97)

@@ -12,9 +12,10 @@ PROGRAM = """
 import json
 from dataclasses import astuple
 from mpi4py import MPI
+from runtime.delivery import WHOLE
 from runtime.measuring import beside
 beside.SIZE, beside.PRODUCTS, beside.REPEATS, beside.CARRIED_SECONDS = 64, 2, 3, 0.01
-found = MPI.COMM_WORLD.gather(astuple(beside.measure_beside(MPI.COMM_WORLD, 2, 1e8)))
+found = MPI.COMM_WORLD.gather(astuple(beside.measure_beside(MPI.COMM_WORLD, 2, 1e8, WHOLE)))
 if MPI.COMM_WORLD.rank == 0:
     print(json.dumps(found))
 """
@@ -25,6 +26,9 @@ def test_so_many_bytes_are_gathered_beside_so_many_products():
     assert schedule.tensors["whole"].block(schedule.place(0)).elements * schedule.item_bytes("whole") == 1 << 20
     assert [op.name for op in all_ops(schedule)] == ["write", "gather", "multiply 1", "multiply 2", "multiply 3"]
     assert [op.name for op in all_ops(gather_beside_products(4, 0, 1))] == ["write", "multiply 1"]
+    pairs = gather_beside_products(4, 1 << 20, 3, members=2)
+    assert (pairs.grid.length("x"), pairs.grid.size) == (2, 4)
+    assert pairs.tensors["part"].block(pairs.place(0)).elements * pairs.item_bytes("part") == 1 << 19
 
 
 @pytest.mark.mpi

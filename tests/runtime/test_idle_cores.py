@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from runtime.delivery import WHOLE
 from runtime.measuring import idle_cores
 from runtime.measuring.idle_cores import measure_idle_cores
 from tests.launched import launched
@@ -11,9 +12,10 @@ from tests.launched import launched
 PROGRAM = """
 import json
 from mpi4py import MPI
+from runtime.delivery import WHOLE
 from runtime.measuring import beside, idle_cores
 beside.SIZE, beside.REPEATS = 64, 3
-found = [MPI.COMM_WORLD.gather(idle_cores.measure_idle_cores(MPI.COMM_WORLD, cores)) for cores in (2, 3)]
+found = [MPI.COMM_WORLD.gather(idle_cores.measure_idle_cores(MPI.COMM_WORLD, cores, WHOLE)) for cores in (2, 3)]
 if MPI.COMM_WORLD.rank == 0:
     print(json.dumps(found))
 """
@@ -35,13 +37,13 @@ def test_it_is_what_the_last_product_of_one_too_many_tells(monkeypatch, cores):
     last = {cores: [0.01, 0.02, 0.03], cores + 1: [0.016, 0.033, 0.054]}
     monkeypatch.setattr(idle_cores, "threads_may_send", lambda: True)
     monkeypatch.setattr(idle_cores, "apart", lambda _, ranks, __: last[ranks])
-    assert measure_idle_cores(Ranks(cores + 1), cores) == pytest.approx(0.006)
+    assert measure_idle_cores(Ranks(cores + 1), cores, WHOLE) == pytest.approx(0.006)
 
 
 def test_products_that_all_end_early_tell_of_no_wait(monkeypatch):
     monkeypatch.setattr(idle_cores, "threads_may_send", lambda: True)
     monkeypatch.setattr(idle_cores, "apart", lambda *_: [0.01])
-    assert measure_idle_cores(Ranks(3), 2) == 0.0
+    assert measure_idle_cores(Ranks(3), 2, WHOLE) == 0.0
 
 
 @pytest.mark.mpi

@@ -37,6 +37,7 @@ mpi = pytest.mark.mpi
 POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
 SMALL = f"""
 import sys
+from runtime.delivery import WHOLE
 from runtime.measuring import beside, chains, links, microbenchmarks, reference_kernels
 from runtime import world
 from studies.calibrating import measured_machine, measuring
@@ -63,7 +64,7 @@ from algorithms.formats.machine import save_machine
 from topologies.build import parse_topology
 from topologies.routes.routing import Routing
 hosts = (world.Host("one", (0,), 1), world.Host("other", (1,), 1))
-measured = measuring.measure(world.world(), hosts)
+measured = measuring.measure(world.world(), hosts, WHOLE)
 if world.world().rank == 0:
     for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
         wiring = parse_topology(text) if text else None
@@ -75,7 +76,7 @@ UNEQUAL_HOSTS = (
     + """
 import ast, json
 hosts = [world.Host(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
-measured = measuring.measure(world.world(), hosts)
+measured = measuring.measure(world.world(), hosts, WHOLE)
 if world.world().rank == 0:
     print(json.dumps({"together": max(point.busy_ranks for point in measured.gemm),
                       "network": len(measured.between.transfers)}))
