@@ -18,8 +18,8 @@ from algorithms.collectives.choices import Choices
 from algorithms.counting.coordinates import Kind
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import AskedGranularity, Granularity
-from algorithms.ops import Collective, Communication
-from algorithms.schedule import Schedule, all_ops
+from algorithms.ops import Communication
+from algorithms.schedule import Schedule
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from algorithms.traffic import traffic
@@ -35,7 +35,7 @@ from simulator.homes import homes_of
 from simulator.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
 from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums
 from simulator.steady.walkable import why_impossible
-from simulator.uncertainty import LIBRARY, OWN, OfMessages, uncertainty
+from simulator.uncertainty import of_messages, uncertainty
 
 __all__ = ["Prediction", "Simulation", "Switches", "simulate"]
 
@@ -316,7 +316,7 @@ class Simulation:
             named,
             parts,
             frozenset(lanes.extrapolated),
-            uncertainty(self._given.machine, timeline.makespan, self._messages),
+            uncertainty(self._given.machine, timeline.makespan, of_messages(self._schedule, self._choices)),
             {name: max(0.0, spent[name]["contention"]) / timeline.ranks for name in parts},
             self._ranks.loads(lanes.engine, loads_with_turns(lanes, rhythms), timeline.makespan, LINKS_NAMED),
             self._extent(lanes, rhythms),
@@ -324,14 +324,6 @@ class Simulation:
             times if named is timeline else None,
             labels=dict(sorted(lanes.labels.items())),
         )
-
-    @property
-    def _messages(self) -> OfMessages | None:
-        """By what ranks communicate; the library's, be they measured or guessed, where any collective goes by it."""
-        grid, choices = self._schedule.grid, self._choices
-        sent = [op for op in all_ops(self._schedule) if isinstance(op, Communication) and grid.length(op.axis) > 1]
-        library = any(isinstance(op, Collective) and choices.of(op.name).carriage == "library" for op in sent)
-        return LIBRARY if library else OWN if sent else None
 
     def _extent(self, lanes: Lanes, rhythms: Sequence[Rhythm]) -> Extent:
         folded = self._ranks.classes is not None

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from math import hypot
 
+from algorithms.collectives.choices import Choices
 from algorithms.formats.machine import Machine
+from algorithms.ops import Collective, Communication
+from algorithms.schedule import Schedule, all_ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,21 @@ wait.  Chosen with 230 runs of ten drawn laboratories (`studies/fidelity`, seeds
 are no test of them: with the residuals and the noise they hold 94 % of the own ones, 91 % of the library's."""
 
 
+def of_messages(schedule: Schedule, choices: Choices) -> OfMessages | None:
+    """By what ranks communicate; the library's, be they measured or guessed, where any collective goes by it."""
+    grid = schedule.grid
+    sent = [op for op in all_ops(schedule) if isinstance(op, Communication) and grid.length(op.axis) > 1]
+    library = any(isinstance(op, Collective) and choices.of(op.name).carriage == "library" for op in sent)
+    return LIBRARY if library else OWN if sent else None
+
+
 def uncertainty(machine: Machine, makespan: float, messages: OfMessages | None) -> Uncertainty:
     """Of the fit's residuals, of the noise beside calibration, and in a laboratory of messages between hosts.
 
     Parameters
     ----------
     makespan : as predicted [s]
-    messages : how ranks communicate; None of those that do not
+    messages : how ranks communicate; None of those that do not, or where it is known to be no laboratory
     """
     fit, reference, host, network = machine.fit, machine.reference, machine.host, machine.network
     residual = max(fit.residuals.values(), default=0.0) if fit is not None else 0.0

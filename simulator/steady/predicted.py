@@ -20,7 +20,7 @@ from simulator.prediction import Bound, Extent, Prediction, Stories, mean_parts
 from simulator.spent import Spent
 from simulator.steady.instances import Instance, places_of
 from simulator.steady.steady import Steady
-from simulator.uncertainty import OWN, uncertainty
+from simulator.uncertainty import uncertainty
 
 SHOWN = 8
 """Ranks whose spans are in the timeline if nobody asks for others, beside those on the critical path."""
@@ -59,7 +59,7 @@ def predicted(
         timeline,
         parts,
         frozenset(tally.extrapolated),
-        uncertainty(machine, timeline.makespan, OWN),
+        uncertainty(machine, timeline.makespan, None),
         {op: max(0.0, sums["contention"]) / grid.size for op, sums in tally.spent().items()},
         _loads(found, homes, links),
         Extent(
