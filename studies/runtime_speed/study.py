@@ -93,10 +93,12 @@ def runtime_speed(
     """
     Destinations(json=json).check()
     asked = [(*parse_sizes(shape), dtype) for shape in shapes for dtype in dtypes]
+    left_out = {name: why for name in PEERS if (why := missing(name, ranks))}
+    names = [name for name in PEERS if name not in left_out]
     answer = Speed(
         ranks=ranks,
-        products=(products := tuple(_products(asked, _measured(asked, ranks, turns)))),
-        left_out={name: why for name in PEERS if (why := missing(name, ranks))},
+        products=(products := tuple(_products(asked, _measured(asked, ranks, turns, names)))),
+        left_out=left_out,
         mean_ratio_to_best=exp(sum(log(one.best.ratio.median) for one in products) / len(products)),
         provenance=provenance(list(command)),
     )
@@ -110,11 +112,11 @@ def runtime_speed(
 Asked = tuple[int, int, int, DType]
 
 
-def _measured(asked: Sequence[Asked], ranks: int, turns: int) -> list[dict[str, list[float]]]:
+def _measured(asked: Sequence[Asked], ranks: int, turns: int, names: Sequence[str]) -> list[dict[str, list[float]]]:
     """Seconds of every turn of every entrant, product by product."""
     with tempfile.TemporaryDirectory() as folder:
         wanted, found = Path(folder) / "asked.json", Path(folder) / "found.json"
-        wanted.write_text(json_text.dumps({"products": asked, "pairs": turns}))
+        wanted.write_text(json_text.dumps({"products": asked, "pairs": turns, "peers": names}))
         launch_all(f"{len(asked)} products", ranks, [str(wanted), str(found)], program=PAIRS)
         return [dict(one) for one in json_text.loads(found.read_text())]
 
