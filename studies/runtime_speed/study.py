@@ -22,8 +22,9 @@ from algorithms.tensors import DType
 from studies.benchmarks.ratios import Ratio, ratio_of_pairs
 from studies.destinations import Destinations
 from studies.launching.launch import launch_all
+from studies.runtime_speed import scalapack
 from studies.runtime_speed.pairs import OURS, PAIRS
-from studies.runtime_speed.peers import PEERS, missing
+from studies.runtime_speed.peers import PEERS, SCALAPACK, missing
 from studies.tables import Row, milliseconds, percent, print_tables, table
 
 SCHEMA = "quadrille/runtime-speed/1"
@@ -100,7 +101,7 @@ def runtime_speed(
         products=(products := tuple(_products(asked, _measured(asked, ranks, turns, names)))),
         left_out=left_out,
         mean_ratio_to_best=exp(sum(log(one.best.ratio.median) for one in products) / len(products)),
-        provenance=provenance(list(command)),
+        provenance=provenance(list(command), **{SCALAPACK: scalapack.version()}),
     )
     if json:
         files.write_json(json, answer, SCHEMA)
@@ -160,6 +161,8 @@ def show(answer: Speed) -> None:
             ],
         ),
     )
+    if library := answer.provenance.versions.get(SCALAPACK):
+        print(f"{SCALAPACK} is {library}")
     for name, why in answer.left_out.items():
         print(f"left out: {name}, which {why}" if why.startswith("takes") else f"left out: {name}: {why}")
 
