@@ -12,6 +12,7 @@ Every product of a peer is compared with one vector's way through A and B.
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.tensors import DType
 from studies.flags.grids import grids
-from studies.runtime_speed.peers import PEERS, Peer, missing
+from studies.runtime_speed.peers import PEERS, Peer
 
 PAIRS = ("-m", "studies.runtime_speed.pairs")
 OURS = "quadrille 3d"
@@ -71,8 +72,12 @@ class Turns:
         return start, time.monotonic()
 
 
-def measured(communicator: Any, sizes: Matmul, pairs: int) -> dict[str, list[float]] | None:
+def measured(communicator: Any, sizes: Matmul, pairs: int, names: Sequence[str]) -> dict[str, list[float]] | None:
     """Seconds of each turn of every entrant, on rank 0.
+
+    Parameters
+    ----------
+    names : of the peers that take part
 
     Raises
     ------
@@ -85,9 +90,7 @@ def measured(communicator: Any, sizes: Matmul, pairs: int) -> dict[str, list[flo
     random = np.random.default_rng(0)
     a, b = (random.random(shape, np.float64).astype(sizes.dtype) for shape in ((sizes.m, sizes.k), (sizes.k, sizes.n)))
     ranks = communicator.Get_size()
-    taking = Turns(
-        communicator, {name: of(communicator, sizes, a, b) for name, of in PEERS.items() if not missing(name, ranks)}
-    )
+    taking = Turns(communicator, {name: PEERS[name](communicator, sizes, a, b) for name in names})
     for name, peer in taking.peers.items():
         peer.multiply()
         check_product(communicator, name, peer, a, b)
@@ -130,7 +133,7 @@ def main(asked: str, found: str) -> None:
     from runtime.world import world
 
     communicator, wanted = world(), json.loads(Path(asked).read_text())
-    products = [measured(communicator, _matmul(*one), wanted["pairs"]) for one in wanted["products"]]
+    products = [measured(communicator, _matmul(*one), wanted["pairs"], wanted["peers"]) for one in wanted["products"]]
     if communicator.Get_rank() == 0:
         Path(found).write_text(json.dumps(products))
 

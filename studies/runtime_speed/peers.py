@@ -1,8 +1,9 @@
 """What else one would multiply with on the ranks of a host, each as its own users would write it.
 
 All start and end with one evenly spread copy of A, B and C: each rank has a
-part of the rows of each, and all use the BLAS and the threads that ranks have,
-but the one process, which has all matrices and the threads of all ranks.
+part of the rows of each (of PyLops-MPI and ScaLAPACK a block), and all use the
+threads that ranks have, but the one process, which has all matrices and the
+threads of all ranks.  All use NumPy's BLAS but heat and ScaLAPACK.
 """
 
 import time
@@ -18,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from algorithms.matmuls.matmul import Matmul
 from algorithms.parts import cut
+from studies.runtime_speed import scalapack
 
 POLL_SECONDS = 0.0005
 
@@ -159,12 +161,13 @@ class Heat:
         return self.rows, slice(0, made.shape[1]), made
 
 
-BY_HAND, ONE_PROCESS = "mpi4py by hand", "NumPy, one process"
+BY_HAND, ONE_PROCESS, SCALAPACK = "mpi4py by hand", "NumPy, one process", "ScaLAPACK"
 PEERS: dict[str, Callable[[Any, Matmul, Any, Any], Peer]] = {
     BY_HAND: ByHand.of,
     ONE_PROCESS: OneProcess.of,
     "PyLops-MPI SUMMA": PyLops.of,
     "heat": Heat.of,
+    SCALAPACK: scalapack.ScaLapack.of,
 }
 PACKAGES = {"PyLops-MPI SUMMA": ("pylops_mpi",), "heat": ("heat", "torch")}
 SQUARE = ("PyLops-MPI SUMMA",)
@@ -177,7 +180,7 @@ def missing(name: str, ranks: int) -> str:
         return f"{absent[0]} is not installed"
     if name in SQUARE and isqrt(ranks) ** 2 != ranks:
         return f"takes 1, 4, 9, … ranks, not {ranks}"
-    return ""
+    return scalapack.missing() if name == SCALAPACK else ""
 
 
 def part(size: int, parts: int, index: int) -> slice:

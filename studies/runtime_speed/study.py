@@ -22,8 +22,9 @@ from algorithms.tensors import DType
 from studies.benchmarks.ratios import Ratio, ratio_of_pairs
 from studies.destinations import Destinations
 from studies.launching.launch import launch_all
+from studies.runtime_speed import scalapack
 from studies.runtime_speed.pairs import OURS, PAIRS
-from studies.runtime_speed.peers import PEERS, missing
+from studies.runtime_speed.peers import PEERS, SCALAPACK, missing
 from studies.tables import Row, milliseconds, percent, print_tables, table
 
 SCHEMA = "quadrille/runtime-speed/1"
@@ -93,12 +94,14 @@ def runtime_speed(
     """
     Destinations(json=json).check()
     asked = [(*parse_sizes(shape), dtype) for shape in shapes for dtype in dtypes]
+    left_out = {name: why for name in PEERS if (why := missing(name, ranks))}
+    names = [name for name in PEERS if name not in left_out]
     answer = Speed(
         ranks=ranks,
-        products=(products := tuple(_products(asked, _measured(asked, ranks, turns)))),
-        left_out={name: why for name in PEERS if (why := missing(name, ranks))},
+        products=(products := tuple(_products(asked, _measured(asked, ranks, turns, names)))),
+        left_out=left_out,
         mean_ratio_to_best=exp(sum(log(one.best.ratio.median) for one in products) / len(products)),
-        provenance=provenance(list(command)),
+        provenance=provenance(list(command), **{SCALAPACK: scalapack.version()}),
     )
     if json:
         files.write_json(json, answer, SCHEMA)
@@ -110,11 +113,11 @@ def runtime_speed(
 Asked = tuple[int, int, int, DType]
 
 
-def _measured(asked: Sequence[Asked], ranks: int, turns: int) -> list[dict[str, list[float]]]:
+def _measured(asked: Sequence[Asked], ranks: int, turns: int, names: Sequence[str]) -> list[dict[str, list[float]]]:
     """Seconds of every turn of every entrant, product by product."""
     with tempfile.TemporaryDirectory() as folder:
         wanted, found = Path(folder) / "asked.json", Path(folder) / "found.json"
-        wanted.write_text(json_text.dumps({"products": asked, "pairs": turns}))
+        wanted.write_text(json_text.dumps({"products": asked, "pairs": turns, "peers": names}))
         launch_all(f"{len(asked)} products", ranks, [str(wanted), str(found)], program=PAIRS)
         return [dict(one) for one in json_text.loads(found.read_text())]
 
@@ -158,6 +161,8 @@ def show(answer: Speed) -> None:
             ],
         ),
     )
+    if library := answer.provenance.versions.get(SCALAPACK):
+        print(f"{SCALAPACK} is {library}")
     for name, why in answer.left_out.items():
         print(f"left out: {name}, which {why}" if why.startswith("takes") else f"left out: {name}: {why}")
 
