@@ -56,13 +56,16 @@ class Beside:
     following_seconds: float | None = None
 
 
-def gather_beside_products(ranks: int, gathered_bytes: int, products: int, *, members: int | None = None) -> Schedule:
+def gather_beside_products(
+    ranks: int, gathered_bytes: int, products: int, *, members: int | None = None, gathers: int = 1
+) -> Schedule:
     """So many bytes, of which each member has an equal part, are gathered while each rank multiplies so often.
 
     Parameters
     ----------
     gathered_bytes : nothing is gathered where there are none
     members : of a group that gathers; all ranks are one group where nothing is said
+    gathers : one behind the other, of so many bytes each
     """
     members = members or ranks
     one = Part("one")
@@ -74,8 +77,10 @@ def gather_beside_products(ranks: int, gathered_bytes: int, products: int, *, me
         Tensor("part", Part("e", ("x",)), one),
         Tensor("whole", Part("e"), one),
     )
-    gather = AllGather(name="gather", axis="x", source="part", into="whole", concurrent=True)
-    ops: list[Op] = [Pointwise(name="write", function="zero", into="part"), *([gather] if gathered_bytes else [])]
+    ops: list[Op] = [Pointwise(name="write", function="zero", into="part")]
+    for number in range(gathers if gathered_bytes else 0):
+        name = f"gather {number + 1}" if number else "gather"
+        ops.append(AllGather(name=name, axis="x", source="part", into="whole", concurrent=True))
     for number in range(products):
         a, b = "AB" if number % 2 == 0 else "BA"
         ops.append(Gemm(name=f"multiply {number + 1}", a=a, b=b, c="C"))
@@ -96,13 +101,14 @@ def median_seconds(
     *,
     repeats: int,
     members: int | None = None,
+    gathers: int = 1,
     what: Callable[[Timeline], float] = makespan,
 ) -> float:
     """Median over repeats of a gather and products at once, at rank 0; all ranks call it, and 0 where it is another."""
-    carrier = MpiCarrier(communicator, delivery=delivery)
+    carrier, ranks = MpiCarrier(communicator, delivery=delivery), communicator.Get_size()
     with on_own_cores(communicator):
         found = execute(
-            gather_beside_products(communicator.Get_size(), gathered_bytes, products, members=members),
+            gather_beside_products(ranks, gathered_bytes, products, members=members, gathers=gathers),
             Operands(SIZE, SIZE, SIZE, "float32"),
             carrier,
             repeats=repeats,

@@ -1,9 +1,10 @@
 """Which way messages go best beside local work: in which chunks or whole, with a progress thread or without.
 
 A gather is under way while each rank multiplies, by the executor itself, once in every way: of all ranks and, between
-hosts that have one each, of pairs, whose exchanges show what chunks are for.  It is a
-microbenchmark of two ops; no algorithm is among them.  What is gained by one way must be more than noise, or the
-simpler way is taken: a thread that gains nothing is in the way.
+hosts that have one each, several of pairs, whose exchanges show what chunks are for: those behind a first one may lock
+into a slow phase (`studies/laboratory/exchange_trial.py`).  These are
+microbenchmarks of two kinds of ops; no algorithm is among them.  What is gained by one way must be more than noise,
+or the simpler way is taken: a thread that gains nothing is in the way.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 GATHERED_BYTES, PRODUCTS, REPEATS = 4 << 20, 2, 5
+IN_A_ROW, PAIRS_BYTES = 3, 2 << 20
+"""Gathers of pairs."""
 OTHER_CHUNKS = (16 << 10, 256 << 10)
 """Tried between hosts only: within one the cores copy, and the thread alone makes a difference."""
 NOISE = 0.05
@@ -52,19 +55,22 @@ def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[
 
     nap = usual_delivery(hosts[0]).nap_seconds
     ranks, threads = communicator.Get_size(), own_cores(communicator)
-    in_pairs = ranks == len(hosts) and ranks > 2 and ranks % 2 == 0
+    kinds = [(ranks, 1, GATHERED_BYTES)]
+    if ranks == len(hosts) and ranks % 2 == 0:
+        kinds.append((2, IN_A_ROW, PAIRS_BYTES))
     rows = []
     for chunk, progress in ways(hosts=len(hosts), threads=threads_may_send()):
         seconds = sum(
             median_seconds(
                 communicator,
                 Delivery(chunk, nap, progress),
-                GATHERED_BYTES,
+                gathered,
                 PRODUCTS,
                 repeats=REPEATS,
                 members=members,
+                gathers=gathers,
             )
-            for members in ([ranks, 2] if in_pairs else [ranks])
+            for members, gathers, gathered in kinds
         )
         if seconds:
             rows.append(

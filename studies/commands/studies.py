@@ -71,7 +71,9 @@ def host_fidelity(
 @study.command("fidelity")
 def fidelity(
     context: typer.Context,
-    sites: Annotated[str, flag("--sites", "WORD …", "Those whose names begin so: shared, star, leaf-spine ….")] = "",
+    sites: Annotated[
+        str, flag("--sites", "WORD …", "Those whose names begin so: shared, star, leaf-spine, GPU ….")
+    ] = "",
     seed: Annotated[str, flag("--seed", "S", "Draw cases outside the matrix by this seed.")] = "",
     cases: Annotated[str, flag("--cases", "N", "How many are drawn; 24 with a seed.")] = "",
     topology: Annotated[
@@ -83,7 +85,7 @@ def fidelity(
     json: Json = "",
     figure: Plot = "",
 ) -> None:
-    """How far off are predictions from calibration alone, in shared memory and on laboratory networks?"""
+    """How far off are predictions from calibration alone, in shared memory, on laboratory networks and on a GPU?"""
     from studies.fidelity.sites import asked_site
     from studies.fidelity.study import chosen_trials
     from studies.fidelity.study import fidelity as judge

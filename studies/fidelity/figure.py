@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = 3
-MARKS: dict[Group, str] = dict(zip(get_args(Group), "sov^", strict=True))
+MARKS: dict[Group, str] = dict(zip(get_args(Group), "sov^D", strict=True))
 
 
 def draw_fidelity(results: Sequence[Result], path: str) -> None:

@@ -12,7 +12,7 @@ from studies.comparing.comparison import Comparison
 from studies.comparing.error_sizes import ErrorSizes, raw_and_drift_removed
 from studies.fidelity.trials import NO_OVERLAP, Trial
 
-Group = Literal["shared memory", "laboratory", "laboratory, overlap", "library"]
+Group = Literal["shared memory", "laboratory", "laboratory, overlap", "library", "GPU"]
 ALIKE = 0.08
 """Times closer than this are not told apart by a measurement here (relative)."""
 CLEAR_GAIN = 0.05
@@ -92,7 +92,12 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """All trials together."""
+    """All trials together.
+
+    Parameters
+    ----------
+    intervals_hold : of those on hosts: a GPU's machine file says nothing of residuals, so its intervals have no width
+    """
 
     errors: dict[Group, Errors]
     order: Order
@@ -131,6 +136,8 @@ def result(trial: Trial, predicted: Record, comparison: Comparison, *, command: 
 
 def group(trial: Trial) -> Group:
     """By what a trial is judged."""
+    if trial.site.gpu:
+        return "GPU"
     if trial.library:
         return "library"
     if not trial.site.topology:
@@ -152,7 +159,7 @@ def judged(results: Sequence[Result]) -> Judgement:
         errors={name: errors(groups[name]) for name in sorted(groups)},
         order=order(results),
         gains=tuple(gains(results)),
-        intervals_hold=_holding(results),
+        intervals_hold=_holding([one for one in results if one.group != "GPU"]),
     )
 
 

@@ -67,7 +67,9 @@ def predicted(trial: Trial, machine: Machine, kept: Files) -> Record:
         raise InputError(
             f"{kept.measured} was measured and its prediction is gone: remove it, and it is measured again"
         )
-    made, _ = prediction_of(experiment_of(trial.flags), machine, predicting(trial))
+    made, _ = prediction_of(
+        experiment_of(trial.flags), machine, predicting(trial), backend=trial.site.run_flags.backend
+    )
     save_record(made, kept.predicted)
     return made
 

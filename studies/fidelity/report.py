@@ -7,7 +7,7 @@ from rich.console import Group as Tables
 
 from algorithms.formats.record import Cause
 from studies.fidelity.judgement import CLEAR_GAIN, CLOSE_GAIN, Errors, Group, Judgement, Result
-from studies.fidelity.sites import SHARED_MEMORY
+from studies.fidelity.sites import GPU, SHARED_MEMORY
 from studies.tables import UNKNOWN, milliseconds, percent, table
 
 CAUSES: tuple[Cause, ...] = ("compute", "transfer", "latency", "waiting", "other")
@@ -15,9 +15,9 @@ CAUSES: tuple[Cause, ...] = ("compute", "transfer", "latency", "waiting", "other
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What a group's errors are to stay below; None where nothing is asked of the 90th percentile."""
+    """What a group's errors are to stay below; None where nothing is asked."""
 
-    median: float
+    median: float | None = None
     p90: float | None = None
     drift_removed: bool = False
 
@@ -28,6 +28,7 @@ FLOORS: dict[Group, Floor] = {
     "laboratory, overlap": Floor(0.10, 0.18),
     "library": Floor(0.15),
 }
+"""Of the GPU nothing is asked."""
 LEAST_TAU, INTERVALS = 0.9, (0.80, 0.97)
 
 
@@ -61,21 +62,24 @@ def judgement_table(found: Judgement) -> Tables:
 
 
 def _errors(name: Group, errors: Errors) -> Iterator[tuple[str, ...]]:
-    floor = FLOORS[name]
+    floor = FLOORS.get(name, Floor())
     middle = errors.median_drift_removed if floor.drift_removed else errors.median
     words = f"{name}, median error{', drift removed' if floor.drift_removed else ''}"
-    yield words, percent(middle, signed=False), f"at most {percent(floor.median, signed=False)}", str(errors.cases)
-    most = UNKNOWN if floor.p90 is None else f"at most {percent(floor.p90, signed=False)}"
-    yield f"{name}, 90th percentile", percent(errors.p90, signed=False), most, str(errors.cases)
+    yield words, percent(middle, signed=False), _at_most(floor.median), str(errors.cases)
+    yield f"{name}, 90th percentile", percent(errors.p90, signed=False), _at_most(floor.p90), str(errors.cases)
     yield f"{name}, worst", percent(errors.worst, signed=False), UNKNOWN, str(errors.cases)
 
 
+def _at_most(error: float | None) -> str:
+    return UNKNOWN if error is None else f"at most {percent(error, signed=False)}"
+
+
 def _together(found: Judgement) -> Iterator[tuple[str, ...]]:
-    order, gains = found.order, [one for one in found.gains if one.site != SHARED_MEMORY]
+    order, gains = found.order, [one for one in found.gains if not one.site.startswith((SHARED_MEMORY, GPU))]
     tau = UNKNOWN if order.tau is None else f"{order.tau:.2f}"
     yield "order of configurations, Kendall's tau", tau, f"at least {LEAST_TAU}", f"{order.pairs} pairs"
     low, high = (percent(share, signed=False) for share in INTERVALS)
-    cases = sum(errors.cases for errors in found.errors.values())
+    cases = sum(errors.cases for name, errors in found.errors.items() if name != "GPU")
     yield (
         "intervals that hold the measurement",
         percent(found.intervals_hold, signed=False),

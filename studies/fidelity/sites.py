@@ -1,4 +1,4 @@
-"""Where trials run: in this host's shared memory, or in a laboratory that stands for as long as they do."""
+"""Where trials run: in this host's shared memory, on its GPU, or in a laboratory that stands for as long as they do."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms.errors import InputError
-from algorithms.formats.machine import Machine, load_machine
+from algorithms.formats.machine import Machine, load_machine, save_machine
+from algorithms.provenance import provenance
 from studies.experiments.batch import Launched
+from studies.flags.plan import RunFlags
 from studies.flags.values import whole_number
 from studies.launching.launch import launch_all
 
@@ -16,18 +18,21 @@ if TYPE_CHECKING:
     from studies.laboratory.laboratory import Laboratory
 
 SHARED_MEMORY = "shared memory"
+GPU = "GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Ranks that share a host's memory, or ranks spread evenly over the hosts of a topology.
+    """Ranks that share a host's memory, or its GPU, or ranks spread evenly over the hosts of a topology.
 
     >>> Site(ranks=2).name, " ".join(Site("star:hosts=4", "200mbit", 4).words)
     ('shared memory', 'lab run star:hosts=4 --rate 200mbit -n 4 --')
+    >>> Site(ranks=4, gpu=True).name, Site(ranks=4, gpu=True).run_flags.backend
+    ('GPU shared by 4', 'cupy')
 
     Parameters
     ----------
-    topology : of the laboratory; empty for shared memory
+    topology : of the laboratory; empty for shared memory and the GPU
     rate : of its hosts' links; empty for the topology's own
     ranks : on which it is calibrated and on which everything runs
     """
@@ -35,9 +40,12 @@ class Site:
     topology: str = ""
     rate: str = ""
     ranks: int = 2
+    gpu: bool = False
 
     @property
     def name(self) -> str:
+        if self.gpu:
+            return f"{GPU} shared by {self.ranks}"
         if not self.topology:
             return SHARED_MEMORY
         return f"{self.topology} at {self.rate}" if self.rate else self.topology
@@ -49,6 +57,11 @@ class Site:
             return "launch", "-n", str(self.ranks)
         rate = ("--rate", self.rate) if self.rate else ()
         return "lab", "run", self.topology, *rate, "-n", str(self.ranks), "--"
+
+    @property
+    def run_flags(self) -> RunFlags:
+        """What everything that runs here has in common; arrays of a GPU that ranks share are staged by MPI."""
+        return RunFlags(backend="cupy") if self.gpu else RunFlags()
 
 
 def asked_site(topology: str, rate: str, ranks: str) -> Site | None:
@@ -115,7 +128,25 @@ def _laboratory(site: Site) -> "Laboratory":
     return laboratory_of(site.topology, site.rate)
 
 
+def has_gpu() -> bool:
+    """Whether this host has a GPU that CuPy can use."""
+    from runtime.devices import load_cupy
+
+    try:
+        load_cupy()
+    except InputError:
+        return False
+    return True
+
+
 def calibrated(site: Site, launched: Launched, path: Path) -> Machine:
     """The site's machine, from microbenchmarks alone, in a file of its own."""
+    if site.gpu:
+        from runtime.cupy_library import open_cupy
+        from studies.gpu.calibration import measure_device
+
+        measured = measure_device(open_cupy("bfloat16", 0), [site.ranks], provenance([]))
+        save_machine(measured.machine, str(path))
+        return load_machine(str(path))
     launched(f"calibration of {site.name}", site.ranks, ["calibrate", "--out", str(path)])
     return load_machine(str(path))

@@ -1,4 +1,4 @@
-"""`quadrille study fidelity`: how far off are predictions from calibration alone, in shared memory and on networks?
+"""`quadrille study fidelity`: how far off are predictions from calibration alone, in shared memory, on networks, a GPU?
 
 Each site is calibrated by microbenchmarks, everything that is to be run there
 is predicted from that, and then measured, case after case in one launch.
@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -143,7 +144,7 @@ def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, lis
         predictions = [predicted(trial, machine, kept) for trial, kept in zip(trials, records, strict=True)]
         seconds = sum(one.seconds for one in predictions)
         _say(f"{site.name}: measuring {len(trials)} runs, predicted {seconds:.0f} s a turn")
-        how = [_repeated(prediction) for prediction in predictions]
+        how = [_repeated(site, prediction) for prediction in predictions]
         cases = [
             Case(trial.flags, str(kept.measured), often)
             for trial, kept, often in zip(trials, records, how, strict=True)
@@ -168,9 +169,10 @@ def _machine(site: Site, launched: Launched, path: Path) -> Machine:
     return machine
 
 
-def _repeated(prediction: Record) -> RunFlags:
+def _repeated(site: Site, prediction: Record) -> RunFlags:
     """Long runs are repeated less often."""
-    return RunFlags(warmups="1", repeats=str(REPEATS_OF_LONG if prediction.seconds > LONG_SECONDS else REPEATS))
+    repeats = REPEATS_OF_LONG if prediction.seconds > LONG_SECONDS else REPEATS
+    return replace(site.run_flags, warmups="1", repeats=str(repeats))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 from algorithms.grid import Grid, parse_grid
 from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from studies.experiments.batch import Case
-from studies.fidelity.sites import Site
+from studies.fidelity.sites import Site, has_gpu
 from studies.flags.grids import grids
 from studies.flags.plan import RunFlags
 from studies.matmuls.experiment import Flags
@@ -26,9 +26,13 @@ SITES = (
     Site("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", RATE, 4),
 )
 """Those of the matrix: shared memory, one switch, one cable for all, a fabric that blocks nothing, and one of 2:1."""
+GPU_SITES = (Site(ranks=2, gpu=True), Site(ranks=4, gpu=True))
+"""In the matrix, too, where there is a GPU."""
 BANDS = "4"
 PRODUCT = {2: "2048,2048,2048", 4: "1536,1536,1536"}
 STEP = TrainingFlags(mlp="1024,4096,1024", batch="1024")
+GPU_PRODUCT = "8192,8192,8192"
+GPU_STEP = TrainingFlags(mlp="4096,16384,4096", batch="8192")
 DRAWN_SITES = 12
 """Cases for each site that is drawn: a site has to be calibrated."""
 LEAST, MOST = 384, 2560
@@ -49,8 +53,8 @@ class Trial:
 
     @property
     def words(self) -> list[str]:
-        """Of its command line, wherever it runs and however often."""
-        return Case(self.flags, "", RunFlags()).words()
+        """Of its command line, however often it runs."""
+        return Case(self.flags, "", self.site.run_flags).words()
 
     @property
     def overlap(self) -> str:
@@ -66,21 +70,27 @@ class Trial:
         return self.flags.collectives == "library"
 
 
-def matrix(sites: Sequence[Site] = SITES) -> list[Trial]:
+def matrix(sites: Sequence[Site] = ()) -> list[Trial]:
     """Every algorithm, forward and training, each overlap alone and all, in bands, our collectives and the library's.
 
     >>> trials = matrix()
     >>> len({(trial.site, *trial.words) for trial in trials}) == len(trials)
     True
+
+    Parameters
+    ----------
+    sites : where; by default all, the GPU if there is one
     """
-    return [Trial(site, flags) for site in sites for flags in (*_products(site.ranks), *_steps(site.ranks))]
+    sites = sites or (*SITES, *(GPU_SITES if has_gpu() else ()))
+    return [Trial(site, flags) for site in sites for flags in (*_products(site), *_steps(site))]
 
 
-def _products(ranks: int) -> Iterator[Flags]:
+def _products(site: Site) -> Iterator[Flags]:
+    size = GPU_PRODUCT if site.gpu else PRODUCT[site.ranks]
     for name in get_args(AlgorithmName):
-        for grid in _chosen(name, ranks):
+        for grid in _chosen(name, site.ranks):
             for passes in ("forward", "training"):
-                usual = Flags(matmul=PRODUCT[ranks], algorithm=name, grid=str(grid), passes=passes)
+                usual = Flags(matmul=size, algorithm=name, grid=str(grid), passes=passes)
                 own = (
                     [NO_OVERLAP, *_overlaps(grid, layers=1)] if name == "4d" and passes == "training" else [NO_OVERLAP]
                 )
@@ -88,9 +98,9 @@ def _products(ranks: int) -> Iterator[Flags]:
                 yield replace(usual, collectives="library")
 
 
-def _steps(ranks: int) -> Iterator[Flags]:
-    for grid in _chosen("4d", ranks):
-        usual, overlaps = replace(STEP, grid=str(grid)), _overlaps(grid, layers=2)
+def _steps(site: Site) -> Iterator[Flags]:
+    for grid in _chosen("4d", site.ranks):
+        usual, overlaps = replace(GPU_STEP if site.gpu else STEP, grid=str(grid)), _overlaps(grid, layers=2)
         yield from (replace(usual, overlap=words) for words in [NO_OVERLAP, *overlaps])
         if _sums(grid, layers=2):
             yield replace(usual, overlap=overlaps[-1], bands=BANDS)

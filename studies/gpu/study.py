@@ -4,7 +4,6 @@ Question: how near do products come to a GPU's best by shape and dtype, what do 
 long do 1, 2, 4 and 8 ranks on one GPU take beside their prediction from these, and what does the executor cost?
 """
 
-import json as json_text
 import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -14,37 +13,26 @@ import msgspec
 
 from algorithms.errors import InputError
 from algorithms.formats import files
-from algorithms.formats.machine import Dtype, Machine, TransferRow, save_machine
+from algorithms.formats.machine import Dtype, Machine, save_machine
 from algorithms.formats.record import load_record
-from algorithms.ops import GemmLayout
 from algorithms.provenance import Provenance, provenance
 from algorithms.tensors import DType
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from runtime.cupy_library import open_cupy
 from runtime.devices import load_cupy
-from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, LaunchCost, Operation
+from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, LaunchCost
 from studies.destinations import Destinations
 from studies.experiments.batch import Case, measure
 from studies.experiments.predict import prediction_of
 from studies.flags.plan import RunFlags
 from studies.flags.values import one_of
-from studies.gpu.device_machine import machine_of_device
-from studies.gpu.staged_steps import STEPS
-from studies.launching.launch import launch_all
+from studies.gpu.calibration import DTYPES, measure_device
 from studies.matmuls.experiment import Flags, parse_experiment
 from studies.remarks import remark
 from studies.tables import Row, percent, print_tables, table
 
 SCHEMA = "quadrille/gpu/1"
 RESULTS = Path(__file__).resolve().parent / "results"
-DTYPES: tuple[Dtype, ...] = ("float32", "tf32", "float16", "bfloat16")
-LAYOUTS: tuple[GemmLayout, ...] = ("NN", "NT", "TN")
-PRODUCTS = (
-    *((size, size, size) for size in (256, 512, 1024, 2048, 4096, 8192)),
-    *((8192, 4096, 12288), (8192, 4096, 4096), (8192, 16384, 4096), (4096, 1024, 4096), (512, 8192, 8192)),
-)
-SIZES = (1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 28)
-OPERATIONS: tuple[Operation, ...] = ("copy", "add", "zero", "to host", "to device")
 GRIDS = {1: "x=1", 2: "z=2", 4: "z=2,x=2", 8: "z=2,y=2,x=2"}
 SHARED, SHARED_DTYPES = "4096,4096,4096", ("float32", "bfloat16")
 EXECUTED_SIZE = 8192
@@ -116,33 +104,19 @@ def gpu(*, json: str = "", out: str = "", ranks: Sequence[int] = tuple(GRIDS), c
         files.check_writable(out)
     library = open_cupy("bfloat16", 0)
     bench, made = DeviceBench(library), provenance(list(command))
-    products = tuple(bench.product(*size, dtype, layout) for size, dtype, layout in asked())
-    streams = tuple(bench.stream(operation, size) for operation in OPERATIONS for size in SIZES)
-    launch = bench.launch()
     executed = tuple(Executed(EXECUTED_SIZE, one, *bench.executor_ratio(EXECUTED_SIZE, one)) for one in EXECUTED)
-    transfers, overheads = _staged([count for count in ranks if count > 1])
-    machine = machine_of_device(
-        library.device.name,
-        library.device.memory_bytes,
-        products,
-        streams,
-        launch,
-        transfers,
-        made,
-        ranks=max(ranks),
-        **overheads,
-    )
+    measured = measure_device(library, ranks, made)
     answer = GpuSpeed(
         device=str(library.device),
-        products=products,
-        streams=streams,
-        launch=launch,
+        products=measured.products,
+        streams=measured.streams,
+        launch=measured.launch,
         executed=executed,
-        shared=tuple(_shared(machine, ranks)),
+        shared=tuple(_shared(measured.machine, ranks)),
         provenance=made,
     )
     if out:
-        save_machine(machine, out)
+        save_machine(measured.machine, out)
     if json:
         files.write_json(json, answer, SCHEMA)
     if json != files.STDOUT:
@@ -162,34 +136,6 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     """
     known = tuple(map(str, GRIDS))
     return tuple(int(one_of(word.strip(), "ranks", known)) for word in text.split(","))
-
-
-def asked() -> Iterator[tuple[tuple[int, int, int], Dtype, GemmLayout]]:
-    """Every product, in every dtype and layout."""
-    for dtype in DTYPES:
-        for size in PRODUCTS:
-            for layout in LAYOUTS:
-                yield size, dtype, layout
-
-
-def _staged(counts: Sequence[int]) -> tuple[list[TransferRow], dict[str, float]]:
-    """Rows of staged steps on so many ranks of the GPU, and what ops cost beyond their work, by field of `Host`.
-
-    What they cost is that of the fewest ranks: a machine file has one number for it.
-    """
-    rows, overheads = list[TransferRow](), dict[str, float]()
-    with tempfile.TemporaryDirectory() as folder:
-        for count in counts:
-            found = Path(folder) / f"{count}.json"
-            launch_all("staged steps", count, [str(found)], program=STEPS)
-            told = json_text.loads(found.read_text())
-            rows += [
-                TransferRow(pattern=pattern, ranks=among, bytes=size, seconds=seconds, spread=off)
-                for pattern, among, size, seconds, off in told["rows"]
-            ]
-            issue, _, alone = told["overheads"]
-            overheads = overheads or {"issue_seconds": issue, "alone_seconds": alone}
-    return rows, overheads
 
 
 def _shared(machine: Machine, counts: Sequence[int]) -> Iterator[Shared]:

@@ -6,19 +6,28 @@ import pytest
 from algorithms.errors import InputError
 from algorithms.formats.machine import load_machine
 from algorithms.formats.record import load_record, save_record
+from runtime.measuring import device_benchmarks
 from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
 from studies.fidelity import kept, study
-from studies.fidelity.judgement import Gain, Result, errors, gains, judged, order
-from studies.fidelity.sites import Site, asked_site, check_sites
+from studies.fidelity.judgement import Gain, Result, errors, gains, group, judged, order
+from studies.fidelity.sites import Site, asked_site, calibrated, check_sites
 from studies.fidelity.study import chosen_trials, fidelity
-from studies.fidelity.trials import OVERLAPS, SITES, Trial, draw, matrix
+from studies.fidelity.trials import GPU_SITES, OVERLAPS, SITES, Trial, draw, matrix
 from studies.flags.plan import RunFlags
+from studies.gpu import calibration
 from studies.laboratory import namespaces
+from tests import fake_device
 from tests.quadrille import HOST, called
+from tests.toy_machines import transfer_row
 
 SLOWER = 1.25
 """Runs of these tests take so many times what was predicted."""
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    return fake_device.install(monkeypatch)
 
 
 def made(**fields):
@@ -53,13 +62,51 @@ def test_the_matrix_asks_each_thing_once_and_every_case_can_be():
 
 
 def test_the_matrix_has_every_site_overlap_algorithm_and_both_kinds_of_collectives():
-    trials = matrix()
-    assert {trial.site for trial in trials} == set(SITES)
+    trials = matrix(SITES)
     for site in SITES:
         here = [trial.flags for trial in trials if trial.site == site]
         assert set(OVERLAPS) <= {flags.overlap for flags in here}
         assert {flags.collectives for flags in here} == {"own", "library"}
         assert {"1d-column", "summa", "2.5d", "3d", "4d"} <= {flags.algorithm for flags in here}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_gpu_is_in_the_matrix_where_there_is_one(cupy, monkeypatch, there):
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: int(there))
+    found = {trial.site for trial in matrix()}
+    assert found == {*SITES, *GPU_SITES} if there else found == set(SITES)
+
+
+def test_what_runs_on_a_gpu_is_large_and_says_so_in_its_command():
+    for trial in matrix(GPU_SITES):
+        assert experiment_of(trial.flags).grid.size == trial.site.ranks and group(trial) == "GPU"
+        words = trial.command(replace(trial.site.run_flags, repeats="3"))
+        assert words.startswith(f"quadrille launch -n {trial.site.ranks} run --")
+        assert words.endswith((" --backend cupy --repeats 3", " --repeats 3 --backend cupy"))
+        assert "8192" in words
+
+
+def test_a_gpu_is_calibrated_by_its_microbenchmarks_with_as_many_ranks_as_share_it(cupy, monkeypatch, tmp_path):
+    monkeypatch.setattr(calibration, "PRODUCTS", ((8, 8, 8), (4, 16, 8)))
+    monkeypatch.setattr(calibration, "SIZES", (1 << 10, 1 << 12))
+    monkeypatch.setattr(device_benchmarks, "VALUES", 1 << 10)
+    asked = []
+    rows = [transfer_row(8, 1e-3, ranks=4), transfer_row(1 << 20, 2e-3, ranks=4)]
+    monkeypatch.setattr(calibration, "_staged", lambda counts: (asked.extend(counts), (rows, {}))[1])
+    machine = calibrated(GPU_SITES[1], None, tmp_path / "machine.toml")
+    assert asked == [4] and machine.name.startswith("Fake GPU")
+    first = matrix(GPU_SITES[1:])[0]
+    prediction = kept.predicted(first, machine, kept.files_of(first, tmp_path))
+    assert prediction.seconds > 0 and prediction.backend == "cupy"
+
+
+def test_trials_on_a_gpu_are_measured_there_and_have_no_floor(pretended, capsys):
+    trials = matrix(GPU_SITES[:1])[:3]
+    found = fidelity(trials)
+    assert {one.group for one in found.trials} == {"GPU"} == set(found.judgement.errors)
+    assert all("--backend cupy" in one.command for one in found.trials)
+    shown = capsys.readouterr().out
+    assert "GPU, median error" in shown and "GPU shared by 2" in shown
 
 
 def test_every_overlap_of_the_matrix_has_its_twin_without():
@@ -199,7 +246,7 @@ def pretended(monkeypatch, tmp_path):
     def measure(ranks, cases, *, launched):
         launches.append((ranks, len(cases)))
         for case in cases:
-            predicted, _ = prediction_of(experiment_of(case.flags), load_machine(path))
+            predicted, _ = prediction_of(experiment_of(case.flags), load_machine(path), backend=case.run_flags.backend)
             seconds, repeats = SLOWER * predicted.seconds, int(case.run_flags.repeats)
             times = {"seconds": seconds, "seconds_low": seconds, "seconds_high": seconds}
             several = {"repeats": repeats, "seconds_of_repeats": (seconds,) * repeats}
@@ -213,7 +260,7 @@ def pretended(monkeypatch, tmp_path):
 
 
 def test_the_study_predicts_and_measures_every_trial_and_writes_all_of_it(pretended, tmp_path, capsys):
-    trials = [trial for trial in matrix() if not trial.site.topology][:12]
+    trials = matrix(SITES[:1])[:12]
     found = fidelity(trials, json=str(tmp_path / "answer.json"), plot=str(tmp_path / "figure.png"))
     assert pretended == [(2, 12)]
     assert [one.relative_error for one in found.trials] == [pytest.approx(1 / SLOWER - 1)] * 12
@@ -228,7 +275,7 @@ def test_the_study_predicts_and_measures_every_trial_and_writes_all_of_it(preten
     assert "order of configurations" in shown
 
 
-SHARED = [trial for trial in matrix() if not trial.site.topology]
+SHARED = matrix(SITES[:1])
 
 
 @pytest.mark.parametrize(("long_seconds", "more"), [(0.0, " --repeats 3"), (1e9, "")])

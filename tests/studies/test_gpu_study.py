@@ -13,9 +13,10 @@ from runtime.cupy_library import CupyLibrary
 from runtime.measuring import device_benchmarks
 from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, LaunchCost, Tf32Library
 from studies.experiments.predict import prediction_of
-from studies.gpu import study
+from studies.gpu import calibration, study
+from studies.gpu.calibration import DTYPES, asked
 from studies.gpu.device_machine import machine_of_device
-from studies.gpu.study import DTYPES, Executed, GpuSpeed, Shared, asked, gpu, show
+from studies.gpu.study import Executed, GpuSpeed, Shared, gpu, show
 from studies.matmuls.experiment import Flags, parse_experiment
 from tests import fake_device
 from tests.fake_device import FAKE
@@ -137,11 +138,12 @@ def test_where_no_cupy_is_the_command_is_refused_in_one_line(capsys, monkeypatch
 
 
 def test_the_whole_study_writes_its_answer_and_a_machine_file(cupy, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(study, "PRODUCTS", ((8, 8, 8), (4, 16, 8)))
-    monkeypatch.setattr(study, "SIZES", (1 << 10, 1 << 12))
+    monkeypatch.setattr(calibration, "PRODUCTS", ((8, 8, 8), (4, 16, 8)))
+    monkeypatch.setattr(calibration, "SIZES", (1 << 10, 1 << 12))
     monkeypatch.setattr(study, "EXECUTED_SIZE", 8)
     monkeypatch.setattr(device_benchmarks, "VALUES", 1 << 10)
-    monkeypatch.setattr(study, "_staged", lambda counts: ([transfer_row(8, 1e-3), transfer_row(1 << 20, 2e-3)], {}))
+    rows = [transfer_row(8, 1e-3), transfer_row(1 << 20, 2e-3)]
+    monkeypatch.setattr(calibration, "_staged", lambda counts: (rows, {}))
     monkeypatch.setattr(study, "_shared", lambda machine, ranks: [Shared(one, "float32", 1.0, 1.25) for one in ranks])
     answer = gpu(json=str(tmp_path / "gpu.json"), out=str(tmp_path / "gpu.toml"), ranks=(1, 2), command=["test"])
     assert len(answer.products) == len(list(asked())) == 2 * len(DTYPES) * 3
