@@ -18,8 +18,10 @@ from algorithms.ops import (
     AllToAll,
     Barrier,
     Broadcast,
+    Collective,
     Combination,
     CommunicationOp,
+    Op,
     Receive,
     Reduce,
     ReduceScatter,
@@ -29,7 +31,7 @@ from algorithms.ops import (
 )
 from algorithms.parts import Place
 from algorithms.pieces import shared_rectangle
-from algorithms.schedule import Schedule
+from algorithms.schedule import Schedule, all_ops, may_run_beside
 from algorithms.storage import lives_in_place
 from algorithms.traffic import Exchange, Traffic, later, traffic
 from runtime.buffers import Buffers, of_dtype
@@ -72,12 +74,25 @@ class Planner:
         self._schedule = schedule
         self._choices = choices
         self._buffers = buffers
+        self._own_steps_beside = any(
+            may_run_beside(schedule, op) and not self._is_library_s(op) for op in all_ops(schedule)
+        )
+
+    def _is_library_s(self, op: Op) -> bool:
+        return isinstance(op, Collective) and self._choices.of(op.name).carriage == "library"
+
+    def _blocks(self, op: Collective, group: Communicator) -> bool:
+        """Whether the library's collective may hold the rank up until it has ended.
+
+        Not where steps in chunks may be under way beside it: these go on only when the rank looks after them.
+        """
+        return not op.concurrent and not (group.chunk_bytes and self._own_steps_beside)
 
     def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:
         """A communication op; nothing goes over a wire where the group has one member."""
         plan = self._whole_steps(op, place, group)
-        if plan.steps and group.chunk_bytes:
-            plan.chunks = cut(plan.steps, group.chunk_bytes)
+        if plan.steps and group.chunk_bytes and not isinstance(op, Barrier):
+            plan.chunks = cut(plan.steps, group.chunk_bytes)  # chunks wait for bytes, of which a barrier has none
         return plan
 
     def _whole_steps(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:  # noqa: C901 - a line a kind
@@ -186,8 +201,8 @@ class Planner:
     def _barrier(self, op: Barrier, group: Communicator, moved: Traffic | None) -> Plan:
         if moved is None:
             return Plan()
-        if self._choices.of(op.name).carriage == "library":
-            return Plan(library=partial(group.barrier, blocking=not op.concurrent))
+        if self._is_library_s(op):
+            return Plan(library=partial(group.barrier, blocking=self._blocks(op, group)))
         nothing = self._buffers.scratch.nothing
         return Plan(
             steps=[
@@ -219,8 +234,9 @@ class Planner:
         """
         if moved is None:
             return plan
-        if self._choices.of(op.name).carriage == "library":
-            plan.library = partial(_library_collective, op, buffer, group, moved, result)
+        if isinstance(op, Collective) and self._is_library_s(op):
+            blocking = self._blocks(op, group)
+            plan.library = partial(_library_collective, op, buffer, group, moved, result, blocking=blocking)
             plan.library_bytes = moved.bytes_sent
             return plan
         if isinstance(op, AllToAll):
@@ -272,9 +288,14 @@ class Planner:
 
 
 def _library_collective(
-    op: CommunicationOp, buffer: Array, group: Communicator, moved: Traffic, received: Array | None
+    op: CommunicationOp,
+    buffer: Array,
+    group: Communicator,
+    moved: Traffic,
+    received: Array | None,
+    *,
+    blocking: bool,
 ) -> Request:
-    blocking = not op.concurrent
     match op:
         case AllGather():
             return group.all_gather(buffer, moved.edges, blocking=blocking)

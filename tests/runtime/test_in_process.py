@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.collectives.choices import parse_choices
+from algorithms.collectives.choices import Choices, parse_choices
 from algorithms.costs.volumes import bytes_sent
 from algorithms.errors import Deadlock
 from algorithms.grid import Grid
@@ -31,15 +31,15 @@ from algorithms.program import Repeat
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.storage import storage
 from algorithms.tensors import Tensor
-from runtime.communicators import Wait
+from runtime.communicators import DONE, Wait
 from runtime.execute import execute
 from runtime.in_process import InProcess, InProcessCommunicator
 from tests.mpi_cases import CUSTOM, MODES, custom, pipeline
 
 
-def run(schedule, inputs, collectives="own:ring", repeats=1):
-    choices = parse_choices(collectives)
-    execution = execute(schedule, inputs, InProcess(schedule.grid.size), choices=choices, repeats=repeats)
+def run(schedule, inputs, collectives="own:ring", repeats=1, chunk_bytes=0):
+    choices, carrier = parse_choices(collectives), InProcess(schedule.grid.size, chunk_bytes=chunk_bytes)
+    execution = execute(schedule, inputs, carrier, choices=choices, repeats=repeats)
     for rank in range(schedule.grid.size):
         assert execution.bytes_sent[rank] == bytes_sent(schedule, rank, choices)
         assert execution.allocated_bytes[rank] == storage(schedule, schedule.place(rank), choices).bytes
@@ -66,10 +66,10 @@ def roles(*programs, axis="x", tensors=(), grid=None, outputs=()):
 A = np.arange(16.0).reshape(4, 4)
 
 
-def deadlock(schedule, collectives="own:ring"):
+def deadlock(schedule, collectives="own:ring", chunk_bytes=0):
     begin = time.perf_counter()
     with pytest.raises(Deadlock) as found:
-        run(schedule, {"A": A}, collectives)
+        run(schedule, {"A": A}, collectives, chunk_bytes=chunk_bytes)
     assert time.perf_counter() - begin < 5
     assert found.value.exit_status == 1
     assert "\n" not in str(found.value)
@@ -150,6 +150,29 @@ def test_an_all_to_all_turns_either_cut_into_the_other(m, n, grid, by_rows_first
         np.testing.assert_array_equal(execution.outputs[rank]["B"], block_of(schedule, "B", rank, a))
 
 
+@pytest.mark.parametrize(
+    ("chunk_bytes", "beside", "blocks"), [(0, True, True), (16, False, True), (16, True, False), (0, False, True)]
+)
+def test_the_library_holds_no_rank_up_while_chunks_may_be_under_way(chunk_bytes, beside, blocks):
+    """A rank in a blocking collective looks after no chunks, for which the other members may wait first."""
+
+    class Noting(InProcess):
+        def communicator(self, *asked):
+            group = super().communicator(*asked)
+            group.all_reduce = lambda buffer, _, blocking: noted.append(blocking) or DONE
+            return group
+
+    noted, tensors = [], declare(square("A"), square("B"), square("C"))
+    program = (
+        AllReduce(name="own", axis="z", buffer="B", concurrent=beside),
+        AllReduce(name="library's", axis="x", buffer="C"),
+    )
+    schedule = Schedule("both", {"n": 4}, Grid(x=2, z=2), "float64", tensors, ("B", "C"), (), (Role(program),))
+    choices = Choices(by_op=(("library's", parse_choices("library")),))
+    execute(schedule, {"B": A, "C": A}, Noting(4, chunk_bytes=chunk_bytes), choices=choices)
+    assert noted == [blocks] * 4
+
+
 @pytest.mark.parametrize("collectives", MODES)
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 def test_two_lanes_of_an_axis_carry_collectives_at_once(ranks, collectives):
@@ -182,6 +205,18 @@ def test_a_barrier_lets_nobody_go_on_before_all_have_come(collectives):
     timeline = run(schedule, {"A": A}, collectives).timelines[0]
     assert len(timeline.spans) == 5
     assert min(span.end for span in timeline.spans) >= max(span.start for span in timeline.spans)
+
+
+@pytest.mark.parametrize("chunk_bytes", [0, 16])
+@pytest.mark.parametrize("collectives", MODES)
+def test_a_barrier_waits_for_ranks_that_a_rank_says_nothing_to(collectives, chunk_bytes):
+    """In three rounds 0 hears from 7, 6 and 4 and tells 1, 2 and 4; 5 comes only after 0 has left, so never."""
+    meet = Barrier(name="meet", axis="x")
+    then = Send(name="then", axis="x", lane=1, to=5, source="A", after=("meet",))
+    first = Receive(name="first", axis="x", lane=1, sender=0, into="B")
+    programs = [(meet,)] * 8
+    programs[0], programs[5] = (meet, then), (first, Barrier(name="meet", axis="x", after=("first",)))
+    assert "rank 5 in 'first'" in deadlock(roles(*programs), collectives, chunk_bytes)
 
 
 def test_several_messages_to_one_peer_arrive_in_the_order_of_their_sends():
