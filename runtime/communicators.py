@@ -51,6 +51,8 @@ class Communicator(Protocol):
     size: int
     chunk_bytes: int
     """Of the messages into which our own steps are cut; 0 for whole steps."""
+    posted: tuple[int, int]
+    """How many receives and sends of an op are under way at once, where they are cut."""
     begins_in_order: bool
     """Whether every rank must begin the ops of all such groups in the order of its program."""
 
@@ -142,7 +144,7 @@ DONE = Done()
 class Alone:
     """A group of one: nothing to say to anybody."""
 
-    member, size, chunk_bytes = 0, 1, 0
+    member, size, chunk_bytes, posted = 0, 1, 0, (0, 0)
     begins_in_order, lane = False, None
 
     def barrier(self, *, blocking: bool) -> Request:

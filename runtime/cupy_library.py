@@ -93,24 +93,26 @@ class CupyLibrary:
     Parameters
     ----------
     device : the GPU, current in this process (`use_device`)
-    pinned : pool of pinned buffers, a new one if not given
+    of : a library on another stream, with which pinned buffers and what is compiled are shared
     """
 
     name: Backend = "cupy"
     gemm_types = GEMM
 
-    def __init__(self, device: Device, pinned: PinnedPool | None = None) -> None:
+    def __init__(self, device: Device, of: "CupyLibrary | None" = None) -> None:
         self.cupy = load_cupy()
         self.device = device
-        self.pinned = pinned or PinnedPool()
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
-        self._add_bfloat16 = self.cupy.ElementwiseKernel(
-            "uint16 one, uint16 other", "uint16 result", ADD_BFLOAT16, "add_bfloat16"
+        self.pinned: PinnedPool = PinnedPool() if of is None else of.pinned
+        self._add_bfloat16: Any = (
+            self.cupy.ElementwiseKernel("uint16 one, uint16 other", "uint16 result", ADD_BFLOAT16, "add_bfloat16")
+            if of is None
+            else of._add_bfloat16
         )
 
     def lane(self) -> "CupyLibrary":
         """The same arrays on another stream, which work on this one does not hold up."""
-        return CupyLibrary(self.device, self.pinned)
+        return CupyLibrary(self.device, of=self)
 
     def empty(self, elements: int, dtype: ElementType) -> Array:
         """A flat array, uninitialised."""

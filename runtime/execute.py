@@ -152,7 +152,8 @@ class RankExecutor:
                 with at_work(self._watcher, "work before the run"):
                     between(self._rank)
             yield from self._meet("barrier between runs")
-            self._carrier.begin_together()
+            with at_work(self._watcher, Together("the start of a run")):
+                self._carrier.begin_together()
             tasks = yield from self._once()
             yield from self._meet("barrier after the run")
             if repeat >= 0:

@@ -24,6 +24,9 @@ class Marker(Protocol):
     def done(self) -> bool:
         """Whether the device has come that far."""
 
+    def wait(self) -> None:
+        """Block until it has."""
+
 
 class Library(Protocol):
     """What the executor asks of arrays."""

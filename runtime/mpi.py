@@ -1,5 +1,6 @@
 """The carrier over MPI: one process a rank, and a communicator for every group on every lane."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -122,6 +123,7 @@ def _await(wait: Wait) -> None:
     flights: Sequence[Flight] = [request for request in (*heads, *others) if isinstance(request, Flight)]
     pending = [request for flight in flights for request in flight.requests]
     if len(flights) < len(heads) + len(others) or not pending:
+        os.sched_yield()  # others may have come, or the device has: whoever waits for it calls no MPI that gives way
         return
     if wait.every and not streams:
         MPI.Request.Waitall(pending)

@@ -41,6 +41,7 @@ class Flight:
 class MpiCommunicator:
     """One group of ranks on one lane."""
 
+    posted = 32, 16
     begins_in_order, lane = False, None
 
     def __init__(self, communicator: MPI.Intracomm, most_bytes: int = MOST_BYTES, chunk_bytes: int = 0) -> None:

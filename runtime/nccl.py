@@ -2,9 +2,10 @@
 
 Every group on every lane has an NCCL communicator and a stream of its own (`nccl_communicator.py`).
 
-Each lane keeps the program's order, which is the same on every rank, but two lanes may
-start in one order here and in the other there.  NCCL allows that while the device has
-room for the kernels of both, which a handful of lanes leaves.
+Ops of all lanes begin in the order of the rank's program, which is the same on every rank but
+between stages of a pipeline (`lanes.py`).  Later steps of our own collectives on two lanes may still start in one order
+here and in the other there.  NCCL allows that while the device has room for the kernels of
+both, which a handful of lanes leaves.
 
 Source: NVIDIA, "NCCL user guide", section "Using multiple NCCL communicators concurrently".
 """

@@ -9,7 +9,7 @@ that send to each other wait forever.  So what is sent and received is collected
 and started as one group when a request is first asked whether it is done.
 
 Several groups of one device may lock each other out if ranks begin their work in different orders, so
-ops of all lanes begin in the order of the program (`lanes.py`).
+ops of all lanes begin in the order of the program (`lanes.py`); later steps of our own on two lanes may alternate.
 
 NCCL knows no pieces of unequal size: such gathers and sums are a broadcast or a
 reduction for each piece, in one group call.  Empty messages, which barriers of our own are
@@ -83,7 +83,7 @@ class NcclCommunicator:
     library : whose arrays are carried, on a stream of the lane's own
     """
 
-    chunk_bytes = 0
+    chunk_bytes, posted = 0, (0, 0)
     begins_in_order = True
 
     def __init__(self, nccl: Any, communicator: Any, library: "CupyLibrary", member: int, size: int) -> None:

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.communicators import Array
+from runtime.library import Marker
 
 Bytes = NDArray[np.uint8]
 SMALLEST_BYTES = 4096
-CHUNK_BYTES = 4 << 20
+PINNED_CHUNK_BYTES = 4 << 20
 
 
 def size_class(size_bytes: int) -> int:
@@ -65,13 +66,6 @@ def _pinned(size_bytes: int) -> Any:
     return cupy.cuda.alloc_pinned_memory(size_bytes)
 
 
-class Waited(Protocol):
-    """A point in the work handed to a device."""
-
-    def wait(self) -> None:
-        """Block until the device has come that far."""
-
-
 class Copying(Protocol):
     """What chunks ask of a device's library."""
 
@@ -79,11 +73,11 @@ class Copying(Protocol):
     def pinned(self) -> PinnedPool: ...
     def copy_bytes_to_device(self, address: int, pinned: Bytes) -> None: ...
     def copy_bytes_to_host(self, pinned: Bytes, address: int) -> None: ...
-    def mark(self) -> Waited: ...
+    def mark(self) -> Marker: ...
     def synchronise(self) -> None: ...
 
 
-def put_in_chunks(library: Copying, into: Array, host_values: Bytes, chunk_bytes: int = CHUNK_BYTES) -> None:
+def put_in_chunks(library: Copying, into: Array, host_values: Bytes, chunk_bytes: int = PINNED_CHUNK_BYTES) -> None:
     """Copy host bytes into a contiguous device array: fill one pinned chunk while the device reads the other."""
     chunks = _Chunks(library, min(chunk_bytes, host_values.size))
     for start in range(0, host_values.size, chunk_bytes):
@@ -95,7 +89,7 @@ def put_in_chunks(library: Copying, into: Array, host_values: Bytes, chunk_bytes
     chunks.give_back()
 
 
-def fetch_in_chunks(library: Copying, into: Bytes, source: Array, chunk_bytes: int = CHUNK_BYTES) -> None:
+def fetch_in_chunks(library: Copying, into: Bytes, source: Array, chunk_bytes: int = PINNED_CHUNK_BYTES) -> None:
     """Copy a contiguous device array into host bytes: empty one pinned chunk while the device writes the other."""
     chunks = _Chunks(library, min(chunk_bytes, into.size))
     waiting: list[tuple[Bytes, Bytes]] = []
@@ -120,7 +114,7 @@ class _Chunks:
     def __init__(self, library: Copying, size_bytes: int) -> None:
         self._library = library
         self._buffers = [library.pinned.take(size_bytes) for _ in range(2)]
-        self._markers: list[Waited | None] = [None, None]
+        self._markers: list[Marker | None] = [None, None]
         self._used = 0
 
     def next(self) -> Bytes:

@@ -4,7 +4,7 @@
 
 Every group has a stream of its own, its `lane`: copies, and sums of our own collectives, are
 in order with each other there, and neither a GEMM nor another group's messages hold them up.
-Nobody waits for a copy: MPI is given a buffer when somebody looks and the device has passed the event
+No message waits for another's copy: MPI is given a buffer when somebody looks and the device has passed the event
 behind it, and a request is done when what came has landed.  What the compute lane itself
 wrote has ended when the executor starts an op that sends it.
 
@@ -23,8 +23,7 @@ from algorithms.errors import InputError
 from algorithms.ops import Combination
 from algorithms.tensors import DType
 from runtime.communicators import DONE, Array, Communicator, Edges, Request, Staging
-from runtime.library import Marker
-from runtime.pinned import CHUNK_BYTES, Bytes
+from runtime.pinned import PINNED_CHUNK_BYTES, Bytes
 
 if TYPE_CHECKING:
     from runtime.cupy_library import CupyLibrary
@@ -45,9 +44,9 @@ class Relay:
     def __init__(
         self,
         waiting: "Waiting",
-        left: Marker,
+        left: Request,
         begin: Callable[[], Request],
-        land: Callable[[], Marker],
+        land: Callable[[], Request],
         over: Callable[[], None],
     ) -> None:
         self._waiting = waiting
@@ -56,7 +55,7 @@ class Relay:
         self._land = land
         self._over: Callable[[], None] | None = over
         self._carried: Request | None = None
-        self._landed: Marker | None = None
+        self._landed: Request | None = None
 
     def begin(self) -> bool:
         """Give MPI the buffers if the device has left them; whether it did."""
@@ -65,15 +64,19 @@ class Relay:
         self._carried = self._begin()
         return True
 
+    def land(self) -> bool:
+        """Hand the device what came if all has; whether it did, now or before."""
+        if self._landed is None:
+            if self._carried is None or not self._carried.done():
+                return False
+            self._landed = self._land()
+        return True
+
     def done(self) -> bool:
         if self._over is None:
             return True
         self._waiting.go_on()
-        if self._carried is None or not self._carried.done():
-            return False
-        if self._landed is None:
-            self._landed = self._land()
-        if not self._landed.done():
+        if not self.land() or self._landed is None or not self._landed.done():
             return False
         self._over()
         self._over = None
@@ -81,21 +84,27 @@ class Relay:
 
 
 class Waiting:
-    """What MPI has yet to be given of a group: sends and receives, each in their order, by which they match."""
+    """What MPI has yet to be given of a group, sends and receives, each in their order, by which they match; and what
+    the device has yet to be given of what MPI brings.
+    """
 
     def __init__(self) -> None:
         self.sends: deque[Relay] = deque()
         self.receives: deque[Relay] = deque()
+        self._received: deque[Relay] = deque()
 
     def go_on(self) -> None:
-        """Begin those that can, whichever of them is asked about."""
-        for queue in (self.sends, self.receives):
-            while queue and queue[0].begin():
-                queue.popleft()
+        """Begin and land those that can, whichever of them is asked about."""
+        while self.sends and self.sends[0].begin():
+            self.sends.popleft()
+        while self.receives and self.receives[0].begin():
+            self._received.append(self.receives.popleft())
+        while self._received and self._received[0].land():
+            self._received.popleft()
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class PinnedCopy:
     """A device array and its place in pinned memory."""
 
     device: Array
@@ -126,9 +135,9 @@ class DeviceCommunicator:
     def _relay(
         self,
         queue: deque[Relay],
-        left: Marker,
+        left: Request,
         begin: Callable[[], Request],
-        land: Callable[[], Marker] = lambda: DONE,
+        land: Callable[[], Request] = lambda: DONE,
         over: Callable[[], None] = lambda: None,
     ) -> Request:
         relay = Relay(self._waiting, left, begin, land, over)
@@ -138,70 +147,72 @@ class DeviceCommunicator:
 
 
 class StagedCommunicator(DeviceCommunicator):
-    """Device arrays go through the library's pinned buffers."""
+    """Device arrays go through the library's pinned buffers: of at most 48 MiB where all goes in chunks."""
 
-    def __init__(self, group: Communicator, library: "CupyLibrary", chunk_bytes: int = CHUNK_BYTES) -> None:
+    posted = 8, 4
+
+    def __init__(self, group: Communicator, library: "CupyLibrary", chunk_bytes: int = PINNED_CHUNK_BYTES) -> None:
         super().__init__(group, library)
         self._pool = library.pinned
         self.chunk_bytes = chunk_bytes
 
     def send(self, buffer: Array, to: int) -> Request:
-        room = self._room(buffer)
+        room = self._pinned_copy(buffer)
         return self._carry(lambda: self._group.send(room.host, to), outgoing=(room,))
 
     def receive(self, buffer: Array, sender: int) -> Request:
         """MPI may write into the pinned buffer at once."""
-        room = self._room(buffer)
+        room = self._pinned_copy(buffer)
         return self._carry(lambda: self._group.receive(room.host, sender), incoming=(room,))
 
     def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
-        room = self._room(whole)
+        room = self._pinned_copy(whole)
         return self._both_ways(room, lambda: self._group.all_gather(room.host, edges, blocking=blocking))
 
     def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
-        source, into = self._room(whole), self._room(piece)
+        source, into = self._pinned_copy(whole), self._pinned_copy(piece)
         return self._carry(
             lambda: self._group.reduce_scatter(source.host, edges, into.host, blocking=blocking), (source,), (into,)
         )
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
-        room = self._room(buffer)
+        room = self._pinned_copy(buffer)
         return self._both_ways(room, lambda: self._group.all_reduce(room.host, combination, blocking=blocking))
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        room = self._room(buffer)
+        room = self._pinned_copy(buffer)
         return self._both_ways(room, lambda: self._group.broadcast(room.host, root, blocking=blocking))
 
     def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
-        room = self._room(buffer)
+        room = self._pinned_copy(buffer)
         return self._both_ways(room, lambda: self._group.reduce(room.host, root, blocking=blocking))
 
     def all_to_all(
         self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
     ) -> Request:
-        source, into = self._room(sent), self._room(received)
+        source, into = self._pinned_copy(sent), self._pinned_copy(received)
         return self._carry(
             lambda: self._group.all_to_all(source.host, sent_edges, into.host, received_edges, blocking=blocking),
             (source,),
             (into,),
         )
 
-    def _room(self, device: Array) -> Room:
+    def _pinned_copy(self, device: Array) -> PinnedCopy:
         pinned = self._pool.take(device.nbytes)
-        return Room(device, pinned[: device.nbytes].view(device.dtype), pinned)
+        return PinnedCopy(device, pinned[: device.nbytes].view(device.dtype), pinned)
 
-    def _both_ways(self, room: Room, begin: Callable[[], Request]) -> Request:
+    def _both_ways(self, room: PinnedCopy, begin: Callable[[], Request]) -> Request:
         return self._carry(begin, (room,), (room,))
 
     def _carry(
-        self, begin: Callable[[], Request], outgoing: Sequence[Room] = (), incoming: Sequence[Room] = ()
+        self, begin: Callable[[], Request], outgoing: Sequence[PinnedCopy] = (), incoming: Sequence[PinnedCopy] = ()
     ) -> Request:
         """What MPI reads is copied there before it begins, and what it writes is copied back when it has."""
         for room in outgoing:
             self.lane.copy_to_host(room.host, room.device)
         rooms = {id(room): room for room in (*outgoing, *incoming)}.values()
 
-        def land() -> Marker:
+        def land() -> Request:
             for room in incoming:
                 self.lane.copy_to_device(room.device, room.host)
             return self.lane.mark() if incoming else DONE
@@ -224,7 +235,7 @@ class DirectCommunicator(DeviceCommunicator):
     Source: Open MPI issues 9845 and 12045.
     """
 
-    chunk_bytes = 0
+    chunk_bytes, posted = 0, (0, 0)
 
     def send(self, buffer: Array, to: int) -> Request:
         """MPI reads the buffer when the device has written it."""

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 
 from runtime.communicators import Array, Communicator, Request
 
-RECEIVES_POSTED, SENDS_POSTED = 32, 16
-"""Chunks under way at once, of one op."""
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -237,12 +234,13 @@ class Stream:
     def _begin(self) -> bool:
         begun = False
         receives, sends = self._chunks.receives, self._chunks.sends
-        while len(self._receiving) < RECEIVES_POSTED and (
+        most_receives, most_sends = self._group.posted
+        while len(self._receiving) < most_receives and (
             message := self._next(receives, self._received, self._receiving)
         ):
             self._receiving.append(self._group.receive(message.buffer, message.peer))
             begun = True
-        while len(self._sending) < SENDS_POSTED and (message := self._next(sends, self._sent, self._sending)):
+        while len(self._sending) < most_sends and (message := self._next(sends, self._sent, self._sending)):
             self._sending.append(self._group.send(message.buffer, message.peer))
             begun = True
         return begun

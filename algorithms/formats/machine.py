@@ -212,7 +212,7 @@ class Fit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MessagesRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long a gather and two products took at once, by one way for messages to go; a run goes by the best.
 
-    Between hosts of one rank each it is the sum of two: with a gather of all, and with several of pairs.
+    Between hosts of one rank each, of an even number, it is the sum of two: with a gather of all, and several of pairs.
 
     Parameters
     ----------

@@ -163,9 +163,9 @@ class Gathers:
 
     def late_seconds(self, product_seconds: float) -> float:
         """How much longer a step of one chunk takes beside products."""
-        ranks = self.communicator.Get_size()
+        ranks, chunk_bytes = self.communicator.Get_size(), self.delivery.chunk_bytes or CHUNK_BYTES
         products = ceil(LATE_STEP_SECONDS * ranks / product_seconds) + 1
-        alone, beside = (self.seconds(ranks * CHUNK_BYTES, count, _of_gather) for count in (0, products))
+        alone, beside = (self.seconds(ranks * chunk_bytes, count, _of_gather) for count in (0, products))
         return max(0.0, beside - alone) / (ranks - 1)
 
     def following_seconds(self) -> float:

@@ -12,7 +12,6 @@ from mpi4py import MPI
 from runtime.delivery import Delivery
 from runtime.measuring.beside import Gathers
 from runtime.measuring.microbenchmarks import Bench, apart
-from runtime.world import threads_may_send
 
 PRODUCTS = 1, 2, 3, 1, 2, 3
 """One after the other without a wait: 15 to 100 ms.  In those that are longer the kernel moves ranks about."""
@@ -25,7 +24,7 @@ def measure_idle_cores(communicator: MPI.Intracomm, cores: int, delivery: Delive
     ----------
     delivery : how ranks wait for each other
     """
-    if not threads_may_send() or not 1 < cores < communicator.Get_size():
+    if not 1 < cores < communicator.Get_size():
         return 0.0
 
     def seconds(bench: Bench) -> list[float]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def delivery_at(site: Site, plan: Plan, schedule: Schedule, named: "Machine | None") -> Delivery:
     """What the plan says, else what was found best at such a site, else what suits the site; all ranks call it.
 
-    Device arrays go whole.  Where no communication may run beside local work nothing advances it there.
+    How device arrays go their carrier decides (`runtime/staging.py`).  Where no communication may run beside local work
+    nothing advances it there.
 
     Parameters
     ----------

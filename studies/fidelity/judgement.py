@@ -96,7 +96,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    intervals_hold : of those on hosts: a GPU's machine file says nothing of residuals, so its intervals have no width
+    order, intervals_hold : of those on hosts: nothing is asked of a GPU, whose intervals have no width, since its
+        machine file says nothing of residuals
     """
 
     errors: dict[Group, Errors]
@@ -157,7 +158,7 @@ def judged(results: Sequence[Result]) -> Judgement:
         groups[one.group].append(one)
     return Judgement(
         errors={name: errors(groups[name]) for name in sorted(groups)},
-        order=order(results),
+        order=order([one for one in results if one.group != "GPU"]),
         gains=tuple(gains(results)),
         intervals_hold=_holding([one for one in results if one.group != "GPU"]),
     )

@@ -15,6 +15,7 @@ from studies.flags.values import whole_number
 from studies.launching.launch import launch_all
 
 if TYPE_CHECKING:
+    from runtime.cupy_library import CupyLibrary
     from studies.laboratory.laboratory import Laboratory
 
 SHARED_MEMORY = "shared memory"
@@ -60,8 +61,8 @@ class Site:
 
     @property
     def run_flags(self) -> RunFlags:
-        """What everything that runs here has in common; arrays of a GPU that ranks share are staged by MPI."""
-        return RunFlags(backend="cupy") if self.gpu else RunFlags()
+        """What everything that runs here has in common; arrays of a GPU that ranks share go by MPI."""
+        return RunFlags(backend="cupy", carrier="mpi") if self.gpu else RunFlags()
 
 
 def asked_site(topology: str, rate: str, ranks: str) -> Site | None:
@@ -89,10 +90,12 @@ def check_sites(sites: Iterable[Site]) -> None:
 
     Raises
     ------
-    InputError : no laboratory may be made here, or not this one; fewer ranks than it has hosts
+    InputError : no laboratory may be made here, or not this one; fewer ranks than it has hosts; no GPU
     """
     sites = list(sites)
     for site in sites:
+        if site.gpu:
+            _gpu()
         if site.topology:
             from studies.laboratory.ranks import with_wiring
 
@@ -101,7 +104,13 @@ def check_sites(sites: Iterable[Site]) -> None:
 
 @contextmanager
 def standing(site: Site) -> Iterator[Launched]:
-    """What starts ranks at the site, while it stands."""
+    """What starts ranks at the site, while it stands; of several GPUs they see the first only."""
+    if site.gpu:
+        from studies.gpu.calibration import only_first_gpu
+
+        with only_first_gpu():
+            yield launch_all
+        return
     if not site.topology:
         yield launch_all
         return
@@ -129,23 +138,26 @@ def _laboratory(site: Site) -> "Laboratory":
 
 
 def has_gpu() -> bool:
-    """Whether this host has a GPU that CuPy can use."""
-    from runtime.devices import load_cupy
-
+    """Whether this host has a GPU that CuPy can use, and that can be calibrated in every dtype."""
     try:
-        load_cupy()
+        _gpu()
     except InputError:
         return False
     return True
 
 
+def _gpu() -> "CupyLibrary":
+    from runtime.cupy_library import open_cupy
+
+    return open_cupy("bfloat16", 0)
+
+
 def calibrated(site: Site, launched: Launched, path: Path) -> Machine:
     """The site's machine, from microbenchmarks alone, in a file of its own."""
     if site.gpu:
-        from runtime.cupy_library import open_cupy
         from studies.gpu.calibration import measure_device
 
-        measured = measure_device(open_cupy("bfloat16", 0), [site.ranks], provenance([]))
+        measured = measure_device(_gpu(), [site.ranks], provenance([]))
         save_machine(measured.machine, str(path))
         return load_machine(str(path))
     launched(f"calibration of {site.name}", site.ranks, ["calibrate", "--out", str(path)])

@@ -70,7 +70,7 @@ class Trial:
         return self.flags.collectives == "library"
 
 
-def matrix(sites: Sequence[Site] = ()) -> list[Trial]:
+def matrix(sites: Sequence[Site] | None = None) -> list[Trial]:
     """Every algorithm, forward and training, each overlap alone and all, in bands, our collectives and the library's.
 
     >>> trials = matrix()
@@ -81,7 +81,8 @@ def matrix(sites: Sequence[Site] = ()) -> list[Trial]:
     ----------
     sites : where; by default all, the GPU if there is one
     """
-    sites = sites or (*SITES, *(GPU_SITES if has_gpu() else ()))
+    if sites is None:
+        sites = (*SITES, *(GPU_SITES if has_gpu() else ()))
     return [Trial(site, flags) for site in sites for flags in (*_products(site), *_steps(site))]
 
 

@@ -1,8 +1,10 @@
 """All microbenchmarks of one GPU and of the ranks that share it, and the machine file that comes of them."""
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +28,7 @@ PRODUCTS = (
 )
 SIZES = (1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 28)
 OPERATIONS: tuple[Operation, ...] = ("copy", "add", "zero", "to host", "to device")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,20 @@ def measure_device(library: "CupyLibrary", ranks: Sequence[int], made: Provenanc
         **overheads,
     )
     return MeasuredDevice(products, streams, launch, machine)
+
+
+@contextmanager
+def only_first_gpu() -> Iterator[None]:
+    """Ranks that are started inside see the first of the GPUs that this process may use: all share it."""
+    seen = os.environ.get(VISIBLE)
+    os.environ[VISIBLE] = (seen or "0").split(",")[0]
+    try:
+        yield
+    finally:
+        if seen is None:
+            del os.environ[VISIBLE]
+        else:
+            os.environ[VISIBLE] = seen
 
 
 def asked() -> Iterator[tuple[tuple[int, int, int], Dtype, GemmLayout]]:

@@ -1,19 +1,19 @@
-"""Steps of messages between ranks that share a GPU, staged through the host, measured in chains as on hosts.
+"""Steps of messages between ranks that share a GPU, as our own collectives send them, in chains as on hosts.
 
 python -m studies.gpu.staged_steps ROWS.json      (on every rank, started by `launch`)
 """
 
 import json
 import sys
-from functools import partial
 from pathlib import Path
 from statistics import median
 
 from algorithms.formats.percentiles import spread
 from runtime.cupy_library import open_cupy
 from runtime.devices import number_on_host
+from runtime.gpu_awareness import gpu_awareness
 from runtime.measuring.chains import Pattern, measure_chain
-from runtime.staging import StagedCommunicator
+from runtime.staging import find_staging
 
 STEPS = ("-m", "studies.gpu.staged_steps")
 SIZES = (8, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
@@ -26,12 +26,11 @@ def main(path: str) -> None:
 
     communicator = world()
     library = open_cupy("float64", number_on_host(communicator))
+    staging = find_staging(library, gpu_awareness(communicator, library.device), "own")
     rows, beside = [], []
     for pattern in PATTERNS if communicator.size > 2 else ("shift", "one_way"):
         for size in SIZES:
-            seconds, overheads = measure_chain(
-                communicator, pattern, size, library=library, staging=partial(StagedCommunicator, library=library)
-            )
+            seconds, overheads = measure_chain(communicator, pattern, size, library=library, staging=staging)
             rows.append((pattern, communicator.size, size, median(seconds), spread(seconds)))
             beside.append((overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds))
     if communicator.rank == 0:

@@ -26,7 +26,7 @@ from studies.experiments.batch import Case, measure
 from studies.experiments.predict import prediction_of
 from studies.flags.plan import RunFlags
 from studies.flags.values import one_of
-from studies.gpu.calibration import DTYPES, measure_device
+from studies.gpu.calibration import DTYPES, measure_device, only_first_gpu
 from studies.matmuls.experiment import Flags, parse_experiment
 from studies.remarks import remark
 from studies.tables import Row, percent, print_tables, table
@@ -105,14 +105,16 @@ def gpu(*, json: str = "", out: str = "", ranks: Sequence[int] = tuple(GRIDS), c
     library = open_cupy("bfloat16", 0)
     bench, made = DeviceBench(library), provenance(list(command))
     executed = tuple(Executed(EXECUTED_SIZE, one, *bench.executor_ratio(EXECUTED_SIZE, one)) for one in EXECUTED)
-    measured = measure_device(library, ranks, made)
+    with only_first_gpu():
+        measured = measure_device(library, ranks, made)
+        shared = tuple(_shared(measured.machine, ranks))
     answer = GpuSpeed(
         device=str(library.device),
         products=measured.products,
         streams=measured.streams,
         launch=measured.launch,
         executed=executed,
-        shared=tuple(_shared(measured.machine, ranks)),
+        shared=shared,
         provenance=made,
     )
     if out:

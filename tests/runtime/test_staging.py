@@ -19,7 +19,7 @@ from runtime.gpu_awareness import Awareness
 from runtime.in_process import InProcess
 from runtime.mpi_communicator import MpiCommunicator
 from runtime.operands import round_to
-from runtime.pinned import CHUNK_BYTES, PinnedPool
+from runtime.pinned import PINNED_CHUNK_BYTES, PinnedPool
 from runtime.rectangles import split_block
 from runtime.staging import DirectCommunicator, StagedCommunicator, check_sums, find_staging
 from runtime.streams import Step, Stream, cut
@@ -82,7 +82,7 @@ class HostOnly:
 class StagedInProcess(InProcess):
     """All ranks here, each message through pinned buffers."""
 
-    def __init__(self, size, library, chunk_bytes=CHUNK_BYTES):
+    def __init__(self, size, library, chunk_bytes=PINNED_CHUNK_BYTES):
         super().__init__(size)
         self._library, self._chunk = library, chunk_bytes
 
@@ -287,6 +287,7 @@ def run(library, carrier, dtype, algorithm, grid, collectives="own:ring", overla
                 window = product[part.row_start : part.row_stop, part.column_start : part.column_stop]
                 np.testing.assert_array_equal(values, window)
                 compared += window.size
+    assert compared > 0 or not any(block for blocks in execution.outputs.values() for block in blocks)
     assert not whole or compared >= sum(product.size for product in products(problem, matrices).values())
 
 

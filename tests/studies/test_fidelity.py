@@ -1,3 +1,5 @@
+import os
+import sys
 from dataclasses import replace
 
 import msgspec
@@ -11,7 +13,7 @@ from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
 from studies.fidelity import kept, study
 from studies.fidelity.judgement import Gain, Result, errors, gains, group, judged, order
-from studies.fidelity.sites import Site, asked_site, calibrated, check_sites
+from studies.fidelity.sites import Site, asked_site, calibrated, check_sites, standing
 from studies.fidelity.study import chosen_trials, fidelity
 from studies.fidelity.trials import GPU_SITES, OVERLAPS, SITES, Trial, draw, matrix
 from studies.flags.plan import RunFlags
@@ -82,7 +84,7 @@ def test_what_runs_on_a_gpu_is_large_and_says_so_in_its_command():
         assert experiment_of(trial.flags).grid.size == trial.site.ranks and group(trial) == "GPU"
         words = trial.command(replace(trial.site.run_flags, repeats="3"))
         assert words.startswith(f"quadrille launch -n {trial.site.ranks} run --")
-        assert words.endswith((" --backend cupy --repeats 3", " --repeats 3 --backend cupy"))
+        assert "--backend cupy" in words and "--carrier mpi" in words and "--repeats 3" in words
         assert "8192" in words
 
 
@@ -95,12 +97,31 @@ def test_a_gpu_is_calibrated_by_its_microbenchmarks_with_as_many_ranks_as_share_
     monkeypatch.setattr(calibration, "_staged", lambda counts: (asked.extend(counts), (rows, {}))[1])
     machine = calibrated(GPU_SITES[1], None, tmp_path / "machine.toml")
     assert asked == [4] and machine.name.startswith("Fake GPU")
+    assert [row.ranks for row in machine.host.transfer] == [4, 4]
     first = matrix(GPU_SITES[1:])[0]
     prediction = kept.predicted(first, machine, kept.files_of(first, tmp_path))
     assert prediction.seconds > 0 and prediction.backend == "cupy"
 
 
-def test_trials_on_a_gpu_are_measured_there_and_have_no_floor(pretended, capsys):
+def test_where_there_is_no_gpu_its_trials_are_refused_before_anything_is_measured(pretended, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(InputError, match="CuPy cannot be imported"):
+        fidelity(matrix((SITES[0], *GPU_SITES)))
+    assert pretended == []
+
+
+@pytest.mark.parametrize(("seen", "shown"), [(None, "0"), ("2,3", "2")])
+def test_ranks_that_share_a_gpu_see_the_first_only(monkeypatch, seen, shown):
+    if seen is None:
+        monkeypatch.delenv(calibration.VISIBLE, raising=False)
+    else:
+        monkeypatch.setenv(calibration.VISIBLE, seen)
+    with standing(GPU_SITES[0]):
+        assert os.environ[calibration.VISIBLE] == shown
+    assert os.environ.get(calibration.VISIBLE) == seen
+
+
+def test_trials_on_a_gpu_are_measured_there_and_have_no_floor(cupy, pretended, capsys):
     trials = matrix(GPU_SITES[:1])[:3]
     found = fidelity(trials)
     assert {one.group for one in found.trials} == {"GPU"} == set(found.judgement.errors)
