@@ -58,9 +58,9 @@ class Bench:
     """
 
     communicator: MPI.Intracomm
-    delivery: Delivery | None = None
     kernels: ReferenceKernels = field(default_factory=ReferenceKernels)
     library: Library = field(default_factory=NumpyLibrary)
+    delivery: Delivery | None = None
     disturbed: int = 0
     started: float = field(default_factory=time.perf_counter)
     _usual: dict[int, list[float]] = field(default_factory=dict)
@@ -244,7 +244,7 @@ def apart(
     """What the first `ranks` ranks measure together while all others sleep; every rank gets it."""
     inside = communicator.Get_rank() < ranks
     group = cast(MPI.Intracomm, communicator.Split(color=0 if inside else 1, key=communicator.Get_rank()))
-    result = measure(Bench(group, delivery)) if inside else None
+    result = measure(Bench(group, delivery=delivery)) if inside else None
     group.Free()
     request = communicator.Ibarrier()
     while not request.Test():

@@ -55,7 +55,7 @@ def test_of_chunks_those_that_end_beside_local_work_are_counted():
 
     room = np.zeros(8)
     chunks = cut([Step(((room, 1),), (), ())], 2 * room.itemsize)
-    stream = Stream(chunks, SimpleNamespace(receive=begun, send=begun), np.add)
+    stream = Stream(chunks, SimpleNamespace(receive=begun, send=begun, posted=(32, 16)), np.add)
     lanes, task = under_way([stream])
     with lanes.noted_beside():
         requests[0].over = requests[1].over = requests[2].over = True

@@ -15,6 +15,8 @@ EIGHT = 8
 class Post:
     """A group whose messages end when the test says so."""
 
+    posted = 32, 16
+
     def __init__(self):
         self.begun, self.ended = [], set()
 
