@@ -11,6 +11,8 @@ import signal
 from dataclasses import dataclass
 
 RULE = re.compile(r"^[-=]{50,}\s*$")
+RULE_BEHIND = re.compile(r"(?<=[^-=])[-=]{50,}\s*$")
+"""A rule that came before the end of a rank's line did."""
 FRAMED = re.compile(
     r"prte|PRRTE|orte|mpirun|mpiexec|MPI_ABORT|MPI_INIT|MPI communication peer|PMI|Open MPI|BAD TERMINATION"
     r"|slots available|\bdaemons?\b",
@@ -137,6 +139,10 @@ class Chatter:
         if RULE.match(line):
             self._framed = [line]
             return []
+        if behind := RULE_BEHIND.search(line):
+            said = self._pass([line[: behind.start()] + "\n"])
+            self._framed = [line[behind.start() :]]
+            return said
         if REMARK.match(line) or (self._after_remark and not line.strip()):
             self._keep(line)
             return []

@@ -212,6 +212,17 @@ def test_who_was_ended_by_the_launcher_is_not_the_culprit(known):
     assert chatter.culprit().rank == 0
 
 
+def test_what_the_launcher_says_in_the_middle_of_a_rank_s_line_is_told_apart():
+    """Rank 0 gave up, and rank 1 was ended before it: the launcher's remark came before the end of rank 0's line."""
+    chatter, rule = Chatter(), "-" * 74 + "\n"
+    chatter.gone = [[Failure(rank=1, signal=signal.SIGTERM)]]
+    assert chatter.feed(f"quadrille: ranks=2, start 3{rule}") == ["quadrille: ranks=2, start 3\n"]
+    assert chatter.feed("MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\n") == []
+    assert chatter.feed("  Proc: [[1,1],0]\n  Errorcode: 2\n") == chatter.feed(rule) == []
+    assert chatter.culprit() == Failure(rank=0, status=2)
+    assert Chatter().feed("a -- b\n") == ["a -- b\n"]
+
+
 def test_who_ended_because_another_was_gone_is_not_the_culprit():
     chatter = Chatter()
     chatter.gone = [[Failure(rank=0)], [Failure(rank=2)], [Failure(rank=1)]]
