@@ -16,7 +16,7 @@ from algorithms.errors import Deadlock
 from algorithms.grid import Axis, Grid
 from algorithms.ops import Combination
 from runtime.communicators import DONE, Array, Course, Edges, Request, Result, Wait
-from runtime.streams import Stream
+from runtime.streams import POSTED, Stream
 
 Key = tuple[Axis, int, tuple[int, ...]]
 
@@ -97,7 +97,7 @@ class _Group:
 class InProcessCommunicator:
     """One member's end of a group."""
 
-    posted = 32, 16
+    posted = POSTED
     begins_in_order, lane = False, None
 
     def __init__(self, group: _Group, member: int, chunk_bytes: int) -> None:

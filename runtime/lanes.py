@@ -55,8 +55,8 @@ class Task:
 class Lanes:
     """The lanes of one rank, and the beginning and end of every task.
 
-    Lanes go on without regard to each other, but for groups that begin in order: of those a task waits until
-    every earlier one of the program has begun, which it may need itself, so none waits for ever.
+    Lanes go on without regard to each other, but for groups that begin in order: a task of one waits until every
+    earlier task of any of them has begun.
 
     Parameters
     ----------

@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 from algorithms.ops import Combination
 from runtime.communicators import Array, Edges, Request
+from runtime.streams import POSTED
 
 MOST_BYTES = 1 << 30
 
@@ -41,7 +42,7 @@ class Flight:
 class MpiCommunicator:
     """One group of ranks on one lane."""
 
-    posted = 32, 16
+    posted = POSTED
     begins_in_order, lane = False, None
 
     def __init__(self, communicator: MPI.Intracomm, most_bytes: int = MOST_BYTES, chunk_bytes: int = 0) -> None:

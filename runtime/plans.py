@@ -21,7 +21,6 @@ from algorithms.ops import (
     Collective,
     Combination,
     CommunicationOp,
-    Op,
     Receive,
     Reduce,
     ReduceScatter,
@@ -75,11 +74,8 @@ class Planner:
         self._choices = choices
         self._buffers = buffers
         self._own_steps_beside = any(
-            may_run_beside(schedule, op) and not self._is_library_s(op) for op in all_ops(schedule)
+            may_run_beside(schedule, op) and not choices.by_library(op) for op in all_ops(schedule)
         )
-
-    def _is_library_s(self, op: Op) -> bool:
-        return isinstance(op, Collective) and self._choices.of(op.name).carriage == "library"
 
     def _blocks(self, op: Collective, group: Communicator) -> bool:
         """Whether the library's collective may hold the rank up until it has ended.
@@ -201,7 +197,7 @@ class Planner:
     def _barrier(self, op: Barrier, group: Communicator, moved: Traffic | None) -> Plan:
         if moved is None:
             return Plan()
-        if self._is_library_s(op):
+        if self._choices.by_library(op):
             return Plan(library=partial(group.barrier, blocking=self._blocks(op, group)))
         nothing = self._buffers.scratch.nothing
         return Plan(
@@ -234,7 +230,7 @@ class Planner:
         """
         if moved is None:
             return plan
-        if isinstance(op, Collective) and self._is_library_s(op):
+        if self._choices.by_library(op):
             blocking = self._blocks(op, group)
             plan.library = partial(_library_collective, op, buffer, group, moved, result, blocking=blocking)
             plan.library_bytes = moved.bytes_sent

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 
 from runtime.communicators import Array, Communicator, Request
 
+POSTED = 32, 16
+"""Receives and sends of one op under way at once, where buffers are the host's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from algorithms.collectives.choices import Choices
 from algorithms.counting.coordinates import Kind
 from algorithms.formats.machine import Machine
-from algorithms.ops import Collective, CommunicationOp, Compute, lane
+from algorithms.ops import CommunicationOp, Compute, lane
 from algorithms.parts import Place
 from algorithms.schedule import all_ops
 from algorithms.timelines.spans import COMPUTE
@@ -122,8 +122,8 @@ class Programs:
     def _first_by_library(self) -> str | None:
         """The collective with which the library begins, in the first turn of every loop; of several roles one's."""
         schedule = self._ranks.schedule
-        found = (op for op in all_ops(schedule) if isinstance(op, Collective) and schedule.grid.length(op.axis) > 1)
-        return next((op.name for op in found if self._choices.of(op.name).carriage == "library"), None)
+        found = (op for op in all_ops(schedule) if self._choices.by_library(op) and schedule.grid.length(op.axis) > 1)
+        return next((op.name for op in found), None)
 
     def pace(self, rank: int) -> int | None:
         """How fast a rank computes, slower while it communicates; None where that makes no difference."""
@@ -190,7 +190,7 @@ class Programs:
 
     def _library_seconds(self, op: CommunicationOp, duty: Duty, *, first: bool) -> tuple[float, bool] | None:
         """What a collective of the library takes [s], and whether that is beyond what was measured; None: not known."""
-        if self._choices.of(op.name).carriage != "library" or duty.moved is None or not isinstance(op, Collective):
+        if not self._choices.by_library(op) or duty.moved is None:
             return None
         if self._library.is_one_message(op):
             self.labels[op.name] = IDENTIFIED

@@ -5,7 +5,7 @@ from math import hypot
 
 from algorithms.collectives.choices import Choices
 from algorithms.formats.machine import Machine
-from algorithms.ops import Collective, Communication
+from algorithms.ops import Communication
 from algorithms.schedule import Schedule, all_ops
 
 
@@ -41,7 +41,7 @@ def of_messages(schedule: Schedule, choices: Choices) -> OfMessages | None:
     """By what ranks communicate; the library's, be they measured or guessed, where any collective goes by it."""
     grid = schedule.grid
     sent = [op for op in all_ops(schedule) if isinstance(op, Communication) and grid.length(op.axis) > 1]
-    library = any(isinstance(op, Collective) and choices.of(op.name).carriage == "library" for op in sent)
+    library = any(choices.by_library(op) for op in sent)
     return LIBRARY if library else OWN if sent else None
 
 

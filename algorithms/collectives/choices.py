@@ -9,7 +9,7 @@ predictions can be made for, else to `own:ring`.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal, TypeGuard, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from algorithms.collectives.lowering import CHUNK_BYTES, SETS
 from algorithms.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
 from algorithms.errors import InputError
 from algorithms.grid import AXES, Axis, Grid
-from algorithms.ops import CollectiveKind
+from algorithms.ops import Collective, CollectiveKind, Op
 from algorithms.units import KIB, parse_bytes
 
 Carriage = Literal["own", "library", "nccl"]
@@ -62,6 +62,10 @@ class Choices:
         ('library', 'own:ring', 'auto')
         """
         return dict(self.by_op).get(op) or replace(self, by_op=()) if self.by_op else self
+
+    def by_library(self, op: Op) -> TypeGuard[Collective]:
+        """Whether an op is a collective that the library carries out."""
+        return isinstance(op, Collective) and self.of(op.name).carriage == "library"
 
     def algorithm(self, kind: CollectiveKind) -> Name:
         """The algorithm of our own, or the one that stands for the library's in a prediction."""

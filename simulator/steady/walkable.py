@@ -6,7 +6,7 @@ This is asked of every simulation that may take long, so it brings nothing of wh
 from algorithms.collectives.choices import Choices
 from algorithms.grid import AXES, Axis
 from algorithms.numbers import variables
-from algorithms.ops import Collective, Receive, Send
+from algorithms.ops import Receive, Send
 from algorithms.schedule import Schedule, all_ops
 from simulator.folding.looks import turning
 from simulator.homes import Homes
@@ -25,7 +25,7 @@ def why_impossible(schedule: Schedule, homes: Homes, choices: Choices) -> str:
         return f"{homes.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"
     apart, library = told_apart(schedule), LibraryTimes(homes.machine, schedule.grid, homes)
     for op in all_ops(schedule):
-        if isinstance(op, Collective) and choices.of(op.name).carriage == "library" and library.are_known(op):
+        if choices.by_library(op) and library.are_known(op):
             return f"op {op.name!r} takes what the MPI library was measured to take, which is no sum of its messages"
         if isinstance(op, Send | Receive):
             peer = op.to if isinstance(op, Send) else op.sender

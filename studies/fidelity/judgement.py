@@ -156,11 +156,12 @@ def judged(results: Sequence[Result]) -> Judgement:
     groups: dict[Group, list[Result]] = defaultdict(list)
     for one in results:
         groups[one.group].append(one)
+    on_hosts = [one for one in results if one.group != "GPU"]
     return Judgement(
         errors={name: errors(groups[name]) for name in sorted(groups)},
-        order=order([one for one in results if one.group != "GPU"]),
+        order=order(on_hosts),
         gains=tuple(gains(results)),
-        intervals_hold=_holding([one for one in results if one.group != "GPU"]),
+        intervals_hold=_holding(on_hosts),
     )
 
 

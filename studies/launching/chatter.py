@@ -11,8 +11,8 @@ import signal
 from dataclasses import dataclass
 
 RULE = re.compile(r"^[-=]{50,}\s*$")
-RULE_BEHIND = re.compile(r"(?<=[^-=])[-=]{50,}\s*$")
-"""A rule that came before the end of a rank's line did."""
+RULE_AT_END = re.compile(r"[-=]{50,}\s*$")
+"""It comes behind a rank's words where the end of their line has not come yet."""
 FRAMED = re.compile(
     r"prte|PRRTE|orte|mpirun|mpiexec|MPI_ABORT|MPI_INIT|MPI communication peer|PMI|Open MPI|BAD TERMINATION"
     r"|slots available|\bdaemons?\b",
@@ -136,13 +136,9 @@ class Chatter:
         if self._framed is not None:
             self._framed.append(line)
             return self._close() if RULE.match(line) else []
-        if RULE.match(line):
-            self._framed = [line]
-            return []
-        if behind := RULE_BEHIND.search(line):
-            said = self._pass([line[: behind.start()] + "\n"])
-            self._framed = [line[behind.start() :]]
-            return said
+        if rule := RULE_AT_END.search(line):
+            self._framed = [rule[0]]
+            return self._pass([line[: rule.start()] + "\n"]) if rule.start() else []
         if REMARK.match(line) or (self._after_remark and not line.strip()):
             self._keep(line)
             return []
