@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.measuring.links import busy_seconds
-from studies.laboratory import laboratory, namespaces
+from studies.laboratory import laboratory, namespaces, queues
 from studies.laboratory.circumstances import head_line
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.register import Entry
@@ -59,7 +59,7 @@ def _set_buckets(wiring: Wiring, entry: Entry, bucket: int) -> None:
     for port in (end for cable in wiring.cables for end in (cable.one, cable.other)):
         with namespaces.socket_of(entry.namespaces[port.place]) as kernel:
             (index,) = kernel.link_lookup(ifname=port.interface)
-            namespaces.limit(kernel, index, port.rate, bucket)
+            queues.limit(kernel, index, port.rate, bucket)
 
 
 def _tried(entry: Entry, rate: float) -> tuple[float, float]:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from pyroute2 import IPRoute, NetlinkError, netns
 
 from algorithms.errors import InputError, RunError
 from algorithms.units import format_bytes_per_second
-from studies.laboratory.wiring import Cable, Port, Route, Wiring, is_of_cable
+from studies.laboratory import queues
+from studies.laboratory.wiring import Cable, Pair, Port, Route, Wiring, is_of_cable
 from studies.token_buckets import burst_bytes
 
 FOLDER = Path("/run/netns")
@@ -31,8 +32,6 @@ IFF_UP = 1  # linux/if.h
 FIRST_TABLE = 1000
 """Routing tables for packets of one source each, from this number on."""
 CLONE_NEWUTS, CLONE_NEWNET = 0x04000000, 0x40000000  # linux/sched.h
-QUEUE_SECONDS = 0.05
-"""What waits before a cable at most: more is dropped, as by a switch of small memory."""
 CONGESTION_CONTROL = "reno"
 """By which hosts share links, whatever this machine prefers: every kernel has it.
 
@@ -44,6 +43,7 @@ ANY_WAY = {"conf/all/rp_filter": "0", "conf/default/rp_filter": "0"}
 """Of every place, whatever it has from this machine: packets come by a way that those back need not take."""
 CABLES = "cables are made by its module veth"
 BUCKETS = "token buckets are made by its module sch_tbf"
+TURNS = "pairs of hosts take turns by its modules sch_htb and cls_u32"
 RULES = "routes by source are found by its policy routing, CONFIG_IP_MULTIPLE_TABLES"
 """What of a kernel a laboratory needs and some are built without."""
 END_SECONDS = 5.0
@@ -123,7 +123,10 @@ def _connect(wiring: Wiring, names: Mapping[str, str]) -> None:
         for place, socket in sockets.items():
             socket.link("set", index=1, state="up")  # lo
             address = wiring.addresses.get(place)
-            found = {port.interface: _start(socket, port, far, address) for port, far in ends if port.place == place}
+            own = [(port, far) for port, far in ends if port.place == place]
+            found = {port.interface: _start(socket, port, far, address) for port, far in own}
+            for port, far in own:
+                _keep_rate(socket, found[port.interface], port, far, wiring.passing.get(port, ()))
             for route in (one for one in wiring.routes if one.place == place):
                 _add_route(socket, route, found[route.interface], hosts)
     finally:
@@ -155,23 +158,23 @@ def socket_of(name: str) -> Any:
 
 
 def _start(socket: Any, port: Port, far: Port, address: str | None) -> int:
-    """The index of an interface that is up, with its rate."""
+    """The index of an interface that is up."""
     (index,) = socket.link_lookup(ifname=port.interface)
     with _asked(f"the port of {port.place} to {far.place}"):
         socket.link("set", index=index, state="up")
         if address is not None:
             socket.addr("add", index=index, address=address, prefixlen=32)
-    if port.rate:
-        rate = format_bytes_per_second(port.rate)
-        with _asked(f"the token bucket of {rate} from {port.place} to {far.place}", BUCKETS):
-            limit(socket, index, port.rate, burst_bytes(port.rate))
     return int(index)
 
 
-def limit(socket: Any, index: int, rate: float, burst: int) -> None:
-    """Keep an interface at a rate [B/s] by a token bucket of so many bytes, instead of what kept it before."""
-    queue = burst + int(QUEUE_SECONDS * rate)
-    socket.tc("replace", "tbf", index, 0, rate=f"{round(8 * rate)}bit", burst=burst, limit=queue)
+def _keep_rate(socket: Any, index: int, port: Port, far: Port, passing: Sequence[Pair]) -> None:
+    """Have what leaves by a port go at its rate, if it has one, and pairs of hosts take turns."""
+    if not port.rate:
+        return
+    with _asked(f"the token bucket of {format_bytes_per_second(port.rate)} from {port.place} to {far.place}", BUCKETS):
+        queues.limit(socket, index, port.rate, burst_bytes(port.rate))
+    with _asked(f"the queues from {port.place} to {far.place}", TURNS):
+        queues.take_turns(socket, index, passing)
 
 
 def interfaces_down(name: str) -> list[str]:

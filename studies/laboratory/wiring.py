@@ -8,7 +8,7 @@ Next hops are known by their hardware addresses, so no packet ever asks for one.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,10 @@ HOST_INTERFACE, SWITCH_INTERFACE = "eth0", "port"
 SHORTEST = Routing()
 ONE_WAY = ("shortest", "minimal", "ecmp", "valiant")
 """Rules of routing that give a pair one way, as static routes do."""
+
+
+Pair = tuple[str, str]
+"""Addresses of a host that sends and of one that it sends to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class Wiring:
     name : of the topology
     addresses : of each host, in the order of the topology's places
     switches : the other places
+    passing : whose packets leave by a port that keeps a rate: addresses of source and target
     """
 
     name: str
@@ -90,6 +95,7 @@ class Wiring:
     switches: tuple[str, ...]
     cables: tuple[Cable, ...]
     routes: tuple[Route, ...]
+    passing: Mapping[Port, tuple[Pair, ...]]
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -210,8 +216,10 @@ class _Wires:
         net, hosts = self._net, set(self._hosts)
         switches = [name for name in map(net.node_name, range(net.node_count)) if name not in hosts]
         beside = [_beside(host) for host in self._hosts if host in self._forwarding]
-        routes = (*self._out_of_hosts(), *self._into_hosts(), *self._between(routing))
-        return Wiring(net.name, self._addresses, (*switches, *beside), tuple(self._cables), routes)
+        ways = self._ways(routing)
+        routes = (*self._out_of_hosts(), *self._into_hosts(), *self._between(ways))
+        places, cables = (*switches, *beside), tuple(self._cables)
+        return Wiring(net.name, self._addresses, places, cables, routes, self._passing(ways))
 
     def _place(self, node: int) -> str:
         """The namespace in which the cables of a node end."""
@@ -240,16 +248,31 @@ class _Wires:
                 address = self._addresses[cable.one.place]
                 yield Route(cable.other.place, address, "", cable.other.interface, cable.one.hardware)
 
-    def _between(self, routing: Routing) -> Iterator[Route]:
-        """What switches forward: by target alone where all sources take the same link."""
-        taken: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    def _ways(self, routing: Routing) -> dict[tuple[int, int], list[int]]:
+        """The links from each host to each other, by their places."""
         places = range(len(self._hosts))
         pairs = [(source, target) for source in places for target in places if source != target]
         paths = Routes(self._net, routing).between([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        found = {}
         for flow, (source, target) in enumerate(pairs):
             way = paths.links[paths.offsets[flow] : paths.offsets[flow + 1]]
             self._check_passed_once(way, source, target, routing)
-            for link in way.tolist():
+            found[source, target] = way.tolist()
+        return found
+
+    def _passing(self, ways: Mapping[tuple[int, int], Sequence[int]]) -> dict[Port, tuple[Pair, ...]]:
+        """By the ports of all links, the pairs whose ways go over them."""
+        found: dict[Port, list[Pair]] = {port: [] for port, _ in self._ports.values()}
+        for (source, target), way in ways.items():
+            for link in way:
+                found[self._ports[link][0]].append((self._address(source), self._address(target)))
+        return {port: tuple(pairs) for port, pairs in found.items()}
+
+    def _between(self, ways: Mapping[tuple[int, int], Sequence[int]]) -> Iterator[Route]:
+        """What switches forward: by target alone where all sources take the same link."""
+        taken: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+        for (source, target), way in ways.items():
+            for link in way:
                 port, _ = self._ports[link]
                 if port.place not in self._addresses:
                     taken[port.place, target][source] = link

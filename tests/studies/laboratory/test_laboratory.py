@@ -23,7 +23,7 @@ from studies.laboratory.ranks import launch_in
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import is_of_cable, scaled, wiring
 from studies.matmuls.experiment import Flags, parse_experiment
-from studies.token_buckets import burst_bytes
+from studies.token_buckets import WHOLE_PACKET, burst_bytes
 from tests.quadrille import ROOT
 from tests.studies.test_calibrate import SMALL
 from topologies.build import build, parse_topology
@@ -38,12 +38,16 @@ from pyroute2 import IPRoute
 with IPRoute() as kernel:
     kernel.link("add", ifname="probe0", kind="veth", peer={"ifname": "probe1"})
     (index,) = kernel.link_lookup(ifname="probe0")
-    kernel.tc("add", "tbf", index, 0, rate="10mbit", burst=16384, limit=65536)
+    kernel.tc("add", "tbf", index, 0x10000, rate="10mbit", burst=16384, limit=65536)
+    kernel.tc("add", "htb", index, 0x20000, parent=0x10001, default=0)
+    kernel.tc("add-class", "htb", index, 0x20001, parent=0x20000, rate="32gbit", burst=1 << 20)
+    told = {"parent": 0x20000, "protocol": 0x0800, "prio": 1, "target": 0x20001, "keys": ["0x0a4d0001/0xffffffff+12"]}
+    kernel.tc("add-filter", "u32", index, **told)
 """
 
 
 def why_not():
-    """Why no laboratory can be made here; empty where the kernel has namespaces, veth and tbf for us."""
+    """Why no laboratory can be made here; empty where the kernel has namespaces, veth, tbf, htb and u32 for us."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         return "laboratories need root on Linux"
     words = ["unshare", "--net", "--uts", sys.executable, "-c", PROBE]
@@ -163,6 +167,22 @@ def test_a_link_carries_its_rate_and_no_more():
         seconds = min(carried(entry, "host:0", "host:1", size) for _ in range(3))
     assert seconds > 0.9 * (size - 2 * burst_bytes(rate)) / rate
     assert seconds < 3 * size / rate  # a loaded machine may be slower, not a hundred times
+
+
+def test_what_is_sent_waits_for_its_turn_and_not_behind_all_that_others_have_sent():
+    rate = 5e6
+    with laboratory.standing(a_laboratory("dumbbell:hosts=6", rate)) as entry:
+        others = [(entry, f"host:{number}", f"host:{3 + number}", round(0.8 * rate)) for number in range(2)]
+        threads = [threading.Thread(target=carried, args=told) for told in others]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        seconds = sorted(carried(entry, "host:2", "host:5", 1) for _ in range(5))
+        meanwhile = all(thread.is_alive() for thread in threads)
+        for thread in threads:
+            thread.join()
+    assert meanwhile
+    assert seconds[2] < 3 * WHOLE_PACKET / rate  # one packet of each of the others; in one queue 50 ms and more
 
 
 def test_flows_share_an_oversubscribed_uplink():

@@ -56,6 +56,8 @@ def build_refused(tmp_path, monkeypatch):
     [
         (("link", "add"), "the cable from host:0 to .*: Operation not supported .cables are made by its module veth."),
         (("tc", "replace", "tbf"), "the token bucket of 25 MB/s from host:0 to leaf:0: .* by its module sch_tbf"),
+        (("tc", "add", "htb"), "the queues from host:0 to leaf:0: .* by its modules sch_htb and cls_u32"),
+        (("tc", "add-filter", "u32"), "the queues from host:0 to leaf:0: .* by its modules sch_htb and cls_u32"),
         (("rule", "add"), r"the rule at leaf:\d for packets of host:\d: .* by its policy routing, CONFIG_"),
         (("route", "add"), "the route from host:0 to host:1: Operation not supported$"),
         (("addr", "add"), "the port of host:0 to leaf:0: Operation not supported$"),

@@ -59,6 +59,16 @@ def links_walked(made, source, target):
     return taken
 
 
+@pytest.mark.parametrize("text", [*SINGLE_HOMED, *MANY_HOMED])
+def test_a_pair_has_a_queue_at_each_port_with_a_rate_on_its_way_and_nowhere_else(text):
+    made = wiring(network(text))
+    for source in made.hosts:
+        for target in set(made.hosts) - {source}:
+            pair = made.addresses[source], made.addresses[target]
+            queued = {port for port, pairs in made.passing.items() if pair in pairs}
+            assert queued == {port for port in links_walked(made, source, target) if port.rate}
+
+
 @pytest.mark.parametrize("routing", ["shortest", "ecmp:3"])
 @pytest.mark.parametrize("text", [*SINGLE_HOMED, *MANY_HOMED])
 def test_packets_take_the_links_that_the_simulator_takes(text, routing):
