@@ -18,6 +18,9 @@ PointwiseFunction = Literal["zero", "copy", "add"]
 Combination = Literal["sum", "max"]
 OverlapName = Literal["oar", "ors", "oag"]
 CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier"]
+Calls = Literal["regular", "vector"]
+"""MPI's, for a kind that has two: of equal pieces alone (MPI_Allgather), or of pieces of any sizes (MPI_Allgatherv)."""
+CALLED_BOTH_WAYS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
 Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "send", "receive", "shift"] | CollectiveKind
 
 

@@ -8,6 +8,7 @@ contiguous piece of it, one after the other in the order of the members.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import cast
 
 from algorithms.errors import InputError
@@ -27,6 +28,15 @@ from algorithms.schedule import Schedule
 from algorithms.tensors import Block, Tensor
 
 Edges = tuple[int, ...]
+
+
+def are_equal(edges: Edges) -> bool:
+    """Whether all pieces are as long as the first.
+
+    >>> are_equal((0, 2, 4)), are_equal((0, 2, 3))
+    (True, False)
+    """
+    return len({stop - start for start, stop in pairwise(edges)}) == 1
 
 
 def edges_of(op: Collective, schedule: Schedule, place: Place) -> tuple[Edges, Edges]:

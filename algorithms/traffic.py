@@ -15,11 +15,13 @@ from algorithms.collectives.transfer_steps import Run, Step
 from algorithms.errors import InputError
 from algorithms.numbers import number
 from algorithms.ops import (
+    CALLED_BOTH_WAYS,
     AllGather,
     AllReduce,
     AllToAll,
     Barrier,
     Broadcast,
+    Calls,
     Collective,
     CommunicationOp,
     Op,
@@ -32,7 +34,7 @@ from algorithms.ops import (
     collective_kind,
 )
 from algorithms.parts import Place, boundaries
-from algorithms.pieces import edges_of
+from algorithms.pieces import are_equal, edges_of
 from algorithms.schedule import Schedule
 
 
@@ -92,6 +94,16 @@ class Traffic:
     @property
     def bytes_sent(self) -> int:
         return sum(exchange.sent for exchange in self.exchanges()) * self.item_bytes
+
+
+def calls_of(op: Collective, moved: Traffic, choices: Choices) -> Calls | None:
+    """By which of MPI's calls its library carries an op out; None of a kind that has one alone.
+
+    The regular ones are of equal pieces: others go by the vector calls, whatever was chosen.
+    """
+    if collective_kind(op) not in CALLED_BOTH_WAYS:
+        return None
+    return choices.of(op.name).calls if are_equal(moved.edges) else "vector"
 
 
 def ranges(run: Run | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from algorithms.grid import Axis, Grid
-from algorithms.ops import Combination
+from algorithms.ops import Calls, Combination
 
 Array = Any
 """A NumPy or CuPy array: the boundary at which types end."""
@@ -64,10 +64,12 @@ class Communicator(Protocol):
 
     def receive(self, buffer: Array, sender: int) -> Request: ...
 
-    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
-        """In place: member i's piece is in the whole at the start."""
+    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
+        """In place: member i's piece is in the whole at the start; MPI's regular calls are for equal pieces alone."""
 
-    def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
+    def reduce_scatter(
+        self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
+    ) -> Request:
         """The member's piece of the sum goes into `piece`; the whole is used up."""
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request: ...

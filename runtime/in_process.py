@@ -14,7 +14,7 @@ import numpy as np
 
 from algorithms.errors import Deadlock
 from algorithms.grid import Axis, Grid
-from algorithms.ops import Combination
+from algorithms.ops import Calls, Combination
 from runtime.communicators import DONE, Array, Course, Edges, Request, Result, Wait
 from runtime.streams import POSTED, Stream
 
@@ -119,7 +119,7 @@ class InProcessCommunicator:
         waiting.append(expected)
         return expected
 
-    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
+    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
         def act(came: dict[int, Any]) -> None:
             for member, source in came.items():
                 for into in came.values():
@@ -127,7 +127,9 @@ class InProcessCommunicator:
 
         return self._meet("all_gather", act, whole)
 
-    def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
+    def reduce_scatter(
+        self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
+    ) -> Request:
         def act(came: dict[int, Any]) -> None:
             total = _sum({member: summand for member, (summand, _) in came.items()})
             for member, (_, into) in came.items():

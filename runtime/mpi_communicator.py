@@ -11,7 +11,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from algorithms.ops import Combination
+from algorithms.ops import Calls, Combination
 from runtime.communicators import Array, Edges, Request
 from runtime.streams import POSTED
 
@@ -73,20 +73,25 @@ class MpiCommunicator:
     def _is_long(self, buffer: Array) -> bool:
         return bool(buffer.nbytes > self._most_bytes)
 
-    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
+    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
         if self._is_long(whole):
             roots = [(whole[edges[i] : edges[i + 1]], i) for i in range(self.size)]
             return Flight([self._communicator.Ibcast(part, i) for piece, i in roots for part in self._slices(piece)])
+        group = self._communicator
+        if calls == "regular":
+            return self._begin(blocking, group.Allgather, group.Iallgather, (MPI.IN_PLACE, whole))
         into = [whole, (_counts(edges), edges[:-1])]
-        return self._begin(
-            blocking, self._communicator.Allgatherv, self._communicator.Iallgatherv, (MPI.IN_PLACE, into)
-        )
+        return self._begin(blocking, group.Allgatherv, group.Iallgatherv, (MPI.IN_PLACE, into))
 
-    def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
+    def reduce_scatter(
+        self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
+    ) -> Request:
         if self._is_long(whole):
             return self._reduce_scatter_in_slices(whole, edges, piece)
-        arguments = (whole, piece, _counts(edges))
-        return self._begin(blocking, self._communicator.Reduce_scatter, self._communicator.Ireduce_scatter, arguments)
+        group = self._communicator
+        if calls == "regular":
+            return self._begin(blocking, group.Reduce_scatter_block, group.Ireduce_scatter_block, (whole, piece))
+        return self._begin(blocking, group.Reduce_scatter, group.Ireduce_scatter, (whole, piece, _counts(edges)))
 
     def _reduce_scatter_in_slices(self, source: Array, edges: Edges, into: Array) -> Request:
         requests: list[MPI.Request] = []

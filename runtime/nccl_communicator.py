@@ -24,7 +24,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from algorithms.errors import RunError
-from algorithms.ops import Combination
+from algorithms.ops import Calls, Combination
+from algorithms.pieces import are_equal
 from runtime.communicators import Array, Edges, Request
 
 if TYPE_CHECKING:
@@ -121,8 +122,8 @@ class NcclCommunicator:
     def _type(self, array: Array) -> int:
         return int(getattr(self._nccl, NAMES[str(array.dtype)]))
 
-    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
-        if not _is_even(edges):
+    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
+        if not are_equal(edges):
             return self._at_once(lambda: self._broadcast_pieces(whole, edges))
         own = whole[edges[self.member] : edges[self.member + 1]]
         call = self._communicator.allGather
@@ -139,8 +140,10 @@ class NcclCommunicator:
         for part in self._parts(buffer):
             self._communicator.bcast(part.data.ptr, part.size, self._type(part), root, self.lane.stream.ptr)
 
-    def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
-        if not _is_even(edges):
+    def reduce_scatter(
+        self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
+    ) -> Request:
+        if not are_equal(edges):
             return self._at_once(lambda: self._reduce_pieces(whole, edges, piece))
         call, kind, total = self._communicator.reduceScatter, self._type(whole), self._nccl.NCCL_SUM
         return self._at_once(
@@ -229,12 +232,3 @@ class NcclCommunicator:
     def close(self) -> None:
         """Free NCCL's communicator."""
         self._communicator.destroy()
-
-
-def _is_even(edges: Edges) -> bool:
-    """Whether all pieces are as long as the first.
-
-    >>> _is_even((0, 2, 4)), _is_even((0, 2, 3))
-    (True, False)
-    """
-    return len({stop - start for start, stop in pairwise(edges)}) == 1

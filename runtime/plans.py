@@ -18,6 +18,7 @@ from algorithms.ops import (
     AllToAll,
     Barrier,
     Broadcast,
+    Calls,
     Collective,
     Combination,
     CommunicationOp,
@@ -32,7 +33,7 @@ from algorithms.parts import Place
 from algorithms.pieces import shared_rectangle
 from algorithms.schedule import Schedule, all_ops, may_run_beside
 from algorithms.storage import lives_in_place
-from algorithms.traffic import Exchange, Traffic, later, traffic
+from algorithms.traffic import Exchange, Traffic, calls_of, later, traffic
 from runtime.buffers import Buffers, of_dtype
 from runtime.communicators import Array, Communicator, Request
 from runtime.streams import Chunks, Step, cut
@@ -231,8 +232,9 @@ class Planner:
         if moved is None:
             return plan
         if self._choices.by_library(op):
-            blocking = self._blocks(op, group)
-            plan.library = partial(_library_collective, op, buffer, group, moved, result, blocking=blocking)
+            begin = partial(_library_collective, op, buffer, group, moved, result)
+            calls = calls_of(op, moved, self._choices) or "vector"
+            plan.library = partial(begin, blocking=self._blocks(op, group), calls=calls)
             plan.library_bytes = moved.bytes_sent
             return plan
         if isinstance(op, AllToAll):
@@ -291,12 +293,13 @@ def _library_collective(
     received: Array | None,
     *,
     blocking: bool,
+    calls: Calls,
 ) -> Request:
     match op:
         case AllGather():
-            return group.all_gather(buffer, moved.edges, blocking=blocking)
+            return group.all_gather(buffer, moved.edges, blocking=blocking, calls=calls)
         case ReduceScatter():
-            return group.reduce_scatter(buffer, moved.edges, received, blocking=blocking)
+            return group.reduce_scatter(buffer, moved.edges, received, blocking=blocking, calls=calls)
         case AllReduce():
             return group.all_reduce(buffer, op.combination, blocking=blocking)
         case Broadcast():

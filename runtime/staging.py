@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms.collectives.choices import Carriage
 from algorithms.errors import InputError
-from algorithms.ops import Combination
+from algorithms.ops import Calls, Combination
 from algorithms.tensors import DType
 from runtime.communicators import DONE, Array, Communicator, Edges, Request, Staging
 from runtime.pinned import PINNED_CHUNK_BYTES, Bytes
@@ -165,14 +165,18 @@ class StagedCommunicator(DeviceCommunicator):
         room = self._pinned_copy(buffer)
         return self._carry(lambda: self._group.receive(room.host, sender), incoming=(room,))
 
-    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool) -> Request:
+    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
         room = self._pinned_copy(whole)
-        return self._both_ways(room, lambda: self._group.all_gather(room.host, edges, blocking=blocking))
+        return self._both_ways(room, lambda: self._group.all_gather(room.host, edges, blocking=blocking, calls=calls))
 
-    def reduce_scatter(self, whole: Array, edges: Edges, piece: Array, *, blocking: bool) -> Request:
+    def reduce_scatter(
+        self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
+    ) -> Request:
         source, into = self._pinned_copy(whole), self._pinned_copy(piece)
         return self._carry(
-            lambda: self._group.reduce_scatter(source.host, edges, into.host, blocking=blocking), (source,), (into,)
+            lambda: self._group.reduce_scatter(source.host, edges, into.host, blocking=blocking, calls=calls),
+            (source,),
+            (into,),
         )
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:

@@ -1,6 +1,8 @@
 """Who carries out the collectives, and by which algorithms.
 
 `own:ring` and its like name a set of our own algorithms, one for each kind;
+`library` is MPI's, by its regular calls where all pieces are equal, or NCCL's, and
+`library:vector` MPI's by its vector calls always;
 `nccl` names NCCL's model of itself, which predicts and cannot be run; `auto` is
 resolved to names before anything runs: op by op where a machine is known that
 predictions can be made for, else to `own:ring`.
@@ -18,7 +20,7 @@ from algorithms.collectives.lowering import CHUNK_BYTES, SETS
 from algorithms.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
 from algorithms.errors import InputError
 from algorithms.grid import AXES, Axis, Grid
-from algorithms.ops import Collective, CollectiveKind, Op
+from algorithms.ops import Calls, Collective, CollectiveKind, Op
 from algorithms.units import KIB, parse_bytes
 
 Carriage = Literal["own", "library", "nccl"]
@@ -41,6 +43,7 @@ class Choices:
     chunk_bytes : of the pieces that follow each other down their chains and trees
     nccl_algorithm, nccl_protocol : what NCCL is held to; None where it chooses by size
     per_node : by axis, how many neighbours along it share a node, where there are several such nodes (`placed`)
+    calls : MPI's for equal pieces, where its library is to carry out an all-gather or a reduce-scatter
     auto : whether a prediction is to choose for each op; what is said here holds until one has
     by_op : what was chosen for each op, by its name; what is said here is for all others
     """
@@ -53,6 +56,7 @@ class Choices:
     per_node: tuple[tuple[Axis, int], ...] = ()
     auto: bool = False
     by_op: tuple[tuple[str, "Choices"], ...] = ()
+    calls: Calls = "regular"
 
     def of(self, op: str) -> "Choices":
         """Those of one op.
@@ -82,8 +86,8 @@ class Choices:
         ----------
         carried : by which algorithm an op went, where its size decides: a sum of a few elements goes by doubling
 
-        >>> parse_choices("library").label("all_gather")
-        'library (as ring)'
+        >>> parse_choices("library").label("all_gather"), parse_choices("library:vector").label("all_gather")
+        ('library (as ring)', 'library:vector (as ring)')
         >>> parse_choices("own:hierarchical").label("all_gather", "z")
         'hierarchical (as ring)'
         >>> parse_choices("own").label("all_reduce", "z", "doubling")
@@ -101,7 +105,7 @@ class Choices:
             case "own":
                 return f"{name} (as {carried})" if by_size else name
             case "library":
-                return f"library (as {carried if by_size else name})"
+                return f"{self._library} (as {carried if by_size else name})"
             case "nccl":
                 return f"nccl (as {name})"
 
@@ -109,6 +113,11 @@ class Choices:
         """Whether it goes in pieces whose size is a choice."""
         algorithm = self.algorithm(kind)
         return algorithm in CHUNKED or (algorithm == "hierarchical" and kind in ("broadcast", "reduce"))
+
+    @property
+    def _library(self) -> str:
+        """The word for MPI's, by these calls."""
+        return "library" if self.calls == "regular" else f"library:{self.calls}"
 
     @property
     def _chunk(self) -> str:
@@ -127,7 +136,7 @@ class Choices:
         """
         if self.carriage == "nccl":
             raise InputError(
-                f"collectives '{self}': NCCL's model predicts and cannot be run; accepted are library, {_own_sets()}"
+                f"collectives '{self}': NCCL's model predicts and cannot be run; accepted are {_runnable()}"
             )
 
     def check_schedulable(self) -> None:
@@ -140,7 +149,7 @@ class Choices:
         if self.nccl_algorithm not in (None, "ring") or self.nccl_protocol is not None:
             raise InputError(
                 f"collectives '{self}': a schedule's collectives are predicted as rings of single ranks; accepted are "
-                f"nccl, nccl:ring, library, {_own_sets()}; `quadrille collective` knows NCCL's channels and algorithms"
+                f"nccl, nccl:ring, {_runnable()}; `quadrille collective` knows NCCL's channels and algorithms"
             )
 
     def __str__(self) -> str:
@@ -151,13 +160,17 @@ class Choices:
             case "own":
                 return f"own:{self.set_name}" + self._chunk
             case "library":
-                return "library"
+                return self._library
             case "nccl":
                 return ":".join(word for word in ("nccl", self.nccl_algorithm, self.nccl_protocol) if word is not None)
 
 
+LIBRARY = {str(one): one for one in (Choices("library"), Choices("library", calls="vector"))}
+"""MPI's library by its word: by its regular calls where all pieces are equal, or by its vector calls always."""
+
+
 def parse_choices(text: str) -> Choices:
-    """`own`, `own:NAME`, `own:NAME:CHUNK`, `library`, `auto`, `nccl`, `nccl:ALGORITHM` or `nccl:ALGORITHM:PROTOCOL`.
+    """`own[:NAME[:CHUNK]]`, `library`, `library:vector`, `auto` or `nccl[:ALGORITHM[:PROTOCOL]]`.
 
     `auto` is `own:ring`, the least bytes for any group, until a prediction has chosen.
 
@@ -171,8 +184,8 @@ def parse_choices(text: str) -> Choices:
     word, *names = text.split(":")
     if text in ("own", "auto"):
         return Choices(auto=text == "auto")
-    if text == "library":
-        return Choices("library")
+    if text in LIBRARY:
+        return LIBRARY[text]
     if word == "own" and names[0] in SETS and len(names) <= len(("NAME", "CHUNK")):
         with suppress(InputError):  # a chunk that is no size
             return Choices("own", names[0], parse_bytes(names[1]) if names[1:] else CHUNK_BYTES)
@@ -182,11 +195,11 @@ def parse_choices(text: str) -> Choices:
             protocol is None or protocol in ALGORITHMS[cast(Algorithm, algorithm)]
         ):
             return Choices("nccl", nccl_algorithm=cast(Algorithm, algorithm), nccl_protocol=cast(Protocol, protocol))
-    raise InputError(f"collectives {text!r}: accepted are own, library, auto, {_own_sets()}, {_nccl_words()}")
+    raise InputError(f"collectives {text!r}: accepted are own, auto, {_runnable()}, {_nccl_words()}")
 
 
-def _own_sets() -> str:
-    return ", ".join(f"own:{key}" for key in SETS) + ", own:NAME:CHUNK"
+def _runnable() -> str:
+    return ", ".join((*LIBRARY, *(f"own:{key}" for key in SETS), "own:NAME:CHUNK"))
 
 
 def _nccl_words() -> str:

@@ -58,7 +58,9 @@ Panel = Annotated[str, flag("--panel", "W", "Rows or columns that summa moves at
 Transposed = Annotated[str, flag("--transposed", "none|a|b", "Stored: A as K x M, or B as N x K (3d, summa).")]
 Overlap = Annotated[str, flag("--overlap", "LIST", "none, or a list of oar, ors, oag.")]
 Bands = Annotated[str, flag("--bands", "N", "Bands of rows: one is summed while the next is multiplied.")]
-Collectives = Annotated[str, flag("--collectives", "WHO", "own, own:NAME[:CHUNK], library, auto or (simulate) nccl.")]
+Collectives = Annotated[
+    str, flag("--collectives", "WHO", "own[:NAME[:CHUNK]], library[:vector], auto or (simulate) nccl.")
+]
 Threads = Annotated[str, flag("--threads", "T", "BLAS threads of a rank; by default its share of the cores.")]
 Machine = Annotated[str, flag("--machine", "NAME|FILE", "A machine file (.toml, or with a /) or a name.")]
 Wiring = Annotated[str, flag("--machine", "NAME|FILE|TOPOLOGY", "A machine, or a topology as topology show takes it.")]

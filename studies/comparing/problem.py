@@ -128,10 +128,10 @@ def _different_algorithms(predicted: Record, measured: Record) -> list[str]:
 def _known(algorithm: str) -> str:
     """The algorithm as far as a measurement knows it: not how the library's was predicted.
 
-    >>> _known("library (measured)") == _known("library (as ring)"), _known("ring")
-    (True, 'ring')
+    >>> _known("library (measured)") == _known("library (as ring)"), _known("ring"), _known("library:vector (as ring)")
+    (True, 'ring', 'library:vector')
     """
-    return "library" if algorithm.startswith("library (") else algorithm
+    return algorithm.partition(" (")[0] if algorithm.startswith("library") else algorithm
 
 
 def _text(value: object) -> str:

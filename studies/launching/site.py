@@ -193,12 +193,26 @@ def _carrier(
 
     library = cast("CupyLibrary", site.library)
     if name == "nccl" or (name == "auto" and _nccl_fits(library, site)):
+        check_calls(choices)
         return NcclCarrier(library, site.communicator)
     check_sums(dtype, choices.carriage)
     awareness = gpu_awareness(site.communicator, library.device)
     if site.speaks:
         remark(str(awareness))
     return MpiCarrier(site.communicator, staging=find_staging(library, awareness, choices.carriage))
+
+
+def check_calls(choices: Choices) -> None:
+    """Refuse MPI's vector calls where NCCL carries: a record would name calls that nobody made.
+
+    Raises
+    ------
+    InputError : `library:vector`
+    """
+    if choices.calls == "vector":
+        raise InputError(
+            f"collectives '{choices}': NCCL has no such calls; accepted are library, own, or --carrier mpi"
+        )
 
 
 def _nccl_fits(library: "CupyLibrary", site: Site) -> bool:

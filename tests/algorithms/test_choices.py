@@ -8,7 +8,7 @@ from algorithms.grid import Grid
 NCCL = ["nccl", "nccl:ring", "nccl:tree", "nccl:ring:LL", "nccl:tree:LL128", "nccl:nvls:Simple", "nccl:pat"]
 
 
-@pytest.mark.parametrize("text", [*(f"own:{name}" for name in SETS), "library", *NCCL])
+@pytest.mark.parametrize("text", [*(f"own:{name}" for name in SETS), "library", "library:vector", *NCCL])
 def test_choices_are_read_back_from_what_they_print(text):
     assert str(parse_choices(text)) == text
 
@@ -26,6 +26,8 @@ def test_own_is_rings_and_auto_too_until_something_is_chosen():
         "own:tree",
         "ring",
         "library:ring",
+        "library:regular",
+        "library:vector:",
         "auto:ring",
         "Own",
         "own:ring:LL",
@@ -41,17 +43,28 @@ def test_other_words_are_refused_with_those_accepted(text):
     with pytest.raises(InputError) as refused:
         parse_choices(text)
     assert repr(text) in str(refused.value)
-    for accepted in ("own", "library", "auto", *(f"own:{name}" for name in SETS), "nccl:ring|tree[:LL|LL128|Simple]"):
+    for accepted in (
+        "own",
+        "library, library:vector",
+        "auto",
+        *(f"own:{name}" for name in SETS),
+        "nccl:ring|tree[:LL|LL128|Simple]",
+    ):
         assert accepted in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("set_name", SETS)
 def test_a_record_says_which_algorithm_and_that_a_library_s_is_a_guess(set_name):
-    own, library = Choices("own", set_name), Choices("library", set_name)
+    own, library, vector = (
+        Choices("own", set_name),
+        Choices("library", set_name),
+        Choices("library", set_name, calls="vector"),
+    )
     for kind, algorithm in SETS[set_name].items():
         assert own.label(kind) == algorithm
         assert library.label(kind) == f"library (as {algorithm})"
+        assert vector.label(kind) == f"library:vector (as {algorithm})"
 
 
 @pytest.mark.parametrize("set_name", SETS)
@@ -79,9 +92,11 @@ def test_a_choice_is_read_as_it_is_written(text):
 
 @pytest.mark.parametrize("text", NCCL)
 def test_what_only_predicts_is_refused_where_it_would_be_run(text):
-    with pytest.raises(InputError, match=rf"'{text}'.*predicts and cannot be run; accepted are library, own:ring"):
+    with pytest.raises(
+        InputError, match=rf"'{text}'.*predicts and cannot be run; accepted are library, library:vector, own:ring"
+    ):
         parse_choices(text).check_runnable()
-    for other in ("own:hierarchical", "library", "auto"):
+    for other in ("own:hierarchical", "library", "library:vector", "auto"):
         parse_choices(other).check_runnable()
 
 

@@ -173,6 +173,28 @@ def test_the_library_holds_no_rank_up_while_chunks_may_be_under_way(chunk_bytes,
     assert noted == [blocks] * 4
 
 
+@pytest.mark.parametrize(("size", "expected"), [(4, ["vector", "regular"]), (3, ["vector", "vector"])])
+def test_each_op_asks_for_the_calls_that_were_chosen_for_it_and_unequal_pieces_for_vector_calls(size, expected):
+    class Noting(InProcess):
+        def communicator(self, *asked):
+            group = super().communicator(*asked)
+            for verb in ("all_gather", "reduce_scatter"):
+                setattr(group, verb, lambda *given, blocking, calls: noted.append(calls) or DONE)
+            return group
+
+    noted, cut = [], Part("n", ("z",))
+    tensors = declare(square("whole"), square("other"), Tensor("A", cut, Part("n")), Tensor("sum", cut, Part("n")))
+    program = (
+        AllGather(name="gather", axis="z", source="A", into="whole"),
+        ReduceScatter(name="scatter", axis="z", source="other", into="sum"),
+    )
+    schedule = Schedule("both", {"n": size}, Grid(z=2), "float64", tensors, ("A", "other"), (), (Role(program),))
+    by_op = (("gather", parse_choices("library:vector")), ("scatter", parse_choices("library")))
+    whole = np.zeros((size, size))
+    execute(schedule, {"A": whole, "other": whole}, Noting(2), choices=Choices(by_op=by_op))
+    assert sorted(noted) == sorted(expected * 2)
+
+
 @pytest.mark.parametrize("collectives", MODES)
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 def test_two_lanes_of_an_axis_carry_collectives_at_once(ranks, collectives):
