@@ -10,18 +10,44 @@ they are predicted: a member that has sent goes on.  Between two they are messag
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from algorithms.formats.machine import LibraryRow, Machine
 from algorithms.grid import Grid
-from algorithms.ops import Collective, collective_kind
+from algorithms.ops import Calls, Collective, CollectiveKind, collective_kind
 from algorithms.traffic import Traffic
 from simulator.homes import Homes
 from simulator.interpolation import SecondsBySize
 
-MEASURED, IDENTIFIED = "library (measured)", "library (one message)"
+MEASURED, IDENTIFIED = "(measured)", "(one message)"
+"""What a prediction says behind the word for the library."""
 ROOTED = ("broadcast", "reduce")
 ONE_MESSAGE = tuple((kind, 2) for kind in ROOTED)
 """Kinds and groups that leave a library nothing to choose: what they share links with is known then."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTime:
+    """What a collective takes.
+
+    Parameters
+    ----------
+    beyond : whether that is beyond what was measured
+    told : of what it was measured, for a record
+    """
+
+    seconds: float
+    beyond: bool
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Seconds by size, whether groups lay as these do and went by the same calls, and what a record says of it."""
+
+    by_size: SecondsBySize
+    alike: bool
+    told: str
 
 
 class LibraryTimes:
@@ -31,7 +57,7 @@ class LibraryTimes:
         part = machine.host if homes.used_places == 1 else machine.network
         self._rows = part.library if part is not None else ()
         self._grid = grid
-        self._curves: dict[tuple[str, int, int, bool], tuple[SecondsBySize, bool] | None] = {}
+        self._curves: dict[tuple[CollectiveKind, int, int, Calls | None, bool], Curve | None] = {}
 
     def is_one_message(self, op: Collective) -> bool:
         """Whether what the library does is known; said of machines only whose library was looked at."""
@@ -39,47 +65,60 @@ class LibraryTimes:
 
     def are_known(self, op: Collective) -> bool:
         """Whether groups of its kind and size were measured."""
-        return self._curve(op, first=True) is not None
+        groups = collective_kind(op), self._grid.length(op.axis)
+        return any((row.kind, row.ranks) == groups for row in self._rows)
 
-    def seconds(self, op: Collective, moved: Traffic, *, first: bool) -> tuple[float, bool] | None:
-        """Seconds, and whether that is beyond what was measured; None where nothing is known of its like.
+    def seconds(self, op: Collective, moved: Traffic, calls: Calls | None, *, first: bool) -> LibraryTime | None:
+        """What it takes; None where nothing is known of its like.
 
-        Beyond are larger buffers, groups whose members lie further apart or closer, and other numbers of ranks in all.
+        Beyond what was measured are larger buffers, groups whose members lie further apart or closer, other numbers of
+        ranks in all, and calls of MPI that were not measured, which are taken to last as the other ones.
 
         Parameters
         ----------
+        calls : MPI's by which it goes, of a kind that has two
         first : whether it is the first of the run
         """
-        found = self._curve(op, first=first)
+        found = self._curve(op, calls, first=first)
         if found is None:
             return None
-        curve, alike = found
         size = moved.edges[-1] * moved.item_bytes
-        return curve.seconds(size), not (alike and curve.covers(size))
+        return LibraryTime(found.by_size.seconds(size), not (found.alike and found.by_size.covers(size)), found.told)
 
-    def _curve(self, op: Collective, *, first: bool) -> tuple[SecondsBySize, bool] | None:
+    def _curve(self, op: Collective, calls: Calls | None, *, first: bool) -> Curve | None:
         shape = collective_kind(op), self._grid.length(op.axis), self._grid.stride(op.axis)
-        if (*shape, first) not in self._curves:
-            self._curves[*shape, first] = curve_of(self._rows, *shape, of=self._grid.size, first=first)
-        return self._curves[*shape, first]
+        key = (*shape, calls, first)
+        if key not in self._curves:
+            self._curves[key] = curve_of(self._rows, *shape, of=self._grid.size, calls=calls, first=first)
+        return self._curves[key]
 
 
 def curve_of(
-    rows: Sequence[LibraryRow], kind: str, members: int, apart: int, *, of: int, first: bool = True
-) -> tuple[SecondsBySize, bool] | None:
-    """Seconds by size in groups of so many members that lie most like these, and whether they lie as these do.
+    rows: Sequence[LibraryRow],
+    kind: CollectiveKind,
+    members: int,
+    apart: int,
+    *,
+    of: int,
+    calls: Calls | None = None,
+    first: bool = True,
+) -> Curve | None:
+    """Seconds by size in groups of so many members that lie most like these.
 
     None where no group had so many.
 
     Parameters
     ----------
+    calls : MPI's, of a kind that has two; where only the other ones were measured, these stand for them
     first : of a run; else of those that follow, where they were measured
     """
-    found = [row for row in rows if (row.kind, row.ranks) == (kind, members)]
-    if not found:
+    known = [row for row in rows if (row.kind, row.ranks) == (kind, members)]
+    if not known:
         return None
+    of_calls = [row for row in known if row.called == calls]
+    found, told = (of_calls, MEASURED) if of_calls else (known, f"(as {known[0].called} calls)")
     nearest = min((abs(row.of - of), abs(row.apart - apart)) for row in found)
     points = (
         (row.bytes, row.taken(first=first)) for row in found if (abs(row.of - of), abs(row.apart - apart)) == nearest
     )
-    return SecondsBySize.of(points), nearest == (0, 0)
+    return Curve(SecondsBySize.of(points), bool(of_calls) and nearest == (0, 0), told)

@@ -12,12 +12,13 @@ from algorithms.ops import CommunicationOp, Compute, lane
 from algorithms.parts import Place
 from algorithms.schedule import all_ops
 from algorithms.timelines.spans import COMPUTE
+from algorithms.traffic import calls_of
 from simulator.balancing import Balancing
 from simulator.duties import Duties, Duty, MemberStep, rows
 from simulator.engine import FlowEngine
 from simulator.folding.alike_ranks import Population
 from simulator.handed_over import HandedOver, Marked
-from simulator.library import IDENTIFIED, MEASURED, LibraryTimes
+from simulator.library import IDENTIFIED, LibraryTime, LibraryTimes
 from simulator.local_work import LocalWork, Work
 from simulator.messages import Messages
 from simulator.stepping.registered import Stage
@@ -144,9 +145,9 @@ class Programs:
 
     def _course(self, rank: int, op: CommunicationOp, duty: Duty, *, first: bool) -> Course:
         """What a rank goes through in a communication op, and what is posted for it."""
-        seconds, name = self._library_seconds(op, duty, first=first), lane(op)
-        if seconds is not None:  # local copies are in them
-            return self._made(list(self._as_library(rank, op, duty, *seconds)))
+        by_library, name = self._library_time(op, duty, first=first), lane(op)
+        if by_library is not None:  # local copies are in it
+            return self._made(list(self._as_library(rank, op, duty, by_library)))
         before: list[Marked] = []
         if self._overhead(duty):
             before.append(Marked(Stage(local=self._delay(rank, name, self._overhead(duty)))))
@@ -188,19 +189,20 @@ class Programs:
             added = self._bytes(rank, lane(op), "add", step.added)
         return Stage(times, send, receive, added)
 
-    def _library_seconds(self, op: CommunicationOp, duty: Duty, *, first: bool) -> tuple[float, bool] | None:
-        """What a collective of the library takes [s], and whether that is beyond what was measured; None: not known."""
+    def _library_time(self, op: CommunicationOp, duty: Duty, *, first: bool) -> LibraryTime | None:
+        """What a collective of the library takes; None where it is another's, or not known."""
         if not self._choices.by_library(op) or duty.moved is None:
             return None
+        word = self._choices.of(op.name)
         if self._library.is_one_message(op):
-            self.labels[op.name] = IDENTIFIED
+            self.labels[op.name] = f"{word} {IDENTIFIED}"
             return None
-        found = self._library.seconds(op, duty.moved, first=first)
+        found = self._library.seconds(op, duty.moved, calls_of(op, duty.moved, self._choices), first=first)
         if found is not None:
-            self.labels[op.name] = MEASURED
+            self.labels[op.name] = f"{word} {found.told}"
         return found
 
-    def _as_library(self, rank: int, op: CommunicationOp, duty: Duty, seconds: float, beyond: bool) -> Iterator[Marked]:
+    def _as_library(self, rank: int, op: CommunicationOp, duty: Duty, time: LibraryTime) -> Iterator[Marked]:
         """Members wait for each other by the steps that stand for the library's, which take no time here."""
         group = self._ranks.group(rank, op.axis)
         for step, times, number in rows(duty):
@@ -211,7 +213,7 @@ class Programs:
                 None if sender is None else self._messages.greeting(duty.wires, sender, rank)[0],
             )
             yield Marked(stage, step, number)
-        sent = self._messages.to_itself(rank, lane(op), seconds, beyond=beyond)
+        sent = self._messages.to_itself(rank, lane(op), time.seconds, beyond=time.beyond)
         yield Marked(Stage(send=sent, receive=sent[0]))
 
     def _overhead(self, duty: Duty) -> float:

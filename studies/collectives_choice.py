@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from algorithms.collectives.choices import Choices, placed
+from algorithms.collectives.choices import LIBRARY, Choices, placed
 from algorithms.collectives.lowered import Lowered
 from algorithms.collectives.lowering import CHUNK_BYTES, SETS, lower
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import CollectiveChoice, Record
 from algorithms.grid import Axis
-from algorithms.ops import Broadcast, Collective, CollectiveKind, Reduce, collective_kind
+from algorithms.ops import CALLED_BOTH_WAYS, Broadcast, Collective, CollectiveKind, Reduce, collective_kind
 from algorithms.parts import Place
+from algorithms.pieces import are_equal
 from algorithms.program import Program, Repeat
 from algorithms.schedule import Schedule
 from algorithms.traffic import traffic
@@ -49,6 +50,7 @@ class Asked:
     ----------
     names : of the ops
     size_bytes, elements : of the whole buffer, in the first turn of the first rank that has the op
+    in_equal_pieces : whether all members have as much of it
     """
 
     names: tuple[str, ...]
@@ -57,6 +59,7 @@ class Asked:
     members: int
     size_bytes: int
     elements: int
+    in_equal_pieces: bool = True
 
     @property
     def what(self) -> str:
@@ -116,19 +119,29 @@ def chosen_collectives(
     threads, placement : as of the schedule's own simulation
     with_library : whether the library may carry out what it is known to be fast at
     """
-    from simulator.library import MEASURED  # a rank that is told has no use for it
-
     own = [placed(one, schedule.grid, nodes) for one in OWN]
     found = []
     for asked in questions(schedule):
         ways = candidates(own, asked)
         tried = [Tried(one, _seconds(schedule, asked, one, machine, threads, placement)[0]) for one in ways]
         if with_library and _library_is_measured(machine):
-            seconds, label = _seconds(schedule, asked, Choices("library"), machine, threads, placement)
-            tried += [Tried(Choices("library"), seconds)] if label == MEASURED else []
+            tried += _tried_by_library(schedule, asked, machine, threads, placement)
         if len(tried) > 1:
             found.append(Chosen(asked, tuple(sorted(tried, key=lambda one: comparable(one.seconds)))))
     return found
+
+
+def _tried_by_library(
+    schedule: Schedule, asked: Asked, machine: Machine, threads: int | None, placement: str
+) -> Iterator[Tried]:
+    """The library's ways that were measured: by each of MPI's calls where the op can go by both."""
+    from simulator.library import MEASURED  # a rank that is told has no use for it
+
+    both = asked.kind in CALLED_BOTH_WAYS and asked.in_equal_pieces
+    for one in LIBRARY.values() if both else (Choices("library"),):
+        seconds, label = _seconds(schedule, asked, one, machine, threads, placement)
+        if label == f"{one} {MEASURED}":
+            yield Tried(one, seconds)
 
 
 def _library_is_measured(machine: Machine) -> bool:
@@ -218,9 +231,8 @@ def questions(schedule: Schedule) -> list[Asked]:
             kind, elements = collective_kind(op), moved.edges[-1]
             root = op.root if isinstance(op, Broadcast | Reduce) else None
             key = (kind, op.axis, moved.edges, moved.item_bytes, root, loops)
-            known = found.get(key) or Asked(
-                (), kind, op.axis, moved.lowered.members, elements * moved.item_bytes, elements
-            )
+            members, size = moved.lowered.members, elements * moved.item_bytes
+            known = found.get(key) or Asked((), kind, op.axis, members, size, elements, are_equal(moved.edges))
             found[key] = replace(known, names=(*known.names, op.name))
     return list(found.values())
 

@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from algorithms.formats import files
 from algorithms.formats.achieved import Achieved
 from algorithms.kernels import Function
-from algorithms.ops import CollectiveKind
+from algorithms.ops import CALLED_BOTH_WAYS, Calls, CollectiveKind
 from algorithms.provenance import Provenance
 
 SCHEMA = "quadrille/machine/1"
@@ -100,6 +100,8 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ranks, apart : members of a group, and the distance in ranks from one to the next
     of : ranks in all groups together
     bytes : of the whole buffer
+    calls : MPI's by which it was measured, of a kind that has two; not said in files made before there was a choice,
+        which are of the vector calls
     seconds : from when the last member has come to it, to the end of those that receive
     following_seconds : the same of one that follows another, whose members have fallen out of step; the mean of their
         ends
@@ -110,9 +112,21 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     apart: Count
     of: Annotated[int, Meta(ge=2)]
     bytes: Count
+    calls: Calls | UnsetType = UNSET
     seconds: Seconds
     following_seconds: Seconds | UnsetType = UNSET
     spread: Spread = 0.0
+
+    def __post_init__(self) -> None:
+        if self.calls is not UNSET and self.kind not in CALLED_BOTH_WAYS:
+            raise ValueError(f"calls = {self.calls!r}: MPI has one call for {self.kind}, two for {CALLED_BOTH_WAYS}")
+
+    @property
+    def called(self) -> Calls | None:
+        """MPI's calls by which it was measured; None of a kind that has one alone."""
+        if self.kind not in CALLED_BOTH_WAYS:
+            return None
+        return "vector" if self.calls is UNSET else self.calls
 
     def taken(self, *, first: bool) -> float:
         """Seconds of the first in a run, or of one that follows, as far as that was measured."""

@@ -33,7 +33,7 @@ from algorithms.formats.machine import Faults, Machine
 from algorithms.kernels import ATTENTION_PRODUCTS
 
 Change = Callable[[Any], Any]
-BETWEEN_HOSTS = {"transfer": ("pattern", "ranks"), "library": ("kind", "ranks", "apart", "of")}
+BETWEEN_HOSTS = {"transfer": ("pattern", "ranks"), "library": ("kind", "ranks", "apart", "of", "calls")}
 """Rows of the network, and what those that differ in size alone have in common."""
 OF_LINKS = ("bandwidth", "latency")
 """Quantities of a topology's links that rows of the network follow."""
@@ -313,9 +313,9 @@ def _follow(rows: Sequence[dict[str, Any]], alike: tuple[str, ...], quantity: st
     for name in ("seconds", "following_seconds"):
         told, least = [row for row in rows if name in row], dict[tuple[Any, ...], float]()
         for row in told:
-            kind = tuple(row[key] for key in alike)
+            kind = tuple(row.get(key) for key in alike)
             least[kind] = min(row[name], least.get(kind, row[name]))
         for row in told:
-            first = least[tuple(row[key] for key in alike)]
+            first = least[tuple(row.get(key) for key in alike)]
             beyond = row[name] - first
             row[name] = first * factor + beyond if quantity == "latency" else first + beyond / factor

@@ -28,6 +28,7 @@ from algorithms.ops import (
     AllGather,
     AllReduce,
     Broadcast,
+    Calls,
     Collective,
     CollectiveKind,
     Gemm,
@@ -100,7 +101,7 @@ def shapes(ranks: int) -> Iterator[Shape]:
 
 
 def collective_chain(kind: CollectiveKind, shape: Shape, size: int, rounds: int) -> Schedule:
-    """Write, multiply, and a collective on a buffer of `size` bytes, and once more.
+    """Write, multiply, and a collective on a buffer of about `size` bytes, in equal pieces, and once more.
 
     With roots it is so many rounds after one that warms up, in which every member is the root in turn.
     """
@@ -114,7 +115,8 @@ def collective_chain(kind: CollectiveKind, shape: Shape, size: int, rounds: int)
         Tensor("other", Part("e"), one),
     )
     side = chains.PRODUCT_SIZE
-    sizes = {"m": side, "k": side, "n": side, "e": max(shape.members, size // ITEM_BYTES), "one": 1}
+    piece = max(1, size // ITEM_BYTES // shape.members)
+    sizes = {"m": side, "k": side, "n": side, "e": piece * shape.members, "one": 1}
     write = Pointwise(name="write", function="zero", into="part" if kind == "all_gather" else "whole")
     multiply = Gemm(name="multiply", a="A", b="B", c="C")
     body: tuple[Op, ...] = (write, multiply, _step(kind))
@@ -149,13 +151,22 @@ def _turn(write: Pointwise, multiply: Gemm, kind: CollectiveKind, root: int) -> 
 
 
 def measure_collective(
-    communicator: MPI.Intracomm, kind: CollectiveKind, shape: Shape, size: int, steps: int
+    communicator: MPI.Intracomm,
+    kind: CollectiveKind,
+    shape: Shape,
+    size: int,
+    steps: int,
+    calls: Calls | None = None,
 ) -> tuple[list[float], list[float]]:
     """Seconds of each of so many steps, and of those that follow them, in the slowest group.
 
     With roots they are of a step in each of so many rounds, and none follow.
 
     Every rank of the communicator calls it and gets the same.
+
+    Parameters
+    ----------
+    calls : MPI's, of a kind that has two
     """
     schedule = collective_chain(kind, shape, size, steps)
     side = chains.PRODUCT_SIZE
@@ -170,7 +181,7 @@ def measure_collective(
             carrier,
             repeats=repeats,
             warmups=warmups,
-            choices=Choices("library"),
+            choices=Choices("library", calls=calls or "regular"),
             between=come_further,
         ).timelines
     carrier.close()

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from algorithms.formats.percentiles import spread
 from algorithms.kernels import Function
-from algorithms.ops import CollectiveKind
+from algorithms.ops import Calls, CollectiveKind
 from algorithms.tensors import DType
 from runtime.delivery import Delivery
 from runtime.kernels.layer_kernels import carry_out
@@ -204,16 +204,18 @@ class Bench:
         (times, beside), _ = self.calmly_with(measure)
         return TransferPoint(pattern, self.ranks, size, median(times), spread(times)), beside
 
-    def collective(self, kind: CollectiveKind, shape: Shape, size: int, steps: int) -> CollectivePoint:
+    def collective(
+        self, kind: CollectiveKind, shape: Shape, size: int, steps: int, calls: Calls | None
+    ) -> CollectivePoint:
         """A collective of the MPI library, so many times, and one that follows it."""
 
         def measure() -> tuple[list[float], list[float]]:
-            first, following = measure_collective(self.communicator, kind, shape, size, steps)
+            first, following = measure_collective(self.communicator, kind, shape, size, steps, calls)
             return [max(LEAST_SECONDS, step) for step in first], following
 
         (times, following), _ = self.calmly_with(measure)
         later = max(LEAST_SECONDS, median(following)) if following else None
-        return CollectivePoint(kind, shape, size, median(times), spread(times), later)
+        return CollectivePoint(kind, shape, size, median(times), spread(times), later, calls)
 
 
 @dataclass(slots=True)

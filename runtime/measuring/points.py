@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from algorithms.kernels import Function
-from algorithms.ops import CollectiveKind, GemmLayout
+from algorithms.ops import Calls, CollectiveKind, GemmLayout
 from algorithms.tensors import DType
 from runtime.measuring.chains import Pattern
 from runtime.measuring.library_chains import Shape
@@ -66,6 +66,7 @@ class CollectivePoint:
     Parameters
     ----------
     following_seconds : of one that follows another; None of those in rounds, which do anyway
+    calls : MPI's by which it went; None of a kind that has one alone
     """
 
     kind: CollectiveKind
@@ -74,3 +75,4 @@ class CollectivePoint:
     seconds: float
     spread: float
     following_seconds: float | None = None
+    calls: Calls | None = None

@@ -177,3 +177,35 @@ def test_keys_that_came_later_leave_the_hash_of_a_machine_as_it_was(tmp_path):
     assert load_machine(path).sha256.startswith("3ab6270e")
     path.write_text(HOST.replace("[host]\n", "[host]\nshared_by_hosts = true\n"))
     assert not load_machine(path).sha256.startswith("3ab6270e")
+
+
+LIBRARY = """
+[[host.library]]
+kind = "all_gather"
+ranks = 2
+apart = 1
+of = 2
+bytes = 4096
+seconds = 1e-5
+"""
+
+
+def test_library_rows_that_do_not_say_the_calls_are_of_vector_calls_and_hash_as_before(tmp_path):
+    old = machine_in(tmp_path, HOST + LIBRARY)
+    assert [row.called for row in old.host.library] == ["vector"]
+    assert old.sha256.startswith("0a481a3d")
+    hashes = {old.sha256}
+    for calls in ("vector", "regular"):
+        machine = machine_in(tmp_path, HOST + LIBRARY + f'calls = "{calls}"\n')
+        assert [row.called for row in machine.host.library] == [calls]
+        save_machine(machine, tmp_path / "again.toml")
+        assert load_machine(tmp_path / "again.toml") == machine
+        hashes.add(machine.sha256)
+    assert len(hashes) == 3
+
+
+def test_a_collective_that_mpi_has_one_call_for_has_no_word_for_it(tmp_path):
+    reduced = LIBRARY.replace("all_gather", "all_reduce")
+    assert [row.called for row in machine_in(tmp_path, HOST + reduced).host.library] == [None]
+    with pytest.raises(InputError, match=r"host\.library.* calls = 'vector': MPI has one call for all_reduce"):
+        machine_in(tmp_path, HOST + reduced + 'calls = "vector"\n')

@@ -119,6 +119,22 @@ def test_steps_and_the_librarys_collectives_between_hosts_follow_their_links(mac
     assert [row.following_seconds for row in network.library] == pytest.approx([2 * one for one in seconds])
 
 
+def test_of_the_librarys_collectives_by_two_calls_each_has_a_latency_of_its_own(machine):
+    library = tuple(
+        LibraryRow(kind="all_gather", ranks=3, apart=1, of=6, bytes=size, calls=calls, seconds=seconds)
+        for calls, size, seconds in (
+            ("regular", 8, 1e-3),
+            ("regular", 1 << 20, 9e-3),
+            ("vector", 8, 2e-3),
+            ("vector", 1 << 20, 4e-3),
+        )
+    )
+    links = machine.topology | {"latency_seconds": 1e-5}
+    measured = msgspec.structs.replace(machine, network=Network(library=library), topology=links)
+    network = apply(measured, ["topology.latency_seconds=x3"]).network
+    assert seconds_of(network.library) == pytest.approx([3e-3, 11e-3, 6e-3, 8e-3])
+
+
 def test_the_latency_of_steps_that_follow_others_is_one_of_links_too(machine):
     measured = between_hosts(machine, latency_seconds=1e-5)
     measured = msgspec.structs.replace(

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from algorithms.collectives.choices import Choices, parse_choices
 from algorithms.errors import InputError
@@ -9,7 +10,7 @@ from algorithms.formats.machine import LibraryRow, Network
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
-from algorithms.ops import AllGather, Pointwise
+from algorithms.ops import CALLED_BOTH_WAYS, AllGather, Pointwise
 from algorithms.parts import Part
 from algorithms.program import Repeat
 from algorithms.schedule import Role, Schedule, declare
@@ -25,8 +26,9 @@ GATHERED = 512 * 512 * 4
 """Bytes of B in float32, which groups of four gather."""
 
 
-def row(kind, ranks, apart, size, seconds, of=4):
-    return LibraryRow(kind=kind, ranks=ranks, apart=apart, of=of, bytes=size, seconds=seconds)
+def row(kind, ranks, apart, size, seconds, of=4, calls="regular"):
+    calls = calls if kind in CALLED_BOTH_WAYS else UNSET
+    return LibraryRow(kind=kind, ranks=ranks, apart=apart, of=of, bytes=size, calls=calls, seconds=seconds)
 
 
 def machine(*rows):
@@ -34,8 +36,8 @@ def machine(*rows):
     return msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, library=rows))
 
 
-def predicted(found, choices, switches=EVERYTHING):
-    schedule = matmul_schedule(Matmul(512, 512, 512, dtype="float32"), "4d", Grid(z=4))
+def predicted(found, choices, switches=EVERYTHING, size=512):
+    schedule = matmul_schedule(Matmul(size, size, size, dtype="float32"), "4d", Grid(z=4))
     return simulate(schedule, found, choices=choices, switches=switches)
 
 
@@ -44,7 +46,7 @@ def test_a_collective_takes_what_it_was_measured_to_take_and_says_so():
     for switches in (Switches(), Switches(fold=False, memory=False)):
         said = predicted(found, parse_choices("library"), switches)
         gather = said.op_times()["gather B"]
-        assert (gather.seconds, said.labels) == (pytest.approx(0.25), {"gather B": MEASURED})
+        assert (gather.seconds, said.labels) == (pytest.approx(0.25), {"gather B": f"library {MEASURED}"})
         assert said.parts["gather B"]["transfer"] == pytest.approx(0.25)
 
 
@@ -56,7 +58,8 @@ def test_those_that_follow_the_first_take_what_was_measured_of_such():
     found = simulate(schedule, machine(*rows), choices=parse_choices("library")).op_times()
     assert found["gather B"].seconds == pytest.approx(0.25)
     assert [found[name].seconds for name in found if name.startswith("scatter")] == [pytest.approx(0.5)]
-    assert curve_of(rows, "all_gather", 4, 1, of=4, first=False)[0].seconds(GATHERED) == 0.5
+    following = curve_of(rows, "all_gather", 4, 1, of=4, calls="regular", first=False)
+    assert following.by_size.seconds(GATHERED) == 0.5
 
 
 def test_the_first_is_that_of_the_first_turn_of_a_loop():
@@ -88,30 +91,70 @@ def test_what_was_not_measured_goes_as_a_ring_and_so_do_our_own():
 def test_what_leaves_nothing_to_choose_shares_links_as_a_message_does():
     schedule = matmul_schedule(Matmul(512, 512, 512, panel=512, dtype="float32"), "summa", Grid(z=2, x=2))
     rows = [row(kind, 2, apart, GATHERED, 0.25) for kind in ("broadcast", "reduce") for apart in (1, 2)]
-    found = simulate(schedule, machine(*rows), choices=parse_choices("library"))
-    assert set(found.labels.values()) == {IDENTIFIED}
-    assert found.timeline.makespan < 0.25
+    for word in ("library", "library:vector"):
+        found = simulate(schedule, machine(*rows), choices=parse_choices(word))
+        assert set(found.labels.values()) == {f"{word} {IDENTIFIED}"}
+        assert found.timeline.makespan < 0.25
 
 
 def test_groups_that_lie_most_alike_are_taken_and_sizes_between_are_interpolated():
     rows = [row("reduce", 2, 1, 100, 1.0), row("reduce", 2, 1, 300, 3.0), row("reduce", 2, 4, 100, 9.0, of=8)]
-    assert curve_of(rows, "reduce", 2, 2, of=4)[0].seconds(200) == 2.0
-    assert curve_of(rows, "reduce", 2, 2, of=8)[0].seconds(100) == 9.0
+    assert curve_of(rows, "reduce", 2, 2, of=4).by_size.seconds(200) == 2.0
+    assert curve_of(rows, "reduce", 2, 2, of=8).by_size.seconds(100) == 9.0
     assert curve_of(rows, "reduce", 3, 1, of=4) is None
 
 
 @pytest.mark.parametrize(("apart", "of", "beyond"), [(1, 4, False), (2, 4, True), (1, 8, True)])
 def test_groups_that_lie_otherwise_than_those_measured_are_beyond_what_was_measured(apart, of, beyond):
     said = predicted(machine(row("all_gather", 4, apart, GATHERED, 0.25, of=of)), parse_choices("library"))
-    assert said.labels == {"gather B": MEASURED}
+    assert said.labels == {"gather B": f"library {MEASURED}"}
     assert ("gather B" in said.extrapolated) == beyond
+
+
+REGULAR = row("all_gather", 4, 1, GATHERED, 0.25)
+VECTOR = row("all_gather", 4, 1, GATHERED, 0.5, calls="vector")
+OLD = msgspec.structs.replace(VECTOR, calls=UNSET)
+
+
+@pytest.mark.parametrize(
+    ("rows", "word", "seconds", "told"),
+    [
+        ((REGULAR, VECTOR), "library", 0.25, MEASURED),
+        ((REGULAR, VECTOR), "library:vector", 0.5, MEASURED),
+        ((REGULAR, OLD), "library:vector", 0.5, MEASURED),
+        ((OLD,), "library", 0.5, "(as vector calls)"),
+        ((REGULAR,), "library:vector", 0.25, "(as regular calls)"),
+    ],
+)
+def test_each_word_is_predicted_from_the_rows_of_its_calls_and_from_the_others_where_it_has_none(
+    rows, word, seconds, told
+):
+    said = predicted(machine(*rows), parse_choices(word))
+    assert said.op_times()["gather B"].seconds == pytest.approx(seconds)
+    assert said.labels == {"gather B": f"{word} {told}"}
+    assert ("gather B" in said.extrapolated) == (told != MEASURED)
+
+
+@pytest.mark.parametrize("word", ["library", "library:vector"])
+def test_unequal_pieces_go_by_vector_calls_whatever_was_chosen(word):
+    said = predicted(machine(REGULAR, VECTOR), parse_choices(word), size=511)
+    assert said.op_times()["gather B"].seconds == pytest.approx(0.5, rel=0.01)
+    assert said.labels == {"gather B": f"{word} {MEASURED}"} and "gather B" not in said.extrapolated
+
+
+def test_what_mpi_has_one_call_for_takes_the_same_by_either_word():
+    schedule = matmul_schedule(Matmul(512, 512, 512, panel=128, dtype="float32"), "summa", Grid(z=4))
+    found = machine(row("broadcast", 4, 1, 128 * 512 * 4, 5.0))
+    one, other = (simulate(schedule, found, choices=parse_choices(word)) for word in ("library", "library:vector"))
+    assert one.timeline.makespan == other.timeline.makespan
+    assert one.extrapolated == other.extrapolated
 
 
 def test_collectives_whose_roots_turn_take_one_after_the_other_what_a_round_s_steps_were_measured_to_take():
     schedule = matmul_schedule(Matmul(512, 512, 512, panel=128, dtype="float32"), "summa", Grid(z=4))
     size = 128 * 512 * 4
     found = simulate(schedule, machine(row("broadcast", 4, 1, size, 5.0)), choices=parse_choices("library"))
-    assert set(found.labels.values()) == {MEASURED}
+    assert set(found.labels.values()) == {f"library {MEASURED}"}
     assert found.timeline.makespan == pytest.approx(4 * 5.0, rel=0.01)
 
 
@@ -148,7 +191,7 @@ def test_messages_make_a_prediction_uncertain_where_any_are_sent_and_also_those_
     found = with_messages(machine(*(row(kind, 2, 1, GATHERED, 0.25) for kind in ("broadcast", "reduce"))))
     schedule = matmul_schedule(Matmul(512, 512, 512, panel=512, dtype="float32"), "summa", Grid(z=2, x=2))
     own, library = (simulate(schedule, found, choices=choices) for choices in (Choices(), parse_choices("library")))
-    assert set(library.labels.values()) == {IDENTIFIED}
+    assert set(library.labels.values()) == {f"library {IDENTIFIED}"}
     assert library.uncertainty.more > own.uncertainty.more
     alone = matmul_schedule(Matmul(512, 512, 512, dtype="float32"), "4d", Grid())
     assert simulate(alone, found).uncertainty == Uncertainty(0, 0)

@@ -10,6 +10,7 @@ import simpy
 from algorithms.errors import InputError
 from algorithms.formats.machine import load_machine
 from algorithms.formats.record import load_record
+from algorithms.ops import CALLED_BOTH_WAYS
 from runtime.delivery import CHUNK_BYTES
 from runtime.measuring.beside import Beside
 from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads
@@ -153,10 +154,14 @@ def test_steps_of_every_pattern_and_size_are_measured_within_the_host(two):
 def test_the_librarys_collectives_are_measured_by_kind_and_size_and_predicted_from_that(two):
     machine = load_machine(two)
     assert {(row.ranks, row.apart, row.of) for row in machine.host.library} == {(2, 1, 2)}
-    assert sorted((row.kind, row.bytes) for row in machine.host.library) == sorted(product(KINDS, TRANSFERS))
-    flags = replace(TRAINING, algorithm="4d", grid="z=2", collectives="library")
-    record, _ = prediction_of(parse_experiment(flags), machine)
-    assert {op.algorithm for op in record.ops if op.axis == "z"} == {"library (measured)"}
+    found = sorted((row.kind, row.bytes) for row in machine.host.library if row.called != "vector")
+    assert found == sorted(product(KINDS, TRANSFERS))
+    found = sorted((row.kind, row.bytes) for row in machine.host.library if row.called == "vector")
+    assert found == sorted(product(CALLED_BOTH_WAYS, TRANSFERS[::2]))
+    for word in ("library", "library:vector"):
+        flags = replace(TRAINING, algorithm="4d", grid="z=2", collectives=word)
+        record, _ = prediction_of(parse_experiment(flags), machine)
+        assert {op.algorithm for op in record.ops if op.axis == "z"} == {f"{word} (measured)"}
 
 
 @mpi

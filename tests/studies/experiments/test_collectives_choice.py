@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace as replaced
 
 from algorithms.collectives.choices import Choices, parse_choices
@@ -89,11 +90,31 @@ def test_hierarchies_are_tried_where_members_share_nodes():
 def test_the_library_is_tried_only_where_its_time_is_known():
     assert "library" not in chosen_for("all_gather", 4, 1 << 20, star(4))[1]
     for seconds, is_best in ((1e-6, True), (1.0, False)):
-        row = LibraryRow(kind="all_gather", ranks=4, apart=1, of=4, bytes=1 << 20, seconds=seconds)
-        knowing = replaced(star(4), network=Network(library=(row,)))
+        knowing = replaced(star(4), network=Network(library=(gathered("regular", seconds),)))
         chosen, ways = chosen_for("all_gather", 4, 1 << 20, knowing)
         assert (chosen == "library") == is_best and ways["library"] == pytest.approx(seconds, rel=0.01)
         assert "library" not in chosen_for("reduce_scatter", 4, 1 << 20, knowing)[1]
+
+
+def gathered(calls, seconds):
+    """An all-gather of 1 MiB by MPI's library."""
+    return LibraryRow(kind="all_gather", ranks=4, apart=1, of=4, bytes=1 << 20, calls=calls, seconds=seconds)
+
+
+def ways_by_library(size, *rows):
+    """What is chosen for a gather, and the library's ways that were tried."""
+    chosen, ways = chosen_for("all_gather", 4, size, replaced(star(4), network=Network(library=rows)))
+    return chosen, {way for way in ways if way.startswith("library")}
+
+
+@pytest.mark.parametrize(("fastest", "seconds"), [("library", (1e-6, 1e-5)), ("library:vector", (1e-5, 1e-6))])
+def test_both_calls_of_the_library_are_tried_where_both_were_measured_and_pieces_are_equal(fastest, seconds):
+    both = [gathered(*one) for one in zip(("regular", "vector"), seconds, strict=True)]
+    assert ways_by_library(1 << 20, *both) == (fastest, {"library", "library:vector"})
+    assert ways_by_library((1 << 20) - 8, *both) == ("library", {"library"})
+    assert ways_by_library(1 << 20, both[1])[1] == {"library:vector"}, "as `library` these calls are a guess"
+    old = replaced(both[1], calls=UNSET)
+    assert ways_by_library(1 << 20, old)[1] == {"library:vector"}
 
 
 def test_a_broadcast_is_compared_by_what_turning_roots_were_measured_to_take():
