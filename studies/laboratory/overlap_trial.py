@@ -3,14 +3,16 @@
     python -m studies.laboratory.overlap_trial [TOPOLOGY [GRID …]] > studies/laboratory/results/overlaps.csv
 
 One step of a two-layer MLP on the hosts of a topology (by default one switch), for each grid: without overlap, with
-each overlap that its groups allow, with all, with all and products in bands, and by the MPI library, in turn, each
-behind a step that is not counted (the first one touches fresh memory); as root.
+each overlap that its groups allow, with all, with all and products in bands, and by the MPI library, by its regular
+calls (`library`) and by its vector calls (`library:vector`), in turn, each behind a step that is not counted (the first
+one touches fresh memory); as root.
 
     possible    the smaller of two times of the run without overlap: of the communication that an overlap
                 hides, and of the work that it hides it behind
     gain        what the step became shorter by, the median of differences in each turn
     share       gain / possible
-    faster      the library's seconds over these
+    faster      the seconds of `library`, by regular calls, over these; over those of `library:vector` a way is as
+                fast as its number over that of the row of `library:vector`
     wire        what a rank sends, over the rate of its link [s]: no step can be shorter
     cores       the part of this machine's cores that was busy meanwhile, with this and anything else
 """
@@ -72,13 +74,14 @@ class Way:
         return Case(flags, record, RunFlags(repeats="1", warmups="1"))
 
 
-PLAIN, LIBRARY = Way(), Way(collectives="library")
+PLAIN, LIBRARY, VECTOR = Way(), Way(collectives="library"), Way(collectives="library:vector")
 
 
 def ways_of(grid: str) -> list[Way]:
     """Those that differ on a grid."""
     each = [Way(word) for word in GRIDS[grid]]
-    return [PLAIN, *each, *([Way(ALL)] if len(each) > 1 else []), *(Way(ALL, count) for count in BANDS), LIBRARY]
+    together = [Way(ALL)] if len(each) > 1 else []
+    return [PLAIN, *each, *together, *(Way(ALL, count) for count in BANDS), LIBRARY, VECTOR]
 
 
 def main(topology: str = "", *grids: str) -> None:

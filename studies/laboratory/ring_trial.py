@@ -1,11 +1,12 @@
-"""What collectives make of a link: our own rings in chunks and in whole steps, and the MPI library's.
+"""What collectives make of a link: our own rings in chunks and in whole steps, and the MPI library's both ways.
 
     python -m studies.laboratory.ring_trial > studies/laboratory/results/rings.csv
 
 Four hosts on one switch at 200 Mbit/s, one collective of all four, 10 times; as root.  The
 share is of the link's rate, for the bytes that a rank of a ring sends (the library's
-algorithms are held to the same count); beside it is the part of this machine's cores that
-was busy, with this and anything else.
+algorithms are held to the same count, by its regular calls and, where there are such, by its
+vector calls); beside it is the part of this machine's cores that was busy, with this and
+anything else.
 """
 
 import csv
@@ -17,7 +18,7 @@ import numpy as np
 
 from algorithms.collectives.choices import parse_choices
 from algorithms.grid import Grid
-from algorithms.ops import AllGather, AllReduce, Collective, ReduceScatter, collective_kind
+from algorithms.ops import CALLED_BOTH_WAYS, AllGather, AllReduce, Collective, ReduceScatter, collective_kind
 from algorithms.parts import Part
 from algorithms.program import Repeat, in_sequence
 from algorithms.schedule import Role, Schedule, declare
@@ -38,6 +39,7 @@ WAYS = (
     ("own", Delivery(1 << 18, NAP_SECONDS)),
     ("own", Delivery(0, 0.0)),
     ("library", Delivery()),
+    ("library:vector", Delivery()),
 )
 OPS: tuple[Collective, ...] = (
     AllGather(name="collective", axis="x", source="part", into="whole"),
@@ -55,6 +57,12 @@ def main(words: list[str]) -> None:
     with laboratory.standing(laboratory_of(f"star:hosts={HOSTS}", RATE, name=f"rings{os.getpid()}")) as entry:
         rate = min(entry.rates.values())
         sys.exit(launch_in(entry, HOSTS, [f"{rate:.0f}"], program=("-m", "studies.laboratory.ring_trial")))
+
+
+def ways_of(op: Collective) -> list[tuple[str, Delivery]]:
+    """Those that carry a collective out differently: MPI has one call for an all-reduce."""
+    both = collective_kind(op) in CALLED_BOTH_WAYS
+    return [way for way in WAYS if both or way[0] != "library:vector"]
 
 
 def schedule(op: Collective, size: int, grid: Grid, *, times: int = 1) -> Schedule:
@@ -76,7 +84,7 @@ def measure(rate: float) -> None:
         table.writerow(["collective", "bytes", "by", "chunk_bytes", "share_of_rate", "lowest", "highest", "cores_busy"])
     for op in OPS:
         for size in SIZES:
-            for words, delivery in WAYS:
+            for words, delivery in ways_of(op):
                 ring = schedule(op, size, Grid(x=HOSTS))
                 shares, busy = shares_of_rate(ring, words, delivery, rate)
                 if speaks:
