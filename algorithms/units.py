@@ -44,7 +44,7 @@ def parse_bytes(text: str) -> int:
     ------
     InputError : no number, an unknown unit, zero, or a fraction of a byte
     """
-    size = _number_of_bytes(text, "size")
+    size = _number_of_bytes(text, "size", "64MiB, 1.5GB or 4096")
     if size < 1 or size.denominator != 1:
         raise InputError(f"size {text!r} is {float(size):g} bytes: a size is a whole number of bytes from 1")
     return int(size)
@@ -56,7 +56,7 @@ def parse_rate(text: str) -> float:
     >>> parse_rate("200Gb/s"), parse_rate("25 GB/s"), parse_rate("50e9")
     (25000000000.0, 25000000000.0, 50000000000.0)
     """
-    rate = float(_number_of_bytes(re.sub(r"(/s|(?<=[Bbt])ps)\s*$", "", text), "rate"))
+    rate = float(_number_of_bytes(re.sub(r"(/s|(?<=[Bbt])ps)\s*$", "", text), "rate", "200mbit, 25GB/s or 25e6"))
     if rate <= 0:
         raise InputError(f"rate {text!r} is not above zero: write for example 25GB/s or 200Gb/s")
     return rate
@@ -89,10 +89,10 @@ def format_bytes_per_second(rate: float) -> str:
     return f"{_format_step(rate, _DECIMAL_STEPS, gap=True)}B/s"
 
 
-def _number_of_bytes(text: str, quantity: str) -> Fraction:
+def _number_of_bytes(text: str, quantity: str, such_as: str) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise InputError(f"{quantity} {text!r} is not a number with a unit, such as 64MiB, 1.5GB or 4096")
+        raise InputError(f"{quantity} {text!r} is not a number with a unit, such as {such_as}")
     number, unit = match.groups()
     factor = BYTES_OF_UNIT.get(unit)
     if factor is None:

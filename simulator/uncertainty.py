@@ -33,8 +33,8 @@ class OfMessages:
 OWN, LIBRARY = OfMessages(less=0.03, more=0.07, late=0.004), OfMessages(less=0.15, more=0.28)
 """Between hosts that share cores, by our own messages and by the library's collectives, as they were measured or as
 they are guessed.  Runs hardly end before they are predicted to, and later by what the kernel makes a message's receiver
-wait.  Chosen with 230 runs of ten drawn laboratories (`studies/fidelity`, seeds 37, 38, 40 to 45, 47 and 50), so those
-are no test of them: with the residuals and the noise they hold 94 % of the own ones, 91 % of the library's."""
+wait.  Chosen with 230 runs in laboratories drawn by ten seeds (`studies/fidelity`: 37, 38, 40 to 45, 47 and 50), so
+those are no test of them: with the residuals and the noise they hold 94 % of the own ones, 91 % of the library's."""
 
 
 def of_messages(schedule: Schedule, choices: Choices) -> OfMessages | None:

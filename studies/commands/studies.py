@@ -19,7 +19,6 @@ from studies.commands.options import (
     Panel,
     Passes,
     Plot,
-    Seed,
     Threads,
     Transposed,
     by_default,
@@ -48,7 +47,7 @@ def main_job(folder: Annotated[str, flag("--folder", "DIR", "Where its files go.
 @study.command("host-fidelity")
 def host_fidelity(
     context: typer.Context,
-    seed: Seed = "0",
+    seed: Annotated[str, flag("--seed", "S", "Draw other cases.")] = "0",
     cases: Annotated[str, flag("--cases", "N", "How many multiplications are drawn.")] = "24",
     machine: Annotated[str, flag("--machine", "FILE.toml", "Of this host; by default it is calibrated first.")] = "",
     oversubscribed: Annotated[bool, typer.Option(help="Report 4 and 8 ranks too.")] = True,
