@@ -76,3 +76,13 @@ class CollectivePoint:
     spread: float
     following_seconds: float | None = None
     calls: Calls | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPoint:
+    """What a host got of another in a round in which every host sent to one at once."""
+
+    round: int
+    sender: int
+    receiver: int
+    bytes_per_second: float

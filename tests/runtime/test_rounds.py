@@ -1,0 +1,58 @@
+"""Rounds in which every host sends to one other: they end, leave nothing, and say what came."""
+
+import json
+
+import pytest
+
+from runtime.delivery import Delivery
+from runtime.measuring.rounds import SETTLING_SECONDS, WINDOW_SECONDS, chunk_bytes, rate_of
+from tests.launched import launched
+
+PROGRAM = """
+import json
+from dataclasses import astuple
+from mpi4py import MPI
+from runtime.delivery import Delivery
+from runtime.measuring import rounds
+rounds.SETTLING_SECONDS, rounds.WINDOW_SECONDS = 0.02, 0.05
+world = MPI.COMM_WORLD
+found = [astuple(one) for one in rounds.measure_rounds(world, 25e6, Delivery(nap_seconds=5e-4))]
+world.Barrier()
+left = world.Iprobe()
+every = world.gather((found, left))
+if world.rank == 0:
+    print(json.dumps(every))
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_ranks_agree_on_what_came_in_every_round_and_no_message_is_left(hosts):
+    ended = launched(hosts, "-c", PROGRAM, seconds=60)
+    assert (ended.status, ended.err) == (0, "")
+    every = json.loads(ended.out)
+    assert all(one == every[0] for one in every) and not every[0][1]
+    expected = [(number, (i - number) % hosts, i) for number in range(1, hosts) for i in range(hosts)]
+    assert [tuple(row[:3]) for row in every[0][0]] == expected
+    assert all(row[3] > 0 for row in every[0][0])
+
+
+@pytest.mark.parametrize("step", [0.003, 0.07, 0.3])
+def test_chunks_that_come_evenly_come_at_their_rate_however_they_lie_in_the_window(step):
+    chunks = [((number + 1) * step, 1000) for number in range(int(2 / step))]
+    assert rate_of(chunks) == pytest.approx(1000 / step)
+
+
+def test_a_pause_in_the_window_counts():
+    end = SETTLING_SECONDS + WINDOW_SECONDS
+    half = [(0.01 * number, 100) for number in range(1, 200) if 0.01 * number <= SETTLING_SECONDS + WINDOW_SECONDS / 2]
+    assert rate_of([*half, (end, 0), (end + 1, 100)]) == pytest.approx(100 / 0.01 / 2)
+
+
+def test_nothing_that_came_is_a_rate_of_nothing():
+    assert rate_of([]) == 0.0
+
+
+@pytest.mark.parametrize(("rate", "size"), [(25e6, 61440), (1e6, 10000), (1e3, 1024)])
+def test_chunks_are_those_of_runs_and_smaller_on_slow_links(rate, size):
+    assert chunk_bytes(rate, Delivery()) == size
