@@ -23,7 +23,7 @@ def network_of(machine: Machine) -> Network:
 
     Raises
     ------
-    InputError : a topology that cannot be built, a fault at a link that is not there
+    InputError : a topology that cannot be built; a fault at a link that is not there, or a share of its rate
     """
     share = machine.network.payload_share if machine.network is not None else 1.0
     if "file" in machine.topology:
@@ -40,9 +40,9 @@ def _built(described: str) -> Network:
     return _with_faults(build(topology["family"], arguments), Faults(fail=tuple(fail), degrade=degrade), share)
 
 
-def _with_faults(net: Network, faults: Faults | None, payload_share: float) -> Network:
+def _with_faults(net: Network, faults: Faults | None, payload_share: float | dict[str, float]) -> Network:
     if payload_share != 1.0:
-        net = net.with_bandwidths(net.bandwidths * payload_share)
+        net = net.with_bandwidths(net.bandwidths * _by_link(net, payload_share, unnamed=1.0))
     if faults is None or not (faults.fail or faults.degrade):
         return net
     bandwidths = net.bandwidths.copy()
@@ -81,12 +81,22 @@ def bursts_of(machine: Machine, net: Network) -> Floats:
     said = machine.network.burst_bytes if machine.network is not None else None
     if said is None:
         return np.zeros(0)
+    return _by_link(net, said, unnamed=0.0)
+
+
+def _by_link(net: Network, said: float | dict[str, float], *, unnamed: float) -> Floats:
+    """What a machine file says of every link, or by link [links].
+
+    Raises
+    ------
+    InputError : a link that is not there
+    """
     if not isinstance(said, dict):
         return np.full(net.link_count, said)
-    bursts = np.zeros(net.link_count)
-    for name, burst in said.items():
-        bursts[net.link_numbers(name)] = burst
-    return bursts
+    found = np.full(net.link_count, unnamed)
+    for name, value in said.items():
+        found[net.link_numbers(name)] = value
+    return found
 
 
 def place_number(net: Network, name: str, who: str) -> int:

@@ -183,7 +183,8 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     Parameters
     ----------
-    payload_share : of a link's rate that is left for what ranks send, after the headers of packets
+    payload_share : of a link's rate that is left for what ranks send, after the headers of packets, and less of a link
+        that is slower than is said: of every link, or by link; 1 of those that are not named
     core_seconds_per_byte : of the cores that all hosts share, for a byte from rank to rank, both ends and every switch
     late_seconds : how much later a rank that computes hears that a step's message has come, where ranks take turns on
         cores and one of each host computes
@@ -195,7 +196,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     library : the MPI library's collectives, where ranks are on several hosts
     """
 
-    payload_share: Share = 1.0
+    payload_share: Share | dict[str, Share] = 1.0
     core_seconds_per_byte: Overhead = 0.0
     late_seconds: Overhead = 0.0
     following_seconds: Overhead | None = None

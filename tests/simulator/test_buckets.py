@@ -6,7 +6,7 @@ import pytest
 import simpy
 
 from algorithms.errors import InputError
-from algorithms.formats.machine import Device, Host, Machine, Network
+from algorithms.formats.machine import Device, Faults, Host, Machine, Network
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
@@ -146,6 +146,29 @@ def test_headers_take_their_share_of_every_link():
         msgspec.structs.replace(laboratory(None), network=Network(payload_share=share)) for share in (1.0, 0.96)
     )
     assert network_of(less).bandwidths.tolist() == pytest.approx((0.96 * network_of(whole).bandwidths).tolist())
+
+
+def test_links_have_each_their_own_share_of_their_rate_and_degraded_ones_a_part_of_that():
+    shares = {"host:0-switch:0": 0.5, "switch:0>host:1": 0.9}
+    machine = msgspec.structs.replace(laboratory(None), network=Network(payload_share=shares))
+    slowed = msgspec.structs.replace(machine, faults=Faults(degrade={"host:0>switch:0": 0.5}))
+    whole = network_of(msgspec.structs.replace(machine, network=None))
+    expected = dict.fromkeys(whole.link_names(np.arange(whole.link_count)), 1.0)
+    expected |= {"host:0>switch:0": 0.5, "switch:0>host:0": 0.5, "switch:0>host:1": 0.9}
+    assert (network_of(machine).bandwidths / whole.bandwidths).tolist() == pytest.approx(list(expected.values()))
+    expected["host:0>switch:0"] = 0.25
+    assert (network_of(slowed).bandwidths / whole.bandwidths).tolist() == pytest.approx(list(expected.values()))
+    with pytest.raises(InputError, match="link 'host:9>switch:0' is not in topology"):
+        network_of(msgspec.structs.replace(machine, network=Network(payload_share={"host:9>switch:0": 0.5})))
+
+
+def test_a_gather_takes_as_long_as_its_slowest_link_by_its_share():
+    schedule = matmul_schedule(Matmul(1024, 1024, 1024), "4d", Grid(z=2))
+    every, one = (
+        simulate(schedule, msgspec.structs.replace(laboratory(None), network=Network(payload_share=share)))
+        for share in (0.5, {"host:0>switch:0": 0.5})
+    )
+    assert one.timeline.op_times()["gather B"].seconds == pytest.approx(every.timeline.op_times()["gather B"].seconds)
 
 
 def test_a_link_that_changes_later_leaves_no_other_out():
