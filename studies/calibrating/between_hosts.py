@@ -6,28 +6,21 @@ a chain of slow steps has fewer of them.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING, cast
 
-from algorithms.formats.machine import LibraryRow, TransferRow
-from algorithms.formats.machine import Network as NetworkSection
 from runtime.delivery import Delivery
 from runtime.measuring.beside import Beside, measure_beside
 from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads, Pattern
 from runtime.measuring.idle_cores import measure_idle_cores
 from runtime.measuring.links import LinkSpeed, measure_link_speed
 from runtime.measuring.microbenchmarks import Bench, apart
-from runtime.measuring.points import TransferPoint
+from runtime.measuring.points import FlowPoint, TransferPoint
+from runtime.measuring.rounds import measure_rounds
 from runtime.world import Host
-from studies.calibrating.wiring import FILE, GivenTopology, without_speeds
-from studies.token_buckets import burst_bytes
-from topologies.network import Network
-from topologies.routes.routing import Routes, Routing
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-Arguments = dict[str, str | bool | int | float | list[str | int | float]]
 LONG_STEP_SECONDS, CHAIN_SECONDS = 0.25, 2.0
 """A step that takes longer is not measured; nor a chain, unless of the fewest steps."""
 
@@ -44,6 +37,7 @@ class BetweenHosts:
     Parameters
     ----------
     idle_core_seconds : how long a core that hosts share is idle before it takes a rank from another
+    flows : what hosts got of each other in rounds in which all send at once
     """
 
     transfers: list[TransferPoint]
@@ -51,6 +45,7 @@ class BetweenHosts:
     link: LinkSpeed
     beside: Beside
     idle_core_seconds: float = 0.0
+    flows: Sequence[FlowPoint] = ()
 
 
 def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[Found]:
@@ -125,96 +120,12 @@ def measure_between(
 
     found = [one for count in counts for one in apart(by_host, count, steps, delivery)]
     link = apart(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator))
+    rate = link.bytes_per_second
+    flows = apart(by_host, len(hosts), lambda bench: measure_rounds(bench.communicator, rate, delivery))
     beside, idle = Beside(), 0.0
     if hosts[0].sharing:
-        cores, rate = hosts[0].cores, link.bytes_per_second
+        cores = hosts[0].cores
         beside = apart(by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate, delivery))
         idle = measure_idle_cores(by_host, cores, delivery)
-    return BetweenHosts([point for point, _ in found], [overheads for _, overheads in found], link, beside, idle)
-
-
-def network_section(
-    found: BetweenHosts,
-    library: tuple[LibraryRow, ...],
-    topology: Arguments,
-    routing: Routing,
-    *,
-    shared: bool,
-) -> NetworkSection:
-    """What a machine file says of it.
-
-    Parameters
-    ----------
-    library : collectives of the MPI library
-    topology : family and arguments, with all rates
-    routing : by which the links between two hosts are found
-    shared : whether hosts share a machine, whose kernel keeps the rates of their links
-    """
-    rows = tuple(map(transfer_row, found.transfers))
-    if not shared:
-        return NetworkSection(transfer=rows, library=library)
-    return NetworkSection(
-        payload_share=min(1.0, found.link.bytes_per_second / rate_between(topology, routing)),
-        buffered_sends=True,
-        core_seconds_per_byte=found.beside.core_seconds_per_byte,
-        late_seconds=found.beside.late_seconds,
-        following_seconds=found.beside.following_seconds,
-        burst_bytes=bursts(found.link.burst_bytes, topology, routing) if found.link.burst_bytes else None,
-        transfer=rows,
-        library=library,
-    )
-
-
-def wiring_section(found: BetweenHosts | None, given: GivenTopology, routing: Routing) -> Arguments:
-    """Family and arguments, with the speeds of links that one message between hosts showed where none are named.
-
-    Of a file its name: it says the speeds of its links.
-    """
-    family, arguments = given[0], cast("Arguments", dict(given[1]))
-    if family == FILE:
-        return arguments
-    if found is None:
-        return {"family": family, **arguments}
-    speeds = {"bandwidth": found.link.bytes_per_second, "latency": found.link.latency}
-    speeds["latency"] /= Routes(without_speeds(given), routing).between([0], [1]).shares.sum()
-    units = {"bandwidth": "bandwidth_bytes_per_second", "latency": "latency_seconds"}
-    named = {name.partition("_")[0] for name in arguments}
-    return {"family": family, **arguments} | {units[word]: speeds[word] for word in speeds if word not in named}
-
-
-def rate_between(topology: Arguments, routing: Routing) -> float:
-    """Rate of the slowest link between the first two hosts [B/s]."""
-    net = _network(topology)
-    links = Routes(net, routing).between([0], [1]).links
-    return float(min(net.bandwidths[links], default=inf))
-
-
-def bursts(measured: float, topology: Arguments, routing: Routing) -> float | dict[str, float]:
-    """What each link lets through at once, as one between the first two hosts was seen to [B].
-
-    Links of a laboratory have buckets by their rates: where these differ, each is told.
-
-    >>> bursts(69e3, {"family": "star", "hosts": 2, "bandwidth": 25e6, "latency": 0.0}, Routing())
-    69000.0
-    """
-    net = _network(topology)
-    planned = {name: burst_bytes(rate) for name, rate in zip(_names(net), net.bandwidths.tolist(), strict=True)}
-    if len(set(planned.values())) == 1:
-        return measured
-    share = measured / burst_bytes(rate_between(topology, routing))
-    return {name: share * bucket for name, bucket in planned.items()}
-
-
-def _network(topology: Arguments) -> Network:
-    arguments = {name: value for name, value in topology.items() if name != "family"}
-    return without_speeds(cast("GivenTopology", (topology.get("family", FILE), arguments)))
-
-
-def _names(net: Network) -> list[str]:
-    return net.link_names(range(net.link_count))
-
-
-def transfer_row(point: TransferPoint) -> TransferRow:
-    return TransferRow(
-        pattern=point.pattern, ranks=point.ranks, bytes=point.bytes, seconds=point.seconds, spread=point.spread
-    )
+    points, overheads = [point for point, _ in found], [overheads for _, overheads in found]
+    return BetweenHosts(points, overheads, link, beside, idle, flows)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+import msgspec
+
 from algorithms.formats.machine import (
     Device,
     Fit,
@@ -19,9 +21,17 @@ from runtime import memory_available, world
 from runtime.measuring.points import GemmPoint, KernelPoint, StreamPoint
 from runtime.measuring.reference_kernels import Times
 from simulator.compute import LEAST_ROWS, fit_gemm, touched
-from studies.calibrating.between_hosts import Arguments, network_section, transfer_row, wiring_section
 from studies.calibrating.library import library_row
 from studies.calibrating.measuring import DTYPES, LAYOUTS, Measured
+from studies.calibrating.sections import (
+    Arguments,
+    links_of,
+    network_section,
+    sources_of,
+    transfer_row,
+    warnings_of,
+    wiring_section,
+)
 from studies.calibrating.wiring import GivenTopology
 from topologies.routes.routing import Routing
 
@@ -51,6 +61,9 @@ def make_machine(
     stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == largest)
     host, shared = hosts[0], hosts[0].sharing > 0
     wiring, library = _wiring(measured, hosts, topology, routing), tuple(map(library_row, measured.library))
+    between = measured.between
+    filled = links_of(between, wiring, routing)
+    fit = msgspec.structs.replace(fit, warnings=(*fit.warnings, *warnings_of(filled, wiring)))
     return Machine(
         name=name,
         topology=wiring,
@@ -67,20 +80,19 @@ def make_machine(
         host=Host(
             cores=host.cores,
             shared_by_hosts=shared,
-            idle_core_seconds=measured.between.idle_core_seconds if measured.between is not None else 0.0,
+            idle_core_seconds=between.idle_core_seconds if between is not None else 0.0,
             ranks=max(len(one.ranks) for one in hosts) if len(hosts) > 1 and not shared else None,
             memory_bytes_per_second=_shared_bandwidth(memory),
             issue_seconds=measured.overheads.issue_seconds,
             alone_seconds=measured.overheads.alone_seconds,
             transfer=tuple(transfer_row(point) for point in measured.host_transfers),
-            library=library if measured.between is None else (),
+            library=library if between is None else (),
         ),
-        network=network_section(measured.between, library, wiring, routing, shared=shared)
-        if measured.between
-        else None,
+        network=None if between is None else network_section(between, library, wiring, routing, filled, shared=shared),
         reference=_reference(measured.reference),
         reference_alone=_reference(measured.reference_alone),
         fit=fit,
+        sources=sources_of(filled, wiring),
         provenance=provenance(command),
     )
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 import simpy
 
@@ -30,6 +31,7 @@ from studies.flags.machines import find_machine
 from studies.matmuls.experiment import Flags, parse_experiment
 from tests.launched import launched
 from tests.quadrille import called, quadrille
+from tests.studies.calibrating.test_filled_links import rounds, slower
 from topologies.build import build
 from topologies.files import node_link
 from topologies.routes.routing import Routing, parse_routing
@@ -39,7 +41,7 @@ POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
 SMALL = f"""
 import sys
 from runtime.delivery import WHOLE
-from runtime.measuring import beside, chains, links, microbenchmarks, reference_kernels
+from runtime.measuring import beside, chains, links, microbenchmarks, reference_kernels, rounds
 from runtime import world
 from studies.calibrating import measured_machine, measuring
 measuring.PRODUCTS, measuring.SMALLEST, measuring.LARGEST = {POINTS}, 8, 32
@@ -48,6 +50,7 @@ measuring.LIBRARY_BYTES = {TRANSFERS}
 chains.PRODUCT_SIZE = 16
 links.SIZES, links.SEVERAL, links.FEW, links.REST_SECONDS = (1 << 10, 1 << 12), 2, 2, 0.0
 beside.SIZE, beside.PRODUCTS, beside.REPEATS, beside.CARRIED_SECONDS = 64, 2, 2, 0.02
+rounds.SETTLING_SECONDS, rounds.WINDOW_SECONDS = 0.02, 0.05
 microbenchmarks.POOL_BYTES = 1 << 16
 reference_kernels.PRODUCT_SIZE, reference_kernels.STREAM_BYTES = 32, 1 << 12
 """
@@ -428,6 +431,60 @@ def test_links_whose_buckets_differ_are_told_one_by_one():
     assert {name for name, burst in found.items() if burst == 1.4e5} == {
         f"{one}>{other}" for leaf in (0, 1) for one, other in [(f"leaf:{leaf}", "spine:0"), ("spine:0", f"leaf:{leaf}")]
     }
+
+
+def of_rounds(machine_of, links):
+    """A machine of four hosts at 25 MB/s whose links have these shares of that, behind headers that leave 0.96."""
+    net = build("star", {"hosts": 4, "bandwidth": 25e6, "latency": 0.0})
+    between = replace(measured().between, flows=rounds(slower(net, links), payload=24 / 25))
+    return machine_of(replace(measured(), between=between))
+
+
+def shares_found(links, text="star:hosts=4,bandwidth=25e6", sharing=4):
+    hosts = tuple(Host(f"host{number}", (number,), 2, sharing=sharing) for number in range(4))
+    return of_rounds(lambda found: make_machine("lab", found, hosts, parse_wiring(text, 4), Routing(), []), links)
+
+
+def test_links_that_agree_have_the_share_that_one_message_showed():
+    machine = shares_found({})
+    assert machine.network.payload_share == 24 / 25 and machine.sources == ()
+
+
+def test_a_link_that_is_slower_than_most_has_a_share_of_its_own_and_is_warned_of():
+    machine = shares_found({"host:2>switch:0": 0.5})
+    shares = machine.network.payload_share
+    assert shares.pop("host:2>switch:0") == pytest.approx(0.48) and set(shares.values()) == {24 / 25}
+    assert len(shares) == 7 and machine.fit.warnings[-1].startswith("link host:2>switch:0 carries 0.50 times")
+
+
+def test_a_slow_link_between_the_first_two_hosts_slows_no_other():
+    with_rate, without = (
+        network_of(shares_found({"switch:0>host:1": 24 / 25 / 2}, text))  # one message still showed 24 MB/s: half
+        for text in ("star:hosts=4,bandwidth=50e6", "star:hosts=4")
+    )
+    slow = with_rate.link_number("switch:0>host:1")
+    for net in (with_rate, without):
+        assert net.bandwidths[slow] == pytest.approx(24e6)
+        others = np.delete(net.bandwidths, slow)
+        assert others.tolist() == pytest.approx([50e6] * 7)
+
+
+def test_on_hosts_of_their_own_only_links_that_are_slower_have_less_than_their_rate():
+    assert shares_found({}, sharing=0).network.payload_share == 1.0
+    shares = shares_found({"host:2>switch:0": 0.5}, sharing=0).network.payload_share
+    assert shares["host:2>switch:0"] == pytest.approx(0.5) and set(shares.values()) == {1.0, shares["host:2>switch:0"]}
+
+
+def test_a_machine_file_names_the_links_that_no_round_filled():
+    machine = in_a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6")
+    assert machine.sources == ()  # without rounds nothing is said
+    net = build("leaf-spine", LEAVES | {"bandwidth": 25e6, "uplink_bandwidth": 140e6, "latency": 0.0})
+    between = replace(measured().between, flows=rounds(net, payload=24 / 25))
+    hosts = tuple(Host(f"host{number}", (number,), 2, sharing=4) for number in range(4))
+    wiring = parse_wiring("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6", 4)
+    (line,) = make_machine("lab", replace(measured(), between=between), hosts, wiring, Routing(), []).sources
+    assert line.quantity == "network.payload_share" and "no round filled" in line.source
+    assert set(line.value.split(", ")) == {name for name in net.link_names(range(net.link_count)) if "spine" in name}
 
 
 class FakeBench:

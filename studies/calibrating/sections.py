@@ -1,0 +1,152 @@
+"""Topology and network of a machine file, from what was measured between hosts.
+
+Links have the rates that the user said, else that of a message from the first host to the second.  What is left of
+that for what ranks send is one share for all links (what headers of packets leave, where the hosts of a laboratory are
+behind token buckets), and where rounds showed some links to be slower than that, one by link.
+"""
+
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+
+from algorithms.formats.machine import LibraryRow, Source, TransferRow
+from algorithms.formats.machine import Network as NetworkSection
+from runtime.measuring.points import TransferPoint
+from studies.calibrating.between_hosts import BetweenHosts
+from studies.calibrating.filled_links import FilledLinks, filled_links, rate_between
+from studies.calibrating.wiring import FILE, GivenTopology, without_speeds
+from studies.token_buckets import burst_bytes
+from topologies.network import Network
+from topologies.routes.routing import Routes, Routing
+
+Arguments = dict[str, str | bool | int | float | list[str | int | float]]
+MOST_NAMED = 8
+"""Links in a line."""
+
+
+def network_section(
+    found: BetweenHosts,
+    library: tuple[LibraryRow, ...],
+    topology: Arguments,
+    routing: Routing,
+    filled: FilledLinks,
+    *,
+    shared: bool,
+) -> NetworkSection:
+    """What a machine file says of it.
+
+    Parameters
+    ----------
+    library : collectives of the MPI library
+    topology : family and arguments, with all rates
+    routing : by which the links between two hosts are found
+    filled : what rounds showed of the links
+    shared : whether hosts share a machine, whose kernel keeps the rates of their links
+    """
+    rows = tuple(map(transfer_row, found.transfers))
+    if not shared:
+        return NetworkSection(payload_share=payload_share(1.0, filled, topology), transfer=rows, library=library)
+    level = found.link.bytes_per_second / rate_between(network_of(topology), routing, filled)
+    return NetworkSection(
+        payload_share=payload_share(min(1.0, level), filled, topology),
+        buffered_sends=True,
+        core_seconds_per_byte=found.beside.core_seconds_per_byte,
+        late_seconds=found.beside.late_seconds,
+        following_seconds=found.beside.following_seconds,
+        burst_bytes=bursts(found.link.burst_bytes, topology, routing) if found.link.burst_bytes else None,
+        transfer=rows,
+        library=library,
+    )
+
+
+def wiring_section(found: BetweenHosts | None, given: GivenTopology, routing: Routing) -> Arguments:
+    """Family and arguments, with the speeds of links that one message between hosts showed where none are named.
+
+    Of a file its name: it says the speeds of its links.
+    """
+    family, arguments = given[0], cast("Arguments", dict(given[1]))
+    if family == FILE:
+        return arguments
+    if found is None:
+        return {"family": family, **arguments}
+    speeds = {"bandwidth": found.link.bytes_per_second, "latency": found.link.latency}
+    speeds["latency"] /= Routes(without_speeds(given), routing).between([0], [1]).shares.sum()
+    units = {"bandwidth": "bandwidth_bytes_per_second", "latency": "latency_seconds"}
+    named = {name.partition("_")[0] for name in arguments}
+    told = {"family": family, **arguments} | {units[word]: speeds[word] for word in speeds if word not in named}
+    if "bandwidth" not in named:  # the message may have gone by a link that is slower than others
+        net, filled = network_of(told), links_of(found, told, routing)
+        speeds["bandwidth"] *= rate_between(net, routing) / rate_between(net, routing, filled)
+        told[units["bandwidth"]] = speeds["bandwidth"]
+    return told
+
+
+def links_of(found: BetweenHosts | None, topology: Arguments, routing: Routing) -> FilledLinks:
+    """What rounds showed of the links, in shares of these rates."""
+    net = network_of(topology)
+    if found is None or not found.flows:
+        return FilledLinks(np.ones(net.link_count))
+    return filled_links(net, routing, found.flows, found.link.bytes_per_second / rate_between(net, routing))
+
+
+def payload_share(level: float, filled: FilledLinks, topology: Arguments) -> float | dict[str, float]:
+    """What links have of the rates that are said: of every link, or by link where some have another share.
+
+    Parameters
+    ----------
+    level : of most links
+    """
+    if filled.agree:
+        return level
+    shares = np.minimum(1.0, level * filled.relative).tolist()
+    return dict(zip(_names(network_of(topology)), shares, strict=True))
+
+
+def sources_of(filled: FilledLinks, topology: Arguments) -> tuple[Source, ...]:
+    """Which links no round filled, in a line; nothing where there are none."""
+    if not filled.unfilled:
+        return ()
+    names = network_of(topology).link_names(filled.unfilled[:MOST_NAMED])
+    more = len(filled.unfilled) - len(names)
+    told = ", ".join(names) + (f" and {more} more" if more else "")
+    return (Source("network.payload_share", told, "calibrate: no round filled these; the share of most others"),)
+
+
+def warnings_of(filled: FilledLinks, topology: Arguments) -> Iterator[str]:
+    """A line for each link that is slower or faster than is said of it."""
+    for name, relative in zip(_names(network_of(topology)), filled.relative.tolist(), strict=True):
+        if relative != 1:
+            yield f"link {name} carries {relative:.2f} times what most links do, by the rates that are said of them"
+
+
+def bursts(measured: float, topology: Arguments, routing: Routing) -> float | dict[str, float]:
+    """What each link lets through at once, as one between the first two hosts was seen to [B].
+
+    Links of a laboratory have buckets by their rates: where these differ, each is told.
+
+    >>> bursts(69e3, {"family": "star", "hosts": 2, "bandwidth": 25e6, "latency": 0.0}, Routing())
+    69000.0
+    """
+    net = network_of(topology)
+    planned = {name: burst_bytes(rate) for name, rate in zip(_names(net), net.bandwidths.tolist(), strict=True)}
+    if len(set(planned.values())) == 1:
+        return measured
+    share = measured / burst_bytes(rate_between(net, routing))
+    return {name: share * bucket for name, bucket in planned.items()}
+
+
+def network_of(topology: Arguments) -> Network:
+    """The network that a machine file says, with stand-ins for speeds that it does not."""
+    arguments = {name: value for name, value in topology.items() if name != "family"}
+    return without_speeds(cast("GivenTopology", (topology.get("family", FILE), arguments)))
+
+
+def _names(net: Network) -> list[str]:
+    return net.link_names(range(net.link_count))
+
+
+def transfer_row(point: TransferPoint) -> TransferRow:
+    return TransferRow(
+        pattern=point.pattern, ranks=point.ranks, bytes=point.bytes, seconds=point.seconds, spread=point.spread
+    )
