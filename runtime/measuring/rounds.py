@@ -7,6 +7,10 @@ for a fixed time by its own clock.  Who receives counts what comes in a window, 
     sent       ████████████████████████████████ and an empty message for each that is received at once
     counted        ░░░░░░░░░░░░░░░░░
 
+Then two or three rounds in which each host sends or receives: where all do both, what a host receives is held up by its
+own answers, which wait behind what it sends, and behind a slow link they wait so long that the other direction of its
+cable looks slow, too.
+
 An empty message is the last of its place, so every receive ends, whatever the clocks of others say, and nothing is
 left.
 """
@@ -22,13 +26,14 @@ from runtime.delivery import CHUNK_BYTES, Delivery
 from runtime.measuring.points import FlowPoint
 from runtime.whereabouts import come_further
 
-SETTLING_SECONDS, WINDOW_SECONDS, MARGIN_SECONDS = 0.2, 0.4, 0.02
+SETTLING_SECONDS, WINDOW_SECONDS, MARGIN_SECONDS = 0.2, 0.35, 0.02
 """Sixteen hosts take about ten seconds; ranks leave a barrier within less than the margin."""
-UNDER_WAY = 4
-"""Chunks sent at once: they keep a link busy while answers come, and those of four hosts wait before one without loss.
+UNDER_WAY = 3
+"""Chunks sent at once: they keep a link busy while answers come, and wait before one that several hosts share.
 
-With 16 packets are lost, and what then waits in a receiver for those sent again looks like a rate: up to 1.15 times
-the link's (a 2:1 leaf-spine of eight hosts, 200 Mbit/s, behind a start).
+Where more wait than there is room for, packets are lost, and what then waits in a receiver for those sent again looks
+like a rate: up to 1.15 times the link's with 16 of them (eight hosts, two leaves at 2:1, 200 Mbit/s), with 4 up to 1.08
+and with 3 up to 1.03 (sixteen hosts at 8:1).
 """
 CHUNK_SECONDS = 0.01
 """A chunk takes a link no longer than this, or slow links would carry too few of them to count."""
@@ -40,11 +45,25 @@ Arrival = tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A round as one rank sees it: whom it sends to and receives from, and chunks of how many bytes it sends."""
+    """A round as one rank sees it: whom it sends to and receives from, if anybody, in chunks of how many bytes."""
 
-    target: int
-    source: int
+    target: int | None
+    source: int | None
     chunk_bytes: int
+
+
+def pairs(hosts: int) -> list[dict[int, int]]:
+    """Who sends to whom in each round.
+
+    >>> pairs(3)
+    [{0: 1, 1: 2, 2: 0}, {0: 2, 1: 0, 2: 1}, {0: 1}, {2: 0}, {1: 2}]
+    >>> pairs(4)[3:]
+    [{0: 2, 1: 3}, {2: 0, 3: 1}]
+    """
+    half = hosts // 2
+    all_at_once = [{host: (host + number) % hosts for host in range(hosts)} for number in range(1, hosts)]
+    one_way = [{host: host + half for host in range(half)}, {hosts - half + host: host for host in range(half)}]
+    return all_at_once + one_way + ([{half: 2 * half}] if hosts % 2 else [])
 
 
 def measure_rounds(communicator: MPI.Intracomm, bytes_per_second: float, delivery: Delivery) -> list[FlowPoint]:
@@ -58,13 +77,15 @@ def measure_rounds(communicator: MPI.Intracomm, bytes_per_second: float, deliver
     rank, hosts = communicator.Get_rank(), communicator.Get_size()
     chunk = chunk_bytes(bytes_per_second, delivery)
     found = []
-    for number in range(1, hosts):
-        flow = Flow((rank + number) % hosts, (rank - number) % hosts, chunk)
+    for number, targets in enumerate(pairs(hosts), start=1):
+        source = next((sender for sender, target in targets.items() if target == rank), None)
         communicator.Barrier()
-        found.append(FlowPoint(number, flow.source, rank, rate_of(arrivals(communicator, flow, delivery.nap_seconds))))
+        chunks = arrivals(communicator, Flow(targets.get(rank), source, chunk), delivery.nap_seconds)
+        if source is not None:
+            found.append(FlowPoint(number, source, rank, rate_of(chunks)))
         come_further()
     every: list[list[FlowPoint]] = communicator.allgather(found)
-    return [point for points in zip(*every, strict=True) for point in points]
+    return sorted((point for points in every for point in points), key=lambda point: (point.round, point.receiver))
 
 
 def chunk_bytes(bytes_per_second: float, delivery: Delivery) -> int:
@@ -81,8 +102,9 @@ def arrivals(communicator: MPI.Intracomm, flow: Flow, nap_seconds: float) -> lis
     """All chunks that came in a round, this rank sending meanwhile."""
     room, sent, empty = (np.zeros((count, flow.chunk_bytes), np.uint8) for count in (UNDER_WAY, 1, 0))
     start, found = time.perf_counter(), list[Arrival]()
-    requests = [communicator.Irecv(one, flow.source) for one in room]
-    requests += [communicator.Issend(sent, flow.target) for _ in room]
+    source, target = (MPI.PROC_NULL if one is None else one for one in (flow.source, flow.target))
+    requests = [MPI.REQUEST_NULL if flow.source is None else communicator.Irecv(one, source) for one in room]
+    requests += [MPI.REQUEST_NULL if flow.target is None else communicator.Issend(sent, target) for _ in room]
     statuses, open_places = [MPI.Status() for _ in requests], set(range(UNDER_WAY, 2 * UNDER_WAY))
     while (done := MPI.Request.Testsome(requests, statuses)) is not None:
         now = time.perf_counter() - start
@@ -90,12 +112,12 @@ def arrivals(communicator: MPI.Intracomm, flow: Flow, nap_seconds: float) -> lis
             if place < UNDER_WAY:
                 if size := status.Get_count(MPI.BYTE):
                     found.append((now, size))
-                    requests[place] = communicator.Irecv(room[place], flow.source)
+                    requests[place] = communicator.Irecv(room[place], source)
             elif now < SETTLING_SECONDS + WINDOW_SECONDS + MARGIN_SECONDS:
-                requests[place] = communicator.Issend(sent, flow.target)
+                requests[place] = communicator.Issend(sent, target)
             elif place in open_places:
                 open_places.remove(place)
-                requests[place] = communicator.Issend(empty, flow.target)
+                requests[place] = communicator.Issend(empty, target)
         if not done and nap_seconds:
             time.sleep(nap_seconds)
     return found
@@ -106,8 +128,8 @@ def rate_of(chunks: Sequence[Arrival]) -> float:
 
     So a flow that pauses there, as TCP's do, is counted with its pause, and chunks at the ends count for their parts.
 
-    >>> rate_of([(0.1, 40), (0.3, 40), (0.5, 60), (0.7, 40)])
-    300.0
+    >>> round(rate_of([(0.2, 40), (0.3, 70), (0.6, 105)]))
+    450
     """
     times = [0.0, *(when for when, _ in chunks)]
     so_far = np.cumsum([0, *(size for _, size in chunks)])

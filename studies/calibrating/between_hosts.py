@@ -4,8 +4,8 @@ Sizes go up until a step takes long, since there seconds are proportional to byt
 a chain of slow steps has fewer of them.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from runtime.delivery import Delivery
@@ -28,6 +28,8 @@ DELAYED, SECOND_LOOKS = 1.15, 2
 SLOWER, LARGE_BYTES = 1.06, 1 << 20
 """By how much a step of so many bytes or more may be slower than by another pattern before it is measured again."""
 Found = tuple[TransferPoint, Overheads]
+Agree = Callable[[LinkSpeed, Sequence[FlowPoint]], bool]
+"""Whether links are as one message showed them, by what came of flows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,33 @@ def _faster(one: Found, again: Found) -> Found:
     return min(one, again, key=lambda found: found[0].seconds)
 
 
+def measure_flows(
+    by_host: "Intracomm", hosts: int, link: LinkSpeed, delivery: Delivery, agree: Agree
+) -> list[FlowPoint]:
+    """Flows of rounds of all hosts, and where links seem to be slower than others, of further rounds.
+
+    The most that a link is seen to carry counts: what else runs on a machine would have to slow it again.
+    """
+
+    def rounds(bench: Bench) -> list[FlowPoint]:
+        return measure_rounds(bench.communicator, link.bytes_per_second, delivery)
+
+    flows = apart(by_host, hosts, rounds)
+    if not agree(link, flows):
+        last = flows[-1].round
+        flows += [replace(flow, round=last + flow.round) for flow in apart(by_host, hosts, rounds)]
+    return flows
+
+
 def measure_between(
-    communicator: "Intracomm", hosts: Sequence[Host], sizes: Sequence[int], delivery: Delivery
+    communicator: "Intracomm", hosts: Sequence[Host], sizes: Sequence[int], delivery: Delivery, agree: Agree
 ) -> BetweenHosts:
-    """Between hosts: the first two, then all at once, one rank of each; messages go as they will in runs."""
+    """Between hosts: the first two, then all at once, one rank of each; messages go as they will in runs.
+
+    Parameters
+    ----------
+    agree : whether links are as one message showed them
+    """
     firsts = [host.ranks[0] for host in hosts]
     rank = communicator.Get_rank()
     key = firsts.index(rank) if rank in firsts else len(firsts) + rank
@@ -120,11 +145,10 @@ def measure_between(
 
     found = [one for count in counts for one in apart(by_host, count, steps, delivery)]
     link = apart(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator))
-    rate = link.bytes_per_second
-    flows = apart(by_host, len(hosts), lambda bench: measure_rounds(bench.communicator, rate, delivery))
+    flows = measure_flows(by_host, len(hosts), link, delivery, agree)
     beside, idle = Beside(), 0.0
     if hosts[0].sharing:
-        cores = hosts[0].cores
+        cores, rate = hosts[0].cores, link.bytes_per_second
         beside = apart(by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate, delivery))
         idle = measure_idle_cores(by_host, cores, delivery)
     points, overheads = [point for point, _ in found], [overheads for _, overheads in found]

@@ -11,6 +11,7 @@ compute as those of one host do.
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -25,7 +26,8 @@ from runtime.whereabouts import Together, at_work, own_watcher
 from studies.calibrating.measured_machine import make_machine
 from studies.calibrating.measuring import measure
 from studies.calibrating.messages import best_delivery, measure_messages
-from studies.calibrating.wiring import parse_ways, parse_wiring
+from studies.calibrating.sections import links_agree
+from studies.calibrating.wiring import parse_ways, parse_wiring, star_of
 
 
 def calibrate(
@@ -59,13 +61,14 @@ def calibrate(
     hosts = world.hosts(communicator)
     wiring = parse_wiring(topology, len(hosts)) if topology is not None else None
     ways = parse_ways(routing, wiring, len(hosts))
+    agree = partial(links_agree, wiring or star_of(len(hosts)), ways)
     multiplied_by = NumpyLibrary() if blas == NUMPYS else open_blas(blas, 1)
     # nothing breaks between ranks of one host but a rank, and the launcher sees that
     watcher = own_watcher() if hosts[0].sharing else None
     with at_work(watcher, Together("microbenchmarks")):
         messages = measure_messages(communicator, hosts) if communicator.Get_size() > 1 else ()
         delivery = communicator.bcast(best_delivery(messages, usual_delivery(hosts[0])))
-        measured = measure(communicator, hosts, delivery, quick=quick, blas=blas)
+        measured = measure(communicator, hosts, delivery, agree=agree, quick=quick, blas=blas)
     if not speaks:
         return
     machine = make_machine(_name(out), measured, hosts, wiring, ways, list(command))

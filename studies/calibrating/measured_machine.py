@@ -32,7 +32,7 @@ from studies.calibrating.sections import (
     warnings_of,
     wiring_section,
 )
-from studies.calibrating.wiring import GivenTopology
+from studies.calibrating.wiring import GivenTopology, star_of
 from topologies.routes.routing import Routing
 
 LARGE_RESIDUAL = 0.05
@@ -110,7 +110,7 @@ def _wiring(
     """One host, or the wiring given (a star if none is), with the speeds that were measured where it names none."""
     if len(hosts) == 1 and given is None:
         return {"family": "host", "cores": hosts[0].cores}
-    given = given if given is not None else ("star", {"hosts": len(hosts)})
+    given = given if given is not None else star_of(len(hosts))
     return wiring_section(measured.between, given, routing)
 
 

@@ -16,7 +16,7 @@ from runtime.measuring.measured_kernels import MEASURED
 from runtime.measuring.microbenchmarks import Bench, apart, shapes
 from runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from runtime.measuring.reference_kernels import Times
-from studies.calibrating.between_hosts import BetweenHosts, measure_between, patterns
+from studies.calibrating.between_hosts import Agree, BetweenHosts, measure_between, patterns
 from studies.calibrating.library import LIBRARY_BYTES, library_points
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def measure(
     hosts: Sequence[world.Host],
     delivery: Delivery,
     *,
+    agree: Agree = lambda _link, _flows: True,
     quick: bool = False,
     blas: str = NUMPYS,
 ) -> Measured:
@@ -79,6 +80,7 @@ def measure(
     Parameters
     ----------
     delivery : how messages go between hosts
+    agree : whether links between them are as one message showed them
     blas : whose products they are, see `open_blas`
     """
     rank, products = communicator.Get_rank(), PRODUCTS // 3 if quick else PRODUCTS
@@ -101,7 +103,7 @@ def measure(
     transfers, overheads = _transfers(Bench(local)) if local.Get_size() > 1 else ([], [])
     if local.Get_size() > 2:
         transfers = apart(local, 2, lambda bench: _transfers(bench)[0]) + transfers
-    between = measure_between(communicator, hosts, TRANSFER_BYTES, delivery) if len(hosts) > 1 else None
+    between = measure_between(communicator, hosts, TRANSFER_BYTES, delivery, agree) if len(hosts) > 1 else None
     sizes = LIBRARY_BYTES[::2] if quick else LIBRARY_BYTES
     library = list(library_points(Bench(communicator), sizes))
     if hosts[0].sharing and between is not None:

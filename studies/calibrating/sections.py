@@ -5,14 +5,15 @@ that for what ranks send is one share for all links (what headers of packets lea
 behind token buckets), and where rounds showed some links to be slower than that, one by link.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
 
 from algorithms.formats.machine import LibraryRow, Source, TransferRow
 from algorithms.formats.machine import Network as NetworkSection
-from runtime.measuring.points import TransferPoint
+from runtime.measuring.links import LinkSpeed
+from runtime.measuring.points import FlowPoint, TransferPoint
 from studies.calibrating.between_hosts import BetweenHosts
 from studies.calibrating.filled_links import FilledLinks, filled_links, rate_between
 from studies.calibrating.wiring import FILE, GivenTopology, without_speeds
@@ -21,6 +22,8 @@ from topologies.network import Network
 from topologies.routes.routing import Routes, Routing
 
 Arguments = dict[str, str | bool | int | float | list[str | int | float]]
+BANDWIDTH = "bandwidth_bytes_per_second"
+"""By what name a rate is told that was measured."""
 MOST_NAMED = 8
 """Links in a line."""
 
@@ -70,24 +73,41 @@ def wiring_section(found: BetweenHosts | None, given: GivenTopology, routing: Ro
         return arguments
     if found is None:
         return {"family": family, **arguments}
-    speeds = {"bandwidth": found.link.bytes_per_second, "latency": found.link.latency}
-    speeds["latency"] /= Routes(without_speeds(given), routing).between([0], [1]).shares.sum()
-    units = {"bandwidth": "bandwidth_bytes_per_second", "latency": "latency_seconds"}
-    named = {name.partition("_")[0] for name in arguments}
-    told = {"family": family, **arguments} | {units[word]: speeds[word] for word in speeds if word not in named}
-    if "bandwidth" not in named:  # the message may have gone by a link that is slower than others
+    told = _with_speeds(given, routing, found.link)
+    if BANDWIDTH in told.keys() - arguments.keys():  # the message may have gone by a link that is slower than others
         net, filled = network_of(told), links_of(found, told, routing)
-        speeds["bandwidth"] *= rate_between(net, routing) / rate_between(net, routing, filled)
-        told[units["bandwidth"]] = speeds["bandwidth"]
+        slower = rate_between(net, routing, filled) / rate_between(net, routing)
+        told[BANDWIDTH] = found.link.bytes_per_second / slower
     return told
 
 
+def _with_speeds(given: GivenTopology, routing: Routing, link: LinkSpeed) -> Arguments:
+    """Family and arguments, with the speeds that one message showed where none are named; of a file its name."""
+    family, arguments = given
+    if family == FILE:
+        return dict(arguments)
+    latency = link.latency / float(Routes(without_speeds(given), routing).between([0], [1]).shares.sum())
+    speeds = {BANDWIDTH: link.bytes_per_second, "latency_seconds": latency}
+    named = {name.partition("_")[0] for name in arguments}
+    unnamed = {name: speed for name, speed in speeds.items() if name.partition("_")[0] not in named}
+    return {"family": family, **arguments, **unnamed}
+
+
+def links_agree(given: GivenTopology, routing: Routing, link: LinkSpeed, flows: Sequence[FlowPoint]) -> bool:
+    """Whether rounds showed no link to be slower or faster than most, by what is said of them."""
+    return _filled(link, flows, _with_speeds(given, routing, link), routing).agree
+
+
 def links_of(found: BetweenHosts | None, topology: Arguments, routing: Routing) -> FilledLinks:
-    """What rounds showed of the links, in shares of these rates."""
-    net = network_of(topology)
+    """What rounds showed of the links, in shares of these rates; that they agree, where nothing was measured."""
     if found is None or not found.flows:
-        return FilledLinks(np.ones(net.link_count))
-    return filled_links(net, routing, found.flows, found.link.bytes_per_second / rate_between(net, routing))
+        return FilledLinks(np.ones(network_of(topology).link_count))
+    return _filled(found.link, found.flows, topology, routing)
+
+
+def _filled(link: LinkSpeed, flows: Sequence[FlowPoint], topology: Arguments, routing: Routing) -> FilledLinks:
+    net = network_of(topology)
+    return filled_links(net, routing, flows, link.bytes_per_second / rate_between(net, routing))
 
 
 def payload_share(level: float, filled: FilledLinks, topology: Arguments) -> float | dict[str, float]:

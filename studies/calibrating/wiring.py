@@ -39,6 +39,11 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
     return given
 
 
+def star_of(hosts: int) -> GivenTopology:
+    """The wiring of hosts of which nothing is said."""
+    return "star", {"hosts": hosts}
+
+
 def parse_ways(text: str, wiring: GivenTopology | None, hosts: int) -> Routing:
     """The rule by which messages between so many hosts find their ways; shortest where nothing is said.
 
@@ -58,7 +63,7 @@ def parse_ways(text: str, wiring: GivenTopology | None, hosts: int) -> Routing:
     ways = parse_routing(text)
     if hosts == 1:
         raise InputError(f"--routing {text}: the ranks are on 1 host, between whose ranks there are no ways to choose")
-    Routes(without_speeds(wiring or ("star", {"hosts": hosts})), ways).between([0], [1])
+    Routes(without_speeds(wiring or star_of(hosts)), ways).between([0], [1])
     return ways
 
 

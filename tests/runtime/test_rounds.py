@@ -5,7 +5,7 @@ import json
 import pytest
 
 from runtime.delivery import Delivery
-from runtime.measuring.rounds import SETTLING_SECONDS, WINDOW_SECONDS, chunk_bytes, rate_of
+from runtime.measuring.rounds import SETTLING_SECONDS, WINDOW_SECONDS, chunk_bytes, pairs, rate_of
 from tests.launched import launched
 
 PROGRAM = """
@@ -32,9 +32,16 @@ def test_ranks_agree_on_what_came_in_every_round_and_no_message_is_left(hosts):
     assert (ended.status, ended.err) == (0, "")
     every = json.loads(ended.out)
     assert all(one == every[0] for one in every) and not every[0][1]
-    expected = [(number, (i - number) % hosts, i) for number in range(1, hosts) for i in range(hosts)]
-    assert [tuple(row[:3]) for row in every[0][0]] == expected
+    expected = {(n, *pair) for n, targets in enumerate(pairs(hosts), start=1) for pair in targets.items()}
+    assert {tuple(row[:3]) for row in every[0][0]} == expected and len(every[0][0]) == len(expected)
     assert all(row[3] > 0 for row in every[0][0])
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 4, 7, 16])
+def test_every_host_sends_and_receives_in_some_round_in_which_it_does_not_do_both(hosts):
+    calm = [targets for targets in pairs(hosts) if not set(targets) & set(targets.values())]
+    assert {host for targets in calm for host in targets} == set(range(hosts))
+    assert {host for targets in calm for host in targets.values()} == set(range(hosts))
 
 
 @pytest.mark.parametrize("step", [0.003, 0.07, 0.3])
@@ -45,8 +52,8 @@ def test_chunks_that_come_evenly_come_at_their_rate_however_they_lie_in_the_wind
 
 def test_a_pause_in_the_window_counts():
     end = SETTLING_SECONDS + WINDOW_SECONDS
-    half = [(0.01 * number, 100) for number in range(1, 200) if 0.01 * number <= SETTLING_SECONDS + WINDOW_SECONDS / 2]
-    assert rate_of([*half, (end, 0), (end + 1, 100)]) == pytest.approx(100 / 0.01 / 2)
+    half = [(SETTLING_SECONDS + WINDOW_SECONDS * number / 20, 100) for number in range(11)]
+    assert rate_of([*half, (end, 0), (end + 1, 100)]) == pytest.approx(10 * 100 / WINDOW_SECONDS)
 
 
 def test_nothing_that_came_is_a_rate_of_nothing():

@@ -25,6 +25,7 @@ from simulator.wiring import Wiring
 from studies.calibrating.between_hosts import BetweenHosts, confirmed, ladder
 from studies.calibrating.measured_machine import LARGE_RESIDUAL, make_machine
 from studies.calibrating.measuring import DTYPES, LAYOUTS, STREAM_BYTES, Measured
+from studies.calibrating.sections import links_agree
 from studies.calibrating.wiring import parse_ways, parse_wiring
 from studies.experiments.predict import prediction_of
 from studies.flags.machines import find_machine
@@ -84,6 +85,19 @@ measured = measuring.measure(world.world(), hosts, WHOLE)
 if world.world().rank == 0:
     print(json.dumps({"together": max(point.busy_ranks for point in measured.gemm),
                       "network": len(measured.between.transfers)}))
+"""
+)
+AGAIN = (
+    SMALL
+    + """
+import json
+from studies.calibrating.between_hosts import measure_flows
+found = {
+    said: measure_flows(world.world(), 2, links.LinkSpeed(1e-4, 25e6, 0.0), WHOLE, lambda *_: said == "agree")
+    for said in ("agree", "do not")
+}
+if world.world().rank == 0:
+    print(json.dumps({said: sorted({flow.round for flow in flows}) for said, flows in found.items()}))
 """
 )
 TRAINING = Flags(matmul="61,47,53", dtype="float64", passes="training")
@@ -548,3 +562,18 @@ def test_a_machine_is_what_its_points_say():
     assert machine.device.memory_bytes_per_second == pytest.approx(2e9)
     assert (machine.reference.gemm_seconds, machine.reference.copy_seconds, machine.reference.add_seconds) == (1, 2, 3)
     assert json.loads(json.dumps(machine.topology)) == {"family": "host", "cores": 2}
+
+
+def test_links_agree_by_the_rates_that_are_said_or_by_that_of_one_message():
+    net = build("star", {"hosts": 4, "bandwidth": 25e6, "latency": 0.0})
+    for text in ("star:hosts=4,bandwidth=25e6", "star:hosts=4"):
+        wiring = parse_wiring(text, 4)
+        assert links_agree(wiring, Routing(), LINK, rounds(net, payload=24 / 25))
+        assert not links_agree(wiring, Routing(), LINK, rounds(slower(net, {"host:2>switch:0": 0.5}), payload=24 / 25))
+
+
+@mpi
+def test_where_links_seem_slow_rounds_are_measured_again_and_the_most_counts():
+    ended = launched(2, "-c", AGAIN, seconds=60)
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out) == {"agree": [1, 2, 3], "do not": [1, 2, 3, 4, 5, 6]}

@@ -1,0 +1,64 @@
+"""A link of a real laboratory that is slower than is said of it is found by rounds, and no other is."""
+
+import json
+import os
+
+import pytest
+
+from runtime.measuring.points import FlowPoint
+from studies.calibrating.filled_links import filled_links
+from studies.laboratory import laboratory, namespaces, register
+from studies.laboratory.command import laboratory_of
+from studies.laboratory.ranks import launch_in
+from studies.laboratory.wiring import HOST_INTERFACE
+from studies.token_buckets import burst_bytes
+from tests.studies.laboratory.test_laboratory import WHY_NOT
+from topologies.build import build
+from topologies.routes.routing import Routing
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "laboratories can be made"),
+]
+HOSTS, RATE = 3, 12.5e6
+PROGRAM = """
+import json, sys
+from dataclasses import astuple
+from pathlib import Path
+from runtime import world
+from runtime.delivery import usual_delivery
+from runtime.measuring.rounds import measure_rounds
+ranks = world.world()
+found = measure_rounds(ranks, float(sys.argv[2]), usual_delivery(world.hosts(ranks)[0]))
+if ranks.rank == 0:
+    Path(sys.argv[1]).write_text(json.dumps([astuple(one) for one in found]))
+"""
+
+
+def limit(entry, host, rate):
+    """Change what a host's link lets through, under whoever uses it."""
+    with namespaces.socket_of(entry.namespaces[host]) as kernel:
+        (index,) = kernel.link_lookup(ifname=HOST_INTERFACE)
+        namespaces.limit(kernel, index, rate, burst_bytes(rate))
+
+
+def shares(entry, path):
+    """Of its rate what each link had, relative to most, by rounds of ranks in a laboratory."""
+    words = [str(path), str(RATE)]
+    assert launch_in(entry, HOSTS, words, program=("-c", PROGRAM)) == 0
+    flows = [FlowPoint(*row) for row in json.loads(path.read_text())]
+    net = build("star", {"hosts": HOSTS, "bandwidth": RATE, "latency": 0.0})
+    filled = filled_links(net, Routing(), flows, 0.95)
+    assert filled.unfilled == ()
+    return dict(zip(net.link_names(range(net.link_count)), filled.relative.tolist(), strict=True))
+
+
+def test_a_link_that_was_halved_under_a_laboratory_is_found_and_no_other(tmp_path):
+    wanted = laboratory_of(f"star:hosts={HOSTS}", "100mbit", name=f"slow{os.getpid()}")
+    with laboratory.standing(wanted) as entry:
+        assert set(shares(entry, tmp_path / "as-said.json").values()) == {1.0}
+        limit(entry, "host:1", RATE / 2)
+        found = shares(entry, tmp_path / "halved.json")
+    assert found.pop("host:1>switch:0") == pytest.approx(0.5, rel=0.05)
+    assert set(found.values()) == {1.0}
+    assert register.read(wanted.name) is None
