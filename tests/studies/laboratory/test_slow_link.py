@@ -7,7 +7,7 @@ import pytest
 
 from runtime.measuring.points import FlowPoint
 from studies.calibrating.filled_links import filled_links
-from studies.laboratory import laboratory, namespaces, register
+from studies.laboratory import laboratory, namespaces, queues, register
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.ranks import launch_in
 from studies.laboratory.wiring import HOST_INTERFACE
@@ -39,7 +39,7 @@ def limit(entry, host, rate):
     """Change what a host's link lets through, under whoever uses it."""
     with namespaces.socket_of(entry.namespaces[host]) as kernel:
         (index,) = kernel.link_lookup(ifname=HOST_INTERFACE)
-        namespaces.limit(kernel, index, rate, burst_bytes(rate))
+        queues.limit(kernel, index, rate, burst_bytes(rate))
 
 
 def shares(entry, path):
