@@ -136,7 +136,7 @@ class Choices:
         """
         if self.carriage == "nccl":
             raise InputError(
-                f"collectives '{self}': NCCL's model predicts and cannot be run; accepted are {_runnable()}"
+                f"collectives '{self}': NCCL's model predicts and cannot be run; accepted are library, {_finer_words()}"
             )
 
     def check_schedulable(self) -> None:
@@ -148,8 +148,8 @@ class Choices:
         """
         if self.nccl_algorithm not in (None, "ring") or self.nccl_protocol is not None:
             raise InputError(
-                f"collectives '{self}': a schedule's collectives are predicted as rings of single ranks; accepted are "
-                f"nccl, nccl:ring, {_runnable()}; `quadrille collective` knows NCCL's channels and algorithms"
+                f"collectives '{self}': a schedule's collectives are predicted as rings of single ranks; accepted "
+                f"are nccl, nccl:ring, library, {_finer_words()}; `quadrille collective` knows NCCL's channels"
             )
 
     def __str__(self) -> str:
@@ -195,11 +195,12 @@ def parse_choices(text: str) -> Choices:
             protocol is None or protocol in ALGORITHMS[cast(Algorithm, algorithm)]
         ):
             return Choices("nccl", nccl_algorithm=cast(Algorithm, algorithm), nccl_protocol=cast(Protocol, protocol))
-    raise InputError(f"collectives {text!r}: accepted are own, auto, {_runnable()}, {_nccl_words()}")
+    raise InputError(f"collectives {text!r}: accepted are own, library, auto, {_finer_words()}, {_nccl_words()}")
 
 
-def _runnable() -> str:
-    return ", ".join((*LIBRARY, *(f"own:{key}" for key in SETS), "own:NAME:CHUNK"))
+def _finer_words() -> str:
+    """What says more than `own` and `library` do, and can be run."""
+    return ", ".join((*(f"own:{key}" for key in SETS), "own:NAME:CHUNK", "library:vector"))
 
 
 def _nccl_words() -> str:
