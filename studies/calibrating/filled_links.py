@@ -33,7 +33,7 @@ NOISE = 0.05
 """By which a filled link may differ from most and still have their share.
 
 On a star of four hosts, a dumbbell of six and two leaves at 2:1, at 200 Mbit/s, no link was further off than 0.5 % in
-fifteen trials; at 20 Mbit/s 1.6 %, of sixteen hosts on two cores 3 %.
+fifteen trials with four chunks under way; at 20 Mbit/s 1.6 %, of sixteen hosts on two cores, with three, 3 %.
 """
 MOSTLY = 0.9
 """Of what a link carried at most it carries more than this wherever it is what limits."""
