@@ -80,7 +80,7 @@ class CollectivePoint:
 
 @dataclass(frozen=True, slots=True)
 class FlowPoint:
-    """What a host got of another in a round in which every host sent to one at once."""
+    """What a host got of another in a round in which several hosts sent to one each, all at once."""
 
     round: int
     sender: int

@@ -68,13 +68,10 @@ def wiring_section(found: BetweenHosts | None, given: GivenTopology, routing: Ro
 
     Of a file its name: it says the speeds of its links.
     """
-    family, arguments = given[0], cast("Arguments", dict(given[1]))
-    if family == FILE:
-        return arguments
     if found is None:
-        return {"family": family, **arguments}
+        return _said(given)
     told = _with_speeds(given, routing, found.link)
-    if BANDWIDTH in told.keys() - arguments.keys():  # the message may have gone by a link that is slower than others
+    if BANDWIDTH in told.keys() - given[1].keys():  # the message may have gone by a link that is slower than others
         net, filled = network_of(told), links_of(found, told, routing)
         slower = rate_between(net, routing, filled) / rate_between(net, routing)
         told[BANDWIDTH] = found.link.bytes_per_second / slower
@@ -83,14 +80,20 @@ def wiring_section(found: BetweenHosts | None, given: GivenTopology, routing: Ro
 
 def _with_speeds(given: GivenTopology, routing: Routing, link: LinkSpeed) -> Arguments:
     """Family and arguments, with the speeds that one message showed where none are named; of a file its name."""
-    family, arguments = given
-    if family == FILE:
-        return dict(arguments)
+    said = _said(given)
+    if given[0] == FILE:
+        return said
     latency = link.latency / float(Routes(without_speeds(given), routing).between([0], [1]).shares.sum())
     speeds = {BANDWIDTH: link.bytes_per_second, "latency_seconds": latency}
-    named = {name.partition("_")[0] for name in arguments}
+    named = {name.partition("_")[0] for name in given[1]}
     unnamed = {name: speed for name, speed in speeds.items() if name.partition("_")[0] not in named}
-    return {"family": family, **arguments, **unnamed}
+    return said | unnamed
+
+
+def _said(given: GivenTopology) -> Arguments:
+    """Family and arguments as the user said them; of a file its name."""
+    family, arguments = given
+    return dict(arguments) if family == FILE else {"family": family, **arguments}
 
 
 def links_agree(given: GivenTopology, routing: Routing, link: LinkSpeed, flows: Sequence[FlowPoint]) -> bool:

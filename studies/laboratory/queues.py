@@ -39,9 +39,9 @@ def limit(socket: Any, index: int, rate: float, burst: int) -> None:
 def take_turns(socket: Any, index: int, pairs: Sequence[Pair]) -> None:
     """Have pairs of hosts take turns before the token bucket of an interface, a packet each."""
     socket.tc("add", "htb", index, TURNS, parent=BUCKET + 1, default=0)
+    rates = {"rate": FASTER_THAN_ANY, "burst": AT_ONCE, "cburst": AT_ONCE, "quantum": WHOLE_PACKET}
     for number, (source, target) in enumerate(pairs, start=1):
         queue = TURNS + number
-        rates = {"rate": FASTER_THAN_ANY, "burst": AT_ONCE, "cburst": AT_ONCE, "quantum": WHOLE_PACKET}
         socket.tc("add-class", "htb", index, queue, parent=TURNS, **rates)
         keys = [f"{int(IPv4Address(source)):#x}/0xffffffff+{SOURCE_AT}"]
         keys += [f"{int(IPv4Address(target)):#x}/0xffffffff+{TARGET_AT}"]
