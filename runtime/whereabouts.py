@@ -11,7 +11,7 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -108,12 +108,22 @@ class Told:
         self._tell()
 
     def _tell(self) -> None:
-        """Write where the rank is: in work of its own, else in what it has waited for longest."""
+        """Write where the rank is."""
         self._count += 1
-        working = [doing for doing in self._open if not isinstance(doing, Communication | Together)]
-        words = in_words((working or self._open)[0]) if self._open else ""
-        waiting = bool(self._open) and not working
+        doing, waiting = self._now()
+        words = in_words(doing) if doing is not None else ""
         FORM.pack_into(self._page, 0, self._rank, os.getpid(), self._count, waiting, words.encode()[:200])
+
+    def _now(self) -> tuple[Doing | None, bool]:
+        """What the rank is in, and whether it waits: in what it began last with the others, since nothing goes on
+        beside that; else in work of its own; else in the op that it has waited for longest.
+        """
+        if not self._open:
+            return None, False
+        if isinstance(self._open[-1], Together):
+            return self._open[-1], True
+        working = [doing for doing in self._open if not isinstance(doing, Communication | Together)]
+        return (working or self._open)[0], not working
 
 
 @cache
@@ -121,6 +131,16 @@ def own_watcher() -> Told | None:
     """By what this process, a rank, tells where it is; None outside a launch, or on another host than its."""
     folder = os.environ.get(LAUNCH)
     return Told(folder, world().Get_rank()) if folder and Path(folder).is_dir() else None
+
+
+def together(words: str) -> AbstractContextManager[None]:
+    """Tells that this process, a rank, is in what it does with the others for as long as this lasts."""
+    return at_work(own_watcher(), Together(words))
+
+
+def alone(words: str) -> AbstractContextManager[None]:
+    """Tells that this process, a rank, is at work of its own for as long as this lasts."""
+    return at_work(own_watcher(), words)
 
 
 def come_further(_rank: int = 0) -> None:

@@ -30,6 +30,7 @@ from algorithms.schedule import Schedule
 from algorithms.tensors import ITEM_BYTES, Block, ElementType, Tensor
 from runtime.files.shared_files import SharedFile
 from runtime.rectangles import split_block
+from runtime.whereabouts import together
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -148,7 +149,8 @@ class CheckpointWriter(SharedFile):
         """Sum up what is on the disk, a share of the tensors on each rank, and put the sums in the header (rank 0)."""
         mine = share_of(list(self._stored), communicator)
         sums = {name: sum_of(self.partial, len(self.header), self._stored[name]) for name in mine}
-        gathered = communicator.gather(sums)
+        with together("gathering of checksums"):
+            gathered = communicator.gather(sums)
         if gathered is None:
             return
         every = {name: one for sums in gathered for name, one in sums.items()}

@@ -15,6 +15,7 @@ from algorithms.schedule import Schedule
 from algorithms.tensors import Block, ElementType
 from runtime.execution import Source
 from runtime.rectangles import split_block
+from runtime.whereabouts import together
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -87,7 +88,9 @@ class Checkpoint:
             for name in share_of(sorted(self.stored), communicator)
             if sum_of(Path(self.given), self.header_bytes, self.stored[name]) != self.sums[name]
         ]
-        wrong = sorted(name for names in communicator.allgather(mine) for name in names)
+        with together("comparing of checksums"):
+            every = communicator.allgather(mine)
+        wrong = sorted(name for names in every for name in names)
         if wrong:
             raise InputError(
                 f"--load {self.given}: the checksum of {wrong[0]!r} is wrong: its bytes are not those that were written"

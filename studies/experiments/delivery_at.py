@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from algorithms.errors import InputError
 from algorithms.schedule import Schedule, all_ops, may_run_beside
 from runtime.delivery import WHOLE, Delivery, Progress, progress_that_pays, usual_delivery
+from runtime.whereabouts import together
 from runtime.world import loaded_library, threads_may_send
 from studies.calibrating.messages import best
 from studies.flags.plan import Plan
@@ -30,7 +31,9 @@ def delivery_at(site: Site, plan: Plan, schedule: Schedule, named: "Machine | No
     ------
     InputError : a progress thread, and an MPI that may not be called by two threads in turn
     """
-    rows = site.communicator.bcast(_found_at(site, named.messages) if named is not None else ())
+    found = _found_at(site, named.messages) if named is not None else ()
+    with together("choosing how messages go"):
+        rows = site.communicator.bcast(found)
     if plan.backend != "numpy":
         return WHOLE
     usual, chunk_bytes, progress = usual_delivery(site.host), plan.chunk_bytes, plan.progress

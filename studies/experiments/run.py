@@ -20,7 +20,7 @@ from runtime.delivery import Delivery
 from runtime.execute import execute
 from runtime.execution import Execution, Source
 from runtime.verifying.verify import Verification
-from runtime.whereabouts import Together, at_work, own_watcher
+from runtime.whereabouts import alone, own_watcher, together
 from studies.collectives_choice import NO_MACHINE, Chosen, told, with_choices, with_chosen
 from studies.destinations import Destinations, check_apart
 from studies.experiments.delivery_at import delivery_at
@@ -97,36 +97,39 @@ def run(
     experiment.manner.choices.check_runnable()
     plan, chosen = parse_plan(run_flags, experiment), list[Chosen]()
     communicator = start_world()
-    check_ranks(experiment, communicator.size)
-    job = job_of(experiment, plan, communicator)
-    named = None
-    if communicator.rank == 0:
-        read = on.files | files_read(flags)
-        check_apart(plan.written, read)
-        destinations.check(plan.files | read, ranks=experiment.grid.size)
-        named = _machine(on, experiment)
-    job.open()
-    site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)
-    nodes = hosts_of_ranks(communicator)
-    experiment = experiment.on_nodes(nodes)
-    if experiment.manner.choices.auto:
-        experiment, chosen = _chosen(experiment, job.schedule, plan, nodes, site, named)
-    check_memory(job.schedule, experiment.manner.choices, site, verify_bytes=job.verify_bytes if plan.checked else 0)
-    if site.speaks:
-        remark_all(experiment.remarks())
-    delivery = delivery_at(site, plan, job.schedule, named)
+    with alone("preparations"):
+        check_ranks(experiment, communicator.size)
+        job = job_of(experiment, plan, communicator)
+        named = None
+        if communicator.rank == 0:
+            read = on.files | files_read(flags)
+            check_apart(plan.written, read)
+            destinations.check(plan.files | read, ranks=experiment.grid.size)
+            named = _machine(on, experiment)
+        job.open()
+        site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)
+        nodes = hosts_of_ranks(communicator)
+        experiment = experiment.on_nodes(nodes)
+        if experiment.manner.choices.auto:
+            experiment, chosen = _chosen(experiment, job.schedule, plan, nodes, site, named)
+        verify_bytes = job.verify_bytes if plan.checked else 0
+        check_memory(job.schedule, experiment.manner.choices, site, verify_bytes=verify_bytes)
+        if site.speaks:
+            remark_all(experiment.remarks())
+        delivery = delivery_at(site, plan, job.schedule, named)
     measured, execution = _measure(experiment, job, plan, site, delivery)
     fault = _fault(measured, job.not_written)
-    if not fault:
-        job.write(execution, site)
-    if site.speaks:
-        made = measured_record(
-            experiment, job.schedule, measured, provenance(command, blas=blas_in_words(site.library)), named
-        )
-        made = told(made, chosen) if chosen else made
-        write_results(destinations, made, typical(measured.timelines))
-        if fault:
-            raise RunError(fault)
+    with alone("writing of results"):
+        if not fault:
+            job.write(execution, site)
+        if site.speaks:
+            made = measured_record(
+                experiment, job.schedule, measured, provenance(command, blas=blas_in_words(site.library)), named
+            )
+            made = told(made, chosen) if chosen else made
+            write_results(destinations, made, typical(measured.timelines))
+            if fault:
+                raise RunError(fault)
 
 
 def _fault(measured: Measured, not_written: str) -> str:
@@ -186,13 +189,13 @@ def _chosen(
     machine : to predict on, at rank 0
     """
     found: list[Chosen] = []
-    watcher, words = own_watcher(), "choosing collectives"
+    words = "choosing collectives"
     if site.speaks and machine is not None:
-        with _said_after(PATIENCE_SECONDS, words, site), at_work(watcher, words):
+        with _said_after(PATIENCE_SECONDS, words, site), alone(words):
             _, found = with_chosen(experiment, schedule, machine, nodes, plan.backend)
     if site.speaks:
         remark_all([one.line() for one in found] if machine is not None else [NO_MACHINE])
-    with at_work(watcher, Together(words)):
+    with together(words):
         found = site.communicator.bcast(found)
     return with_choices(experiment, found), found
 
@@ -226,10 +229,11 @@ def _measure(
             watcher=own_watcher(),
             progress=delivery.progress,
         )
-        losses = job.losses(execution, site)
-        with _said_after(PATIENCE_SECONDS, "verifying the result", site):
+        with _said_after(PATIENCE_SECONDS, "verifying the result", site), alone("checks of the result"):
+            losses = job.losses(execution, site)
             verification = job.verified(execution, site) if plan.checked is not None else None
-    by_rank = site.communicator.gather(beside.seconds[plan.warmups :])
+    with together("gathering of what was measured"):
+        by_rank = site.communicator.gather(beside.seconds[plan.warmups :])
     reference = mean_over_ranks(by_rank) if by_rank is not None else []
     measured = Measured(
         execution.timelines,

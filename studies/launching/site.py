@@ -18,7 +18,7 @@ from runtime.blas import NUMPYS, open_blas
 from runtime.delivery import Delivery
 from runtime.library import Library
 from runtime.memory_available import bytes_available
-from runtime.whereabouts import Together, at_work, own_watcher
+from runtime.whereabouts import own_watcher, together
 from studies.remarks import remark
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: in
     threads : BLAS threads of each rank; None for its share of the host's cores
     blas : whose products those of host arrays are
     """
-    hosts = world.hosts(communicator)
+    with together("looking for its hosts"):
+        hosts = world.hosts(communicator)
     host = world.host_of(communicator.rank, hosts)
     number = host.ranks.index(communicator.rank)
     each = threads or host.cores_per_rank
@@ -101,8 +102,16 @@ def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: in
 
 def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
     """Number of the host of each rank; all ranks call it, all get the same."""
-    number = {rank: index for index, host in enumerate(world.hosts(communicator)) for rank in host.ranks}
+    with together("looking for its hosts"):
+        hosts = world.hosts(communicator)
+    number = {rank: index for index, host in enumerate(hosts) for rank in host.ranks}
     return [number[rank] for rank in range(communicator.size)]
+
+
+def meet_for_files(communicator: "Intracomm") -> None:
+    """A barrier between two steps in which ranks write files together."""
+    with together("writing of files"):
+        communicator.Barrier()
 
 
 def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verify_bytes: int = 0) -> None:
@@ -130,7 +139,9 @@ def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verify_byt
         on_host = kept + max(loading, verify_bytes)
     where = "this machine" if site.host.sharing else f"host {site.host.name}"
     rooms.append(Room(where, on_host, bytes_available()))
-    check_rooms([room for of_rank in site.communicator.allgather(rooms) for room in of_rank])
+    with together("comparing of memory"):
+        every = site.communicator.allgather(rooms)
+    check_rooms([room for of_rank in every for room in of_rank])
 
 
 def _device_room(site: Site, needed: int) -> Room:
@@ -175,7 +186,8 @@ def open_carrier(
     """
     carrier = _carrier(name, site, choices, dtype, delivery)
     yield cast("Carrier", carrier)
-    carrier.close()  # all ranks together: not where one has failed, which would wait for the others
+    with together("closing of its messages"):
+        carrier.close()  # all ranks together: not where one has failed, which would wait for the others
 
 
 def _carrier(
@@ -185,7 +197,7 @@ def _carrier(
 
     if site.library.name != "cupy":
         assert name != "nccl", name  # refused where flags are parsed
-        with at_work(own_watcher(), Together("set-up of its messages")):
+        with together("set-up of its messages"):
             return MpiCarrier(site.communicator, delivery=delivery)
     from runtime.gpu_awareness import gpu_awareness
     from runtime.nccl import NcclCarrier
@@ -226,5 +238,7 @@ def _nccl_fits(library: "CupyLibrary", site: Site) -> bool:
         is_there = False
     else:
         is_there = True
-    devices, there = zip(*site.communicator.allgather((library.device, is_there)), strict=True)
+    with together("comparing of GPUs"):
+        every = site.communicator.allgather((library.device, is_there))
+    devices, there = zip(*every, strict=True)
     return site.communicator.size > 1 and all(there) and not sharing_ranks(devices)

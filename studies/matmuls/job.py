@@ -20,10 +20,11 @@ from runtime.files.shared_files import writing_token
 from runtime.operands import Operands
 from runtime.verifying.products import output_of_block
 from runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
+from runtime.whereabouts import together
 from runtime.world import LAUNCH
 from studies.flags.plan import Checked, Plan
 from studies.launching.launch_folder import note_partial_files
-from studies.launching.site import Site
+from studies.launching.site import Site, meet_for_files
 from studies.matmuls.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def _operands(problem: Matmul, plan: Plan) -> Operands:
 
 def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
     """One for each product that goes to a file, the same on every rank."""
-    token: str = communicator.bcast(writing_token())
+    with together("naming of files"):
+        token: str = communicator.bcast(writing_token())
     dtype = file_dtype(problem.dtype)
     return {
         product: MatrixWriter(path, problem.shape(product), dtype, flag=f"--{product.lower()}", token=token)
@@ -119,7 +121,8 @@ def _verified(schedule: Schedule, execution: Execution, operands: Operands, meth
         for name, array in execution.outputs[rank].items()
     ]
     mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
-    return combine(site.communicator.allgather(mine))
+    with together("comparing of verdicts"):
+        return combine(site.communicator.allgather(mine))
 
 
 def _product(name: str) -> Product:
@@ -139,16 +142,16 @@ def _write_outputs(
             note_partial_files(os.environ.get(LAUNCH), [writer.partial for writer in writers.values()])
         for writer in writers.values() if site.speaks else ():
             writer.create()
-        site.communicator.Barrier()
+        meet_for_files(site.communicator)
         for product, writer in writers.items():
             tensor = schedule.tensors[product]
             if all(place.coordinates[axis] == 0 for axis in tensor.repeated_over):
                 writer.write_block(tensor.block(place), site.library.fetch(execution.outputs[rank][product]))
             writer.close()
-        site.communicator.Barrier()
+        meet_for_files(site.communicator)
         if site.speaks:
             commit_all(list(writers.values()))
-        site.communicator.Barrier()  # a run that follows in this world may read them on any rank
+        meet_for_files(site.communicator)  # a run that follows in this world may read them on any rank
     except BaseException:
         discard_all(list(writers.values()))
         raise

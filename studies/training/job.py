@@ -13,10 +13,11 @@ from runtime.files.shared_files import writing_token
 from runtime.training.training_data import TrainingSource, check_text
 from runtime.verifying.training_checks import Reference, serial_bytes, serial_reference, verdict_of_all, verify_blocks
 from runtime.verifying.verify import Verification
+from runtime.whereabouts import together
 from runtime.world import LAUNCH
 from studies.flags.plan import Plan
 from studies.launching.launch_folder import note_partial_files
-from studies.launching.site import Site
+from studies.launching.site import Site, meet_for_files
 from studies.training.experiment import TrainingExperiment
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class TrainingJob:
         self.source = source
         self._writer = None
         if plan.save:
-            token: str = self._communicator.bcast(writing_token())
+            with together("naming of files"):
+                token: str = self._communicator.bcast(writing_token())
             steps = self._first_step + problem.steps
             self._writer = CheckpointWriter(
                 plan.save, self.schedule, carried(self.schedule), steps, self._experiment.model, token=token
@@ -73,7 +75,8 @@ class TrainingJob:
         """The loss of every step, from the first rank that has it."""
         rank = site.communicator.rank
         mine = [float(site.library.fetch(one).reshape(-1)[0]) for one in execution.outputs[rank]["loss"] if one.size]
-        every: list[list[float]] = site.communicator.allgather(mine)
+        with together("gathering of losses"):
+            every: list[list[float]] = site.communicator.allgather(mine)
         return tuple(next(losses for losses in every if losses))
 
     def verified(self, execution: Execution, site: Site) -> Verification:
@@ -84,7 +87,8 @@ class TrainingJob:
             reference = serial_reference(
                 self._experiment.problem, self.schedule, self.source, self._data, self._first_step
             )
-        reference = communicator.bcast(reference)
+        with together("handing out of the reference"):
+            reference = communicator.bcast(reference)
         assert reference is not None
         blocks = {
             name: [site.library.fetch(one) for one in (found if isinstance(found, list) else [found])]
@@ -92,7 +96,8 @@ class TrainingJob:
         }
         place = self.schedule.place(communicator.rank)
         mine = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
-        return verdict_of_all(communicator.allgather(mine))
+        with together("comparing of verdicts"):
+            return verdict_of_all(communicator.allgather(mine))
 
     def write(self, execution: Execution, site: Site) -> None:
         """Writes the checkpoint, if one was asked for."""
@@ -104,15 +109,15 @@ class TrainingJob:
             if site.speaks:
                 note_partial_files(os.environ.get(LAUNCH), [writer.partial])
                 writer.create()
-            communicator.Barrier()
+            meet_for_files(communicator)
             outputs = execution.outputs[communicator.rank]
             writer.write(self.schedule.place(communicator.rank), outputs, site.library.fetch)
-            communicator.Barrier()
+            meet_for_files(communicator)
             writer.seal(communicator)
-            communicator.Barrier()
+            meet_for_files(communicator)
             if site.speaks:
                 writer.commit()
-            communicator.Barrier()  # a run that follows in this world may load it on any rank
+            meet_for_files(communicator)  # a run that follows in this world may load it on any rank
         except BaseException:
             writer.discard()
             raise

@@ -14,7 +14,7 @@ from runtime import whereabouts
 from runtime.execute import execute
 from runtime.execution import WholeMatrices
 from runtime.in_process import InProcess
-from runtime.whereabouts import FORM, PREFIX, Told, at_work, every, first_words
+from runtime.whereabouts import FORM, PREFIX, Together, Told, at_work, every, first_words
 
 MULTIPLY = Gemm(name="multiply C", a="A", b="B", c="C")
 
@@ -73,6 +73,24 @@ def test_a_rank_that_loads_or_works_before_a_run_says_so_and_does_not_wait(tmp_p
     execute(schedule, Watched(matrices), InProcess(1), between=look, watcher=Told(tmp_path, 0))
     assert seen == [(False, "loading 'A'"), (False, "loading 'B'"), (False, "work before the run")]
     assert [one.words for one in every(tmp_path)] == [""]
+
+
+def test_what_a_rank_does_with_the_others_within_work_of_its_own_is_what_it_waits_in(tmp_path):
+    """Checks and files are work of each rank, in which it meets the others: a link may be dead there, too."""
+    told, seen = Told(tmp_path, 0), []
+
+    def look():
+        seen.extend((one.waiting, one.words) for one in every(tmp_path))
+
+    with at_work(told, "checks of the result"):
+        look()
+        with at_work(told, Together("comparing of verdicts")):
+            look()
+            with at_work(told, "reading of a file"):
+                look()
+        look()
+    checks = (False, "checks of the result")
+    assert seen == [checks, (True, "comparing of verdicts"), (False, "checks of the result"), checks]
 
 
 def test_work_that_fails_is_no_longer_under_way(tmp_path):
