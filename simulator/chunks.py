@@ -14,15 +14,13 @@ from typing import NamedTuple
 
 from simulator.duties import Duty, MemberStep, Row
 
-CHUNK_BYTES = 1 << 16
-"""About as much as the runtime sends at once."""
 MOST_CHUNKS = 32
 """Of a step: more would change little and take longer to simulate.
 
 A chain of eight that broadcasts 1 MB fills chunk by chunk; with 8 of them it is 24 % too slow, with 16 and 32 7 %.
 """
-AHEAD_BYTES = 16 * (60 << 10)
-"""What of an op goes before its receivers are there: as much as the runtime has under way."""
+CHUNKS_AHEAD = 16
+"""What of an op goes before its receivers are there: as many as the runtime has under way."""
 PIECES_AHEAD = 4
 """Of a message that is not passed on, what goes ahead is so many chunks or more: of larger ones less would fit."""
 NOTHING = MemberStep(None, None, 0.0, 0, "one_way")
@@ -52,19 +50,23 @@ class Counts(NamedTuple):
     received: int
 
 
-def chunk_counts(duty: Duty) -> Counts:
+def chunk_counts(duty: Duty, chunk_bytes: int) -> Counts:
     """The same on all members that pass on what they get; else by the size of a message, which both its ends know.
 
     Messages of an all-to-all, which differ from pair to pair, go whole.
+
+    Parameters
+    ----------
+    chunk_bytes : into which the runtime cuts messages
     """
     moved = duty.moved
     if moved is None or moved.lowered.algorithm == "pairwise":
         if moved is None or moved.lowered.pieces > 1:
             return Counts(1, 1)
         sizes = (edges[-1] * moved.item_bytes for edges in (moved.edges, moved.receive_edges))
-        return Counts(*(max(1, ceil(PIECES_AHEAD * size / AHEAD_BYTES)) for size in sizes))
+        return Counts(*(max(1, ceil(PIECES_AHEAD * size / (CHUNKS_AHEAD * chunk_bytes))) for size in sizes))
     piece = moved.edges[-1] * moved.item_bytes / moved.lowered.pieces
-    return Counts(*[max(1, min(MOST_CHUNKS, round(piece / CHUNK_BYTES)))] * 2)
+    return Counts(*[max(1, min(MOST_CHUNKS, round(piece / chunk_bytes)))] * 2)
 
 
 def moves(steps: Iterable[Row], counts: Counts) -> Iterator[Move]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simulator.chunks import AHEAD_BYTES, Counts, chunk_counts, moves
+from simulator.chunks import CHUNKS_AHEAD, Counts, chunk_counts, moves
 from simulator.duties import Duty, MemberStep, rows
 from simulator.messages import Messages
 from simulator.stepping.registered import Stage
@@ -51,7 +51,7 @@ class HandedOver:
 
     def own(self) -> Iterator[Marked]:
         """What the rank goes through."""
-        counts, wires, told = chunk_counts(self.duty), self.duty.wires, self.messages.told(self.rank, self.lane)
+        counts, wires, told = self._counts(), self.duty.wires, self.messages.told(self.rank, self.lane)
         for sender in self._peers(receiving=True):
             yield Marked(Stage(send=self.messages.there(wires, sender, self.rank)))
         for move in moves(rows(self.duty), counts):
@@ -86,10 +86,11 @@ class HandedOver:
 
     def posted(self) -> Iterator[Stage]:
         """What the postman does."""
-        counts, there, gone = chunk_counts(self.duty), set[int](), 0.0
+        counts, there, gone = self._counts(), set[int](), 0.0
+        most_ahead = CHUNKS_AHEAD * self.messages.chunk_bytes
         peers = self._peers(receiving=False)
         for step, receiver in self._sent(counts):
-            if gone and gone + step.sent / counts.sent > AHEAD_BYTES and receiver not in there:
+            if gone and gone + step.sent / counts.sent > most_ahead and receiver not in there:
                 there.add(receiver)
                 yield self._when_there(receiver)
             gone += step.sent / counts.sent
@@ -101,6 +102,9 @@ class HandedOver:
                 yield self._when_there(receiver)
         if peers and self.waits:
             yield Stage(send=self.messages.taken(self.rank, self.lane))
+
+    def _counts(self) -> Counts:
+        return chunk_counts(self.duty, self.messages.chunk_bytes)
 
     def _sent(self, counts: Counts) -> Iterator[tuple[MemberStep, int]]:
         """The chunks that go, each with whom it goes to."""

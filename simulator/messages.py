@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from algorithms.formats.machine import Machine
+from algorithms.formats.machine import Machine, Network
 from simulator.duties import MemberStep
 from simulator.engine import FlowEngine
 from simulator.folding.resources import Channel
@@ -21,7 +21,8 @@ class Messages:
 
     def __init__(self, machine: Machine, wiring: Wiring, engine: FlowEngine) -> None:
         self._wiring, self._engine = wiring, engine
-        self.handed_over = machine.network is not None and machine.network.buffered_sends
+        network = machine.network or Network()
+        self.handed_over, self.chunk_bytes = network.buffered_sends, network.chunk_bytes
         self._wires: dict[tuple[Channel, bool], int] = {}
         self._sent: dict[tuple[int, float, str, int], int] = {}
         self._greetings: dict[Channel, Sent] = {}

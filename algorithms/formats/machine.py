@@ -29,6 +29,8 @@ Overhead = Annotated[float, Meta(ge=0)]
 Slowdown = Annotated[float, Meta(ge=1)]
 Spread = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
+USUAL_CHUNK_BYTES = 60 << 10
+"""The runtime's, where nothing better was measured; files made before they said it are of it."""
 LATER: dict[str, dict[str, object]] = {
     "device": {"kernel": ()},
     "host": {"shared_by_hosts": False, "idle_core_seconds": 0.0, "library": ()},
@@ -38,6 +40,7 @@ LATER: dict[str, dict[str, object]] = {
         "late_seconds": 0.0,
         "following_seconds": None,
         "buffered_sends": False,
+        "chunk_bytes": USUAL_CHUNK_BYTES,
         "burst_bytes": None,
         "library": (),
     },
@@ -191,6 +194,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     following_seconds : latency of a step right behind another one of its op, where it is known; of the first one the
         rows tell, which were measured behind products
     buffered_sends : whether messages go as soon as they are handed over, whoever is there to receive them
+    chunk_bytes : into which messages are cut that go so
     burst_bytes : what a link that was idle lets through at once, where token buckets keep its rate: of every link, or
         by link; it fills again at the link's rate
     library : the MPI library's collectives, where ranks are on several hosts
@@ -201,6 +205,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     late_seconds: Overhead = 0.0
     following_seconds: Overhead | None = None
     buffered_sends: bool = False
+    chunk_bytes: Count = USUAL_CHUNK_BYTES
     burst_bytes: Bytes | dict[str, Bytes] | None = None
     transfer: tuple[TransferRow, ...] = ()
     library: tuple[LibraryRow, ...] = ()

@@ -113,6 +113,21 @@ def with_faults(
     return machine if faults == Faults() else msgspec.structs.replace(machine, faults=faults)
 
 
+def in_chunks(machine: Machine, chunk_bytes: int | None) -> Machine:
+    """`machine` whose messages are cut otherwise where they go ahead of their receivers; steps stay as measured.
+
+    Parameters
+    ----------
+    chunk_bytes : 0 for whole steps, which wait for their receivers; None for what the machine says
+    """
+    network = machine.network
+    if network is None or not network.buffered_sends or chunk_bytes is None:
+        return machine
+    if chunk_bytes == 0:
+        return msgspec.structs.replace(machine, network=msgspec.structs.replace(network, buffered_sends=False))
+    return msgspec.structs.replace(machine, network=msgspec.structs.replace(network, chunk_bytes=chunk_bytes))
+
+
 def _share(flag: str, word: str, example: str) -> tuple[str, float]:
     """Name and share of `NAME=SHARE`."""
     name, _, text = word.rpartition("=")

@@ -40,6 +40,7 @@ class BetweenHosts:
     ----------
     idle_core_seconds : how long a core that hosts share is idle before it takes a rank from another
     flows : what hosts got of each other in rounds in which all send at once
+    chunk_bytes : into which messages were cut; 0 for whole steps
     """
 
     transfers: list[TransferPoint]
@@ -48,6 +49,7 @@ class BetweenHosts:
     beside: Beside
     idle_core_seconds: float = 0.0
     flows: Sequence[FlowPoint] = ()
+    chunk_bytes: int = 0
 
 
 def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[Found]:
@@ -152,4 +154,4 @@ def measure_between(
         beside = apart(by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate, delivery))
         idle = measure_idle_cores(by_host, cores, delivery)
     points, overheads = [point for point, _ in found], [overheads for _, overheads in found]
-    return BetweenHosts(points, overheads, link, beside, idle, flows)
+    return BetweenHosts(points, overheads, link, beside, idle, flows, delivery.chunk_bytes)

@@ -31,9 +31,9 @@ def delivery_at(site: Site, plan: Plan, schedule: Schedule, named: "Machine | No
     ------
     InputError : a progress thread, and an MPI that may not be called by two threads in turn
     """
-    found = _found_at(site, named.messages) if named is not None else ()
+    known = _found_at(site, named.messages) if named is not None else ()
     with together("choosing how messages go"):
-        rows = site.communicator.bcast(found)
+        rows = site.communicator.bcast(known)
     if plan.backend != "numpy":
         return WHOLE
     usual, chunk_bytes, progress = usual_delivery(site.host), plan.chunk_bytes, plan.progress

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.formats.machine import Machine
 from algorithms.formats.record import AskedGranularity, Record
+from algorithms.formats.what_if import in_chunks
 from algorithms.provenance import provenance
 from algorithms.schedule import Schedule
 from algorithms.timelines.timeline import Timeline
@@ -59,7 +60,7 @@ def predict(
     read = on.files | files_read(flags)
     check_apart(plan.written, read)
     destinations.check(plan.files | read, ranks=experiment.grid.size)
-    chosen = fitting_machine(on, experiment)
+    chosen = in_chunks(fitting_machine(on, experiment), plan.chunk_bytes)
     made, timeline = prediction_of(
         experiment,
         chosen,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from algorithms.errors import InputError, RunError
+from algorithms.formats.what_if import in_chunks
 from algorithms.provenance import provenance
 from algorithms.schedule import Schedule
 from runtime.blas import blas_in_words
@@ -105,7 +106,7 @@ def run(
             read = on.files | files_read(flags)
             check_apart(plan.written, read)
             destinations.check(plan.files | read, ranks=experiment.grid.size)
-            named = _machine(on, experiment)
+            named = _machine(on, experiment, plan)
         job.open()
         site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)
         nodes = hosts_of_ranks(communicator)
@@ -165,13 +166,13 @@ def job_of(experiment: AnyExperiment, plan: Plan, communicator: "Intracomm") -> 
     return TrainingJob(experiment, plan, communicator)
 
 
-def _machine(on: MachineFlags, experiment: AnyExperiment) -> "Machine | None":
-    """The machine that the flags name, if they do; checked as for a prediction."""
+def _machine(on: MachineFlags, experiment: AnyExperiment, plan: Plan) -> "Machine | None":
+    """The machine that the flags name, if they do; checked and changed as for a prediction."""
     if not on.given:
         return None
     from studies.experiments.predict import fitting_machine  # a rank has no use for the simulator otherwise
 
-    return fitting_machine(on, experiment)
+    return in_chunks(fitting_machine(on, experiment), plan.chunk_bytes)
 
 
 def _chosen(

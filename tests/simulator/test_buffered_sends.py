@@ -5,7 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from algorithms.formats.machine import TransferRow
+from algorithms.formats.machine import Network, TransferRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
@@ -17,18 +17,20 @@ from algorithms.tensors import Tensor
 from runtime.delivery import CHUNK_BYTES
 from runtime.measuring.beside import gather_beside_products
 from runtime.mpi_communicator import MpiCommunicator
-from simulator.chunks import AHEAD_BYTES
+from simulator.chunks import CHUNKS_AHEAD
 from simulator.simulate import Switches, simulate
 from tests.simulator.test_buckets import LEAF_SPINE, laboratory
 
 SIZE, RATE, LATENCY, LATE = 8 * 10**5, 25e6, 2e-5, 3e-3
+AHEAD_BYTES = CHUNKS_AHEAD * CHUNK_BYTES
 
 
-def machine(buffered, late_seconds=0.0, following_seconds=None, rows=(), **given):
+def machine(buffered, late_seconds=0.0, following_seconds=None, rows=(), chunk_bytes=CHUNK_BYTES, **given):
     found = laboratory(None, **given)
     network = msgspec.structs.replace(
         found.network,
         buffered_sends=buffered,
+        chunk_bytes=chunk_bytes,
         core_seconds_per_byte=0.0,
         late_seconds=late_seconds,
         following_seconds=following_seconds,
@@ -52,8 +54,8 @@ def late(elements, product=1024):
     return Schedule("late", sizes, Grid(x=2), "float64", tensors, ("sent", "A", "B"), ("room", "C"), roles)
 
 
-def ends(schedule, buffered):
-    timeline = simulate(schedule, machine(buffered)).timeline
+def ends(schedule, buffered, chunk_bytes=CHUNK_BYTES):
+    timeline = simulate(schedule, machine(buffered, chunk_bytes=chunk_bytes)).timeline
     return {(span.rank, span.op): span.end for span in timeline.spans}
 
 
@@ -159,4 +161,12 @@ def test_folding_changes_nothing_where_messages_are_handed_over(algorithm, famil
 
 
 def test_as_much_goes_ahead_as_the_runtime_has_under_way():
-    assert MpiCommunicator.posted[1] * CHUNK_BYTES == AHEAD_BYTES
+    assert MpiCommunicator.posted[1] == CHUNKS_AHEAD
+    assert Network().chunk_bytes == CHUNK_BYTES
+
+
+def test_of_a_message_in_larger_chunks_more_goes_ahead():
+    size, chunks = 6 * AHEAD_BYTES, (CHUNK_BYTES, 3 * CHUNK_BYTES)
+    ahead = [ends(late(size // 8, product=2048), buffered=True, chunk_bytes=chunk) for chunk in chunks]
+    left = [found[1, "message"] - found[1, "multiply"] for found in ahead]
+    assert left == pytest.approx([LATENCY + size * 5 / 6 / RATE, LATENCY + size * 3 / 6 / RATE])
