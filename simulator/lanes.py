@@ -3,7 +3,7 @@
 SimPy keeps the clock and runs the lanes at the grain of ops.  What ops share
 (cores, memory, links) lives in the flow engine, which shows SimPy one event,
 its next change.  Each lane of a rank is a process, which takes the ops of the
-rank's program in order (`feed.py`).
+rank's program in order (`tasks.py`).
 """
 
 from collections import defaultdict
@@ -20,20 +20,20 @@ from algorithms.formats.machine import Machine
 from algorithms.ops import Communication, lane
 from algorithms.schedule import Schedule, all_ops
 from algorithms.timelines.spans import COMPUTE, Span
-from simulator.balancing import Balancing
+from simulator.buffered_sends.postmen import Postmen
+from simulator.deadlocks import explained
 from simulator.duties import Duties
 from simulator.engine import FlowEngine
-from simulator.feed import Feed, Process, Task
 from simulator.folding.alike_ranks import Population
 from simulator.folding.gaps import Turn
 from simulator.folding.looks import Loop
 from simulator.folding.watch import GivenUp, Watch
 from simulator.library import LibraryTimes
-from simulator.local_work import LocalWork
-from simulator.postmen import Postmen
+from simulator.local_work.costs import LocalWork
+from simulator.local_work.crowded_cores import Balancing
 from simulator.programs import Programs, Waiting
-from simulator.spent import Spent
-from simulator.stuck import explained
+from simulator.seconds_spent import Spent
+from simulator.tasks import Feed, Process, Task
 
 Instance = tuple[int, str, int]
 """A rank, an op and the how manieth one."""

@@ -9,7 +9,7 @@ from algorithms.timelines.op_times import OpTimes
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from simulator.lanes import Instance
-from simulator.spent import Spent
+from simulator.seconds_spent import Spent
 from simulator.uncertainty import Uncertainty
 
 Parts = dict[str, float]

@@ -13,13 +13,13 @@ from algorithms.parts import Place
 from algorithms.schedule import all_ops
 from algorithms.timelines.spans import COMPUTE
 from algorithms.traffic import calls_of
-from simulator.balancing import Balancing
+from simulator.buffered_sends.handed_over import HandedOver, Marked
 from simulator.duties import Duties, Duty, MemberStep, rows
 from simulator.engine import FlowEngine
 from simulator.folding.alike_ranks import Population
-from simulator.handed_over import HandedOver, Marked
 from simulator.library import IDENTIFIED, LibraryTime, LibraryTimes
-from simulator.local_work import LocalWork, Work
+from simulator.local_work.costs import LocalWork, Work
+from simulator.local_work.crowded_cores import Balancing
 from simulator.messages import Messages
 from simulator.stepping.registered import Stage
 from simulator.wiring import Wiring

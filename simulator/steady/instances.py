@@ -10,7 +10,7 @@ from algorithms.grid import Axis
 from algorithms.ops import Communication, Op, kind, lane
 from algorithms.timelines.spans import ALONE, UNPAIRED, Span
 from simulator.folding.labels import Ints
-from simulator.spent import Spent
+from simulator.seconds_spent import Spent
 from simulator.steady.story import Story
 from topologies.network import Floats
 

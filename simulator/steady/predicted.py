@@ -17,7 +17,7 @@ from simulator.folding.labels import Ints
 from simulator.homes import Homes
 from simulator.lanes import Instance as Key
 from simulator.prediction import Bound, Extent, Prediction, Stories, mean_parts
-from simulator.spent import Spent
+from simulator.seconds_spent import Spent
 from simulator.steady.instances import Instance, places_of
 from simulator.steady.steady import Steady
 from simulator.uncertainty import uncertainty

@@ -1,4 +1,4 @@
-"""What transfers and local work take, of many ranks at once: the same prices as `wiring.py` and `compute.py`."""
+"""What transfers and local work take, of many ranks at once: the same prices as `wiring.py` and `local_work/`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from algorithms.formats.machine import Machine
 from algorithms.ops import Compute
 from algorithms.tensors import DType
-from simulator.compute import ComputeModel, Estimate
 from simulator.duties import LocalSizes
 from simulator.folding.labels import Ints
 from simulator.homes import Homes
 from simulator.interpolation import SecondsBySize
-from simulator.local_work import estimated
+from simulator.local_work.costs import estimated
+from simulator.local_work.devices import ComputeModel, Estimate
 from simulator.steady.distinct import distinct
 from simulator.steady.rate_bounds import HIGH, LOW, TYPICAL, Channels, Local
 from simulator.wiring import SAME_PLACE_TOUCHES, curve_of

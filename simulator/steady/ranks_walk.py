@@ -26,7 +26,6 @@ from algorithms.ops import Communication, Compute, Op, Receive, Send, lane
 from algorithms.parts import Place
 from algorithms.program import Program, Repeat
 from algorithms.schedule import all_ops
-from simulator.feed import LOOKAHEAD
 from simulator.steady.distinct import kept, thin
 from simulator.steady.ends import End, last_of_lanes, latest
 from simulator.steady.instances import Instance
@@ -38,6 +37,7 @@ from simulator.steady.story import ROWS, Carried, Story
 from simulator.steady.tally import Tally, TallyMark
 from simulator.steady.walkers import Given, Ranks, programs
 from simulator.steady.work import Key
+from simulator.tasks import LOOKAHEAD
 from topologies.network import Floats
 
 NOTHING = Story.of(0)

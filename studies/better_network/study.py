@@ -25,7 +25,9 @@ from studies.flags.machine_flags import MachineFlags
 from studies.flags.machines import of_name
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.best_step import best_step
-from studies.sweep.findings import (
+from studies.sweep.outcomes import Answer, Row
+from studies.sweep.points import Asked
+from studies.sweep.training_study import (
     ALL_OVERLAPS,
     STEP_COLUMNS,
     Asking,
@@ -37,8 +39,6 @@ from studies.sweep.findings import (
     grid_words,
     step_cells,
 )
-from studies.sweep.found import Answer, Row
-from studies.sweep.points import Asked
 from studies.tables import UNKNOWN, percent, table
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Closed-form seconds of a schedule on a machine: what all grids are ranked by before a few are simulated.
 
 The ops of one rank, one after the other: products and other local work at the
-simulator's own prices (`simulator.local_work`), collectives by the alpha-beta formulas of
+simulator's own prices (`simulator.local_work.costs`), collectives by the alpha-beta formulas of
 `algorithms.costs.alpha_beta`, with what one step along an axis costs (`hops.py`).
 
 Where the closed form and the simulator agree, and where they do not:
@@ -61,11 +61,11 @@ from algorithms.program import walk
 from algorithms.schedule import Schedule
 from algorithms.tensors import DType
 from algorithms.traffic import Traffic, ranges, traffic
-from simulator.compute import ComputeModel
 from simulator.duties import Duties
 from simulator.engine import FlowEngine
 from simulator.homes import homes_of
-from simulator.local_work import estimated
+from simulator.local_work.costs import estimated
+from simulator.local_work.devices import ComputeModel
 from simulator.wiring import Wiring
 from studies.closed_form.hops import Hops
 

@@ -10,7 +10,7 @@ from studies.commands.app import study
 from studies.commands.options import Json, Plot, by_default, flag, flags_of, switch, taken, with_flags
 
 if TYPE_CHECKING:
-    from studies.sweep.findings import Asking
+    from studies.sweep.training_study import Asking
 
 Gpt = Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model that is trained; by default the study's own.")]
 Gpus = Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")]
@@ -31,7 +31,7 @@ ASKING = flags_of(
 def asking(context: typer.Context, given: Mapping[str, Any]) -> "Asking":
     """What the flags say of how a study is asked."""
     from studies.flags.values import whole_number
-    from studies.sweep.findings import Asking
+    from studies.sweep.training_study import Asking
 
     counts = {
         name: whole_number(given[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")

@@ -22,7 +22,10 @@ from algorithms.grid import parse_grid
 from algorithms.units import format_seconds
 from studies.flags.machine_flags import MachineFlags
 from studies.sweep.answers import predicted_matmul
-from studies.sweep.findings import (
+from studies.sweep.outcomes import Answer, Row
+from studies.sweep.points import Asked
+from studies.sweep.training_step import predicted_step
+from studies.sweep.training_study import (
     ALL_OVERLAPS,
     Asking,
     Findings,
@@ -33,9 +36,6 @@ from studies.sweep.findings import (
     conclude,
     grid_words,
 )
-from studies.sweep.found import Answer, Row
-from studies.sweep.points import Asked
-from studies.sweep.steps import predicted_step
 from studies.tables import UNKNOWN, percent, table
 from studies.training.flags import TrainingFlags
 

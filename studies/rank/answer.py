@@ -8,9 +8,9 @@ import msgspec
 from algorithms.formats import files
 from algorithms.provenance import provenance
 from studies.rank.bandwidths import Ring
+from studies.rank.disagreements import Cause
 from studies.rank.question import Question
 from studies.rank.step import granularity_of
-from studies.rank.why import Cause
 from studies.training.experiment import TrainingExperiment, gpt_workload
 from studies.training.figures import rates
 from studies.training.step import Step

@@ -10,9 +10,9 @@ from algorithms.provenance import Provenance
 from studies.rank.agreement import kendall_tau
 from studies.rank.analytical import Ranked
 from studies.rank.answer import CauseFound, RingSimulated, fastest_first, of_question, of_step
-from studies.rank.page import Columns, print_ranking, shown_lengths, shown_order
+from studies.rank.disagreements import causes, in_words
 from studies.rank.question import Question
-from studies.rank.why import causes, in_words
+from studies.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
 from studies.training.step import Step
 
 

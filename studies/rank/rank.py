@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from studies.destinations import Destinations
 from studies.flags.machine_flags import MachineFlags
 from studies.flags.plan import files_read
-from studies.rank.again import simulate_command
 from studies.rank.analytical import ranked
 from studies.rank.answer import write_answer
+from studies.rank.command_of_fastest import simulate_command
 from studies.rank.grids_report import RankAnswer, SimulatedGrid, answer_of, print_answer
-from studies.rank.page import lengths_of
 from studies.rank.question import Question, RankFlags, parse_question
+from studies.rank.ranking_page import lengths_of
 from studies.rank.schemes import rank_schemes, scheme_command
 from studies.rank.schemes_report import SchemesAnswer
 from studies.rank.schemes_report import print_answer as print_schemes

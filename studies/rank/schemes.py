@@ -1,10 +1,10 @@
 """`quadrille rank` with schemes, pipelines, ZeRO or microbatches: all by the closed form, the best simulated."""
 
 from studies.flags.machine_flags import MachineFlags
-from studies.rank.again import simulate_command
+from studies.rank.command_of_fastest import simulate_command
 from studies.rank.configurations import parse_space
-from studies.rank.page import lengths_of
 from studies.rank.question import Question, RankFlags
+from studies.rank.ranking_page import lengths_of
 from studies.rank.schemes_report import SchemesAnswer, SimulatedConfiguration, answer_of
 from studies.rank.search import search
 from studies.rank.sharing import Crew

@@ -11,11 +11,11 @@ from algorithms.provenance import Provenance
 from algorithms.training.gpt import Gpt
 from studies.rank.agreement import kendall_tau
 from studies.rank.answer import CauseFound, RingSimulated, fastest_first, of_question, of_step
-from studies.rank.looking import Configuration
-from studies.rank.page import Columns, print_ranking, shown_lengths, shown_order
+from studies.rank.disagreements import causes_beside, in_short
+from studies.rank.one_configuration import Configuration
 from studies.rank.question import Question
+from studies.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
 from studies.rank.search import Found
-from studies.rank.why import causes_beside, in_short
 from studies.training.step import Step
 
 MODEL = "closed form of local work and collectives, put together by the turns of the pipeline"

@@ -23,7 +23,7 @@ from studies.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from studies.rank.candidates import ORDERS, distinct_orders
 from studies.rank.configurations import LeftOut, Space, configurations
 from studies.rank.estimate import estimated_seconds, least_bytes
-from studies.rank.looking import Configuration, Looker, too_large
+from studies.rank.one_configuration import Configuration, Looker, too_large
 from studies.rank.question import Question
 from studies.rank.sharing import Crew
 from studies.training.experiment import TrainingExperiment

@@ -23,9 +23,9 @@ from studies.flags.grids import following
 from studies.flags.placement import Placement, placement
 from studies.flags.values import whole_number
 from studies.matmuls.experiment import Experiment, Flags
-from studies.sweep.found import Answer, Trained
+from studies.sweep.outcomes import Answer, Trained
 from studies.sweep.points import Asked, machine_of
-from studies.sweep.steps import trained_at
+from studies.sweep.training_step import trained_at
 from studies.training.experiment import TrainingExperiment
 from studies.training.figures import exposed_by_axis, iterations
 from studies.training.flags import with_usual_dtype

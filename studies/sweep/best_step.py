@@ -34,10 +34,10 @@ from studies.closed_form.yardstick import Yardstick
 from studies.flags.grids import factorisations
 from studies.flags.placement import Placement, placement
 from studies.flags.values import whole_number
-from studies.sweep.found import Answer
+from studies.sweep.outcomes import Answer
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
-from studies.sweep.steps import answer_of
+from studies.sweep.training_step import answer_of
 from studies.training.depths import FEW, depths_of, straight
 from studies.training.experiment import TrainingExperiment
 from studies.training.figures import experiment_peak_bytes

@@ -7,7 +7,7 @@ from studies.network.collective import predict_collective
 from studies.network.collective_command import remarks
 from studies.network.collective_flags import parse_question
 from studies.network.machine_of_size import collective_machine
-from studies.sweep.found import Answer, Carried
+from studies.sweep.outcomes import Answer, Carried
 from studies.sweep.points import Asked
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from algorithms.formats import files
 from algorithms.grid import DEFAULT_ORDER, Grid
 from algorithms.units import format_bytes, format_bytes_per_second
-from studies.sweep.found import SCHEMA, Answer, Row, Sweep
+from studies.sweep.outcomes import SCHEMA, Answer, Row, Sweep
 from studies.tables import UNKNOWN, milliseconds, percent, table
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def reasons(found: Sweep) -> list[str]:
 def reason_lines(found: Sweep) -> Iterator[str]:
     """The reasons under their numbers in the table.
 
-    >>> from studies.sweep.found import rows_of
+    >>> from studies.sweep.outcomes import rows_of
     >>> rows, _ = rows_of([({}, Answer(reason="8 ranks: too few GPUs")), ({}, Answer(seconds=1))])
     >>> list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, rows=rows)))
     ['[1] 8 ranks: too few GPUs']

@@ -22,8 +22,8 @@ from studies.remarks import remark, remark_all
 from studies.sweep.answers import Question, predicted_matmul
 from studies.sweep.checks import check
 from studies.sweep.collectives import predicted_collective
-from studies.sweep.figures import draw
-from studies.sweep.found import Answer, Sweep, rows_of
+from studies.sweep.figure import draw
+from studies.sweep.outcomes import Answer, Sweep, rows_of
 from studies.sweep.points import KIND, Asked, Varied, parse_varied, points
 from studies.sweep.report import reason_lines, sweep_table, write_files
 from studies.tables import print_tables

@@ -21,10 +21,20 @@ from studies.rank.analytical import ranked
 from studies.rank.question import RankFlags, parse_question
 from studies.rank.sharing import Crew
 from studies.sweep.answers import predicted_matmul
-from studies.sweep.findings import Asking, Findings, Point, Shown, as_training, asked_at, conclude, grid_words, times
-from studies.sweep.found import Answer, Row
+from studies.sweep.outcomes import Answer, Row
 from studies.sweep.points import Asked
-from studies.sweep.steps import predicted_step
+from studies.sweep.training_step import predicted_step
+from studies.sweep.training_study import (
+    Asking,
+    Findings,
+    Point,
+    Shown,
+    as_training,
+    asked_at,
+    conclude,
+    grid_words,
+    times,
+)
 from studies.tables import UNKNOWN, table
 
 if TYPE_CHECKING:
@@ -160,7 +170,7 @@ def _order(answer: Answer) -> str:
 def inside(answer: Answer, per_node: int) -> list[Axis]:
     """The axes whose groups lie wholly inside a node.
 
-    >>> from studies.sweep.found import Trained
+    >>> from studies.sweep.outcomes import Trained
     >>> trained = Trained(
     ...     scheme="4d", order=("x", "y", "z", "data"), model_flops_per_second_per_gpu=1,
     ...     hardware_flops_per_second_per_gpu=1, layers_simulated=1)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 from studies.flags.machine_flags import MachineFlags
 from studies.sweep.answers import predicted_matmul
-from studies.sweep.findings import (
+from studies.sweep.outcomes import Row
+from studies.sweep.sweep import NOT_REACHED
+from studies.sweep.training_study import (
     ALL_OVERLAPS,
     STEP_COLUMNS,
     Asking,
@@ -27,8 +29,6 @@ from studies.sweep.findings import (
     step_cells,
     times,
 )
-from studies.sweep.found import Row
-from studies.sweep.sweep import NOT_REACHED
 from studies.tables import table
 
 if TYPE_CHECKING:

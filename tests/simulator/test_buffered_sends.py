@@ -17,7 +17,7 @@ from algorithms.tensors import Tensor
 from runtime.delivery import CHUNK_BYTES
 from runtime.measuring.beside import gather_beside_products
 from runtime.mpi_communicator import MpiCommunicator
-from simulator.chunks import CHUNKS_AHEAD
+from simulator.buffered_sends.chunks import CHUNKS_AHEAD
 from simulator.simulate import Switches, simulate
 from tests.simulator.test_buckets import LEAF_SPINE, laboratory
 

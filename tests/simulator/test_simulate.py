@@ -29,7 +29,7 @@ from algorithms.schedule import Role
 from algorithms.tensors import Tensor
 from runtime.execute import execute
 from runtime.in_process import InProcess
-from simulator import feed
+from simulator import tasks
 from simulator.simulate import simulate
 from simulator.uncertainty import uncertainty
 from tests.toy_machines import (
@@ -511,7 +511,7 @@ def test_the_same_simulation_gives_the_same_timeline(algorithm, grid):
 def test_how_far_ops_are_handed_ahead_changes_nothing(monkeypatch):
     schedule, machine = scheduled("summa", Grid(z=2, x=2), sizes=(20, 150, 20), panel=1), star(4, memory=1e10)
     ahead = simulate(schedule, machine).timeline
-    monkeypatch.setattr(feed, "LOOKAHEAD", 1)
+    monkeypatch.setattr(tasks, "LOOKAHEAD", 1)
     assert simulate(schedule, machine).timeline == ahead
 
 

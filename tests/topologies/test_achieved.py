@@ -2,8 +2,8 @@
 
 import pytest
 
-from simulator.compute import ComputeModel
-from simulator.rooflines import best_product_seconds, product_seconds
+from simulator.local_work.devices import ComputeModel
+from simulator.local_work.rooflines import best_product_seconds, product_seconds
 from studies.flags.machines import find_machine, list_machines
 from topologies.machines.named import MACHINES
 from topologies.nodes.achieved import A100_ROWS, BEST_ROWS

@@ -27,12 +27,12 @@ from studies.rank.agreement import kendall_tau
 from studies.rank.analytical import ranked
 from studies.rank.bandwidths import known, simulated_bandwidth, table_of
 from studies.rank.candidates import Limits, candidates
+from studies.rank.disagreements import causes, in_words
 from studies.rank.memory import peak_bytes_by_grid
 from studies.rank.question import RankFlags, parse_question
 from studies.rank.rank import rank
 from studies.rank.sharing import Crew
 from studies.rank.step import simulated_step
-from studies.rank.why import causes, in_words
 from tests.launched import launched
 
 SMALL = "layers=3,hidden=60,heads=6,sequence=7,vocabulary=53"

@@ -12,7 +12,7 @@ from algorithms.training.pipeline import Stages
 from algorithms.training.schemes import SCHEMES, find_scheme
 from studies.flags.machine_flags import MachineFlags
 from studies.rank.configurations import configurations, parse_space
-from studies.rank.looking import Looker
+from studies.rank.one_configuration import Looker
 from studies.rank.question import RankFlags, parse_question
 from studies.rank.rank import rank
 from studies.rank.search import search

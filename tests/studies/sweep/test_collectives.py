@@ -12,8 +12,8 @@ from studies.flags.machine_flags import MachineFlags
 from studies.network.collective_command import collective
 from studies.network.collective_flags import CollectiveFlags
 from studies.sweep.collectives import predicted_collective
-from studies.sweep.figures import lines_of
-from studies.sweep.found import SCHEMA, Sweep
+from studies.sweep.figure import lines_of
+from studies.sweep.outcomes import SCHEMA, Sweep
 from studies.sweep.points import COLLECTIVE_KEYS, Asked, Varied, parse_varied, points
 from studies.sweep.report import COLLECTIVE_RESULTS, csv_text
 from studies.sweep.sweep import answered, sweep

@@ -23,13 +23,13 @@ from studies.matmuls.experiment import Flags, parse_experiment
 from studies.matmuls.fitting_grids import fitting_grids
 from studies.sweep import sweep as sweeping
 from studies.sweep.answers import predicted_matmul
-from studies.sweep.figures import lines_of
-from studies.sweep.found import SCHEMA, Answer, Row, Sweep, rows_of
+from studies.sweep.figure import lines_of
+from studies.sweep.outcomes import SCHEMA, Answer, Row, Sweep, rows_of
 from studies.sweep.points import KEYS, Asked, Varied, parse_varied, parse_vary, points
 from studies.sweep.report import MOST_ROWS, RESULTS, csv_text, reason_lines
 from studies.sweep.report import sweep_table as table_of
-from studies.sweep.steps import predicted_step
 from studies.sweep.sweep import answered, sweep
+from studies.sweep.training_step import predicted_step
 from studies.tables import print_tables
 from studies.training.flags import TrainingFlags
 from tests.quadrille import ROOT, called

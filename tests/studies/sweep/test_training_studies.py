@@ -18,11 +18,11 @@ from studies.flags.machine_flags import MachineFlags
 from studies.overlap_worth import study as worth
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.best_step import FORMS, ranked_steps
-from studies.sweep.findings import Asking, Findings, grid_words, left_out
-from studies.sweep.found import Answer, Row
+from studies.sweep.outcomes import Answer, Row
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
-from studies.sweep.steps import predicted_step
+from studies.sweep.training_step import predicted_step
+from studies.sweep.training_study import Asking, Findings, grid_words, left_out
 from studies.training.depths import depths_of
 from studies.training.figures import experiment_peak_bytes, iterations
 from studies.training.flags import TrainingFlags, parse_training

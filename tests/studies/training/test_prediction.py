@@ -19,7 +19,7 @@ from algorithms.training.gpt import Gpt, gpt_schedule
 from algorithms.training.memory import KINDS, fullest, memory_bytes_by_kind
 from algorithms.training.models import ModelShape
 from algorithms.training.scheme_4d import Scheme4D
-from simulator.rooflines import attention_seconds, best_product_seconds, pass_seconds
+from simulator.local_work.rooflines import attention_seconds, best_product_seconds, pass_seconds
 from studies.experiments.predict import prediction_of
 from studies.flags.manner import Manner
 from studies.training.experiment import TrainingExperiment

@@ -23,7 +23,7 @@ from algorithms.kernels import Function
 from algorithms.ops import GemmLayout
 from algorithms.tensors import ITEM_BYTES, DType
 from simulator.interpolation import SecondsBySize
-from simulator.rooflines import attention_seconds, best_product_seconds, pass_seconds
+from simulator.local_work.rooflines import attention_seconds, best_product_seconds, pass_seconds
 
 LEAST_ROWS = 6
 REWEIGHTINGS = 40

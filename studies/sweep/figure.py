@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from studies.pictures import write_figure
-from studies.sweep.found import Row, Sweep
+from studies.sweep.outcomes import Row, Sweep
 from studies.sweep.points import Varied
 from studies.sweep.report import short_keys
 
@@ -52,7 +52,7 @@ def draw(found: Sweep, varied: Sequence[Varied], path: str) -> None:
 def lines_of(rows: Sequence[Row], across: Varied) -> list[Line]:
     """For each combination of the other keys, the points that have an answer, in the order of the key drawn across.
 
-    >>> from studies.sweep.found import Answer
+    >>> from studies.sweep.outcomes import Answer
     >>> rows = [Row(point={"gpus": n, "dtype": "float32"}, answer=Answer(seconds=1 / int(n))) for n in ("4", "2")]
     >>> lines_of(rows, Varied("gpus", ("4", "2")))
     [('dtype=float32', [2.0, 4.0], [0.5, 0.25])]

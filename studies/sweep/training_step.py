@@ -9,7 +9,7 @@ from studies.experiments.workloads import experiment_of
 from studies.flags.grids import following
 from studies.flags.placement import placement
 from studies.flags.values import whole_number
-from studies.sweep.found import Answer, Trained
+from studies.sweep.outcomes import Answer, Trained
 from studies.sweep.patience import patience
 from studies.sweep.points import Asked, machine_of
 from studies.training.depths import depths_of

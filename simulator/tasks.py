@@ -9,7 +9,7 @@ import simpy
 from algorithms.ops import Op, lane
 from algorithms.parts import Place
 from simulator.folding.gaps import Turn
-from simulator.spent import Spent
+from simulator.seconds_spent import Spent
 
 LOOKAHEAD = 64
 """Ops that a lane may be behind another: what is kept does not grow with the schedule."""

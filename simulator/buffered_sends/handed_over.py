@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simulator.chunks import CHUNKS_AHEAD, Counts, chunk_counts, moves
+from simulator.buffered_sends.chunks import CHUNKS_AHEAD, Counts, chunk_counts, moves
 from simulator.duties import Duty, MemberStep, rows
 from simulator.messages import Messages
 from simulator.stepping.registered import Stage

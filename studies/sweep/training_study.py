@@ -24,7 +24,7 @@ from studies.flags.machine_flags import MachineFlags
 from studies.matmuls.experiment import Flags
 from studies.remarks import remark, remark_all
 from studies.sweep.answers import Question
-from studies.sweep.found import Answer, Row, rows_of
+from studies.sweep.outcomes import Answer, Row, rows_of
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.sweep import NOT_REACHED, answered, with_progress
 from studies.tables import UNKNOWN, percent, print_tables
