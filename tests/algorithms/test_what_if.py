@@ -13,7 +13,7 @@ from algorithms.formats.machine import (
     Network,
     TransferRow,
 )
-from algorithms.formats.what_if import apply
+from algorithms.formats.what_if import apply, in_chunks
 
 
 def gemm(dtype, rate):
@@ -39,6 +39,15 @@ def machine():
 
 def test_no_settings_change_nothing(machine):
     assert apply(machine, []) == machine
+
+
+def test_chunks_are_those_that_are_asked_for_where_messages_go_ahead_and_none_do_so_whole(machine):
+    ahead = msgspec.structs.replace(machine, network=Network(buffered_sends=True))
+    assert in_chunks(ahead, 4096).network == Network(buffered_sends=True, chunk_bytes=4096)
+    assert in_chunks(ahead, 0).network == Network(buffered_sends=False)
+    assert in_chunks(ahead, None) == ahead
+    for waiting in (machine, msgspec.structs.replace(machine, network=Network())):
+        assert in_chunks(waiting, 4096) == waiting
 
 
 def test_the_machine_given_is_left_as_it_was(machine):

@@ -5,7 +5,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from algorithms.formats.machine import Host, ReferenceKernels
+from algorithms.formats.machine import Host, Network, ReferenceKernels, save_machine
 from algorithms.formats.record import load_record
 from algorithms.formats.timeline_files import load_timeline
 from studies.experiments.predict import prediction_of
@@ -14,6 +14,7 @@ from studies.flags.machines import find_machine
 from studies.flags.placement import placement
 from studies.matmuls.experiment import Flags, parse_experiment
 from tests.quadrille import HOST, called
+from tests.simulator.test_buckets import laboratory
 
 replace = msgspec.structs.replace
 SPEEDS = {"bandwidth_bytes_per_second": 1e9, "latency_seconds": 1e-6}
@@ -73,6 +74,21 @@ def test_the_flags_of_a_run_change_no_prediction_and_touch_no_file(capsys, tmp_p
     assert called(capsys, *WORDS, *words, "--machine", machine, "--json", with_flags) == ended
     assert without_provenance(plain) == without_provenance(with_flags)
     assert sorted(tmp_path.iterdir()) == [with_flags, plain, machine]
+
+
+def test_a_prediction_is_of_the_chunks_that_are_asked_for(capsys, tmp_path):
+    """In a laboratory, whose messages go ahead: a broadcast over a chain goes on chunk by chunk."""
+    network = Network(buffered_sends=True)
+    path, record = tmp_path / "lab.toml", tmp_path / "predicted.json"
+    save_machine(replace(laboratory(None), network=network), path)
+
+    def seconds(*words):
+        product = ["--matmul", "512,512,512", "--grid", "x=4", "--algorithm", "summa", "--panel", "512"]
+        ended = called(capsys, "simulate", *product, *words, "--machine", path, "--json", record)
+        assert ended.status == 0, ended.err
+        return load_record(record).seconds
+
+    assert seconds() == seconds("--chunk", "60KiB") < seconds("--chunk", "256KiB") < seconds("--chunk", "none")
 
 
 MODEL = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "n_positions": 4, "vocab_size": 16}
