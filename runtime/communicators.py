@@ -60,9 +60,16 @@ class Communicator(Protocol):
     def lane(self) -> Lane | None:
         """With whose work messages of device arrays are in order: local copies and sums go there; None on the host."""
 
-    def send(self, buffer: Array, to: int) -> Request: ...
+    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
+        """It has ended when the buffer may be used again, or when the message has been taken, if that is asked for."""
 
     def receive(self, buffer: Array, sender: int) -> Request: ...
+
+    def greet(self, peer: int) -> Request:
+        """Tells a member that this one is there: no bytes, and apart from all that is sent."""
+
+    def greeted(self, peer: int) -> Request:
+        """Ends when the member's next greeting has come."""
 
     def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
         """In place: member i's piece is in the whole at the start; MPI's regular calls are for equal pieces alone."""

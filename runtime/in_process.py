@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from runtime.communicators import DONE, Array, Course, Edges, Request, Result, W
 from runtime.streams import POSTED, Stream
 
 Key = tuple[Axis, int, tuple[int, ...]]
+
+
+Way = tuple[int, int, Literal["data", "greetings"]]
+"""From a member to another, and what goes there."""
+NOTHING = np.empty(0)
 
 
 @dataclass(slots=True)
@@ -88,8 +93,8 @@ class _Group:
     """What the members of one group share: letters on their way, and the meetings that are not over, by number."""
 
     size: int
-    boxes: dict[tuple[int, int], deque[_Letter]] = field(default_factory=dict)
-    receives: dict[tuple[int, int], deque[_Expected]] = field(default_factory=dict)
+    boxes: dict[Way, deque[_Letter]] = field(default_factory=dict)
+    receives: dict[Way, deque[_Expected]] = field(default_factory=dict)
     meetings: dict[int, _Meeting] = field(default_factory=dict)
     attended: dict[int, int] = field(default_factory=dict)
 
@@ -106,15 +111,28 @@ class InProcessCommunicator:
         self.member = member
         self.size = group.size
 
-    def send(self, buffer: Array, to: int) -> Request:
-        letter = _Letter(buffer)
-        self._group.boxes.setdefault((self.member, to), deque()).append(letter)
-        return letter
+    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
+        """It has ended when it has been taken, in any case."""
+        return self._post(buffer, (self.member, to, "data"))
 
     def receive(self, buffer: Array, sender: int) -> Request:
-        pair = (sender, self.member)
-        box = self._group.boxes.setdefault(pair, deque())
-        waiting = self._group.receives.setdefault(pair, deque())
+        return self._expect(buffer, (sender, self.member, "data"))
+
+    def greet(self, peer: int) -> Request:
+        self._post(NOTHING, (self.member, peer, "greetings"))
+        return DONE
+
+    def greeted(self, peer: int) -> Request:
+        return self._expect(NOTHING.copy(), (peer, self.member, "greetings"))
+
+    def _post(self, buffer: Array, way: Way) -> _Letter:
+        letter = _Letter(buffer)
+        self._group.boxes.setdefault(way, deque()).append(letter)
+        return letter
+
+    def _expect(self, buffer: Array, way: Way) -> _Expected:
+        box = self._group.boxes.setdefault(way, deque())
+        waiting = self._group.receives.setdefault(way, deque())
         expected = _Expected(buffer, box, waiting)
         waiting.append(expected)
         return expected

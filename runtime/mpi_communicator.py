@@ -9,6 +9,7 @@ broadcasts or reductions of slices.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from algorithms.ops import Calls, Combination
@@ -16,6 +17,9 @@ from runtime.communicators import Array, Edges, Request
 from runtime.streams import POSTED
 
 MOST_BYTES = 1 << 30
+DATA, GREETING = 0, 1
+"""Tags of messages."""
+NOTHING = np.empty(0, "u1")
 
 
 class Flight:
@@ -52,13 +56,18 @@ class MpiCommunicator:
         self.member: int = communicator.Get_rank()
         self.size: int = communicator.Get_size()
 
-    def send(self, buffer: Array, to: int) -> Request:
-        # chunks that lie in the library's queue when their op has ended would share links with those of the next
-        begin = self._communicator.Issend if self.chunk_bytes else self._communicator.Isend
-        return Flight([begin([part, MPI.BYTE], to) for part in self._messages(buffer)])
+    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
+        begin = self._communicator.Issend if taken else self._communicator.Isend
+        return Flight([begin([part, MPI.BYTE], to, DATA) for part in self._messages(buffer)])
 
     def receive(self, buffer: Array, sender: int) -> Request:
-        return Flight([self._communicator.Irecv([part, MPI.BYTE], sender) for part in self._messages(buffer)])
+        return Flight([self._communicator.Irecv([part, MPI.BYTE], sender, DATA) for part in self._messages(buffer)])
+
+    def greet(self, peer: int) -> Request:
+        return Flight([self._communicator.Isend([NOTHING, MPI.BYTE], peer, GREETING)])
+
+    def greeted(self, peer: int) -> Request:
+        return Flight([self._communicator.Irecv([NOTHING, MPI.BYTE], peer, GREETING)])
 
     def _messages(self, buffer: Array) -> list[Array]:
         """The buffer as bytes, in messages that MPI can count; an empty buffer is one empty message."""

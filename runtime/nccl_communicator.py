@@ -98,8 +98,15 @@ class NcclCommunicator:
         self.member = member
         self.size = size
 
-    def send(self, buffer: Array, to: int) -> Request:
+    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
+        assert not taken, "NCCL says when a buffer has been read, not when it has been taken"
         return self._collect(lambda: self._send(buffer, to))
+
+    def greet(self, peer: int) -> Request:
+        raise AssertionError(f"a greeting to {peer}: steps go whole")
+
+    def greeted(self, peer: int) -> Request:
+        raise AssertionError(f"a greeting from {peer}: steps go whole")
 
     def receive(self, buffer: Array, sender: int) -> Request:
         return self._collect(lambda: self._receive(buffer, sender))

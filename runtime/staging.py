@@ -129,6 +129,12 @@ class DeviceCommunicator:
         self.lane = library.lane()
         self.member, self.size = group.member, group.size
 
+    def greet(self, peer: int) -> Request:
+        return self._group.greet(peer)
+
+    def greeted(self, peer: int) -> Request:
+        return self._group.greeted(peer)
+
     def barrier(self, *, blocking: bool) -> Request:
         return self._group.barrier(blocking=blocking)
 
@@ -156,9 +162,9 @@ class StagedCommunicator(DeviceCommunicator):
         self._pool = library.pinned
         self.chunk_bytes = chunk_bytes
 
-    def send(self, buffer: Array, to: int) -> Request:
+    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
         room = self._pinned_copy(buffer)
-        return self._carry(lambda: self._group.send(room.host, to), outgoing=(room,))
+        return self._carry(lambda: self._group.send(room.host, to, taken=taken), outgoing=(room,))
 
     def receive(self, buffer: Array, sender: int) -> Request:
         """MPI may write into the pinned buffer at once."""
@@ -241,9 +247,9 @@ class DirectCommunicator(DeviceCommunicator):
 
     chunk_bytes, posted = 0, (0, 0)
 
-    def send(self, buffer: Array, to: int) -> Request:
+    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
         """MPI reads the buffer when the device has written it."""
-        return self._relay(self._waiting.sends, self.lane.mark(), lambda: self._group.send(buffer, to))
+        return self._relay(self._waiting.sends, self.lane.mark(), lambda: self._group.send(buffer, to, taken=taken))
 
     def receive(self, buffer: Array, sender: int) -> Request:
         """MPI writes into the buffer when the device neither reads nor writes it any more."""

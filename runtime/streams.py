@@ -5,10 +5,16 @@ arrives, and sent on while its step is still under way, so a ring of p members
 has no pause between its p - 1 steps.  Which chunk needs which follows from the
 memory they read and write; what is added, in which order, and every byte on the
 wire are those of whole steps.
+
+A few chunks go ahead of a receiver that may not be there yet; those that follow
+wait for a greeting, which every receiver of more sends when it comes to the op.
+So early messages take little of the links that others need, and no chunk has to be
+acknowledged but the last: where two ranks send to each other, acknowledgements wait
+behind the other's chunks, and would slow both directions to the slower one.
 """
 
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +22,12 @@ from runtime.communicators import Array, Communicator, Request
 
 POSTED = 32, 16
 """Receives and sends of one op under way at once, where buffers are the host's."""
+AHEAD = 8
+"""Chunks of an op that go to a rank before it has said that it is there.
+
+A product by Cannon on four hosts of a laboratory (1536^3 at 200 Mbit/s) takes 474 ms with 16, 456 with 8 and 445 with
+4, and took 504 where every chunk was acknowledged and 16 were under way; steps of training are the same in all.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +194,15 @@ class Stream:
         self._receiving: deque[Request] = deque()
         self._sending: deque[Request] = deque()
         self._received = self._sent = self._added = 0
+        self._chunks_to, self._begun_to = Counter(message.peer for message in chunks.sends), Counter[int]()
+        self._greetings: dict[int, Request] | None = None
+        self._own_greetings: list[Request] = []
+        self._awaited: list[Request] = []
 
     @property
     def heads(self) -> list[Request]:
         """What comes next: it can go on when one of these has ended."""
-        return [queue[0] for queue in (self._receiving, self._sending) if queue]
+        return [queue[0] for queue in (self._receiving, self._sending) if queue] + self._awaited
 
     @property
     def moves(self) -> int:
@@ -204,12 +220,21 @@ class Stream:
         return self._received + self._sent
 
     def done(self) -> bool:
+        if self._greetings is None:
+            self._greetings = self._greet()
         while self._step():
             pass
         chunks = self._chunks
-        return (self._received, self._sent, self._added) == tuple(
+        gone_on = (self._received, self._sent, self._added) == tuple(
             len(entries) for entries in (chunks.receives, chunks.sends, chunks.additions)
         )
+        return gone_on and all(greeting.done() for greeting in self._own_greetings)
+
+    def _greet(self) -> dict[int, Request]:
+        """Tell those from whom more comes than goes ahead that this rank is there; what tells it the same of others."""
+        from_peers = Counter(message.peer for message in self._chunks.receives)
+        self._own_greetings = [self._group.greet(peer) for peer, count in from_peers.items() if count > AHEAD]
+        return {peer: self._group.greeted(peer) for peer, count in self._chunks_to.items() if count > AHEAD}
 
     def _step(self) -> bool:
         """Begin, end and add what can be; whether anything was."""
@@ -243,10 +268,23 @@ class Stream:
         ):
             self._receiving.append(self._group.receive(message.buffer, message.peer))
             begun = True
+        self._awaited = []
         while len(self._sending) < most_sends and (message := self._next(sends, self._sent, self._sending)):
-            self._sending.append(self._group.send(message.buffer, message.peer))
+            if not self._may_go_to(message.peer):
+                break
+            self._begun_to[message.peer] += 1
+            is_last = self._begun_to[message.peer] == self._chunks_to[message.peer]
+            self._sending.append(self._group.send(message.buffer, message.peer, taken=is_last))
             begun = True
         return begun
+
+    def _may_go_to(self, peer: int) -> bool:
+        """Whether one more chunk may go to it: it is there, or few are on their way."""
+        assert self._greetings is not None
+        if self._begun_to[peer] < AHEAD or (greeting := self._greetings[peer]).done():
+            return True
+        self._awaited = [greeting]
+        return False
 
     def _next(self, messages: Sequence[Message], ended: int, under_way: Sequence[Request]) -> Message | None:
         """The message that can begin now, if there is one."""

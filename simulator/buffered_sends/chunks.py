@@ -19,10 +19,10 @@ MOST_CHUNKS = 32
 
 A chain of eight that broadcasts 1 MB fills chunk by chunk; with 8 of them it is 24 % too slow, with 16 and 32 7 %.
 """
-CHUNKS_AHEAD = 16
-"""What of an op goes before its receivers are there: as many as the runtime has under way."""
-PIECES_AHEAD = 4
-"""Of a message that is not passed on, what goes ahead is so many chunks or more: of larger ones less would fit."""
+CHUNKS_AHEAD = 8
+"""What of an op goes to a receiver before it is there: as many as the runtime lets go (`runtime/streams.py`)."""
+PIECES_AHEAD = 2
+"""Of a message that is not passed on, what goes ahead is so many pieces or more: of larger ones less would fit."""
 NOTHING = MemberStep(None, None, 0.0, 0, "one_way")
 
 

@@ -1,13 +1,14 @@
 """Messages that are handed over: what a rank goes through in an op, and what its postman does meanwhile.
 
-Chunks go as soon as they may, whether or not their receivers are there; of an op as many as
-the runtime has under way, the others when the receiver has come.  A rank has ended an op when
+Chunks go as soon as they may, whether or not their receivers are there; of an op a few to
+each, the others when it has come.  A rank has ended an op when
 it has what it receives, and what it sent has been taken.
 
 The rank tells its senders that it is there, its postman which chunks may go, and hears of it
 when all have been taken; such words take no time.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -86,14 +87,15 @@ class HandedOver:
 
     def posted(self) -> Iterator[Stage]:
         """What the postman does."""
-        counts, there, gone = self._counts(), set[int](), 0.0
+        counts, there, gone = self._counts(), set[int](), defaultdict[int, float](float)
         most_ahead = CHUNKS_AHEAD * self.messages.chunk_bytes
         peers = self._peers(receiving=False)
         for step, receiver in self._sent(counts):
-            if gone and gone + step.sent / counts.sent > most_ahead and receiver not in there:
+            size, before = step.sent / counts.sent, gone[receiver]
+            if before and before + size > most_ahead and receiver not in there:
                 there.add(receiver)
                 yield self._when_there(receiver)
-            gone += step.sent / counts.sent
+            gone[receiver] += size
             yield Stage(receive=self.messages.told(self.rank, self.lane)[0])
             sent = self.messages.sent(self.duty.wires, self.rank, receiver, step, counts.sent, ahead=True)
             yield Stage(send=sent)

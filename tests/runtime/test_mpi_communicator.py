@@ -9,18 +9,18 @@ from mpi4py import MPI
 from runtime.mpi_communicator import Flight, MpiCommunicator
 
 
-def verbs_of_a_send(**given):
+def verbs_of_a_send(taken, **given):
     asked = []
     verbs = {verb: lambda *_, verb=verb: asked.append(verb) for verb in ("Isend", "Issend")}
     group = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 2, **verbs)
-    MpiCommunicator(group, **given).send(np.zeros(4), 1)
+    MpiCommunicator(group, **given).send(np.zeros(4), 1, taken=taken)
     return asked
 
 
-def test_a_chunk_has_been_taken_when_its_send_has_ended_and_a_whole_step_may_still_lie_in_the_library():
-    assert verbs_of_a_send(chunk_bytes=64) == ["Issend"]
-    assert verbs_of_a_send() == ["Isend"]
-    assert verbs_of_a_send(chunk_bytes=64, most_bytes=16) == ["Issend", "Issend"]
+def test_a_message_has_been_taken_when_its_send_has_ended_only_where_that_is_asked_for():
+    assert verbs_of_a_send(taken=True) == ["Issend"]
+    assert verbs_of_a_send(taken=False) == ["Isend"]
+    assert verbs_of_a_send(taken=True, most_bytes=16) == ["Issend", "Issend"]
 
 
 CALLED = {

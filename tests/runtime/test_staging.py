@@ -99,7 +99,7 @@ class Slow:
     def __init__(self):
         self.sent, self.received, self.over = [], [], set()
 
-    def send(self, host, to):
+    def send(self, host, to, *, taken=False):
         self.sent.append(host.tolist())
         return self._request(("sent", len(self.sent)))
 
@@ -233,7 +233,7 @@ def test_mpi_carries_device_arrays_through_staging(library):
 def test_a_cuda_aware_mpi_gets_the_array_itself_when_the_device_is_through_with_it(library, verb):
     given, array = [], on_device(library, [1, 2])
     note = SimpleNamespace(
-        member=0, size=2, begins_in_order=False, **{verb: lambda buffer, _: given.append(buffer) or DONE}
+        member=0, size=2, begins_in_order=False, **{verb: lambda buffer, _, **how: given.append(buffer) or DONE}
     )
     group = DirectCommunicator(note, library)
     group.lane.zero(array)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.streams import Step, Stream, cut
+from runtime.streams import AHEAD, Step, Stream, cut
 
 EIGHT = 8
 """Bytes of a number."""
@@ -20,11 +20,17 @@ class Post:
     def __init__(self):
         self.begun, self.ended = [], set()
 
-    def send(self, buffer, to):
-        return self._begin("send", buffer, to)
+    def send(self, buffer, to, *, taken=False):
+        return self._begin("send until taken" if taken else "send", buffer, to)
 
     def receive(self, buffer, sender):
         return self._begin("receive", buffer, sender)
+
+    def greet(self, peer):
+        return self._begin("greet", None, peer)
+
+    def greeted(self, peer):
+        return self._begin("greeted", None, peer)
 
     def _begin(self, verb, buffer, peer):
         self.begun.append((verb, peer, buffer))
@@ -66,6 +72,41 @@ def test_a_chunk_is_sent_on_while_the_rest_of_its_step_is_under_way():
     assert buffer[4:8].tolist() == [104.0, 105.0, 6.0, 7.0], "the first chunk is added"
     assert post.verbs()[4:] == ["receive", "send"], "its room is free, and its sum goes on"
     assert post.begun[5][2].tolist() == [104.0, 105.0]
+
+
+def test_a_few_chunks_go_ahead_and_the_others_once_their_receiver_has_said_that_it_is_there():
+    buffer, post = np.arange(AHEAD + 3.0), Post()
+    stream = Stream(cut([Step((), ((buffer, 1),), ())], EIGHT), post, np.add)
+    assert not stream.done()
+    assert post.verbs() == ["greeted", *["send"] * AHEAD]
+    post.end(*range(1, AHEAD + 1))
+    assert not stream.done() and len(post.begun) == AHEAD + 1
+    assert [head.done() for head in stream.heads] == [False], "it waits for the greeting"
+    post.end(0)
+    assert not stream.done()
+    assert post.verbs()[AHEAD + 1 :] == ["send", "send", "send until taken"]
+    post.end(*range(AHEAD + 4))
+    assert stream.done() and not stream.heads
+
+
+def test_who_is_not_there_holds_up_nobody_else():
+    """Chunks to two members take turns, as far as both may go."""
+    buffer, post = np.arange(2.0 * AHEAD), Post()
+    stream = Stream(cut([Step((), ((buffer[:AHEAD], 1), (buffer[AHEAD:], 2)), ())], EIGHT), post, np.add)
+    assert not stream.done()
+    assert post.verbs() == [*["send"] * (AHEAD - 1), "send until taken"] * 2, "as many as go ahead need no greeting"
+
+
+def test_who_receives_more_than_goes_ahead_says_first_that_it_is_there():
+    for chunks, said in ((AHEAD, []), (AHEAD + 1, ["greet"])):
+        room, post = np.zeros(chunks), Post()
+        stream = Stream(cut([Step(((room, 1),), (), ())], EIGHT), post, np.add)
+        assert not stream.done()
+        assert post.verbs() == [*said, *["receive"] * chunks]
+        post.end(*range(len(said), len(post.begun)))
+        assert stream.done() == (not said), "its greeting is under way"
+        post.end(*range(len(post.begun)))
+        assert stream.done()
 
 
 def test_nothing_is_received_into_room_whose_content_was_not_added():
