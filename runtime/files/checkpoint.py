@@ -149,7 +149,7 @@ class CheckpointWriter(SharedFile):
         """Sum up what is on the disk, a share of the tensors on each rank, and put the sums in the header (rank 0)."""
         mine = share_of(list(self._stored), communicator)
         sums = {name: sum_of(self.partial, len(self.header), self._stored[name]) for name in mine}
-        with together("gathering of checksums"):
+        with together("gathering checksums"):
             gathered = communicator.gather(sums)
         if gathered is None:
             return

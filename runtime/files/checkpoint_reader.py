@@ -88,7 +88,7 @@ class Checkpoint:
             for name in share_of(sorted(self.stored), communicator)
             if sum_of(Path(self.given), self.header_bytes, self.stored[name]) != self.sums[name]
         ]
-        with together("comparing of checksums"):
+        with together("comparing checksums"):
             every = communicator.allgather(mine)
         wrong = sorted(name for names in every for name in names)
         if wrong:

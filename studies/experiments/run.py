@@ -120,7 +120,7 @@ def run(
         delivery = delivery_at(site, plan, job.schedule, named)
     measured, execution = _measure(experiment, job, plan, site, delivery)
     fault = _fault(measured, job.not_written)
-    with alone("writing of results"):
+    with alone("writing results"):
         if not fault:
             job.write(execution, site)
         if site.speaks:
@@ -230,7 +230,7 @@ def _measure(
             watcher=own_watcher(),
             progress=delivery.progress,
         )
-        with _said_after(PATIENCE_SECONDS, "verifying the result", site), alone("checks of the result"):
+        with _said_after(PATIENCE_SECONDS, "verifying the result", site), alone("checking the result"):
             losses = job.losses(execution, site)
             verification = job.verified(execution, site) if plan.checked is not None else None
     with together("gathering of what was measured"):

@@ -110,7 +110,7 @@ def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
 
 def meet_for_files(communicator: "Intracomm") -> None:
     """A barrier between two steps in which ranks write files together."""
-    with together("writing of files"):
+    with together("writing files"):
         communicator.Barrier()
 
 
@@ -139,7 +139,7 @@ def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verify_byt
         on_host = kept + max(loading, verify_bytes)
     where = "this machine" if site.host.sharing else f"host {site.host.name}"
     rooms.append(Room(where, on_host, bytes_available()))
-    with together("comparing of memory"):
+    with together("comparing memory"):
         every = site.communicator.allgather(rooms)
     check_rooms([room for of_rank in every for room in of_rank])
 
@@ -186,7 +186,7 @@ def open_carrier(
     """
     carrier = _carrier(name, site, choices, dtype, delivery)
     yield cast("Carrier", carrier)
-    with together("closing of its messages"):
+    with together("closing its messages"):
         carrier.close()  # all ranks together: not where one has failed, which would wait for the others
 
 
@@ -238,7 +238,7 @@ def _nccl_fits(library: "CupyLibrary", site: Site) -> bool:
         is_there = False
     else:
         is_there = True
-    with together("comparing of GPUs"):
+    with together("comparing GPUs"):
         every = site.communicator.allgather((library.device, is_there))
     devices, there = zip(*every, strict=True)
     return site.communicator.size > 1 and all(there) and not sharing_ranks(devices)

@@ -104,7 +104,7 @@ def _operands(problem: Matmul, plan: Plan) -> Operands:
 
 def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
     """One for each product that goes to a file, the same on every rank."""
-    with together("naming of files"):
+    with together("naming files"):
         token: str = communicator.bcast(writing_token())
     dtype = file_dtype(problem.dtype)
     return {
@@ -121,7 +121,7 @@ def _verified(schedule: Schedule, execution: Execution, operands: Operands, meth
         for name, array in execution.outputs[rank].items()
     ]
     mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
-    with together("comparing of verdicts"):
+    with together("comparing verdicts"):
         return combine(site.communicator.allgather(mine))
 
 

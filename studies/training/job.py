@@ -63,7 +63,7 @@ class TrainingJob:
         self.source = source
         self._writer = None
         if plan.save:
-            with together("naming of files"):
+            with together("naming files"):
                 token: str = self._communicator.bcast(writing_token())
             steps = self._first_step + problem.steps
             self._writer = CheckpointWriter(
@@ -75,7 +75,7 @@ class TrainingJob:
         """The loss of every step, from the first rank that has it."""
         rank = site.communicator.rank
         mine = [float(site.library.fetch(one).reshape(-1)[0]) for one in execution.outputs[rank]["loss"] if one.size]
-        with together("gathering of losses"):
+        with together("gathering losses"):
             every: list[list[float]] = site.communicator.allgather(mine)
         return tuple(next(losses for losses in every if losses))
 
@@ -87,7 +87,7 @@ class TrainingJob:
             reference = serial_reference(
                 self._experiment.problem, self.schedule, self.source, self._data, self._first_step
             )
-        with together("handing out of the reference"):
+        with together("handing out the reference"):
             reference = communicator.bcast(reference)
         assert reference is not None
         blocks = {
@@ -96,7 +96,7 @@ class TrainingJob:
         }
         place = self.schedule.place(communicator.rank)
         mine = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
-        with together("comparing of verdicts"):
+        with together("comparing verdicts"):
             return verdict_of_all(communicator.allgather(mine))
 
     def write(self, execution: Execution, site: Site) -> None:

@@ -82,15 +82,15 @@ def test_what_a_rank_does_with_the_others_within_work_of_its_own_is_what_it_wait
     def look():
         seen.extend((one.waiting, one.words) for one in every(tmp_path))
 
-    with at_work(told, "checks of the result"):
+    with at_work(told, "checking the result"):
         look()
-        with at_work(told, Together("comparing of verdicts")):
+        with at_work(told, Together("comparing verdicts")):
             look()
             with at_work(told, "reading of a file"):
                 look()
         look()
-    checks = (False, "checks of the result")
-    assert seen == [checks, (True, "comparing of verdicts"), (False, "checks of the result"), checks]
+    checks = (False, "checking the result")
+    assert seen == [checks, (True, "comparing verdicts"), (False, "checking the result"), checks]
 
 
 def test_work_that_fails_is_no_longer_under_way(tmp_path):

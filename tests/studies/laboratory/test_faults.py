@@ -75,9 +75,9 @@ def test_a_run_that_breaks_ends_with_one_line_and_leaves_nothing_but_earlier_rec
 def test_a_link_that_dies_while_ranks_check_their_results_ends_the_run_and_no_record_is_written(tmp_path):
     record = tmp_path / "measured.json"
     words = ["run", "--matmul", "60000,400,400", "--grid", "z=3", "--warmups", "0", "--repeats", "1", "--verify"]
-    line = line_of_broken([*words, "--json", str(record)], "checks of the result", take_link_down)
+    line = line_of_broken([*words, "--json", str(record)], "checking the result", take_link_down)
     assert line.startswith("quadrille: no rank has come further for 5 s: eth0 of host:1 is down; rank"), line
-    assert " in comparing of verdicts" in line and line.endswith("; all ranks were ended")
+    assert " in comparing verdicts" in line and line.endswith("; all ranks were ended")
     assert not record.exists()
 
 
