@@ -82,7 +82,7 @@ def at_work(watcher: Watcher | None, doing: Together | str) -> Iterator[None]:
         watcher.ended(doing)
 
 
-class Told:
+class Teller:
     """A watcher that leaves word in a folder."""
 
     def __init__(self, folder: str | Path, rank: int) -> None:
@@ -127,10 +127,10 @@ class Told:
 
 
 @cache
-def own_watcher() -> Told | None:
+def own_watcher() -> Teller | None:
     """By what this process, a rank, tells where it is; None outside a launch, or on another host than its."""
     folder = os.environ.get(LAUNCH)
-    return Told(folder, world().Get_rank()) if folder and Path(folder).is_dir() else None
+    return Teller(folder, world().Get_rank()) if folder and Path(folder).is_dir() else None
 
 
 def together(words: str) -> AbstractContextManager[None]:

@@ -44,7 +44,7 @@ class MemberStep(NamedTuple):
     pattern: str
 
 
-class Row(NamedTuple):
+class StepsInARow(NamedTuple):
     """Equal steps in a row, in which something goes over a wire.
 
     Parameters
@@ -214,11 +214,11 @@ def _pattern(send_to: int | None, receive_from: int | None) -> str:
     return "exchange" if send_to == receive_from else "shift"
 
 
-def rows(duty: Duty) -> Iterator[Row]:
+def rows(duty: Duty) -> Iterator[StepsInARow]:
     """The steps in which something goes over a wire, equal ones in a row together."""
     number = 1
     for step, equal in groupby(duty.steps()):
         count = sum(1 for _ in equal)
         if step.send_to is not None or step.receive_from is not None:
-            yield Row(step, count, number)
+            yield StepsInARow(step, count, number)
         number += count

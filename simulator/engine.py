@@ -89,7 +89,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MemberSeconds:
     """What the seconds of a member's program went into; the last five add up to all of them.
 
     Parameters
@@ -195,10 +195,10 @@ class FlowEngine(Registered):
             self.capacities[pace] = self.calm[pace] = self._set[pace] = capacity
             self._request_look()
 
-    def told(self, member: int) -> Told:
+    def told(self, member: int) -> MemberSeconds:
         """What the seconds of a member's last program went into."""
         u = self._under
-        return Told(
+        return MemberSeconds(
             float(u.latency_paid[member]),
             float(u.computed[member]),
             bool(u.was_beyond[member]),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from algorithms.formats.record import PathPart
-from simulator.engine import Told
+from simulator.engine import MemberSeconds
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Spent:
     path: dict[PathPart, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, told: Told) -> "Spent":
+    def of(cls, told: MemberSeconds) -> "Spent":
         """As a member of the engine tells."""
         path: tuple[tuple[PathPart, float], ...] = (
             ("waiting", told.waiting),

@@ -12,7 +12,7 @@ from algorithms.timelines.exposure import exposed_seconds
 from algorithms.timelines.spans import Span
 
 
-class Told(Protocol):
+class SpansOfRanks(Protocol):
     """What is read of a timeline (`timeline.py`, which asks for times itself)."""
 
     @property
@@ -43,7 +43,7 @@ class OpTimes:
     exposed_seconds: float
 
 
-def op_times(*timelines: Told) -> dict[str, OpTimes]:
+def op_times(*timelines: SpansOfRanks) -> dict[str, OpTimes]:
     """Times of every op over one or more repeats of a run, by name, in the order of first start.
 
     Of each rank the instances are summed, then the median taken over the
@@ -82,7 +82,7 @@ class _Sums:
     exposed: float = 0.0
 
 
-def _sums(timeline: Told) -> dict[str, dict[int, _Sums]]:
+def _sums(timeline: SpansOfRanks) -> dict[str, dict[int, _Sums]]:
     """By op and rank."""
     found: dict[str, dict[int, _Sums]] = defaultdict(lambda: defaultdict(_Sums))
     for rank, told in timeline.counted().items():

@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from simulator.duties import Duty, MemberStep, Row
+from simulator.duties import Duty, MemberStep, StepsInARow
 
 MOST_CHUNKS = 32
 """Of a step: more would change little and take longer to simulate.
@@ -69,11 +69,11 @@ def chunk_counts(duty: Duty, chunk_bytes: int) -> Counts:
     return Counts(*[max(1, min(MOST_CHUNKS, round(piece / chunk_bytes)))] * 2)
 
 
-def moves(steps: Iterable[Row], counts: Counts) -> Iterator[Move]:
+def moves(steps: Iterable[StepsInARow], counts: Counts) -> Iterator[Move]:
     """What a rank does in steps that are cut into so many chunks.
 
     >>> ring = MemberStep(1, 3, 8.0, 0, "shift")
-    >>> [(move.lets_go, move.number) for move in moves([Row(ring, 2, 1)], Counts(2, 2))]
+    >>> [(move.lets_go, move.number) for move in moves([StepsInARow(ring, 2, 1)], Counts(2, 2))]
     [(True, 0), (True, 1), (True, 1), (True, 2), (False, 2)]
 
     Parameters

@@ -177,7 +177,7 @@ def quiet(starts: NDArray[np.float64], begin: float, end: float) -> float:
     return float(edges[longest] + edges[longest + 1]) / 2
 
 
-def put_in(rhythms: Sequence[Rhythm], spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> "Told":
+def put_in(rhythms: Sequence[Rhythm], spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> "SpansWithTurns":
     """The spans as they are with all turns; those of periods that were left out are said once.
 
     Parameters
@@ -203,11 +203,11 @@ def put_in(rhythms: Sequence[Rhythm], spans: Sequence[Span], turn_of: Sequence[T
         weights[block] += one.times
         turns = [replace(after, start=after.start + shift) for after in turns]
         turns.append(Turns(one.cut + shift, one.seconds, one.times, per_turn))
-    return Told(times, indices, weights, tuple(reversed(turns)))
+    return SpansWithTurns(times, indices, weights, tuple(reversed(turns)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Told:
+class SpansWithTurns:
     """Spans with all turns.
 
     Parameters

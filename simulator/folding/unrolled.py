@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from algorithms.timelines.timeline import Timeline
 from simulator.folding.gaps import Turn
-from simulator.folding.turns import Rhythm, Told
+from simulator.folding.turns import Rhythm, SpansWithTurns
 from simulator.lanes import Lanes
 
 
-def with_turns(short: Timeline, told: Told) -> Timeline:
+def with_turns(short: Timeline, told: SpansWithTurns) -> Timeline:
     """The timeline with all turns, from that of the shorter loops; its spans are in the same order."""
     if not told.turns:
         return short

@@ -1,7 +1,7 @@
 """What is the same for all instances of an op on some groups: who sends to whom, at what price, and the sums of that.
 
 Steps are priced once and kept, where they are not too many.  What an instance goes into
-(`Told`) does not depend on when its members begin, so it is added up once, without times.
+(`InstanceStory`) does not depend on when its members begin, so it is added up once, without times.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from simulator.steady.priced_hops import Hop, Moved
 from simulator.steady.prices import Costs
 from simulator.steady.rate_bounds import LOW, TYPICAL
 from simulator.steady.stages import Stage
-from simulator.steady.story import ROWS, Story, Told
+from simulator.steady.story import ROWS, InstanceStory, Story
 from simulator.steady.twins import first_alike
 from simulator.steady.waves import Waves, hops_of, table_of
 from simulator.steady.work import Part
@@ -142,7 +142,7 @@ class Prepared:
         return Step(as_table(wires) if many else wires, many, len(receiver), groups, _alike(wires, groups))
 
     @cached_property
-    def told(self) -> Told:
+    def told(self) -> InstanceStory:
         """What an instance comes to; asked for before the steps, since it looks at them all."""
         channels = len(self._costs.channels.keys)
         moved, under_way, story = np.zeros(channels), np.zeros(channels), Story.of(len(self.ranks))
@@ -164,7 +164,7 @@ class Prepared:
             self._hops.clear()
             self.__dict__.pop("_typical_of_all", None)
         used = np.flatnonzero((moved > 0) | (under_way > 0))
-        return Told(story, used, moved[used], under_way[used], extrapolated)
+        return InstanceStory(story, used, moved[used], under_way[used], extrapolated)
 
     def _each(self) -> "Iterator[tuple[Hop, Moved, int]]":
         """The moves of all steps, each with how often it is made; steps that are kept are made of them."""

@@ -82,14 +82,14 @@ class Carried:
         self.seconds += times * (self.seconds - before.seconds)
         self.links += times * (self.links - before.links)
 
-    def take(self, told: "Told") -> None:
+    def take(self, told: "InstanceStory") -> None:
         """Adds an instance of an op."""
         self.bytes[told.channel] += told.bytes
         self.seconds[told.channel] += told.seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Told:
+class InstanceStory:
     """What an instance of an op comes to on its groups, whenever its members begin.
 
     Parameters

@@ -60,7 +60,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Training:
     """What is trained; `each` are the sequences of a GPU."""
 
     machine: str = "h100-superpod"
@@ -69,15 +69,15 @@ class Job:
     each: int = 2
 
 
-QUICK = Job(gpt="gpt3-1.3b", gpus=(16,))
+QUICK = Training(gpt="gpt3-1.3b", gpus=(16,))
 
 
 def main() -> None:
     """Ask about the default machine and keep the answer."""
-    better_network(Job(), Asking.keeping("better-network", RESULTS))
+    better_network(Training(), Asking.keeping("better-network", RESULTS))
 
 
-def better_network(job: Job, asking: Asking) -> Findings:
+def better_network(job: Training, asking: Asking) -> Findings:
     """Asks about every network at every number of GPUs, shows and writes what came out.
 
     Raises
@@ -95,7 +95,7 @@ def better_network(job: Job, asking: Asking) -> Findings:
     return conclude("better-network", flags, found, Shown(tables, answer, figure), asking)
 
 
-def points_of(job: Job, network: str, asking: Asking) -> Iterator[Point]:
+def points_of(job: Training, network: str, asking: Asking) -> Iterator[Point]:
     """The job on one network, on every number of GPUs."""
     for gpus in job.gpus:
         on = MachineFlags(machine=job.machine, settings=SETTINGS.get(network, ()))

@@ -21,7 +21,7 @@ from studies.comparing.problem import check_same_problem
 from studies.destinations import make_folder
 from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
-from studies.fidelity.sites import Site
+from studies.fidelity.sites import TrialSite
 from studies.fidelity.trials import Trial
 
 MACHINE_FILE = "machine.toml"
@@ -35,12 +35,12 @@ class Files:
     measured: Path
 
 
-def site_folder(folder: Path, site: Site) -> Path:
+def site_folder(folder: Path, site: TrialSite) -> Path:
     """A site's own folder, made where it is not there.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as made:
-    ...     site_folder(Path(made), Site("star:hosts=4", "200mbit", 4)).name
+    ...     site_folder(Path(made), TrialSite("star:hosts=4", "200mbit", 4)).name
     'star-hosts=4-at-200mbit-4-ranks'
     """
     return make_folder(folder / _slug(f"{site.name} {site.ranks} ranks"))
@@ -78,7 +78,7 @@ def predicting(trial: Trial) -> list[str]:
     """The words of the command that predicts a trial, in the folder of its site.
 
     >>> from studies.matmuls.experiment import Flags
-    >>> " ".join(predicting(Trial(Site(), Flags(matmul="4,4,4", grid="z=2"))))
+    >>> " ".join(predicting(Trial(TrialSite(), Flags(matmul="4,4,4", grid="z=2"))))
     'quadrille simulate --matmul 4,4,4 --grid z=2 --granularity exact --machine machine.toml'
     """
     return ["quadrille", "simulate", *trial.words, "--granularity", "exact", "--machine", MACHINE_FILE]

@@ -23,12 +23,12 @@ GPU = "GPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class TrialSite:
     """Ranks that share a host's memory, or its GPU, or ranks spread evenly over the hosts of a topology.
 
-    >>> Site(ranks=2).name, " ".join(Site("star:hosts=4", "200mbit", 4).words)
+    >>> TrialSite(ranks=2).name, " ".join(TrialSite("star:hosts=4", "200mbit", 4).words)
     ('shared memory', 'lab run star:hosts=4 --rate 200mbit -n 4 --')
-    >>> Site(ranks=4, gpu=True).name, Site(ranks=4, gpu=True).run_flags.backend
+    >>> TrialSite(ranks=4, gpu=True).name, TrialSite(ranks=4, gpu=True).run_flags.backend
     ('GPU shared by 4', 'cupy')
 
     Parameters
@@ -65,7 +65,7 @@ class Site:
         return RunFlags(backend="cupy", carrier="mpi") if self.gpu else RunFlags()
 
 
-def asked_site(topology: str, rate: str, ranks: str) -> Site | None:
+def asked_site(topology: str, rate: str, ranks: str) -> TrialSite | None:
     """The laboratory that was asked for, from words as they were typed; None where none was.
 
     >>> asked_site("star:hosts=3", "150mbit", "3").name, asked_site("", "", "")
@@ -82,10 +82,10 @@ def asked_site(topology: str, rate: str, ranks: str) -> Site | None:
         return None
     if not ranks:
         raise InputError(f"--topology {topology}: goes with -n RANKS")
-    return Site(topology, rate, whole_number(ranks, "-n"))
+    return TrialSite(topology, rate, whole_number(ranks, "-n"))
 
 
-def check_sites(sites: Iterable[Site]) -> None:
+def check_sites(sites: Iterable[TrialSite]) -> None:
     """Refuse, before anything stands, sites that cannot.
 
     Raises
@@ -103,7 +103,7 @@ def check_sites(sites: Iterable[Site]) -> None:
 
 
 @contextmanager
-def standing(site: Site) -> Iterator[Launched]:
+def standing(site: TrialSite) -> Iterator[Launched]:
     """What starts ranks at the site, while it stands; of several GPUs they see the first only."""
     if site.gpu:
         from studies.gpu.calibration import only_first_gpu
@@ -121,7 +121,7 @@ def standing(site: Site) -> Iterator[Launched]:
         yield launched_in(entry)
 
 
-def _asked(site: Site, others: Iterable[Site]) -> "Laboratory":
+def _asked(site: TrialSite, others: Iterable[TrialSite]) -> "Laboratory":
     """The site's laboratory; where none may be made, what can be asked for without one is said."""
     try:
         return _laboratory(site)
@@ -131,7 +131,7 @@ def _asked(site: Site, others: Iterable[Site]) -> "Laboratory":
         raise
 
 
-def _laboratory(site: Site) -> "Laboratory":
+def _laboratory(site: TrialSite) -> "Laboratory":
     from studies.laboratory.command import laboratory_of
 
     return laboratory_of(site.topology, site.rate)
@@ -152,7 +152,7 @@ def _gpu() -> "CupyLibrary":
     return open_cupy("bfloat16", 0)
 
 
-def calibrated(site: Site, launched: Launched, path: Path) -> Machine:
+def calibrated(site: TrialSite, launched: Launched, path: Path) -> Machine:
     """The site's machine, from microbenchmarks alone, in a file of its own."""
     if site.gpu:
         from studies.gpu.calibration import measure_device

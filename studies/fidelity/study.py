@@ -26,7 +26,7 @@ from studies.fidelity.figure import draw_fidelity
 from studies.fidelity.judgement import Judgement, Result, judged, result
 from studies.fidelity.kept import MACHINE_FILE, files_of, predicted, site_folder
 from studies.fidelity.report import judgement_table, trials_table
-from studies.fidelity.sites import Site, calibrated, check_sites, standing
+from studies.fidelity.sites import TrialSite, calibrated, check_sites, standing
 from studies.fidelity.trials import Trial, draw, matrix
 from studies.flags.plan import RunFlags
 from studies.flags.values import whole_number
@@ -99,12 +99,12 @@ def fidelity(
     return answer
 
 
-def sites_of(trials: Sequence[Trial]) -> list[Site]:
+def sites_of(trials: Sequence[Trial]) -> list[TrialSite]:
     """Each once, in the order in which they come."""
     return list(dict.fromkeys(trial.site for trial in trials))
 
 
-def chosen_trials(sites: str, seed: str, cases: str, site: Site | None = None) -> list[Trial]:
+def chosen_trials(sites: str, seed: str, cases: str, site: TrialSite | None = None) -> list[Trial]:
     """The matrix, or as many cases as are drawn, at the sites whose names begin with one of the words.
 
     >>> {trial.site.ranks for trial in chosen_trials("shared", "", "")}
@@ -129,13 +129,13 @@ def chosen_trials(sites: str, seed: str, cases: str, site: Site | None = None) -
     return [trial for trial in trials if not words or trial.site.name.startswith(tuple(words))]
 
 
-def _drawn_or_planned(seed: str, cases: str, site: Site | None) -> list[Trial]:
+def _drawn_or_planned(seed: str, cases: str, site: TrialSite | None) -> list[Trial]:
     if not (seed or cases or site):
         return matrix()
     return draw(whole_number(seed or "0", "--seed", least=0), whole_number(cases or str(CASES), "--cases"), site)
 
 
-def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, list[Result]]:
+def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine, list[Result]]:
     """The site's machine, and the results of all its trials."""
     _say(f"{site.name}: calibrating")
     with standing(site) as launched:
@@ -159,7 +159,7 @@ def _at(site: Site, trials: Sequence[Trial], folder: Path) -> tuple[Machine, lis
     ]
 
 
-def _machine(site: Site, launched: Launched, path: Path) -> Machine:
+def _machine(site: TrialSite, launched: Launched, path: Path) -> Machine:
     """The site's machine: calibrated, unless a study that was ended left it in the folder; how old it is is said."""
     if not path.exists():
         return calibrated(site, launched, path)
@@ -169,7 +169,7 @@ def _machine(site: Site, launched: Launched, path: Path) -> Machine:
     return machine
 
 
-def _repeated(site: Site, prediction: Record) -> RunFlags:
+def _repeated(site: TrialSite, prediction: Record) -> RunFlags:
     """Long runs are repeated less often."""
     repeats = REPEATS_OF_LONG if prediction.seconds > LONG_SECONDS else REPEATS
     return replace(site.run_flags, warmups="1", repeats=str(repeats))

@@ -9,7 +9,7 @@ import numpy as np
 from algorithms.grid import Grid, parse_grid
 from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
 from studies.experiments.batch import Case
-from studies.fidelity.sites import Site, has_gpu
+from studies.fidelity.sites import TrialSite, has_gpu
 from studies.flags.grids import grids
 from studies.flags.plan import RunFlags
 from studies.matmuls.experiment import Flags
@@ -19,14 +19,14 @@ OVERLAPS = ("oar", "ors", "oag")
 NO_OVERLAP, WHOLE = "none", "1"
 RATE = "200mbit"
 SITES = (
-    Site(ranks=2),
-    Site("star:hosts=4", RATE, 4),
-    Site("dumbbell:hosts=4", RATE, 4),
-    Site("leaf-spine:leaves=2,spines=2,hosts_per_leaf=2", RATE, 4),
-    Site("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", RATE, 4),
+    TrialSite(ranks=2),
+    TrialSite("star:hosts=4", RATE, 4),
+    TrialSite("dumbbell:hosts=4", RATE, 4),
+    TrialSite("leaf-spine:leaves=2,spines=2,hosts_per_leaf=2", RATE, 4),
+    TrialSite("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", RATE, 4),
 )
 """Those of the matrix: shared memory, one switch, one cable for all, a fabric that blocks nothing, and one of 2:1."""
-GPU_SITES = (Site(ranks=2, gpu=True), Site(ranks=4, gpu=True))
+GPU_SITES = (TrialSite(ranks=2, gpu=True), TrialSite(ranks=4, gpu=True))
 """In the matrix, too, where there is a GPU."""
 BANDS = "4"
 PRODUCT = {2: "2048,2048,2048", 4: "1536,1536,1536"}
@@ -44,7 +44,7 @@ LIBRARY_SHARE, STEP_SHARE = 0.25, 0.3
 class Trial:
     """One multiplication or training step at one site."""
 
-    site: Site
+    site: TrialSite
     flags: Flags
 
     def command(self, run_flags: RunFlags) -> str:
@@ -70,7 +70,7 @@ class Trial:
         return self.flags.collectives == "library"
 
 
-def matrix(sites: Sequence[Site] | None = None) -> list[Trial]:
+def matrix(sites: Sequence[TrialSite] | None = None) -> list[Trial]:
     """Every algorithm, forward and training, each overlap alone and all, in bands, our collectives and the library's.
 
     >>> trials = matrix()
@@ -86,7 +86,7 @@ def matrix(sites: Sequence[Site] | None = None) -> list[Trial]:
     return [Trial(site, flags) for site in sites for flags in (*_products(site), *_steps(site))]
 
 
-def _products(site: Site) -> Iterator[Flags]:
+def _products(site: TrialSite) -> Iterator[Flags]:
     size = GPU_PRODUCT if site.gpu else PRODUCT[site.ranks]
     for name in get_args(AlgorithmName):
         for grid in _chosen(name, site.ranks):
@@ -99,7 +99,7 @@ def _products(site: Site) -> Iterator[Flags]:
                 yield replace(usual, collectives="library")
 
 
-def _steps(site: Site) -> Iterator[Flags]:
+def _steps(site: TrialSite) -> Iterator[Flags]:
     for grid in _chosen("4d", site.ranks):
         usual, overlaps = replace(GPU_STEP if site.gpu else STEP, grid=str(grid)), _overlaps(grid, layers=2)
         yield from (replace(usual, overlap=words) for words in [NO_OVERLAP, *overlaps])
@@ -128,7 +128,7 @@ def _sums(grid: Grid, *, layers: int) -> bool:
     return grid.x > 1 or (layers > 1 and grid.y > 1)
 
 
-def draw(seed: int, cases: int, site: Site | None = None) -> list[Trial]:
+def draw(seed: int, cases: int, site: TrialSite | None = None) -> list[Trial]:
     """Trials outside the matrix, the same for the same seed: other topologies, rates, sizes, grids and dtypes.
 
     Parameters
@@ -144,14 +144,14 @@ def draw(seed: int, cases: int, site: Site | None = None) -> list[Trial]:
     return [Trial(site, _in_drawn_bands(cutting, flags)) for site, flags in drawn]
 
 
-def _drawn_site(random: np.random.Generator) -> Site:
+def _drawn_site(random: np.random.Generator) -> TrialSite:
     rate = f"{int(random.integers(60, 400))}mbit"
     kind, hosts = random.choice(["star", "dumbbell", "leaf-spine"]), int(random.choice([3, 4, 6, 8]))
     if kind != "leaf-spine":
-        return Site(f"{kind}:hosts={hosts}", rate, hosts)
+        return TrialSite(f"{kind}:hosts={hosts}", rate, hosts)
     under = max(2, hosts // 2)
     spines = int(random.integers(1, under + 1))
-    return Site(f"leaf-spine:leaves=2,spines={spines},hosts_per_leaf={under}", rate, 2 * under)
+    return TrialSite(f"leaf-spine:leaves=2,spines={spines},hosts_per_leaf={under}", rate, 2 * under)
 
 
 def _drawn(random: np.random.Generator, ranks: int) -> Flags:

@@ -42,7 +42,7 @@ CALIBRATION_RANKS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class NamedMatmul:
     """One multiplication of the main job; `files` says that its operands and its result are files."""
 
     name: str
@@ -52,13 +52,15 @@ class Job:
 
 
 JOBS = (
-    Job("4d-files", 2, Flags(matmul="2048,2048,2048", grid="z=2", dtype="float64"), files=True),
-    Job("4d-rows", 2, Flags(matmul="3000,1500,2000", grid="y=2", passes="training")),
-    Job("1d-column", 2, Flags(matmul="2048,2048,2048", algorithm="1d-column", grid="x=2", passes="training")),
-    Job("3d", 2, Flags(matmul="1999,1777,1555", algorithm="3d", grid="y=2", dtype="float64", passes="training")),
-    Job("summa", 2, Flags(matmul="2048,1024,2048", algorithm="summa", grid="x=2", dtype="float64")),
-    Job("4d-eight", 8, Flags(matmul="1536,1536,1536", grid="z=2,y=2,x=2", dtype="float64", passes="training")),
-    Job("cannon", 4, Flags(matmul="1500,1500,1500", algorithm="cannon", grid="z=2,x=2", dtype="float64")),
+    NamedMatmul("4d-files", 2, Flags(matmul="2048,2048,2048", grid="z=2", dtype="float64"), files=True),
+    NamedMatmul("4d-rows", 2, Flags(matmul="3000,1500,2000", grid="y=2", passes="training")),
+    NamedMatmul("1d-column", 2, Flags(matmul="2048,2048,2048", algorithm="1d-column", grid="x=2", passes="training")),
+    NamedMatmul(
+        "3d", 2, Flags(matmul="1999,1777,1555", algorithm="3d", grid="y=2", dtype="float64", passes="training")
+    ),
+    NamedMatmul("summa", 2, Flags(matmul="2048,1024,2048", algorithm="summa", grid="x=2", dtype="float64")),
+    NamedMatmul("4d-eight", 8, Flags(matmul="1536,1536,1536", grid="z=2,y=2,x=2", dtype="float64", passes="training")),
+    NamedMatmul("cannon", 4, Flags(matmul="1500,1500,1500", algorithm="cannon", grid="z=2,x=2", dtype="float64")),
 )
 
 
@@ -71,7 +73,7 @@ def main() -> None:
     files.write_json(RESULTS / "comparisons.json", cases, CASES_SCHEMA)
 
 
-def main_job(folder: Path = FOLDER, jobs: Sequence[Job] = JOBS) -> list[Comparison]:
+def main_job(folder: Path = FOLDER, jobs: Sequence[NamedMatmul] = JOBS) -> list[Comparison]:
     """Calibrate, predict, run, verify and compare; print the table.
 
     Raises
@@ -105,7 +107,7 @@ def _calibrated(path: Path) -> Machine:
     return load_machine(path)
 
 
-def _case(folder: Path, job: Job) -> Case:
+def _case(folder: Path, job: NamedMatmul) -> Case:
     """The run of a job, verified; results of file jobs are written beside their operands."""
     inputs = {matrix: str(folder / f"{matrix}.npy") for matrix in ("A", "B")} if job.files else {}
     outputs = {"C": str(folder / "C.npy")} if job.files else {}
@@ -113,7 +115,7 @@ def _case(folder: Path, job: Job) -> Case:
     return Case(job.flags, str(folder / f"{job.name}.measured.json"), run_flags)
 
 
-def _write_operands(folder: Path, jobs: Sequence[Job]) -> None:
+def _write_operands(folder: Path, jobs: Sequence[NamedMatmul]) -> None:
     """The operands of jobs that read files: real input, not made by the ranks."""
     for job in jobs:
         if job.files:
@@ -123,7 +125,7 @@ def _write_operands(folder: Path, jobs: Sequence[Job]) -> None:
             write_operands(Flags(matmul=job.flags.matmul, dtype=job.flags.dtype), seed=1, kind="uniform", paths=paths)
 
 
-def _predict(folder: Path, job: Job, machine: Machine, case: Case) -> None:
+def _predict(folder: Path, job: NamedMatmul, machine: Machine, case: Case) -> None:
     words = Case(job.flags, "").words()
     path = folder / f"{job.name}.predicted.json"
     command = ["quadrille", "simulate", *words, "--machine", str(folder / "host.toml"), "--json", str(path)]
@@ -133,14 +135,14 @@ def _predict(folder: Path, job: Job, machine: Machine, case: Case) -> None:
     save_timeline(timeline, folder / f"{job.name}.predicted.timeline.json")
 
 
-def _compare(folder: Path, job: Job, case: Case) -> Comparison:
+def _compare(folder: Path, job: NamedMatmul, case: Case) -> Comparison:
     predicted, measured = load_record(folder / f"{job.name}.predicted.json"), load_record(case.record)
     if measured.verified is None or not measured.verified.ok:
         raise RunError(f"{case.record}: the result did not verify")
     return compare_records(predicted, measured)
 
 
-def _print(folder: Path, jobs: Sequence[Job], comparisons: Sequence[Comparison], machine: Machine) -> None:
+def _print(folder: Path, jobs: Sequence[NamedMatmul], comparisons: Sequence[Comparison], machine: Machine) -> None:
     columns = ("multiplication", "P", "op", "predicted", "measured", "error", "drift removed", "spread")
     sections = [list(_rows(job, comparison)) for job, comparison in zip(jobs, comparisons, strict=True)]
     print_tables(table("Predicted from microbenchmarks, measured on MPI ranks, verified", columns, *sections, names=3))
@@ -155,7 +157,7 @@ def _print(folder: Path, jobs: Sequence[Job], comparisons: Sequence[Comparison],
         print(f"calibration: {warning}")
 
 
-def _rows(job: Job, comparison: Comparison) -> list[tuple[str, ...]]:
+def _rows(job: NamedMatmul, comparison: Comparison) -> list[tuple[str, ...]]:
     times = comparison.seconds
     title = f"{job.flags.algorithm} {job.flags.matmul.replace(',', 'x')} {job.flags.dtype} {job.flags.passes}"
     rows: list[tuple[str, ...]] = [

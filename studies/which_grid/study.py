@@ -48,7 +48,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Training:
     """What is trained, and where."""
 
     machines: tuple[str, ...] = ("perlmutter", "frontier", "alps", "selene", "h100-superpod")
@@ -57,15 +57,15 @@ class Job:
     batch: int = 64
 
 
-QUICK = Job(machines=("perlmutter", "selene"), gpt="gpt3-1.3b", gpus=16, batch=32)
+QUICK = Training(machines=("perlmutter", "selene"), gpt="gpt3-1.3b", gpus=16, batch=32)
 
 
 def main() -> None:
     """Ask about the default machines and keep the answer."""
-    which_grid(Job(), Asking.keeping("which-grid", RESULTS))
+    which_grid(Training(), Asking.keeping("which-grid", RESULTS))
 
 
-def which_grid(job: Job, asking: Asking) -> Findings:
+def which_grid(job: Training, asking: Asking) -> Findings:
     """Looks for the best grid of every machine, and lays it in other orders; shows and writes what came out.
 
     Raises
@@ -88,14 +88,14 @@ def which_grid(job: Job, asking: Asking) -> Findings:
     return conclude("which-grid", flags, found, Shown(tables, partial(worded, nodes_of(job)), figure), asking)
 
 
-def nodes_of(job: Job) -> dict[str, int]:
+def nodes_of(job: Training) -> dict[str, int]:
     """GPUs of a node of every machine."""
     from topologies.machines.named import machine
 
     return {name: machine(name).gpus_per_node for name in job.machines}
 
 
-def _point(job: Job, machine: str, asking: Asking) -> Point:
+def _point(job: Training, machine: str, asking: Asking) -> Point:
     return {"machine": machine}, asking.search(job.gpt, job.batch, job.gpus, MachineFlags(machine=machine))
 
 

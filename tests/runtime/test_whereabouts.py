@@ -14,7 +14,7 @@ from runtime import whereabouts
 from runtime.execute import execute
 from runtime.execution import WholeMatrices
 from runtime.in_process import InProcess
-from runtime.whereabouts import FORM, PREFIX, Together, Told, at_work, every, first_words
+from runtime.whereabouts import FORM, PREFIX, Teller, Together, at_work, every, first_words
 
 MULTIPLY = Gemm(name="multiply C", a="A", b="B", c="C")
 
@@ -22,7 +22,7 @@ MULTIPLY = Gemm(name="multiply C", a="A", b="B", c="C")
 def test_a_first_word_can_be_waited_for_and_those_that_follow_wake_nobody(tmp_path):
     handle = first_words(tmp_path)
     assert select.select([handle], [], [], 0) == ([], [], [])
-    told = Told(tmp_path, 3)
+    told = Teller(tmp_path, 3)
     assert select.select([handle], [], [], 5)[0] == [handle]
     os.read(handle, 1 << 16)
     told.began(MULTIPLY)
@@ -36,13 +36,13 @@ def test_no_word_can_be_waited_for_in_a_folder_that_is_not_there(tmp_path):
 
 @pytest.mark.parametrize("size", [0, 7, FORM.size - 1, FORM.size + 1])
 def test_a_file_of_another_length_is_passed_over(tmp_path, size):
-    Told(tmp_path, 3)
+    Teller(tmp_path, 3)
     (tmp_path / f"{PREFIX}1").write_bytes(bytes(size))
     assert [one.rank for one in every(tmp_path)] == [3]
 
 
 def test_a_rank_that_tells_anew_never_leaves_its_file_without_a_word(tmp_path, monkeypatch):
-    Told(tmp_path, 3).began(MULTIPLY)
+    Teller(tmp_path, 3).began(MULTIPLY)
     seen, mapped = [], whereabouts.mmap.mmap
 
     def mapped_while_others_read(*arguments):
@@ -50,7 +50,7 @@ def test_a_rank_that_tells_anew_never_leaves_its_file_without_a_word(tmp_path, m
         return mapped(*arguments)
 
     monkeypatch.setattr(whereabouts.mmap, "mmap", mapped_while_others_read)
-    Told(tmp_path, 3)
+    Teller(tmp_path, 3)
     assert [(one.rank, one.pid, one.words) for one in seen] == [(3, os.getpid(), "'multiply C' (gemm)")]
     assert [one.words for one in every(tmp_path)] == [""]
 
@@ -70,14 +70,14 @@ def test_a_rank_that_loads_or_works_before_a_run_says_so_and_does_not_wait(tmp_p
             return super().stored(matrix, block)
 
     schedule = matmul_schedule(problem, "1d-column", Grid(x=1))
-    execute(schedule, Watched(matrices), InProcess(1), between=look, watcher=Told(tmp_path, 0))
+    execute(schedule, Watched(matrices), InProcess(1), between=look, watcher=Teller(tmp_path, 0))
     assert seen == [(False, "loading 'A'"), (False, "loading 'B'"), (False, "work before the run")]
     assert [one.words for one in every(tmp_path)] == [""]
 
 
 def test_what_a_rank_does_with_the_others_within_work_of_its_own_is_what_it_waits_in(tmp_path):
     """Checks and files are work of each rank, in which it meets the others: a link may be dead there, too."""
-    told, seen = Told(tmp_path, 0), []
+    told, seen = Teller(tmp_path, 0), []
 
     def look():
         seen.extend((one.waiting, one.words) for one in every(tmp_path))
@@ -94,7 +94,7 @@ def test_what_a_rank_does_with_the_others_within_work_of_its_own_is_what_it_wait
 
 
 def test_work_that_fails_is_no_longer_under_way(tmp_path):
-    told = Told(tmp_path, 0)
+    told = Teller(tmp_path, 0)
     with pytest.raises(ValueError, match="no such file"), at_work(told, "loading 'A'"):
         raise ValueError("no such file")
     assert [one.words for one in every(tmp_path)] == [""]

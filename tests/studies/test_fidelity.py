@@ -13,7 +13,7 @@ from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
 from studies.fidelity import kept, study
 from studies.fidelity.judgement import Gain, Result, errors, gains, group, judged, order
-from studies.fidelity.sites import Site, asked_site, calibrated, check_sites, standing
+from studies.fidelity.sites import TrialSite, asked_site, calibrated, check_sites, standing
 from studies.fidelity.study import chosen_trials, fidelity
 from studies.fidelity.trials import GPU_SITES, OVERLAPS, SITES, Trial, draw, matrix
 from studies.flags.plan import RunFlags
@@ -172,11 +172,11 @@ def test_half_of_a_site_is_refused(given, said):
 def test_a_site_of_fewer_ranks_than_hosts_is_refused_before_it_stands(monkeypatch):
     monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
     with pytest.raises(InputError, match=r"-n 2: calibrate .* all 4 hosts of star:hosts=4, .*: -n 4 or more is"):
-        check_sites([Site("star:hosts=4", "200mbit", 2)])
+        check_sites([TrialSite("star:hosts=4", "200mbit", 2)])
 
 
 def test_a_trial_says_what_measures_it_and_how_often():
-    trial = Trial(Site("star:hosts=4", "200mbit", 4), matrix()[0].flags)
+    trial = Trial(TrialSite("star:hosts=4", "200mbit", 4), matrix()[0].flags)
     words = "--matmul 2048,2048,2048 --algorithm 1d-column --grid x=2"
     command = f"quadrille lab run star:hosts=4 --rate 200mbit -n 4 -- run {words}"
     assert trial.command(RunFlags()) == command
@@ -329,7 +329,7 @@ def test_a_study_that_goes_on_measures_and_predicts_only_what_is_not_there(prete
 
 
 def test_sites_and_cases_that_share_a_folder_share_no_file(pretended, tmp_path):
-    folder, there = str(tmp_path / "kept"), Site(ranks=4)
+    folder, there = str(tmp_path / "kept"), TrialSite(ranks=4)
     fidelity(SHARED[:2], folder=folder)
     fidelity([Trial(there, flags) for flags in (trial.flags for trial in matrix((there,))[:2])], folder=folder)
     fidelity(SHARED[1:3], folder=folder)

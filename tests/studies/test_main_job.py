@@ -12,14 +12,14 @@ from studies.comparing.cases import CASES_SCHEMA
 from studies.comparing.side_by_side import compare_records
 from studies.experiments.batch import Case
 from studies.main_job import study as main_job
-from studies.main_job.study import JOBS, Job
+from studies.main_job.study import JOBS, NamedMatmul
 from studies.matmuls.experiment import Flags
 from tests.quadrille import HOST, called
 
 SMALL = (
-    Job("files", 2, Flags(matmul="61,47,53", grid="z=2", dtype="float64"), files=True),
-    Job("alone", 1, Flags(matmul="7,5,3", algorithm="summa", passes="training")),
-    Job("rows", 2, Flags(matmul="13,11,17", grid="y=2", passes="training")),
+    NamedMatmul("files", 2, Flags(matmul="61,47,53", grid="z=2", dtype="float64"), files=True),
+    NamedMatmul("alone", 1, Flags(matmul="7,5,3", algorithm="summa", passes="training")),
+    NamedMatmul("rows", 2, Flags(matmul="13,11,17", grid="y=2", passes="training")),
 )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from topologies.fabrics import Fabric
 from topologies.families.leaf_spine import add_leaf_spine
-from topologies.machines.named_machine import NamedMachine, Site, Wiring
+from topologies.machines.named_machine import NamedMachine, NodesToWire, Wiring
 from topologies.nodes.gpu_node import nvswitch_node
 from topologies.nodes.gpus import H100_SXM
 from topologies.quantity import Quantity
@@ -30,7 +30,7 @@ NODE = replace(
 def leaves(uplink_bandwidth: float) -> Wiring:
     """Leaves of four nodes, each with one cable of this bandwidth to the one spine."""
 
-    def wiring(site: Site) -> Fabric:
+    def wiring(site: NodesToWire) -> Fabric:
         kind = site.kind
         return lambda builder, endpoints: add_leaf_spine(
             builder,

@@ -14,7 +14,7 @@ from topologies.quantity import Quantity
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class NodesToWire:
     """What a wiring is made for: so many nodes of a kind, those of a unit cabled in one piece.
 
     `stretch` is by how much the latencies of the network differ from the machine's own.
@@ -26,7 +26,7 @@ class Site:
     stretch: float = 1.0
 
 
-Wiring = Callable[[Site], Fabric]
+Wiring = Callable[[NodesToWire], Fabric]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class NamedMachine:
         kind = kind.joined() if together else kind
         least = -(-gpus // kind.gpus)
         unit = min(self.unit, least)
-        site = Site(kind, -(-least // unit) * unit, unit, delays / self.node.nic_latency)
+        site = NodesToWire(kind, -(-least // unit) * unit, unit, delays / self.node.nic_latency)
         arguments = self._changed(gpus, bandwidth=rates, latency=delays, gpu_bandwidth=gpu_bandwidth)
         if together:
             arguments["joined"] = "true"

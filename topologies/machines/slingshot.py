@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from topologies.fabrics import Fabric
 from topologies.families.dragonfly import add_dragonfly
 from topologies.families.tree import add_tree
-from topologies.machines.named_machine import OVERHEAD, NamedMachine, Site
+from topologies.machines.named_machine import OVERHEAD, NamedMachine, NodesToWire
 from topologies.nodes.amd import FRONTIER, OLCF
 from topologies.nodes.meshed import CSCS, GH200_QUAD, NERSC, PERLMUTTER
 from topologies.quantity import Quantity
@@ -80,7 +80,7 @@ class Dragonfly:
     groups: int
     nodes: int
 
-    def cables(self, site: Site) -> Fabric:
+    def cables(self, site: NodesToWire) -> Fabric:
         """Every two groups joined by a cable of the bandwidth of all between them."""
         kind, (_, built) = site.kind, self._sizes(site)
         return lambda builder, endpoints: add_dragonfly(
@@ -96,7 +96,7 @@ class Dragonfly:
             global_latency=HOPS * SWITCH_LATENCY * site.stretch,
         )
 
-    def balanced(self, site: Site) -> Fabric:
+    def balanced(self, site: NodesToWire) -> Fabric:
         """Every group joined to a core by what adaptive routing reaches with its cables."""
         filled, built = self._sizes(site)
         if built == 1:
@@ -112,12 +112,12 @@ class Dragonfly:
             kinds=("router", "core"),
         )
 
-    def _sizes(self, site: Site) -> tuple[int, int]:
+    def _sizes(self, site: NodesToWire) -> tuple[int, int]:
         """Groups with nodes, and groups that are there."""
         filled = -(-site.nodes // self.nodes)
         return filled, max(self.groups, filled) if filled > 1 else 1
 
-    def _global_bandwidth(self, site: Site) -> float:
+    def _global_bandwidth(self, site: NodesToWire) -> float:
         """Between two groups; it changes with the NICs' [B/s]."""
         return global_bandwidth(max(2, self.groups)) * site.kind.injection_bandwidth / (4 * LINK)
 

@@ -3,7 +3,7 @@
 from topologies.fabrics import Fabric
 from topologies.families.star import add_star
 from topologies.families.tree import add_tree
-from topologies.machines.named_machine import Site, Wiring
+from topologies.machines.named_machine import NodesToWire, Wiring
 from topologies.quantity import Quantity
 
 QUANTUM_LATENCY = Quantity(
@@ -18,7 +18,7 @@ SPRAYED = (
 )
 
 
-def one_switch(site: Site) -> Fabric:
+def one_switch(site: NodesToWire) -> Fabric:
     """All NICs on one switch that blocks nothing."""
     kind = site.kind
     return lambda builder, endpoints: add_star(
@@ -37,7 +37,7 @@ def sprayed_tree(nodes: tuple[int, ...], latency: float, oversubscription: tuple
     oversubscription : of each of these levels, by default 1
     """
 
-    def wiring(site: Site) -> Fabric:
+    def wiring(site: NodesToWire) -> Fabric:
         kind = site.kind
         under = [count * kind.doors for count in nodes]
         if site.unit > 1:

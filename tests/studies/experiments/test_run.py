@@ -214,7 +214,10 @@ def test_a_rank_killed_while_it_writes_leaves_the_old_result_and_nothing_else(tm
     words = ["run", "--matmul", SIZES, "--grid", "z=2", "--repeats", "1", "--c", str(tmp_path / "c.npy")]
     ended = launched(2, "-c", KILLED_WRITING, str(victim), *words)
     assert ended.status == 1
-    assert ended.err == f"quadrille: rank {victim} was killed by signal 9 (SIGKILL) in writing results; all ranks were ended\n"
+    assert (
+        ended.err
+        == f"quadrille: rank {victim} was killed by signal 9 (SIGKILL) in writing results; all ranks were ended\n"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["c.npy"]
     assert (tmp_path / "c.npy").read_bytes() == before
 

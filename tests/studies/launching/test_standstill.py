@@ -12,7 +12,7 @@ import pytest
 
 from algorithms.errors import InputError
 from algorithms.ops import AllGather, Barrier, Gemm
-from runtime.whereabouts import FORM, PREFIX, Together, Told, Whereabouts, at_work, every
+from runtime.whereabouts import FORM, PREFIX, Teller, Together, Whereabouts, at_work, every
 from studies.launching import standstill
 from studies.launching.chatter import Chatter, Failure
 from studies.launching.launch import launch
@@ -49,7 +49,7 @@ def hasty(monkeypatch):
 
 def rank_at(folder, rank, op):
     """A rank in an op."""
-    told = Told(folder, rank)
+    told = Teller(folder, rank)
     told.began(op)
     return told
 
@@ -66,7 +66,7 @@ def seen_soon(watch):
 
 
 def test_a_rank_tells_the_op_that_it_is_in_and_counts_its_steps(tmp_path):
-    told = Told(tmp_path, 3)
+    told = Teller(tmp_path, 3)
     (before,) = every(tmp_path)
     assert (before.rank, before.pid, before.waiting, before.words) == (3, os.getpid(), False, "")
     told.began(GATHER)
@@ -96,7 +96,7 @@ def test_a_rank_that_is_stopped_is_named_with_its_op(tmp_path, sleeping, hasty):
 def test_ranks_that_all_wait_are_told_with_what_may_be_wrong(tmp_path, hasty):
     for rank in range(3):
         rank_at(tmp_path, rank, GATHER)
-    Told(tmp_path, 3).stepped()
+    Teller(tmp_path, 3).stepped()
     watch = Standstill(str(tmp_path), 4, lambda: ["eth0 of host:2 is down"])
     line = seen_soon(watch)
     assert line.startswith("no rank has come further for 0.05 s: eth0 of host:2 is down; ")
@@ -117,7 +117,7 @@ def test_ranks_of_which_one_computes_or_steps_are_left_alone(tmp_path, hasty):
 
 def test_a_rank_that_loads_while_the_others_wait_for_it_is_left_alone(tmp_path, hasty):
     rank_at(tmp_path, 0, Barrier(name="barrier between runs", axis="z"))
-    told, watch = Told(tmp_path, 1), Standstill(str(tmp_path), 2)
+    told, watch = Teller(tmp_path, 1), Standstill(str(tmp_path), 2)
     with at_work(told, "loading 'A'"):
         assert seen_soon(watch) == ""
         assert [where(one) for one in every(tmp_path)][1] == "in loading 'A'"
@@ -160,7 +160,7 @@ def test_a_rank_that_leaves_its_first_word_is_watched_at_once(tmp_path, sleeping
     launcher, rank = sleeping(), sleeping()
     watch = Standstill(str(tmp_path), 2)
     watch.rest(0.01, launcher)
-    telling = threading.Timer(0.1, lambda: Told(tmp_path, 0))
+    telling = threading.Timer(0.1, lambda: Teller(tmp_path, 0))
     telling.start()
     begin = time.monotonic()
     watch.rest(30.0, launcher)
