@@ -25,6 +25,8 @@ REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-?inf|nan"
 
 # Files say the unit in the name; the builders' arguments are the bare words.
 UNITS = ("_bytes_per_second", "_seconds")
+SPEEDS = {"bandwidth": "bandwidth=25e9", "latency": "latency=1e-6"}
+"""How links are said to be, in examples."""
 
 
 def build(family: str, arguments: Mapping[str, Given]) -> Network:
@@ -48,7 +50,10 @@ def build(family: str, arguments: Mapping[str, Given]) -> Network:
     if unknown := [name for name in given if name not in accepted]:
         raise InputError(f"topology {family}: {', '.join(unknown)} is unknown; it takes {_takes(builder)}")
     if missing := [p.name for p in accepted.values() if p.default is Parameter.empty and p.name not in given]:
-        raise InputError(f"topology {family} lacks {', '.join(missing)}; it takes {_takes(builder)}")
+        example = (
+            f", as in {','.join(SPEEDS[name] for name in missing)} (B/s, s)" if set(missing) <= set(SPEEDS) else ""
+        )
+        raise InputError(f"topology {family} lacks {', '.join(missing)}; it takes {_takes(builder)}{example}")
     return builder(**{name: _checked(family, accepted[name], value) for name, value in given.items()})
 
 

@@ -16,7 +16,11 @@ ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_int
 
 @app.command(context_settings=ANYTHING, options_metavar="-n RANKS [LAUNCHER OPTIONS] COMMAND …")
 def launch(context: typer.Context) -> int:
-    """Start RANKS ranks of a command (run, calibrate, rank) under the mpirun of the MPI that mpi4py loads."""
+    """Start RANKS ranks of a command (run, calibrate, rank) under the mpirun of the MPI that mpi4py loads.
+
+    As in: quadrille launch -n 2 run --matmul 512,512,512 --grid z=2. What stands before the command goes to mpirun:
+    launch -n 8 --hostfile hosts.txt run …
+    """
     from studies.launching import launch as launching
 
     before, command = launching.split_launcher_options(context.args, LAUNCHABLE)

@@ -18,7 +18,7 @@ from studies.flags.machines import find_machine
 from studies.laboratory import laboratory, namespaces, register
 from studies.laboratory.laboratory import Laboratory
 from studies.laboratory.register import Entry
-from studies.laboratory.wiring import check_places, scaled, slowest_of_hosts, wiring
+from studies.laboratory.wiring import ONE_WAY, check_places, scaled, slowest_of_hosts, wiring
 from studies.launching.supervise import ended_by_signals
 from studies.network.topology import find_topology
 from studies.remarks import remark
@@ -132,7 +132,7 @@ def laboratory_of(topology: str, rate: str = "", routing: str = "", name: str = 
         factor = parse_rate(rate) / slowest_of_hosts(net)
         net = scaled(net, parse_rate(rate))
     _say_what_is_not_set(topology)
-    rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"))
+    rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"), ONE_WAY)
     made = wiring(net, rule)
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))

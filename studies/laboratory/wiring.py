@@ -16,7 +16,7 @@ import numpy as np
 from algorithms.errors import InputError
 from algorithms.units import format_bytes_per_second
 from topologies.network import Ints, Network
-from topologies.routes.routing import Routes, Routing
+from topologies.routes.routing import Routes, Routing, Rule
 
 MOST_HOSTS, MOST_SWITCHES = 16, 64
 SLOWEST, FASTEST = 125e3, 1.25e9
@@ -24,7 +24,7 @@ SLOWEST, FASTEST = 125e3, 1.25e9
 HOST_INTERFACE, SWITCH_INTERFACE = "eth0", "port"
 """The name of a host's only interface, and how those of switches begin."""
 SHORTEST = Routing()
-ONE_WAY = ("shortest", "minimal", "ecmp", "valiant")
+ONE_WAY: tuple[Rule, ...] = ("shortest", "minimal", "ecmp", "valiant")
 """Rules of routing that give a pair one way, as static routes do."""
 
 

@@ -17,6 +17,7 @@ Nothing here grows with the square of the number of places.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, assert_never, get_args
@@ -56,11 +57,15 @@ class Routing:
         return f"{self.rule}:{self.seed}" if self.rule in SEEDED else self.rule
 
 
-def parse_routing(text: str) -> Routing:
+def parse_routing(text: str, offered: Sequence[Rule] = get_args(Rule)) -> Routing:
     """A rule, and for those that hash `:SEED`.
 
     >>> parse_routing("ecmp:7"), str(parse_routing("valiant"))
     (Routing(rule='ecmp', seed=7), 'valiant:0')
+
+    Parameters
+    ----------
+    offered : the rules that are named where the word is none
 
     Raises
     ------
@@ -70,8 +75,8 @@ def parse_routing(text: str) -> Routing:
     for rule in get_args(Rule):
         if word == rule and (not colon or (rule in SEEDED and SEED.fullmatch(seed))):
             return Routing(rule, int(seed or 0))
-    seeded = ", ".join(f"{rule}:SEED" for rule in SEEDED)
-    raise InputError(f"routing {text!r}: accepted are {', '.join(get_args(Rule))}, and {seeded}")
+    seeded = ", ".join(f"{rule}:SEED" for rule in SEEDED if rule in offered)
+    raise InputError(f"routing {text!r}: accepted are {', '.join(offered)}, and {seeded}")
 
 
 class Routes:
