@@ -15,7 +15,7 @@ behind the other's chunks, and would slow both directions to the slower one.
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.communicators import Array, Communicator, Request
@@ -69,11 +69,18 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """The steps of an op on one rank, cut; each list in the order in which its entries begin."""
+    """The steps of an op on one rank, cut; each list in the order in which its entries begin.
+
+    Parameters
+    ----------
+    come_from, go_to : how many do, by member
+    """
 
     receives: tuple[Message, ...]
     sends: tuple[Message, ...]
     additions: tuple[Addition, ...]
+    come_from: Mapping[int, int]
+    go_to: Mapping[int, int]
 
 
 Extent = tuple[int, int]
@@ -112,7 +119,8 @@ def cut(steps: Sequence[Step], chunk_bytes: int) -> Chunks:
     cutter = _Cutter(chunk_bytes)
     for step in steps:
         cutter.add(step)
-    return Chunks(tuple(cutter.receives), tuple(cutter.sends), tuple(cutter.additions))
+    come_from, go_to = (Counter(one.peer for one in messages) for messages in (cutter.receives, cutter.sends))
+    return Chunks(tuple(cutter.receives), tuple(cutter.sends), tuple(cutter.additions), come_from, go_to)
 
 
 class _Cutter:
@@ -182,6 +190,8 @@ def extent(array: Array) -> Extent:
 class Stream:
     """An op on its way, chunk by chunk: a request that goes on whenever it is asked whether it is done.
 
+    Made when its rank has come to the op: others are told.
+
     Parameters
     ----------
     combine : makes `into` of `held` and `room`
@@ -194,9 +204,9 @@ class Stream:
         self._receiving: deque[Request] = deque()
         self._sending: deque[Request] = deque()
         self._received = self._sent = self._added = 0
-        self._chunks_to, self._begun_to = Counter(message.peer for message in chunks.sends), Counter[int]()
-        self._greetings: dict[int, Request] | None = None
-        self._own_greetings: list[Request] = []
+        self._begun_to = dict.fromkeys(chunks.go_to, 0)
+        self._greeted = {peer: group.greeted(peer) for peer, count in chunks.go_to.items() if count > AHEAD}
+        self._greets = [group.greet(peer) for peer, count in chunks.come_from.items() if count > AHEAD]
         self._awaited: list[Request] = []
 
     @property
@@ -220,21 +230,13 @@ class Stream:
         return self._received + self._sent
 
     def done(self) -> bool:
-        if self._greetings is None:
-            self._greetings = self._greet()
         while self._step():
             pass
         chunks = self._chunks
         gone_on = (self._received, self._sent, self._added) == tuple(
             len(entries) for entries in (chunks.receives, chunks.sends, chunks.additions)
         )
-        return gone_on and all(greeting.done() for greeting in self._own_greetings)
-
-    def _greet(self) -> dict[int, Request]:
-        """Tell those from whom more comes than goes ahead that this rank is there; what tells it the same of others."""
-        from_peers = Counter(message.peer for message in self._chunks.receives)
-        self._own_greetings = [self._group.greet(peer) for peer, count in from_peers.items() if count > AHEAD]
-        return {peer: self._group.greeted(peer) for peer, count in self._chunks_to.items() if count > AHEAD}
+        return gone_on and all(greeting.done() for greeting in self._greets)
 
     def _step(self) -> bool:
         """Begin, end and add what can be; whether anything was."""
@@ -273,15 +275,14 @@ class Stream:
             if not self._may_go_to(message.peer):
                 break
             self._begun_to[message.peer] += 1
-            is_last = self._begun_to[message.peer] == self._chunks_to[message.peer]
+            is_last = self._begun_to[message.peer] == self._chunks.go_to[message.peer]
             self._sending.append(self._group.send(message.buffer, message.peer, taken=is_last))
             begun = True
         return begun
 
     def _may_go_to(self, peer: int) -> bool:
         """Whether one more chunk may go to it: it is there, or few are on their way."""
-        assert self._greetings is not None
-        if self._begun_to[peer] < AHEAD or (greeting := self._greetings[peer]).done():
+        if self._begun_to[peer] < AHEAD or (greeting := self._greeted[peer]).done():
             return True
         self._awaited = [greeting]
         return False
