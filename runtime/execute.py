@@ -74,15 +74,17 @@ def execute(
     outputs = {rank: result.outputs for rank, result in results.items()}
     if gathered is None:
         return Execution(outputs, [], {}, {}, {})
-    timelines = [
-        Timeline.of_spans(
-            [span for result in gathered.values() for span in result.spans[repeat]], "measured", schedule.grid
-        )
-        for repeat in range(repeats)
-    ]
-    sent = {rank: result.bytes_sent for rank, result in gathered.items()}
-    allocated = {rank: result.allocated_bytes for rank, result in gathered.items()}
-    return Execution(outputs, timelines, sent, allocated, means([result.beside for result in gathered.values()]))
+    with at_work(watcher, "putting together what was measured"):
+        timelines = [
+            Timeline.of_spans(
+                [span for result in gathered.values() for span in result.spans[repeat]], "measured", schedule.grid
+            )
+            for repeat in range(repeats)
+        ]
+        sent = {rank: result.bytes_sent for rank, result in gathered.items()}
+        allocated = {rank: result.allocated_bytes for rank, result in gathered.items()}
+        beside = means([result.beside for result in gathered.values()])
+    return Execution(outputs, timelines, sent, allocated, beside)
 
 
 class RankExecutor:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from runtime.whereabouts import together
+
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
@@ -64,7 +66,8 @@ def gpu_awareness(communicator: "Intracomm", device: "Device") -> Awareness:
     query, kinds = query_cuda_support(), memory_kinds(communicator)
     is_first = number_on_host(communicator) == 0
     mine = judge(query, kinds, (lambda: one_element_test(device.number)) if is_first else (lambda: None))
-    return agreed(communicator.allgather(mine))
+    with together("comparing what MPI takes"):
+        return agreed(communicator.allgather(mine))
 
 
 def judge(query: int | None, kinds: str | None, try_it: Callable[[], str | None]) -> Awareness:

@@ -158,11 +158,11 @@ class MpiCommunicator:
         for peer, short in enumerate(self._short(into, received)):
             room = into[received[peer] : received[peer + 1]]
             if short < room.size:
-                requests += [self._communicator.Irecv([part, MPI.BYTE], peer) for part in self._messages(room)]
+                requests += [self._communicator.Irecv([part, MPI.BYTE], peer, DATA) for part in self._messages(room)]
         for peer, short in enumerate(self._short(source, sent)):
             piece = source[sent[peer] : sent[peer + 1]]
             if short < piece.size:
-                requests += [self._communicator.Isend([part, MPI.BYTE], peer) for part in self._messages(piece)]
+                requests += [self._communicator.Isend([part, MPI.BYTE], peer, DATA) for part in self._messages(piece)]
         return requests
 
     def barrier(self, *, blocking: bool) -> Request:

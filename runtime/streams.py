@@ -26,7 +26,8 @@ AHEAD = 8
 """Chunks of an op that go to a rank before it has said that it is there.
 
 A product by Cannon on four hosts of a laboratory (1536^3 at 200 Mbit/s) takes 474 ms with 16, 456 with 8 and 445 with
-4, and took 504 where every chunk was acknowledged and 16 were under way; steps of training are the same in all.
+4, and took 504 where every chunk was acknowledged and 16 were under way. Steps of training on four hosts are the same in
+all, on eight 3 to 8 % longer with 4.
 """
 
 
@@ -233,10 +234,10 @@ class Stream:
         while self._step():
             pass
         chunks = self._chunks
-        gone_on = (self._received, self._sent, self._added) == tuple(
+        have_ended = (self._received, self._sent, self._added) == tuple(
             len(entries) for entries in (chunks.receives, chunks.sends, chunks.additions)
         )
-        return gone_on and all(greeting.done() for greeting in self._greets)
+        return have_ended and all(greeting.done() for greeting in self._greets)
 
     def _step(self) -> bool:
         """Begin, end and add what can be; whether anything was."""
@@ -272,7 +273,8 @@ class Stream:
             begun = True
         self._awaited = []
         while len(self._sending) < most_sends and (message := self._next(sends, self._sent, self._sending)):
-            if not self._may_go_to(message.peer):
+            if (greeting := self._missing(message.peer)) is not None:
+                self._awaited = [greeting]
                 break
             self._begun_to[message.peer] += 1
             is_last = self._begun_to[message.peer] == self._chunks.go_to[message.peer]
@@ -280,12 +282,11 @@ class Stream:
             begun = True
         return begun
 
-    def _may_go_to(self, peer: int) -> bool:
-        """Whether one more chunk may go to it: it is there, or few are on their way."""
-        if self._begun_to[peer] < AHEAD or (greeting := self._greeted[peer]).done():
-            return True
-        self._awaited = [greeting]
-        return False
+    def _missing(self, peer: int) -> Request | None:
+        """The greeting without which no more chunks may go to a member: as many as go ahead have, and it has not come."""
+        if self._begun_to[peer] < AHEAD or self._greeted[peer].done():
+            return None
+        return self._greeted[peer]
 
     def _next(self, messages: Sequence[Message], ended: int, under_way: Sequence[Request]) -> Message | None:
         """The message that can begin now, if there is one."""

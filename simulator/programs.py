@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from algorithms.collectives.choices import Choices
 from algorithms.counting.coordinates import Kind
-from algorithms.formats.machine import Machine
+from algorithms.formats.machine import USUAL_CHUNK_BYTES, Machine
 from algorithms.ops import CommunicationOp, Compute, lane
 from algorithms.parts import Place
 from algorithms.schedule import all_ops
@@ -154,7 +154,9 @@ class Programs:
         if duty.copied.before:
             before.append(Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.before))))
         after = [Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.after)))] if duty.copied.after else []
-        if not self._messages.handed_over:
+        is_own = self._choices.of(op.name).carriage != "library"
+        chunk_bytes = self._messages.chunk_bytes if is_own else USUAL_CHUNK_BYTES
+        if not self._messages.handed_over or not chunk_bytes:
             steps = [
                 Marked(self._step(rank, op, duty, row.step, row.times), row.step, row.number) for row in rows(duty)
             ]
@@ -167,7 +169,8 @@ class Programs:
             duty,
             partial(self._delay, rank, name),
             partial(self._bytes, rank, name, "add"),
-            waits=self._choices.of(op.name).carriage != "library",
+            chunk_bytes,
+            waits=is_own,
             turn=self._turn(rank, name),
         )
         return self._made([*before, *handed_over.own(), *after], list(handed_over.posted()))

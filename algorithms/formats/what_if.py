@@ -118,13 +118,11 @@ def in_chunks(machine: Machine, chunk_bytes: int | None) -> Machine:
 
     Parameters
     ----------
-    chunk_bytes : 0 for whole steps, which wait for their receivers; None for what the machine says
+    chunk_bytes : 0 for whole steps; None for what the machine says
     """
     network = machine.network
     if network is None or not network.buffered_sends or chunk_bytes is None:
         return machine
-    if chunk_bytes == 0:
-        return msgspec.structs.replace(machine, network=msgspec.structs.replace(network, buffered_sends=False))
     return msgspec.structs.replace(machine, network=msgspec.structs.replace(network, chunk_bytes=chunk_bytes))
 
 

@@ -30,7 +30,7 @@ from algorithms.schedule import Schedule
 from algorithms.tensors import ITEM_BYTES, Block, ElementType, Tensor
 from runtime.files.shared_files import SharedFile
 from runtime.rectangles import split_block
-from runtime.whereabouts import together
+from runtime.whereabouts import Together, Watcher, at_work
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -145,11 +145,12 @@ class CheckpointWriter(SharedFile):
             begin = len(self.header) + stored.begin
             self.put_rectangle(begin, stored.shape[1], rectangle, part, np.dtype(stored.dtype))
 
-    def seal(self, communicator: "Intracomm") -> None:
+    def seal(self, communicator: "Intracomm", watcher: Watcher | None = None) -> None:
         """Sum up what is on the disk, a share of the tensors on each rank, and put the sums in the header (rank 0)."""
         mine = share_of(list(self._stored), communicator)
-        sums = {name: sum_of(self.partial, len(self.header), self._stored[name]) for name in mine}
-        with together("gathering checksums"):
+        with at_work(watcher, "summing up what was written"):
+            sums = {name: sum_of(self.partial, len(self.header), self._stored[name]) for name in mine}
+        with at_work(watcher, Together("gathering checksums")):
             gathered = communicator.gather(sums)
         if gathered is None:
             return

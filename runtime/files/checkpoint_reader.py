@@ -15,7 +15,7 @@ from algorithms.schedule import Schedule
 from algorithms.tensors import Block, ElementType
 from runtime.execution import Source
 from runtime.rectangles import split_block
-from runtime.whereabouts import together
+from runtime.whereabouts import Together, Watcher, at_work
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -76,19 +76,20 @@ class Checkpoint:
             if held.dtype != needed.dtype:
                 raise InputError(f"--load {self.given}: {name!r} holds {held.dtype}; {needed.dtype} is needed")
 
-    def check_sums(self, communicator: "Intracomm") -> None:
+    def check_sums(self, communicator: "Intracomm", watcher: Watcher | None = None) -> None:
         """Refuse damaged content; each rank sums up a share of the tensors, and all come to the same conclusion.
 
         Raises
         ------
         InputError : naming the first tensor whose bytes are not those that were written
         """
-        mine = [
-            name
-            for name in share_of(sorted(self.stored), communicator)
-            if sum_of(Path(self.given), self.header_bytes, self.stored[name]) != self.sums[name]
-        ]
-        with together("comparing checksums"):
+        with at_work(watcher, "summing up what is loaded"):
+            mine = [
+                name
+                for name in share_of(sorted(self.stored), communicator)
+                if sum_of(Path(self.given), self.header_bytes, self.stored[name]) != self.sums[name]
+            ]
+        with at_work(watcher, Together("comparing checksums")):
             every = communicator.allgather(mine)
         wrong = sorted(name for names in every for name in names)
         if wrong:

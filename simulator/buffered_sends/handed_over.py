@@ -36,6 +36,7 @@ class HandedOver:
     lane : of the op
     group : ranks of its group
     delay, add : give flows of so many seconds, and of the addition of so many bytes
+    chunk_bytes : into which messages are cut
     waits : whether an op ends when all that was sent has been taken; else as soon as it is handed over
     turn : what a rank that computes goes through before it hears of what it waits for; None for nothing
     """
@@ -47,6 +48,7 @@ class HandedOver:
     duty: Duty
     delay: Callable[[float], int]
     add: Callable[[int], int]
+    chunk_bytes: int
     waits: bool = True
     turn: int | None = None
 
@@ -88,7 +90,7 @@ class HandedOver:
     def posted(self) -> Iterator[Stage]:
         """What the postman does."""
         counts, there, gone = self._counts(), set[int](), defaultdict[int, float](float)
-        most_ahead = CHUNKS_AHEAD * self.messages.chunk_bytes
+        most_ahead = CHUNKS_AHEAD * self.chunk_bytes
         peers = self._peers(receiving=False)
         for step, receiver in self._sent(counts):
             size, before = step.sent / counts.sent, gone[receiver]
@@ -106,7 +108,7 @@ class HandedOver:
             yield Stage(send=self.messages.taken(self.rank, self.lane))
 
     def _counts(self) -> Counts:
-        return chunk_counts(self.duty, self.messages.chunk_bytes)
+        return chunk_counts(self.duty, self.chunk_bytes)
 
     def _sent(self, counts: Counts) -> Iterator[tuple[MemberStep, int]]:
         """The chunks that go, each with whom it goes to."""

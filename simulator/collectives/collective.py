@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simulator.collectives.causes import Causes, causes_of
 from simulator.collectives.moves import Moves, run
-from simulator.collectives.programs import CollectiveOfGroups, Floats, Ints, Programs, Shards, of_classes, programs_of
+from simulator.collectives.programs import Floats, Ints, Job, Programs, Shards, of_classes, programs_of
 from simulator.collectives.shapes import shapes
 from simulator.folding.fold import Folding, fold, quotient, unfolded
 from simulator.folding.partition import Columns, Flows
@@ -92,7 +92,7 @@ class CollectiveResult:
 
 
 def simulate_collective(
-    jobs: Sequence[CollectiveOfGroups],
+    jobs: Sequence[Job],
     capacities: Floats,
     route: Callable[[Ints, Ints], Paths],
     *,
@@ -159,7 +159,7 @@ def _program_name(programs: Programs) -> str:
 
 def _moves(
     programs: Programs,
-    jobs: Sequence[CollectiveOfGroups],
+    jobs: Sequence[Job],
     capacities: Floats,
     route: Callable[[Ints, Ints], Paths],
     places: Ints | None,

@@ -11,7 +11,7 @@ from algorithms.errors import InputError
 from algorithms.ops import CollectiveKind
 from simulator.collectives.collective import CollectiveResult, simulate_collective
 from simulator.collectives.nccl_laid import Laid, fluid
-from simulator.collectives.programs import CollectiveOfGroups, Floats, Ints
+from simulator.collectives.programs import Floats, Ints, Job
 from topologies.routes.paths import Paths
 
 
@@ -21,7 +21,7 @@ def rings(on: Laid) -> tuple[CollectiveResult, int]:
         return _chains(on, [_from_root(order, on.root) for order in orders]), len(orders)
     lowered = _ring(on.kind, on.groups.shape[1])
     jobs = [
-        CollectiveOfGroups(
+        Job(
             lowered.runs(),
             np.take_along_axis(on.groups, order, axis=1),
             on.bytes / len(orders),

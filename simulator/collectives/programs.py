@@ -27,7 +27,7 @@ Shards = Literal["even", "exact"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CollectiveOfGroups:
+class Job:
     """One lowered collective, carried out by many groups of the same size at once.
 
     Parameters
@@ -114,7 +114,7 @@ class Programs:
         return found
 
 
-def programs_of(jobs: Sequence[CollectiveOfGroups], shards: Shards = "even") -> Programs:
+def programs_of(jobs: Sequence[Job], shards: Shards = "even") -> Programs:
     """Programs of the members of all groups of all jobs, job by job and group by group.
 
     Parameters
@@ -150,7 +150,7 @@ def programs_of(jobs: Sequence[CollectiveOfGroups], shards: Shards = "even") -> 
     return Programs(**columns, pieces=together(exact) if exact else None)
 
 
-def _of_job(number: int, job: CollectiveOfGroups, *, uneven: bool) -> Programs:
+def _of_job(number: int, job: Job, *, uneven: bool) -> Programs:
     """The programs of one group, repeated with the ranks of each."""
     runs, (groups, members) = job.runs, job.groups.shape
     if job.bytes == 0 and not job.empty_messages:
@@ -232,7 +232,7 @@ def _idle(runs: Runs) -> Runs:
     return replace(runs, **nothing | {"offsets": np.zeros_like(runs.offsets)})
 
 
-def _pieces(job: CollectiveOfGroups, runs: Runs, groups: int) -> Pieces:
+def _pieces(job: Job, runs: Runs, groups: int) -> Pieces:
     """Which pieces each run of all groups moves."""
     elements = round(job.bytes / job.item_bytes)
     member = np.repeat(np.arange(runs.members), np.diff(runs.offsets))

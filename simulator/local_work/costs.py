@@ -8,7 +8,7 @@ from algorithms.ops import Compute, Gemm, Kernel, Pointwise
 from algorithms.parts import Place
 from algorithms.tensors import DType
 from simulator.duties import Duties, LocalSizes
-from simulator.local_work.devices import ComputeModel, Estimate, touched
+from simulator.local_work.compute_model import ComputeModel, Estimate, touched
 from simulator.wiring import Wiring
 
 KEPT = 1 << 16

@@ -13,8 +13,8 @@ from simulator.duties import LocalSizes
 from simulator.folding.labels import Ints
 from simulator.homes import Homes
 from simulator.interpolation import SecondsBySize
+from simulator.local_work.compute_model import ComputeModel, Estimate
 from simulator.local_work.costs import estimated
-from simulator.local_work.devices import ComputeModel, Estimate
 from simulator.steady.distinct import distinct
 from simulator.steady.rate_bounds import HIGH, LOW, TYPICAL, Channels, Local
 from simulator.wiring import SAME_PLACE_TOUCHES, curve_of

@@ -60,7 +60,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class NetworkQuestion:
     """What is trained; `each` are the sequences of a GPU."""
 
     machine: str = "h100-superpod"
@@ -69,15 +69,15 @@ class Training:
     each: int = 2
 
 
-QUICK = Training(gpt="gpt3-1.3b", gpus=(16,))
+QUICK = NetworkQuestion(gpt="gpt3-1.3b", gpus=(16,))
 
 
 def main() -> None:
     """Ask about the default machine and keep the answer."""
-    better_network(Training(), Asking.keeping("better-network", RESULTS))
+    better_network(NetworkQuestion(), Asking.keeping("better-network", RESULTS))
 
 
-def better_network(job: Training, asking: Asking) -> Findings:
+def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
     """Asks about every network at every number of GPUs, shows and writes what came out.
 
     Raises
@@ -85,21 +85,27 @@ def better_network(job: Training, asking: Asking) -> Findings:
     InputError : a model or a machine that is unknown, or has no NVLink; a file that cannot be written
     """
     asking.check()
-    on_switch(job.machine, job.gpus[0], None)
+    on_switch(asked.machine, asked.gpus[0], None)
     found: list[tuple[dict[str, str], Answer]] = []
     for network in NETWORKS:
-        points = list(points_of(job, network, asking))
+        points = list(points_of(asked, network, asking))
         answers = asked_at(points, question_of(network), asking.jobs)
         found += [(point, answer) for (point, _), answer in zip(points, answers, strict=True)]
-    flags = {"machine": job.machine, "gpt": job.gpt, "each": str(job.each), "overlap": ALL_OVERLAPS, "scheme": "4d"}
+    flags = {
+        "machine": asked.machine,
+        "gpt": asked.gpt,
+        "each": str(asked.each),
+        "overlap": ALL_OVERLAPS,
+        "scheme": "4d",
+    }
     return conclude("better-network", flags, found, Shown(tables, answer, figure), asking)
 
 
-def points_of(job: Training, network: str, asking: Asking) -> Iterator[Point]:
-    """The job on one network, on every number of GPUs."""
-    for gpus in job.gpus:
-        on = MachineFlags(machine=job.machine, settings=SETTINGS.get(network, ()))
-        yield {"network": network, "gpus": str(gpus)}, asking.search(job.gpt, job.each * gpus, gpus, on)
+def points_of(asked: NetworkQuestion, network: str, asking: Asking) -> Iterator[Point]:
+    """The model on one network, on every number of GPUs."""
+    for gpus in asked.gpus:
+        on = MachineFlags(machine=asked.machine, settings=SETTINGS.get(network, ()))
+        yield {"network": network, "gpus": str(gpus)}, asking.search(asked.gpt, asked.each * gpus, gpus, on)
 
 
 def question_of(network: str) -> Callable[[Asked], Answer]:

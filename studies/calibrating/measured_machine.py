@@ -20,7 +20,7 @@ from algorithms.provenance import provenance
 from runtime import memory_available, world
 from runtime.measuring.points import GemmPoint, KernelPoint, StreamPoint
 from runtime.measuring.reference_kernels import Times
-from simulator.local_work.devices import LEAST_ROWS, fit_gemm, touched
+from simulator.local_work.compute_model import LEAST_ROWS, fit_gemm, touched
 from studies.calibrating.library import library_row
 from studies.calibrating.measuring import DTYPES, LAYOUTS, Measured
 from studies.calibrating.sections import (

@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from algorithms.formats.machine import USUAL_CHUNK_BYTES, LibraryRow, Source, TransferRow
+from algorithms.formats.machine import LibraryRow, Source, TransferRow
 from algorithms.formats.machine import Network as NetworkSection
 from runtime.measuring.links import LinkSpeed
 from runtime.measuring.points import FlowPoint, TransferPoint
@@ -54,7 +54,7 @@ def network_section(
     return NetworkSection(
         payload_share=payload_share(min(1.0, level), filled, topology),
         buffered_sends=True,
-        chunk_bytes=found.chunk_bytes or USUAL_CHUNK_BYTES,
+        chunk_bytes=found.chunk_bytes,
         core_seconds_per_byte=found.beside.core_seconds_per_byte,
         late_seconds=found.beside.late_seconds,
         following_seconds=found.beside.following_seconds,

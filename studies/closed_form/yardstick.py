@@ -64,8 +64,8 @@ from algorithms.traffic import Traffic, ranges, traffic
 from simulator.duties import Duties
 from simulator.engine import FlowEngine
 from simulator.homes import homes_of
+from simulator.local_work.compute_model import ComputeModel
 from simulator.local_work.costs import estimated
-from simulator.local_work.devices import ComputeModel
 from simulator.wiring import Wiring
 from studies.closed_form.hops import Hops
 

@@ -192,8 +192,8 @@ def sweep(context: typer.Context, **given: Any) -> None:
     --vary bytes=1MiB,1GiB --vary gpus=64,256 --vary collectives=nccl,own:ring
     """
     from studies.flags.values import whole_number
-    from studies.sweep.common_flags import base_of
     from studies.sweep.sweep import sweep as sweep_points
+    from studies.sweep.sweep_flags import base_of
 
     base = base_of(given, machine_flags(given), given["vary"], typed(context, given))
     written = {name: given[name] for name in ("json", "csv", "plot")}

@@ -208,11 +208,12 @@ def _measure(
     experiment: AnyExperiment, job: Job, plan: Plan, site: Site, delivery: Delivery
 ) -> tuple[Measured, Execution]:
     """What was measured, complete at rank 0 only, and the rank's results."""
-    from threadpoolctl import threadpool_limits
+    with alone("set-up of the run"):
+        from threadpoolctl import threadpool_limits
 
-    from runtime.measuring.reference_kernels import ReferenceKernels
+        from runtime.measuring.reference_kernels import ReferenceKernels
 
-    beside = Beside(ReferenceKernels())
+        beside = Beside(ReferenceKernels())
     with (
         np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
         threadpool_limits(site.threads, user_api="blas"),

@@ -18,7 +18,7 @@ from runtime.blas import NUMPYS, open_blas
 from runtime.delivery import Delivery
 from runtime.library import Library
 from runtime.memory_available import bytes_available
-from runtime.whereabouts import own_watcher, together
+from runtime.whereabouts import alone, own_watcher, together
 from studies.remarks import remark
 
 if TYPE_CHECKING:
@@ -206,12 +206,15 @@ def _carrier(
     library = cast("CupyLibrary", site.library)
     if name == "nccl" or (name == "auto" and _nccl_fits(library, site)):
         check_calls(choices)
-        return NcclCarrier(library, site.communicator)
+        with together("set-up of its messages"):
+            return NcclCarrier(library, site.communicator)
     check_sums(dtype, choices.carriage)
-    awareness = gpu_awareness(site.communicator, library.device)
+    with alone("finding out what MPI takes"):
+        awareness = gpu_awareness(site.communicator, library.device)
     if site.speaks:
         remark(str(awareness))
-    return MpiCarrier(site.communicator, staging=find_staging(library, awareness, choices.carriage))
+    with together("set-up of its messages"):
+        return MpiCarrier(site.communicator, staging=find_staging(library, awareness, choices.carriage))
 
 
 def check_calls(choices: Choices) -> None:
@@ -232,12 +235,13 @@ def _nccl_fits(library: "CupyLibrary", site: Site) -> bool:
     from runtime.devices import sharing_ranks
     from runtime.nccl import load_nccl
 
-    try:
-        load_nccl()
-    except InputError:
-        is_there = False
-    else:
-        is_there = True
+    with alone("loading NCCL"):
+        try:
+            load_nccl()
+        except InputError:
+            is_there = False
+        else:
+            is_there = True
     with together("comparing GPUs"):
         every = site.communicator.allgather((library.device, is_there))
     devices, there = zip(*every, strict=True)

@@ -51,7 +51,7 @@ class NamedMatmul:
     files: bool = False
 
 
-JOBS = (
+MATMULS = (
     NamedMatmul("4d-files", 2, Flags(matmul="2048,2048,2048", grid="z=2", dtype="float64"), files=True),
     NamedMatmul("4d-rows", 2, Flags(matmul="3000,1500,2000", grid="y=2", passes="training")),
     NamedMatmul("1d-column", 2, Flags(matmul="2048,2048,2048", algorithm="1d-column", grid="x=2", passes="training")),
@@ -73,7 +73,7 @@ def main() -> None:
     files.write_json(RESULTS / "comparisons.json", cases, CASES_SCHEMA)
 
 
-def main_job(folder: Path = FOLDER, jobs: Sequence[NamedMatmul] = JOBS) -> list[Comparison]:
+def main_job(folder: Path = FOLDER, matmuls: Sequence[NamedMatmul] = MATMULS) -> list[Comparison]:
     """Calibrate, predict, run, verify and compare; print the table.
 
     Raises
@@ -82,17 +82,17 @@ def main_job(folder: Path = FOLDER, jobs: Sequence[NamedMatmul] = JOBS) -> list[
     """
     make_folder(folder)
     machine = _calibrated(folder / "host.toml")
-    cases = [_case(folder, job) for job in jobs]
-    _write_operands(folder, jobs)
-    for job, case in zip(jobs, cases, strict=True):
-        _predict(folder, job, machine, case)
-    for ranks in dict.fromkeys(job.ranks for job in jobs):
-        chosen = [case for job, case in zip(jobs, cases, strict=True) if job.ranks == ranks]
+    cases = [_case(folder, matmul) for matmul in matmuls]
+    _write_operands(folder, matmuls)
+    for matmul, case in zip(matmuls, cases, strict=True):
+        _predict(folder, matmul, machine, case)
+    for ranks in dict.fromkeys(matmul.ranks for matmul in matmuls):
+        chosen = [case for matmul, case in zip(matmuls, cases, strict=True) if matmul.ranks == ranks]
         for case in chosen:
             _say("quadrille", "launch", "-n", str(ranks), "run", *case.words(), "--json", case.record)
         measure(ranks, chosen)
-    comparisons = [_compare(folder, job, case) for job, case in zip(jobs, cases, strict=True)]
-    _print(folder, jobs, comparisons, machine)
+    comparisons = [_compare(folder, matmul, case) for matmul, case in zip(matmuls, cases, strict=True)]
+    _print(folder, matmuls, comparisons, machine)
     return comparisons
 
 
@@ -107,49 +107,60 @@ def _calibrated(path: Path) -> Machine:
     return load_machine(path)
 
 
-def _case(folder: Path, job: NamedMatmul) -> Case:
-    """The run of a job, verified; results of file jobs are written beside their operands."""
-    inputs = {matrix: str(folder / f"{matrix}.npy") for matrix in ("A", "B")} if job.files else {}
-    outputs = {"C": str(folder / "C.npy")} if job.files else {}
+def _case(folder: Path, matmul: NamedMatmul) -> Case:
+    """The run of a multiplication, verified; results of those with files are written beside their operands."""
+    inputs = {matrix: str(folder / f"{matrix}.npy") for matrix in ("A", "B")} if matmul.files else {}
+    outputs = {"C": str(folder / "C.npy")} if matmul.files else {}
     run_flags = RunFlags(inputs=inputs, outputs=outputs, verify=True)  # type: ignore[arg-type]
-    return Case(job.flags, str(folder / f"{job.name}.measured.json"), run_flags)
+    return Case(matmul.flags, str(folder / f"{matmul.name}.measured.json"), run_flags)
 
 
-def _write_operands(folder: Path, jobs: Sequence[NamedMatmul]) -> None:
-    """The operands of jobs that read files: real input, not made by the ranks."""
-    for job in jobs:
-        if job.files:
+def _write_operands(folder: Path, matmuls: Sequence[NamedMatmul]) -> None:
+    """The operands of those that read files: real input, not made by the ranks."""
+    for matmul in matmuls:
+        if matmul.files:
             paths: dict[Operand, str] = {"A": str(folder / "A.npy"), "B": str(folder / "B.npy"), "dC": ""}
-            flags = ("--matmul", job.flags.matmul, "--dtype", job.flags.dtype, "--a", paths["A"], "--b", paths["B"])
+            flags = (
+                "--matmul",
+                matmul.flags.matmul,
+                "--dtype",
+                matmul.flags.dtype,
+                "--a",
+                paths["A"],
+                "--b",
+                paths["B"],
+            )
             _say("quadrille", "operands", *flags, "--seed", "1")
-            write_operands(Flags(matmul=job.flags.matmul, dtype=job.flags.dtype), seed=1, kind="uniform", paths=paths)
+            write_operands(
+                Flags(matmul=matmul.flags.matmul, dtype=matmul.flags.dtype), seed=1, kind="uniform", paths=paths
+            )
 
 
-def _predict(folder: Path, job: NamedMatmul, machine: Machine, case: Case) -> None:
-    words = Case(job.flags, "").words()
-    path = folder / f"{job.name}.predicted.json"
+def _predict(folder: Path, matmul: NamedMatmul, machine: Machine, case: Case) -> None:
+    words = Case(matmul.flags, "").words()
+    path = folder / f"{matmul.name}.predicted.json"
     command = ["quadrille", "simulate", *words, "--machine", str(folder / "host.toml"), "--json", str(path)]
     _say(*command)
     made, timeline = prediction_of(parse_experiment(case.flags), machine, command)
     save_record(made, path)
-    save_timeline(timeline, folder / f"{job.name}.predicted.timeline.json")
+    save_timeline(timeline, folder / f"{matmul.name}.predicted.timeline.json")
 
 
-def _compare(folder: Path, job: NamedMatmul, case: Case) -> Comparison:
-    predicted, measured = load_record(folder / f"{job.name}.predicted.json"), load_record(case.record)
+def _compare(folder: Path, matmul: NamedMatmul, case: Case) -> Comparison:
+    predicted, measured = load_record(folder / f"{matmul.name}.predicted.json"), load_record(case.record)
     if measured.verified is None or not measured.verified.ok:
         raise RunError(f"{case.record}: the result did not verify")
     return compare_records(predicted, measured)
 
 
-def _print(folder: Path, jobs: Sequence[NamedMatmul], comparisons: Sequence[Comparison], machine: Machine) -> None:
+def _print(folder: Path, matmuls: Sequence[NamedMatmul], comparisons: Sequence[Comparison], machine: Machine) -> None:
     columns = ("multiplication", "P", "op", "predicted", "measured", "error", "drift removed", "spread")
-    sections = [list(_rows(job, comparison)) for job, comparison in zip(jobs, comparisons, strict=True)]
+    sections = [list(_rows(matmul, comparison)) for matmul, comparison in zip(matmuls, comparisons, strict=True)]
     print_tables(table("Predicted from microbenchmarks, measured on MPI ranks, verified", columns, *sections, names=3))
     errors = [
         abs(comparison.seconds.relative_error)
-        for job, comparison in zip(jobs, comparisons, strict=True)
-        if job.ranks <= 2 and comparison.seconds.relative_error is not None
+        for matmul, comparison in zip(matmuls, comparisons, strict=True)
+        if matmul.ranks <= 2 and comparison.seconds.relative_error is not None
     ]
     print(f"median error of the {len(errors)} multiplications on 2 ranks: {percent(median(errors), signed=False)}")
     print(f"files: {folder}; machine file: {folder / 'host.toml'}")
@@ -157,13 +168,15 @@ def _print(folder: Path, jobs: Sequence[NamedMatmul], comparisons: Sequence[Comp
         print(f"calibration: {warning}")
 
 
-def _rows(job: NamedMatmul, comparison: Comparison) -> list[tuple[str, ...]]:
+def _rows(matmul: NamedMatmul, comparison: Comparison) -> list[tuple[str, ...]]:
     times = comparison.seconds
-    title = f"{job.flags.algorithm} {job.flags.matmul.replace(',', 'x')} {job.flags.dtype} {job.flags.passes}"
+    title = (
+        f"{matmul.flags.algorithm} {matmul.flags.matmul.replace(',', 'x')} {matmul.flags.dtype} {matmul.flags.passes}"
+    )
     rows: list[tuple[str, ...]] = [
         (
             title,
-            str(job.ranks),
+            str(matmul.ranks),
             "total",
             format_seconds(times.predicted),
             format_seconds(times.measured),

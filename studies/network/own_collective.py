@@ -9,7 +9,7 @@ from algorithms.collectives.lowering import lower
 from algorithms.errors import InputError
 from simulator.collectives.channels import ring_orders
 from simulator.collectives.collective import CollectiveResult, simulate_collective
-from simulator.collectives.programs import CollectiveOfGroups, Ints
+from simulator.collectives.programs import Ints, Job
 from studies.network.question import ROOTED, Question
 from topologies.routes.routing import Routes
 
@@ -84,11 +84,11 @@ def _check_rings(question: Question, lowered: Lowered) -> None:
         )
 
 
-def _jobs(question: Question, lowered: Lowered, rows: list[Ints]) -> list[CollectiveOfGroups]:
+def _jobs(question: Question, lowered: Lowered, rows: list[Ints]) -> list[Job]:
     """The lowered collective on each channel: the groups' ranks in an order of its own, and a part of the buffer."""
     runs = lowered.runs()
     return [
-        CollectiveOfGroups(
+        Job(
             runs,
             row,
             question.bytes / len(rows),

@@ -8,7 +8,7 @@ import msgspec
 
 from algorithms.provenance import Provenance
 from studies.judged_rows import Role, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
-from studies.published_collectives.sites import LearntMachine
+from studies.published_collectives.sites import LearntCollectives
 from studies.tables import print_tables, table
 
 LARGE = 1 << 20
@@ -95,7 +95,7 @@ def summarise(rows: Sequence[Judged]) -> Summary:
     )
 
 
-def learnt(site: LearntMachine) -> Learnt:
+def learnt(site: LearntCollectives) -> Learnt:
     return Learnt(
         machine=site.machine,
         launch_seconds=site.settings.launch_seconds,

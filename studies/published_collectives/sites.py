@@ -80,7 +80,7 @@ LATENCIES = (1e-9, 1e-2)
 
 
 @dataclass(frozen=True, slots=True)
-class LearntMachine:
+class LearntCollectives:
     """A machine of the rows: ours that it is, what was learnt, and from which rows, by what they set."""
 
     machine: str
@@ -136,7 +136,9 @@ def _chosen(rows: Sequence[Row], per_node: int) -> list[tuple[str, Row]]:
     return list({row.id: (what, row) for what, row in chosen}.values())
 
 
-def learn(name: str, chosen: Sequence[tuple[str, Row]], seconds: Callable[[Row, NcclSettings], float]) -> LearntMachine:
+def learn(
+    name: str, chosen: Sequence[tuple[str, Row]], seconds: Callable[[Row, NcclSettings], float]
+) -> LearntCollectives:
     """The site whose settings come nearest to the seconds of the chosen rows.
 
     Where there are several rows, whether NCCL takes LL128 there is learnt too:
@@ -150,7 +152,7 @@ def learn(name: str, chosen: Sequence[tuple[str, Row]], seconds: Callable[[Row, 
     return min(sites, key=lambda site: round(_missed(site, seconds), 3))
 
 
-def _missed(site: LearntMachine, seconds: Callable[[Row, NcclSettings], float]) -> float:
+def _missed(site: LearntCollectives, seconds: Callable[[Row, NcclSettings], float]) -> float:
     """By how much the worst of the rows that a site was learnt from is missed, as a logarithm."""
     rows = [row for _, row in site.learnt_from]
     return max((abs(log2(seconds(row, site.settings) / published_seconds(row))) for row in rows), default=0.0)
@@ -158,7 +160,7 @@ def _missed(site: LearntMachine, seconds: Callable[[Row, NcclSettings], float]) 
 
 def _learnt(
     name: str, chosen: Sequence[tuple[str, Row]], seconds: Callable[[Row, NcclSettings], float], *, ll128: bool
-) -> LearntMachine:
+) -> LearntCollectives:
     settings = NcclSettings(ll128=ll128)
     rows = dict(chosen)
     for _ in range(ROUNDS):
@@ -170,7 +172,7 @@ def _learnt(
                 settings = _fitted(share, SHARES, rows[share], settings, seconds, less=True)
         if "network" in rows:
             settings = _fitted("network", LATENCIES, rows["network"], settings, seconds, less=False)
-    return LearntMachine(name, settings, tuple(chosen))
+    return LearntCollectives(name, settings, tuple(chosen))
 
 
 def _fitted(

@@ -29,7 +29,7 @@ from studies.published_collectives import messages
 from studies.published_collectives.answers import Answer, Judged, learnt, show, summarise
 from studies.published_collectives.nccl_2_8 import plan_2_8
 from studies.published_collectives.rows import SCALES, TOO_ROUNDED, Row, read_rows
-from studies.published_collectives.sites import LearntMachine, calibration_rows, learn, machine_of
+from studies.published_collectives.sites import LearntCollectives, calibration_rows, learn, machine_of
 from studies.tables import percent
 from topologies.machines.named import MACHINES
 from topologies.network import Network
@@ -76,7 +76,7 @@ def published_collectives(rows: str = "", *, json: str = "", figure: str = "", c
     return answer
 
 
-def learn_sites(own: Sequence[Row]) -> dict[str, LearntMachine]:
+def learn_sites(own: Sequence[Row]) -> dict[str, LearntCollectives]:
     """Every machine that rows name, with what was learnt of it, by the name of our machine."""
     chosen = calibration_rows(own)
     return {name: learn(name, rows, lambda row, settings: _seconds(row, settings)[0]) for name, rows in chosen.items()}
@@ -113,7 +113,7 @@ def _published_seconds(row: Row) -> float:
     return row.size * factor / (row.value * scale)
 
 
-def judge(row: Row, sites: dict[str, LearntMachine], twin: Row | None = None) -> Judged:
+def judge(row: Row, sites: dict[str, LearntCollectives], twin: Row | None = None) -> Judged:
     """The row with its prediction and role.
 
     Parameters
@@ -124,7 +124,7 @@ def judge(row: Row, sites: dict[str, LearntMachine], twin: Row | None = None) ->
     name = machine_of(row)
     if reason or name is None:
         return _entry(row, name, None, "", "skipped", reason)
-    site = sites.get(name, LearntMachine(name))
+    site = sites.get(name, LearntCollectives(name))
     try:
         predicted, model = _in_its_unit(row, name, site.settings)
     except InputError as error:

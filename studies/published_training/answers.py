@@ -7,7 +7,7 @@ import msgspec
 
 from algorithms.provenance import Provenance
 from studies.judged_rows import Role, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
-from studies.published_training.sites import LearntMachine
+from studies.published_training.sites import LearntTraining
 from studies.tables import percent, print_tables, table
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def summarise(rows: Sequence[Judged]) -> Summary:
     )
 
 
-def learnt(site: LearntMachine) -> Learnt:
+def learnt(site: LearntTraining) -> Learnt:
     return Learnt(machine=site.machine, between=site.between, rest_bytes=site.rest_bytes, rows=dict(site.rows))
 
 

@@ -31,7 +31,7 @@ HALVINGS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class LearntMachine:
+class LearntTraining:
     """A machine, what was learnt of it, and from which rows, by what they set."""
 
     machine: str
@@ -65,7 +65,7 @@ def question_of(row: CollectiveRow) -> Question:
     return Question(kind="all_reduce", bytes=row.size, gpus=row.gpus, group=row.gpus, choices=parse_choices("nccl"))
 
 
-def learn(machine: str, runs: Sequence[tuple[Row, Run]], slow: frozenset[str]) -> LearntMachine:
+def learn(machine: str, runs: Sequence[tuple[Row, Run]], slow: frozenset[str]) -> LearntTraining:
     """A machine from its rows whose runs are modelled, in the order in which they are printed."""
     between, rest, rows = 1.0, 0.0, {}
     timed = [(row, run) for row, run in runs if row.metric is not None and row.metric[0] == "seconds" and run.data > 1]
@@ -78,7 +78,7 @@ def learn(machine: str, runs: Sequence[tuple[Row, Run]], slow: frozenset[str]) -
         row, run = min(weighed, key=lambda one: peak_bytes(one[1]))
         assert row.printed is not None
         rest, rows["rest"] = max(0.0, row.printed - peak_bytes(run)), row.id
-    return LearntMachine(machine, between, rest, rows)
+    return LearntTraining(machine, between, rest, rows)
 
 
 def _share(run: Run, seconds: float) -> float:

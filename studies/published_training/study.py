@@ -25,7 +25,7 @@ from studies.published_training.claims import predicted_claims
 from studies.published_training.memory import peak_bytes
 from studies.published_training.rows import Metric, Row, read_rows
 from studies.published_training.runs import Run, run_of
-from studies.published_training.sites import LearntMachine, learn, question_of, slow_networks
+from studies.published_training.sites import LearntTraining, learn, question_of, slow_networks
 from studies.published_training.step import StepSeconds, step_seconds
 
 ROWS = Path(collectives.__file__).parent / "published_results.csv"
@@ -97,7 +97,7 @@ def printed_again(rows: Sequence[Row]) -> dict[str, str]:
     return found
 
 
-def learn_sites(own: Sequence[Row]) -> dict[str, LearntMachine]:
+def learn_sites(own: Sequence[Row]) -> dict[str, LearntTraining]:
     """Every machine whose runs are modelled, with what was learnt of it, by its name."""
     runs = runs_of(own)
     by_machine: dict[str, list[tuple[Row, Run]]] = defaultdict(list)
@@ -140,11 +140,11 @@ def _twin(row: Row, rows: Sequence[Row]) -> Row | None:
     return None
 
 
-def judge(row: Row, run: Run | str, twin: Row | None, sites: Mapping[str, LearntMachine]) -> Judged:
+def judge(row: Row, run: Run | str, twin: Row | None, sites: Mapping[str, LearntTraining]) -> Judged:
     """A row with its prediction and role."""
     if isinstance(run, str):
         return _entry(row, None, None, "skipped", run)
-    site = sites.get(run.machine) or LearntMachine(run.machine)
+    site = sites.get(run.machine) or LearntTraining(run.machine)
     predicted = predict(row, run, site)
     if row.id in site.rows.values():
         learnt_here = next(what for what, used in site.rows.items() if used == row.id)
@@ -155,7 +155,7 @@ def judge(row: Row, run: Run | str, twin: Row | None, sites: Mapping[str, Learnt
     return _entry(row, run, predicted, "judged", "")
 
 
-def predict(row: Row, run: Run, site: LearntMachine) -> float:
+def predict(row: Row, run: Run, site: LearntTraining) -> float:
     """What is predicted for a row, in its own unit."""
     assert row.metric is not None
     metric, unit = row.metric

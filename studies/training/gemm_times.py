@@ -30,7 +30,7 @@ def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None =
     threads : BLAS threads of a rank, by default its share of the cores
     """
     # a rank that measures products as they are written has no use for it
-    from simulator.local_work.devices import ComputeModel
+    from simulator.local_work.compute_model import ComputeModel
 
     placed = placement(machine, ranks)
     model = ComputeModel(machine, dtype, threads or placed.threads, min(placed.ranks, placed.cores))

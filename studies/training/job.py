@@ -13,7 +13,7 @@ from runtime.files.shared_files import writing_token
 from runtime.training.training_data import TrainingSource, check_text
 from runtime.verifying.training_checks import Reference, serial_bytes, serial_reference, verdict_of_all, verify_blocks
 from runtime.verifying.verify import Verification
-from runtime.whereabouts import together
+from runtime.whereabouts import own_watcher, together
 from runtime.world import LAUNCH
 from studies.flags.plan import Plan
 from studies.launching.launch_folder import note_partial_files
@@ -58,7 +58,7 @@ class TrainingJob:
         source: Source = self._data
         if self._checkpoint is not None:
             self._checkpoint.check_fits(self.schedule, carried(self.schedule), self._experiment.model)
-            self._checkpoint.check_sums(self._communicator)
+            self._checkpoint.check_sums(self._communicator, own_watcher())
             source = CheckpointSource(self._checkpoint, source)
         self.source = source
         self._writer = None
@@ -113,7 +113,7 @@ class TrainingJob:
             outputs = execution.outputs[communicator.rank]
             writer.write(self.schedule.place(communicator.rank), outputs, site.library.fetch)
             meet_for_files(communicator)
-            writer.seal(communicator)
+            writer.seal(communicator, own_watcher())
             meet_for_files(communicator)
             if site.speaks:
                 writer.commit()

@@ -48,7 +48,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class GridQuestion:
     """What is trained, and where."""
 
     machines: tuple[str, ...] = ("perlmutter", "frontier", "alps", "selene", "h100-superpod")
@@ -57,15 +57,15 @@ class Training:
     batch: int = 64
 
 
-QUICK = Training(machines=("perlmutter", "selene"), gpt="gpt3-1.3b", gpus=16, batch=32)
+QUICK = GridQuestion(machines=("perlmutter", "selene"), gpt="gpt3-1.3b", gpus=16, batch=32)
 
 
 def main() -> None:
     """Ask about the default machines and keep the answer."""
-    which_grid(Training(), Asking.keeping("which-grid", RESULTS))
+    which_grid(GridQuestion(), Asking.keeping("which-grid", RESULTS))
 
 
-def which_grid(job: Training, asking: Asking) -> Findings:
+def which_grid(asked: GridQuestion, asking: Asking) -> Findings:
     """Looks for the best grid of every machine, and lays it in other orders; shows and writes what came out.
 
     Raises
@@ -73,7 +73,7 @@ def which_grid(job: Training, asking: Asking) -> Findings:
     InputError : a model or a machine that is unknown, a file that cannot be written, no machine on which it fits
     """
     asking.check()
-    searched = [_point(job, machine, asking) for machine in job.machines]
+    searched = [_point(asked, machine, asking) for machine in asked.machines]
     found: list[tuple[dict[str, str], Answer]] = []
     orders: list[Point] = []
     for (point, one), best in zip(searched, asked_at(searched, predicted_matmul, asking.jobs), strict=True):
@@ -84,19 +84,19 @@ def which_grid(job: Training, asking: Asking) -> Findings:
     modelled = asked_at(searched, first_of_model, asking.jobs)
     found += [(point, one) for (point, _), one in zip(orders, others, strict=True)]
     found += [({**point, "order": MODEL}, one) for (point, _), one in zip(searched, modelled, strict=True)]
-    flags = {"gpt": job.gpt, "gpus": str(job.gpus), "batch": str(job.batch), "recompute": "full", "scheme": "4d"}
-    return conclude("which-grid", flags, found, Shown(tables, partial(worded, nodes_of(job)), figure), asking)
+    flags = {"gpt": asked.gpt, "gpus": str(asked.gpus), "batch": str(asked.batch), "recompute": "full", "scheme": "4d"}
+    return conclude("which-grid", flags, found, Shown(tables, partial(worded, nodes_of(asked)), figure), asking)
 
 
-def nodes_of(job: Training) -> dict[str, int]:
+def nodes_of(asked: GridQuestion) -> dict[str, int]:
     """GPUs of a node of every machine."""
     from topologies.machines.named import machine
 
-    return {name: machine(name).gpus_per_node for name in job.machines}
+    return {name: machine(name).gpus_per_node for name in asked.machines}
 
 
-def _point(job: Training, machine: str, asking: Asking) -> Point:
-    return {"machine": machine}, asking.search(job.gpt, job.batch, job.gpus, MachineFlags(machine=machine))
+def _point(asked: GridQuestion, machine: str, asking: Asking) -> Point:
+    return {"machine": machine}, asking.search(asked.gpt, asked.batch, asked.gpus, MachineFlags(machine=machine))
 
 
 def _other_orders(point: dict[str, str], one: Asked, best: Answer) -> Iterator[Point]:

@@ -12,7 +12,7 @@ from studies.comparing.cases import CASES_SCHEMA
 from studies.comparing.side_by_side import compare_records
 from studies.experiments.batch import Case
 from studies.main_job import study as main_job
-from studies.main_job.study import JOBS, NamedMatmul
+from studies.main_job.study import MATMULS, NamedMatmul
 from studies.matmuls.experiment import Flags
 from tests.quadrille import HOST, called
 
@@ -40,13 +40,13 @@ def test_small_jobs_end_with_verified_comparisons_and_all_their_files(uncalibrat
     comparisons = main_job.main_job(folder, SMALL)
     written = capfd.readouterr()
     assert [comparison.problem.ranks for comparison in comparisons] == [2, 1, 2]
-    for job, comparison in zip(SMALL, comparisons, strict=True):
-        predicted, measured = (load_record(folder / f"{job.name}.{kind}.json") for kind in ("predicted", "measured"))
+    for matmul, comparison in zip(SMALL, comparisons, strict=True):
+        predicted, measured = (load_record(folder / f"{matmul.name}.{kind}.json") for kind in ("predicted", "measured"))
         assert measured.verified.ok and measured.verified.max_error <= measured.verified.bound
         assert predicted.bytes_sent_total == measured.bytes_sent_total
         assert comparison.seconds.predicted == predicted.seconds and comparison.seconds.measured == measured.seconds
-        assert load_timeline(folder / f"{job.name}.predicted.timeline.json").kind == "predicted"
-        assert f"{job.flags.algorithm} {job.flags.matmul.replace(',', 'x')}" in written.out
+        assert load_timeline(folder / f"{matmul.name}.predicted.timeline.json").kind == "predicted"
+        assert f"{matmul.flags.algorithm} {matmul.flags.matmul.replace(',', 'x')}" in written.out
     assert "median error of the 3 multiplications" in written.out
     assert f"files: {folder}; machine file: {folder / 'host.toml'}" in written.out
 
@@ -66,12 +66,12 @@ def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
     from studies.flags.machines import find_machine
     from studies.matmuls.experiment import parse_experiment
 
-    job = SMALL[1]
-    made, _ = prediction_of(parse_experiment(job.flags), find_machine("perlmutter", gpus=1))
+    matmul = SMALL[1]
+    made, _ = prediction_of(parse_experiment(matmul.flags), find_machine("perlmutter", gpus=1))
     for kind in ("predicted", "measured"):
-        save_record(made, tmp_path / f"{job.name}.{kind}.json")
+        save_record(made, tmp_path / f"{matmul.name}.{kind}.json")
     with pytest.raises(RunError, match=r"alone\.measured\.json: the result did not verify"):
-        main_job._compare(tmp_path, job, Case(job.flags, str(tmp_path / "alone.measured.json")))
+        main_job._compare(tmp_path, matmul, Case(matmul.flags, str(tmp_path / "alone.measured.json")))
 
 
 @pytest.mark.parametrize("name", ["taken", "taken/below"])
@@ -91,10 +91,10 @@ def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
     from studies.matmuls.experiment import parse_experiment
     from studies.matmuls.fitting_grids import check_ranks
 
-    assert len({job.name for job in JOBS}) == len(JOBS)
-    assert any(job.files for job in JOBS)
-    for job in JOBS:
-        check_ranks(parse_experiment(job.flags), job.ranks)
+    assert len({matmul.name for matmul in MATMULS}) == len(MATMULS)
+    assert any(matmul.files for matmul in MATMULS)
+    for matmul in MATMULS:
+        check_ranks(parse_experiment(matmul.flags), matmul.ranks)
 
 
 def test_the_study_keeps_its_comparisons(monkeypatch, tmp_path):

@@ -29,7 +29,7 @@ from studies.published_training.memory import peak_bytes
 from studies.published_training.rows import read_rows
 from studies.published_training.runs import Run, cut, run_of
 from studies.published_training.sharded import Sharded, sharded_layers
-from studies.published_training.sites import LearntMachine, learn
+from studies.published_training.sites import LearntTraining, learn
 from studies.published_training.stage import MEGATRON, Seconds, pieces_of
 from studies.published_training.step import machine_for, stage_parameters, step_seconds, turn_seconds
 from studies.published_training.study import ROWS, judge, published_training, runs_of
@@ -112,7 +112,7 @@ def test_rows_that_teach_are_never_judged(own, runs):
 
 def test_a_machine_without_a_slow_network_learns_nothing_about_it(own, runs):
     selene = [(row, runs[row.id]) for row in own if isinstance(runs[row.id], Run) and runs[row.id].machine == "selene"]
-    assert learn("selene", selene, frozenset()) == LearntMachine("selene")
+    assert learn("selene", selene, frozenset()) == LearntTraining("selene")
 
 
 @given(layers=st.integers(1, 200), stages=st.integers(1, 70))

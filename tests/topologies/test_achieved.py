@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.local_work.devices import ComputeModel
+from simulator.local_work.compute_model import ComputeModel
 from simulator.local_work.rooflines import best_product_seconds, product_seconds
 from studies.flags.machines import find_machine, list_machines
 from topologies.machines.named import MACHINES

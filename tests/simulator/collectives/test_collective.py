@@ -9,7 +9,7 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.collectives.lowering import SETS, lower
 from simulator.collectives import steps
 from simulator.collectives.collective import Ways, simulate_collective
-from simulator.collectives.programs import CollectiveOfGroups
+from simulator.collectives.programs import Job
 from simulator.simulate import simulate
 from tests import toy_machines
 from tests.toy_networks import LEAF, NIC, NODE, star, two_levels
@@ -20,13 +20,13 @@ GIB = 2**30
 
 def ring_all_reduce(gpus, size=GIB):
     """W1 of the reference: one ring over all GPUs in rank order."""
-    return [CollectiveOfGroups(lower("all_reduce", "ring", gpus).runs(), np.arange(gpus)[None, :], size, item_bytes=4)]
+    return [Job(lower("all_reduce", "ring", gpus).runs(), np.arange(gpus)[None, :], size, item_bytes=4)]
 
 
 def strided_all_gathers(gpus, size=GIB):
     """W2 of the reference: rings of 16 GPUs a sixteenth of the cluster apart."""
     groups = np.arange(gpus).reshape(16, -1).T.copy()
-    return [CollectiveOfGroups(lower("all_gather", "ring", 16).runs(), groups, size, item_bytes=4)]
+    return [Job(lower("all_gather", "ring", 16).runs(), groups, size, item_bytes=4)]
 
 
 def agree(one, other):
@@ -98,7 +98,7 @@ def cases(draw):
     size = draw(st.sampled_from([1, 5, 60, 4_000, 10_000_000, 64_000_012]))
     lowered = lower(kind, SETS[name][kind], members, per_node=node, size_bytes=4 * size)
     return (
-        [CollectiveOfGroups(lowered.runs(), groups.copy(), 4.0 * size, item_bytes=4, crosswise=kind == "all_to_all")],
+        [Job(lowered.runs(), groups.copy(), 4.0 * size, item_bytes=4, crosswise=kind == "all_to_all")],
         capacities,
         route,
     )
@@ -135,11 +135,7 @@ def test_seconds_for_which_a_link_is_busy_do_not_depend_on_folding(ways):
 def test_the_compiled_kernels_are_the_plain_ones(monkeypatch):
     capacities, route = two_levels(96, 2 * NIC)
     capacities[200] *= 0.7
-    jobs = [
-        CollectiveOfGroups(
-            lower("all_reduce", "ring", 12).runs(), np.arange(96).reshape(12, 8).T.copy(), 1e8, item_bytes=4
-        )
-    ]
+    jobs = [Job(lower("all_reduce", "ring", 12).runs(), np.arange(96).reshape(12, 8).T.copy(), 1e8, item_bytes=4)]
     for shards in ("even", "exact"):
         monkeypatch.setattr(steps, "PLAIN_EVENTS", 1 << 60)
         plain = simulate_collective(jobs, capacities, route, shards=shards, ways=Ways(fold=False, fold_time=False))
@@ -157,7 +153,7 @@ def test_a_long_contended_ring_is_folded_in_time():
     capacities, route = two_levels(gpus, 1.5 * NIC, leaf=64)
     groups = np.stack([np.arange(gpus), (5 * np.arange(gpus)) % gpus])
     runs = lower("all_reduce", "ring", gpus).runs()
-    jobs = [CollectiveOfGroups(runs, np.arange(2 * gpus).reshape(2, gpus), 1e9, item_bytes=4)]
+    jobs = [Job(runs, np.arange(2 * gpus).reshape(2, gpus), 1e9, item_bytes=4)]
     both = jobs, capacities, route
     slow = simulate_collective(*both, places=groups.ravel(), ways=Ways(fold=False, fold_time=False))
     fast = simulate_collective(*both, places=groups.ravel(), ways=Ways(fold=False))
@@ -192,7 +188,7 @@ def test_all_ranks_end_when_the_simulator_of_ops_says(kind, name, members):
         ends[span.rank] = max(ends[span.rank], span.end)
     lowered = lower(kind, SETS[name][kind], members, size_bytes=8 * elements)
     special = {"empty_messages": kind == "barrier", "crosswise": kind == "all_to_all"}
-    jobs = [CollectiveOfGroups(lowered.runs(), np.arange(members)[None], 8.0 * elements, item_bytes=8, **special)]
+    jobs = [Job(lowered.runs(), np.arange(members)[None], 8.0 * elements, item_bytes=8, **special)]
     result = simulate_collective(jobs, *star(members), shards="exact")
     assert result.ends == pytest.approx(ends, rel=EXACT)
 
@@ -203,7 +199,7 @@ def test_pieces_without_elements_are_not_sent(name, elements):
     schedule = toy_machines.collective("all_reduce", 5, 8 * elements)
     timeline = simulate(schedule, toy_machines.star(5), choices=parse_choices(f"own:{name}")).timeline
     lowered = lower("all_reduce", SETS[name]["all_reduce"], 5, size_bytes=8 * elements, elements=elements)
-    jobs = [CollectiveOfGroups(lowered.runs(), np.arange(5)[None], 8.0 * elements, item_bytes=8)]
+    jobs = [Job(lowered.runs(), np.arange(5)[None], 8.0 * elements, item_bytes=8)]
     result = simulate_collective(jobs, *star(5), shards="exact")
     assert result.seconds == pytest.approx(timeline.end, rel=EXACT)
 
@@ -213,8 +209,8 @@ def test_pieces_without_elements_are_not_sent(name, elements):
 
 def test_two_channels_with_half_the_bytes_each_take_as_long_as_one_where_links_hold_them():
     capacities, route = star(6)
-    one = [CollectiveOfGroups(lower("all_reduce", "ring", 6).runs(), np.arange(6)[None], 6e6)]
-    two = [CollectiveOfGroups(lower("all_reduce", "ring", 6).runs(), np.arange(6)[None], 3e6)] * 2
+    one = [Job(lower("all_reduce", "ring", 6).runs(), np.arange(6)[None], 6e6)]
+    two = [Job(lower("all_reduce", "ring", 6).runs(), np.arange(6)[None], 3e6)] * 2
     assert simulate_collective(two, capacities, route).seconds == pytest.approx(
         simulate_collective(one, capacities, route).seconds, rel=EXACT
     )
@@ -222,9 +218,7 @@ def test_two_channels_with_half_the_bytes_each_take_as_long_as_one_where_links_h
 
 def test_a_cap_a_latency_and_a_wire_factor_are_what_they_say():
     capacities, route = star(4)
-    job = CollectiveOfGroups(
-        lower("all_gather", "ring", 4).runs(), np.arange(4)[None], 4e6, cap=0.25e9, latency=5e-6, wire_factor=2
-    )
+    job = Job(lower("all_gather", "ring", 4).runs(), np.arange(4)[None], 4e6, cap=0.25e9, latency=5e-6, wire_factor=2)
     result = simulate_collective([job], capacities, route)
     assert result.seconds == pytest.approx(3 * (2e6 / 0.25e9 + 7e-6), rel=EXACT)
     assert result.link_bytes == pytest.approx(3 * 2e6)
@@ -241,7 +235,7 @@ def test_ranks_of_one_place_exchange_without_links():
         paths.latency = np.where(sources != targets, paths.latency, 0.0)
         return paths
 
-    jobs = [CollectiveOfGroups(lower("all_gather", "ring", 4).runs(), np.arange(4)[None], 4e6)]
+    jobs = [Job(lower("all_gather", "ring", 4).runs(), np.arange(4)[None], 4e6)]
     for ways in (Ways(), Ways(fold=False)):
         result = simulate_collective(jobs, capacities, here_too, places=np.array([0, 0, 1, 1]), ways=ways)
         assert result.seconds == pytest.approx(3 * (1e6 / 1e9 + 2e-6), rel=EXACT)
@@ -249,7 +243,7 @@ def test_ranks_of_one_place_exchange_without_links():
 
 def test_who_differs_by_an_attribute_is_in_a_class_of_its_own():
     capacities, route = two_levels(64, 32 * NIC)
-    jobs = [CollectiveOfGroups(lower("all_gather", "ring", NODE).runs(), np.arange(64).reshape(-1, NODE), 1e6)]
+    jobs = [Job(lower("all_gather", "ring", NODE).runs(), np.arange(64).reshape(-1, NODE), 1e6)]
     same = simulate_collective(jobs, capacities, route)
     slow = np.ones(64)
     slow[13] = 0.8

@@ -11,7 +11,7 @@ from algorithms.collectives.lowering import SETS, lower
 from algorithms.collectives.runs import NOBODY
 from algorithms.errors import Deadlock
 from algorithms.parts import boundaries
-from simulator.collectives.programs import CollectiveOfGroups, of_classes, programs_of
+from simulator.collectives.programs import Job, of_classes, programs_of
 from simulator.collectives.shapes import shapes
 from simulator.collectives.sizes import sent_bytes, step_bytes
 from simulator.collectives.steps import walk_programs
@@ -21,9 +21,7 @@ KINDS = ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "a
 
 
 def job(kind, name, groups, size, **given):
-    return CollectiveOfGroups(
-        lower(kind, SETS[name][kind], groups.shape[1], size_bytes=int(size)).runs(), groups, size, **given
-    )
+    return Job(lower(kind, SETS[name][kind], groups.shape[1], size_bytes=int(size)).runs(), groups, size, **given)
 
 
 def ring(groups, size=60.0, **given):
@@ -53,10 +51,7 @@ def test_groups_and_jobs_stand_side_by_side():
 def test_a_buffer_of_no_bytes_is_not_sent_but_a_barrier_is():
     assert programs_of([ring([[0, 1, 2]], size=0.0)]).transfers == 0
     barrier = lower("barrier", "dissemination", 3)
-    assert (
-        programs_of([CollectiveOfGroups(barrier.runs(), np.array([[0, 1, 2]]), 0.0, empty_messages=True)]).transfers
-        == 6
-    )
+    assert programs_of([Job(barrier.runs(), np.array([[0, 1, 2]]), 0.0, empty_messages=True)]).transfers == 6
 
 
 @given(st.sampled_from(KINDS), st.sampled_from(sorted(SETS)), st.integers(1, 9), st.integers(0, 300))

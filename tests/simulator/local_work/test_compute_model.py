@@ -13,7 +13,7 @@ from algorithms.grid import Grid
 from algorithms.ops import Gemm, Pointwise
 from algorithms.parts import Part
 from algorithms.tensors import Tensor
-from simulator.local_work.devices import LEAST_ROWS, ComputeModel, Estimate, fit_gemm
+from simulator.local_work.compute_model import LEAST_ROWS, ComputeModel, Estimate, fit_gemm
 from simulator.simulate import simulate
 from tests.toy_machines import gemm_row, memory_row, one_host, products, program_of, star
 
