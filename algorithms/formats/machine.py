@@ -194,7 +194,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     following_seconds : latency of a step right behind another one of its op, where it is known; of the first one the
         rows tell, which were measured behind products
     buffered_sends : whether messages go as soon as they are handed over, whoever is there to receive them
-    chunk_bytes : into which messages of our own steps are cut that go so; 0 for whole steps, which wait for their receivers
+    chunk_bytes : into which such messages of our own steps are cut; 0 for whole steps, which wait for their receivers
     burst_bytes : what a link that was idle lets through at once, where token buckets keep its rate: of every link, or
         by link; it fills again at the link's rate
     library : the MPI library's collectives, where ranks are on several hosts
