@@ -121,7 +121,7 @@ def which_grid(context: typer.Context, **given: Any) -> None:
     """Which grid is the best on which machine, and why?"""
     from studies.which_grid import study as which
 
-    usual = which.QUICK if given["quick"] else which.Job()
+    usual = which.QUICK if given["quick"] else which.GridQuestion()
     which.which_grid(replace(usual, **changed(usual, **taken(given, WHICH_GRID))), asking(context, given))
 
 
@@ -142,5 +142,5 @@ def better_network(context: typer.Context, **given: Any) -> None:
     """What would a better network buy: twice the bandwidth, half the latency, an NVLink domain of 72?"""
     from studies.better_network import study as better
 
-    usual = better.QUICK if given["quick"] else better.Job()
+    usual = better.QUICK if given["quick"] else better.NetworkQuestion()
     better.better_network(replace(usual, **changed(usual, **taken(given, BETTER_NETWORK))), asking(context, given))

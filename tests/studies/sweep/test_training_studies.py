@@ -249,8 +249,8 @@ def test_overlap_worth_keeps_the_grid_of_a_case_and_counts_gains_against_none(ca
 
 
 def test_which_grid_says_what_lies_inside_the_node_and_what_another_order_costs():
-    job = which_grid.Job(machines=("perlmutter", "selene"), gpt=SHALLOW, gpus=8, batch=16)
-    found = which_grid.which_grid(job, Asking(top=1))
+    asked = which_grid.GridQuestion(machines=("perlmutter", "selene"), gpt=SHALLOW, gpus=8, batch=16)
+    found = which_grid.which_grid(asked, Asking(top=1))
     nodes = which_grid.nodes_of(job)
     assert nodes == {"perlmutter": 4, "selene": 8}
     for machine, per_node in nodes.items():
@@ -266,8 +266,8 @@ def test_which_grid_says_what_lies_inside_the_node_and_what_another_order_costs(
 
 
 def test_better_network_buys_no_time_back_and_compares_domains_on_one_switch():
-    job = better.Job(gpt=SHALLOW, gpus=(16,), each=2)
-    found = better.better_network(job, Asking(top=4))
+    asked = better.NetworkQuestion(gpt=SHALLOW, gpus=(16,), each=2)
+    found = better.better_network(asked, Asking(top=4))
     assert [row.point["network"] for row in found.rows] == list(better.NETWORKS)
     seconds = better.seconds_of(found.rows)
     for network in (better.BANDWIDTH, better.LATENCY, better.BOTH):
@@ -292,9 +292,9 @@ def test_a_large_domain_has_the_machines_own_gpus_links_and_nics():
         (lambda: which_scheme.which_scheme(which_scheme.Scaled(schemes=("4d", "5d")), Asking()), "scheme '5d'"),
         (lambda: which_scheme.which_scheme(which_scheme.Scaled(machine="nowhere"), Asking()), "machine 'nowhere'"),
         (lambda: worth.overlap_worth(worth.Around(gpt="7z"), Asking()), "model '7z'"),
-        (lambda: which_grid.which_grid(which_grid.Job(gpt="7z"), Asking()), "model '7z'"),
-        (lambda: better.better_network(better.Job(machine="perlmutter"), Asking()), "not joined by a switch"),
-        (lambda: better.better_network(better.Job(), Asking(plot="figure.txt")), "figure.txt"),
+        (lambda: which_grid.which_grid(which_grid.GridQuestion(gpt="7z"), Asking()), "model '7z'"),
+        (lambda: better.better_network(better.NetworkQuestion(machine="perlmutter"), Asking()), "not joined by a switch"),
+        (lambda: better.better_network(better.NetworkQuestion(), Asking(plot="figure.txt")), "figure.txt"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line_before_anything_runs(ask, words):
