@@ -251,7 +251,7 @@ def test_overlap_worth_keeps_the_grid_of_a_case_and_counts_gains_against_none(ca
 def test_which_grid_says_what_lies_inside_the_node_and_what_another_order_costs():
     asked = which_grid.GridQuestion(machines=("perlmutter", "selene"), gpt=SHALLOW, gpus=8, batch=16)
     found = which_grid.which_grid(asked, Asking(top=1))
-    nodes = which_grid.nodes_of(job)
+    nodes = which_grid.nodes_of(asked)
     assert nodes == {"perlmutter": 4, "selene": 8}
     for machine, per_node in nodes.items():
         best = which_grid.best_of(found.rows, machine)
@@ -293,7 +293,10 @@ def test_a_large_domain_has_the_machines_own_gpus_links_and_nics():
         (lambda: which_scheme.which_scheme(which_scheme.Scaled(machine="nowhere"), Asking()), "machine 'nowhere'"),
         (lambda: worth.overlap_worth(worth.Around(gpt="7z"), Asking()), "model '7z'"),
         (lambda: which_grid.which_grid(which_grid.GridQuestion(gpt="7z"), Asking()), "model '7z'"),
-        (lambda: better.better_network(better.NetworkQuestion(machine="perlmutter"), Asking()), "not joined by a switch"),
+        (
+            lambda: better.better_network(better.NetworkQuestion(machine="perlmutter"), Asking()),
+            "not joined by a switch",
+        ),
         (lambda: better.better_network(better.NetworkQuestion(), Asking(plot="figure.txt")), "figure.txt"),
     ],
 )
