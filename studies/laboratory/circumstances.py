@@ -1,20 +1,21 @@
 """Under which circumstances a trial ran: the line above its table, and how busy the cores were meanwhile."""
 
-import datetime
 import os
 import platform
 import sys
 import time
 from collections.abc import Callable
 
+from algorithms.provenance import provenance
 from runtime.measuring.links import BUSY, busy_seconds
 from studies.launching.surroundings import usable_cores
 
 
 def head_line() -> str:
-    """The date, the machine, its load so far, and the command."""
+    """The date, the machine, its load so far, the commit, and the command."""
     machine = f"{platform.release()}, {usable_cores()} cores, load {os.getloadavg()[0]:.1f} before"
-    return f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {machine}, {' '.join(sys.orig_argv[1:])}"
+    made, command = provenance([]), " ".join(sys.orig_argv[1:])
+    return f"# {made.date[:10]}, Linux {machine}, commit {made.versions.get('commit', 'unknown')}, {command}"
 
 
 def cores_busy_since_now() -> Callable[[], float]:

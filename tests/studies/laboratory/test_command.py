@@ -70,7 +70,7 @@ def test_what_stands_is_told_under_a_schema_and_with_its_provenance(capsys, tmp_
 
 def test_a_trial_says_under_which_circumstances_it_ran():
     line = circumstances.head_line()
-    assert re.match(r"# \d{4}-\d\d-\d\d, Linux \S+, \d+ cores, load \d+\.\d before, ", line)
+    assert re.match(r"# \d{4}-\d\d-\d\d, Linux \S+, \d+ cores, load \d+\.\d before, commit \S+, ", line)
     busy = circumstances.cores_busy_since_now()
     sum(range(10**6))
     assert busy() >= 0
