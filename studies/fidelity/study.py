@@ -37,8 +37,9 @@ SCHEMA = "quadrille/fidelity/1"
 RESULTS = Path(__file__).resolve().parent / "results"
 CASES = 24
 """Drawn where a seed is given alone."""
-LONG_SECONDS = 0.5
-REPEATS, REPEATS_OF_LONG = 5, 3
+SHORT_SECONDS, LONG_SECONDS = 0.05, 0.5
+REPEATS_OF_SHORT, REPEATS, REPEATS_OF_LONG = 15, 5, 3
+"""By the seconds that are predicted; of short runs on cores that ranks share one in three may take twice as long."""
 
 
 class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,8 +171,11 @@ def _machine(site: TrialSite, launched: Launched, path: Path) -> Machine:
 
 
 def _repeated(site: TrialSite, prediction: Record) -> RunFlags:
-    """Long runs are repeated less often."""
-    repeats = REPEATS_OF_LONG if prediction.seconds > LONG_SECONDS else REPEATS
+    """Long runs are repeated less often, short ones more."""
+    if prediction.seconds > LONG_SECONDS:
+        repeats = REPEATS_OF_LONG
+    else:
+        repeats = REPEATS if prediction.seconds > SHORT_SECONDS else REPEATS_OF_SHORT
     return replace(site.run_flags, warmups="1", repeats=str(repeats))
 
 

@@ -299,9 +299,12 @@ def test_the_study_predicts_and_measures_every_trial_and_writes_all_of_it(preten
 SHARED = matrix(SITES[:1])
 
 
-@pytest.mark.parametrize(("long_seconds", "more"), [(0.0, " --repeats 3"), (1e9, "")])
-def test_a_result_names_the_command_that_repeats_its_measurement_as_often(pretended, monkeypatch, long_seconds, more):
-    monkeypatch.setattr(study, "LONG_SECONDS", long_seconds)
+@pytest.mark.parametrize(
+    ("short", "long", "more"), [(0.0, 0.0, " --repeats 3"), (0.0, 1e9, ""), (1e9, 1e9, " --repeats 15")]
+)
+def test_a_result_names_the_command_that_repeats_its_measurement_as_often(pretended, monkeypatch, short, long, more):
+    monkeypatch.setattr(study, "SHORT_SECONDS", short)
+    monkeypatch.setattr(study, "LONG_SECONDS", long)
     commands = [one.command for one in fidelity(SHARED[:3]).trials]
     assert commands == [f"quadrille launch -n 2 run {' '.join(trial.words)}{more}" for trial in SHARED[:3]]
 
