@@ -316,7 +316,12 @@ class Simulation:
             named,
             parts,
             frozenset(lanes.extrapolated),
-            uncertainty(self._given.machine, timeline.makespan, of_messages(self._schedule, self._choices)),
+            uncertainty(
+                self._given.machine,
+                timeline.makespan,
+                of_messages(self._schedule, self._choices),
+                computing=sum(one["compute"] for one in parts.values()),
+            ),
             {name: max(0.0, spent[name]["contention"]) / timeline.ranks for name in parts},
             self._ranks.loads(lanes.engine, loads_with_turns(lanes, rhythms), timeline.makespan, LINKS_NAMED),
             self._extent(lanes, rhythms),

@@ -1,7 +1,7 @@
 """How far off a prediction may be: the interval that holds nine of ten measurements."""
 
 from dataclasses import dataclass
-from math import hypot
+from math import hypot, inf
 
 from algorithms.collectives.choices import Choices
 from algorithms.formats.machine import Machine
@@ -45,13 +45,19 @@ def of_messages(schedule: Schedule, choices: Choices) -> OfMessages | None:
     return LIBRARY if library else OWN if sent else None
 
 
-def uncertainty(machine: Machine, makespan: float, messages: OfMessages | None) -> Uncertainty:
+def uncertainty(
+    machine: Machine, makespan: float, messages: OfMessages | None, *, computing: float = inf
+) -> Uncertainty:
     """Of the fit's residuals, of the noise beside calibration, and in a laboratory of messages between hosts.
+
+    Residuals and noise are of local work: where messages wait for the wire alone they count for as much of
+    the makespan as ranks compute.
 
     Parameters
     ----------
     makespan : as predicted [s]
     messages : how ranks communicate; None of those that do not, or where it is known to be no laboratory
+    computing : how much of it a rank computes, in the mean, copies and sums of messages included [s]
     """
     fit, reference, host, network = machine.fit, machine.reference, machine.host, machine.network
     residual = max(fit.residuals.values(), default=0.0) if fit is not None else 0.0
@@ -60,4 +66,5 @@ def uncertainty(machine: Machine, makespan: float, messages: OfMessages | None) 
     in_laboratory = host is not None and host.shared_by_hosts and network is not None and network.transfer
     if messages is None or not in_laboratory or makespan <= 0:
         return Uncertainty(either_way, either_way)
+    either_way *= min(1.0, computing / makespan)
     return Uncertainty(hypot(either_way, messages.less), hypot(either_way, messages.more, messages.late / makespan))

@@ -1,5 +1,7 @@
 """How far off predictions may be: by fit and noise as much either way, by messages later rather than earlier."""
 
+from math import hypot
+
 import msgspec
 import pytest
 
@@ -29,6 +31,15 @@ def test_noise_beside_calibration_counts_either_way():
     kernels = ReferenceKernels(gemm_seconds=1, copy_seconds=1, add_seconds=1, gemm_spread=0.1)
     noisy = msgspec.structs.replace(star(1), reference=kernels)
     assert uncertainty(noisy, 1.0, OWN) == Uncertainty(pytest.approx(0.1), pytest.approx(0.1))
+
+
+def test_between_hosts_of_a_laboratory_noise_counts_for_what_ranks_compute():
+    kernels = ReferenceKernels(gemm_seconds=1, copy_seconds=1, add_seconds=1, gemm_spread=0.4)
+    found = msgspec.structs.replace(with_messages(laboratory(None)), reference=kernels)
+    whole, half, more = (uncertainty(found, 1e6, OWN, computing=share * 1e6) for share in (1.0, 0.5, 3.0))
+    assert whole == more == uncertainty(found, 1e6, OWN)
+    assert (whole.less, half.less) == (pytest.approx(hypot(0.4, OWN.less)), pytest.approx(hypot(0.2, OWN.less)))
+    assert uncertainty(found, 1e6, None, computing=0.0).less == pytest.approx(0.4), "nothing is sent"
 
 
 def test_in_laboratories_runs_end_later_than_predicted_rather_than_earlier():
