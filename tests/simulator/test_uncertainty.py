@@ -5,8 +5,12 @@ from math import hypot
 import msgspec
 import pytest
 
+from algorithms.collectives.choices import Choices
 from algorithms.formats.machine import Fit, ReferenceKernels, TransferRow
-from simulator.uncertainty import LIBRARY, OWN, Uncertainty, uncertainty
+from algorithms.grid import Grid
+from algorithms.matmuls.catalogue import matmul_schedule
+from algorithms.matmuls.matmul import Matmul
+from simulator.uncertainty import LIBRARY, OWN, Uncertainty, of_messages, uncertainty
 from tests.simulator.test_buckets import laboratory
 from tests.toy_machines import star
 
@@ -39,7 +43,14 @@ def test_between_hosts_of_a_laboratory_noise_counts_for_what_ranks_compute():
     whole, half, more = (uncertainty(found, 1e6, OWN, computing=share * 1e6) for share in (1.0, 0.5, 3.0))
     assert whole == more == uncertainty(found, 1e6, OWN)
     assert (whole.less, half.less) == (pytest.approx(hypot(0.4, OWN.less)), pytest.approx(hypot(0.2, OWN.less)))
-    assert uncertainty(found, 1e6, None, computing=0.0).less == pytest.approx(0.4), "nothing is sent"
+    assert uncertainty(found, 1e6, None, computing=0.0).less == pytest.approx(0.4), "it is no laboratory"
+
+
+def test_in_a_laboratory_what_sends_nothing_may_be_late_by_as_much_as_the_kernel_lets_it():
+    found, (problem, grid) = with_messages(laboratory(None)), (Matmul(8, 8, 8), Grid(x=4))
+    alone = of_messages(matmul_schedule(problem, "1d-column", grid), Choices())
+    assert uncertainty(found, 0.01, alone) == Uncertainty(0, pytest.approx(alone.late / 0.01))
+    assert of_messages(matmul_schedule(problem, "1d-row", Grid(y=4)), Choices()) == OWN
 
 
 def test_in_laboratories_runs_end_later_than_predicted_rather_than_earlier():
