@@ -4,13 +4,14 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+from algorithms.formats.machine import USUAL_CHUNK_BYTES
 from runtime.world import Host
 
 Progress = Literal["none", "thread"]
 """What advances communication beside local work: nothing, or a thread."""
 
-CHUNK_BYTES = 60 << 10
-"""Just below the 64 KiB under which Open MPI sends at once over TCP.
+CHUNK_BYTES = USUAL_CHUNK_BYTES
+"""60 KiB, just below the 64 KiB under which Open MPI sends at once over TCP.
 
 Longer messages of two ranks to each other go one way after the other (97 of 200
 Mbit/s, these 170 to 190), on four hosts of a laboratory.

@@ -60,7 +60,7 @@ def predict(
     read = on.files | files_read(flags)
     check_apart(plan.written, read)
     destinations.check(plan.files | read, ranks=experiment.grid.size)
-    chosen = in_chunks(fitting_machine(on, experiment), plan.chunk_bytes)
+    chosen = fitting_machine(on, experiment, plan.chunk_bytes)
     made, timeline = prediction_of(
         experiment,
         chosen,
@@ -83,8 +83,12 @@ def _check_generated(experiment: Experiment, plan: Plan) -> None:
     open_operands(*sizes, problem.dtype, kind=plan.kind, training=problem.training, transposed=problem.transposed)
 
 
-def fitting_machine(on: MachineFlags, experiment: AnyExperiment) -> Machine:
+def fitting_machine(on: MachineFlags, experiment: AnyExperiment, chunk_bytes: int | None = None) -> Machine:
     """The machine that the flags name, known to have room for the ranks of the experiment.
+
+    Parameters
+    ----------
+    chunk_bytes : of messages that go ahead, see `in_chunks`; None for what the machine says
 
     Raises
     ------
@@ -92,7 +96,7 @@ def fitting_machine(on: MachineFlags, experiment: AnyExperiment) -> Machine:
     """
     machine = chosen_machine(on, gpus=experiment.grid.size)
     placement(machine, experiment.grid.size, experiment.manner.placement, experiment.grid)
-    return machine
+    return in_chunks(machine, chunk_bytes)
 
 
 def prediction_of(

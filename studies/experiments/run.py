@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from algorithms.errors import InputError, RunError
-from algorithms.formats.what_if import in_chunks
 from algorithms.provenance import provenance
 from algorithms.schedule import Schedule
 from runtime.blas import blas_in_words
@@ -172,7 +171,7 @@ def _machine(on: MachineFlags, experiment: AnyExperiment, plan: Plan) -> "Machin
         return None
     from studies.experiments.predict import fitting_machine  # a rank has no use for the simulator otherwise
 
-    return in_chunks(fitting_machine(on, experiment), plan.chunk_bytes)
+    return fitting_machine(on, experiment, plan.chunk_bytes)
 
 
 def _chosen(

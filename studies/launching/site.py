@@ -16,6 +16,7 @@ from runtime import world
 from runtime.arrays import find_library
 from runtime.blas import NUMPYS, open_blas
 from runtime.delivery import Delivery
+from runtime.files.shared_files import writing_token
 from runtime.library import Library
 from runtime.memory_available import bytes_available
 from runtime.whereabouts import alone, own_watcher, together
@@ -91,8 +92,7 @@ def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: in
     threads : BLAS threads of each rank; None for its share of the host's cores
     blas : whose products those of host arrays are
     """
-    with together("looking for its hosts"):
-        hosts = world.hosts(communicator)
+    hosts = _hosts(communicator)
     host = world.host_of(communicator.rank, hosts)
     number = host.ranks.index(communicator.rank)
     each = threads or host.cores_per_rank
@@ -102,10 +102,20 @@ def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: in
 
 def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
     """Number of the host of each rank; all ranks call it, all get the same."""
-    with together("looking for its hosts"):
-        hosts = world.hosts(communicator)
-    number = {rank: index for index, host in enumerate(hosts) for rank in host.ranks}
+    number = {rank: index for index, host in enumerate(_hosts(communicator)) for rank in host.ranks}
     return [number[rank] for rank in range(communicator.size)]
+
+
+def _hosts(communicator: "Intracomm") -> tuple[world.Host, ...]:
+    with together("looking for its hosts"):
+        return world.hosts(communicator)
+
+
+def shared_token(communicator: "Intracomm") -> str:
+    """Rank 0's token for the files that all ranks are about to write together."""
+    with together("naming files"):
+        token: str = communicator.bcast(writing_token())
+    return token
 
 
 def meet_for_files(communicator: "Intracomm") -> None:

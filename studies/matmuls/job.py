@@ -16,7 +16,6 @@ from runtime.files.matrix_files import (
     file_dtype,
     open_operands,
 )
-from runtime.files.shared_files import writing_token
 from runtime.operands import Operands
 from runtime.verifying.products import output_of_block
 from runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
@@ -24,7 +23,7 @@ from runtime.whereabouts import together
 from runtime.world import LAUNCH
 from studies.flags.plan import Checked, Plan
 from studies.launching.launch_folder import note_partial_files
-from studies.launching.site import Site, meet_for_files
+from studies.launching.site import Site, meet_for_files, shared_token
 from studies.matmuls.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -104,8 +103,7 @@ def _operands(problem: Matmul, plan: Plan) -> Operands:
 
 def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
     """One for each product that goes to a file, the same on every rank."""
-    with together("naming files"):
-        token: str = communicator.bcast(writing_token())
+    token = shared_token(communicator)
     dtype = file_dtype(problem.dtype)
     return {
         product: MatrixWriter(path, problem.shape(product), dtype, flag=f"--{product.lower()}", token=token)

@@ -9,7 +9,6 @@ from algorithms.training.gpt import Gpt
 from runtime.execution import Execution, Source
 from runtime.files.checkpoint import CheckpointWriter
 from runtime.files.checkpoint_reader import CheckpointSource, open_checkpoint
-from runtime.files.shared_files import writing_token
 from runtime.training.training_data import TrainingSource, check_text
 from runtime.verifying.training_checks import Reference, serial_bytes, serial_reference, verdict_of_all, verify_blocks
 from runtime.verifying.verify import Verification
@@ -17,7 +16,7 @@ from runtime.whereabouts import own_watcher, together
 from runtime.world import LAUNCH
 from studies.flags.plan import Plan
 from studies.launching.launch_folder import note_partial_files
-from studies.launching.site import Site, meet_for_files
+from studies.launching.site import Site, meet_for_files, shared_token
 from studies.training.experiment import TrainingExperiment
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ class TrainingJob:
         self.source = source
         self._writer = None
         if plan.save:
-            with together("naming files"):
-                token: str = self._communicator.bcast(writing_token())
+            token = shared_token(self._communicator)
             steps = self._first_step + problem.steps
             self._writer = CheckpointWriter(
                 plan.save, self.schedule, carried(self.schedule), steps, self._experiment.model, token=token
