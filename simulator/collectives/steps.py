@@ -126,29 +126,9 @@ def _walk(
 ) -> Walk:
     """The walk before its beginning, in arrays."""
     members, count = programs.members, programs.flows
-
-    def whole(size: int, value: int = 0) -> Ints:
-        return np.full(size, value, np.int64)
-
-    used = programs.send >= 0
-    longest = _longest(programs)
-    transfers = latency[programs.send[used]] + longest[used] / alone[programs.send[used]]
-    steps = np.bincount(programs.run_members(), programs.count, minlength=members)
-    numbers = whole(walk.NUMBERS)
-    numbers[walk.ALIVE] = members
-    numbers[walk.SHARED] = contended
-    numbers[walk.EVEN] = programs.pieces is None
-    numbers[walk.FOLDS] = fold_time and programs.pieces is None
-    numbers[walk.WATCHED] = int(np.argmax(steps)) if members else -1
-    numbers[walk.WATCHED_RUN] = -1
-    reals = np.zeros(walk.REALS)
-    reals[walk.TIE] = rates.TIE * transfers[transfers > 0].min(initial=np.inf) if len(transfers) else 0.0
-    reals[walk.SPAN] = REBASE_AFTER * transfers.max(initial=0.0)
-    if not np.isfinite(reals[walk.TIE]):
-        reals[walk.TIE] = 0.0
     columns = {name: getattr(programs, name) for name in PROGRAM_COLUMNS}
     sizes = _piece_columns(programs.pieces)
-    saved = {f"saved_{name}": whole(members) for name in ("run", "turn", "k", "pending")}
+    saved = {f"saved_{name}": _whole(members) for name in ("run", "turn", "k", "pending")}
     return Walk(
         **columns,
         **sizes,
@@ -157,29 +137,59 @@ def _walk(
         entry_offsets=flows.offsets,
         entry_links=flows.links,
         run=programs.offsets[:-1].copy(),
-        turn=whole(members),
-        k=whole(members),
-        pending=whole(members),
+        turn=_whole(members),
+        k=_whole(members),
+        pending=_whole(members),
         ends=np.zeros(members),
-        status=whole(count),
+        status=_whole(count),
         left=np.zeros(count),
         since=np.zeros(count),
         speed=np.zeros(count),
         due=np.zeros(count),
-        heap=whole(count),
-        slot=whole(count, -1),
-        using=whole(links),
+        heap=_whole(count),
+        slot=_whole(count, -1),
+        using=_whole(links),
         opened=np.zeros(links),
         busy=np.zeros(links),
-        changed=whole(count),
-        batch=whole(count),
+        changed=_whole(count),
+        batch=_whole(count),
         **saved,
-        saved_status=whole(count),
+        saved_status=_whole(count),
         saved_ahead=np.zeros(count),
         saved_busy=np.zeros(links),
-        numbers=numbers,
-        reals=reals,
+        numbers=_numbers(programs, contended=contended, fold_time=fold_time),
+        reals=_reals(programs, latency, alone),
     )
+
+
+def _whole(size: int, value: int = 0) -> Ints:
+    return np.full(size, value, np.int64)
+
+
+def _numbers(programs: Programs, *, contended: bool, fold_time: bool) -> Ints:
+    """Its switches and counters before its beginning."""
+    steps = np.bincount(programs.run_members(), programs.count, minlength=programs.members)
+    numbers = _whole(walk.NUMBERS)
+    numbers[walk.ALIVE] = programs.members
+    numbers[walk.SHARED] = contended
+    numbers[walk.EVEN] = programs.pieces is None
+    numbers[walk.FOLDS] = fold_time and programs.pieces is None
+    numbers[walk.WATCHED] = int(np.argmax(steps)) if programs.members else -1
+    numbers[walk.WATCHED_RUN] = -1
+    return numbers
+
+
+def _reals(programs: Programs, latency: Floats, alone: Floats) -> Floats:
+    """Its times before its beginning: what counts as one moment, and when time is counted anew [s]."""
+    used = programs.send >= 0
+    longest = _longest(programs)
+    transfers = latency[programs.send[used]] + longest[used] / alone[programs.send[used]]
+    reals = np.zeros(walk.REALS)
+    reals[walk.TIE] = rates.TIE * transfers[transfers > 0].min(initial=np.inf) if len(transfers) else 0.0
+    reals[walk.SPAN] = REBASE_AFTER * transfers.max(initial=0.0)
+    if not np.isfinite(reals[walk.TIE]):
+        reals[walk.TIE] = 0.0
+    return reals
 
 
 def _longest(programs: Programs) -> Floats:
