@@ -254,11 +254,17 @@ def apart(
     return cast(Result, communicator.bcast(result, root=0))
 
 
-def shapes(count: int, *, smallest: int, largest: int, most_flops: float) -> Iterator[tuple[int, int, int]]:
+def shapes(
+    count: int, *, smallest: int, largest: int, most_flops: float, columns: int = 1
+) -> Iterator[tuple[int, int, int]]:
     """Products spread evenly over the logarithms of their dimensions, none above `most_flops`.
 
     The same ones each time: the additive recurrence of the plastic number's cubic
     cousin, whose points leave no large gaps.
+
+    Parameters
+    ----------
+    columns : n is the nearest multiple of so many
 
     Source: Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018.
     """
@@ -269,6 +275,7 @@ def shapes(count: int, *, smallest: int, largest: int, most_flops: float) -> Ite
         m, k, n = (
             round(smallest * (largest / smallest) ** ((0.5 + index * root ** -(axis + 1)) % 1)) for axis in range(3)
         )
+        n = max(1, round(n / columns)) * columns
         if 2.0 * m * k * n <= most_flops:
             found += 1
             yield m, k, n

@@ -1,13 +1,13 @@
 """All microbenchmarks of a calibration, in the same order on every rank."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, cast, get_args
 
 from algorithms.ops import GemmLayout
-from algorithms.tensors import DType
+from algorithms.tensors import ITEM_BYTES, DType
 from runtime import world
 from runtime.blas import NUMPYS, open_blas
 from runtime.delivery import Delivery
@@ -16,6 +16,7 @@ from runtime.measuring.measured_kernels import MEASURED
 from runtime.measuring.microbenchmarks import Bench, apart, shapes
 from runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from runtime.measuring.reference_kernels import Times
+from simulator.local_work.compute_model import PAGE_BYTES
 from studies.calibrating.between_hosts import Agree, BetweenHosts, measure_between, patterns
 from studies.calibrating.library import LIBRARY_BYTES, library_points
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 DTYPES: tuple[DType, ...] = ("float64", "float32")
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
 PRODUCTS = 24
-"""Products measured for each dtype, layout and setting."""
+"""Products of all sizes measured for each dtype, layout and setting; see `_sizes`."""
 MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
 SMALLEST, LARGEST = 128, 4096
 STREAM_BYTES = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
@@ -134,11 +135,17 @@ def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[lis
         if say:
             print(f"calibrate: {dtype} products, {bench.ranks} ranks x {threads} threads", file=sys.stderr, flush=True)
         for layout in LAYOUTS:
-            most = MOST_FLOPS[dtype] * threads
-            for m, k, n in shapes(count, smallest=SMALLEST, largest=LARGEST, most_flops=most):
+            for m, k, n in _sizes(dtype, count, threads):
                 found.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
             reference += bench.reference(rounds=2)
     return _measured_again(bench, found), reference
+
+
+def _sizes(dtype: DType, count: int, threads: int) -> Iterator[tuple[int, int, int]]:
+    """m, k and n of products: spread evenly, and half as many whose results have rows of whole pages."""
+    for columns, products in ((1, count), (PAGE_BYTES // ITEM_BYTES[dtype], count // 2)):
+        most = MOST_FLOPS[dtype] * threads
+        yield from shapes(products, smallest=SMALLEST, largest=LARGEST, most_flops=most, columns=columns)
 
 
 def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:

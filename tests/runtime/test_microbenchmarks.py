@@ -56,6 +56,13 @@ def test_more_shapes_begin_with_the_same_ones():
     assert list(shapes(24, **bounds))[:8] == list(shapes(8, **bounds))
 
 
+@given(count=st.integers(1, 30), columns=st.sampled_from([512, 1024]))
+def test_shapes_have_as_many_columns_as_they_are_asked_to_be_a_multiple_of(count, columns):
+    found = list(shapes(count, smallest=128, largest=4096, most_flops=6.4e9, columns=columns))
+    assert len(found) == count
+    assert all(n % columns == 0 and n > 0 and 2.0 * m * k * n <= 6.4e9 for m, k, n in found)
+
+
 @pytest.mark.parametrize("axis", range(3))
 def test_shapes_are_spread_evenly_over_the_logarithms_of_each_dimension(axis):
     found = np.log2([sizes[axis] for sizes in shapes(64, smallest=128, largest=2048, most_flops=1e12)])

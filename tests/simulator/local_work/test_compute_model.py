@@ -13,7 +13,13 @@ from algorithms.grid import Grid
 from algorithms.ops import Gemm, Pointwise
 from algorithms.parts import Part
 from algorithms.tensors import Tensor
-from simulator.local_work.compute_model import LEAST_ROWS, ComputeModel, Estimate, fit_gemm
+from simulator.local_work.compute_model import (
+    LEAST_ROWS,
+    LEAST_ROWS_IN_PAGES,
+    ComputeModel,
+    Estimate,
+    fit_gemm,
+)
 from simulator.simulate import simulate
 from tests.toy_machines import gemm_row, memory_row, one_host, products, program_of, star
 
@@ -84,6 +90,42 @@ def test_no_product_is_predicted_much_faster_than_the_fastest_one_measured():
     fastest = 2.0 * 600**3 / 1e-3
     seconds = fit.estimate(6000, 6000, 6000).seconds
     assert 2.0 * 6000**3 / seconds <= fastest / 0.8 * (1 + 1e-9)
+
+
+# Results whose rows are whole pages long
+
+IN_PAGES = [(m, k, n) for m, k in product((160, 400, 1000), repeat=2) for n in (512, 1024)]
+ADDED = (3e-12, 2e-10)
+"""Seconds more for a multiplication and addition, and for an element of C."""
+
+
+def seconds_in_pages(m, k, n):
+    return planted_seconds(PLANTED, m, k, n) + ADDED[0] * m * k * n + ADDED[1] * m * n
+
+
+def rows_in_pages(shapes=IN_PAGES):
+    return [gemm_row(*shape, seconds_in_pages(*shape)) for shape in shapes]
+
+
+def test_results_in_whole_pages_have_coefficients_of_their_own():
+    fit = fit_gemm(rows_of() + rows_in_pages())
+    assert fit.coefficients == pytest.approx((*PLANTED, *ADDED), rel=1e-6)
+    assert fit.estimate(300, 300, 1536).seconds == pytest.approx(seconds_in_pages(300, 300, 1536), rel=1e-6)
+    assert fit.estimate(300, 300, 1530).seconds == pytest.approx(planted_seconds(PLANTED, 300, 300, 1530), rel=1e-6)
+    assert fit.estimate(512, 1024, 300).seconds == pytest.approx(planted_seconds(PLANTED, 512, 1024, 300), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(rows_of() + rows_in_pages(IN_PAGES[: LEAST_ROWS_IN_PAGES - 1]), id="few in whole pages"),
+        pytest.param(rows_of(shapes=SHAPES[: LEAST_ROWS - 1]) + rows_in_pages(), id="few others"),
+    ],
+)
+def test_with_few_rows_of_either_kind_all_products_are_of_one(rows):
+    fit = fit_gemm(rows)
+    assert len(fit.coefficients) == len(PLANTED)
+    assert fit.estimate(400, 400, 1023).seconds == pytest.approx(fit.estimate(400, 400, 1024).seconds, rel=0.01)
 
 
 # What is flagged
