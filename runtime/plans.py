@@ -36,7 +36,7 @@ from algorithms.storage import lives_in_place
 from algorithms.traffic import Exchange, Traffic, calls_of, later, traffic
 from runtime.buffers import Buffers, of_dtype
 from runtime.communicators import Array, Communicator, Request
-from runtime.streams import Chunks, Step, cut
+from runtime.streams import Chunks, StreamStep, cut
 
 Copy = tuple[Array, Array]
 """Into, and from where."""
@@ -60,7 +60,7 @@ class Plan:
     rename: Callable[[], None] | None = None
     before: list[Copy] = field(default_factory=list)
     after: list[Copy] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StreamStep] = field(default_factory=list)
     chunks: Chunks | None = None
     library: Callable[[], Request] | None = None
     library_bytes: int = 0
@@ -203,7 +203,7 @@ class Planner:
         nothing = self._buffers.scratch.nothing
         return Plan(
             steps=[
-                Step(((nothing, exchange.receive_from),), ((nothing, exchange.send_to),), ())
+                StreamStep(((nothing, exchange.receive_from),), ((nothing, exchange.send_to),), ())
                 for exchange in moved.exchanges()
                 if exchange.receive_from is not None and exchange.send_to is not None
             ]
@@ -264,7 +264,7 @@ class Planner:
         sent: Array | None,
         received: Array | None,
         into: Array | None,
-    ) -> Step:
+    ) -> StreamStep:
         receives: list[tuple[Array, int]] = []
         sums: list[tuple[Array, Array, Array]] = []
         sends: list[tuple[Array, int]] = []
@@ -282,7 +282,7 @@ class Planner:
         for start, stop in exchange.send:
             assert sent is not None and exchange.send_to is not None
             sends.append((sent[start:stop], exchange.send_to))
-        return Step(tuple(receives), tuple(sends), tuple(sums))
+        return StreamStep(tuple(receives), tuple(sends), tuple(sums))
 
 
 def _library_collective(

@@ -32,7 +32,7 @@ in all, on eight 3 to 8 % longer with 4.
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStep:
     """One step: what is received from whom, what is sent to whom, then `into = held + received` (or the larger)."""
 
     receives: tuple[tuple[Array, int], ...]
@@ -115,7 +115,7 @@ def _overlapping(step: list[tuple[int, int, int]], extent: Extent) -> int | None
     return place if place >= 0 and step[place][1] > start else None
 
 
-def cut(steps: Sequence[Step], chunk_bytes: int) -> Chunks:
+def cut(steps: Sequence[StreamStep], chunk_bytes: int) -> Chunks:
     """The steps in chunks of at most so many bytes, each with what it needs."""
     cutter = _Cutter(chunk_bytes)
     for step in steps:
@@ -138,7 +138,7 @@ class _Cutter:
         self.additions: list[Addition] = []
         self._received, self._sent, self._added = _Touched(), _Touched(), _Touched()
 
-    def add(self, step: Step) -> None:
+    def add(self, step: StreamStep) -> None:
         receives, sends = list(self._receives(step)), list(self._sends(step))
         self._received.add_step(_numbered([one.buffer for one in receives], len(self.receives)))
         self._sent.add_step(_numbered([one.buffer for one in sends], len(self.sends)))
@@ -149,7 +149,7 @@ class _Cutter:
             self._added.add_step(_numbered(arrays, len(self.additions)))
         self.additions += additions
 
-    def _receives(self, step: Step) -> Iterator[Message]:
+    def _receives(self, step: StreamStep) -> Iterator[Message]:
         """What is overwritten must have been read before."""
         for room, sender in step.receives:
             for part in self._parts(room):
@@ -157,14 +157,14 @@ class _Cutter:
                 counts = (touched.count_before(where) for touched in (self._received, self._sent, self._added))
                 yield Message(part, sender, Needs(*counts))
 
-    def _sends(self, step: Step) -> Iterator[Message]:
+    def _sends(self, step: StreamStep) -> Iterator[Message]:
         """What is sent must have come, and been added to."""
         for source, to in step.sends:
             for part in self._parts(source):
                 where = extent(part)
                 yield Message(part, to, Needs(self._received.count_before(where), 0, self._added.count_before(where)))
 
-    def _additions(self, step: Step) -> Iterator[Addition]:
+    def _additions(self, step: StreamStep) -> Iterator[Addition]:
         """Both summands must have come, and what is overwritten must have been sent."""
         for arrays in step.sums:
             for held, room, into in zip(*map(self._parts, arrays), strict=True):

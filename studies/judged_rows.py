@@ -34,7 +34,7 @@ class Spread(msgspec.Struct, frozen=True):
         return cls(len(known), median(known), mean(known), max(known)) if known else cls(0, None, None, None)
 
 
-class Row(Protocol):
+class JudgedRow(Protocol):
     """A row with its role, the error of its prediction, and why it has that role."""
 
     @property
@@ -45,14 +45,14 @@ class Row(Protocol):
     def reason(self) -> str: ...
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=JudgedRow)
 
 
 def judged_of(rows: Iterable[R]) -> list[R]:
     return [row for row in rows if row.role == "judged"]
 
 
-def spread_of(rows: Iterable[Row]) -> Spread:
+def spread_of(rows: Iterable[JudgedRow]) -> Spread:
     return Spread.of(row.relative_error for row in rows)
 
 
@@ -76,7 +76,7 @@ def spread_table(of_what: str, *sections: Mapping[str, Spread]) -> "Group":
     return table("error of judged rows", (of_what, "how many", "median", "mean", "worst"), *lines)
 
 
-def skipped_table(rows: Iterable[Row], sort_of: Callable[[str], str] = str) -> "Group":
+def skipped_table(rows: Iterable[JudgedRow], sort_of: Callable[[str], str] = str) -> "Group":
     """How many rows were skipped for each reason; `sort_of` takes out of a reason what is the row's own."""
     reasons = Counter(sort_of(row.reason) for row in rows if row.role == "skipped")
     return table("skipped", ("reason", "rows"), [(reason, str(count)) for reason, count in sorted(reasons.items())])

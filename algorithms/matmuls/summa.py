@@ -28,7 +28,7 @@ from algorithms.tensors import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedPanels:
     """A matrix that moves panel by panel: broadcast by the panels' owners, or summed onto them.
 
     Parameters
@@ -55,7 +55,7 @@ class Moved:
         return Reduce(name=self.op, axis=axis, root=owner, source=self.window, into=self.matrix, overlap=self.overlap)
 
 
-def product_nn(panel: Panel, zero: str, multiply: str, a: Moved, b: Moved, c: str) -> Program:
+def product_nn(panel: Panel, zero: str, multiply: str, a: MovedPanels, b: MovedPanels, c: str) -> Program:
     """C = A B, k being summed over."""
     body: Program = (
         a.send(panel, "x"),
@@ -65,7 +65,7 @@ def product_nn(panel: Panel, zero: str, multiply: str, a: Moved, b: Moved, c: st
     return (Pointwise(name=zero, function="zero", into=c), Repeat(panel.loop, panel, body))
 
 
-def product_nt(panel: Panel, multiply: str, a: str, b: Moved, c: Moved) -> Program:
+def product_nt(panel: Panel, multiply: str, a: str, b: MovedPanels, c: MovedPanels) -> Program:
     """C = A B^T, k being the columns of C."""
     body: Program = (
         b.send(panel, "z"),
@@ -75,7 +75,7 @@ def product_nt(panel: Panel, multiply: str, a: str, b: Moved, c: Moved) -> Progr
     return (Repeat(panel.loop, panel, body),)
 
 
-def product_tn(panel: Panel, multiply: str, a: Moved, b: str, c: Moved) -> Program:
+def product_tn(panel: Panel, multiply: str, a: MovedPanels, b: str, c: MovedPanels) -> Program:
     """C = A^T B, k being the rows of C."""
     body: Program = (
         a.send(panel, "x"),
@@ -138,12 +138,12 @@ def _panelled(of: Factors, panel: Panel, blocks: Mapping[str, str], sent: Collec
     def block(name: str) -> str:
         return blocks.get(name, name)
 
-    def send(name: str) -> Moved:
+    def send(name: str) -> MovedPanels:
         again = " again" if name in sent else ""
-        return Moved(f"send {name} panel{again}", block(name), f"{name} panel")
+        return MovedPanels(f"send {name} panel{again}", block(name), f"{name} panel")
 
     made, multiply = of.product, f"multiply {of.product}"
-    summed = Moved(f"sum {made} panel", block(made), f"{made} panel")
+    summed = MovedPanels(f"sum {made} panel", block(made), f"{made} panel")
     match of.layout:
         case "NN":
             return product_nn(panel, f"zero {made}", multiply, send(of.left), send(of.right), block(made))

@@ -34,7 +34,7 @@ from algorithms.storage import alone, view_sources
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class WithoutLead:
     """A program without its first gathers.
 
     Parameters
@@ -61,7 +61,7 @@ class _Ahead:
         self._schedule = schedule
         self._views = view_sources(schedule, tuple(all_ops(schedule)))
 
-    def move(self, body: Program, following: Program) -> Moved:
+    def move(self, body: Program, following: Program) -> WithoutLead:
         """A body whose last take starts `following`; seen from its end."""
         takes = self._takes(body)
         seen: list[Op | Repeat] = []
@@ -81,7 +81,7 @@ class _Ahead:
                 if position in takes:
                     seen += reversed(lead + rest)
                     lead, rest = (), ()
-        return Moved(tuple(reversed(seen)), lead, rest)
+        return WithoutLead(tuple(reversed(seen)), lead, rest)
 
     def _loop(self, entry: Repeat, lead: Program, rest: Program) -> tuple[Program, Program, Program]:
         """What becomes of a loop with gathers in it, and the lead and the rest that are to be started before it."""
@@ -169,7 +169,7 @@ def _begin(entry: Repeat) -> Number:
     return total(entry.first, _fewer(entry)) if entry.backwards else entry.first
 
 
-def _rotated(entry: Repeat, steady: Moved, last: Moved) -> Program:
+def _rotated(entry: Repeat, steady: WithoutLead, last: WithoutLead) -> Program:
     """All turns but the last, and the last."""
     fewer = _fewer(entry)
     first, end = (total(entry.first, 1), entry.first) if entry.backwards else (entry.first, total(entry.first, fewer))

@@ -22,7 +22,7 @@ Parallelize the Tensor Parallelism Efficiently", arXiv 2105.14500.
 from dataclasses import dataclass, replace
 
 from algorithms.grid import Axis, Grid
-from algorithms.matmuls.summa import Moved, product_nn, product_nt, product_tn
+from algorithms.matmuls.summa import MovedPanels, product_nn, product_nt, product_tn
 from algorithms.parts import Panel, Part
 from algorithms.program import Program
 from algorithms.tensors import Copies, Tensor
@@ -115,13 +115,13 @@ class _Product:
         parameters = (Parameter(weight, ("y", "data")), *self._bias.parameters)
         return Layer((*tensors, *self._bias.tensors), parameters, self._forward(), self._backward())
 
-    def _input(self, suffix: str = "") -> Moved:
+    def _input(self, suffix: str = "") -> MovedPanels:
         name = self._linear.name
-        return Moved(f"{name} send I panel{suffix}", self._linear.source, f"{name} I panel", "oag")
+        return MovedPanels(f"{name} send I panel{suffix}", self._linear.source, f"{name} I panel", "oag")
 
-    def _weight(self, suffix: str = "") -> Moved:
+    def _weight(self, suffix: str = "") -> MovedPanels:
         name = self._linear.name
-        return Moved(f"{name} send W panel{suffix}", f"{name} W", f"{name} W panel", "oag")
+        return MovedPanels(f"{name} send W panel{suffix}", f"{name} W", f"{name} W panel", "oag")
 
     def _forward(self) -> Program:
         linear, name = self._linear, self._linear.name
@@ -132,8 +132,8 @@ class _Product:
 
     def _backward(self) -> Program:
         linear, name, gradient = self._linear, self._linear.name, self._linear.towards_into
-        towards_input = Moved(f"{name} sum dI panel", linear.towards_source, f"{name} dI panel", "oar")
-        towards_weight = Moved(f"{name} sum dW panel", f"d{name} W", f"{name} dW panel", "ors")
+        towards_input = MovedPanels(f"{name} sum dI panel", linear.towards_source, f"{name} dI panel", "oar")
+        towards_weight = MovedPanels(f"{name} sum dW panel", f"d{name} W", f"{name} dW panel", "ors")
         return (
             *self._bias.gradient,
             *(

@@ -17,7 +17,7 @@ Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2.
 
 from dataclasses import dataclass, replace
 
-from algorithms.matmuls.summa import Moved, product_nn, product_nt, product_tn
+from algorithms.matmuls.summa import MovedPanels, product_nn, product_nt, product_tn
 from algorithms.ops import Kernel, Pointwise
 from algorithms.parts import Panel, Part
 from algorithms.program import Program, Repeat
@@ -52,7 +52,7 @@ def mesh_embedding(
         blocks.tensor(share, rows, Part("hidden")),
     )
     add_panel: Program = (
-        Moved("send table panel", TABLE, PANEL, "oag").send(panel, "z"),
+        MovedPanels("send table panel", TABLE, PANEL, "oag").send(panel, "z"),
         Kernel(name="embed", function="embed", into=(share,), sources=(TOKENS, PANEL)),
         Kernel(name="add embedded", function="add_to", updates=(into,), sources=(share,)),
     )
@@ -62,7 +62,7 @@ def mesh_embedding(
         Kernel(
             name="embed gradient", function="embed_gradient", updates=(TOKENS_PANEL,), sources=(TOKENS, towards_into)
         ),
-        Moved("sum embedded panel", given, TOKENS_PANEL, "ors").collect(panel, "z"),
+        MovedPanels("sum embedded panel", given, TOKENS_PANEL, "ors").collect(panel, "z"),
     )
     both: Program = (
         Kernel(name="add embedded gradient", function="add_to", updates=(BOTH_SHARES,), sources=(TOKENS_SHARE,)),
@@ -96,19 +96,19 @@ def mesh_vocabulary_loss(
             panel,
             "multiply logits",
             source,
-            Moved(f"send {own.name} panel to logits", own.name, own.panel, "oag"),
-            Moved("sum logits panel", "logits", "logits panel"),
+            MovedPanels(f"send {own.name} panel to logits", own.name, own.panel, "oag"),
+            MovedPanels("sum logits panel", "logits", "logits panel"),
         ),
         *entropy,
     )
-    gradient = Moved("send dlogits panel", "dlogits", "logits panel", "oag")
+    gradient = MovedPanels("send dlogits panel", "dlogits", "logits panel", "oag")
     backward: Program = (
         *product_nn(
             panel,
             f"zero {towards_source}",
             f"multiply {towards_source}",
             gradient,
-            Moved(f"send {own.name} panel again", own.name, own.panel, "oag"),
+            MovedPanels(f"send {own.name} panel again", own.name, own.panel, "oag"),
             towards_source,
         ),
         *product_tn(
@@ -116,7 +116,7 @@ def mesh_vocabulary_loss(
             f"multiply d{own.name}",
             replace(gradient, op="send dlogits panel again"),
             source,
-            Moved(f"sum d{own.name} panel", own.gradient, own.towards_panel, "ors"),
+            MovedPanels(f"sum d{own.name} panel", own.gradient, own.towards_panel, "ors"),
         ),
     )
     return Layer(tensors, own.parameters, forward, backward)

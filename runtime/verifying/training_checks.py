@@ -56,7 +56,7 @@ SMALL = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SerialRun:
     """What came of a serial run: the loss of every step, parameters behind the last, and its gradients."""
 
     losses: list[float]
@@ -78,7 +78,7 @@ class Reference:
     terms : of the longest sum
     """
 
-    run: Run
+    run: SerialRun
     moved: Mapping[str, float]
     terms: int
 
@@ -127,7 +127,7 @@ def serial_reference(
     return Reference(exact, distances, terms)
 
 
-def _distances(exact: Run, near: Run) -> Iterator[tuple[str, float]]:
+def _distances(exact: SerialRun, near: SerialRun) -> Iterator[tuple[str, float]]:
     """By how much each result of a run differs from that of another."""
     for name, value in exact.values.items():
         yield name, _largest(near.values[name] - value)
@@ -165,7 +165,7 @@ def _unmoved(value: Array, _of: Any) -> Array:
 
 def _train(
     began: Mapping[str, Array], whole: Mapping[str, Array], loss_of: LossOf, steps: range, adam: Adam, moved: Moved
-) -> Run:
+) -> SerialRun:
     """Steps of Adam with decoupled decay; parameters are moved at the start, gradients in every step."""
 
     def moved_loss(held: Mapping[str, Array], step: int) -> tuple[float, Matrices]:
@@ -175,7 +175,7 @@ def _train(
     names = {name: moment_names(name) for name in began}
     moments = {name: (whole[mean], whole[square]) for name, (mean, square) in names.items() if mean in whole}
     parameters = {name: moved(value, value) for name, value in began.items()}
-    return Run(*train(parameters, moved_loss, steps, adam, moments))
+    return SerialRun(*train(parameters, moved_loss, steps, adam, moments))
 
 
 def _largest(values: Array) -> float:

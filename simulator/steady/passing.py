@@ -19,7 +19,7 @@ import numpy as np
 
 from simulator.folding.labels import Ints
 from simulator.sharing.compiled import compiled
-from simulator.steady.prepared import Prepared, Step, Wires
+from simulator.steady.prepared import Prepared, PreparedStep, Wires
 from simulator.steady.rate_bounds import HIGH, LOW, TYPICAL
 from simulator.steady.twins import twins
 from topologies.network import Floats
@@ -61,7 +61,7 @@ def _go(prepared: Prepared, at: int, times: Floats) -> int:
     return sum(_take(prepared.step(at, k), times, 1, NEVER) for k in range(stage.times))
 
 
-def _take(step: Step, times: Floats, count: int, steady: float) -> int:
+def _take(step: PreparedStep, times: Floats, count: int, steady: float) -> int:
     """Takes a step so many times: `times` become when members end."""
     if not step.messages:
         return 0

@@ -15,7 +15,7 @@ import numpy as np
 from simulator.folding.labels import Ints
 from simulator.sharing.compiled import as_table
 from simulator.steady.distinct import rising, thin
-from simulator.steady.priced_hops import Hop, Moved
+from simulator.steady.priced_hops import Hop, PricedMove
 from simulator.steady.prices import Costs
 from simulator.steady.rate_bounds import LOW, TYPICAL
 from simulator.steady.stages import Stage
@@ -54,7 +54,7 @@ class Wires(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class PreparedStep:
     """One step of all groups; `wires` as kernels take them, compiled ones where messages are many.
 
     Parameters
@@ -95,7 +95,7 @@ class Prepared:
         if table is not None:
             self.waves = Waves(table, hops_of(table, part, lane, costs, slowdown), len(ranks))
         self._keeps = self.waves is None and NUMBERS_A_MESSAGE * self._messages() <= KEPT_NUMBERS
-        self._steps: dict[tuple[int, int], Step] = {}
+        self._steps: dict[tuple[int, int], PreparedStep] = {}
         self._hops: dict[int, list[Hop]] = {}
 
     @property
@@ -117,14 +117,14 @@ class Prepared:
         )
         return groups * sum(each)
 
-    def step(self, at: int, k: int) -> Step:
+    def step(self, at: int, k: int) -> PreparedStep:
         """The k-th step of a stage."""
         key = at, 0 if self.alike(self.part.stages[at]) else k
         if key in self._steps:
             return self._steps[key]
         return self._wired([(hop, hop.step(k)) for hop in self._hops_of(at)])
 
-    def _wired(self, moves: "list[tuple[Hop, Moved]]") -> Step:
+    def _wired(self, moves: "list[tuple[Hop, PricedMove]]") -> PreparedStep:
         """Moves of a step as kernels take them."""
         ends = [(hop.sender[one.moving], hop.receiver[one.moving]) for hop, one in moves]
         receiver = np.concatenate([to for _, to in ends])
@@ -139,7 +139,7 @@ class Prepared:
         )
         many, apart = len(receiver) >= COMPILED, all(isinstance(one.moving, slice) for _, one in moves)
         groups = self.part.ranks.shape[0] if apart and not self.part.flat else 1
-        return Step(as_table(wires) if many else wires, many, len(receiver), groups, _alike(wires, groups))
+        return PreparedStep(as_table(wires) if many else wires, many, len(receiver), groups, _alike(wires, groups))
 
     @cached_property
     def told(self) -> InstanceStory:
@@ -166,7 +166,7 @@ class Prepared:
         used = np.flatnonzero((moved > 0) | (under_way > 0))
         return InstanceStory(story, used, moved[used], under_way[used], extrapolated)
 
-    def _each(self) -> "Iterator[tuple[Hop, Moved, int]]":
+    def _each(self) -> "Iterator[tuple[Hop, PricedMove, int]]":
         """The moves of all steps, each with how often it is made; steps that are kept are made of them."""
         for at, stage in enumerate(self.part.stages):
             times = stage.times if self.alike(stage) else 1

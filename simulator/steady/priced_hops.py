@@ -15,7 +15,7 @@ from topologies.network import Floats
 
 
 @dataclass(slots=True, eq=False)
-class Moved:
+class PricedMove:
     """The messages of one move: which of the hop's there are, their price, and what their receivers add [s]."""
 
     moving: NDArray[np.bool_] | slice
@@ -42,9 +42,9 @@ class Hop:
         self._adds = np.tile(move.adds, copies)
         self._to = ranks[self.receiver]
         self.channel: Ints = costs.channels.numbers(lane, ranks[self.sender], self._to)
-        self._kept: Moved | None = None
+        self._kept: PricedMove | None = None
 
-    def step(self, k: int) -> Moved:
+    def step(self, k: int) -> PricedMove:
         """The k-th step."""
         if self._kept is not None:
             return self._kept
@@ -55,12 +55,12 @@ class Hop:
         price = self._costs.transfer(self.channel[moving], size[moving], pattern, self.typical[moving])
         price.moving[HIGH] *= self._slowdown
         added, extrapolated = self._costs.memory("add", np.where(self._adds, size, 0.0)[moving], self._to[moving])
-        found = Moved(moving, size[moving], price, added, extrapolated)
+        found = PricedMove(moving, size[moving], price, added, extrapolated)
         if self._part.even or not self._move.stride:
             self._kept = found
         return found
 
-    def tell(self, moved: Moved, times: int, story: Story) -> None:
+    def tell(self, moved: PricedMove, times: int, story: Story) -> None:
         """Adds so many such moves to the stories of the members."""
         sender, receiver, price = self.sender[moved.moving], self.receiver[moved.moving], moved.price
         only = np.ones(len(story.latency), dtype=bool)

@@ -212,7 +212,7 @@ def _measure(
 
         from runtime.measuring.reference_kernels import ReferenceKernels
 
-        beside = Beside(ReferenceKernels())
+        beside = KernelsBesideRuns(ReferenceKernels())
     with (
         np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
         threadpool_limits(site.threads, user_api="blas"),
@@ -264,7 +264,7 @@ def _said_after(seconds: float, words: str, site: Site) -> Iterator[None]:
         timer.cancel()
 
 
-class Beside:
+class KernelsBesideRuns:
     """The reference kernels as they were beside each run, warm-ups included."""
 
     def __init__(self, kernels: "ReferenceKernels") -> None:

@@ -39,7 +39,7 @@ class Load(msgspec.Struct, frozen=True):
     alike: int = 1
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """What `collective` and `flows` write, as far as it is explained; they hold more."""
 
     seconds: float | None = None
@@ -90,7 +90,7 @@ def explain_file(path: str) -> Explanation:
         raise InputError(f"{path} is no plain file: a record, or the JSON of collective or flows, is needed")
     schema = _schema(path)
     if schema in EXPLAINED:
-        return _explain_answer(files.read(path, Answer, schema), EXPLAINED[schema])
+        return _explain_answer(files.read(path, Explained, schema), EXPLAINED[schema])
     if schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"):
         kinds = ", ".join(("quadrille/record/1", *EXPLAINED))
         raise InputError(f"{path} has the schema {schema!r:.60}: accepted are {kinds}")
@@ -111,7 +111,7 @@ def _schema(path: str) -> str:
         return ""
 
 
-def _explain_answer(answer: Answer, what: str) -> Explanation:
+def _explain_answer(answer: Explained, what: str) -> Explanation:
     """Where the time of traffic goes that belongs to no schedule: its links say it."""
     seconds = answer.seconds if answer.seconds is not None else answer.makespan_s
     if seconds is None:

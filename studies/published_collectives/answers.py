@@ -65,7 +65,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, str]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class CollectivesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` writes."""
 
     rows: list[Judged]
@@ -115,7 +115,7 @@ def _sort_of(reason: str) -> str:
     return reason
 
 
-def show(answer: Answer) -> None:
+def show(answer: CollectivesAnswer) -> None:
     """Prints the summary for a person."""
     summary = answer.summary
     parts = {

@@ -21,7 +21,7 @@ from simulator.collectives.nccl_channels import NcclSettings
 from simulator.collectives.nccl_group import counted, generation_of, inside_links, is_amd
 from simulator.machine_network import routes_of
 from simulator.sharing.flows import Traffic, simulate_flows
-from studies.published_collectives.rows import Row
+from studies.published_collectives.rows import CollectiveRow
 from topologies.network import Network
 
 Metric = Literal["time", "bandwidth"]
@@ -72,7 +72,7 @@ class Pairs:
         return cls(tuple(range(pairs)), tuple(range(first, first + pairs)))
 
 
-def pairs_of(row: Row, per_node: int) -> Pairs:
+def pairs_of(row: CollectiveRow, per_node: int) -> Pairs:
     """The pairs that a row's words name: `8 pair(s), 2 nodes`; half of its GPUs where they say nothing."""
     said = re.search(r"(\d+) pair", row.algorithm)
     pairs = int(said[1]) if said else row.gpus // 2
@@ -80,11 +80,11 @@ def pairs_of(row: Row, per_node: int) -> Pairs:
     return Pairs.of(pairs, per_node, apart=apart)
 
 
-def by_nccl(row: Row) -> bool:
+def by_nccl(row: CollectiveRow) -> bool:
     return row.carrier in ("NCCL", "RCCL")
 
 
-def predicted_message(row: Row, machine: Machine, net: Network, settings: NcclSettings) -> float:
+def predicted_message(row: CollectiveRow, machine: Machine, net: Network, settings: NcclSettings) -> float:
     """What the row's metric would be, in its unit."""
     pairs = pairs_of(row, net.per_node)
     before, carried = _seconds(row, pairs, machine, net, settings)
@@ -96,7 +96,9 @@ def predicted_message(row: Row, machine: Machine, net: Network, settings: NcclSe
     return len(pairs.sources) * row.size / seconds / scale
 
 
-def _seconds(row: Row, pairs: Pairs, machine: Machine, net: Network, settings: NcclSettings) -> tuple[float, float]:
+def _seconds(
+    row: CollectiveRow, pairs: Pairs, machine: Machine, net: Network, settings: NcclSettings
+) -> tuple[float, float]:
     """What passes before bytes move, and until all pairs have moved theirs [s]."""
     routes = routes_of(machine, net)
     paths = routes.between(np.array(pairs.sources), np.array(pairs.targets))

@@ -49,7 +49,7 @@ WORDS: tuple[tuple[str, CollectiveKind], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class CollectiveRow:
     """One published number.
 
     Parameters
@@ -123,7 +123,7 @@ class Row:
         return (self.machine, self.source, self.table, self.algorithm, str(self.gpus), str(self.bytes))
 
 
-def read_rows(path: str | Path) -> list[Row]:
+def read_rows(path: str | Path) -> list[CollectiveRow]:
     """The rows of kind collective and p2p of a CSV file.
 
     Raises
@@ -138,9 +138,9 @@ def read_rows(path: str | Path) -> list[Row]:
     return [replace(row, decimals=decimals[row.source, row.table, row.metric]) for row in found]
 
 
-def _row(given: Mapping[str, str], where: str) -> Row:
+def _row(given: Mapping[str, str], where: str) -> CollectiveRow:
     text = given["value"].strip()
-    return Row(
+    return CollectiveRow(
         id=given["id"],
         kind=given["kind"],
         source=given["source"],

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from math import log2
 
 from simulator.collectives.nccl_channels import NcclSettings
-from studies.published_collectives.rows import SCALES, TOO_ROUNDED, Row
+from studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow
 from topologies.machines.named import MACHINES
 
 NAMES = {
@@ -85,10 +85,10 @@ class LearntCollectives:
 
     machine: str
     settings: NcclSettings = field(default_factory=NcclSettings)
-    learnt_from: tuple[tuple[str, Row], ...] = ()
+    learnt_from: tuple[tuple[str, CollectiveRow], ...] = ()
 
 
-def machine_of(row: Row) -> str | None:
+def machine_of(row: CollectiveRow) -> str | None:
     """The name of our machine; None where it is not known."""
     if row.machine in NAMES:
         return NAMES[row.machine]
@@ -105,9 +105,9 @@ def machine_of(row: Row) -> str | None:
     return None
 
 
-def calibration_rows(rows: Iterable[Row]) -> dict[str, list[tuple[str, Row]]]:
+def calibration_rows(rows: Iterable[CollectiveRow]) -> dict[str, list[tuple[str, CollectiveRow]]]:
     """For each machine of ours, the rows to learn from and what each sets, by the rule above."""
-    by_machine: dict[str, dict[tuple[str, ...], Row]] = defaultdict(dict)
+    by_machine: dict[str, dict[tuple[str, ...], CollectiveRow]] = defaultdict(dict)
     for row in rows:
         name = machine_of(row)
         if name is None or row.collective != "all_reduce" or row.carrier not in ("NCCL", "RCCL") or row.held:
@@ -120,9 +120,9 @@ def calibration_rows(rows: Iterable[Row]) -> dict[str, list[tuple[str, Row]]]:
     return {name: _chosen(list(found.values()), MACHINES[name].gpus_per_node) for name, found in by_machine.items()}
 
 
-def _chosen(rows: Sequence[Row], per_node: int) -> list[tuple[str, Row]]:
+def _chosen(rows: Sequence[CollectiveRow], per_node: int) -> list[tuple[str, CollectiveRow]]:
     apart = [row for row in rows if row.gpus > per_node]
-    chosen: list[tuple[str, Row]] = []
+    chosen: list[tuple[str, CollectiveRow]] = []
     if apart:
         chosen.append(("between", max(apart, key=lambda row: (row.gpus, row.size))))
     if len(rows) - MOST_LEARNT < LEFT_AT_LEAST:
@@ -137,7 +137,7 @@ def _chosen(rows: Sequence[Row], per_node: int) -> list[tuple[str, Row]]:
 
 
 def learn(
-    name: str, chosen: Sequence[tuple[str, Row]], seconds: Callable[[Row, NcclSettings], float]
+    name: str, chosen: Sequence[tuple[str, CollectiveRow]], seconds: Callable[[CollectiveRow, NcclSettings], float]
 ) -> LearntCollectives:
     """The site whose settings come nearest to the seconds of the chosen rows.
 
@@ -152,14 +152,18 @@ def learn(
     return min(sites, key=lambda site: round(_missed(site, seconds), 3))
 
 
-def _missed(site: LearntCollectives, seconds: Callable[[Row, NcclSettings], float]) -> float:
+def _missed(site: LearntCollectives, seconds: Callable[[CollectiveRow, NcclSettings], float]) -> float:
     """By how much the worst of the rows that a site was learnt from is missed, as a logarithm."""
     rows = [row for _, row in site.learnt_from]
     return max((abs(log2(seconds(row, site.settings) / published_seconds(row))) for row in rows), default=0.0)
 
 
 def _learnt(
-    name: str, chosen: Sequence[tuple[str, Row]], seconds: Callable[[Row, NcclSettings], float], *, ll128: bool
+    name: str,
+    chosen: Sequence[tuple[str, CollectiveRow]],
+    seconds: Callable[[CollectiveRow, NcclSettings], float],
+    *,
+    ll128: bool,
 ) -> LearntCollectives:
     settings = NcclSettings(ll128=ll128)
     rows = dict(chosen)
@@ -178,9 +182,9 @@ def _learnt(
 def _fitted(
     what: str,
     bounds: tuple[float, float],
-    row: Row,
+    row: CollectiveRow,
     settings: NcclSettings,
-    seconds: Callable[[Row, NcclSettings], float],
+    seconds: Callable[[CollectiveRow, NcclSettings], float],
     *,
     less: bool,
 ) -> NcclSettings:
@@ -213,7 +217,7 @@ def _with(settings: NcclSettings, what: str, value: float) -> NcclSettings:
             raise AssertionError(what)
 
 
-def published_seconds(row: Row) -> float:
+def published_seconds(row: CollectiveRow) -> float:
     """The row's value as a time [s]."""
     from studies.network.bandwidths import bus_factor
 

@@ -26,9 +26,9 @@ from studies.network.bandwidths import bus_factor
 from studies.network.collective import predict_collective
 from studies.network.question import Question
 from studies.published_collectives import messages
-from studies.published_collectives.answers import Answer, Judged, learnt, show, summarise
+from studies.published_collectives.answers import CollectivesAnswer, Judged, learnt, show, summarise
 from studies.published_collectives.nccl_2_8 import plan_2_8
-from studies.published_collectives.rows import SCALES, TOO_ROUNDED, Row, read_rows
+from studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow, read_rows
 from studies.published_collectives.sites import LearntCollectives, calibration_rows, learn, machine_of
 from studies.tables import percent
 from topologies.machines.named import MACHINES
@@ -47,7 +47,9 @@ def main() -> None:
     published_collectives(json=kept, figure=figure, command=["quadrille", "study", "published-collectives"])
 
 
-def published_collectives(rows: str = "", *, json: str = "", figure: str = "", command: Sequence[str] = ()) -> Answer:
+def published_collectives(
+    rows: str = "", *, json: str = "", figure: str = "", command: Sequence[str] = ()
+) -> CollectivesAnswer:
     """Predicts every row, judges what can be judged, and prints and writes what came out.
 
     Parameters
@@ -59,7 +61,7 @@ def published_collectives(rows: str = "", *, json: str = "", figure: str = "", c
     given = read_rows(rows or ROWS)
     sites = learn_sites(read_rows(ROWS))
     judged = [judge(row, sites, twin) for row, twin in zip(given, twins(given), strict=True)]
-    answer = Answer(
+    answer = CollectivesAnswer(
         rows=judged,
         summary=summarise(judged),
         calibration=[learnt(site) for site in sites.values() if site.learnt_from],
@@ -76,7 +78,7 @@ def published_collectives(rows: str = "", *, json: str = "", figure: str = "", c
     return answer
 
 
-def learn_sites(own: Sequence[Row]) -> dict[str, LearntCollectives]:
+def learn_sites(own: Sequence[CollectiveRow]) -> dict[str, LearntCollectives]:
     """Every machine that rows name, with what was learnt of it, by the name of our machine."""
     chosen = calibration_rows(own)
     return {name: learn(name, rows, lambda row, settings: _seconds(row, settings)[0]) for name, rows in chosen.items()}
@@ -87,16 +89,16 @@ ROUNDING_OF_SECONDS = 0.01
 """What times and bandwidths of one run may differ by beside their rounding."""
 
 
-def twins(rows: Sequence[Row]) -> list[Row | None]:
+def twins(rows: Sequence[CollectiveRow]) -> list[CollectiveRow | None]:
     """For each row the one that says the same seconds with less rounding, where there is one."""
-    best: dict[tuple[str, ...], Row] = {}
+    best: dict[tuple[str, ...], CollectiveRow] = {}
     for row in rows:
         if (row.metric, row.unit) in SCALES and row.rounding < getattr(best.get(row.measurement), "rounding", inf):
             best[row.measurement] = row
     return [one if (one := best.get(row.measurement)) is not None and _same_run(row, one) else None for row in rows]
 
 
-def _same_run(row: Row, other: Row) -> bool:
+def _same_run(row: CollectiveRow, other: CollectiveRow) -> bool:
     """Whether two rows of one measurement are one run: another metric of the same seconds, within their rounding."""
     if (row.metric, row.unit) not in SCALES or row.metric == other.metric or not row.value:
         return False
@@ -104,7 +106,7 @@ def _same_run(row: Row, other: Row) -> bool:
     return abs(_published_seconds(row) / _published_seconds(other) - 1) <= allowed
 
 
-def _published_seconds(row: Row) -> float:
+def _published_seconds(row: CollectiveRow) -> float:
     """The seconds of a row, whatever its metric, by nccl-tests' formulas."""
     scale = SCALES[row.metric, row.unit][1]
     if row.metric == "time":
@@ -113,7 +115,7 @@ def _published_seconds(row: Row) -> float:
     return row.size * factor / (row.value * scale)
 
 
-def judge(row: Row, sites: dict[str, LearntCollectives], twin: Row | None = None) -> Judged:
+def judge(row: CollectiveRow, sites: dict[str, LearntCollectives], twin: CollectiveRow | None = None) -> Judged:
     """The row with its prediction and role.
 
     Parameters
@@ -146,12 +148,12 @@ def judge(row: Row, sites: dict[str, LearntCollectives], twin: Row | None = None
     return _entry(row, name, predicted, model, "judged", "" if row.bytes else NO_SIZE)
 
 
-def gpu_path_modelled(row: Row) -> bool:
+def gpu_path_modelled(row: CollectiveRow) -> bool:
     """Whether what GPUs do for a row is in the model: NCCL's and RCCL's way, not MPI's."""
     return row.carrier in ("NCCL", "RCCL")
 
 
-def _in_its_unit(row: Row, name: str, settings: NcclSettings) -> tuple[float, str]:
+def _in_its_unit(row: CollectiveRow, name: str, settings: NcclSettings) -> tuple[float, str]:
     """What is predicted for a row, in its unit, and by what algorithm."""
     if row.kind == "p2p":
         machine, net = _network(name, 2 * MACHINES[name].gpus_per_node)
@@ -165,7 +167,7 @@ def _in_its_unit(row: Row, name: str, settings: NcclSettings) -> tuple[float, st
     return row.size / seconds * (bus_factor(kind, row.gpus) if metric == "busbw" else 1.0) / scale, model
 
 
-def why_skipped(row: Row) -> str:
+def why_skipped(row: CollectiveRow) -> str:
     """Why nothing is predicted for a row; empty where it is."""
     if row.kind == "collective" and not gpu_path_modelled(row):
         return "the GPU path of MPI collectives (staging through the host, its own algorithms) is not modelled"
@@ -187,7 +189,9 @@ def why_skipped(row: Row) -> str:
     return ""
 
 
-def _entry(row: Row, name: str | None, predicted: float | None, model: str, role: Role, reason: str) -> Judged:
+def _entry(
+    row: CollectiveRow, name: str | None, predicted: float | None, model: str, role: Role, reason: str
+) -> Judged:
     error = predicted / row.value - 1 if predicted is not None and row.value else None
     return Judged(
         id=row.id,
@@ -208,7 +212,7 @@ def _entry(row: Row, name: str | None, predicted: float | None, model: str, role
     )
 
 
-def _seconds(row: Row, settings: NcclSettings) -> tuple[float, str]:
+def _seconds(row: CollectiveRow, settings: NcclSettings) -> tuple[float, str]:
     """What is predicted for a row [s], and by what algorithm of NCCL."""
     name, kind = machine_of(row), row.collective
     assert name is not None, row.id

@@ -77,7 +77,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     what_if: Mapping[str, float]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` writes; claims are there where they were asked for."""
 
     rows: list[Judged]
@@ -105,7 +105,7 @@ def learnt(site: LearntTraining) -> Learnt:
     return Learnt(machine=site.machine, between=site.between, rest_bytes=site.rest_bytes, rows=dict(site.rows))
 
 
-def show(answer: Answer) -> None:
+def show(answer: TrainingAnswer) -> None:
     """Prints every judged row and the summary for a person."""
     judged = [
         (

@@ -4,14 +4,14 @@ from math import ceil
 
 from studies.published_training.claimed_steps import Training
 from studies.published_training.memory import peak_bytes
-from studies.published_training.runs import Run
+from studies.published_training.runs import PublishedRun
 from studies.published_training.step import step_seconds, turn_seconds
 from topologies.machines.named import MACHINES
 
 MICROS = (1, 2, 4)
 
 
-def megatron_runs(training: Training) -> list[Run]:
+def megatron_runs(training: Training) -> list[PublishedRun]:
     """Every run of Megatron-LM with equal shares of what it has, powers of two, that fits."""
     gpu, shape, gpus = MACHINES[training.machine].gpu, training.shape, training.gpus
     powers = [2**power for power in range(gpus.bit_length())]
@@ -24,7 +24,7 @@ def megatron_runs(training: Training) -> list[Run]:
         for micro in MICROS
         if (data := gpus // tensor // pipeline) * micro <= training.batch
         for run in (
-            Run(
+            PublishedRun(
                 machine=training.machine,
                 gpu=gpu,
                 gpus=gpus,
@@ -45,7 +45,7 @@ def megatron_runs(training: Training) -> list[Run]:
     ]
 
 
-def fastest(runs: list[Run]) -> tuple[Run, float]:
+def fastest(runs: list[PublishedRun]) -> tuple[PublishedRun, float]:
     """The run that takes least, and its seconds; those whose turns alone take longer are not looked at further."""
     least, best = float("inf"), runs[0]
     for bound, number in sorted((_least_seconds(run), number) for number, run in enumerate(runs)):
@@ -56,7 +56,7 @@ def fastest(runs: list[Run]) -> tuple[Run, float]:
     return best, least
 
 
-def _least_seconds(run: Run) -> float:
+def _least_seconds(run: PublishedRun) -> float:
     """Of its busiest stage's turns."""
     turns = turn_seconds(run)
     each = [forward + backward for forward, backward in zip(turns.forward, turns.backward, strict=True)]

@@ -17,14 +17,14 @@ from math import ceil
 from algorithms.collectives.choices import parse_choices
 from algorithms.grid import Grid
 from algorithms.training.gpt import gpt_of, gpt_schedule
-from studies.published_training.runs import Run
+from studies.published_training.runs import PublishedRun
 from studies.published_training.stage import MEGATRON, MEGATRON_SCATTERED
 from studies.published_training.step import HALF_BYTES, WIDE_BYTES, stage_parameters
 from studies.training.figures import peak_bytes as bytes_of_stages
 
 
 @cache
-def peak_bytes(run: Run) -> float:
+def peak_bytes(run: PublishedRun) -> float:
     """Of the fullest GPU, without what the framework, libraries and gaps between buffers take."""
     problem = gpt_of(
         run.shape,
@@ -42,6 +42,6 @@ def peak_bytes(run: Run) -> float:
     return kept + (HALF_BYTES * max(stage_parameters(run)) if _wide(run) and run.zero < 2 else 0.0)
 
 
-def _wide(run: Run) -> bool:
+def _wide(run: PublishedRun) -> bool:
     """Whether gradients are added up in fp32: by the bf16 optimizer, and where the optimizer is not sharded."""
     return run.sums_in_fp32 or not run.zero

@@ -85,7 +85,7 @@ NOT_PRINTED = ("n/a", "-", "none", "?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TrainingRow:
     """One printed number; whole numbers that the source does not print are 0, and -1 where words stand for them.
 
     Parameters
@@ -132,7 +132,7 @@ class Row:
         return tuple(self.words.get(name, "") for name in RUN)
 
 
-def read_rows(path: str | Path) -> list[Row]:
+def read_rows(path: str | Path) -> list[TrainingRow]:
     """The rows of kind training of a CSV file.
 
     Raises
@@ -142,7 +142,7 @@ def read_rows(path: str | Path) -> list[Row]:
     return [_row(given, where) for given, where in published_rows(path, NEEDED, ("training",))]
 
 
-def _row(given: Mapping[str, str], where: str) -> Row:
+def _row(given: Mapping[str, str], where: str) -> TrainingRow:
     def whole(column: str) -> int:
         written = given.get(column, "").strip()
         written = "" if written.lower() in NOT_PRINTED else written
@@ -157,7 +157,7 @@ def _row(given: Mapping[str, str], where: str) -> Row:
         return 3 if words in ([FSDP], [FSDP, str(over)]) else whole("zero_stage")
 
     groups = [whole(column) for column in ("tp", "pp", "dp")]
-    return Row(
+    return TrainingRow(
         id=given["id"],
         value=printed_value(given, where, zero=False),
         gpus=whole("num_gpus") or (prod(groups) if min(groups) > 0 else 0),

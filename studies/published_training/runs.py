@@ -25,7 +25,7 @@ from algorithms.training.flops import flops_per_second_per_gpu, step_flops
 from algorithms.training.models import ModelShape
 from algorithms.training.recompute import RECOMPUTES, Recompute
 from studies.published_training.fused import OF_A100
-from studies.published_training.rows import WORDS, Row
+from studies.published_training.rows import WORDS, TrainingRow
 from topologies.machines.named import MACHINES
 from topologies.nodes.gpus import A100_40GB, A100_80GB, H100_SXM, V100_16GB, V100_32GB, Generation, Gpu
 
@@ -70,7 +70,7 @@ CLOSE = 0.12
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PublishedRun:
     """A training run.
 
     Parameters
@@ -140,7 +140,7 @@ def cut(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(max(0, min(share, layers - stage * share)) for stage in range(stages))
 
 
-def run_of(row: Row, same: Sequence[Row]) -> Run | str:
+def run_of(row: TrainingRow, same: Sequence[TrainingRow]) -> PublishedRun | str:
     """The run of a row, or why it is none that is modelled.
 
     Parameters
@@ -164,7 +164,7 @@ def run_of(row: Row, same: Sequence[Row]) -> Run | str:
     recompute = _recompute(row, same, shape)
     if recompute is None:
         return "whether activations are computed again is not printed and does not follow from seconds and flop/s"
-    return Run(
+    return PublishedRun(
         name,
         gpu,
         row.gpus,
@@ -185,14 +185,14 @@ def run_of(row: Row, same: Sequence[Row]) -> Run | str:
     )
 
 
-def _gpu(row: Row) -> Gpu | None:
+def _gpu(row: TrainingRow) -> Gpu | None:
     said = row.words["gpu_type"].lower()
     if any(board in said for board in OTHER_BOARDS):
         return None
     return next((gpu for (kind, size), gpu in GPUS.items() if said.startswith(kind) and size in said), None)
 
 
-def _machine(row: Row) -> str | None:
+def _machine(row: TrainingRow) -> str | None:
     """The name of ours; None where it is none of ours."""
     gpu, said = _gpu(row), row.words["machine"].lower().replace("-", " ")
     if gpu is None:
@@ -200,7 +200,7 @@ def _machine(row: Row) -> str | None:
     return next((name for (words, kind), name in NAMES.items() if words in said and kind == gpu.generation), None)
 
 
-def _not_printed(row: Row) -> str:
+def _not_printed(row: TrainingRow) -> str:
     """What a row would have to say, and does not; empty where it says all."""
     if worded := [field for field in (*PRINTED, *PERHAPS_PRINTED) if getattr(row, field) == WORDS]:
         return f"{worded[0]} {row.printed_in(worded[0])!r} is no whole number"
@@ -208,7 +208,7 @@ def _not_printed(row: Row) -> str:
     return f"the source does not print {', '.join(missing)}" if missing else ""
 
 
-def _not_ours(row: Row) -> str:
+def _not_ours(row: TrainingRow) -> str:
     """Why the machine, the quantity or the software of a row are none that are predicted; empty where they are."""
     if _machine(row) is None:
         return f"machine {row.words['machine']!r} with {row.words['gpu_type']!r} is none of ours"
@@ -224,7 +224,7 @@ def _not_ours(row: Row) -> str:
     return "ZeRO 2 and 3 are not modelled with a pipeline" if row.zero > 1 and row.pipeline > 1 else ""
 
 
-def _not_whole(row: Row) -> str:
+def _not_whole(row: TrainingRow) -> str:
     """What the numbers of a row contradict, or have that is not modelled; empty where there is nothing."""
     if row.context > 1:
         return f"context parallelism (cp={row.context}) is not modelled"
@@ -235,13 +235,13 @@ def _not_whole(row: Row) -> str:
     return ""
 
 
-def _sequence_parallel(row: Row) -> bool:
+def _sequence_parallel(row: TrainingRow) -> bool:
     """Whether the row says so; without tensor parallelism there is nothing to cut."""
     words = re.findall("[a-z]+", f"{row.words['algorithm']} {row.words['recompute']}".lower())
     return row.tensor > 1 and ("sp" in words or "sequence parallel" in " ".join(words))
 
 
-def _attention(row: Row, gpu: Gpu) -> Variant:
+def _attention(row: TrainingRow, gpu: Gpu) -> Variant:
     """Whether its scores stay within one kernel; what is said to be without flash attention is not."""
     words = f"{row.words['algorithm']} {row.words.get('note', '')}".lower()
     if re.search(r"\b(no|without|not) flash", words):
@@ -251,7 +251,7 @@ def _attention(row: Row, gpu: Gpu) -> Variant:
     return "fused" if said or young else "unfused"
 
 
-def _recompute(row: Row, same: Sequence[Row], shape: ModelShape) -> Recompute | None:
+def _recompute(row: TrainingRow, same: Sequence[TrainingRow], shape: ModelShape) -> Recompute | None:
     said = [known for known in RECOMPUTES if row.words["recompute"].lower().startswith(known)]
     if said:
         return said[0]

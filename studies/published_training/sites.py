@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from algorithms.collectives.choices import parse_choices
 from studies.network.bandwidths import bus_factor
 from studies.network.question import Question
-from studies.published_collectives.rows import Row as CollectiveRow
+from studies.published_collectives.rows import CollectiveRow
 from studies.published_collectives.sites import machine_of
 from studies.published_training.memory import peak_bytes
-from studies.published_training.rows import Row
-from studies.published_training.runs import NAMES, Run
+from studies.published_training.rows import TrainingRow
+from studies.published_training.runs import NAMES, PublishedRun
 from studies.published_training.step import step_seconds
 from topologies.machines.named import MACHINES
 
@@ -65,7 +65,7 @@ def question_of(row: CollectiveRow) -> Question:
     return Question(kind="all_reduce", bytes=row.size, gpus=row.gpus, group=row.gpus, choices=parse_choices("nccl"))
 
 
-def learn(machine: str, runs: Sequence[tuple[Row, Run]], slow: frozenset[str]) -> LearntTraining:
+def learn(machine: str, runs: Sequence[tuple[TrainingRow, PublishedRun]], slow: frozenset[str]) -> LearntTraining:
     """A machine from its rows whose runs are modelled, in the order in which they are printed."""
     between, rest, rows = 1.0, 0.0, {}
     timed = [(row, run) for row, run in runs if row.metric is not None and row.metric[0] == "seconds" and run.data > 1]
@@ -81,7 +81,7 @@ def learn(machine: str, runs: Sequence[tuple[Row, Run]], slow: frozenset[str]) -
     return LearntTraining(machine, between, rest, rows)
 
 
-def _share(run: Run, seconds: float) -> float:
+def _share(run: PublishedRun, seconds: float) -> float:
     """The share of the network with which the run takes that long, by halving; one end where none does."""
     low, high = SHARES
     if step_seconds(run, high).seconds >= seconds:

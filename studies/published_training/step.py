@@ -28,7 +28,7 @@ from algorithms.training.pipeline import Stages
 from studies.flags.machines import achieved_of, find_machine
 from studies.network.collective import predict_collective
 from studies.network.question import Question
-from studies.published_training.runs import Run
+from studies.published_training.runs import PublishedRun
 from studies.published_training.sharded import Sharded, sharded_layers
 from studies.published_training.stage import Pieces, Seconds, pieces_of
 from studies.training.turns import TurnSeconds, stage_ends
@@ -67,7 +67,7 @@ class StepSeconds:
         return self.steady + self.bubble + self.replicas + self.table + self.update
 
 
-def step_seconds(run: Run, between: float = 1.0) -> StepSeconds:
+def step_seconds(run: PublishedRun, between: float = 1.0) -> StepSeconds:
     """What a step of a run takes.
 
     Parameters
@@ -89,7 +89,7 @@ def step_seconds(run: Run, between: float = 1.0) -> StepSeconds:
     )
 
 
-def turn_seconds(run: Run, between: float = 1.0) -> TurnSeconds:
+def turn_seconds(run: PublishedRun, between: float = 1.0) -> TurnSeconds:
     """Of one microbatch through each part of the layers, and between two of them."""
     pieces = _pieces(run)
     layer, first, last = _layer(run, pieces), pieces.first, pieces.last
@@ -107,7 +107,7 @@ def turn_seconds(run: Run, between: float = 1.0) -> TurnSeconds:
     return TurnSeconds(forward, backward, _travel(run, between) if run.pipeline > 1 else 0.0)
 
 
-def _layer(run: Run, pieces: Pieces) -> Seconds:
+def _layer(run: PublishedRun, pieces: Pieces) -> Seconds:
     """Of one layer, what is made again of it counted with its backward pass: fused attention makes its scores again."""
     match run.recompute:
         case "none":
@@ -119,7 +119,7 @@ def _layer(run: Run, pieces: Pieces) -> Seconds:
     return Seconds(pieces.layer.forward, pieces.layer.backward + again)
 
 
-def _added(run: Run, parameters: float) -> float:
+def _added(run: PublishedRun, parameters: float) -> float:
     """Gradients of one microbatch to those of the others; those that are scattered are made fp32 first, then shards."""
     touched = (WIDE_ADD_BYTES if run.sums_in_fp32 else ADD_BYTES) if run.microbatches > 1 else 0
     if run.zero < 2:
@@ -128,7 +128,7 @@ def _added(run: Run, parameters: float) -> float:
     return _passes(run, parameters * (touched / run.data + widened))
 
 
-def _sharded(run: Run, between: float) -> Sharded:
+def _sharded(run: PublishedRun, between: float) -> Sharded:
     """Of the gathers and scatters of one microbatch over the replicas."""
     inner = run.shape.layer_parameters / run.tensor
     outer = stage_parameters(run)[0] - run.shape.layers * inner
@@ -139,7 +139,7 @@ def _sharded(run: Run, between: float) -> Sharded:
     return Sharded(gathers[0], scatters[0], gathers[1], scatters[1], adding)
 
 
-def stage_parameters(run: Run) -> list[float]:
+def stage_parameters(run: PublishedRun) -> list[float]:
     """Of one GPU of each stage; with a pipeline, the last one has the table too."""
     found = [layers * run.shape.layer_parameters / run.tensor for layers in run.layers]
     found[0] += (run.shape.table + run.shape.sequence * run.shape.hidden) / run.tensor
@@ -148,7 +148,7 @@ def stage_parameters(run: Run) -> list[float]:
     return found
 
 
-def _travel(run: Run, between: float) -> float:
+def _travel(run: PublishedRun, between: float) -> float:
     """A microbatch's activations from a stage to the next, each GPU of the group sending its share.
 
     Stages whose ranks fill nodes are on different ones; else half of what leaves is taken to stay.
@@ -160,7 +160,7 @@ def _travel(run: Run, between: float) -> float:
     return size * max(1.0, sharing) / rate
 
 
-def _replicas(run: Run, parameters: float, between: float) -> float:
+def _replicas(run: PublishedRun, parameters: float, between: float) -> float:
     """The sum of gradients over replicas; sharded optimizers gather what they have updated.
 
     With ZeRO 2 and 3 all this has been done in every microbatch.  DeepSpeed's bf16
@@ -175,7 +175,7 @@ def _replicas(run: Run, parameters: float, between: float) -> float:
     return reduced + _over_replicas(run, "all_gather", parameters * gathered_bytes, between)
 
 
-def _over_replicas(run: Run, kind: CollectiveKind, size: float, between: float) -> float:
+def _over_replicas(run: PublishedRun, kind: CollectiveKind, size: float, between: float) -> float:
     """A collective of all replicas, of so many bytes of each GPU."""
     if run.data == 1:
         return 0.0
@@ -183,7 +183,7 @@ def _over_replicas(run: Run, kind: CollectiveKind, size: float, between: float) 
     return _group(run, kind, size, run.data, run.tensor) / (between if across else 1.0)
 
 
-def _table(run: Run, between: float) -> float:
+def _table(run: PublishedRun, between: float) -> float:
     """The sum of the shared table's gradient over the first and the last stage."""
     if run.pipeline == 1:
         return 0.0
@@ -191,18 +191,18 @@ def _table(run: Run, between: float) -> float:
     return _group(run, "all_reduce", run.shape.table / run.tensor * 2, 2, stride) / between
 
 
-def _update(run: Run, parameters: float) -> float:
+def _update(run: PublishedRun, parameters: float) -> float:
     return _passes(run, parameters / (run.data if run.zero else 1) * UPDATE_BYTES)
 
 
-def _passes(run: Run, size: float) -> float:
+def _passes(run: PublishedRun, size: float) -> float:
     """Seconds in which so many bytes of memory are touched."""
     device = machine_for(run.machine, run.gpu, 1).device
     assert device.achieved is not None
     return size / (device.memory_bytes_per_second * device.achieved.memory_share)
 
 
-def _group(run: Run, kind: CollectiveKind, size: float, members: int, stride: int) -> float:
+def _group(run: PublishedRun, kind: CollectiveKind, size: float, members: int, stride: int) -> float:
     return _collective(run.machine, run.gpu, kind, int(size), members, stride)
 
 
@@ -222,7 +222,7 @@ def _collective(machine: str, gpu: Gpu, kind: CollectiveKind, size: int, members
     return predict_collective(question, machine_for(machine, gpu, gpus)).seconds
 
 
-def _pieces(run: Run) -> Pieces:
+def _pieces(run: PublishedRun) -> Pieces:
     fused_on = run.gpu.generation if run.attention == "fused" else None
     return _pieces_of(
         run.shape, run.tensor, run.micro, run.dtype, run.machine, run.gpu, run.sequence_parallel, fused_on

@@ -20,11 +20,11 @@ from studies.judged_rows import Role
 from studies.network.collective import predict_collective
 from studies.published_collectives import rows as collectives
 from studies.published_collectives.sites import machine_of
-from studies.published_training.answers import Answer, Judged, learnt, show, summarise
+from studies.published_training.answers import Judged, TrainingAnswer, learnt, show, summarise
 from studies.published_training.claims import predicted_claims
 from studies.published_training.memory import peak_bytes
-from studies.published_training.rows import Metric, Row, read_rows
-from studies.published_training.runs import Run, run_of
+from studies.published_training.rows import Metric, TrainingRow, read_rows
+from studies.published_training.runs import PublishedRun, run_of
 from studies.published_training.sites import LearntTraining, learn, question_of, slow_networks
 from studies.published_training.step import StepSeconds, step_seconds
 
@@ -40,7 +40,7 @@ FLOPS: Mapping[Metric, Literal["model", "hardware"]] = {
     "model_share": "model",
 }
 """Which flop those that count flop have."""
-Runs = Mapping[str, Run | str]
+Runs = Mapping[str, PublishedRun | str]
 
 
 def main() -> None:
@@ -51,7 +51,9 @@ def main() -> None:
     published_training(claims=True, json=str(RESULTS / "claims.json"), command=[*command, "--claims"])
 
 
-def published_training(rows: str = "", *, claims: bool = False, json: str = "", command: Sequence[str] = ()) -> Answer:
+def published_training(
+    rows: str = "", *, claims: bool = False, json: str = "", command: Sequence[str] = ()
+) -> TrainingAnswer:
     """Predicts every row, judges what can be judged, and prints and writes what came out.
 
     Parameters
@@ -66,7 +68,7 @@ def published_training(rows: str = "", *, claims: bool = False, json: str = "", 
     runs = runs_of(given)
     again = printed_again(given)
     judged = [judge(row, again.get(row.id) or runs[row.id], _twin(row, given), sites) for row in given]
-    answer = Answer(
+    answer = TrainingAnswer(
         rows=judged,
         summary=summarise(judged),
         calibration=[learnt(site) for site in sites.values() if site.rows],
@@ -80,13 +82,13 @@ def published_training(rows: str = "", *, claims: bool = False, json: str = "", 
     return answer
 
 
-def runs_of(rows: Sequence[Row]) -> dict[str, Run | str]:
+def runs_of(rows: Sequence[TrainingRow]) -> dict[str, PublishedRun | str]:
     """The run of each row by its id, or why there is none."""
     same = _by_run(rows)
     return {row.id: run_of(row, same[row.run]) for row in rows}
 
 
-def printed_again(rows: Sequence[Row]) -> dict[str, str]:
+def printed_again(rows: Sequence[TrainingRow]) -> dict[str, str]:
     """The rows that another one has word for word, each with what to say of it."""
     first: dict[tuple[object, ...], str] = {}
     found: dict[str, str] = {}
@@ -97,33 +99,33 @@ def printed_again(rows: Sequence[Row]) -> dict[str, str]:
     return found
 
 
-def learn_sites(own: Sequence[Row]) -> dict[str, LearntTraining]:
+def learn_sites(own: Sequence[TrainingRow]) -> dict[str, LearntTraining]:
     """Every machine whose runs are modelled, with what was learnt of it, by its name."""
     runs = runs_of(own)
-    by_machine: dict[str, list[tuple[Row, Run]]] = defaultdict(list)
+    by_machine: dict[str, list[tuple[TrainingRow, PublishedRun]]] = defaultdict(list)
     for row in own:
         run = runs[row.id]
-        if isinstance(run, Run):
+        if isinstance(run, PublishedRun):
             by_machine[run.machine].append((row, run))
     slow = slow_networks(collectives.read_rows(ROWS), _all_reduce_seconds)
     return {name: learn(name, found, slow) for name, found in by_machine.items()}
 
 
-def _all_reduce_seconds(row: collectives.Row) -> float:
+def _all_reduce_seconds(row: collectives.CollectiveRow) -> float:
     name = machine_of(row)
     assert name is not None, row.id
     machine = find_machine(name, (), gpus=row.gpus)
     return predict_collective(question_of(row), machine, net=network_of(machine)).seconds
 
 
-def _by_run(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
-    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+def _by_run(rows: Sequence[TrainingRow]) -> dict[tuple[str, ...], list[TrainingRow]]:
+    found: dict[tuple[str, ...], list[TrainingRow]] = defaultdict(list)
     for row in rows:
         found[row.run].append(row)
     return found
 
 
-def _twin(row: Row, rows: Sequence[Row]) -> Row | None:
+def _twin(row: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow | None:
     """The row that says the same of the same run and is preferred to this one, where there is one.
 
     A run that a table prints more than once is measured more than once: rows
@@ -140,7 +142,9 @@ def _twin(row: Row, rows: Sequence[Row]) -> Row | None:
     return None
 
 
-def judge(row: Row, run: Run | str, twin: Row | None, sites: Mapping[str, LearntTraining]) -> Judged:
+def judge(
+    row: TrainingRow, run: PublishedRun | str, twin: TrainingRow | None, sites: Mapping[str, LearntTraining]
+) -> Judged:
     """A row with its prediction and role."""
     if isinstance(run, str):
         return _entry(row, None, None, "skipped", run)
@@ -155,7 +159,7 @@ def judge(row: Row, run: Run | str, twin: Row | None, sites: Mapping[str, Learnt
     return _entry(row, run, predicted, "judged", "")
 
 
-def predict(row: Row, run: Run, site: LearntTraining) -> float:
+def predict(row: TrainingRow, run: PublishedRun, site: LearntTraining) -> float:
     """What is predicted for a row, in its own unit."""
     assert row.metric is not None
     metric, unit = row.metric
@@ -184,11 +188,11 @@ def predict(row: Row, run: Run, site: LearntTraining) -> float:
 
 
 @cache
-def _step(run: Run, between: float) -> StepSeconds:
+def _step(run: PublishedRun, between: float) -> StepSeconds:
     return step_seconds(run, between)
 
 
-def _entry(row: Row, run: Run | None, predicted: float | None, role: Role, reason: str) -> Judged:
+def _entry(row: TrainingRow, run: PublishedRun | None, predicted: float | None, role: Role, reason: str) -> Judged:
     flops = FLOPS.get(row.metric[0]) if row.metric is not None and run is not None else None
     return Judged(
         id=row.id,
@@ -209,7 +213,7 @@ def _entry(row: Row, run: Run | None, predicted: float | None, role: Role, reaso
     )
 
 
-def _workload(row: Row) -> str:
+def _workload(row: TrainingRow) -> str:
     words = {name: row.words.get(name, "") for name in ("model", "tp", "pp", "dp", "micro_batch", "global_batch")}
     return f"{words.pop('model')} " + ", ".join(f"{name}={value}" for name, value in words.items() if value)
 

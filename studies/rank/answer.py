@@ -13,7 +13,7 @@ from studies.rank.question import Question
 from studies.rank.step import granularity_of
 from studies.training.experiment import TrainingExperiment, gpt_workload
 from studies.training.figures import rates
-from studies.training.step import Step
+from studies.training.step import TrainingStep
 
 SCHEMA = "quadrille/rank/1"
 
@@ -35,7 +35,7 @@ class RingSimulated(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_second: float
 
 
-def fastest_first(steps: Sequence[Step]) -> list[int]:
+def fastest_first(steps: Sequence[TrainingStep]) -> list[int]:
     """Places of the simulated steps, the fastest first, those that take as long in the order of the model."""
     return sorted(range(len(steps)), key=lambda place: (steps[place].seconds, place))
 
@@ -69,7 +69,7 @@ def of_question(
 
 
 def of_step(
-    question: Question, experiment: TrainingExperiment, step: Step, *, place: int, modelled_seconds: float
+    question: Question, experiment: TrainingExperiment, step: TrainingStep, *, place: int, modelled_seconds: float
 ) -> dict[str, Any]:
     """Fields of whatever was simulated, a grid or a configuration.
 

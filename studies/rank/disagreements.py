@@ -22,7 +22,7 @@ import numpy as np
 from algorithms.collectives.choices import Choices
 from algorithms.units import format_seconds
 from studies.rank.agreement import kendall_tau
-from studies.training.step import Step
+from studies.training.step import TrainingStep
 
 NOTEWORTHY = 0.05
 """Of tau."""
@@ -45,7 +45,7 @@ class Cause:
     tau: float | None
 
 
-def causes(modelled: Sequence[float], steps: Sequence[Step]) -> list[Cause]:
+def causes(modelled: Sequence[float], steps: Sequence[TrainingStep]) -> list[Cause]:
     """The causes, that which explains most first."""
     added = {
         "compute": [step.compute for step in steps],
@@ -57,7 +57,7 @@ def causes(modelled: Sequence[float], steps: Sequence[Step]) -> list[Cause]:
     return _by_tau(added, modelled, steps)
 
 
-def causes_beside(modelled: Sequence[Step], steps: Sequence[Step]) -> list[Cause]:
+def causes_beside(modelled: Sequence[TrainingStep], steps: Sequence[TrainingStep]) -> list[Cause]:
     """The same of a model that knows all parts of a step but overlap, and prices them otherwise."""
     pairs = list(zip(modelled, steps, strict=True))
     added = {
@@ -69,7 +69,7 @@ def causes_beside(modelled: Sequence[Step], steps: Sequence[Step]) -> list[Cause
     return _by_tau(added, [model.seconds for model in modelled], steps)
 
 
-def _by_tau(added: Mapping[str, list[float]], modelled: Sequence[float], steps: Sequence[Step]) -> list[Cause]:
+def _by_tau(added: Mapping[str, list[float]], modelled: Sequence[float], steps: Sequence[TrainingStep]) -> list[Cause]:
     seconds = [step.seconds for step in steps]
     found = [
         Cause(name, min(values), max(values), kendall_tau(np.add(modelled, values).tolist(), seconds))
@@ -81,7 +81,7 @@ def _by_tau(added: Mapping[str, list[float]], modelled: Sequence[float], steps: 
 def in_words(
     found: Sequence[Cause],
     tau: float | None,
-    steps: Sequence[Step],
+    steps: Sequence[TrainingStep],
     choices: Choices,
     peak_flops_per_second: float | None = None,
 ) -> list[str]:
@@ -120,7 +120,7 @@ def _agreement(tau: float) -> str:
     return f"the orders {word} (Kendall's tau {tau:.2f})"
 
 
-def _what(cause: Cause, steps: Sequence[Step], choices: Choices, reached: Sequence[float]) -> str:
+def _what(cause: Cause, steps: Sequence[TrainingStep], choices: Choices, reached: Sequence[float]) -> str:
     """A cause with its numbers; `reached` are shares of the peak."""
     span = _span(cause)
     match cause.name:

@@ -13,7 +13,7 @@ from studies.rank.answer import CauseFound, RingSimulated, fastest_first, of_que
 from studies.rank.disagreements import causes, in_words
 from studies.rank.question import Question
 from studies.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
-from studies.training.step import Step
+from studies.training.step import TrainingStep
 
 
 class ModelledGrid(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance | None = None
 
 
-def answer_of(question: Question, found: Ranked, steps: list[Step]) -> RankAnswer:
+def answer_of(question: Question, found: Ranked, steps: list[TrainingStep]) -> RankAnswer:
     """The answer; `steps` are of the first candidates, in their order."""
     modelled = [float(one) for one in found.seconds[: len(steps)]]
     tau = kendall_tau(modelled, [step.seconds for step in steps])
@@ -116,7 +116,7 @@ def _modelled(found: Ranked, place: int) -> ModelledGrid:
     )
 
 
-def _simulated(question: Question, found: Ranked, place: int, step: Step) -> SimulatedGrid:
+def _simulated(question: Question, found: Ranked, place: int, step: TrainingStep) -> SimulatedGrid:
     grid = found.candidates.grid(place)
     lengths, order = _named(grid)
     return SimulatedGrid(

@@ -23,7 +23,7 @@ from studies.rank.question import Question
 from studies.rank.turns import hops_of, loops_of, parts_of, sample, stages_of
 from studies.training.experiment import TrainingExperiment
 from studies.training.figures import experiment_peak_bytes
-from studies.training.step import Step, noticed, ran_step
+from studies.training.step import TrainingStep, noticed, ran_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Configuration:
     """
 
     experiment: TrainingExperiment
-    step: Step
+    step: TrainingStep
     peak_bytes: int
 
 
@@ -74,7 +74,7 @@ class Looker:
         step, one = min(seen, key=lambda pair: float(f"{pair[0].seconds:.9e}"))
         return Configuration(one, step, experiment_peak_bytes(one))
 
-    def _closed_form(self, one: TrainingExperiment) -> Step:
+    def _closed_form(self, one: TrainingExperiment) -> TrainingStep:
         sampled = sample(one)
         schedule = sampled.manner.carried_out(sampled.unchecked_schedule())
         loops, priced = loops_of(schedule), list(self._yardstick.priced(schedule))
@@ -88,7 +88,7 @@ class Looker:
         seconds = (local + moving).step(stages, hop) + self._exchange(one, schedule)
         compute, transfer = local.at_work(stages), moving.at_work(stages) + hops_of(stages) * hop
         waiting = noticed(seconds - compute - transfer, seconds)
-        return Step(seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_by_axis={})
+        return TrainingStep(seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_by_axis={})
 
     def _hop(self, one: TrainingExperiment) -> float:
         """Seconds of a microbatch's activations from a stage to the next."""
@@ -111,7 +111,7 @@ class Looker:
         size = sampled.tensors[gradient].block(sampled.place(0)).elements * sampled.item_bytes(gradient)
         return 2 * self._yardstick.hops.axis_link(one.grid, "pipeline", one.grid.pipeline - 1, size).seconds(size)
 
-    def simulated(self, one: TrainingExperiment, granularity: Granularity) -> Step:
+    def simulated(self, one: TrainingExperiment, granularity: Granularity) -> TrainingStep:
         """The step of a configuration from a simulation of its sample.
 
         What no op accounts for, waiting for the last member of a group, is spread over all parts alike.
@@ -137,7 +137,7 @@ class Looker:
             for axis in sampled.grid.lengths
             if sampled.grid.length(axis) > 1
         }
-        return Step(
+        return TrainingStep(
             seconds=seconds,
             compute=compute,
             latency=latency,

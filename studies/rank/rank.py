@@ -21,7 +21,7 @@ from studies.rank.schemes_report import print_answer as print_schemes
 from studies.rank.sharing import Crew, assemble
 from studies.rank.step import simulated_step
 from studies.remarks import remark_all
-from studies.training.step import Step
+from studies.training.step import TrainingStep
 
 
 def rank(
@@ -61,7 +61,7 @@ def _rank_grids(question: Question, crew: Crew) -> RankAnswer:
     found = ranked(question, crew)
     grids = [found.candidates.grid(place) for place in range(min(question.top, len(found)))]
 
-    def simulated(place: int) -> Step:
+    def simulated(place: int) -> TrainingStep:
         return simulated_step(question, grids[place])
 
     return answer_of(question, found, crew.share(simulated, range(len(grids)), "grids simulated"))

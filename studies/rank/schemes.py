@@ -9,7 +9,7 @@ from studies.rank.schemes_report import SchemesAnswer, SimulatedConfiguration, a
 from studies.rank.search import search
 from studies.rank.sharing import Crew
 from studies.rank.step import granularity_of
-from studies.training.step import Step
+from studies.training.step import TrainingStep
 
 
 def rank_schemes(flags: RankFlags, question: Question, crew: Crew) -> SchemesAnswer:
@@ -30,7 +30,7 @@ def rank_schemes(flags: RankFlags, question: Question, crew: Crew) -> SchemesAns
     found = search(question, space, crew)
     best = found.best[: question.top]
 
-    def simulated(place: int) -> Step:
+    def simulated(place: int) -> TrainingStep:
         return found.looker.simulated(best[place].experiment, granularity_of(question))
 
     return answer_of(question, found, crew.share(simulated, range(len(best)), "configurations simulated"))

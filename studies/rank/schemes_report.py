@@ -16,7 +16,7 @@ from studies.rank.one_configuration import Configuration
 from studies.rank.question import Question
 from studies.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
 from studies.rank.search import Found
-from studies.training.step import Step
+from studies.training.step import TrainingStep
 
 MODEL = "closed form of local work and collectives, put together by the turns of the pipeline"
 
@@ -94,7 +94,7 @@ class SchemesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance | None = None
 
 
-def answer_of(question: Question, found: Found, steps: list[Step]) -> SchemesAnswer:
+def answer_of(question: Question, found: Found, steps: list[TrainingStep]) -> SchemesAnswer:
     """The answer; `steps` are of the first configurations, in their order."""
     modelled = [one.step for one in found.best[: len(steps)]]
     tau = kendall_tau([step.seconds for step in modelled], [step.seconds for step in steps])
@@ -113,7 +113,7 @@ def answer_of(question: Question, found: Found, steps: list[Step]) -> SchemesAns
     )
 
 
-def _modelled(one: Configuration, step: Step) -> dict[str, Any]:
+def _modelled(one: Configuration, step: TrainingStep) -> dict[str, Any]:
     experiment, problem = one.experiment, one.experiment.problem
     assert isinstance(problem, Gpt)
     return {
@@ -132,7 +132,7 @@ def _modelled(one: Configuration, step: Step) -> dict[str, Any]:
     }
 
 
-def _simulated(question: Question, one: Configuration, place: int, step: Step) -> SimulatedConfiguration:
+def _simulated(question: Question, one: Configuration, place: int, step: TrainingStep) -> SimulatedConfiguration:
     return SimulatedConfiguration(
         **_modelled(one, step),
         **of_step(question, one.experiment, step, place=place, modelled_seconds=one.step.seconds),

@@ -14,14 +14,14 @@ from algorithms.formats.record import Granularity
 from algorithms.grid import Grid
 from studies.rank.question import Question
 from studies.training.depths import FEW
-from studies.training.step import Step
+from studies.training.step import TrainingStep
 from studies.training.step import simulated_step as simulated
 
 MANY_GPUS = 2048
 """GPUs above which grids are not simulated exactly: one would take a minute and more."""
 
 
-def simulated_step(question: Question, grid: Grid) -> Step:
+def simulated_step(question: Question, grid: Grid) -> TrainingStep:
     """The step of a grid as the simulator predicts it."""
     granularity = granularity_of(question)
     alike = granularity == "collective" and not question.training.manner.runs_beside

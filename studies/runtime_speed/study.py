@@ -36,7 +36,7 @@ HIGHEST_END, HIGHEST_MEAN = 1.05, 1.00
 """Of the interval of the ratio to the best peer, on every product, and of the mean of these ratios."""
 
 
-class Beside(msgspec.Struct, frozen=True, kw_only=True):
+class BesideOurs(msgspec.Struct, frozen=True, kw_only=True):
     """One entrant's turns of one product, and ours over its, pair by pair, with the 95 % interval of the median."""
 
     name: str
@@ -52,10 +52,10 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
     n: int
     dtype: str
     seconds: tuple[float, ...]
-    peers: tuple[Beside, ...]
+    peers: tuple[BesideOurs, ...]
 
     @property
-    def best(self) -> Beside:
+    def best(self) -> BesideOurs:
         return min(self.peers, key=lambda peer: median(peer.seconds))
 
 
@@ -131,7 +131,7 @@ def _products(asked: Sequence[Asked], found: Sequence[dict[str, list[float]]]) -
             dtype=dtype,
             seconds=tuple(seconds[OURS]),
             peers=tuple(
-                Beside(name=name, seconds=tuple(theirs), ratio=ratio_of_pairs(seconds[OURS], theirs))
+                BesideOurs(name=name, seconds=tuple(theirs), ratio=ratio_of_pairs(seconds[OURS], theirs))
                 for name, theirs in seconds.items()
                 if name != OURS
             ),

@@ -28,7 +28,7 @@ from studies.flags.placement import Placement, placement
 from studies.matmuls.experiment import sizes_of
 from studies.scaling.question import Question
 from studies.scaling.ranking import RankedGrid, rank_grids
-from studies.scaling.report import Ranked, Run, Scaling
+from studies.scaling.report import GridRun, Ranked, Scaling
 
 
 def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:
@@ -41,7 +41,7 @@ def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:
     largest = _machine(machine, question.gpus[-1])
     # too few GPUs are refused before any work
     Yardstick(largest, question.problem.dtype, question.gpus[-1], question.choices)
-    runs: list[Run] = []
+    runs: list[GridRun] = []
     ranked: list[Ranked] = []
     missing: list[str] = []
     for gpus in question.gpus:
@@ -113,7 +113,7 @@ def _ranked_row(gpus: int, grid: RankedGrid, *, fits: bool) -> Ranked:
     )
 
 
-def _run(question: Question, gpus: int, place: int, ranked: RankedGrid, machine: Machine) -> Run:
+def _run(question: Question, gpus: int, place: int, ranked: RankedGrid, machine: Machine) -> GridRun:
     """One grid simulated; its efficiency is not known yet."""
     problem = question.problem_on(gpus)
     schedule = overlap(matmul_schedule(problem, ranked.algorithm, ranked.grid), question.overlaps)
@@ -122,7 +122,7 @@ def _run(question: Question, gpus: int, place: int, ranked: RankedGrid, machine:
     seconds = predicted.timeline.makespan
     rate = problem.flops / (gpus * seconds)
     peak = machine.device.peak_flops_per_second.get(problem.dtype)
-    return Run(
+    return GridRun(
         gpus=gpus,
         algorithm=ranked.algorithm,
         grid=ranked.grid.lengths,
@@ -148,7 +148,7 @@ def _exposed(predicted: Prediction, grid: Grid) -> float:
     return sum(predicted.timeline.exposed().values()) / grid.size
 
 
-def _with_efficiency(runs: Sequence[Run]) -> Iterator[Run]:
+def _with_efficiency(runs: Sequence[GridRun]) -> Iterator[GridRun]:
     """The runs in order, each with its rate over that of the fastest on the fewest GPUs; the fastest first."""
     fewest = min(run.gpus for run in runs)
     base = max(run.flops_per_second_per_gpu for run in runs if run.gpus == fewest)

@@ -50,7 +50,7 @@ Count = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
 
 
-class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class GridRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One grid on so many GPUs, simulated.
 
     `closed_form_place` is 1 for the grid that the closed form takes for the
@@ -106,13 +106,13 @@ class Scaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     collectives: str
     panel: Count
     threads: Count | None = None
-    runs: tuple[Run, ...]
+    runs: tuple[GridRun, ...]
     ranked: tuple[Ranked, ...]
     remarks: tuple[str, ...] = ()
     provenance: Provenance | None = None
 
     @property
-    def best(self) -> tuple[Run, ...]:
+    def best(self) -> tuple[GridRun, ...]:
         """The fastest run on each number of GPUs."""
         return tuple(next(runs) for _, runs in groupby(self.runs, key=lambda run: run.gpus))
 
@@ -146,7 +146,7 @@ def _title(found: Scaling) -> str:
     return f"{found.kind} scaling of {', '.join(found.algorithms)} on {found.machine.name}, predicted: {what}"
 
 
-def _cells(run: Run, several: bool) -> Sequence[str]:
+def _cells(run: GridRun, several: bool) -> Sequence[str]:
     return (
         str(run.gpus),
         *((run.algorithm,) if several else ()),
@@ -169,7 +169,7 @@ def csv_text(found: Scaling) -> str:
     return text.getvalue()
 
 
-def _values(run: Run) -> Iterator[object]:
+def _values(run: GridRun) -> Iterator[object]:
     for column in CSV_COLUMNS:
         value = getattr(run, column)
         if column == "grid":
@@ -180,7 +180,7 @@ def _values(run: Run) -> Iterator[object]:
             yield "" if value is None else value
 
 
-def _grid(run: Run) -> str:
+def _grid(run: GridRun) -> str:
     return str(Grid(**run.grid, order=DEFAULT_ORDER))
 
 
@@ -217,6 +217,6 @@ def _number_gpus(axis: "Axes", gpus: list[int]) -> None:
     axis.grid(alpha=0.3)
 
 
-def _ideal_seconds(found: Scaling, first: Run, run: Run) -> float:
+def _ideal_seconds(found: Scaling, first: GridRun, run: GridRun) -> float:
     """Seconds at the efficiency of the first run."""
     return first.seconds if found.kind == "weak" else first.seconds * first.gpus / run.gpus

@@ -34,7 +34,7 @@ from studies.closed_form.yardstick import Yardstick
 from studies.flags.grids import factorisations
 from studies.flags.placement import Placement, placement
 from studies.flags.values import whole_number
-from studies.sweep.outcomes import Answer
+from studies.sweep.outcomes import Outcome
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.training_step import answer_of
@@ -42,7 +42,7 @@ from studies.training.depths import FEW, depths_of, straight
 from studies.training.experiment import TrainingExperiment
 from studies.training.figures import experiment_peak_bytes
 from studies.training.flags import TrainingFlags, parse_training, with_usual_dtype
-from studies.training.step import Step, of_layers, simulated_step
+from studies.training.step import TrainingStep, of_layers, simulated_step
 
 WIDEST = 2
 FORMS: dict[str, Callable[[Grid], bool]] = {
@@ -64,7 +64,7 @@ class RankedStep:
     peak_bytes: int
 
 
-def best_step(asked: Asked, machine: Machine | None = None) -> Answer:
+def best_step(asked: Asked, machine: Machine | None = None) -> Outcome:
     """The fastest of the grids that the closed form ranks first.
 
     Parameters
@@ -81,7 +81,7 @@ def best_step(asked: Asked, machine: Machine | None = None) -> Answer:
     assert isinstance(flags, TrainingFlags)
     machine = machine or machine_of(asked.on, gpus)
     ranked = ranked_steps(flags, gpus, machine)
-    found: list[tuple[Step, RankedStep]] = []
+    found: list[tuple[TrainingStep, RankedStep]] = []
     left_out: list[str] = []
     for one in ranked[: asked.top]:
         try:

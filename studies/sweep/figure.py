@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from studies.pictures import write_figure
-from studies.sweep.outcomes import Row, Sweep
+from studies.sweep.outcomes import Sweep, SweptPoint
 from studies.sweep.points import Varied
 from studies.sweep.report import short_keys
 
@@ -49,11 +49,12 @@ def draw(found: Sweep, varied: Sequence[Varied], path: str) -> None:
     write_figure(figure, path)
 
 
-def lines_of(rows: Sequence[Row], across: Varied) -> list[Line]:
+def lines_of(rows: Sequence[SweptPoint], across: Varied) -> list[Line]:
     """For each combination of the other keys, the points that have an answer, in the order of the key drawn across.
 
-    >>> from studies.sweep.outcomes import Answer
-    >>> rows = [Row(point={"gpus": n, "dtype": "float32"}, answer=Answer(seconds=1 / int(n))) for n in ("4", "2")]
+    >>> from studies.sweep.outcomes import Outcome
+    >>> points = [{"gpus": n, "dtype": "float32"} for n in ("4", "2")]
+    >>> rows = [SweptPoint(point=one, answer=Outcome(seconds=1 / int(one["gpus"]))) for one in points]
     >>> lines_of(rows, Varied("gpus", ("4", "2")))
     [('dtype=float32', [2.0, 4.0], [0.5, 0.25])]
     """

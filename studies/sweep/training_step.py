@@ -9,17 +9,17 @@ from studies.experiments.workloads import experiment_of
 from studies.flags.grids import following
 from studies.flags.placement import placement
 from studies.flags.values import whole_number
-from studies.sweep.outcomes import Answer, Trained
+from studies.sweep.outcomes import Outcome, Trained
 from studies.sweep.patience import patience
 from studies.sweep.points import Asked, machine_of
 from studies.training.depths import depths_of
 from studies.training.experiment import TrainingExperiment
 from studies.training.figures import experiment_peak_bytes, rates
 from studies.training.flags import with_usual_dtype
-from studies.training.step import Step, simulated_step
+from studies.training.step import TrainingStep, simulated_step
 
 
-def predicted_step(asked: Asked) -> Answer:
+def predicted_step(asked: Asked) -> Outcome:
     """The prediction of a training step on the grid that was asked for.
 
     >>> from studies.flags.machine_flags import MachineFlags
@@ -39,18 +39,18 @@ def predicted_step(asked: Asked) -> Answer:
         with patience(asked.most_seconds):
             step = simulated_step(experiment, machine, depths=depths_of(experiment.manner))
     except QuadrilleError as error:
-        return Answer(reason=str(error))
+        return Outcome(reason=str(error))
     return answer_of(experiment, machine, step, experiment_peak_bytes(experiment))
 
 
 def answer_of(
     experiment: TrainingExperiment,
     machine: Machine,
-    step: Step,
+    step: TrainingStep,
     peak_bytes: int,
     *,
     closed_form_seconds: float | None = None,
-) -> Answer:
+) -> Outcome:
     """What a sweep keeps of a simulated step.
 
     Parameters
@@ -68,7 +68,7 @@ def answer_of(
         bounded=step.bounded,
         closed_form_seconds=closed_form_seconds,
     )
-    return Answer(
+    return Outcome(
         ranks=gpus,
         grid_lengths=experiment.grid.lengths,
         seconds=step.seconds,

@@ -24,7 +24,7 @@ from studies.flags.machine_flags import MachineFlags
 from studies.matmuls.experiment import Flags
 from studies.remarks import remark, remark_all
 from studies.sweep.answers import Question
-from studies.sweep.outcomes import Answer, Row, rows_of
+from studies.sweep.outcomes import Outcome, SweptPoint, rows_of
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.sweep import NOT_REACHED, answered, with_progress
 from studies.tables import UNKNOWN, percent, print_tables
@@ -52,7 +52,7 @@ class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     study: str
     flags: dict[str, str]
-    rows: tuple[Row, ...]
+    rows: tuple[SweptPoint, ...]
     answer: str
     provenance: Provenance | None = None
 
@@ -118,12 +118,12 @@ class Asking:
 class Shown:
     """How a study shows its rows: tables, the answer in words, and the figure."""
 
-    tables: Callable[[Sequence[Row]], "Sequence[Group]"]
-    answer: Callable[[Sequence[Row]], str]
-    figure: Callable[[Sequence[Row]], "Figure"]
+    tables: Callable[[Sequence[SweptPoint]], "Sequence[Group]"]
+    answer: Callable[[Sequence[SweptPoint]], str]
+    figure: Callable[[Sequence[SweptPoint]], "Figure"]
 
 
-def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list[Answer]:
+def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list[Outcome]:
     """The answers at all points, in their order; after Ctrl-C, those that were reached.
 
     Raises
@@ -149,7 +149,7 @@ def as_training(flags: Flags) -> TrainingFlags:
 
 
 def conclude(
-    study: str, flags: Mapping[str, str], found: Iterable[tuple[dict[str, str], Answer]], shown: Shown, asking: Asking
+    study: str, flags: Mapping[str, str], found: Iterable[tuple[dict[str, str], Outcome]], shown: Shown, asking: Asking
 ) -> Findings:
     """The findings, written and shown as asked.
 
@@ -176,7 +176,7 @@ def conclude(
     return made
 
 
-def left_out(rows: Sequence[Row]) -> list[str]:
+def left_out(rows: Sequence[SweptPoint]) -> list[str]:
     """Which points have no answer or lack a candidate, and why; each reason once."""
     said: dict[str, list[str]] = {}
     for row in rows:
@@ -203,7 +203,7 @@ def named(point: Mapping[str, str]) -> str:
 STEP_COLUMNS = ("grid", "microbatch", "step", "of peak", "exposed", "memory")
 
 
-def step_cells(answer: Answer) -> tuple[str, ...]:
+def step_cells(answer: Outcome) -> tuple[str, ...]:
     """Under `STEP_COLUMNS`: grid, microbatch, seconds of a step, share of peak, share exposed, memory."""
     trained = answer.trained
     if answer.seconds is None or trained is None:
@@ -219,10 +219,10 @@ def step_cells(answer: Answer) -> tuple[str, ...]:
     )
 
 
-def grid_words(answer: Answer) -> str:
+def grid_words(answer: Outcome) -> str:
     """The grid of an answer.
 
-    >>> grid_words(Answer(grid_lengths={"data": 2, "x": 4}))
+    >>> grid_words(Outcome(grid_lengths={"data": 2, "x": 4}))
     'data=2,x=4'
     """
     return str(Grid(**answer.grid_lengths, order=DEFAULT_ORDER)) if answer.grid_lengths else UNKNOWN

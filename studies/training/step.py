@@ -27,7 +27,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TrainingStep:
     """One iteration of training; seconds are of the mean rank and add up.
 
         seconds = compute + latency + transfer - hidden + waiting
@@ -79,7 +79,7 @@ def simulated_step(
     *,
     granularity: AskedGranularity = "auto",
     depths: Depths | None = None,
-) -> Step:
+) -> TrainingStep:
     """The step as the simulator predicts it.
 
     Parameters
@@ -107,12 +107,12 @@ def of_layers(experiment: TrainingExperiment, layers: int) -> TrainingExperiment
     return replace(experiment, problem=replace(experiment.problem, layers=layers))
 
 
-def continued(few: Step, more: Step, layers: int) -> Step:
+def continued(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingStep:
     """The step of so many layers, straight on from those that were simulated; what would be exposed for less than no
     time is hidden.
 
     >>> one, other = (
-    ...     Step(seconds=seconds, compute=seconds, transfer=0.0, exposed_by_axis={"x": seconds}, layers=layers)
+    ...     TrainingStep(seconds=seconds, compute=seconds, transfer=0.0, exposed_by_axis={"x": seconds}, layers=layers)
     ...     for seconds, layers in ((1.0, 2), (1.75, 3))
     ... )
     >>> found = continued(one, other, 12)
@@ -141,7 +141,7 @@ class Ran:
     schedule : as it was written, shards exact
     every : times of the ops of an iteration, means over ranks
     latency, contention : seconds of an op that are of its steps, and that sharing links adds
-    bounded, even : as of `Step`
+    bounded, even : as of `TrainingStep`
     """
 
     schedule: Schedule
@@ -177,7 +177,7 @@ def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: Aske
     return Ran(schedule, every, latency, ran.contention, ran.bound is not None, even)
 
 
-def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> Step:
+def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> TrainingStep:
     ran = ran_step(experiment, machine, granularity)
     found = ran.every
     moving = [one for one in found.ops if one.axis is not None]
@@ -185,7 +185,7 @@ def _simulated(experiment: TrainingExperiment, machine: Machine, granularity: As
     busy, exposed = found.mean(one.seconds for one in moving), found.mean(one.exposed_seconds for one in moving)
     latency = found.mean(ran.latency[one.name] for one in moving)
     hidden = noticed(busy - exposed, busy)
-    return Step(
+    return TrainingStep(
         seconds=found.seconds,
         compute=compute,
         latency=latency,

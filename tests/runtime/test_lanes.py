@@ -9,7 +9,7 @@ import pytest
 
 from algorithms.ops import AllGather
 from runtime.lanes import Lanes, Task
-from runtime.streams import Step, Stream, cut
+from runtime.streams import Stream, StreamStep, cut
 
 GATHER = AllGather(name="gather", axis="z", source="part", into="whole", concurrent=True)
 FREE, ORDERED = SimpleNamespace(begins_in_order=False), SimpleNamespace(begins_in_order=True)
@@ -54,7 +54,7 @@ def test_of_chunks_those_that_end_beside_local_work_are_counted():
         return requests[-1]
 
     room = np.zeros(8)
-    chunks = cut([Step(((room, 1),), (), ())], 2 * room.itemsize)
+    chunks = cut([StreamStep(((room, 1),), (), ())], 2 * room.itemsize)
     stream = Stream(chunks, SimpleNamespace(receive=begun, send=begun, posted=(32, 16)), np.add)
     lanes, task = under_way([stream])
     with lanes.noted_beside():

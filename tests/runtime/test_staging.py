@@ -22,7 +22,7 @@ from runtime.operands import round_to
 from runtime.pinned import PINNED_CHUNK_BYTES, PinnedPool
 from runtime.rectangles import split_block
 from runtime.staging import DirectCommunicator, StagedCommunicator, check_sums, find_staging
-from runtime.streams import Step, Stream, cut
+from runtime.streams import Stream, StreamStep, cut
 from studies.launching.launch import launch
 from tests import fake_device
 from tests.fake_arrays import Array
@@ -155,7 +155,7 @@ def test_the_next_chunk_is_copied_while_one_is_on_the_wire_and_sums_wait_for_wha
     mpi = Slow()
     group = StagedCommunicator(mpi, library, chunk_bytes=8)
     held, room = on_device(library, [1, 2, 3, 4]), on_device(library, [0, 0, 0, 0])
-    step = Step(((room, 1),), ((held, 1),), ((held, room, held),))
+    step = StreamStep(((room, 1),), ((held, 1),), ((held, room, held),))
     stream = Stream(cut([step], group.chunk_bytes), group, group.lane.add)
     cupy.history.clear()
     assert not look(stream) and mpi.sent == [[1, 2], [3, 4]] and len(mpi.received) == 2

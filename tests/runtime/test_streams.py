@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.streams import AHEAD, Step, Stream, cut
+from runtime.streams import AHEAD, Stream, StreamStep, cut
 
 EIGHT = 8
 """Bytes of a number."""
@@ -55,8 +55,8 @@ def summing_steps(buffer, room, result):
     """Two steps of a reduce-scatter of four numbers each: what is added in the first is sent in the second."""
     first, second, third = buffer[:4], buffer[4:8], buffer[8:]
     return [
-        Step(((room, 1),), ((third, 2),), ((second, room, second),)),
-        Step(((room, 1),), ((second, 2),), ((first, room, result),)),
+        StreamStep(((room, 1),), ((third, 2),), ((second, room, second),)),
+        StreamStep(((room, 1),), ((second, 2),), ((first, room, result),)),
     ]
 
 
@@ -76,7 +76,7 @@ def test_a_chunk_is_sent_on_while_the_rest_of_its_step_is_under_way():
 
 def test_a_few_chunks_go_ahead_and_the_others_once_their_receiver_has_said_that_it_is_there():
     buffer, post = np.arange(AHEAD + 3.0), Post()
-    stream = Stream(cut([Step((), ((buffer, 1),), ())], EIGHT), post, np.add)
+    stream = Stream(cut([StreamStep((), ((buffer, 1),), ())], EIGHT), post, np.add)
     assert not stream.done()
     assert post.verbs() == ["greeted", *["send"] * AHEAD]
     post.end(*range(1, AHEAD + 1))
@@ -91,7 +91,7 @@ def test_a_few_chunks_go_ahead_and_the_others_once_their_receiver_has_said_that_
 
 def test_as_many_chunks_as_go_ahead_need_no_greeting():
     buffer, post = np.arange(2.0 * AHEAD), Post()
-    stream = Stream(cut([Step((), ((buffer[:AHEAD], 1), (buffer[AHEAD:], 2)), ())], EIGHT), post, np.add)
+    stream = Stream(cut([StreamStep((), ((buffer[:AHEAD], 1), (buffer[AHEAD:], 2)), ())], EIGHT), post, np.add)
     assert not stream.done()
     assert post.verbs() == [*["send"] * (AHEAD - 1), "send until taken"] * 2
 
@@ -99,7 +99,7 @@ def test_as_many_chunks_as_go_ahead_need_no_greeting():
 def test_who_receives_more_than_goes_ahead_says_first_that_it_is_there():
     for chunks, said in ((AHEAD, []), (AHEAD + 1, ["greet"])):
         room, post = np.zeros(chunks), Post()
-        stream = Stream(cut([Step(((room, 1),), (), ())], EIGHT), post, np.add)
+        stream = Stream(cut([StreamStep(((room, 1),), (), ())], EIGHT), post, np.add)
         assert not stream.done()
         assert post.verbs() == [*said, *["receive"] * chunks]
         post.end(*range(len(said), len(post.begun)))
@@ -118,7 +118,7 @@ def test_nothing_is_received_into_room_whose_content_was_not_added():
 def test_what_is_sent_is_not_added_to_before_it_is_gone():
     """In an exchange of the whole buffer both members send it while the other's comes."""
     buffer, room = np.arange(4.0), np.zeros(4)
-    chunks = cut([Step(((room, 1),), ((buffer, 1),), ((buffer, room, buffer),))], 2 * EIGHT)
+    chunks = cut([StreamStep(((room, 1),), ((buffer, 1),), ((buffer, room, buffer),))], 2 * EIGHT)
     assert [(one.needs.receives, one.needs.sends) for one in chunks.additions] == [(1, 1), (2, 2)]
 
 
@@ -126,7 +126,7 @@ def test_what_is_sent_is_not_added_to_before_it_is_gone():
 def test_chunks_cover_the_messages_in_order_and_none_is_too_long(sizes, chunk):
     edges = np.cumsum([0, *sizes])
     buffer = np.arange(float(edges[-1]))
-    steps = [Step((), ((buffer[start:stop], 1),), ()) for start, stop in pairwise(edges)]
+    steps = [StreamStep((), ((buffer[start:stop], 1),), ()) for start, stop in pairwise(edges)]
     chunks = cut(steps, chunk)
     assert np.concatenate([one.buffer for one in chunks.sends]).tolist() == buffer.tolist()
     assert all(one.buffer.nbytes <= max(chunk, EIGHT) for one in chunks.sends)

@@ -27,7 +27,7 @@ from studies.published_training.limited import limited
 from studies.published_training.megatron import fastest, megatron_runs
 from studies.published_training.memory import peak_bytes
 from studies.published_training.rows import read_rows
-from studies.published_training.runs import Run, cut, run_of
+from studies.published_training.runs import PublishedRun, cut, run_of
 from studies.published_training.sharded import Sharded, sharded_layers
 from studies.published_training.sites import LearntTraining, learn
 from studies.published_training.stage import MEGATRON, Seconds, pieces_of
@@ -95,7 +95,7 @@ def test_sc21_is_met_without_any_training_row(own, runs, rows_file, capsys):
 
 
 def test_rows_that_teach_are_never_judged(own, runs):
-    chosen = [(row, runs[row.id]) for row in own if isinstance(runs[row.id], Run)]
+    chosen = [(row, runs[row.id]) for row in own if isinstance(runs[row.id], PublishedRun)]
     jean_zay = [(row, run) for row, run in chosen if run.machine == "jean-zay-a100"]
     site = learn("jean-zay-a100", jean_zay, frozenset({"jean-zay-a100"}))
     assert set(site.rows) == {"between", "rest"}
@@ -111,7 +111,11 @@ def test_rows_that_teach_are_never_judged(own, runs):
 
 
 def test_a_machine_without_a_slow_network_learns_nothing_about_it(own, runs):
-    selene = [(row, runs[row.id]) for row in own if isinstance(runs[row.id], Run) and runs[row.id].machine == "selene"]
+    selene = [
+        (row, runs[row.id])
+        for row in own
+        if isinstance(runs[row.id], PublishedRun) and runs[row.id].machine == "selene"
+    ]
     assert learn("selene", selene, frozenset()) == LearntTraining("selene")
 
 
@@ -297,7 +301,7 @@ def test_mosaic_runs_are_judged_once_by_their_tokens(own, runs, rows_file):
     tokens, share = (next(row for row in answer.rows if row.id == number) for number in ("1144", "1145"))
     assert share.relative_error == pytest.approx(tokens.relative_error, abs=0.01)  # its flop have those of biases too
     assert (tokens.flops, share.flops) == (None, "model")
-    assert {run.machine for run in map(runs.get, ids) if isinstance(run, Run)} == {"selene", "h100-superpod"}
+    assert {run.machine for run in map(runs.get, ids) if isinstance(run, PublishedRun)} == {"selene", "h100-superpod"}
     assert {runs[one].sums_in_fp32 for one in ("1144", "1202")} == {True, False}
     assert {runs[one].attention for one in ("1144", "1202", "928")} == {"fused"}
 
@@ -344,7 +348,9 @@ def test_parameters_of_all_stages_are_those_of_the_model(runs):
 
 def test_memory_follows_what_is_sharded(runs):
     run = next(
-        one for one in runs.values() if isinstance(one, Run) and one.machine == "jean-zay-a100" and one.zero == 1
+        one
+        for one in runs.values()
+        if isinstance(one, PublishedRun) and one.machine == "jean-zay-a100" and one.zero == 1
     )
     half, wide = (replace(run, dtype=dtype, deepspeed=True) for dtype in ("float16", "bfloat16"))
     each = max(stage_parameters(run))
@@ -364,7 +370,9 @@ def test_memory_follows_what_is_sharded(runs):
 
 def test_memory_is_that_of_the_schedule_that_simulate_predicts(runs):
     run = next(
-        one for one in runs.values() if isinstance(one, Run) and one.machine == "jean-zay-a100" and one.zero == 1
+        one
+        for one in runs.values()
+        if isinstance(one, PublishedRun) and one.machine == "jean-zay-a100" and one.zero == 1
     )
     small = replace(run, shape=replace(run.shape, layers=4), pipeline=2, data=2, dtype="float16", batch=8, micro=1)
     problem = gpt_of(

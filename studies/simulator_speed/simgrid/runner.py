@@ -53,7 +53,7 @@ class NotInstalled(RunError):  # noqa: N818 - what it says
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimgridRun:
     """What SimGrid says of one workload.
 
     Parameters
@@ -138,7 +138,7 @@ def _row(program: Path, workload: str, size: int, described: Path) -> SimGridRow
     return SimGridRow(workload, size, command, (found.run_seconds,), found.peak_memory_bytes, float(found.finish.max()))
 
 
-def run_driver(program: Path, described: Path, *, patience: float = PATIENCE) -> Run | None:
+def run_driver(program: Path, described: Path, *, patience: float = PATIENCE) -> SimgridRun | None:
     """What the driver says of a described workload; None where it takes longer than `patience` seconds.
 
     Raises
@@ -153,7 +153,7 @@ def run_driver(program: Path, described: Path, *, patience: float = PATIENCE) ->
     if ended.returncode:
         raise RunError(f"SimGrid failed: {(ended.stderr.strip() or str(ended.returncode)).splitlines()[-1]}")
     said = json.loads(ended.stdout)
-    return Run(np.array(said["finish_s"]), said["run_seconds"], said["total_seconds"], said["peak_memory_bytes"])
+    return SimgridRun(np.array(said["finish_s"]), said["run_seconds"], said["total_seconds"], said["peak_memory_bytes"])
 
 
 # Workloads as the driver reads them
