@@ -5,7 +5,8 @@
 One step of a two-layer MLP on the hosts of a topology (by default one switch), for each grid: without overlap, with
 each overlap that its groups allow, with all, with all and products in bands, and by the MPI library, by its regular
 calls (`library`) and by its vector calls (`library:vector`), in turn, each behind a step that is not counted (the first
-one touches fresh memory); as root.
+one touches fresh memory); as root.  Where hosts are not all on one switch, all overlaps in bands and the library are
+run in a second order of ranks, too, in which the axis whose groups send least goes between leaves.
 
     possible    the smaller of two times of the run without overlap: of the communication that an overlap
                 hides, and of the work that it hides it behind
@@ -22,14 +23,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
 
 from algorithms.errors import InputError
 from algorithms.formats.record import Record, load_record
-from algorithms.grid import parse_grid
+from algorithms.grid import DEFAULT_ORDER, parse_grid
 from algorithms.units import parse_rate
 from studies.experiments.batch import Case, measure
 from studies.flags.plan import RunFlags
@@ -50,22 +51,26 @@ HIDDEN = {
 }
 """Of two layers, the communication that an overlap hides and the work behind which it does."""
 ALL = "oar,ors,oag"
-COLUMNS = "topology grid overlap bands collectives seconds lowest highest gain possible share faster wire cores"
+USUAL, INSIDE = ",".join(DEFAULT_ORDER), "z,y,x,data"
+"""Orders of ranks: groups along x send the least of this step; in the second order neighbours differ in the others."""
+COLUMNS = "topology grid order overlap bands collectives seconds lowest highest gain possible share faster wire cores"
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """An overlap, into how many bands products are cut, and who carries out the collectives."""
+    """An overlap, into how many bands products are cut, who carries out the collectives, and the order of the ranks."""
 
     overlap: str = "none"
     bands: str = "1"
     collectives: str = "own"
+    order: str = USUAL
 
     def case(self, grid: str, record: str) -> Case:
         flags = TrainingFlags(
             mlp="2048,8192,2048",
             batch="2048",
             grid=grid,
+            order=self.order,
             dtype="float32",
             overlap=self.overlap,
             bands=self.bands,
@@ -77,11 +82,13 @@ class Way:
 PLAIN, LIBRARY, VECTOR = Way(), Way(collectives="library"), Way(collectives="library:vector")
 
 
-def ways_of(grid: str) -> list[Way]:
-    """Those that differ on a grid."""
+def ways_of(grid: str, *, one_switch: bool = True) -> list[Way]:
+    """Those that differ on a grid; on one switch the order of ranks makes no difference."""
     each = [Way(word) for word in GRIDS[grid]]
     together = [Way(ALL)] if len(each) > 1 else []
-    return [PLAIN, *each, *together, *(Way(ALL, count) for count in BANDS), LIBRARY, VECTOR]
+    in_bands = [Way(ALL, count) for count in BANDS]
+    ordered = [] if one_switch else [replace(way, order=INSIDE) for way in (*in_bands, LIBRARY)]
+    return [PLAIN, *each, *together, *in_bands, *ordered, LIBRARY, VECTOR]
 
 
 def main(topology: str = "", *grids: str) -> None:
@@ -103,7 +110,8 @@ def main(topology: str = "", *grids: str) -> None:
         found = _measured(where, grid, hosts)
         cores = busy()
         for way in found:
-            table.writerow([where, grid, way.overlap, way.bands, way.collectives, *_row(found, way), f"{cores:.2f}"])
+            names = [where, grid, way.order, way.overlap, way.bands, way.collectives]
+            table.writerow([*names, *_row(found, way), f"{cores:.2f}"])
         sys.stdout.flush()
 
 
@@ -143,7 +151,8 @@ def _seconds(records: Sequence[Record]) -> list[float]:
 
 def _measured(topology: str, grid: str, hosts: int) -> dict[Way, list[Record]]:
     """Every way in turn, several times, in one launch."""
-    ways, wanted = ways_of(grid), laboratory_of(topology, RATE, name=f"steps{os.getpid()}")
+    wanted = laboratory_of(topology, RATE, name=f"steps{os.getpid()}")
+    ways = ways_of(grid, one_switch=topology.startswith("star"))
     with tempfile.TemporaryDirectory() as folder, laboratory.standing(wanted) as entry:
         places = list(product(range(TURNS), ways))
         paths = {(turn, way): str(Path(folder, f"{turn}-{ways.index(way)}.json")) for turn, way in places}

@@ -3,10 +3,22 @@
 import pytest
 from msgspec.structs import replace
 
-from algorithms.grid import parse_grid
+from algorithms.grid import parse_grid, parse_order
 from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
-from studies.laboratory.overlap_trial import ALL, GRIDS, HIDDEN, LIBRARY, PLAIN, VECTOR, Way, possible_gain, ways_of
+from studies.laboratory.overlap_trial import (
+    ALL,
+    GRIDS,
+    HIDDEN,
+    INSIDE,
+    LIBRARY,
+    PLAIN,
+    USUAL,
+    VECTOR,
+    Way,
+    possible_gain,
+    ways_of,
+)
 from tests.toy_machines import star
 
 CASES = [(grid, overlap) for grid, overlaps in GRIDS.items() for overlap in overlaps]
@@ -45,7 +57,18 @@ def test_what_is_possible_is_of_the_median_run():
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_every_way_is_run_once_and_the_first_and_the_last_are_what_others_are_compared_with(grid):
-    ways = ways_of(grid)
+@pytest.mark.parametrize("one_switch", [True, False])
+def test_every_way_is_run_once_and_the_first_and_the_last_are_what_others_are_compared_with(grid, one_switch):
+    ways = ways_of(grid, one_switch=one_switch)
     assert len(set(ways)) == len(ways)
     assert (ways[0], *ways[-2:]) == (PLAIN, LIBRARY, VECTOR)
+    assert {way.order for way in ways} == ({USUAL} if one_switch else {USUAL, INSIDE})
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_in_the_second_order_groups_along_x_are_those_between_leaves(grid):
+    found = parse_grid(grid, parse_order(Way(order=INSIDE).case(grid, "unused.json").flags.order))
+    leaf = range(found.size // 2)
+    for rank in leaf:
+        assert [member in leaf for member in found.group(rank, "x")].count(False) == 1
+        assert all(member in leaf for axis in "yz" for member in found.group(rank, axis))
