@@ -5,16 +5,18 @@
 One step of a two-layer MLP on the hosts of a topology (by default one switch), for each grid: without overlap, with
 each overlap that its groups allow, with all, with all and products in bands, and by the MPI library, by its regular
 calls (`library`) and by its vector calls (`library:vector`), in turn, each behind a step that is not counted (the first
-one touches fresh memory); as root.  Where hosts are not all on one switch, all overlaps in bands and the library are
-run in a second order of ranks, too, in which the axis whose groups send least goes between leaves.
+one touches fresh memory); as root.  Where there is more than one switch, steps without overlap, in bands and by the
+library are run in a second order of ranks, too, in which the groups that send least go between leaves.
 
     possible    the smaller of two times of the run without overlap: of the communication that an overlap
                 hides, and of the work that it hides it behind
-    gain        what the step became shorter by, the median of differences in each turn
+    gain        what the step became shorter by than that without overlap in the same order of ranks, the median of
+                differences in each turn
     share       gain / possible
-    faster      the seconds of `library`, by regular calls, over these; over those of `library:vector` a way is as
-                fast as its number over that of the row of `library:vector`
-    wire        what a rank sends, over the rate of its link [s]: no step can be shorter
+    faster      the seconds of `library`, by regular calls, in the same order of ranks, over these; over those of
+                `library:vector` a way is as fast as its number over that of the row of `library:vector`
+    wire        what a rank sends, over the rate of its own link [s]: no step can be shorter (links between leaves that
+                several ranks share may hold it up for longer)
     cores       the part of this machine's cores that was busy meanwhile, with this and anything else
 """
 
@@ -51,8 +53,8 @@ HIDDEN = {
 }
 """Of two layers, the communication that an overlap hides and the work behind which it does."""
 ALL = "oar,ors,oag"
-USUAL, INSIDE = ",".join(DEFAULT_ORDER), "z,y,x,data"
-"""Orders of ranks: groups along x send the least of this step; in the second order neighbours differ in the others."""
+USUAL, X_OUTSIDE = ",".join(DEFAULT_ORDER), "z,y,x,data"
+"""Orders of ranks: groups along x send the least of this step, and in the second order they alone go between leaves."""
 COLUMNS = "topology grid order overlap bands collectives seconds lowest highest gain possible share faster wire cores"
 
 
@@ -87,12 +89,12 @@ def ways_of(grid: str, *, one_switch: bool = True) -> list[Way]:
     each = [Way(word) for word in GRIDS[grid]]
     together = [Way(ALL)] if len(each) > 1 else []
     in_bands = [Way(ALL, count) for count in BANDS]
-    ordered = [] if one_switch else [replace(way, order=INSIDE) for way in (*in_bands, LIBRARY)]
+    ordered = [] if one_switch else [replace(way, order=X_OUTSIDE) for way in (PLAIN, *in_bands, LIBRARY)]
     return [PLAIN, *each, *together, *in_bands, *ordered, LIBRARY, VECTOR]
 
 
 def main(topology: str = "", *grids: str) -> None:
-    """The table of these grids, or of all.
+    """The table of these grids, or of all that have as many ranks as the topology has hosts.
 
     Raises
     ------
@@ -103,7 +105,7 @@ def main(topology: str = "", *grids: str) -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
     print(head_line())
     table.writerow(COLUMNS.split())
-    for grid in grids or GRIDS:
+    for grid in grids or _grids_of(topology):
         hosts = parse_grid(grid).size
         where = topology or f"star:hosts={hosts}"
         busy = cores_busy_since_now()
@@ -115,12 +117,18 @@ def main(topology: str = "", *grids: str) -> None:
         sys.stdout.flush()
 
 
+def _grids_of(topology: str) -> list[str]:
+    """Those with as many ranks as there are hosts; all, each with a switch of its own, where no topology is given."""
+    hosts = len(laboratory_of(topology, RATE).wiring.hosts) if topology else None
+    return [grid for grid in GRIDS if hosts in (None, parse_grid(grid).size)]
+
+
 def _row(found: dict[Way, list[Record]], way: Way) -> list[str]:
     """The numbers of one way beside the others."""
-    plain, library = _seconds(found[PLAIN]), _seconds(found[LIBRARY])
-    seconds = _seconds(found[way])
+    without, by_library = (replace(other, order=way.order) for other in (PLAIN, LIBRARY))
+    plain, library, seconds = (_seconds(found[one]) for one in (without, by_library, way))
     gain = median(one - other for one, other in zip(plain, seconds, strict=True))
-    possible = possible_gain(found[PLAIN], way.overlap) if way.bands == "1" and way != PLAIN else 0.0
+    possible = possible_gain(found[without], way.overlap) if way.bands == "1" else 0.0
     share = f"{gain / possible:.2f}" if possible else ""
     wire = found[way][0].bytes_sent_per_rank_max / parse_rate(RATE)
     spread = [f"{one:.3f}" for one in (median(seconds), min(seconds), max(seconds), gain)]
@@ -152,7 +160,7 @@ def _seconds(records: Sequence[Record]) -> list[float]:
 def _measured(topology: str, grid: str, hosts: int) -> dict[Way, list[Record]]:
     """Every way in turn, several times, in one launch."""
     wanted = laboratory_of(topology, RATE, name=f"steps{os.getpid()}")
-    ways = ways_of(grid, one_switch=topology.startswith("star"))
+    ways = ways_of(grid, one_switch=len(wanted.wiring.switches) == 1)
     with tempfile.TemporaryDirectory() as folder, laboratory.standing(wanted) as entry:
         places = list(product(range(TURNS), ways))
         paths = {(turn, way): str(Path(folder, f"{turn}-{ways.index(way)}.json")) for turn, way in places}

@@ -10,7 +10,7 @@ from studies.laboratory.overlap_trial import (
     ALL,
     GRIDS,
     HIDDEN,
-    INSIDE,
+    X_OUTSIDE,
     LIBRARY,
     PLAIN,
     USUAL,
@@ -62,12 +62,12 @@ def test_every_way_is_run_once_and_the_first_and_the_last_are_what_others_are_co
     ways = ways_of(grid, one_switch=one_switch)
     assert len(set(ways)) == len(ways)
     assert (ways[0], *ways[-2:]) == (PLAIN, LIBRARY, VECTOR)
-    assert {way.order for way in ways} == ({USUAL} if one_switch else {USUAL, INSIDE})
+    assert {way.order for way in ways} == ({USUAL} if one_switch else {USUAL, X_OUTSIDE})
 
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_in_the_second_order_groups_along_x_are_those_between_leaves(grid):
-    found = parse_grid(grid, parse_order(Way(order=INSIDE).case(grid, "unused.json").flags.order))
+    found = parse_grid(grid, parse_order(Way(order=X_OUTSIDE).case(grid, "unused.json").flags.order))
     leaf = range(found.size // 2)
     for rank in leaf:
         assert [member in leaf for member in found.group(rank, "x")].count(False) == 1
