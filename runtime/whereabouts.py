@@ -89,12 +89,13 @@ class Teller:
         self._rank = rank
         self._count = 0
         self._open: list[Doing] = []
-        path = Path(folder, f"{PREFIX}{rank}")
-        path.touch()
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, FORM.size)  # leaves what an earlier run told: others may be reading
-            self._page = mmap.mmap(file.fileno(), FORM.size)
+        handle = os.open(Path(folder, f"{PREFIX}{rank}"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.posix_fallocate(handle, 0, FORM.size)  # leaves what an earlier run told: others may be reading
+            self._page = mmap.mmap(handle, FORM.size)
             self._tell()
+        finally:
+            os.close(handle)
 
     def began(self, doing: Doing) -> None:
         self._open.append(doing)
@@ -174,7 +175,7 @@ def every(folder: str | Path) -> Iterator[Whereabouts]:
 
 
 def first_words(folder: str | Path) -> int | None:
-    """A file descriptor that can be read from once a rank has left its first word in a folder; None if there is none.
+    """A file descriptor to be read once a rank has left a word in a folder and closed its file; None if there is none.
 
     Source: inotify(7).
     """

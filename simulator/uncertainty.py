@@ -35,7 +35,7 @@ OWN, LIBRARY = OfMessages(less=0.03, more=0.07, late=0.004), OfMessages(less=0.1
 they are guessed.  Runs hardly end before they are predicted to, and later by what the kernel makes a message's receiver
 wait.  Chosen with 230 runs in laboratories drawn by ten seeds (`studies/fidelity`: 37, 38, 40 to 45, 47 and 50), so
 those are no test of them: with the residuals and the noise they hold 94 % of the own ones, 91 % of the library's."""
-NOTHING = OfMessages(less=0.0, more=0.0, late=0.004)
+NOTHING_SENT = OfMessages(less=0.0, more=0.0, late=0.004)
 """Where nothing is sent: on cores that ranks share such runs end up to 4 ms late.  Chosen with products of 3 to 38 ms
 of the matrix of 2026-11-24 and of seeds 45, 49, 53 and 54, which were 0.8 to 3.8 ms late."""
 
@@ -45,7 +45,7 @@ def of_messages(schedule: Schedule, choices: Choices) -> OfMessages:
     grid = schedule.grid
     sent = [op for op in all_ops(schedule) if isinstance(op, Communication) and grid.length(op.axis) > 1]
     library = any(choices.by_library(op) for op in sent)
-    return LIBRARY if library else OWN if sent else NOTHING
+    return LIBRARY if library else OWN if sent else NOTHING_SENT
 
 
 def uncertainty(

@@ -41,7 +41,7 @@ DISTURBED = 1.08
 """A reference product slower than this many times the usual was disturbed, and so was the point beside it."""
 USUAL_PERCENTILE = 25
 """Of all reference products so far: what is usual, even where most of them were disturbed."""
-PATIENCE_SECONDS = 25.0
+PATIENCE_SECONDS = 40.0
 """After so long nothing is measured a second time: on a busy machine a calibration must end too."""
 SECOND_TRIES = 2
 NAP_SECONDS = 1e-3
@@ -264,7 +264,7 @@ def shapes(
 
     Parameters
     ----------
-    columns : n is the nearest multiple of so many
+    columns : n is the nearest multiple of so many, and spread from there
 
     Source: Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018.
     """
@@ -273,9 +273,10 @@ def shapes(
     while found < count:
         index += 1
         m, k, n = (
-            round(smallest * (largest / smallest) ** ((0.5 + index * root ** -(axis + 1)) % 1)) for axis in range(3)
+            least * (largest / least) ** ((0.5 + index * root ** -(axis + 1)) % 1)
+            for axis, least in enumerate((smallest, smallest, max(smallest, columns)))
         )
-        n = max(1, round(n / columns)) * columns
+        m, k, n = round(m), round(k), round(n / columns) * columns
         if 2.0 * m * k * n <= most_flops:
             found += 1
             yield m, k, n

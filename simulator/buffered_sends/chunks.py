@@ -55,7 +55,8 @@ class Counts(NamedTuple):
 def chunk_counts(duty: Duty, chunk_bytes: int) -> Counts:
     """The same on all members that pass on what they get; else by the size of a message, which both its ends know.
 
-    Messages of an all-to-all, which differ from pair to pair, go whole.
+    Messages of an all-to-all, which differ from pair to pair, go whole, and whole ahead of a receiver that is late,
+    where the runtime lets `CHUNKS_AHEAD` go.
 
     Parameters
     ----------

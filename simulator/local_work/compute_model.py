@@ -2,13 +2,13 @@
 
 A product of m x k by k x n is given the form
 
-    t = c0 + c1 mkn + c2 kn + c3 mn + c4 mk + p (c5 mkn + c6 mn)
+    t = c0 + c1 mkn + c2 kn + c3 mn + c4 mk + w (c5 mkn + c6 mn)
 
 for each dtype, layout, number of threads and number of busy neighbours, by a
-fit of relative errors in which outliers count little.  p is 1 where the rows of
-the result are whole pages long: its rows then share sets of the caches as the
+fit of relative errors in which outliers count little.  w is 1 where the rows of
+the result are whole pages long, else 0: its rows then share sets of the caches as the
 kernel adds to several at once, and such products, those of most networks, take
-longer (1024 columns in float32 4 to 5 % at k = 1024, 11 % at k = 100, where
+longer (1024 columns in float32 4 to 5 % at k = 1000, 11 % at k = 100, where
 1100 do not; m and k make no difference).  Work bound by memory
 is read off the measured curve of its kind.  Without measured rows a product
 takes the longer of flop / peak and bytes / memory bandwidth, or what is known of
@@ -31,12 +31,12 @@ from simulator.local_work.rooflines import attention_seconds, best_product_secon
 
 LEAST_ROWS = 6
 USUAL_TERMS = 5
-"""Those without p."""
+"""Those without w."""
 REWEIGHTINGS = 40
 TOUCHES = {"copy": 2, "add": 3, "zero": 1}
 PAGE_BYTES = 4096
-LEAST_ROWS_IN_PAGES = 4
-"""Rows with p = 1 from which on c5 and c6 are fitted, where there are enough of the others, too."""
+LEAST_ROWS_IN_PAGES = 6
+"""Rows with w = 1 from which on c5 and c6 are fitted, where there are enough of the others, too."""
 MARGIN = 2.0
 """A dimension within this factor of the measured ones is interpolated, beyond it extrapolated."""
 
@@ -64,8 +64,8 @@ class GemmFit:
     residual: float
 
     def estimate(self, m: int, k: int, n: int) -> Estimate:
-        terms = _terms(m, k, n, self.dtype)
-        fitted = sum(c * term for c, term in zip(self.coefficients, terms, strict=False))
+        terms = _terms(m, k, n, self.dtype)[: len(self.coefficients)]
+        fitted = sum(c * term for c, term in zip(self.coefficients, terms, strict=True))
         inside = all(
             low / MARGIN <= size <= high * MARGIN
             for size, low, high in zip((m, k, n), self.low, self.high, strict=True)
@@ -103,8 +103,8 @@ def fit_gemm(rows: Sequence[GemmRow]) -> GemmFit:
 
 def _terms(m: int, k: int, n: int, dtype: DType) -> tuple[float, ...]:
     """What c0 to c6 are multiplied by."""
-    p = in_whole_pages(n, dtype)
-    return 1.0, m * k * n, k * n, m * n, m * k, p * m * k * n, p * m * n
+    w = in_whole_pages(n, dtype)
+    return 1.0, m * k * n, k * n, m * n, m * k, w * m * k * n, w * m * n
 
 
 def in_whole_pages(columns: int, dtype: DType) -> bool:

@@ -25,7 +25,7 @@ from studies.flags.machine_flags import MachineFlags
 from studies.flags.machines import of_name
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.best_step import best_step
-from studies.sweep.outcomes import Outcome, SweptPoint
+from studies.sweep.outcomes import SweepAnswer, SweepRow
 from studies.sweep.points import Asked
 from studies.sweep.training_study import (
     ALL_OVERLAPS,
@@ -86,7 +86,7 @@ def better_network(asked: NetworkQuestion, asking: Asking) -> Findings:
     """
     asking.check()
     on_switch(asked.machine, asked.gpus[0], None)
-    found: list[tuple[dict[str, str], Outcome]] = []
+    found: list[tuple[dict[str, str], SweepAnswer]] = []
     for network in NETWORKS:
         points = list(points_of(asked, network, asking))
         answers = asked_at(points, question_of(network), asking.jobs)
@@ -108,19 +108,19 @@ def points_of(asked: NetworkQuestion, network: str, asking: Asking) -> Iterator[
         yield {"network": network, "gpus": str(gpus)}, asking.search(asked.gpt, asked.each * gpus, gpus, on)
 
 
-def question_of(network: str) -> Callable[[Asked], Outcome]:
+def question_of(network: str) -> Callable[[Asked], SweepAnswer]:
     """What is asked of a network: of one that flags name, or of one that is built here."""
     if network in SETTINGS:
         return predicted_matmul
     return partial(predicted_on_switch, DOMAIN if network == LARGE_DOMAIN else None)
 
 
-def predicted_on_switch(domain: int | None, asked: Asked) -> Outcome:
+def predicted_on_switch(domain: int | None, asked: Asked) -> SweepAnswer:
     """The fastest step on nodes of another size."""
     try:
         return best_step(asked, on_switch(asked.on.machine, int(asked.gpus), domain))
     except QuadrilleError as error:
-        return Outcome(reason=str(error))
+        return SweepAnswer(reason=str(error))
 
 
 def on_switch(name: str, gpus: int, domain: int | None) -> Machine:
@@ -162,14 +162,14 @@ def on_switch(name: str, gpus: int, domain: int | None) -> Machine:
     return msgspec.structs.replace(of_name(named, gpus), name=f"{name}, nodes of {size}", topology=topology)
 
 
-def seconds_of(rows: Sequence[SweptPoint]) -> dict[tuple[str, str], float]:
+def seconds_of(rows: Sequence[SweepRow]) -> dict[tuple[str, str], float]:
     """Seconds by network and number of GPUs."""
     return {
         (row.point["network"], row.point["gpus"]): row.answer.seconds for row in rows if row.answer.seconds is not None
     }
 
 
-def bought(rows: Sequence[SweptPoint], network: str, gpus: str) -> float | None:
+def bought(rows: Sequence[SweepRow], network: str, gpus: str) -> float | None:
     """How much faster a step is than on the network that this one is compared with."""
     seconds = seconds_of(rows)
     base = seconds.get((ONE_SWITCH if network == LARGE_DOMAIN else PLAIN, gpus))
@@ -177,7 +177,7 @@ def bought(rows: Sequence[SweptPoint], network: str, gpus: str) -> float | None:
     return base / own - 1 if base and own else None
 
 
-def tables(rows: Sequence[SweptPoint]) -> "list[Group]":
+def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     """A row for each network, by number of GPUs."""
     columns = ("GPUs", "network", *STEP_COLUMNS, "buys")
     counts = dict.fromkeys(row.point["gpus"] for row in rows)
@@ -185,18 +185,18 @@ def tables(rows: Sequence[SweptPoint]) -> "list[Group]":
     return [table("a training step on better networks, predicted", columns, *sections, names=3)]
 
 
-def _cells(rows: Sequence[SweptPoint], row: SweptPoint) -> tuple[str, ...]:
+def _cells(rows: Sequence[SweepRow], row: SweepRow) -> tuple[str, ...]:
     network, gpus = row.point["network"], row.point["gpus"]
     gain = UNKNOWN if network == PLAIN else percent(bought(rows, network, gpus))
     return (gpus, network, *step_cells(row.answer), gain)
 
 
-def answer(rows: Sequence[SweptPoint]) -> str:
+def answer(rows: Sequence[SweepRow]) -> str:
     """What each network buys on each number of GPUs, and whether the best grid changes."""
     return " ".join((*(_buys(rows, network) for network in NETWORKS if network != PLAIN), _grids(rows)))
 
 
-def _buys(rows: Sequence[SweptPoint], network: str) -> str:
+def _buys(rows: Sequence[SweepRow], network: str) -> str:
     gains = {
         gpus: gain
         for gpus in dict.fromkeys(row.point["gpus"] for row in rows)
@@ -209,7 +209,7 @@ def _buys(rows: Sequence[SweptPoint], network: str) -> str:
     return f"{network.capitalize()}{against} buys {each} GPUs."
 
 
-def _grids(rows: Sequence[SweptPoint]) -> str:
+def _grids(rows: Sequence[SweepRow]) -> str:
     """Where the best grid is another than on the network as it is."""
     own = {row.point["gpus"]: grid_words(row.answer) for row in rows if row.point["network"] == PLAIN}
     changed = [
@@ -225,7 +225,7 @@ def _grids(rows: Sequence[SweptPoint]) -> str:
     )
 
 
-def figure(rows: Sequence[SweptPoint]) -> "Figure":
+def figure(rows: Sequence[SweepRow]) -> "Figure":
     """Bars of what each network buys, by number of GPUs."""
     from matplotlib.figure import Figure
 

@@ -55,7 +55,7 @@ def make_machine(
     rows = tuple(_gemm_row(point) for point in measured.gemm)
     memory = tuple(_memory_row(point) for point in measured.streams)
     available = memory_available.bytes_available()
-    fit = _fit(rows, measured.disturbed, len(measured.gemm) + len(measured.streams))
+    fit = _fit(rows, measured.disturbed, len(measured.gemm) + len(measured.streams) + len(measured.kernels))
     peak = {dtype: max(row.flops_per_second / row.threads for row in rows if row.dtype == dtype) for dtype in DTYPES}
     largest = max(row.bytes for row in memory)
     stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == largest)

@@ -16,7 +16,7 @@ from runtime.measuring.measured_kernels import MEASURED
 from runtime.measuring.microbenchmarks import Bench, apart, shapes
 from runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from runtime.measuring.reference_kernels import Times
-from simulator.local_work.compute_model import PAGE_BYTES
+from simulator.local_work.compute_model import LEAST_ROWS_IN_PAGES, PAGE_BYTES
 from studies.calibrating.between_hosts import Agree, BetweenHosts, measure_between, patterns
 from studies.calibrating.library import LIBRARY_BYTES, library_points
 
@@ -142,8 +142,8 @@ def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[lis
 
 
 def _sizes(dtype: DType, count: int, threads: int) -> Iterator[tuple[int, int, int]]:
-    """m, k and n of products: spread evenly, and half as many whose results have rows of whole pages."""
-    for columns, products in ((1, count), (PAGE_BYTES // ITEM_BYTES[dtype], count // 2)):
+    """m, k and n of products: spread evenly, and about half as many whose results have rows of whole pages."""
+    for columns, products in ((1, count), (PAGE_BYTES // ITEM_BYTES[dtype], max(LEAST_ROWS_IN_PAGES, count // 2))):
         most = MOST_FLOPS[dtype] * threads
         yield from shapes(products, smallest=SMALLEST, largest=LARGEST, most_flops=most, columns=columns)
 

@@ -15,7 +15,7 @@ MARKS: dict[Group, str] = dict(zip(get_args(Group), "sov^D", strict=True))
 
 
 def draw_fidelity(results: Sequence[Result], path: str) -> None:
-    """Writes the figure; a bar goes from the 5th to the 95th percentile of the measurement."""
+    """Writes the figure; a bar is as long, either way, as the measurement's spread is of it."""
     from matplotlib.figure import Figure
 
     sites = list(dict.fromkeys(one.site for one in results))
@@ -32,7 +32,7 @@ def _panel(axes: "Axes", site: str, results: Sequence[Result]) -> None:
         if members:
             measured = [one.measured_seconds for one in members]
             ratios = [one.predicted_seconds / one.measured_seconds for one in members]
-            noise = [one.spread or 0.0 for one in members]
+            noise = [(one.spread or 0.0) * ratio for one, ratio in zip(members, ratios, strict=True)]
             axes.errorbar(measured, ratios, yerr=noise, fmt=mark, markersize=4, linewidth=0.7, label=name)
     axes.axhline(1, color="0.5", linewidth=0.8)
     axes.set_xscale("log")

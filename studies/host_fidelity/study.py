@@ -196,8 +196,9 @@ def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResu
     times, sizes = comparison.seconds, prediction.workload.matmul
     assert sizes is not None
     least = LEAST_JUDGED_SECONDS.get(case.ranks)
+    run = Case(case.flags, "", _run_flags(prediction)).words()
     return CaseResult(
-        command=" ".join(["quadrille", "launch", "-n", str(case.ranks), "run", *Case(case.flags, "").words()]),
+        command=" ".join(["quadrille", "launch", "-n", str(case.ranks), "run", *run]),
         ranks=case.ranks,
         algorithm=prediction.algorithm,
         passes=prediction.passes,

@@ -22,7 +22,7 @@ from algorithms.grid import parse_grid
 from algorithms.units import format_seconds
 from studies.flags.machine_flags import MachineFlags
 from studies.sweep.answers import predicted_matmul
-from studies.sweep.outcomes import Outcome, SweptPoint
+from studies.sweep.outcomes import SweepAnswer, SweepRow
 from studies.sweep.points import Asked
 from studies.sweep.training_step import predicted_step
 from studies.sweep.training_study import (
@@ -97,7 +97,7 @@ def overlap_worth(around: Around, asking: Asking) -> Findings:
     searched = [(point, one) for point, one in cases if one.best_grid]
     chosen = dict(zip([id(one) for _, one in searched], asked_at(searched, predicted_matmul, asking.jobs), strict=True))
     points: list[Point] = []
-    found: list[tuple[dict[str, str], Outcome]] = []
+    found: list[tuple[dict[str, str], SweepAnswer]] = []
     for point, one in cases:
         best = chosen.get(id(one))
         if best is not None and best.seconds is None:
@@ -144,7 +144,7 @@ def usual_grids(gpus: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _on_grid(one: Asked, best: Outcome) -> Asked:
+def _on_grid(one: Asked, best: SweepAnswer) -> Asked:
     """The same on the grid that was found, with its microbatch."""
     assert isinstance(one.flags, TrainingFlags)
     assert best.trained is not None
@@ -179,7 +179,7 @@ class Case:
         return self.seconds["none"] / self.seconds[overlap] - 1
 
 
-def cases_found(rows: Sequence[SweptPoint]) -> list[Case]:
+def cases_found(rows: Sequence[SweepRow]) -> list[Case]:
     """The rows by case."""
     found: dict[tuple[tuple[str, str], ...], Case] = {}
     for row in rows:
@@ -190,7 +190,7 @@ def cases_found(rows: Sequence[SweptPoint]) -> list[Case]:
     return list(found.values())
 
 
-def tables(rows: Sequence[SweptPoint]) -> "list[Group]":
+def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     """A row for each case, a column for each overlap."""
     columns = ("changed", "GPUs", "sequences", "bandwidth", "grid", "without", *GAINS)
     cases = cases_found(rows)
@@ -207,7 +207,7 @@ def _cells(case: Case) -> tuple[str, ...]:
     )
 
 
-def answer(rows: Sequence[SweptPoint]) -> str:
+def answer(rows: Sequence[SweepRow]) -> str:
     """What each is worth: its range, where it is worth most, and where nothing."""
     cases = [case for case in cases_found(rows) if case.gain(TOGETHER) is not None]
     if not cases:
@@ -266,7 +266,7 @@ def _where(case: Case) -> str:
     return f"{point['gpus']} GPUs, {point['each']} sequences each, {point['grid']}{bandwidth}"
 
 
-def figure(rows: Sequence[SweptPoint]) -> "Figure":
+def figure(rows: Sequence[SweepRow]) -> "Figure":
     """Bars of the gains, a panel for each thing that is changed."""
     from matplotlib.figure import Figure
 

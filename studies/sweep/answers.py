@@ -23,18 +23,18 @@ from studies.flags.grids import following
 from studies.flags.placement import Placement, placement
 from studies.flags.values import whole_number
 from studies.matmuls.experiment import Experiment, Flags
-from studies.sweep.outcomes import Outcome, Trained
+from studies.sweep.outcomes import SweepAnswer, Trained
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.training_step import trained_at
 from studies.training.experiment import TrainingExperiment
 from studies.training.figures import exposed_by_axis, iterations
 from studies.training.flags import with_usual_dtype
 
-Question = Callable[[Asked], Outcome]
+Question = Callable[[Asked], SweepAnswer]
 """What is asked at every point; it gives a reason, and raises nothing, where the point cannot be."""
 
 
-def predicted_matmul(asked: Asked) -> Outcome:
+def predicted_matmul(asked: Asked) -> SweepAnswer:
     """The prediction of a multiplication, or of training steps.
 
     >>> from studies.flags.machine_flags import MachineFlags
@@ -45,10 +45,10 @@ def predicted_matmul(asked: Asked) -> Outcome:
     try:
         return _best_grid(asked) if asked.best_grid else _one_grid(asked)
     except QuadrilleError as error:
-        return Outcome(reason=str(error))
+        return SweepAnswer(reason=str(error))
 
 
-def _one_grid(asked: Asked) -> Outcome:
+def _one_grid(asked: Asked) -> SweepAnswer:
     """The grid that was asked for, or that follows from the number of GPUs."""
     flags = asked.flags
     if asked.gpus:
@@ -58,7 +58,7 @@ def _one_grid(asked: Asked) -> Outcome:
     return _answer(experiment, machine, prediction_of(experiment, machine)[0])
 
 
-def _best_grid(asked: Asked) -> Outcome:
+def _best_grid(asked: Asked) -> SweepAnswer:
     """The fastest of the grids that the closed form ranks first.
 
     Raises
@@ -100,7 +100,7 @@ def _best_grid(asked: Asked) -> Outcome:
 
 def _answer(
     experiment: AnyExperiment, machine: Machine, made: Record, *, grids: int | None = None, simulated: int | None = None
-) -> Outcome:
+) -> SweepAnswer:
     """What a sweep keeps of a record: of training, one iteration."""
     trained: Trained | None = None
     seconds, ops, steps = made.seconds, made.ops, 1
@@ -115,7 +115,7 @@ def _answer(
     placed = placement(machine, made.ranks, experiment.manner.placement, experiment.grid)
     moving = [op for op in ops if op.kind not in ON_COMPUTE_LANE]
     exposed, waiting = sum(map(charged_seconds, moving)) / steps, sum(map(charged_waiting, moving)) / steps
-    return Outcome(
+    return SweepAnswer(
         ranks=made.ranks,
         grid_lengths=made.grid,
         seconds=seconds,

@@ -34,7 +34,7 @@ from studies.closed_form.yardstick import Yardstick
 from studies.flags.grids import factorisations
 from studies.flags.placement import Placement, placement
 from studies.flags.values import whole_number
-from studies.sweep.outcomes import Outcome
+from studies.sweep.outcomes import SweepAnswer
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.training_step import answer_of
@@ -64,7 +64,7 @@ class RankedStep:
     peak_bytes: int
 
 
-def best_step(asked: Asked, machine: Machine | None = None) -> Outcome:
+def best_step(asked: Asked, machine: Machine | None = None) -> SweepAnswer:
     """The fastest of the grids that the closed form ranks first.
 
     Parameters

@@ -7,11 +7,11 @@ from studies.network.collective import predict_collective
 from studies.network.collective_command import remarks
 from studies.network.collective_flags import parse_question
 from studies.network.machine_of_size import collective_machine
-from studies.sweep.outcomes import Carried, Outcome
+from studies.sweep.outcomes import Carried, SweepAnswer
 from studies.sweep.points import Asked
 
 
-def predicted_collective(asked: Asked) -> Outcome:
+def predicted_collective(asked: Asked) -> SweepAnswer:
     """The prediction of a collective, as `quadrille collective` makes it.
 
     >>> from studies.flags.machine_flags import MachineFlags
@@ -28,9 +28,9 @@ def predicted_collective(asked: Asked) -> Outcome:
         question = parse_question(replace(asked.collective, gpus=asked.gpus), net.place_count)
         made = predict_collective(question, machine, net=net)
     except QuadrilleError as error:
-        return Outcome(reason=str(error))
+        return SweepAnswer(reason=str(error))
     busiest = made.bottlenecks[0] if made.bottlenecks else None
-    return Outcome(
+    return SweepAnswer(
         ranks=question.gpus if question.concurrent == "all" else question.group,
         seconds=made.seconds,
         collective=Carried(

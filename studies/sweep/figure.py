@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from studies.pictures import write_figure
-from studies.sweep.outcomes import Sweep, SweptPoint
+from studies.sweep.outcomes import Sweep, SweepRow
 from studies.sweep.points import Varied
 from studies.sweep.report import short_keys
 
@@ -49,12 +49,12 @@ def draw(found: Sweep, varied: Sequence[Varied], path: str) -> None:
     write_figure(figure, path)
 
 
-def lines_of(rows: Sequence[SweptPoint], across: Varied) -> list[Line]:
+def lines_of(rows: Sequence[SweepRow], across: Varied) -> list[Line]:
     """For each combination of the other keys, the points that have an answer, in the order of the key drawn across.
 
-    >>> from studies.sweep.outcomes import Outcome
+    >>> from studies.sweep.outcomes import SweepAnswer
     >>> points = [{"gpus": n, "dtype": "float32"} for n in ("4", "2")]
-    >>> rows = [SweptPoint(point=one, answer=Outcome(seconds=1 / int(one["gpus"]))) for one in points]
+    >>> rows = [SweepRow(point=one, answer=SweepAnswer(seconds=1 / int(one["gpus"]))) for one in points]
     >>> lines_of(rows, Varied("gpus", ("4", "2")))
     [('dtype=float32', [2.0, 4.0], [0.5, 0.25])]
     """

@@ -70,7 +70,7 @@ class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     bounded: bool = False
 
 
-class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What was found at a point, or the reason why nothing was; seconds by part are of the mean rank.
 
     Parameters
@@ -106,11 +106,11 @@ class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     remarks: tuple[str, ...] = ()
 
 
-class SweptPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One point: the value of every key that was varied, what was found, and how much faster than the baseline."""
 
     point: dict[str, str]
-    answer: Outcome
+    answer: SweepAnswer
     speedup: Amount | None = None
 
 
@@ -127,7 +127,7 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     flags: dict[str, str | tuple[str, ...]]
     varied: dict[str, tuple[str, ...]]
     best_grid: bool
-    rows: tuple[SweptPoint, ...]
+    rows: tuple[SweepRow, ...]
     baseline: Annotated[int, Meta(ge=0)] | None = None
     provenance: Provenance | None = None
 
@@ -137,10 +137,10 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return KIND in self.flags or KIND in self.varied
 
 
-def rows_of(found: Sequence[tuple[Mapping[str, str], Outcome]]) -> tuple[tuple[SweptPoint, ...], int | None]:
+def rows_of(found: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:
     """The rows with their speed-ups, and the place of the baseline.
 
-    >>> answers = (Outcome(reason="too few GPUs"), Outcome(seconds=4), Outcome(seconds=1))
+    >>> answers = (SweepAnswer(reason="too few GPUs"), SweepAnswer(seconds=4), SweepAnswer(seconds=1))
     >>> rows, baseline = rows_of([({}, answer) for answer in answers])
     >>> [row.speedup for row in rows], baseline
     ([None, 1.0, 4.0], 1)
@@ -148,9 +148,9 @@ def rows_of(found: Sequence[tuple[Mapping[str, str], Outcome]]) -> tuple[tuple[S
     baseline = next((place for place, (_, answer) in enumerate(found) if answer.seconds), None)
     base = found[baseline][1].seconds if baseline is not None else None
 
-    def speedup(answer: Outcome) -> float | None:
+    def speedup(answer: SweepAnswer) -> float | None:
         return base / answer.seconds if base and answer.seconds else None
 
     return tuple(
-        SweptPoint(point=dict(point), answer=answer, speedup=speedup(answer)) for point, answer in found
+        SweepRow(point=dict(point), answer=answer, speedup=speedup(answer)) for point, answer in found
     ), baseline

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from algorithms.formats import files
 from algorithms.grid import DEFAULT_ORDER, Grid
 from algorithms.units import format_bytes, format_bytes_per_second
-from studies.sweep.outcomes import SCHEMA, Outcome, Sweep, SweptPoint
+from studies.sweep.outcomes import SCHEMA, Sweep, SweepAnswer, SweepRow
 from studies.tables import UNKNOWN, milliseconds, percent, table
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def reason_lines(found: Sweep) -> Iterator[str]:
     """The reasons under their numbers in the table.
 
     >>> from studies.sweep.outcomes import rows_of
-    >>> rows, _ = rows_of([({}, Outcome(reason="8 ranks: too few GPUs")), ({}, Outcome(seconds=1))])
+    >>> rows, _ = rows_of([({}, SweepAnswer(reason="8 ranks: too few GPUs")), ({}, SweepAnswer(seconds=1))])
     >>> list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, rows=rows)))
     ['[1] 8 ranks: too few GPUs']
     """
@@ -117,7 +117,7 @@ def _title(found: Sweep) -> str:
     return text + (f"; the first {MOST_ROWS} rows" if count > MOST_ROWS else "")
 
 
-def _cells(row: SweptPoint, numbers: Mapping[str, int], *, counted: bool, chosen: bool) -> Sequence[str]:
+def _cells(row: SweepRow, numbers: Mapping[str, int], *, counted: bool, chosen: bool) -> Sequence[str]:
     answer = row.answer
     size = answer.peak_bytes_per_rank_max
     return (
@@ -132,7 +132,7 @@ def _cells(row: SweptPoint, numbers: Mapping[str, int], *, counted: bool, chosen
     )
 
 
-def _collective_cells(row: SweptPoint, numbers: Mapping[str, int], *, counted: bool) -> Sequence[str]:
+def _collective_cells(row: SweepRow, numbers: Mapping[str, int], *, counted: bool) -> Sequence[str]:
     answer, carried = row.answer, row.answer.collective
     rate = carried.bus_bandwidth if carried else None
     parts = carried.seconds_by_part if carried else {}
@@ -151,13 +151,13 @@ def _collective_cells(row: SweptPoint, numbers: Mapping[str, int], *, counted: b
     )
 
 
-def _note(answer: Outcome, numbers: Mapping[str, int]) -> str:
+def _note(answer: SweepAnswer, numbers: Mapping[str, int]) -> str:
     if answer.reason is not None:
         return f"[{numbers[answer.reason]}]"
     return "does not fit in memory" if answer.fits is False else ""
 
 
-def _grid(answer: Outcome) -> str:
+def _grid(answer: SweepAnswer) -> str:
     return "" if answer.grid_lengths is None else str(Grid(**answer.grid_lengths, order=DEFAULT_ORDER))
 
 
@@ -171,7 +171,7 @@ def csv_text(found: Sweep) -> str:
     return text.getvalue()
 
 
-def _values(row: SweptPoint, results: Sequence[str]) -> Iterator[object]:
+def _values(row: SweepRow, results: Sequence[str]) -> Iterator[object]:
     for column in results:
         if column in CARRIED:
             value = row.answer.collective.column(column) if row.answer.collective else None

@@ -23,12 +23,12 @@ from studies.sweep.answers import Question, predicted_matmul
 from studies.sweep.checks import check
 from studies.sweep.collectives import predicted_collective
 from studies.sweep.figure import draw
-from studies.sweep.outcomes import Outcome, Sweep, rows_of
+from studies.sweep.outcomes import Sweep, SweepAnswer, rows_of
 from studies.sweep.points import KIND, Asked, Varied, parse_varied, points
 from studies.sweep.report import reason_lines, sweep_table, write_files
 from studies.tables import print_tables
 
-NOT_REACHED = Outcome(reason="not reached: the sweep was interrupted")
+NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
 QUIET_SECONDS = 5.0
 """Between two lines of progress."""
 MOST_REMARKS = 8
@@ -102,7 +102,7 @@ def _read_at(asked: Asked) -> dict[str, str]:
     return asked.on.files | files_read(asked.collective or asked.flags)
 
 
-def answered(asked: Sequence[Asked], question: Question, jobs: int = 1) -> Iterator[tuple[int, Outcome]]:
+def answered(asked: Sequence[Asked], question: Question, jobs: int = 1) -> Iterator[tuple[int, SweepAnswer]]:
     """Place and answer of every point, as they are found.
 
     Raises
@@ -137,7 +137,7 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def with_progress(found: Iterable[tuple[int, Outcome]], count: int) -> Iterator[tuple[int, Outcome]]:
+def with_progress(found: Iterable[tuple[int, SweepAnswer]], count: int) -> Iterator[tuple[int, SweepAnswer]]:
     """The same, with a line on stderr from time to time."""
     said, without = time.monotonic(), 0
     for done, (place, answer) in enumerate(found, 1):
@@ -153,7 +153,7 @@ def _found(
     base: Asked,
     varied: Sequence[Varied],
     asked: Sequence[tuple[dict[str, str], Asked]],
-    answers: Sequence[Outcome],
+    answers: Sequence[SweepAnswer],
     command: Sequence[str],
 ) -> Sweep:
     rows, baseline = rows_of([(point, answer) for (point, _), answer in zip(asked, answers, strict=True)])
@@ -176,7 +176,7 @@ def _typed(base: Asked) -> dict[str, str]:
     return {KIND: flags.pop("kind"), **{name: value for name, value in flags.items() if name != "gpus"}}
 
 
-def _remarks(answers: Sequence[Outcome], found: Sweep) -> Iterator[str]:
+def _remarks(answers: Sequence[SweepAnswer], found: Sweep) -> Iterator[str]:
     """What several points have in common, once."""
     if found.baseline:
         yield "the first point cannot be; speed-ups compare with the first one that can"

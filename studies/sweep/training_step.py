@@ -9,7 +9,7 @@ from studies.experiments.workloads import experiment_of
 from studies.flags.grids import following
 from studies.flags.placement import placement
 from studies.flags.values import whole_number
-from studies.sweep.outcomes import Outcome, Trained
+from studies.sweep.outcomes import SweepAnswer, Trained
 from studies.sweep.patience import patience
 from studies.sweep.points import Asked, machine_of
 from studies.training.depths import depths_of
@@ -19,7 +19,7 @@ from studies.training.flags import with_usual_dtype
 from studies.training.step import TrainingStep, simulated_step
 
 
-def predicted_step(asked: Asked) -> Outcome:
+def predicted_step(asked: Asked) -> SweepAnswer:
     """The prediction of a training step on the grid that was asked for.
 
     >>> from studies.flags.machine_flags import MachineFlags
@@ -39,7 +39,7 @@ def predicted_step(asked: Asked) -> Outcome:
         with patience(asked.most_seconds):
             step = simulated_step(experiment, machine, depths=depths_of(experiment.manner))
     except QuadrilleError as error:
-        return Outcome(reason=str(error))
+        return SweepAnswer(reason=str(error))
     return answer_of(experiment, machine, step, experiment_peak_bytes(experiment))
 
 
@@ -50,7 +50,7 @@ def answer_of(
     peak_bytes: int,
     *,
     closed_form_seconds: float | None = None,
-) -> Outcome:
+) -> SweepAnswer:
     """What a sweep keeps of a simulated step.
 
     Parameters
@@ -68,7 +68,7 @@ def answer_of(
         bounded=step.bounded,
         closed_form_seconds=closed_form_seconds,
     )
-    return Outcome(
+    return SweepAnswer(
         ranks=gpus,
         grid_lengths=experiment.grid.lengths,
         seconds=step.seconds,

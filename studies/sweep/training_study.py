@@ -24,7 +24,7 @@ from studies.flags.machine_flags import MachineFlags
 from studies.matmuls.experiment import Flags
 from studies.remarks import remark, remark_all
 from studies.sweep.answers import Question
-from studies.sweep.outcomes import Outcome, SweptPoint, rows_of
+from studies.sweep.outcomes import SweepAnswer, SweepRow, rows_of
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.sweep import NOT_REACHED, answered, with_progress
 from studies.tables import UNKNOWN, percent, print_tables
@@ -52,7 +52,7 @@ class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     study: str
     flags: dict[str, str]
-    rows: tuple[SweptPoint, ...]
+    rows: tuple[SweepRow, ...]
     answer: str
     provenance: Provenance | None = None
 
@@ -118,12 +118,12 @@ class Asking:
 class Shown:
     """How a study shows its rows: tables, the answer in words, and the figure."""
 
-    tables: Callable[[Sequence[SweptPoint]], "Sequence[Group]"]
-    answer: Callable[[Sequence[SweptPoint]], str]
-    figure: Callable[[Sequence[SweptPoint]], "Figure"]
+    tables: Callable[[Sequence[SweepRow]], "Sequence[Group]"]
+    answer: Callable[[Sequence[SweepRow]], str]
+    figure: Callable[[Sequence[SweepRow]], "Figure"]
 
 
-def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list[Outcome]:
+def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list[SweepAnswer]:
     """The answers at all points, in their order; after Ctrl-C, those that were reached.
 
     Raises
@@ -149,7 +149,11 @@ def as_training(flags: Flags) -> TrainingFlags:
 
 
 def conclude(
-    study: str, flags: Mapping[str, str], found: Iterable[tuple[dict[str, str], Outcome]], shown: Shown, asking: Asking
+    study: str,
+    flags: Mapping[str, str],
+    found: Iterable[tuple[dict[str, str], SweepAnswer]],
+    shown: Shown,
+    asking: Asking,
 ) -> Findings:
     """The findings, written and shown as asked.
 
@@ -176,7 +180,7 @@ def conclude(
     return made
 
 
-def left_out(rows: Sequence[SweptPoint]) -> list[str]:
+def left_out(rows: Sequence[SweepRow]) -> list[str]:
     """Which points have no answer or lack a candidate, and why; each reason once."""
     said: dict[str, list[str]] = {}
     for row in rows:
@@ -203,7 +207,7 @@ def named(point: Mapping[str, str]) -> str:
 STEP_COLUMNS = ("grid", "microbatch", "step", "of peak", "exposed", "memory")
 
 
-def step_cells(answer: Outcome) -> tuple[str, ...]:
+def step_cells(answer: SweepAnswer) -> tuple[str, ...]:
     """Under `STEP_COLUMNS`: grid, microbatch, seconds of a step, share of peak, share exposed, memory."""
     trained = answer.trained
     if answer.seconds is None or trained is None:
@@ -219,10 +223,10 @@ def step_cells(answer: Outcome) -> tuple[str, ...]:
     )
 
 
-def grid_words(answer: Outcome) -> str:
+def grid_words(answer: SweepAnswer) -> str:
     """The grid of an answer.
 
-    >>> grid_words(Outcome(grid_lengths={"data": 2, "x": 4}))
+    >>> grid_words(SweepAnswer(grid_lengths={"data": 2, "x": 4}))
     'data=2,x=4'
     """
     return str(Grid(**answer.grid_lengths, order=DEFAULT_ORDER)) if answer.grid_lengths else UNKNOWN

@@ -21,7 +21,7 @@ from studies.rank.analytical import ranked
 from studies.rank.question import RankFlags, parse_question
 from studies.rank.sharing import Crew
 from studies.sweep.answers import predicted_matmul
-from studies.sweep.outcomes import Outcome, SweptPoint
+from studies.sweep.outcomes import SweepAnswer, SweepRow
 from studies.sweep.points import Asked
 from studies.sweep.training_step import predicted_step
 from studies.sweep.training_study import (
@@ -74,7 +74,7 @@ def which_grid(asked: GridQuestion, asking: Asking) -> Findings:
     """
     asking.check()
     searched = [_point(asked, machine, asking) for machine in asked.machines]
-    found: list[tuple[dict[str, str], Outcome]] = []
+    found: list[tuple[dict[str, str], SweepAnswer]] = []
     orders: list[Point] = []
     for (point, one), best in zip(searched, asked_at(searched, predicted_matmul, asking.jobs), strict=True):
         found.append(({**point, "order": _order(best)}, best))
@@ -99,7 +99,7 @@ def _point(asked: GridQuestion, machine: str, asking: Asking) -> Point:
     return {"machine": machine}, asking.search(asked.gpt, asked.batch, asked.gpus, MachineFlags(machine=machine))
 
 
-def _other_orders(point: dict[str, str], one: Asked, best: Outcome) -> Iterator[Point]:
+def _other_orders(point: dict[str, str], one: Asked, best: SweepAnswer) -> Iterator[Point]:
     """The best box with each of its long axes innermost, but the one that is."""
     assert best.trained is not None
     micro_batch = str(best.trained.micro_batch or "")
@@ -109,7 +109,7 @@ def _other_orders(point: dict[str, str], one: Asked, best: Outcome) -> Iterator[
         yield {**point, "order": f"{axis} {INNERMOST}"}, replace(one, flags=flags, gpus="", best_grid=False)
 
 
-def first_of_model(asked: Asked) -> Outcome:
+def first_of_model(asked: Asked) -> SweepAnswer:
     """The step on the grid that the analytical model of the ranker puts first, in microbatches as asked for."""
     flags = as_training(asked.flags)
     names = ("gpt", "batch", "recompute", "collectives", "overlap")
@@ -119,12 +119,12 @@ def first_of_model(asked: Asked) -> Outcome:
         )
         grid = ranked(question, Crew()).candidates.grid(0)
     except QuadrilleError as error:
-        return Outcome(reason=str(error))
+        return SweepAnswer(reason=str(error))
     order = ",".join(axis for axis in grid.order if axis != "pipeline")
     return predicted_step(replace(asked, flags=replace(flags, grid=str(grid), order=order), gpus="", best_grid=False))
 
 
-def tables(rows: Sequence[SweptPoint]) -> "list[Group]":
+def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     """The best grid of every machine, then its box in other orders."""
     columns = ("machine", "order", "grid", "inside out", "step", "computing", "exposed")
     machines = dict.fromkeys(row.point["machine"] for row in rows)
@@ -139,7 +139,7 @@ def tables(rows: Sequence[SweptPoint]) -> "list[Group]":
     ]
 
 
-def _cells(row: SweptPoint) -> tuple[str, ...]:
+def _cells(row: SweepRow) -> tuple[str, ...]:
     answer = row.answer
     if answer.seconds is None or answer.trained is None:
         return (row.point["machine"], row.point["order"], *(UNKNOWN,) * 5)
@@ -155,26 +155,26 @@ def _cells(row: SweptPoint) -> tuple[str, ...]:
     )
 
 
-def _long(answer: Outcome) -> list[Axis]:
+def _long(answer: SweepAnswer) -> list[Axis]:
     """Axes of more than one rank, the innermost first."""
     assert answer.trained is not None
     assert answer.grid_lengths is not None
     return [axis for axis in answer.trained.order if answer.grid_lengths.get(axis, 1) > 1]
 
 
-def _order(answer: Outcome) -> str:
+def _order(answer: SweepAnswer) -> str:
     long = _long(answer) if answer.seconds is not None else []
     return f"{long[0]} {INNERMOST}" if long else UNKNOWN
 
 
-def inside(answer: Outcome, per_node: int) -> list[Axis]:
+def inside(answer: SweepAnswer, per_node: int) -> list[Axis]:
     """The axes whose groups lie wholly inside a node.
 
     >>> from studies.sweep.outcomes import Trained
     >>> trained = Trained(
     ...     scheme="4d", order=("x", "y", "z", "data"), model_flops_per_second_per_gpu=1,
     ...     hardware_flops_per_second_per_gpu=1, layers_simulated=1)
-    >>> inside(Outcome(grid_lengths={"data": 4, "z": 2, "y": 1, "x": 2}, trained=trained), per_node=4)
+    >>> inside(SweepAnswer(grid_lengths={"data": 4, "z": 2, "y": 1, "x": 2}, trained=trained), per_node=4)
     ['x', 'z']
     """
     assert answer.grid_lengths is not None
@@ -186,19 +186,19 @@ def inside(answer: Outcome, per_node: int) -> list[Axis]:
     return found
 
 
-def best_of(rows: Sequence[SweptPoint], machine: str) -> SweptPoint | None:
+def best_of(rows: Sequence[SweepRow], machine: str) -> SweepRow | None:
     """The fastest that was looked for on a machine, in any order."""
     own = [row for row in rows if row.point["machine"] == machine and row.point["order"] != MODEL]
     done = [row for row in own if row.answer.seconds is not None]
     return min(done, key=lambda row: row.answer.seconds or 0.0, default=None)
 
 
-def worded(per_node: dict[str, int], rows: Sequence[SweptPoint]) -> str:
+def worded(per_node: dict[str, int], rows: Sequence[SweepRow]) -> str:
     """Which grid is the best where, what lies inside its nodes, and what laying another axis there costs."""
     return " ".join(_of_machine(machine, per_node[machine], rows) for machine in per_node)
 
 
-def _of_machine(machine: str, per_node: int, rows: Sequence[SweptPoint]) -> str:
+def _of_machine(machine: str, per_node: int, rows: Sequence[SweepRow]) -> str:
     best = best_of(rows, machine)
     if best is None or best.answer.seconds is None or best.answer.trained is None:
         return f"{machine}: no grid was simulated."
@@ -216,13 +216,13 @@ def _of_machine(machine: str, per_node: int, rows: Sequence[SweptPoint]) -> str:
     return f"{text}; {', '.join(moved)}." if moved else f"{text}."
 
 
-def _called(row: SweptPoint) -> str:
+def _called(row: SweepRow) -> str:
     """What a row is called beside the best."""
     order = row.point["order"]
     return f"{order} ({grid_words(row.answer)})" if order == MODEL else f"the same box with {order}"
 
 
-def figure(rows: Sequence[SweptPoint]) -> "Figure":
+def figure(rows: Sequence[SweepRow]) -> "Figure":
     """Bars of every machine's orders: computing, and above it communication that nothing hides, by axis."""
     from matplotlib.figure import Figure
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from studies.flags.machine_flags import MachineFlags
 from studies.sweep.answers import predicted_matmul
-from studies.sweep.outcomes import SweptPoint
+from studies.sweep.outcomes import SweepRow
 from studies.sweep.sweep import NOT_REACHED
 from studies.sweep.training_study import (
     ALL_OVERLAPS,
@@ -110,7 +110,7 @@ def points_of(scaled: Scaled, asking: Asking) -> Iterator[Point]:
                 yield {"scaling": scaling, "gpus": str(gpus), "batch": str(batch), "scheme": scheme}, one
 
 
-def tables(rows: Sequence[SweptPoint]) -> "list[Group]":
+def tables(rows: Sequence[SweepRow]) -> "list[Group]":
     """One table for each scaling."""
     columns = ("GPUs", "batch", "scheme", *STEP_COLUMNS)
     found = []
@@ -136,15 +136,15 @@ def words(scheme: str) -> str:
     return f"{DIMENSIONS[scheme]} ({scheme})"
 
 
-def answer(rows: Sequence[SweptPoint]) -> str:
+def answer(rows: Sequence[SweepRow]) -> str:
     """Which scheme is the fastest where, and by how much; numbers of GPUs on which not all were asked are left out."""
     return " ".join(sentence for scaling in SCALINGS for sentence in _sentences(rows, scaling))
 
 
-def _sentences(rows: Sequence[SweptPoint], scaling: Scaling) -> Iterator[str]:
+def _sentences(rows: Sequence[SweepRow], scaling: Scaling) -> Iterator[str]:
     own = [row for row in rows if row.point["scaling"] == scaling]
     cut_short = {row.point["gpus"] for row in own if row.answer == NOT_REACHED}
-    by_gpus: dict[str, list[SweptPoint]] = {}
+    by_gpus: dict[str, list[SweepRow]] = {}
     for row in own:
         if row.answer.seconds is not None and row.point["gpus"] not in cut_short:
             by_gpus.setdefault(row.point["gpus"], []).append(row)
@@ -173,16 +173,16 @@ def _sentences(rows: Sequence[SweptPoint], scaling: Scaling) -> Iterator[str]:
     yield f"There communication that nothing hides is of the step: {hidden}; computing takes of the least: {longer}."
 
 
-def _seconds(row: SweptPoint) -> float:
+def _seconds(row: SweepRow) -> float:
     assert row.answer.seconds is not None
     return row.answer.seconds
 
 
-def _exposed(row: SweptPoint) -> float:
+def _exposed(row: SweepRow) -> float:
     return (row.answer.exposed_seconds or 0.0) / _seconds(row)
 
 
-def _compute(row: SweptPoint) -> float:
+def _compute(row: SweepRow) -> float:
     assert row.answer.compute_seconds is not None
     return row.answer.compute_seconds
 
@@ -191,7 +191,7 @@ def _count(gpus: str) -> str:
     return f"{int(gpus):,}"
 
 
-def figure(rows: Sequence[SweptPoint]) -> "Figure":
+def figure(rows: Sequence[SweepRow]) -> "Figure":
     """Share of peak of every scheme over the number of GPUs, both scalings side by side."""
     from matplotlib.figure import Figure
 

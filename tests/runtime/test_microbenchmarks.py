@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import replace
 from statistics import median
 from types import SimpleNamespace
@@ -61,6 +62,15 @@ def test_shapes_have_as_many_columns_as_they_are_asked_to_be_a_multiple_of(count
     found = list(shapes(count, smallest=128, largest=4096, most_flops=6.4e9, columns=columns))
     assert len(found) == count
     assert all(n % columns == 0 and n > 0 and 2.0 * m * k * n <= 6.4e9 for m, k, n in found)
+
+
+@pytest.mark.parametrize(("columns", "most_flops"), [(512, 3.2e9), (1024, 6.4e9)])
+@pytest.mark.parametrize("count", [6, 12])
+def test_shapes_of_a_multiple_of_columns_have_several_of_them(count, columns, most_flops):
+    bounds = {"smallest": 128, "largest": 4096, "most_flops": most_flops}
+    found = Counter(n for _, _, n in shapes(count, **bounds, columns=columns))
+    assert len(found) >= 3
+    assert max(found.values()) <= 2 * count / 3
 
 
 @pytest.mark.parametrize("axis", range(3))

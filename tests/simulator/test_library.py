@@ -17,7 +17,7 @@ from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from simulator.library import IDENTIFIED, MEASURED, curve_of
 from simulator.simulate import EVERYTHING, Switches, simulate
-from simulator.uncertainty import NOTHING, Uncertainty
+from simulator.uncertainty import NOTHING_SENT, Uncertainty
 from tests.simulator.test_buckets import laboratory
 from tests.simulator.test_uncertainty import with_messages
 from tests.toy_machines import star
@@ -195,6 +195,6 @@ def test_messages_make_a_prediction_uncertain_where_any_are_sent_and_also_those_
     assert library.uncertainty.more > own.uncertainty.more
     alone = matmul_schedule(Matmul(512, 512, 512, dtype="float32"), "4d", Grid())
     nothing = simulate(alone, found)
-    assert nothing.uncertainty == Uncertainty(0, pytest.approx(NOTHING.late / nothing.timeline.makespan)), (
+    assert nothing.uncertainty == Uncertainty(0, pytest.approx(NOTHING_SENT.late / nothing.timeline.makespan)), (
         "late at most"
     )

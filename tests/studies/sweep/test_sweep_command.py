@@ -24,7 +24,7 @@ from studies.matmuls.fitting_grids import fitting_grids
 from studies.sweep import sweep as sweeping
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.figure import lines_of
-from studies.sweep.outcomes import SCHEMA, Outcome, Sweep, SweptPoint, rows_of
+from studies.sweep.outcomes import SCHEMA, Sweep, SweepAnswer, SweepRow, rows_of
 from studies.sweep.points import KEYS, Asked, Varied, parse_varied, parse_vary, points
 from studies.sweep.report import MOST_ROWS, RESULTS, csv_text, reason_lines
 from studies.sweep.report import sweep_table as table_of
@@ -310,7 +310,7 @@ def test_any_question_can_be_swept(toy, capsys):
     found = sweep(
         asked(toy),
         ["panel=1,2,4"],
-        question=lambda one: Outcome(seconds=8 / int(one.flags.panel), remarks=("so be it",)),
+        question=lambda one: SweepAnswer(seconds=8 / int(one.flags.panel), remarks=("so be it",)),
     )
     assert [row.speedup for row in found.rows] == [1, 2, 4]
     assert capsys.readouterr().err == "quadrille: so be it\n"
@@ -340,7 +340,7 @@ def interrupting(asked_there):
     """Answers two points, then somebody presses Ctrl-C."""
     if asked_there.flags.panel == "3":
         raise KeyboardInterrupt
-    return Outcome(seconds=float(asked_there.flags.panel))
+    return SweepAnswer(seconds=float(asked_there.flags.panel))
 
 
 def test_an_interruption_loses_nothing_that_was_found(toy, tmp_path):
@@ -446,10 +446,10 @@ def test_the_picture_is_the_same_bytes_and_takes_words_too(toy, cluster, tmp_pat
 
 def test_lines_leave_out_points_without_an_answer():
     answers = {
-        ("8", "float32"): Outcome(seconds=2),
-        ("8", "float64"): Outcome(reason="no"),
-        ("4", "float32"): Outcome(seconds=3),
-        ("4", "float64"): Outcome(seconds=5),
+        ("8", "float32"): SweepAnswer(seconds=2),
+        ("8", "float64"): SweepAnswer(reason="no"),
+        ("4", "float32"): SweepAnswer(seconds=3),
+        ("4", "float64"): SweepAnswer(seconds=5),
     }
     found, _ = rows_of([({"gpus": gpus, "dtype": dtype}, answer) for (gpus, dtype), answer in answers.items()])
     assert lines_of(found, Varied("gpus", ("8", "4"))) == [
@@ -460,14 +460,14 @@ def test_lines_leave_out_points_without_an_answer():
 
 def test_a_long_table_is_cut_and_says_so(capsys):
     values = tuple(map(str, range(1, MOST_ROWS + 2)))
-    made = tuple(SweptPoint(point={"panel": value}, answer=Outcome(seconds=1.0)) for value in values)
+    made = tuple(SweepRow(point={"panel": value}, answer=SweepAnswer(seconds=1.0)) for value in values)
     print_tables(table_of(Sweep(flags={}, varied={"panel": values}, best_grid=False, rows=made, baseline=0)))
     text = capsys.readouterr().out
     assert f"the first {MOST_ROWS} rows" in text and len(text.splitlines()) == MOST_ROWS + 4
 
 
 def test_many_reasons_are_cut_and_say_so():
-    many, _ = rows_of([({}, Outcome(reason=f"reason {n}")) for n in range(20)])
+    many, _ = rows_of([({}, SweepAnswer(reason=f"reason {n}")) for n in range(20)])
     lines = list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, rows=many)))
     assert len(lines) == 13 and "8 more reasons" in lines[-1]
 

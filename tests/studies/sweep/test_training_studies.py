@@ -18,7 +18,7 @@ from studies.flags.machine_flags import MachineFlags
 from studies.overlap_worth import study as worth
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.best_step import FORMS, ranked_steps
-from studies.sweep.outcomes import Outcome, SweptPoint
+from studies.sweep.outcomes import SweepAnswer, SweepRow
 from studies.sweep.patience import TooLong, patience
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.training_step import predicted_step
@@ -163,7 +163,7 @@ def test_what_is_given_up_is_said():
     assert found.seconds is None
     assert "is left out" in found.reason
     assert "given up" in found.reason
-    rows = [SweptPoint(point={"gpus": "8"}, answer=Outcome(seconds=1.0, remarks=("4d on z=8 is left out",)))]
+    rows = [SweepRow(point={"gpus": "8"}, answer=SweepAnswer(seconds=1.0, remarks=("4d on z=8 is left out",)))]
     assert left_out(rows) == ["gpus 8: 4d on z=8 is left out"]
 
 
