@@ -73,9 +73,8 @@ class GemmFit:
         return Estimate(max(fitted, 2.0 * m * k * n * self.least_seconds_per_flop), not inside)
 
 
-def fit_gemm(rows: Sequence[GemmRow]) -> GemmFit:
+def fit_gemm(rows: Sequence[GemmRow], dtype: DType) -> GemmFit:
     """The fit of the form to measured rows of one dtype."""
-    dtype = rows[0].dtype
     seconds = np.array([2.0 * row.m * row.k * row.n / row.flops_per_second for row in rows])
     in_pages = sum(in_whole_pages(row.n, dtype) for row in rows)
     both_kinds = in_pages >= LEAST_ROWS_IN_PAGES and len(rows) - in_pages >= LEAST_ROWS
@@ -178,9 +177,9 @@ class ComputeModel:
         for distance, rows in sorted(groups.items(), key=lambda group: group[0]):
             own_layout = [row for row in rows if row.layout == layout]
             if len(own_layout) >= LEAST_ROWS:
-                return fit_gemm(own_layout), distance != (0, 0)
+                return fit_gemm(own_layout, self._dtype), distance != (0, 0)
             if len(rows) >= LEAST_ROWS:
-                return fit_gemm(rows), True
+                return fit_gemm(rows, self._dtype), True
         return None
 
     def _from_data_sheet(self, m: int, k: int, n: int) -> float:

@@ -126,7 +126,7 @@ def _fit(rows: Sequence[GemmRow], disturbed: int, points: int) -> Fit:
                 ]
                 if len(chosen) >= LEAST_ROWS:
                     name = f"gemm {dtype} {layout} {setting[0]} threads {setting[1]} ranks"
-                    residuals[name] = fit_gemm(chosen).residual
+                    residuals[name] = fit_gemm(chosen, dtype).residual
     warnings = [
         f"{name}: half of the products are off the fit by {residual:.1%} or more"
         for name, residual in residuals.items()

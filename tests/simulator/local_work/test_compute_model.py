@@ -54,7 +54,7 @@ def relative_error(found, expected):
 
 @given(planted)
 def test_planted_coefficients_are_found_again(coefficients):
-    fit = fit_gemm(rows_of(coefficients))
+    fit = fit_gemm(rows_of(coefficients), "float64")
     assert fit.coefficients == pytest.approx(coefficients, rel=1e-6)
     assert fit.residual < 1e-9
 
@@ -69,7 +69,7 @@ def test_an_eighth_of_outliers_does_not_move_the_fit_by_more_than_three_percent(
         gemm_row(*shape, float(factor) * planted_seconds(coefficients, *shape))
         for shape, factor in zip(SHAPES, factors, strict=True)
     ]
-    fit = fit_gemm(rows)
+    fit = fit_gemm(rows, "float64")
     for shape in SHAPES:
         assert relative_error(fit.estimate(*shape).seconds, planted_seconds(coefficients, *shape)) <= 0.03
 
@@ -78,7 +78,7 @@ def test_an_eighth_of_outliers_does_not_move_the_fit_by_more_than_three_percent(
 def test_the_residual_is_that_of_the_noise(seed):
     noise = np.random.default_rng(seed).uniform(0.98, 1.02, len(SHAPES))
     rows = [gemm_row(*s, float(f) * planted_seconds(PLANTED, *s)) for s, f in zip(SHAPES, noise, strict=True)]
-    fit = fit_gemm(rows)
+    fit = fit_gemm(rows, "float64")
     assert 0.002 < fit.residual < 0.02
     errors = [relative_error(fit.estimate(*s).seconds, planted_seconds(PLANTED, *s)) for s in SHAPES]
     assert np.median(errors) < 0.02
@@ -86,7 +86,7 @@ def test_the_residual_is_that_of_the_noise(seed):
 
 def test_no_product_is_predicted_much_faster_than_the_fastest_one_measured():
     shapes = [(size, size, size) for size in (100, 150, 200, 300, 400, 600)]
-    fit = fit_gemm([gemm_row(*shape, 1e-3) for shape in shapes])
+    fit = fit_gemm([gemm_row(*shape, 1e-3) for shape in shapes], "float64")
     fastest = 2.0 * 600**3 / 1e-3
     seconds = fit.estimate(6000, 6000, 6000).seconds
     assert 2.0 * 6000**3 / seconds <= fastest / 0.8 * (1 + 1e-9)
@@ -108,7 +108,7 @@ def rows_in_pages(shapes=IN_PAGES):
 
 
 def test_results_in_whole_pages_have_coefficients_of_their_own():
-    fit = fit_gemm(rows_of() + rows_in_pages())
+    fit = fit_gemm(rows_of() + rows_in_pages(), "float64")
     assert fit.coefficients == pytest.approx((*PLANTED, *ADDED), rel=1e-6)
     assert fit.estimate(300, 300, 1536).seconds == pytest.approx(seconds_in_pages(300, 300, 1536), rel=1e-6)
     assert fit.estimate(300, 300, 1530).seconds == pytest.approx(planted_seconds(PLANTED, 300, 300, 1530), rel=1e-6)
@@ -123,7 +123,7 @@ def test_results_in_whole_pages_have_coefficients_of_their_own():
     ],
 )
 def test_with_few_rows_of_either_kind_all_products_are_of_one(rows):
-    fit = fit_gemm(rows)
+    fit = fit_gemm(rows, "float64")
     assert len(fit.coefficients) == len(PLANTED)
     assert fit.estimate(400, 400, 1023).seconds == pytest.approx(fit.estimate(400, 400, 1024).seconds, rel=0.01)
 
