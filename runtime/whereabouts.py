@@ -89,13 +89,15 @@ class Teller:
         self._rank = rank
         self._count = 0
         self._open: list[Doing] = []
-        handle = os.open(Path(folder, f"{PREFIX}{rank}"), os.O_RDWR | os.O_CREAT, 0o600)
+        path = Path(folder, f"{PREFIX}{rank}")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.posix_fallocate(handle, 0, FORM.size)  # leaves what an earlier run told: others may be reading
             self._page = mmap.mmap(handle, FORM.size)
             self._tell()
         finally:
             os.close(handle)
+        path.open("r+b").close()  # the mapping holds the file open: this is the close that `first_words` hears of
 
     def began(self, doing: Doing) -> None:
         self._open.append(doing)

@@ -276,7 +276,7 @@ def shapes(
             least * (largest / least) ** ((0.5 + index * root ** -(axis + 1)) % 1)
             for axis, least in enumerate((smallest, smallest, max(smallest, columns)))
         )
-        m, k, n = round(m), round(k), round(n / columns) * columns
+        m, k, n = round(m), round(k), max(1, round(n / columns)) * columns
         if 2.0 * m * k * n <= most_flops:
             found += 1
             yield m, k, n
