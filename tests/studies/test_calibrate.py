@@ -20,6 +20,7 @@ from runtime.measuring.links import LinkSpeed
 from runtime.measuring.points import CollectivePoint, GemmPoint, StreamPoint, TransferPoint
 from runtime.world import Host
 from simulator.engine import FlowEngine
+from simulator.local_work.compute_model import LEAST_ROWS_IN_PAGES, in_whole_pages
 from simulator.machine_network import network_of
 from simulator.wiring import Wiring
 from studies.calibrating.between_hosts import BetweenHosts, confirmed, ladder
@@ -148,7 +149,10 @@ def test_every_dtype_layout_and_setting_has_all_its_products(two):
     assert {ranks for _, ranks in settings(machine)} == busy(machine, 2)
     found = [(row.dtype, row.layout, row.threads, row.busy_ranks) for row in machine.device.gemm]
     expected = [(*names, *setting) for *names, setting in product(DTYPES, LAYOUTS, settings(machine))]
-    assert sorted(found) == sorted(expected * POINTS)
+    assert sorted(found) == sorted(expected * (POINTS + LEAST_ROWS_IN_PAGES))
+    rows = [(dtype, row) for dtype in DTYPES for row in machine.device.gemm if row.dtype == dtype]
+    in_pages = [row for dtype, row in rows if in_whole_pages(row.n, dtype)]
+    assert len(in_pages) == len(expected) * LEAST_ROWS_IN_PAGES
 
 
 @mpi
