@@ -27,6 +27,26 @@ class SecondsBySize:
         sizes = tuple(sorted(by_size))
         return cls(sizes, tuple(median(by_size[size]) for size in sizes))
 
+    @classmethod
+    def growing(cls, points: Iterable[tuple[float, float]]) -> "SecondsBySize":
+        """The curve of what takes no less where it is larger.
+
+        Where points say otherwise, chance made one of them long, a rank that was not woken at once, say: neighbours
+        count as their median until none is above the next (pool adjacent violators; Barlow, Bartholomew, Bremner,
+        Brunk, "Statistical inference under order restrictions", 1972, section 1.2, with medians for means).
+
+        >>> SecondsBySize.growing([(8, 3.7), (64, 0.7), (512, 0.8), (4096, 9.0)]).times
+        (0.8, 0.8, 0.8, 9.0)
+        """
+        by_size = cls.of(points)
+        pools: list[list[float]] = []
+        for seconds in by_size.times:
+            pools.append([seconds])
+            while len(pools) > 1 and median(pools[-2]) > median(pools[-1]):
+                last = pools.pop()
+                pools[-1] += last
+        return cls(by_size.sizes, tuple(median(pool) for pool in pools for _ in pool))
+
     @property
     def least(self) -> float:
         """Seconds of the smallest size: what a step costs before its bytes count."""

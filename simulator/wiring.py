@@ -214,4 +214,4 @@ def curve_of(
     counts = {row.ranks for row in rows if row.pattern == nearest}
     ranks = min(counts, key=lambda count: (count > most, abs(count - taking_part), count))
     points = ((row.bytes, row.seconds) for row in rows if row.pattern == nearest and row.ranks == ranks)
-    return SecondsBySize.of(points), ranks
+    return SecondsBySize.growing(points), ranks

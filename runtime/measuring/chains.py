@@ -47,12 +47,16 @@ class Overheads:
     alone_seconds: float
 
 
-def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS) -> Schedule:
+def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS, *, waits: bool = False) -> Schedule:
     """Write, multiply, and send `size` bytes, so many times after some that warm up.
 
     `shift` sends around the ring of all ranks, `exchange` within pairs (an even
     number of ranks), `one_way` from rank 0 to rank 1 while the others multiply; there
     an answer keeps the sender from running ahead.
+
+    Parameters
+    ----------
+    waits : whether rank 1 does not multiply in `one_way`, and so waits for its message
     """
     elements = max(1, size // ITEM_BYTES)
     m, payload = Part("m"), (Part("p"), Part("one"))
@@ -66,12 +70,12 @@ def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS) -> Schedu
         Tensor("room", *payload),
     )
     sizes = {"m": PRODUCT_SIZE, "k": PRODUCT_SIZE, "n": PRODUCT_SIZE, "p": elements, "one": 1}
-    roles = tuple(_roles(pattern, WARM + steps))
+    roles = tuple(_roles(pattern, WARM + steps, waits=waits))
     grid = Grid(x=2, y=ranks // 2) if pattern == "exchange" else Grid(x=ranks)
     return Schedule("chain", sizes, grid, "float64", tensors, ("A", "B"), ("C",), roles)
 
 
-def _roles(pattern: Pattern, turns: int) -> Iterator[Role]:
+def _roles(pattern: Pattern, turns: int, *, waits: bool) -> Iterator[Role]:
     if pattern != "one_way":
         yield _role((Shift(name="step", axis="x", distance=1, source="sent", into="room"),), turns)
         return
@@ -84,14 +88,17 @@ def _roles(pattern: Pattern, turns: int) -> Iterator[Role]:
         Receive(name="answer", axis="x", sender=1, into="tiny"),
     )
     yield _role((send, heard), turns, 0, 1)
-    yield _role((receive, answer), turns, 1, 2)
+    yield _role((receive, answer), turns, 1, 2, multiplies=not waits)
     yield _role((Pointwise(name="rest", function="zero", into="tiny"),), turns, 2)
 
 
-def _role(steps: tuple[Op, ...], turns: int, start: int = 0, stop: int | None = None) -> Role:
+def _role(
+    steps: tuple[Op, ...], turns: int, start: int = 0, stop: int | None = None, *, multiplies: bool = True
+) -> Role:
+    multiply = Gemm(name="multiply", a="A", b="B", c="C")
     body = (
         Pointwise(name="write", function="zero", into="sent"),
-        Gemm(name="multiply", a="A", b="B", c="C"),
+        multiply if multiplies else Pointwise(name="instead", function="zero", into="C"),
         Pointwise(name="tiny", function="zero", into="tiny"),
         AllGather(name="alone", axis="z", source="B", into="B again"),
         *steps,
@@ -114,7 +121,7 @@ def measure_chain(
     A rank's step lasts from when it and those that it sends to and receives from have come to it, to its end; a
     step is the mean of its ranks', of those that receive.  Where messages go in chunks they do so before anybody
     receives them: there a step is what it is for the ranks that were there before their senders, from when these
-    came.
+    came, and who receives one way waits for it.  (Who came late would find it there, and that it took no time.)
 
     Every rank of the communicator calls it and gets the same.  A chain of fewer steps than usual is slow: it is
     walked once, with its first steps to warm up.
@@ -124,10 +131,11 @@ def measure_chain(
     delivery : how messages go, by default as usual between such hosts
     library, staging : of arrays of a device, and how they meet MPI
     """
-    schedule = chain(pattern, communicator.Get_size(), size, steps)
     operands = Operands(PRODUCT_SIZE, PRODUCT_SIZE, PRODUCT_SIZE, "float64")
     if delivery is None:
         delivery = usual_delivery(hosts(communicator)[0]) if library is None else WHOLE
+    ahead = delivery.chunk_bytes > 0
+    schedule = chain(pattern, communicator.Get_size(), size, steps, waits=ahead)
     carrier = MpiCarrier(communicator, staging=staging, delivery=delivery)
     with on_own_cores(communicator):
         ran = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS), library=library)
@@ -135,7 +143,6 @@ def measure_chain(
     carrier.close()
     found = None
     if timelines:
-        ahead = delivery.chunk_bytes > 0
         found = step_seconds(timelines[0], pattern, ahead=ahead), _overheads(timelines[0])
     result: tuple[list[float], Overheads] = communicator.bcast(found, root=0)
     return result

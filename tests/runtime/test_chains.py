@@ -60,6 +60,13 @@ def test_ranks_in_one_process_take_each_step_between_products(pattern, ranks):
         assert ops == [*BODY[:-1], *last] * (WARM + STEPS)
 
 
+def test_who_is_to_wait_for_what_is_sent_one_way_does_not_multiply():
+    schedule = validate(chain("one_way", 3, SIZE, waits=True))
+    (timeline,) = execute(schedule, Operands(16, 16, 16, "float64"), InProcess(3), repeats=1, warmups=0).timelines
+    multiplying = {span.rank for span in timeline.spans if span.op == "multiply"}
+    assert multiplying == {0, 2}
+
+
 @pytest.mark.parametrize(
     ("pattern", "starts", "ends", "seconds"),
     [

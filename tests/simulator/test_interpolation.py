@@ -35,6 +35,27 @@ def test_the_order_of_the_points_does_not_matter(points, random):
     assert SecondsBySize.of(shuffled) == SecondsBySize.of(points)
 
 
+@given(points)
+def test_what_grows_takes_no_less_where_it_is_larger_and_stays_among_what_was_measured(points):
+    curve, measured = SecondsBySize.growing(points), SecondsBySize.of(points)
+    assert list(curve.times) == sorted(curve.times) and curve.sizes == measured.sizes
+    assert min(measured.times) <= curve.least and curve.times[-1] <= max(measured.times)
+    assert SecondsBySize.growing(zip(curve.sizes, curve.times, strict=True)) == curve
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8).map(sorted))
+def test_what_was_measured_to_grow_is_taken_as_it_is(times):
+    assert SecondsBySize.growing(enumerate(times)).times == tuple(times)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_one_small_message_that_was_held_up_does_not_count(place):
+    times = [1.0, 1.1, 1.2, 1.3, 9.0]
+    times[place] = 5.0
+    assert SecondsBySize.growing(enumerate(times)).times[-1] == 9.0
+    assert SecondsBySize.growing(enumerate(times)).least <= 1.25
+
+
 @pytest.mark.parametrize(("size", "seconds"), [(200, 3.0), (700, 4.5), (100, 2.0), (1100, 5.0)])
 def test_it_is_a_straight_line_between_neighbours(size, seconds):
     assert CURVE.seconds(size) == pytest.approx(seconds)
