@@ -85,6 +85,7 @@ def measure(
     blas : whose products they are, see `open_blas`
     """
     rank, products = communicator.Get_rank(), PRODUCTS // 3 if quick else PRODUCTS
+    speaks = rank == 0
     number = next(i for i, host in enumerate(hosts) if rank in host.ranks)
     local = cast("Intracomm", communicator.Split(color=number, key=rank))
     sharing = communicator if hosts[number].sharing else local
@@ -93,7 +94,8 @@ def measure(
     def work(bench: Bench) -> Local:
         threads = max(1, cores // bench.ranks)
         bench.library = bench.library if blas == NUMPYS else open_blas(blas, threads)
-        points, reference = _products(bench, products, threads=threads, say=rank == 0)
+        points, reference = _products(bench, products, threads=threads, say=speaks)
+        _say(speaks, f"copies, sums and layer functions, {bench.ranks} ranks")
         streams, kernels = _streams(bench), _kernels(bench)
         return Local(points, streams, kernels, reference + bench.reference(), bench.disturbed)
 
@@ -101,11 +103,14 @@ def measure(
     crowd = hosts[0].sharing or len(hosts[0].ranks)
     several = min(crowd, hosts[0].cores) > 1  # the same on all
     single = apart(communicator, 1, _reference_alone if hosts[0].sharing else work) if several else None
+    _say(speaks and local.Get_size() > 1, f"messages between {local.Get_size()} ranks of a host")
     transfers, overheads = _transfers(Bench(local)) if local.Get_size() > 1 else ([], [])
     if local.Get_size() > 2:
         transfers = apart(local, 2, lambda bench: _transfers(bench)[0]) + transfers
+    _say(speaks and len(hosts) > 1, f"messages between 2 and {len(hosts)} hosts, minutes where links are slow")
     between = measure_between(communicator, hosts, TRANSFER_BYTES, delivery, agree) if len(hosts) > 1 else None
     sizes = LIBRARY_BYTES[::2] if quick else LIBRARY_BYTES
+    _say(speaks and communicator.Get_size() > 1, f"the MPI library's collectives, {communicator.Get_size()} ranks")
     library = list(library_points(Bench(communicator), sizes))
     if hosts[0].sharing and between is not None:
         overheads = overheads or between.overheads
@@ -123,6 +128,12 @@ def measure(
     )
 
 
+def _say(speaks: bool, text: str) -> None:
+    """What comes next, by the rank that speaks: each takes a while."""
+    if speaks:
+        print(f"calibrate: {text}", file=sys.stderr, flush=True)
+
+
 def _reference_alone(bench: Bench) -> Local:
     """On one rank of a laboratory nothing but the reference kernels: its ranks compute together."""
     return Local([], [], [], bench.reference(), 0)
@@ -132,8 +143,7 @@ def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[lis
     """Products of every dtype and layout, and the reference kernels beside each group of them."""
     found, reference = [], bench.reference()
     for dtype in DTYPES:
-        if say:
-            print(f"calibrate: {dtype} products, {bench.ranks} ranks x {threads} threads", file=sys.stderr, flush=True)
+        _say(say, f"{dtype} products, {bench.ranks} ranks x {threads} threads")
         for layout in LAYOUTS:
             for m, k, n in _sizes(dtype, count, threads):
                 found.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
