@@ -20,7 +20,7 @@ from algorithms.collectives.choices import LIBRARY, Choices, placed
 from algorithms.collectives.lowered import Lowered
 from algorithms.collectives.lowering import CHUNK_BYTES, SETS, lower
 from algorithms.formats.machine import Machine
-from algorithms.formats.record import CollectiveChoice, Record
+from algorithms.formats.record import Choice, Record
 from algorithms.grid import Axis
 from algorithms.ops import CALLED_BOTH_WAYS, Broadcast, Collective, CollectiveKind, Reduce, collective_kind
 from algorithms.parts import Place
@@ -96,10 +96,10 @@ class Chosen:
             f"then {second.choices}, {format_seconds(second.seconds)}"
         )
 
-    def entry(self) -> CollectiveChoice:
+    def entry(self) -> Choice:
         """The same for a record."""
         first, second = self.ranked[:2]
-        return CollectiveChoice(str(first.choices), first.seconds, str(second.choices), second.seconds)
+        return Choice(str(first.choices), first.seconds, str(second.choices), second.seconds)
 
 
 def chosen_collectives(

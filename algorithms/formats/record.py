@@ -138,8 +138,11 @@ class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overlap_obtained_by_op: dict[str, Share] | UnsetType = UNSET
 
 
-class CollectiveChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """By what a collective goes because it is predicted to take least, alone and in all its turns, and what is next."""
+class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was chosen because it is predicted to take least, and what is next.
+
+    By what a collective goes is judged alone and in all its turns; the order of ranks by the whole run.
+    """
 
     chosen: str
     seconds: Seconds
@@ -227,7 +230,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     fits : whether the device has room for it; null where no machine is known
 
     Of runs in chunks, with a progress thread or with ops beside local work only: `messages`.
-    With `--collectives auto` on a known machine only: `collectives`, what was chosen for each op and why.
+    With `--collectives auto` on a known machine only: `collectives`, what was chosen for each op and why; with
+    `--order auto`: `order_choice`, which order of ranks and why.
     """
 
     kind: Kind
@@ -268,7 +272,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory_bytes_by_kind: dict[str, Count] | UnsetType = UNSET
     fits: bool | UnsetType | None = UNSET
     messages: Messages | UnsetType = UNSET
-    collectives: dict[str, CollectiveChoice] | UnsetType = UNSET
+    collectives: dict[str, Choice] | UnsetType = UNSET
+    order_choice: Choice | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if prod(self.grid.values()) != self.ranks:

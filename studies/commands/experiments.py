@@ -139,9 +139,13 @@ app.command("simulate", help="Predict a multiplication or training steps on a ma
 @with_flags(COUNTED, EXPERIMENT, TRAINING)
 def schedule(context: typer.Context, **given: Any) -> None:
     """Print a schedule: its tensors, then its lanes and ops."""
+    from algorithms.errors import InputError
     from studies.experiments.workloads import experiment_of
 
-    print(experiment_of(grid_on_gpus(context, given)).schedule())
+    experiment = experiment_of(grid_on_gpus(context, given))
+    if experiment.manner.any_order:
+        raise InputError("order 'auto': run and simulate find it for a --machine; name the axes, such as z,y,x,data")
+    print(experiment.schedule())
 
 
 @app.command()

@@ -50,7 +50,9 @@ Load = Annotated[str, flag("--load", "FILE", "Go on from a checkpoint, of any gr
 Algorithm = Annotated[str, flag("--algorithm", "NAME", "1d-column, 1d-row, cannon, summa, 2.5d, 3d or 4d.")]
 GridLengths = Annotated[str, flag("--grid", "AXIS=N,…", "Lengths of pipeline, data, z, y, x; others are 1.")]
 Gpus = Annotated[str, flag("--gpus", "N", "How many GPUs there are; one length * of --grid follows, as data=*,x=4.")]
-Order = Annotated[str, flag("--order", "AXIS,…", "Axes from the fastest to the slowest in the order of ranks.")]
+Order = Annotated[
+    str, flag("--order", "AXIS,…|auto", "Axes from the fastest to the slowest in the order of ranks; or auto.")
+]
 Dtype = Annotated[str, flag("--dtype", "NAME", "float64, float32; with cupy float16 and bfloat16.")]
 Passes = Annotated[str, flag("--passes", "NAME", "forward (C) or training (C, dA, dB).")]
 Gathered = Annotated[str, flag("--gathered", "NAME", "keep, or gather again, what a forward pass gathered.")]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from algorithms.errors import InputError
-from algorithms.grid import parse_grid, parse_order
+from algorithms.grid import parse_grid
 from studies.flags.grids import FOLLOWS, following
 from studies.flags.machine_flags import MachineFlags
 from studies.flags.values import whole_number
@@ -78,7 +78,7 @@ def _check_has(on: MachineFlags, count: int) -> None:
 
 
 def _size(flags: Flags) -> int:
-    return parse_grid(flags.grid, parse_order(flags.order)).size
+    return parse_grid(flags.grid).size
 
 
 def _finder(flags: Flags, gpus: int, machine: str) -> str:

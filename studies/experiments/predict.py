@@ -20,6 +20,7 @@ from studies.flags.machine_flags import MachineFlags, chosen_machine
 from studies.flags.placement import nodes_of_ranks, placement
 from studies.flags.plan import Plan, RunFlags, files_read, parse_plan
 from studies.matmuls.experiment import Experiment, Flags
+from studies.rank_orders import ChosenOrder, chosen_order
 from studies.remarks import remark, remark_all
 from studies.training.flags import with_usual_dtype
 
@@ -60,10 +61,15 @@ def predict(
     read = on.files | files_read(flags)
     check_apart(plan.written, read)
     destinations.check(plan.files | read, ranks=experiment.grid.size)
-    chosen = fitting_machine(on, experiment, plan.chunk_bytes)
+    machine = fitting_machine(on, experiment, plan.chunk_bytes)
+    order = None
+    if experiment.manner.any_order:
+        order = order_on(experiment, machine, plan.backend, granularity)
+        experiment = order.laid_out(experiment)
+        remark(order.line())
     made, timeline = prediction_of(
         experiment,
-        chosen,
+        machine,
         command,
         backend=plan.backend,
         switches=switches,
@@ -72,8 +78,8 @@ def predict(
         announce=True,
     )
     remark_all([*_bound_in_words(made), *experiment.remarks()])
-    remark_all(_remarks(chosen, made.peak_bytes_per_rank_max, experiment))
-    write_results(destinations, made, timeline)
+    remark_all(_remarks(machine, made.peak_bytes_per_rank_max, experiment))
+    write_results(destinations, order.told(made) if order else made, timeline)
 
 
 def _check_generated(experiment: Experiment, plan: Plan) -> None:
@@ -97,6 +103,15 @@ def fitting_machine(on: MachineFlags, experiment: AnyExperiment, chunk_bytes: in
     machine = chosen_machine(on, gpus=experiment.grid.size)
     placement(machine, experiment.grid.size, experiment.manner.placement, experiment.grid)
     return in_chunks(machine, chunk_bytes)
+
+
+def order_on(
+    experiment: AnyExperiment, machine: Machine, backend: str = "numpy", granularity: AskedGranularity = "exact"
+) -> ChosenOrder:
+    """The order of ranks in which the experiment is predicted to take least on the machine, and all others."""
+    return chosen_order(
+        experiment, lambda one: prediction_of(one, machine, backend=backend, granularity=granularity)[0].seconds
+    )
 
 
 def prediction_of(

@@ -5,10 +5,10 @@ names by every rank alike, then the number of ranks, files, and memory.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from studies.flags.plan import Plan, RunFlags, files_read, parse_plan
 from studies.launching.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
 from studies.matmuls.experiment import Experiment, Flags
 from studies.matmuls.fitting_grids import check_ranks
+from studies.rank_orders import NO_MACHINE_FOR_ORDER, ChosenOrder
 from studies.remarks import remark, remark_all
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from algorithms.formats.machine import Machine
     from runtime.measuring.reference_kernels import ReferenceKernels
 
+Answered = TypeVar("Answered")
 PATIENCE_SECONDS = 5.0
 """Of a user, after which a word is said."""
 
@@ -83,7 +85,7 @@ def run(
 
     Parameters
     ----------
-    on : the machine: checked and named in the record; with `--collectives auto` what is chosen is chosen for it
+    on : the machine: checked and named in the record; what `auto` leaves to be chosen is chosen for it
     command : the words of the command line, for provenance
 
     Raises
@@ -95,19 +97,22 @@ def run(
     if experiment.manner.shards == "even":
         raise InputError("shards 'even': no rank has shards of mean size; a run accepts exact")
     experiment.manner.choices.check_runnable()
-    plan, chosen = parse_plan(run_flags, experiment), list[Chosen]()
+    plan = parse_plan(run_flags, experiment)
+    chosen, order = list[Chosen](), None
     communicator = start_world()
     with alone("preparations"):
         check_ranks(experiment, communicator.size)
-        job = job_of(experiment, plan, communicator)
         named = None
         if communicator.rank == 0:
             read = on.files | files_read(flags)
             check_apart(plan.written, read)
             destinations.check(plan.files | read, ranks=experiment.grid.size)
             named = _machine(on, experiment, plan)
-        job.open()
         site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)
+        if experiment.manner.any_order:
+            experiment, order = _in_chosen_order(experiment, plan, site, named)
+        job = job_of(experiment, plan, communicator)
+        job.open()
         nodes = hosts_of_ranks(communicator)
         experiment = experiment.on_nodes(nodes)
         if experiment.manner.choices.auto:
@@ -127,6 +132,7 @@ def run(
                 experiment, job.schedule, measured, provenance(command, blas=blas_in_words(site.library)), named
             )
             made = told(made, chosen) if chosen else made
+            made = order.told(made) if order is not None else made
             write_results(destinations, made, typical(measured.timelines))
             if fault:
                 raise RunError(fault)
@@ -174,6 +180,29 @@ def _machine(on: MachineFlags, experiment: AnyExperiment, plan: Plan) -> "Machin
     return fitting_machine(on, experiment, plan.chunk_bytes)
 
 
+def _in_chosen_order(
+    experiment: AnyExperiment, plan: Plan, site: Site, machine: "Machine | None"
+) -> tuple[AnyExperiment, ChosenOrder | None]:
+    """The experiment with its ranks in the order that rank 0 chooses, and why; all ranks call it.
+
+    Parameters
+    ----------
+    machine : to predict on, at rank 0
+    """
+
+    def ask() -> ChosenOrder | None:
+        if machine is None:
+            return None
+        from studies.experiments.predict import order_on
+
+        return order_on(experiment, machine, plan.backend, "auto")
+
+    found = _asked_of_first("choosing the order of ranks", ask, site)
+    if site.speaks:
+        remark(found.line() if found is not None else NO_MACHINE_FOR_ORDER)
+    return (found.laid_out(experiment) if found is not None else experiment), found
+
+
 def _chosen(
     experiment: AnyExperiment,
     schedule: Schedule,
@@ -188,16 +217,30 @@ def _chosen(
     ----------
     machine : to predict on, at rank 0
     """
-    found: list[Chosen] = []
-    words = "choosing collectives"
-    if site.speaks and machine is not None:
-        with _said_after(PATIENCE_SECONDS, words, site), alone(words):
-            _, found = with_chosen(experiment, schedule, machine, nodes, plan.backend)
+
+    def ask() -> list[Chosen]:
+        return [] if machine is None else with_chosen(experiment, schedule, machine, nodes, plan.backend)[1]
+
+    found = _asked_of_first("choosing collectives", ask, site)
     if site.speaks:
         remark_all([one.line() for one in found] if machine is not None else [NO_MACHINE])
-    with together(words):
-        found = site.communicator.bcast(found)
     return with_choices(experiment, found), found
+
+
+def _asked_of_first(words: str, ask: Callable[[], Answered], site: Site) -> Answered:
+    """What rank 0 answers, on every rank; all ranks call it.
+
+    Parameters
+    ----------
+    words : what is done meanwhile
+    """
+    found = None
+    if site.speaks:
+        with _said_after(PATIENCE_SECONDS, words, site), alone(words):
+            found = ask()
+    with together(words):
+        told: Answered = site.communicator.bcast(found)
+    return told
 
 
 # The run

@@ -26,6 +26,7 @@ class Manner:
     placement : the rule by which a prediction gives ranks their places
     shards : whether a prediction has shards of mean size; None for what suits the number of ranks
     bands : of rows, one summed while the next is multiplied
+    any_order : whether the order of ranks is still to be found for a machine (`studies/rank_orders.py`)
     """
 
     overlaps: frozenset[OverlapName] = frozenset()
@@ -34,6 +35,7 @@ class Manner:
     placement: str = "packed"
     shards: Shards | None = None
     bands: int = 1
+    any_order: bool = False
 
     @property
     def overlap_names(self) -> tuple[OverlapName, ...]:

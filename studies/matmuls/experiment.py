@@ -10,7 +10,7 @@ from algorithms.errors import InputError
 from algorithms.formats.record import Options, Shards
 from algorithms.formats.workload import Matmul as MatmulSizes
 from algorithms.formats.workload import Workload
-from algorithms.grid import Grid, parse_grid, parse_order
+from algorithms.grid import Grid, parse_grid
 from algorithms.matmuls.catalogue import Algorithm, find_algorithm, matmul_schedule
 from algorithms.matmuls.forms import Transposed
 from algorithms.matmuls.matmul import Gathered, Matmul, Passes, parse_sizes
@@ -23,6 +23,7 @@ from studies.flags.manner import Manner
 from studies.flags.plan import RunFlags, check_matrices
 from studies.flags.values import one_of, whole_number
 from studies.matmuls.fitting_grids import fitting
+from studies.rank_orders import AUTO, parse_rank_order
 
 PANELLED = ("summa", "2.5d")
 
@@ -165,7 +166,7 @@ def parse_experiment(flags: Flags) -> Experiment:
     experiment = Experiment(
         parse_problem(flags),
         find_algorithm(flags.algorithm),
-        parse_grid(flags.grid, parse_order(flags.order)),
+        parse_grid(flags.grid, parse_rank_order(flags.order)),
         parse_manner(flags),
     )
     experiment.algorithm.check(experiment.grid)
@@ -182,6 +183,7 @@ def parse_manner(flags: Flags) -> Manner:
         flags.placement,
         cast(Shards, one_of(flags.shards, "shards", get_args(Shards))) if flags.shards else None,
         whole_number(flags.bands, "--bands"),
+        flags.order == AUTO,
     )
 
 

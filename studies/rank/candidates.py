@@ -1,22 +1,20 @@
 """All ways to lay ranks on a box: every factorisation of their number, in every rank order that differs."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from algorithms.costs.axonn_gpt import MODELLED
 from algorithms.errors import InputError
-from algorithms.grid import DEFAULT_ORDER, Axis, Grid
+from algorithms.grid import Axis, Grid
 from algorithms.training.models import ModelShape
 from studies.flags.grids import factorisations
+from studies.rank_orders import ORDERS, distinct_orders
 
 Ints = NDArray[np.int64]
-FASTEST_FIRST: tuple[Axis, ...] = tuple(axis for axis in DEFAULT_ORDER if axis in MODELLED)
-ORDERS: tuple[tuple[Axis, ...], ...] = tuple(permutations(FASTEST_FIRST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +147,3 @@ def _differing(boxes: Ints) -> list[tuple[int, int]]:
             distinct[long] = distinct_orders(axes)
         pairs += [(place, number) for number in distinct[long]]
     return pairs
-
-
-def distinct_orders(axes: set[Axis]) -> list[int]:
-    """The first of all orders that agree on these axes.
-
-    >>> [ORDERS[number] for number in distinct_orders({"y", "z"})]
-    [('x', 'y', 'z', 'data'), ('x', 'z', 'y', 'data')]
-    """
-    first: dict[Sequence[Axis], int] = {}
-    for number, order in enumerate(ORDERS):
-        first.setdefault(tuple(axis for axis in order if axis in axes), number)
-    return list(first.values())

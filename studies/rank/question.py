@@ -13,7 +13,8 @@ from algorithms.training.gpt import Gpt
 from algorithms.training.models import ModelShape
 from studies.flags.machine_flags import MachineFlags, chosen_machine
 from studies.flags.values import one_of, whole_number
-from studies.rank.candidates import ORDERS, Limits
+from studies.rank.candidates import Limits
+from studies.rank_orders import ORDERS
 from studies.training.experiment import TrainingExperiment
 from studies.training.flags import TrainingFlags, parse_training
 

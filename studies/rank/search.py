@@ -20,12 +20,12 @@ from algorithms.errors import InputError
 from algorithms.grid import Grid
 from studies.flags.placement import placement
 from studies.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
-from studies.rank.candidates import ORDERS, distinct_orders
 from studies.rank.configurations import LeftOut, Space, configurations
 from studies.rank.estimate import estimated_seconds, least_bytes
 from studies.rank.one_configuration import Configuration, Looker, too_large
 from studies.rank.question import Question
 from studies.rank.sharing import Crew
+from studies.rank_orders import in_every_order
 from studies.training.experiment import TrainingExperiment
 
 ENOUGH, FOR_EACH_SCHEME, TOGETHER = 32, 20, 16
@@ -163,8 +163,7 @@ def _looked_at(
 
 def _orders(one: TrainingExperiment) -> Iterator[TrainingExperiment]:
     """The configuration in all rank orders that differ, the pipeline's axis the slowest."""
-    for number in distinct_orders({axis for axis in MODELLED if one.grid.length(axis) > 1}):
-        yield replace(one, grid=replace(one.grid, order=ORDERS[number]))
+    return (replace(one, grid=grid) for grid in in_every_order(one.grid))
 
 
 def _in_order(found: Sequence[Configuration]) -> list[Configuration]:

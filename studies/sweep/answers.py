@@ -8,7 +8,7 @@ of `studies.closed_form`, and of those that fit in memory the first few are
 simulated: the fastest of these is the answer.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from algorithms.errors import InputError, QuadrilleError
@@ -17,12 +17,13 @@ from algorithms.formats.record import Record
 from algorithms.grid import Grid
 from algorithms.units import format_bytes
 from studies.comparing.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
-from studies.experiments.predict import prediction_of
+from studies.experiments.predict import order_on, prediction_of
 from studies.experiments.workloads import AnyExperiment, experiment_of
 from studies.flags.grids import following
 from studies.flags.placement import Placement, placement
 from studies.flags.values import whole_number
 from studies.matmuls.experiment import Experiment, Flags
+from studies.rank_orders import AUTO
 from studies.sweep.outcomes import SweepAnswer, Trained
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.training_step import trained_at
@@ -55,7 +56,12 @@ def _one_grid(asked: Asked) -> SweepAnswer:
         flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
     experiment = experiment_of(with_usual_dtype(flags, asked.on))
     machine = machine_of(asked.on, experiment.grid.size)
-    return _answer(experiment, machine, prediction_of(experiment, machine)[0])
+    remarks = []
+    if experiment.manner.any_order:
+        order = order_on(experiment, machine)
+        experiment = order.laid_out(experiment)
+        remarks = [order.line()]
+    return _answer(experiment, machine, prediction_of(experiment, machine)[0], remarks=remarks)
 
 
 def _best_grid(asked: Asked) -> SweepAnswer:
@@ -69,6 +75,8 @@ def _best_grid(asked: Asked) -> SweepAnswer:
 
     gpus = whole_number(asked.gpus, "gpus")
     one = experiment_of(replace(asked.flags, grid=Flags().grid))
+    if one.manner.any_order:
+        raise InputError(f"order '{AUTO}': --best-grid tries one order of ranks: name it, as z,y,x,data, or ask rank")
     if not isinstance(one, Experiment):
         from studies.sweep.best_step import best_step
 
@@ -99,7 +107,13 @@ def _best_grid(asked: Asked) -> SweepAnswer:
 
 
 def _answer(
-    experiment: AnyExperiment, machine: Machine, made: Record, *, grids: int | None = None, simulated: int | None = None
+    experiment: AnyExperiment,
+    machine: Machine,
+    made: Record,
+    *,
+    grids: int | None = None,
+    simulated: int | None = None,
+    remarks: Sequence[str] = (),
 ) -> SweepAnswer:
     """What a sweep keeps of a record: of training, one iteration."""
     trained: Trained | None = None
@@ -131,7 +145,7 @@ def _answer(
         grids=grids,
         simulated=simulated,
         trained=trained,
-        remarks=tuple(_remarks(experiment, machine, placed, made)),
+        remarks=(*remarks, *_remarks(experiment, machine, placed, made)),
     )
 
 

@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any, get_args
 
 from algorithms.errors import InputError
-from algorithms.grid import parse_grid, parse_order
+from algorithms.grid import parse_grid
 from algorithms.matmuls.matmul import Gathered
 from algorithms.tensors import DType
 from algorithms.training.adam import Adam
@@ -18,6 +18,7 @@ from algorithms.training.schemes import find_scheme
 from studies.flags.machine_flags import MachineFlags, chosen_machine
 from studies.flags.values import one_of, whole_number
 from studies.matmuls.experiment import Flags, parse_manner
+from studies.rank_orders import parse_rank_order
 from studies.training.experiment import OF_GPTS, TrainingExperiment
 from studies.training.gemm_times import WRITTEN
 
@@ -71,7 +72,7 @@ def parse_training(flags: TrainingFlags) -> TrainingExperiment:
         problem,
         find_scheme(flags.scheme, sequence_parallel=flags.sequence_parallel),
         flags.sequence_parallel,
-        parse_grid(flags.grid, parse_order(flags.order)),
+        parse_grid(flags.grid, parse_rank_order(flags.order)),
         parse_manner(flags),
         shape,
         whole_number(flags.keep_first, "--keep-first", least=0),
