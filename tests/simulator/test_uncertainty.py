@@ -10,7 +10,7 @@ from algorithms.formats.machine import Fit, ReferenceKernels, TransferRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
-from simulator.uncertainty import LIBRARY, OWN, Uncertainty, of_messages, uncertainty
+from simulator.uncertainty import CHAINS, LIBRARY, OWN, Uncertainty, of_messages, uncertainty
 from tests.simulator.test_buckets import laboratory
 from tests.toy_machines import star
 
@@ -51,6 +51,14 @@ def test_in_a_laboratory_what_sends_nothing_may_be_late_by_as_much_as_the_kernel
     alone = of_messages(matmul_schedule(problem, "1d-column", grid), Choices())
     assert uncertainty(found, 0.01, alone) == Uncertainty(0, pytest.approx(alone.late / 0.01))
     assert of_messages(matmul_schedule(problem, "1d-row", Grid(y=4)), Choices()) == OWN
+
+
+def test_chains_of_broadcasts_or_sums_among_more_than_two_are_less_certain_either_way():
+    problem = Matmul(8, 8, 8, passes="training")
+    three, two = (matmul_schedule(problem, "summa", Grid(z=length)) for length in (3, 2))
+    assert of_messages(three, Choices()) == CHAINS and of_messages(two, Choices()) == OWN
+    assert of_messages(three, Choices("library")) == LIBRARY
+    assert OWN.less < CHAINS.less < LIBRARY.less and OWN.more < CHAINS.more < LIBRARY.more
 
 
 def test_in_laboratories_runs_end_later_than_predicted_rather_than_earlier():
