@@ -36,9 +36,9 @@ they are guessed.  Runs hardly end before they are predicted to, and later by wh
 wait.  Chosen with 230 runs in laboratories drawn by ten seeds (`studies/fidelity`: 37, 38, 40 to 45, 47 and 50), so
 those are no test of them: with the residuals and the noise they hold 94 % of the own ones, 91 % of the library's."""
 CHAINS = OfMessages(less=0.06, more=0.13, late=0.004)
-"""Where our own broadcasts or reductions go down chains of more than two ranks: who hears late makes all behind it late.
-Chosen with the twelve such runs of seeds 54, 56, 57 and 65: ten end from 6 % before to 10 % behind what is predicted, two
-of eight hosts 13 and 19 % behind it."""
+"""Where our own broadcasts or reductions go down chains of more than two ranks: who hears late makes all behind it
+late.  Chosen with the twelve such runs of seeds 54, 56, 57 and 65: ten end from 6 % before to 10 % behind what is
+predicted, two of eight hosts 13 and 19 % behind it."""
 NOTHING_SENT = OfMessages(less=0.0, more=0.0, late=0.004)
 """Where nothing is sent: on cores that ranks share such runs end up to 4 ms late.  Chosen with products of 3 to 38 ms
 of the matrix of 2026-11-24 and of seeds 45, 49, 53 and 54, which were 0.8 to 3.8 ms late."""
