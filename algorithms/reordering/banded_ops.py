@@ -19,8 +19,8 @@ from algorithms.tensors import ITEM_BYTES
 LEAST_BYTES_ADDED = ITEM_BYTES["float32"]
 """Bytes of an element from which a dW may be added up band by band: with fewer, every addition would round it much."""
 LEAST_ROWS_ADDED = 256
-"""Rows of a band, in the mean, from which it may.  An element of dW takes 2 flop for each row, and an addition of it moves 12 bytes:
-with 5 flop a byte, as cores have, 300 rows take ten times as long as the addition."""
+"""Rows of a band, in the mean, from which it may.  An element of dW takes 2 flop for each row, and an addition of it
+moves 12 bytes: with 5 flop a byte, as cores have, 300 rows take ten times as long as the addition."""
 
 
 class BandedOps:

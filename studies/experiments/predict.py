@@ -20,7 +20,7 @@ from studies.flags.machine_flags import MachineFlags, chosen_machine
 from studies.flags.placement import nodes_of_ranks, placement
 from studies.flags.plan import Plan, RunFlags, files_read, parse_plan
 from studies.matmuls.experiment import Experiment, Flags
-from studies.rank_orders import ChosenOrder, chosen_order
+from studies.order_choice import ChosenOrder, chosen_order
 from studies.remarks import remark, remark_all
 from studies.training.flags import with_usual_dtype
 

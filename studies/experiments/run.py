@@ -32,7 +32,8 @@ from studies.flags.plan import Plan, RunFlags, files_read, parse_plan
 from studies.launching.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
 from studies.matmuls.experiment import Experiment, Flags
 from studies.matmuls.fitting_grids import check_ranks
-from studies.rank_orders import NO_MACHINE_FOR_ORDER, ChosenOrder
+from studies.order_choice import NO_MACHINE as NO_MACHINE_FOR_ORDER
+from studies.order_choice import ChosenOrder
 from studies.remarks import remark, remark_all
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ class Manner:
     placement : the rule by which a prediction gives ranks their places
     shards : whether a prediction has shards of mean size; None for what suits the number of ranks
     bands : of rows, one summed while the next is multiplied
-    any_order : whether the order of ranks is still to be found for a machine (`studies/rank_orders.py`)
+    any_order : whether the order of ranks is still to be found for a machine (`studies/order_choice.py`)
     """
 
     overlaps: frozenset[OverlapName] = frozenset()

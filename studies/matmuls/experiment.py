@@ -21,9 +21,9 @@ from algorithms.tensors import ITEM_BYTES, DType
 from algorithms.validate import validate
 from studies.flags.manner import Manner
 from studies.flags.plan import RunFlags, check_matrices
+from studies.flags.rank_orders import AUTO, parse_rank_order
 from studies.flags.values import one_of, whole_number
 from studies.matmuls.fitting_grids import fitting
-from studies.rank_orders import AUTO, parse_rank_order
 
 PANELLED = ("summa", "2.5d")
 

@@ -12,7 +12,7 @@ from algorithms.errors import InputError
 from algorithms.grid import Axis, Grid
 from algorithms.training.models import ModelShape
 from studies.flags.grids import factorisations
-from studies.rank_orders import ORDERS, distinct_orders
+from studies.flags.rank_orders import ORDERS, distinct_orders
 
 Ints = NDArray[np.int64]
 

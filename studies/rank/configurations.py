@@ -19,11 +19,11 @@ from algorithms.training.scheme import Scheme
 from algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL, find_scheme
 from algorithms.training.zero import STAGES
 from studies.flags.grids import divisors, factorisations
+from studies.flags.rank_orders import FASTEST_FIRST
 from studies.flags.values import whole_number
 from studies.rank.candidates import Limits
 from studies.rank.question import Question
 from studies.rank.turns import stages_of
-from studies.rank_orders import FASTEST_FIRST
 from studies.sweep.best_step import FORMS, WIDEST
 from studies.training.experiment import TrainingExperiment
 

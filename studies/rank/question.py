@@ -12,9 +12,9 @@ from algorithms.schedule import Schedule
 from algorithms.training.gpt import Gpt
 from algorithms.training.models import ModelShape
 from studies.flags.machine_flags import MachineFlags, chosen_machine
+from studies.flags.rank_orders import ORDERS
 from studies.flags.values import one_of, whole_number
 from studies.rank.candidates import Limits
-from studies.rank_orders import ORDERS
 from studies.training.experiment import TrainingExperiment
 from studies.training.flags import TrainingFlags, parse_training
 

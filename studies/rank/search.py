@@ -19,13 +19,13 @@ from algorithms.costs.axonn_gpt import MODELLED
 from algorithms.errors import InputError
 from algorithms.grid import Grid
 from studies.flags.placement import placement
+from studies.flags.rank_orders import in_every_order
 from studies.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
 from studies.rank.configurations import LeftOut, Space, configurations
 from studies.rank.estimate import estimated_seconds, least_bytes
 from studies.rank.one_configuration import Configuration, Looker, too_large
 from studies.rank.question import Question
 from studies.rank.sharing import Crew
-from studies.rank_orders import in_every_order
 from studies.training.experiment import TrainingExperiment
 
 ENOUGH, FOR_EACH_SCHEME, TOGETHER = 32, 20, 16

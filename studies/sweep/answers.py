@@ -21,9 +21,9 @@ from studies.experiments.predict import order_on, prediction_of
 from studies.experiments.workloads import AnyExperiment, experiment_of
 from studies.flags.grids import following
 from studies.flags.placement import Placement, placement
+from studies.flags.rank_orders import AUTO
 from studies.flags.values import whole_number
 from studies.matmuls.experiment import Experiment, Flags
-from studies.rank_orders import AUTO
 from studies.sweep.outcomes import SweepAnswer, Trained
 from studies.sweep.points import Asked, machine_of
 from studies.sweep.training_step import trained_at

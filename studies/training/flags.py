@@ -16,9 +16,9 @@ from algorithms.training.models import ModelShape
 from algorithms.training.recompute import find_recompute
 from algorithms.training.schemes import find_scheme
 from studies.flags.machine_flags import MachineFlags, chosen_machine
+from studies.flags.rank_orders import parse_rank_order
 from studies.flags.values import one_of, whole_number
 from studies.matmuls.experiment import Flags, parse_manner
-from studies.rank_orders import parse_rank_order
 from studies.training.experiment import OF_GPTS, TrainingExperiment
 from studies.training.gemm_times import WRITTEN
 

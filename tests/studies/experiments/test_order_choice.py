@@ -9,8 +9,8 @@ from algorithms.formats.machine import save_machine
 from algorithms.grid import Grid
 from studies.experiments.predict import order_on, prediction_of
 from studies.experiments.workloads import experiment_of
+from studies.flags.rank_orders import ORDERS, in_every_order
 from studies.matmuls.experiment import Flags, parse_experiment
-from studies.rank_orders import ORDERS, in_every_order
 from studies.training.flags import TrainingFlags
 from tests.quadrille import called, quadrille
 from tests.toy_machines import leaf_spine, one_host, star
