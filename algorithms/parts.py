@@ -39,6 +39,10 @@ def cut(size: int, parts: int, index: int) -> tuple[int, int]:
     return start, start + short
 
 
+LEAST_BANDS_WITH_ENDS = 4
+"""From which the first and the last are shorter: ends of three would leave half of all in one band."""
+
+
 def cut_in_bands(size: int, count: int, index: int) -> tuple[int, int]:
     """Start and stop of band `index`; the first and the last are half as long as others, if there is enough for that.
 
@@ -46,11 +50,13 @@ def cut_in_bands(size: int, count: int, index: int) -> tuple[int, int]:
 
     >>> [cut_in_bands(62, 4, index) for index in range(4)], [cut_in_bands(7, 4, index) for index in range(4)]
     ([(0, 10), (10, 31), (31, 52), (52, 62)], [(0, 2), (2, 4), (4, 6), (6, 7)])
+    >>> [cut_in_bands(10, 4, index) for index in range(4)]
+    [(0, 2), (2, 5), (5, 8), (8, 10)]
     """
-    if count == 2 or size < 2 * count:
+    if count < LEAST_BANDS_WITH_ENDS or size < 2 * count:
         return cut(size, count, index)
     halves = 2 * count - 2
-    end = cast(int, Fraction(size, halves)) if is_mean(size) else size // halves
+    end = cast(int, Fraction(size, halves)) if is_mean(size) else (2 * size + halves) // (2 * halves)
     if index in (0, count - 1):
         return (0, end) if index == 0 else (size - end, size)
     start, stop = cut(size - 2 * end, count - 2, index - 1)
@@ -183,7 +189,7 @@ class Part:
     >>> Part("m", ("data", "z"), each=10).bounds(place)
     (30, 50)
     >>> [Part("m", ("data", "z"), each=10, band=(i, 3)).bounds(place) for i in range(3)]
-    [(30, 35), (35, 45), (45, 50)]
+    [(30, 37), (37, 44), (44, 50)]
     >>> [Part("m", ("data", "z"), each=10, band=(i, 2)).bounds(place) for i in range(2)]
     [(30, 40), (40, 50)]
     """
@@ -230,7 +236,8 @@ class Part:
         """
         assert self.band is not None
         index, count = self.band
-        unit = self.each if length >= count * self.each and not (self.finer or is_mean(length)) else 1
+        in_units = length >= count * self.each and not self.finer and length % self.each == 0
+        unit = self.each if in_units else 1
         first, last = cut_in_bands(length // unit if unit > 1 else length, count, index)
         return first * unit, last * unit
 

@@ -5,7 +5,7 @@ from math import hypot, inf
 
 from algorithms.collectives.choices import Choices
 from algorithms.formats.machine import Machine
-from algorithms.ops import Broadcast, Communication, Reduce
+from algorithms.ops import Broadcast, Communication, Reduce, collective_kind
 from algorithms.schedule import Schedule, all_ops
 
 
@@ -51,7 +51,12 @@ def of_messages(schedule: Schedule, choices: Choices) -> OfMessages:
     library = any(choices.by_library(op) for op in sent)
     if library or not sent:
         return LIBRARY if library else NOTHING_SENT
-    in_chains = any(isinstance(op, Broadcast | Reduce) and grid.length(op.axis) > 2 for op in sent)
+    in_chains = any(
+        isinstance(op, Broadcast | Reduce)
+        and grid.length(op.axis) > 2
+        and choices.of(op.name).algorithm(collective_kind(op)) == "pipelined"
+        for op in sent
+    )
     return CHAINS if in_chains else OWN
 
 

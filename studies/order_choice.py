@@ -26,7 +26,10 @@ NO_MACHINE = f"--order auto: no --machine to predict with, so ranks are laid out
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The ranks of the grid in one order, and the seconds that the whole experiment is predicted to take so."""
+    """The ranks of the grid in one order, and the seconds that the whole experiment is predicted to take so.
+
+    0 where there is no other order, and nothing was predicted.
+    """
 
     grid: Grid
     seconds: float
@@ -48,12 +51,11 @@ class ChosenOrder:
         >>> ChosenOrder((Tried(grids[0], 3.45), Tried(grids[1], 5.796))).line()
         'order z,y,x,data: 3.45 s predicted; then x,y,z,data, 68.0 % more'
         """
-        first, *others = self.ranked
-        found = f"order {first}: {format_seconds(first.seconds)} predicted; "
-        if not others:
-            return found + "no other differs"
-        more = others[0].seconds / first.seconds - 1 if first.seconds else 0.0
-        return found + f"then {others[0]}, {100 * more:.1f} % more"
+        if len(self.ranked) == 1:
+            return f"order {self.ranked[0]}: no other differs on the grid"
+        first, second = self.ranked[:2]
+        more = second.seconds / first.seconds - 1 if first.seconds else 0.0
+        return f"order {first}: {format_seconds(first.seconds)} predicted; then {second}, {100 * more:.1f} % more"
 
     def laid_out(self, experiment: Carried) -> Carried:
         """The experiment with its ranks in the chosen order."""
@@ -71,8 +73,15 @@ class ChosenOrder:
 def chosen_order(experiment: Carried, predicted_seconds: Callable[[Carried], float]) -> ChosenOrder:
     """The order of ranks that takes least, of equal ones the first of ORDERS, which is the usual one."""
     grids = in_every_order(experiment.grid)
+    if len(grids) == 1:
+        return as_it_is(experiment)
     tried = [Tried(grid, predicted_seconds(_laid_out(experiment, grid))) for grid in grids]
     return ChosenOrder(tuple(sorted(tried, key=lambda one: comparable(one.seconds))))
+
+
+def as_it_is(experiment: Carried) -> ChosenOrder:
+    """The order that the experiment has, where no other is looked for."""
+    return ChosenOrder((Tried(experiment.grid, 0.0),))
 
 
 def _laid_out(experiment: Carried, grid: Grid) -> Carried:

@@ -2,7 +2,8 @@
 
 A step timed alone after a barrier is not a step of a run: there the caches hold
 the operands of the product before it, and the interpreter has slept.  The
-schedules here are the smallest that have this context: write, multiply, send.
+schedules here are the smallest that have this context: write, multiply, send.  Who has to wait for what is sent
+one way has no product, where messages go ahead: else it would find the message there.
 They are microbenchmarks of single steps; no algorithm is among them.
 """
 
@@ -196,7 +197,9 @@ def partners(pattern: Pattern, rank: int, ranks: int) -> tuple[int, ...]:
 
 
 def _overheads(timeline: Timeline) -> Overheads:
-    spans = [span for span in timeline.spans if span.index >= WARM]
+    """Of ranks that multiply: who only waits has kept its caches."""
+    multiplying = {span.rank for span in timeline.spans if span.op == "multiply"}
+    spans = [span for span in timeline.spans if span.index >= WARM and span.rank in multiplying]
     gaps = [
         later.start - earlier.end
         for rank in {span.rank for span in spans}

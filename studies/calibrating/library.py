@@ -63,13 +63,20 @@ def _between(
     measure: Measure, low: CollectivePoint, high: CollectivePoint, partings: int = PARTINGS
 ) -> Iterator[CollectivePoint]:
     """Points of sizes between two whose seconds do not grow as their bytes do: halves of halves, where these do not."""
-    growth = high.seconds * low.bytes / (low.seconds * high.bytes)
-    if not partings or low.bytes < LEAST_PARTED_BYTES or 1 / OUT_OF_PROPORTION <= growth <= OUT_OF_PROPORTION:
+    grown = low.seconds * high.bytes / low.bytes
+    if not partings or low.bytes < LEAST_PARTED_BYTES or _alike(high.seconds, grown):
         return
     middle = measure(round(sqrt(low.bytes * high.bytes)), sqrt(low.seconds * high.seconds))
+    share = (middle.bytes - low.bytes) / (high.bytes - low.bytes)
+    if _alike(middle.seconds, low.seconds + share * (high.seconds - low.seconds)):  # a latency and a rate
+        partings = 1
     yield from _between(measure, low, middle, partings - 1)
     yield middle
     yield from _between(measure, middle, high, partings - 1)
+
+
+def _alike(seconds: float, others: float) -> bool:
+    return 1 / OUT_OF_PROPORTION <= seconds / others <= OUT_OF_PROPORTION
 
 
 def every_second(sizes: Sequence[int]) -> Sequence[int]:

@@ -101,6 +101,7 @@ Repeats = Annotated[str, flag("--repeats", "N", "Runs that are measured.")]
 Verify = Annotated[bool, switch("--verify", "Check the result; exit status 1 if it is wrong.")]
 VerifyMethod = Annotated[str, flag("--verify-method", "NAME", "auto, serial or freivalds.")]
 
+NamedOrder = Annotated[str, flag("--order", "AXIS,…", "Axes from the fastest to the slowest in the order of ranks.")]
 ORDER = "x,y,z,data"
 VARY_HELP = (
     "Values of gpus, fail, degrade, slow, set:PATH or any flag that changes a prediction (of a collective: bytes, "

@@ -33,7 +33,9 @@ RANKED = flags_of(
     top=(Annotated[str, flag("--top", "N", "Grids that are simulated, the first by the model.")], "8"),
     form=(Annotated[str, flag("--form", "exact|authors", "Of the model: authors reproduces their script.")], "exact"),
     order=(
-        Annotated[str, flag("--order", "AXIS,…", "Rank order, the fastest axis first; by default all are tried.")],
+        Annotated[
+            str, flag("--order", "AXIS,…|auto", "Rank order, the fastest axis first; auto, the default, tries all.")
+        ],
         "",
     ),
     powers_of_two=(Annotated[bool, switch("--powers-of-two", "Only lengths that are powers of two.")], False),

@@ -64,7 +64,7 @@ def predict(
     machine = fitting_machine(on, experiment, plan.chunk_bytes)
     order = None
     if experiment.manner.any_order:
-        order = order_on(experiment, machine, plan.backend, granularity)
+        order = order_on(experiment, machine, plan.backend, granularity, switches=switches, announce=True)
         experiment = order.laid_out(experiment)
         remark(order.line())
     made, timeline = prediction_of(
@@ -106,12 +106,34 @@ def fitting_machine(on: MachineFlags, experiment: AnyExperiment, chunk_bytes: in
 
 
 def order_on(
-    experiment: AnyExperiment, machine: Machine, backend: str = "numpy", granularity: AskedGranularity = "exact"
+    experiment: AnyExperiment,
+    machine: Machine,
+    backend: str = "numpy",
+    granularity: AskedGranularity = "exact",
+    *,
+    switches: "Switches | None" = None,
+    announce: bool = False,
 ) -> ChosenOrder:
-    """The order of ranks in which the experiment is predicted to take least on the machine, and all others."""
-    return chosen_order(
-        experiment, lambda one: prediction_of(one, machine, backend=backend, granularity=granularity)[0].seconds
-    )
+    """The order of ranks in which the experiment is predicted to take least on the machine, and all others.
+
+    All are predicted at one granularity: of whole collectives, if one of them can be predicted so only.
+
+    Parameters
+    ----------
+    announce : say on stderr, before the first, what will take long
+    """
+    seen = set[str]()
+
+    def seconds(one: AnyExperiment) -> float:
+        first = announce and not seen and not one.manner.choices.auto
+        made, _ = prediction_of(
+            one, machine, backend=backend, switches=switches, granularity=granularity, announce=first
+        )
+        seen.add(made.simulation.granularity if made.simulation is not None else "exact")
+        return made.seconds
+
+    found = chosen_order(experiment, seconds)
+    return found if len(seen) < 2 else order_on(experiment, machine, backend, "collective", switches=switches)
 
 
 def prediction_of(
@@ -138,6 +160,7 @@ def prediction_of(
     from simulator.simulate import Simulation, Switches
     from studies.experiments.predicted_record import predicted_record
 
+    assert not experiment.manner.any_order, "order_on finds it"
     with seldom_collected():
         grid, manner = experiment.grid, experiment.manner
         nodes = nodes_of_ranks(machine, grid.size, manner.placement, grid)

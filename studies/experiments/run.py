@@ -33,7 +33,7 @@ from studies.launching.site import Site, check_memory, find_site, hosts_of_ranks
 from studies.matmuls.experiment import Experiment, Flags
 from studies.matmuls.fitting_grids import check_ranks
 from studies.order_choice import NO_MACHINE as NO_MACHINE_FOR_ORDER
-from studies.order_choice import ChosenOrder
+from studies.order_choice import ChosenOrder, as_it_is
 from studies.remarks import remark, remark_all
 
 if TYPE_CHECKING:
@@ -110,10 +110,12 @@ def run(
             destinations.check(plan.files | read, ranks=experiment.grid.size)
             named = _machine(on, experiment, plan)
         site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)
-        if experiment.manner.any_order:
-            experiment, order = _in_chosen_order(experiment, plan, site, named)
         job = job_of(experiment, plan, communicator)
         job.open()
+        if experiment.manner.any_order:
+            experiment, order = _in_chosen_order(experiment, plan, site, named)
+            job = job_of(experiment, plan, communicator)
+            job.open()
         nodes = hosts_of_ranks(communicator)
         experiment = experiment.on_nodes(nodes)
         if experiment.manner.choices.auto:
@@ -183,7 +185,7 @@ def _machine(on: MachineFlags, experiment: AnyExperiment, plan: Plan) -> "Machin
 
 def _in_chosen_order(
     experiment: AnyExperiment, plan: Plan, site: Site, machine: "Machine | None"
-) -> tuple[AnyExperiment, ChosenOrder | None]:
+) -> tuple[AnyExperiment, ChosenOrder]:
     """The experiment with its ranks in the order that rank 0 chooses, and why; all ranks call it.
 
     Parameters
@@ -191,17 +193,17 @@ def _in_chosen_order(
     machine : to predict on, at rank 0
     """
 
-    def ask() -> ChosenOrder | None:
+    def ask() -> ChosenOrder:
         if machine is None:
-            return None
+            return as_it_is(experiment)
         from studies.experiments.predict import order_on
 
         return order_on(experiment, machine, plan.backend, "auto")
 
     found = _asked_of_first("choosing the order of ranks", ask, site)
     if site.speaks:
-        remark(found.line() if found is not None else NO_MACHINE_FOR_ORDER)
-    return (found.laid_out(experiment) if found is not None else experiment), found
+        remark(found.line() if machine is not None else NO_MACHINE_FOR_ORDER)
+    return found.laid_out(experiment), found
 
 
 def _chosen(

@@ -12,7 +12,7 @@ from algorithms.schedule import Schedule
 from algorithms.training.gpt import Gpt
 from algorithms.training.models import ModelShape
 from studies.flags.machine_flags import MachineFlags, chosen_machine
-from studies.flags.rank_orders import ORDERS
+from studies.flags.rank_orders import AUTO, ORDERS
 from studies.flags.values import one_of, whole_number
 from studies.rank.candidates import Limits
 from studies.training.experiment import TrainingExperiment
@@ -138,7 +138,7 @@ def parse_question(flags: RankFlags, on: MachineFlags) -> Question:
 
 def _limits(flags: RankFlags) -> Limits:
     order = None
-    if flags.order:
+    if flags.order not in ("", AUTO):
         every = parse_order(flags.order)
         if "pipeline" in every[:-1]:
             raise InputError(f"order {flags.order!r}: pipeline is the slowest axis: leave it out")

@@ -21,7 +21,6 @@ from studies.experiments.predict import order_on, prediction_of
 from studies.experiments.workloads import AnyExperiment, experiment_of
 from studies.flags.grids import following
 from studies.flags.placement import Placement, placement
-from studies.flags.rank_orders import AUTO
 from studies.flags.values import whole_number
 from studies.matmuls.experiment import Experiment, Flags
 from studies.sweep.outcomes import SweepAnswer, Trained
@@ -75,8 +74,6 @@ def _best_grid(asked: Asked) -> SweepAnswer:
 
     gpus = whole_number(asked.gpus, "gpus")
     one = experiment_of(replace(asked.flags, grid=Flags().grid))
-    if one.manner.any_order:
-        raise InputError(f"order '{AUTO}': --best-grid tries one order of ranks: name it, as z,y,x,data, or ask rank")
     if not isinstance(one, Experiment):
         from studies.sweep.best_step import best_step
 

@@ -13,6 +13,7 @@ from algorithms.grid import parse_grid
 from simulator.machine_network import network_of, speeds_of
 from studies.experiments.workloads import KINDS, experiment_of
 from studies.flags.grids import FOLLOWS
+from studies.flags.rank_orders import AUTO
 from studies.flags.values import whole_number
 from studies.matmuls.experiment import Flags, parse_problem
 from studies.network.collective_flags import CollectiveFlags, parse_kind, parse_question
@@ -109,6 +110,10 @@ def _check_follows(base: Asked, varied: Sequence[Varied], *, counted: bool) -> N
             raise InputError(f"--best-grid chooses the grid: leave out the grid {grids[0]!r}")
         if not counted:
             raise InputError("--best-grid needs a number of GPUs: give --gpus N or --vary gpus=N,…")
+        if AUTO in _values_of(base.flags.order, "order", varied):
+            raise InputError(
+                f"order '{AUTO}': --best-grid tries one order of ranks: name it, as z,y,x,data, or ask rank"
+            )
         return
     for grid in grids:
         if counted and grid.count(FOLLOWS) != 1:

@@ -147,7 +147,7 @@ def test_dw_is_added_up_band_by_band_where_additions_round_little(dtype, cut):
     assert ("L1 multiply dW, 1 of 2" in waits(in_bands(schedule_of(step, Grid(y=2, x=2)), 2))) == cut
 
 
-def test_bands_hide_the_shorter_of_a_product_and_its_sum_but_for_the_last_band_which_is_half_as_long():
+def test_bands_hide_the_shorter_of_a_product_and_its_sum_but_for_an_end_where_one_is_much_longer():
     plain = matmul_schedule(Matmul(4096, 4096, 4096), "4d", Grid(y=2))
     machine = star(2)
     whole, banded = (simulate(one, machine).timeline for one in (plain, in_bands(plain, 4)))

@@ -58,6 +58,7 @@ def test_chains_of_broadcasts_or_sums_among_more_than_two_are_less_certain_eithe
     three, two = (matmul_schedule(problem, "summa", Grid(z=length)) for length in (3, 2))
     assert of_messages(three, Choices()) == CHAINS and of_messages(two, Choices()) == OWN
     assert of_messages(three, Choices("library")) == LIBRARY
+    assert of_messages(three, Choices("own", "doubling")) == OWN, "trees are no chains"
     assert OWN.less < CHAINS.less < LIBRARY.less and OWN.more < CHAINS.more < LIBRARY.more
 
 
