@@ -10,9 +10,12 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.grid import Grid, parse_grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
+from algorithms.reordering.bands import in_bands
+from algorithms.training.gpt import Gpt
 from simulator.folding.even_shards import CONTENTION, even_bound, evenly
 from simulator.simulate import simulate
 from tests.toy_machines import leaf_spine, star
+from tests.trainings import schedule_of
 
 GRIDS = [
     ("4d", "data=2,z=3,y=2,x=2"),
@@ -88,3 +91,13 @@ def test_parts_of_a_mean_size_are_alike_to_the_last_bit():
         ]
     }
     assert blocks == {Fraction(10, 7)}
+
+
+@pytest.mark.parametrize(("sequences", "bound"), [(16, 0), (17, None)])
+def test_bands_of_whole_sequences_are_those_of_exact_shards_where_all_ranks_have_as_many(sequences, bound):
+    model = Gpt(2, 16, 4, 4, 16, sequences)
+    schedule = in_bands(schedule_of(model, Grid(z=2, y=2)), 4)
+    rows = [part for tensor in schedule.tensors.values() if (part := tensor.rows).band is not None]
+    assert rows, "attention is cut in bands"
+    found = even_bound(schedule, parse_choices("own"))
+    assert found == bound if bound is not None else found > 0
