@@ -103,14 +103,15 @@ def measure(
     crowd = hosts[0].sharing or len(hosts[0].ranks)
     several = min(crowd, hosts[0].cores) > 1  # the same on all
     single = apart(communicator, 1, _reference_alone if hosts[0].sharing else work) if several else None
+    transfers, overheads, between = list[TransferPoint](), list[Overheads](), None
     if local.Get_size() > 1:
         _say(speaks, f"messages between {local.Get_size()} ranks of a host")
-    transfers, overheads = _transfers(Bench(local)) if local.Get_size() > 1 else ([], [])
+        transfers, overheads = _transfers(Bench(local))
     if local.Get_size() > 2:
         transfers = apart(local, 2, lambda bench: _transfers(bench)[0]) + transfers
     if len(hosts) > 1:
         _say(speaks, f"messages between {len(hosts)} hosts, minutes where links are slow")
-    between = measure_between(communicator, hosts, TRANSFER_BYTES, delivery, agree) if len(hosts) > 1 else None
+        between = measure_between(communicator, hosts, TRANSFER_BYTES, delivery, agree)
     sizes = LIBRARY_BYTES[::2] if quick else LIBRARY_BYTES
     if communicator.Get_size() > 1:
         _say(speaks, f"the MPI library's collectives, {communicator.Get_size()} ranks")

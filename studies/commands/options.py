@@ -50,6 +50,7 @@ Load = Annotated[str, flag("--load", "FILE", "Go on from a checkpoint, of any gr
 Algorithm = Annotated[str, flag("--algorithm", "NAME", "1d-column, 1d-row, cannon, summa, 2.5d, 3d or 4d.")]
 GridLengths = Annotated[str, flag("--grid", "AXIS=N,…", "Lengths of pipeline, data, z, y, x; others are 1.")]
 Gpus = Annotated[str, flag("--gpus", "N", "How many GPUs there are; one length * of --grid follows, as data=*,x=4.")]
+NamedOrder = Annotated[str, flag("--order", "AXIS,…", "Axes from the fastest to the slowest in the order of ranks.")]
 Order = Annotated[
     str, flag("--order", "AXIS,…|auto", "Axes from the fastest to the slowest in the order of ranks; or auto.")
 ]
@@ -101,7 +102,6 @@ Repeats = Annotated[str, flag("--repeats", "N", "Runs that are measured.")]
 Verify = Annotated[bool, switch("--verify", "Check the result; exit status 1 if it is wrong.")]
 VerifyMethod = Annotated[str, flag("--verify-method", "NAME", "auto, serial or freivalds.")]
 
-NamedOrder = Annotated[str, flag("--order", "AXIS,…", "Axes from the fastest to the slowest in the order of ranks.")]
 ORDER = "x,y,z,data"
 VARY_HELP = (
     "Values of gpus, fail, degrade, slow, set:PATH or any flag that changes a prediction (of a collective: bytes, "

@@ -191,17 +191,22 @@ def test_without_a_machine_auto_is_a_ring_and_says_so(capsys):
     assert record["options"]["collectives"] == "own:ring" and "collectives" not in record
 
 
+def predicted_and_run(capsys, folder, *words):
+    """The records of a prediction and of a run of the same words on four ranks, and what the run said."""
+    words = [*words, "--verify", "--repeats", "1", "--warmups", "0"]
+    predicted = called(capsys, "simulate", *words, "--json", "-")
+    measured = quadrille("launch", "-n", "4", "run", *words, "--json", folder / "run.json")
+    assert (predicted.status, measured.status) == (0, 0), measured.err
+    return json.loads(predicted.out), json.loads((folder / "run.json").read_text()), measured.err
+
+
 @pytest.mark.mpi
 def test_ranks_choose_what_was_predicted_for_them(tmp_path, capsys):
     machine = tmp_path / "host.toml"
     save_machine(one_host(2, transfer=rows(5e9, 2e9, ranks=2), memory=1e10), machine)
     words = ["--matmul", "96,64,80", "--algorithm", "summa", "--grid", "z=2,x=2", "--collectives", "auto"]
-    words += ["--machine", machine, "--verify", "--repeats", "1", "--warmups", "0"]
-    predicted = called(capsys, "simulate", *words, "--json", "-")
-    measured = quadrille("launch", "-n", "4", "run", *words, "--json", tmp_path / "run.json")
-    assert (predicted.status, measured.status) == (0, 0), measured.err
-    foretold, ran = json.loads(predicted.out), json.loads((tmp_path / "run.json").read_text())
+    foretold, ran, said = predicted_and_run(capsys, tmp_path, *words, "--machine", machine)
     assert ran["verified"]["ok"] and ran["collectives"] == foretold["collectives"] != {}
     assert {op["name"]: op["algorithm"] for op in ran["ops"]} == {op["name"]: op["algorithm"] for op in foretold["ops"]}
     assert ran["bytes_sent_total"] == foretold["bytes_sent_total"]
-    assert "predicted alone" in measured.err
+    assert "predicted alone" in said

@@ -12,7 +12,8 @@ from studies.experiments.workloads import experiment_of
 from studies.flags.rank_orders import ORDERS, in_every_order
 from studies.matmuls.experiment import Flags, parse_experiment
 from studies.training.flags import TrainingFlags
-from tests.quadrille import called, quadrille
+from tests.quadrille import called
+from tests.studies.experiments.test_collectives_choice import predicted_and_run
 from tests.toy_machines import leaf_spine, one_host, star
 
 STEP = ["--mlp", "64,256,64", "--batch", "64"]
@@ -102,11 +103,7 @@ def test_ranks_are_laid_out_as_was_predicted_for_them(tmp_path, capsys):
     machine = tmp_path / "host.toml"
     save_machine(one_host(2, memory=1e10), machine)
     words = ["--matmul", "96,64,80", "--grid", "z=2,x=2", "--order", "auto", "--collectives", "auto"]
-    words += ["--machine", machine, "--verify", "--repeats", "1", "--warmups", "0"]
-    predicted = called(capsys, "simulate", *words, "--json", "-")
-    measured = quadrille("launch", "-n", "4", "run", *words, "--json", tmp_path / "run.json")
-    assert (predicted.status, measured.status) == (0, 0), measured.err
-    foretold, ran = json.loads(predicted.out), json.loads((tmp_path / "run.json").read_text())
+    foretold, ran, _ = predicted_and_run(capsys, tmp_path, *words, "--machine", machine)
     assert ran["verified"]["ok"] and ran["order"] == foretold["order"]
     assert ran["order_choice"] == foretold["order_choice"]
     assert ran["bytes_sent_total"] == foretold["bytes_sent_total"]
