@@ -21,15 +21,22 @@ pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "laboratories can be made"),
 ]
 HOSTS, RATE = 3, 12.5e6
+SAID = ("star", {"hosts": HOSTS, "bandwidth": RATE, "latency": 0.0})
 PROGRAM = """
 import json, sys
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from runtime import world
 from runtime.delivery import usual_delivery
-from runtime.measuring.rounds import measure_rounds
-ranks = world.world()
-found = measure_rounds(ranks, float(sys.argv[2]), usual_delivery(world.hosts(ranks)[0]))
+from runtime.measuring.links import measure_link_speed
+from studies.calibrating.between_hosts import measure_flows
+from studies.calibrating.sections import links_agree
+from topologies.routes.routing import Routing
+ranks, given = world.world(), json.loads(sys.argv[2])
+agree = partial(links_agree, given, Routing())
+delivery = usual_delivery(world.hosts(ranks)[0])
+found = measure_flows(ranks, ranks.size, measure_link_speed(ranks), delivery, agree)
 if ranks.rank == 0:
     Path(sys.argv[1]).write_text(json.dumps([astuple(one) for one in found]))
 """
@@ -43,11 +50,11 @@ def limit(entry, host, rate):
 
 
 def shares(entry, path):
-    """Of its rate what each link had, relative to most, by rounds of ranks in a laboratory."""
-    words = [str(path), str(RATE)]
+    """Of its rate what each link had, relative to most, by rounds of ranks in a laboratory, as `calibrate` has them."""
+    words = [str(path), json.dumps(SAID)]
     assert launch_in(entry, HOSTS, words, program=("-c", PROGRAM)) == 0
     flows = [FlowPoint(*row) for row in json.loads(path.read_text())]
-    net = build("star", {"hosts": HOSTS, "bandwidth": RATE, "latency": 0.0})
+    net = build(*SAID)
     filled = filled_links(net, Routing(), flows, 0.95)
     assert filled.unfilled == ()
     return dict(zip(net.link_names(range(net.link_count)), filled.relative.tolist(), strict=True))
