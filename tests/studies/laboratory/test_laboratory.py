@@ -25,7 +25,7 @@ from studies.laboratory.wiring import is_of_cable, scaled, wiring
 from studies.matmuls.experiment import Flags, parse_experiment
 from studies.token_buckets import WHOLE_PACKET, burst_bytes
 from tests.quadrille import ROOT
-from tests.studies.test_calibrate import SMALL
+from tests.studies.calibrating.test_calibrate import SMALL
 from topologies.build import build, parse_topology
 from topologies.routes.routing import parse_routing
 
