@@ -31,7 +31,7 @@ from studies.experiments.batch import Case, measure
 from studies.experiments.predict import prediction_of
 from studies.flags.grids import grids
 from studies.flags.plan import RunFlags
-from studies.host_fidelity.study import Fidelity, calibrated, host_fidelity
+from studies.host_fidelity.study import HostFidelity, calibrated, host_fidelity
 from studies.matmuls.experiment import Flags, parse_experiment
 from studies.matmuls.fitting_grids import fitting_grids
 from studies.tables import Row, percent, print_tables, table
@@ -69,7 +69,7 @@ class Figures(msgspec.Struct, frozen=True):
     integers_bit_for_bit: bool
     order: Order
     overhead: Overhead
-    fidelity: Fidelity
+    fidelity: HostFidelity
     main_job: WallTime
     tests: WallTime | None
     provenance: Provenance
@@ -246,7 +246,7 @@ def _rows(figures: Figures) -> list[Row]:
     ]
 
 
-def _fidelity_rows(fidelity: Fidelity) -> list[Row]:
+def _fidelity_rows(fidelity: HostFidelity) -> list[Row]:
     rows: list[Row] = []
     floors = {"1": ("4 %", "10 %"), "2": ("6 %", "15 %")}
     for ranks, group in fidelity.judged.items():

@@ -81,7 +81,7 @@ class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
     intervals_hold: float
 
 
-class Fidelity(msgspec.Struct, frozen=True, kw_only=True):
+class HostFidelity(msgspec.Struct, frozen=True, kw_only=True):
     """The study's result, as it is written."""
 
     seed: int
@@ -116,7 +116,7 @@ def host_fidelity(
     machine: str = "",
     oversubscribed: bool = True,
     command: Sequence[str] = (),
-) -> Fidelity:
+) -> HostFidelity:
     """Calibrate (unless a machine file is given), predict and measure the cases, and print the table.
 
     Parameters
@@ -219,7 +219,7 @@ def _result(case: Drawn, prediction: Record, comparison: Comparison) -> CaseResu
     )
 
 
-def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], made: Provenance) -> Fidelity:
+def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], made: Provenance) -> HostFidelity:
     def groups(judged: bool) -> dict[str, GroupSummary]:
         chosen = [result for result in results if result.judged == judged]
         return {
@@ -227,7 +227,7 @@ def _summed_up(seed: int, machine: Machine, results: Sequence[CaseResult], made:
             for ranks in dict.fromkeys(result.ranks for result in chosen)
         }
 
-    return Fidelity(
+    return HostFidelity(
         seed=seed,
         machine=machine.name,
         machine_sha256=machine.sha256,
@@ -244,7 +244,7 @@ def _group(results: Sequence[CaseResult]) -> GroupSummary:
     return GroupSummary(raw=raw, drift_removed=removed, intervals_hold=holding)
 
 
-def table(fidelity: Fidelity) -> str:
+def table(fidelity: HostFidelity) -> str:
     """The cases, then the summary, as text."""
     lines = [f"{'predicted':>10} {'measured':>10} {'error':>7} {'no drift':>8} {'spread':>7}  case"]
     for case in sorted(fidelity.cases, key=lambda case: (case.ranks, not case.judged)):
