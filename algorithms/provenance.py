@@ -1,11 +1,14 @@
 """Where a file comes from: the command, the date, the host, and the versions that made it."""
 
+import os
 import shlex
 import socket
+import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -22,6 +25,10 @@ PACKAGES = (
     "cupy-cuda12x",
     "cupy-cuda13x",
 )
+CHANGED = "-dirty"
+"""Behind a commit whose files have been changed since, as in `git describe`."""
+GIT_SECONDS = 5.0
+"""Git has this long to say whether files were changed."""
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,7 +77,7 @@ def _own_version() -> dict[str, str]:
         version = tomllib.loads(settings.read_text(encoding="utf-8")).get("project", {}).get("version")
         found = {"quadrille": str(version)} if version else {}
     commit = _commit(ROOT / ".git")
-    return {**found, "commit": commit} if commit else found
+    return {**found, "commit": commit + _changed(ROOT)} if commit else found
 
 
 def _commit(git: Path) -> str:
@@ -86,3 +93,16 @@ def _commit(git: Path) -> str:
     except (OSError, UnicodeDecodeError):
         return ""
     return next((line.split()[0] for line in packed if line.endswith(f" {branch}")), "")
+
+
+@cache
+def _changed(root: Path) -> str:
+    """CHANGED if files of the commit that is checked out differ from it, as far as git can tell; new ones do not."""
+    places = [f"--git-dir={root / '.git'}", f"--work-tree={root}"]
+    words = ["git", *places, "status", "--porcelain", "--untracked-files=no"]
+    settings = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        told = subprocess.run(words, env=settings, capture_output=True, timeout=GIT_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return CHANGED if told.stdout.strip() else ""

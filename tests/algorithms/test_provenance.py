@@ -14,19 +14,35 @@ def test_our_own_version_is_that_of_the_project():
     assert provenance(["quadrille"]).versions["quadrille"] == settings["project"]["version"]
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-@pytest.mark.parametrize("packed", [False, True])
-def test_the_commit_is_the_one_that_is_checked_out(tmp_path, monkeypatch, packed):
-    def git(*words):
+@pytest.fixture
+def git(tmp_path, monkeypatch):
+    """Git in a checkout that is taken for Quadrille's, with one commit of one file."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+
+    def call(*words):
         command = ["git", "-c", "user.name=Nobody", "-c", "user.email=nobody@example.org", *words]
         return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
 
-    git("init", "--quiet")
-    git("commit", "--quiet", "--allow-empty", "--message", "first")
+    (tmp_path / "kept").write_text("as it was")
+    call("init", "--quiet")
+    call("add", "kept")
+    call("commit", "--quiet", "--message", "first")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return call
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_commit_is_the_one_that_is_checked_out(git, tmp_path, packed):
     if packed:
         git("pack-refs", "--all")
-    monkeypatch.setattr(module, "ROOT", tmp_path)
+    (tmp_path / "new").write_text("what is new changes nothing")
     assert provenance(["quadrille"]).versions["commit"] == git("rev-parse", "HEAD").strip()
+
+
+def test_a_commit_whose_files_were_changed_is_named_so(git, tmp_path):
+    (tmp_path / "kept").write_text("changed")
+    assert provenance(["quadrille"]).versions["commit"] == git("rev-parse", "HEAD").strip() + "-dirty"
 
 
 def test_outside_a_checkout_there_is_no_commit(tmp_path, monkeypatch):
