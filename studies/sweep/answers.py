@@ -8,7 +8,7 @@ of `studies.closed_form`, and of those that fit in memory the first few are
 simulated: the fastest of these is the answer.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from algorithms.errors import InputError, QuadrilleError
@@ -55,12 +55,11 @@ def _one_grid(asked: Asked) -> SweepAnswer:
         flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
     experiment = experiment_of(with_usual_dtype(flags, asked.on))
     machine = machine_of(asked.on, experiment.grid.size)
-    remarks = []
+    order_found = None
     if experiment.manner.any_order:
         order = order_on(experiment, machine)
-        experiment = order.laid_out(experiment)
-        remarks = [order.line()]
-    return _answer(experiment, machine, prediction_of(experiment, machine)[0], remarks=remarks)
+        experiment, order_found = order.laid_out(experiment), str(order.ranked[0])
+    return _answer(experiment, machine, prediction_of(experiment, machine)[0], order_found=order_found)
 
 
 def _best_grid(asked: Asked) -> SweepAnswer:
@@ -108,9 +107,9 @@ def _answer(
     machine: Machine,
     made: Record,
     *,
+    order_found: str | None = None,
     grids: int | None = None,
     simulated: int | None = None,
-    remarks: Sequence[str] = (),
 ) -> SweepAnswer:
     """What a sweep keeps of a record: of training, one iteration."""
     trained: Trained | None = None
@@ -129,6 +128,7 @@ def _answer(
     return SweepAnswer(
         ranks=made.ranks,
         grid_lengths=made.grid,
+        order_found=order_found,
         seconds=seconds,
         compute_seconds=sum(op.seconds for op in ops if op.kind in ON_COMPUTE_LANE) / steps,
         exposed_seconds=exposed,
@@ -142,7 +142,7 @@ def _answer(
         grids=grids,
         simulated=simulated,
         trained=trained,
-        remarks=(*remarks, *_remarks(experiment, machine, placed, made)),
+        remarks=tuple(_remarks(experiment, machine, placed, made)),
     )
 
 

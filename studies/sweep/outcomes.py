@@ -75,6 +75,7 @@ class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     Parameters
     ----------
+    order_found : the order of ranks, the fastest axis first, where `--order auto` looked for it
     seconds : the makespan; of training one iteration, as `seconds_per_iteration` of a record, and so are its parts
     exposed_seconds : communication while the rank's compute lane is idle
     waiting_seconds : for the last member of a group to arrive, as far as nothing else is done meanwhile
@@ -88,6 +89,7 @@ class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     ranks: Count | None = None
     grid_lengths: dict[Axis, Count] | None = None
+    order_found: str | None = None
     seconds: Amount | None = None
     compute_seconds: Amount | None = None
     exposed_seconds: Amount | None = None

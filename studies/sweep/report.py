@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 RESULTS = (
     "ranks",
     "grid_lengths",
+    "order_found",
     "seconds",
     "speedup",
     "compute_seconds",
@@ -57,14 +58,23 @@ def sweep_table(found: Sweep) -> "Group":
     if found.of_collectives:
         return _collective_table(found)
     keys = list(found.varied)
-    counted, chosen = "gpus" not in keys, found.best_grid or "gpus" in keys
-    columns = [*short_keys(keys).values(), *(["ranks"] if counted else [])]
-    columns += (["best grid" if found.best_grid else "grid"] if chosen else []) + ["time", "speed-up"]
-    columns += ["communication", "memory", ""]
+    shown = _shown(found)
+    columns = [*short_keys(keys).values(), *shown]
+    columns += ["time", "speed-up", "communication", "memory", ""]
     numbers = {reason: number for number, reason in enumerate(reasons(found), 1)}
-    rows = [_cells(row, numbers, counted=counted, chosen=chosen) for row in found.rows[:MOST_ROWS]]
-    names = len(keys) + counted + chosen
-    return table(_title(found), columns, rows, names=names)
+    rows = [_cells(row, numbers, shown) for row in found.rows[:MOST_ROWS]]
+    return table(_title(found), columns, rows, names=len(keys) + len(shown))
+
+
+def _shown(found: Sweep) -> list[str]:
+    """Columns of what follows from the keys at each point, where it does."""
+    told = {
+        "ranks": "gpus" not in found.varied,
+        "best grid": found.best_grid,
+        "grid": not found.best_grid and "gpus" in found.varied,
+        "order found": any(row.answer.order_found for row in found.rows),
+    }
+    return [name for name, is_told in told.items() if is_told]
 
 
 def _collective_table(found: Sweep) -> "Group":
@@ -117,13 +127,13 @@ def _title(found: Sweep) -> str:
     return text + (f"; the first {MOST_ROWS} rows" if count > MOST_ROWS else "")
 
 
-def _cells(row: SweepRow, numbers: Mapping[str, int], *, counted: bool, chosen: bool) -> Sequence[str]:
+def _cells(row: SweepRow, numbers: Mapping[str, int], shown: Sequence[str]) -> Sequence[str]:
     answer = row.answer
     size = answer.peak_bytes_per_rank_max
+    told = {"ranks": answer.ranks, "best grid": _grid(answer), "grid": _grid(answer), "order found": answer.order_found}
     return (
         *row.point.values(),
-        *((str(answer.ranks or UNKNOWN),) if counted else ()),
-        *((_grid(answer) or UNKNOWN,) if chosen else ()),
+        *(str(told[name] or UNKNOWN) for name in shown),
         milliseconds(answer.seconds),
         UNKNOWN if row.speedup is None else f"{row.speedup:.3g}",
         percent(answer.communication_share, signed=False),

@@ -1,5 +1,6 @@
 """`--order auto`: ranks are laid out as is predicted to take least, by all ranks alike."""
 
+import csv
 import json
 from dataclasses import replace
 
@@ -74,11 +75,18 @@ def test_a_sweep_finds_the_order_of_every_point_and_names_it(tmp_path, capsys):
     machine = tmp_path / "leaves.toml"
     save_machine(leaf_spine(2, 2), machine)
     words = ["sweep", *STEP, "--machine", machine, "--vary", "order=auto;x,y,z,data;z,y,x,data", "--grid", "z=2,x=2"]
-    ended = called(capsys, *words, "--json", "-")
+    files = {"--json": tmp_path / "found.json", "--csv": tmp_path / "found.csv"}
+    ended = called(capsys, *words, *(word for pair in files.items() for word in pair))
     assert ended.status == 0, ended.err
-    auto, *others = (row["answer"] for row in json.loads(ended.out)["rows"])
-    assert auto["seconds"] == min(row["seconds"] for row in others)
-    assert any(remark.startswith("order ") for remark in auto["remarks"])
+    auto, *others = json.loads(files["--json"].read_text())["rows"]
+    fastest = min(others, key=lambda row: row["answer"]["seconds"])
+    assert auto["answer"]["seconds"] == fastest["answer"]["seconds"]
+    found = auto["answer"]["order_found"]
+    assert (found.index("z") < found.index("x")) == (fastest["point"]["order"] == "z,y,x,data"), "y has one rank"
+    assert [row["answer"].get("order_found") for row in others] == [None, None]
+    with files["--csv"].open() as lines:
+        assert [row["order_found"] for row in csv.DictReader(lines)] == [found, "", ""]
+    assert "order found" in ended.out
 
 
 @pytest.mark.parametrize(
