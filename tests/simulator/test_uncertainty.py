@@ -71,12 +71,12 @@ def test_in_laboratories_runs_end_later_than_predicted_rather_than_earlier():
     assert own.less < library.less
 
 
-def test_what_makes_a_run_late_whatever_its_length_weighs_on_short_ones():
+def test_what_makes_a_run_early_or_late_whatever_its_length_weighs_on_short_ones():
     found = with_messages(laboratory(None))
     brief, long = uncertainty(found, 0.02, OWN), uncertainty(found, 2.0, OWN)
-    assert brief.less == long.less
-    assert brief.more == pytest.approx((OWN.more**2 + (OWN.late / 0.02) ** 2) ** 0.5)
-    assert brief.more > 2 * long.more
+    assert brief.less == pytest.approx(hypot(OWN.less, OWN.early / 0.02))
+    assert brief.more == pytest.approx(hypot(OWN.more, OWN.late / 0.02))
+    assert brief.less > 2 * long.less and brief.more > 2 * long.more
 
 
 def test_what_was_found_in_laboratories_widens_intervals_of_laboratories_only():
