@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from algorithms.formats.record import PathPart
-from algorithms.grid import Axis
+from algorithms.grid import DEFAULT_ORDER, Axis, Grid
 from algorithms.provenance import Provenance
 from studies.sweep.points import KIND
 
@@ -106,6 +106,15 @@ class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     collective: Carried | None = None
     trained: Trained | None = None
     remarks: tuple[str, ...] = ()
+
+    @property
+    def grid(self) -> str:
+        """The grid in words, empty where there is none.
+
+        >>> SweepAnswer(grid_lengths={"data": 2, "x": 4}).grid
+        'data=2,x=4'
+        """
+        return "" if self.grid_lengths is None else str(Grid(**self.grid_lengths, order=DEFAULT_ORDER))
 
 
 class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -6,7 +6,6 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from algorithms.formats import files
-from algorithms.grid import DEFAULT_ORDER, Grid
 from algorithms.units import format_bytes, format_bytes_per_second
 from studies.sweep.outcomes import SCHEMA, Sweep, SweepAnswer, SweepRow
 from studies.tables import UNKNOWN, milliseconds, percent, table
@@ -130,7 +129,7 @@ def _title(found: Sweep) -> str:
 def _cells(row: SweepRow, numbers: Mapping[str, int], shown: Sequence[str]) -> Sequence[str]:
     answer = row.answer
     size = answer.peak_bytes_per_rank_max
-    told = {"ranks": answer.ranks, "best grid": _grid(answer), "grid": _grid(answer), "order found": answer.order_found}
+    told = {"ranks": answer.ranks, "best grid": answer.grid, "grid": answer.grid, "order found": answer.order_found}
     return (
         *row.point.values(),
         *(str(told[name] or UNKNOWN) for name in shown),
@@ -167,10 +166,6 @@ def _note(answer: SweepAnswer, numbers: Mapping[str, int]) -> str:
     return "does not fit in memory" if answer.fits is False else ""
 
 
-def _grid(answer: SweepAnswer) -> str:
-    return "" if answer.grid_lengths is None else str(Grid(**answer.grid_lengths, order=DEFAULT_ORDER))
-
-
 def csv_text(found: Sweep) -> str:
     """Every row as a line under the keys and the results; times in seconds, sizes in bytes."""
     text = StringIO()
@@ -188,7 +183,7 @@ def _values(row: SweepRow, results: Sequence[str]) -> Iterator[object]:
         else:
             value = row.speedup if column == "speedup" else getattr(row.answer, column)
         if column == "grid_lengths":
-            yield _grid(row.answer)
+            yield row.answer.grid
         elif isinstance(value, bool):
             yield str(value).lower()
         else:

@@ -16,7 +16,6 @@ import msgspec
 
 from algorithms.errors import InputError
 from algorithms.formats import files
-from algorithms.grid import DEFAULT_ORDER, Grid
 from algorithms.provenance import Provenance, provenance
 from algorithms.units import format_bytes, format_seconds
 from studies.destinations import Destinations
@@ -229,7 +228,7 @@ def grid_words(answer: SweepAnswer) -> str:
     >>> grid_words(SweepAnswer(grid_lengths={"data": 2, "x": 4}))
     'data=2,x=4'
     """
-    return str(Grid(**answer.grid_lengths, order=DEFAULT_ORDER)) if answer.grid_lengths else UNKNOWN
+    return answer.grid or UNKNOWN
 
 
 def times(ratio: float) -> str:
