@@ -1,15 +1,17 @@
 """Which way messages go best beside local work: in which chunks or whole, with a progress thread or without.
 
-A gather is under way while each rank multiplies, by the executor itself, once in every way: of all ranks and, between
-hosts that have one each, several of pairs, whose exchanges show what chunks are for: those behind a first one may lock
-into a slow phase (`studies/laboratory/exchange_trial.py`).  These are
-microbenchmarks of two kinds of ops; no algorithm is among them.  What is gained by one way must be more than noise,
-or the simpler way is taken: a thread that gains nothing is in the way.
+A gather is under way while each rank multiplies, by the executor itself, in every way, round after round: of all
+ranks and, between hosts that have one each, several of pairs, whose exchanges show what chunks are for: those behind a
+first one may lock into a slow phase (`studies/laboratory/exchange_trial.py`).  These are
+microbenchmarks of two kinds of ops; no algorithm is among them.  Ways are compared within rounds, since a machine
+with neighbours is half as fast for twenty seconds and then as it was.  What is gained by one way must be more than
+noise, or the simpler way is taken: a thread that gains nothing is in the way.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from statistics import median
 from typing import TYPE_CHECKING, get_args
 
 from algorithms.formats.machine import MessagesRow
@@ -19,7 +21,7 @@ from runtime.world import Host, threads_may_send
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-GATHERED_BYTES, PRODUCTS, REPEATS = 4 << 20, 2, 5
+GATHERED_BYTES, PRODUCTS, ROUNDS = 4 << 20, 2, 5
 IN_A_ROW, PAIRS_BYTES = 3, 2 << 20
 """Gathers of pairs."""
 OTHER_CHUNKS = (16 << 10, 256 << 10)
@@ -53,37 +55,39 @@ def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[
     from runtime.measuring.beside import median_seconds
     from runtime.measuring.own_cores import own_cores
 
-    nap = usual_delivery(hosts[0]).nap_seconds
-    ranks, threads = communicator.Get_size(), own_cores(communicator)
+    usual, ranks, threads = usual_delivery(hosts[0]), communicator.Get_size(), own_cores(communicator)
     kinds = [(ranks, 1, GATHERED_BYTES)]
     if ranks == len(hosts) and ranks % 2 == 0:
         kinds.append((2, IN_A_ROW, PAIRS_BYTES))
-    rows = []
-    for chunk, progress in ways(hosts=len(hosts), threads=threads_may_send()):
-        seconds = sum(
-            median_seconds(
-                communicator,
-                Delivery(chunk, nap, progress),
-                gathered,
-                PRODUCTS,
-                repeats=REPEATS,
-                members=members,
-                gathers=gathers,
-            )
+
+    def seconds(chunk: int, progress: Progress) -> float:
+        delivery = Delivery(chunk, usual.nap_seconds, progress)
+        return sum(
+            median_seconds(communicator, delivery, gathered, PRODUCTS, repeats=1, members=members, gathers=gathers)
             for members, gathers, gathered in kinds
         )
-        if seconds:
-            rows.append(
-                MessagesRow(
-                    chunk_bytes=chunk,
-                    progress=progress,
-                    ranks=ranks,
-                    hosts=len(hosts),
-                    threads=threads,
-                    seconds=seconds,
-                )
-            )
-    return tuple(rows)
+
+    tried = ways(hosts=len(hosts), threads=threads_may_send())
+    rounds = [[seconds(*way) for way in tried] for _ in range(ROUNDS)]
+    if communicator.Get_rank() > 0:
+        return ()
+    return tuple(
+        MessagesRow(
+            chunk_bytes=chunk, progress=progress, ranks=ranks, hosts=len(hosts), threads=threads, seconds=typical
+        )
+        for (chunk, progress), typical in zip(tried, within_rounds(rounds), strict=True)
+    )
+
+
+def within_rounds(rounds: Sequence[Sequence[float]]) -> list[float]:
+    """Of each way typical seconds: its median share of what all ways of a round take, of the median round.
+
+    >>> within_rounds([[1.0, 3.0], [2.0, 6.0], [1.0, 3.0]])
+    [1.0, 3.0]
+    """
+    whole = [sum(ways_of_round) for ways_of_round in rounds]
+    shares = [[one / total for one in ways_of_round] for ways_of_round, total in zip(rounds, whole, strict=True)]
+    return [median(whole) * median(of_way) for of_way in zip(*shares, strict=True)]
 
 
 def best_delivery(rows: Sequence[MessagesRow], usual: Delivery) -> Delivery:
