@@ -100,12 +100,18 @@ class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     contention_seconds: Seconds = 0.0
 
 
-class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds of the small reference kernels beside each repeat: they show the drift of the machine."""
+class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Seconds of the small reference kernels beside each repeat: they show the drift of the machine.
+
+    Parameters
+    ----------
+    at_once : ranks that time them together, where hosts share cores: one for each core; 0: all ranks of a host
+    """
 
     gemm_seconds: tuple[PositiveSeconds, ...] = ()
     copy_seconds: tuple[PositiveSeconds, ...] = ()
     add_seconds: tuple[PositiveSeconds, ...] = ()
+    at_once: Count = 0
 
 
 class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -79,7 +79,8 @@ def _attribution_table(compared: Comparison) -> Group:
 
 def _noise_table(compared: Comparison) -> Group:
     noise, factors = compared.noise, compared.drift
-    known = {"gemm": factors.gemm, "memory": factors.memory, "total": factors.total}
+    named = ["gemm", "memory", *(["messages"] if factors.messages != factors.memory else []), "total"]
+    known = {name: getattr(factors, name) for name in named}
     drifts = ", ".join(f"{name} {percent(factor - 1)}" for name, factor in known.items() if factor is not None)
     rows = [
         ("measured", _range(noise.median_seconds, noise.low_seconds, noise.high_seconds, noise.repeats)),

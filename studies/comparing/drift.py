@@ -8,8 +8,10 @@ the run itself:
 
 A predicted op takes the drift of the kernel that it resembles: a GEMM that of
 the GEMM, all else (element-wise work, copies, reductions and transfers, which
-move memory) the geometric mean of those of the copy and the addition.  Transfers
-between hosts are treated alike, though a network need not drift with memory.
+move memory) the geometric mean of those of the copy and the addition.  In a
+laboratory communication takes as long as it did: its links keep their rates.
+Between other hosts it is treated as all else, though a network need not drift
+with memory.
 """
 
 from collections.abc import Iterable
@@ -19,14 +21,22 @@ from statistics import median
 import msgspec
 
 from algorithms.formats.record import OpRecord, Reference
-from studies.comparing.attribution import charged_seconds
+from studies.comparing.attribution import ON_COMPUTE_LANE, charged_seconds
 
 
 class Drift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Factors on predicted seconds: of GEMMs, of what moves memory, and of the makespan; null where not known."""
+    """Factors on predicted seconds; null where not known.
+
+    Parameters
+    ----------
+    gemm, memory : of GEMMs, and of what moves memory
+    messages : of communication: as what moves memory, but 1 in a laboratory
+    total : of the makespan
+    """
 
     gemm: float | None = None
     memory: float | None = None
+    messages: float | None = None
     total: float | None = None
 
 
@@ -42,17 +52,25 @@ def drift(calibrated: Reference | None, beside: Reference | None, predicted_ops:
     >>> found = drift(before, after, ops)
     >>> round(found.gemm, 6), round(found.memory, 6), round(found.total, 6)
     (1.1, 1.05, 1.1)
+
+    Parameters
+    ----------
+    calibrated, beside : not comparable where another number of ranks timed the kernels at once
     """
     before, after = calibrated or Reference(), beside or Reference()
+    if before.at_once != after.at_once:
+        return Drift()
     gemm = _ratio(before.gemm_seconds, after.gemm_seconds)
     memory = _mean(_ratio(before.copy_seconds, after.copy_seconds), _ratio(before.add_seconds, after.add_seconds))
-    kernels = Drift(gemm, memory)
-    return Drift(gemm, memory, _weighted(kernels, list(predicted_ops)))
+    kernels = Drift(gemm, memory, 1.0 if before.at_once else memory)
+    return msgspec.structs.replace(kernels, total=_weighted(kernels, list(predicted_ops)))
 
 
 def op_drift(drift: Drift, kind: str) -> float | None:
     """The factor on predicted seconds of ops of this kind; none where its kernel was not timed on both sides."""
-    return drift.gemm if kind == "gemm" else drift.memory
+    if kind == "gemm":
+        return drift.gemm
+    return drift.memory if kind in ON_COMPUTE_LANE else drift.messages
 
 
 def _ratio(before: tuple[float, ...], after: tuple[float, ...]) -> float | None:

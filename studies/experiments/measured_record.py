@@ -34,7 +34,8 @@ class Measured:
     ----------
     timelines : one a repeat
     bytes_sent : counted, of every rank
-    reference : seconds of the reference kernels (gemm, copy, add) beside each repeat, means over ranks
+    reference : seconds of the reference kernels (gemm, copy, add) beside each repeat, means over ranks that time them
+    at_once : how many do, where hosts share cores; 0: all
     losses : of every training step
     beside : how much of each op that may run beside local work did, of 1
     """
@@ -42,6 +43,7 @@ class Measured:
     timelines: Sequence[Timeline]
     bytes_sent: Mapping[int, int]
     reference: Sequence[KernelSeconds]
+    at_once: int
     verification: Verification | None
     warmups: int
     threads: int
@@ -82,7 +84,7 @@ def measured_record(
         warmups=run.warmups,
         seconds_of_repeats=tuple(makespans),
         ops=ops,
-        reference=_reference(run.reference),
+        reference=_reference(run.reference, run.at_once),
         verified=None if run.verification is None else _verified(run.verification),
         provenance=provenance,
         messages=_messages(run.delivery, overlaps_obtained(ops, run.beside)),
@@ -123,22 +125,23 @@ def _measured_ops(experiment: AnyExperiment, amounts: Volumes, timelines: Sequen
     )
 
 
-def _reference(beside: Sequence[KernelSeconds]) -> Reference | None:
+def _reference(beside: Sequence[KernelSeconds], at_once: int) -> Reference | None:
     if not beside:
         return None
     gemm, copy, add = zip(*beside, strict=True)
-    return Reference(gemm, copy, add)
+    return Reference(gemm, copy, add, at_once)
 
 
 def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSeconds]:
-    """Seconds of the reference kernels beside each repeat, from those of every rank.
+    """Seconds of the reference kernels beside each repeat, from those of every rank that timed any.
 
-    >>> mean_over_ranks([[(1.0, 2.0, 3.0)], [(3.0, 2.0, 1.0)]])
+    >>> mean_over_ranks([[(1.0, 2.0, 3.0)], [(3.0, 2.0, 1.0)], []])
     [(2.0, 2.0, 2.0)]
     """
+    timed = [of_rank for of_rank in by_rank if of_rank]
     return [
         (mean(gemm), mean(copy), mean(add))
-        for gemm, copy, add in (zip(*of_ranks, strict=True) for of_ranks in zip(*by_rank, strict=True))
+        for gemm, copy, add in (zip(*of_ranks, strict=True) for of_ranks in zip(*timed, strict=True))
     ]
 
 

@@ -89,12 +89,16 @@ def _calibrated(machine: Machine, experiment: AnyExperiment) -> Reference | None
     """The reference kernels as they were beside the machine's calibration.
 
     None where ranks of a place outnumber its cores: kernels that take turns show no drift.  Nor where as many as run
-    there were not calibrated at once: what more or fewer do to each other is no drift.
+    there were not calibrated at once: what more or fewer do to each other is no drift.  Where hosts share
+    cores, as many ranks as there are cores time them at once, however many run.
     """
     ranks = experiment.grid.size
     kernels = machine.reference if ranks > 1 else machine.reference_alone or machine.reference
     there = placement(machine, ranks, experiment.manner.placement, experiment.grid)
-    calibrated = max((row.busy_ranks for row in machine.device.gemm), default=there.ranks)
-    if kernels is None or there.crowded or (ranks > 1 and there.ranks != calibrated):
+    sharing = machine.host is not None and machine.host.shared_by_hosts
+    timing = min(there.ranks, there.cores) if sharing else there.ranks
+    calibrated = max((row.busy_ranks for row in machine.device.gemm), default=timing)
+    if kernels is None or timing > there.cores or (ranks > 1 and timing != calibrated):
         return None
-    return Reference((kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,))
+    seconds = (kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,)
+    return Reference(*seconds, at_once=timing if sharing else 0)

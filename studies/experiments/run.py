@@ -258,7 +258,8 @@ def _measure(
 
         from runtime.measuring.reference_kernels import ReferenceKernels
 
-        beside = KernelsBesideRuns(ReferenceKernels())
+        at_once = min(site.host.cores, site.host.sharing)
+        beside = KernelsBesideRuns(ReferenceKernels(), at_once or site.communicator.size)
     with (
         np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
         threadpool_limits(site.threads, user_api="blas"),
@@ -286,6 +287,7 @@ def _measure(
         execution.timelines,
         execution.bytes_sent,
         reference,
+        at_once,
         verification,
         plan.warmups,
         site.threads,
@@ -311,11 +313,17 @@ def _said_after(seconds: float, words: str, site: Site) -> Iterator[None]:
 
 
 class KernelsBesideRuns:
-    """The reference kernels as they were beside each run, warm-ups included."""
+    """The reference kernels as they were beside each run, warm-ups included.
 
-    def __init__(self, kernels: "ReferenceKernels") -> None:
-        self._kernels = kernels
+    Parameters
+    ----------
+    at_once : so many ranks time them, the first ones; the others wait, on cores that all share
+    """
+
+    def __init__(self, kernels: "ReferenceKernels", at_once: int) -> None:
+        self._kernels, self._at_once = kernels, at_once
         self.seconds: list[KernelSeconds] = []
 
-    def measure(self, _rank: int) -> None:
-        self.seconds.append(self._kernels.measure())
+    def measure(self, rank: int) -> None:
+        if rank < self._at_once:
+            self.seconds.append(self._kernels.measure())

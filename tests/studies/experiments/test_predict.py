@@ -266,6 +266,15 @@ def test_reference_kernels_are_kept_while_no_host_of_several_has_more_ranks_than
     assert (reference is not None) == known
 
 
+@pytest.mark.parametrize(("ranks", "at_once"), [(2, 2), (3, 2), (8, 2)])
+def test_where_hosts_share_cores_as_many_ranks_time_reference_kernels_as_there_are_cores(ranks, at_once):
+    wiring = {"family": "star", "hosts": ranks, **SPEEDS}
+    hosts = replace(find_machine("perlmutter", gpus=1), topology=wiring, **HOST_OF_TWO)
+    hosts = replace(hosts, host=replace(hosts.host, shared_by_hosts=True))
+    reference = prediction_of(parse_experiment(Flags(matmul="64,64,64", grid=f"x={ranks}")), hosts)[0].reference
+    assert reference.at_once == at_once
+
+
 def test_a_machine_whose_topology_is_a_file_is_crowded_where_its_hosts_are(tmp_path):
     import networkx as nx
 

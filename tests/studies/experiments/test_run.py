@@ -26,6 +26,7 @@ from runtime.numpy_library import NumpyLibrary
 from runtime.world import Host
 from studies.experiments.measured_record import mean_over_ranks
 from studies.experiments.predict import fitting_machine
+from studies.experiments.run import KernelsBesideRuns
 from studies.flags.machine_flags import MachineFlags
 from studies.flags.plan import RunFlags, parse_plan
 from studies.launching import site
@@ -367,6 +368,19 @@ def test_a_run_overwrites_no_file_that_it_reads(tmp_path):
 def test_reference_kernels_are_means_over_ranks_for_each_repeat():
     ranks = [[(1.0, 2.0, 3.0), (5.0, 5.0, 5.0)], [(3.0, 2.0, 1.0), (7.0, 5.0, 3.0)]]
     assert mean_over_ranks(ranks) == [(2.0, 2.0, 2.0), (6.0, 5.0, 4.0)]
+
+
+def test_of_ranks_that_share_cores_the_first_ones_time_the_reference_kernels():
+    class Kernels:
+        def measure(self):
+            return 1.0, 2.0, 3.0
+
+    timed = []
+    for rank in range(4):
+        beside = KernelsBesideRuns(Kernels(), at_once=2)
+        beside.measure(rank)
+        timed.append(len(beside.seconds))
+    assert timed == [1, 1, 0, 0]
 
 
 def test_a_rank_imports_neither_the_simulator_nor_topologies():
