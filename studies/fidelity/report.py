@@ -68,6 +68,9 @@ def _errors(name: Group, errors: Errors) -> Iterator[tuple[str, ...]]:
     yield words, percent(middle, signed=False), _at_most(floor.median), str(errors.cases)
     yield f"{name}, 90th percentile", percent(errors.p90, signed=False), _at_most(floor.p90), str(errors.cases)
     yield f"{name}, worst", percent(errors.worst, signed=False), UNKNOWN, str(errors.cases)
+    if errors.median_drift_removed is not None and not floor.drift_removed:
+        removed = percent(errors.median_drift_removed, signed=False)
+        yield f"{name}, median error, drift removed", removed, UNKNOWN, str(errors.cases)
 
 
 def _at_most(error: float | None) -> str:

@@ -1,7 +1,8 @@
 """`quadrille study fidelity`: how far off are predictions from calibration alone, in shared memory, on networks, a GPU?
 
 Each site is calibrated by microbenchmarks, everything that is to be run there
-is predicted from that, and then measured, case after case in one launch.
+is predicted from that, and then measured, case after case in one launch; again
+where the machine was not as it was calibrated (`second_looks.py`).
 """
 
 import sys
@@ -26,6 +27,7 @@ from studies.fidelity.figure import draw_fidelity
 from studies.fidelity.judgement import Judgement, Result, judged, result
 from studies.fidelity.kept import MACHINE_FILE, files_of, predicted, site_folder
 from studies.fidelity.report import judgement_table, trials_table
+from studies.fidelity.second_looks import look_again
 from studies.fidelity.sites import TrialSite, calibrated, check_sites, standing
 from studies.fidelity.trials import Trial, draw, matrix
 from studies.flags.plan import RunFlags
@@ -146,13 +148,16 @@ def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine
         seconds = sum(one.seconds for one in predictions)
         _say(f"{site.name}: measuring {len(trials)} runs, predicted {seconds:.0f} s a turn")
         how = [_repeated(site, prediction) for prediction in predictions]
-        cases = [
-            Case(trial.flags, str(kept.measured), often)
-            for trial, kept, often in zip(trials, records, how, strict=True)
-            if not kept.measured.exists()
-        ]
-        if cases:
-            measure(site.ranks, cases, launched=launched)
+
+        def measure_all(runs: Sequence[tuple[int, Path]]) -> None:
+            cases = [Case(trials[number].flags, str(path), how[number]) for number, path in runs]
+            if cases:
+                measure(site.ranks, cases, launched=launched)
+
+        paths = [kept.measured for kept in records]
+        measure_all([(number, path) for number, path in enumerate(paths) if not path.exists()])
+        if needed := look_again(predictions, paths, measure_all):
+            _say(f"{site.name}: {needed} were measured again: the machine was not as it was calibrated")
     found = zip(trials, how, predictions, records, strict=True)
     return machine, [
         result(one, said, compare_records(said, load_record(kept.measured)), command=one.command(often))

@@ -7,7 +7,7 @@ import pytest
 
 from algorithms.errors import InputError
 from algorithms.formats.machine import load_machine
-from algorithms.formats.record import load_record, save_record
+from algorithms.formats.record import Reference, load_record, save_record
 from runtime.measuring import device_benchmarks
 from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
@@ -23,6 +23,7 @@ from tests import fake_device
 from tests.quadrille import HOST, called
 from tests.toy_machines import transfer_row
 
+KERNELS = ("gemm_seconds", "copy_seconds", "add_seconds")
 SLOWER = 1.25
 """Runs of these tests take so many times what was predicted."""
 
@@ -329,6 +330,37 @@ def test_a_study_that_goes_on_measures_and_predicts_only_what_is_not_there(prete
     monkeypatch.setattr(kept, "prediction_of", lambda *_: pytest.fail("predicted again"))
     assert fidelity(SHARED[2:0:-1], folder=folder).trials == first.trials[2:0:-1]
     assert pretended == [(2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("slower", "looks", "kept_slower"),
+    [
+        ([1.05], 1, 1.05),
+        ([1.5, 1.02], 2, 1.02),
+        ([1.5, 2.0, 1.6], 3, 1.5),
+        ([0.8, 1.15, 0.7], 3, 1.15),
+    ],
+)
+def test_a_run_counts_as_it_was_while_the_machine_was_nearest_to_its_calibration(
+    pretended, monkeypatch, tmp_path, slower, looks, kept_slower
+):
+    measure, drifts = study.measure, iter(slower)
+
+    def on_a_machine_that_drifts(ranks, cases, *, launched):
+        measure(ranks, cases, launched=launched)
+        for case in cases:
+            record, drift = load_record(case.record), next(drifts)
+            kernels = [tuple(drift * one for one in getattr(record.reference, name)) for name in KERNELS]
+            save_record(msgspec.structs.replace(record, reference=Reference(*kernels)), case.record)
+
+    monkeypatch.setattr(study, "measure", on_a_machine_that_drifts)
+    fidelity(SHARED[:1], folder=str(tmp_path / "kept"))
+    here = kept.site_folder(tmp_path / "kept", SHARED[0].site)
+    files = kept.files_of(SHARED[0], here)
+    predicted, measured = load_record(files.predicted), load_record(files.measured)
+    assert len(pretended) == looks
+    assert measured.reference.gemm_seconds[0] == pytest.approx(kept_slower * predicted.reference.gemm_seconds[0])
+    assert not list(here.glob("*again*"))
 
 
 def test_sites_and_cases_that_share_a_folder_share_no_file(pretended, tmp_path):

@@ -1,0 +1,59 @@
+"""Runs that were measured while the machine was not as it was calibrated are measured again.
+
+A machine with neighbours may be half as fast for twenty seconds and then as it was.  Calibration looks again at points
+that something disturbed; a run is looked at again where its reference kernels show that the machine was another, and
+of all looks the one counts in which it was nearest to its calibration.  Nothing but these kernels decides: not how
+long the run took, nor how it was predicted.
+"""
+
+from collections.abc import Callable, Sequence
+from math import log
+from pathlib import Path
+
+from algorithms.formats.record import Record, load_record
+from studies.comparing.side_by_side import compare_records
+
+LOOKS = 3
+"""At a run, at most."""
+ANOTHER = log(1.1)
+"""The product of the reference kernels is a tenth slower or faster than beside calibration."""
+
+
+def distance(predicted: Record, measured: Record) -> float:
+    """How far the machine was from its calibration: of the logarithm of its drift the size; 0 where it is not known."""
+    drift = compare_records(predicted, measured).drift.gemm
+    return 0.0 if drift is None else abs(log(drift))
+
+
+def look_again(
+    predictions: Sequence[Record], measured: Sequence[Path], measure: Callable[[Sequence[tuple[int, Path]]], None]
+) -> int:
+    """Measure runs again until the machine was as it was calibrated, LOOKS times at most; how many needed it.
+
+    Parameters
+    ----------
+    predictions, measured : of every run, in the same order
+    measure : measures runs, each by its number, into files
+    """
+    needed = set[int]()
+    for _ in range(LOOKS - 1):
+        disturbed = [
+            number
+            for number, (said, path) in enumerate(zip(predictions, measured, strict=True))
+            if distance(said, load_record(path)) > ANOTHER
+        ]
+        if not disturbed:
+            break
+        needed.update(disturbed)
+        looks = [(number, measured[number].with_suffix(".again.json")) for number in disturbed]
+        measure(looks)
+        for number, path in looks:
+            _keep_nearer(predictions[number], measured[number], path)
+    return len(needed)
+
+
+def _keep_nearer(predicted: Record, measured: Path, again: Path) -> None:
+    if distance(predicted, load_record(again)) < distance(predicted, load_record(measured)):
+        again.replace(measured)
+    else:
+        again.unlink()
