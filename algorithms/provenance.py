@@ -27,6 +27,8 @@ PACKAGES = (
 )
 CHANGED = "-dirty"
 """Behind a commit whose files have been changed since, as in `git describe`."""
+READ_ONLY = (":(exclude,glob)**/results/**", ":(exclude)*.md")
+"""What people read and nothing runs by: studies write their results while they go on."""
 GIT_SECONDS = 5.0
 """Git has this long to say whether files were changed."""
 
@@ -97,9 +99,12 @@ def _commit(git: Path) -> str:
 
 @cache
 def _changed(root: Path) -> str:
-    """CHANGED if files of the commit that is checked out differ from it, as far as git can tell; new ones do not."""
+    """CHANGED if files that are run by differ from the commit that is checked out, as far as git can tell.
+
+    New ones do not.
+    """
     places = [f"--git-dir={root / '.git'}", f"--work-tree={root}"]
-    words = ["git", *places, "status", "--porcelain", "--untracked-files=no"]
+    words = ["git", *places, "status", "--porcelain", "--untracked-files=no", "--", *READ_ONLY]
     settings = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         told = subprocess.run(words, env=settings, capture_output=True, timeout=GIT_SECONDS, check=True)

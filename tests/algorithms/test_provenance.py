@@ -16,7 +16,7 @@ def test_our_own_version_is_that_of_the_project():
 
 @pytest.fixture
 def git(tmp_path, monkeypatch):
-    """Git in a checkout that is taken for Quadrille's, with one commit of one file."""
+    """Git in a checkout that is taken for Quadrille's, with one commit."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
 
@@ -24,9 +24,11 @@ def git(tmp_path, monkeypatch):
         command = ["git", "-c", "user.name=Nobody", "-c", "user.email=nobody@example.org", *words]
         return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
 
-    (tmp_path / "kept").write_text("as it was")
+    for name in ("kept", "README.md", "studies/one/results/answer.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("as it was")
     call("init", "--quiet")
-    call("add", "kept")
+    call("add", ".")
     call("commit", "--quiet", "--message", "first")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     return call
@@ -43,6 +45,12 @@ def test_the_commit_is_the_one_that_is_checked_out(git, tmp_path, packed):
 def test_a_commit_whose_files_were_changed_is_named_so(git, tmp_path):
     (tmp_path / "kept").write_text("changed")
     assert provenance(["quadrille"]).versions["commit"] == git("rev-parse", "HEAD").strip() + "-dirty"
+
+
+@pytest.mark.parametrize("name", ["README.md", "studies/one/results/answer.json"])
+def test_what_nothing_runs_by_may_change(git, tmp_path, name):
+    (tmp_path / name).write_text("changed")
+    assert provenance(["quadrille"]).versions["commit"] == git("rev-parse", "HEAD").strip()
 
 
 def test_outside_a_checkout_there_is_no_commit(tmp_path, monkeypatch):
