@@ -104,7 +104,7 @@ def _steps(site: TrialSite) -> Iterator[Flags]:
         usual, overlaps = replace(GPU_STEP if site.gpu else STEP, grid=str(grid)), _overlaps(grid, layers=2)
         yield from (replace(usual, overlap=words) for words in [NO_OVERLAP, *overlaps])
         if _sums(grid, layers=2):
-            yield replace(usual, overlap=overlaps[-1], bands=BANDS)
+            yield replace(usual, overlap=[NO_OVERLAP, *overlaps][-1], bands=BANDS)
         yield replace(usual, collectives="library")
 
 
@@ -118,9 +118,17 @@ def _chosen(algorithm: str, ranks: int) -> list[Grid]:
 
 def _overlaps(grid: Grid, *, layers: int) -> list[str]:
     """The overlaps that have something to hide on this grid, each alone, and all of them."""
-    there = (_sums(grid, layers=layers), grid.z > 1, grid.z > 1)
+    there = (_sums_gradients(grid, layers=layers), grid.z > 1, grid.z > 1)
     found = [word for word, one in zip(OVERLAPS, there, strict=True) if one]
     return [*found, ",".join(found)] if len(found) > 1 else found
+
+
+def _sums_gradients(grid: Grid, *, layers: int) -> bool:
+    """Whether gradients of inputs are summed over ranks: of a product over x, of layers over x and y in turn.
+
+    The first layer needs none.
+    """
+    return grid.x > 1 if layers == 1 else grid.y > 1 or (layers > 2 and grid.x > 1)
 
 
 def _sums(grid: Grid, *, layers: int) -> bool:
@@ -175,10 +183,11 @@ def _drawn(random: np.random.Generator, ranks: int) -> Flags:
 
 def _drawn_step(random: np.random.Generator, ranks: int, collectives: str) -> Flags:
     fitting = grids(ranks, find_algorithm("4d"))
-    widths = ",".join(str(_size(random)) for _ in range(int(random.integers(3, 5))))
+    layers = int(random.integers(2, 4))
+    widths = ",".join(str(_size(random)) for _ in range(layers + 1))
     grid = str(fitting[int(random.integers(len(fitting)))])
     given = TrainingFlags(mlp=widths, batch=str(_size(random)), grid=grid, collectives=collectives)
-    return _with_overlap(random, given, layers=2)
+    return _with_overlap(random, given, layers=layers)
 
 
 def _in_drawn_bands(random: np.random.Generator, given: Flags) -> Flags:

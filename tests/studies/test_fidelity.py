@@ -137,6 +137,12 @@ def test_every_overlap_of_the_matrix_has_its_twin_without():
     assert {trial.overlap for trial in trials} >= {"none", "oar", "oar in 4 bands", "oar,ors,oag in 4 bands"}
 
 
+@pytest.mark.parametrize("trials", [matrix(SITES[:2]), *(draw(seed, 48) for seed in range(5))])
+def test_overlaps_have_something_to_hide(trials):
+    idle = [line for trial in trials for line in experiment_of(trial.flags).remarks() if line.startswith("--overlap")]
+    assert not idle
+
+
 def test_a_seed_draws_the_same_cases_and_each_can_be():
     drawn = draw(11, 60)
     assert drawn == draw(11, 60) != draw(12, 60)
