@@ -15,6 +15,7 @@ import pytest
 
 from algorithms.errors import InputError, RunError
 from algorithms.formats.machine import load_machine
+from algorithms.formats.record import load_record
 from studies.experiments.predict import prediction_of
 from studies.laboratory import laboratory, namespaces, register
 from studies.laboratory.command import laboratory_of
@@ -394,12 +395,14 @@ def test_ranks_run_on_the_hosts_and_nothing_is_left():
         ("tree:down=2x2,up=1x1,parallel=1x1", 4),
     ],
 )
-def test_ranks_reach_each_other_over_several_switches_and_ways(topology, hosts):
-    grid = "z=2,x=2" if hosts == 4 else "x=3"
+def test_ranks_reach_each_other_over_several_switches_and_ways(topology, hosts, tmp_path):
+    grid, path = "z=2,x=2" if hosts == 4 else "x=3", tmp_path / "measured.json"
     words = ["run", "--matmul", "128,128,128", "--grid", grid, "--passes", "training", "--verify", "--repeats", "1"]
-    ran = lab_run(*words, topology=topology, ranks=hosts)
+    ran = lab_run(*words, "--json", str(path), topology=topology, ranks=hosts)
     assert ran.returncode == 0, ran.stderr
-    assert f"{hosts} ranks" in ran.stdout
+    record = load_record(path)
+    assert record.ranks == hosts and record.verified.ok
+    assert record.reference.at_once == min(hosts, len(os.sched_getaffinity(0)))
 
 
 @pytest.mark.mpi
@@ -474,5 +477,6 @@ def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, mon
     assert 0 < machine.network.payload_share <= 1 and machine.network.buffered_sends
     assert {row.pattern for row in machine.network.transfer} == {"shift", "one_way"}
     assert {row.busy_ranks for row in machine.device.gemm} == {min(2, machine.host.cores)}
-    experiment = parse_experiment(Flags(matmul="64,64,64", grid="z=2"))
-    assert prediction_of(experiment, machine)[0].seconds > 0
+    predicted, _ = prediction_of(parse_experiment(Flags(matmul="64,64,64", grid="z=2")), machine)
+    assert predicted.seconds > 0
+    assert predicted.reference.at_once == min(2, machine.host.cores)
