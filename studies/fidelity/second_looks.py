@@ -26,21 +26,23 @@ def distance(predicted: Record, measured: Record) -> float:
 
 
 def look_again(
-    predictions: Sequence[Record], measured: Sequence[Path], measure: Callable[[Sequence[tuple[int, Path]]], None]
+    numbers: Sequence[int],
+    predictions: Sequence[Record],
+    measured: Sequence[Path],
+    measure: Callable[[Sequence[tuple[int, Path]]], None],
 ) -> int:
     """Measure runs again until the machine was as it was calibrated, LOOKS times at most; how many needed it.
 
     Parameters
     ----------
-    predictions, measured : of every run, in the same order
+    numbers : of the runs that are looked at: those measured now, not those that an earlier study left
+    predictions, measured : of every run, in the order of their numbers
     measure : measures runs, each by its number, into files
     """
     needed = set[int]()
     for _ in range(LOOKS - 1):
         disturbed = [
-            number
-            for number, (said, path) in enumerate(zip(predictions, measured, strict=True))
-            if distance(said, load_record(path)) > ANOTHER
+            number for number in numbers if distance(predictions[number], load_record(measured[number])) > ANOTHER
         ]
         if not disturbed:
             break

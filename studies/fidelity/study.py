@@ -155,8 +155,9 @@ def _at(site: TrialSite, trials: Sequence[Trial], folder: Path) -> tuple[Machine
                 measure(site.ranks, cases, launched=launched)
 
         paths = [kept.measured for kept in records]
-        measure_all([(number, path) for number, path in enumerate(paths) if not path.exists()])
-        if needed := look_again(predictions, paths, measure_all):
+        missing = [number for number, path in enumerate(paths) if not path.exists()]
+        measure_all([(number, paths[number]) for number in missing])
+        if needed := look_again(missing, predictions, paths, measure_all):
             _say(f"{site.name}: {needed} were measured again: the machine was not as it was calibrated")
     found = zip(trials, how, predictions, records, strict=True)
     return machine, [

@@ -367,6 +367,8 @@ def test_a_run_counts_as_it_was_while_the_machine_was_nearest_to_its_calibration
     assert len(pretended) == looks
     assert measured.reference.gemm_seconds[0] == pytest.approx(kept_slower * predicted.reference.gemm_seconds[0])
     assert not list(here.glob("*again*"))
+    fidelity(SHARED[:1], folder=str(tmp_path / "kept"))
+    assert len(pretended) == looks, "a study that has all does not look again"
 
 
 def test_sites_and_cases_that_share_a_folder_share_no_file(pretended, tmp_path):
