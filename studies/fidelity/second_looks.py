@@ -11,7 +11,7 @@ from math import log
 from pathlib import Path
 
 from algorithms.formats.record import Record, load_record
-from studies.comparing.side_by_side import compare_records
+from studies.comparing.drift import drift
 
 LOOKS = 3
 """At a run, at most."""
@@ -21,8 +21,8 @@ ANOTHER = log(1.1)
 
 def distance(predicted: Record, measured: Record) -> float:
     """How far the machine was from its calibration: of the logarithm of its drift the size; 0 where it is not known."""
-    drift = compare_records(predicted, measured).drift.gemm
-    return 0.0 if drift is None else abs(log(drift))
+    factor = drift(predicted.reference, measured.reference, ()).gemm
+    return 0.0 if factor is None else abs(log(factor))
 
 
 def look_again(
@@ -39,18 +39,19 @@ def look_again(
     predictions, measured : of every run, in the order of their numbers
     measure : measures runs, each by its number, into files
     """
-    needed = set[int]()
+
+    def disturbed(among: Sequence[int]) -> list[int]:
+        return [number for number in among if distance(predictions[number], load_record(measured[number])) > ANOTHER]
+
+    again = needed = disturbed(numbers)
     for _ in range(LOOKS - 1):
-        disturbed = [
-            number for number in numbers if distance(predictions[number], load_record(measured[number])) > ANOTHER
-        ]
-        if not disturbed:
+        if not again:
             break
-        needed.update(disturbed)
-        looks = [(number, measured[number].with_suffix(".again.json")) for number in disturbed]
+        looks = [(number, measured[number].with_suffix(".again.json")) for number in again]
         measure(looks)
         for number, path in looks:
             _keep_nearer(predictions[number], measured[number], path)
+        again = disturbed(again)
     return len(needed)
 
 
