@@ -27,8 +27,8 @@ PACKAGES = (
 )
 CHANGED = "-dirty"
 """Behind a commit whose files have been changed since, as in `git describe`."""
-READ_ONLY = (":(exclude,glob)**/results/**", ":(exclude)*.md")
-"""What people read and nothing runs by: studies write their results while they go on."""
+NOT_RUN_BY = (":(exclude,glob)**/results/**", ":(exclude)*.md")
+"""Pathspecs that leave out what people read and nothing runs by: studies write their results while they go on."""
 GIT_SECONDS = 5.0
 """Git has this long to say whether files were changed."""
 
@@ -104,7 +104,7 @@ def _changed(root: Path) -> str:
     New ones do not.
     """
     places = [f"--git-dir={root / '.git'}", f"--work-tree={root}"]
-    words = ["git", *places, "status", "--porcelain", "--untracked-files=no", "--", *READ_ONLY]
+    words = ["git", *places, "status", "--porcelain", "--untracked-files=no", "--", *NOT_RUN_BY]
     settings = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         told = subprocess.run(words, env=settings, capture_output=True, timeout=GIT_SECONDS, check=True)
