@@ -5,19 +5,15 @@ memory are resources of the engine, like links, shared by the ranks on it.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from algorithms.formats.machine import Machine, TransferRow
+from algorithms.formats.machine import Machine
 from simulator.engine import FlowEngine
 from simulator.folding.resources import Apart, Channel, Resources
 from simulator.homes import Homes, homes_of
-from simulator.interpolation import SecondsBySize
 from simulator.machine_network import routes_of
-
-SAME_PLACE_TOUCHES = 2
-"""Bytes of memory read and written for one byte that goes from a rank to another on its host."""
+from simulator.transfer_seconds import TransferTable
 
 PACKETS_FIRST = 1e12
 """Bytes a second that a transfer has where work has a core: the kernel moves packets before it runs programs."""
@@ -65,7 +61,7 @@ class Wiring:
         self._engine = engine
         self._homes = homes or homes_of(machine, ranks)
         self._resources = resources or Apart(self._homes, routes_of(machine, self._homes.net), engine)
-        self._curves: dict[tuple[str, str, int], tuple[SecondsBySize, int] | None] = {}
+        self._table = TransferTable(machine, self._homes)
 
     def cores_of(self, place: int) -> int:
         """Cores of a host; a GPU counts as one."""
@@ -137,33 +133,24 @@ class Wiring:
         sender, receiver = self._resources.ends(channel)
         if self.home(sender) == self.home(receiver):
             return self._within(sender, channel, size, pattern)
-        return self._across(sender, channel, size, pattern)
+        return self._across(channel, size, pattern)
 
     def _within(self, sender: int, channel: Channel, size: float, pattern: str) -> Cost:
-        """Between ranks of one host.  Rows of more ranks than cores have these shared already."""
-        found = self._curve("host", pattern, sender)
-        if found is None:
-            bandwidth = self._machine.device.memory_bytes_per_second / SAME_PLACE_TOUCHES
-            demands = self.local(sender, 1.0, SAME_PLACE_TOUCHES * bandwidth, channel)
-            seconds = size / bandwidth
-            return Cost(self._machine.device.overhead_seconds, seconds, 1.0, demands, seconds)
-        curve, ranks = found
-        seconds = max(0.0, curve.seconds(size) - curve.least)
-        rate = SAME_PLACE_TOUCHES * size / seconds if seconds else 0.0
-        demands = self.local(sender, 1.0, rate, channel) if ranks <= self.cores_of(self.home(sender)) else {}
-        return Cost(curve.least, seconds, 1.0, demands, seconds, not curve.covers(size))
+        """Between ranks of one host."""
+        seconds = self._table.within(pattern, sender)
+        moving = seconds.moving(size)
+        demands = self.local(sender, 1.0, seconds.touching(size), channel) if seconds.takes_a_core else {}
+        return Cost(seconds.latency, moving, 1.0, demands, moving, not seconds.covers(size))
 
-    def _across(self, sender: int, channel: Channel, size: float, pattern: str) -> Cost:
+    def _across(self, channel: Channel, size: float, pattern: str) -> Cost:
         route = self._resources.route(channel)
         demands = route.demands | self._carrying(channel)
-        found = self._curve("network", pattern, sender)
-        if found is None:
-            return Cost(route.latency, size, inf, demands, size / route.alone, weight=self._weight)
-        curve, _ = found
-        beyond = curve.seconds(size) - curve.least
-        cap = size / beyond if beyond > 0 else inf
+        seconds = self._table.across(pattern)
+        latency = route.latency if seconds.by_route else seconds.latency
+        moving = seconds.moving(size)
+        cap = size / moving if moving > 0 else inf
         alone = size / min(cap, route.alone)
-        return Cost(curve.least, size, cap, demands, alone, not curve.covers(size), self._weight)
+        return Cost(latency, size, cap, demands, alone, not seconds.covers(size), self._weight)
 
     def _carrying(self, channel: Channel) -> dict[int, float]:
         """What a byte between hosts takes of the cores that they share: half where it is sent, half where it comes."""
@@ -180,38 +167,3 @@ class Wiring:
     def _weight(self) -> float:
         """Of a transfer between hosts: where they share cores, packets are moved before anything is computed."""
         return PACKETS_FIRST if self._homes.pooled else 1.0
-
-    def _curve(self, where: str, pattern: str, rank: int) -> tuple[SecondsBySize, int] | None:
-        """Measured seconds by size of a pattern, and on how many ranks at once they were measured.
-
-        On a host its ranks take part, on the network the hosts that have ranks.
-        """
-        within = where == "host"
-        most = self.cores_of(self.home(rank)) if within else self.places
-        taking_part = self.neighbours(rank) if within else self._homes.used_places
-        key = (where, pattern, taking_part)
-        if key not in self._curves:
-            part = self._machine.host if within else self._machine.network
-            self._curves[key] = curve_of(part.transfer if part is not None else (), pattern, taking_part, most)
-        return self._curves[key]
-
-
-def curve_of(
-    rows: Sequence[TransferRow], pattern: str, taking_part: int, most: int
-) -> tuple[SecondsBySize, int] | None:
-    """The rows of this pattern, or of the one most like it, on the number of ranks nearest to those taking part.
-
-    Rows of more ranks than `most`, cores or hosts, are used only where there are no others, as of the ranks of one GPU.
-    Where two exchange, each sends and receives at once as in a shift, which is what was measured of two.
-    """
-    if not rows:
-        return None
-    of_two = {row.pattern for row in rows if row.ranks == taking_part == 2}
-    if pattern == "exchange" and pattern not in of_two and "shift" in of_two:
-        pattern = "shift"
-    measured = {row.pattern for row in rows}
-    nearest = next(p for p in (pattern, "shift", "exchange", "one_way") if p in measured)
-    counts = {row.ranks for row in rows if row.pattern == nearest}
-    ranks = min(counts, key=lambda count: (count > most, abs(count - taking_part), count))
-    points = ((row.bytes, row.seconds) for row in rows if row.pattern == nearest and row.ranks == ranks)
-    return SecondsBySize.growing(points), ranks

@@ -1,4 +1,4 @@
-"""What transfers and local work take, of many ranks at once: the same prices as `wiring.py` and `local_work/`."""
+"""What transfers and local work take, of many ranks at once: the prices of `transfer_seconds.py` and `local_work/`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,16 +12,14 @@ from algorithms.tensors import DType
 from simulator.duties import LocalSizes
 from simulator.folding.labels import Ints
 from simulator.homes import Homes
-from simulator.interpolation import SecondsBySize
 from simulator.local_work.compute_model import ComputeModel, Estimate
 from simulator.local_work.costs import estimated
 from simulator.steady.distinct import distinct
 from simulator.steady.rate_bounds import HIGH, LOW, TYPICAL, Channels, Local
-from simulator.wiring import SAME_PLACE_TOUCHES, curve_of
+from simulator.transfer_seconds import TransferSeconds, TransferTable
 from topologies.network import Floats
 
 PATTERNS = ("one_way", "exchange", "shift")
-Curve = tuple[SecondsBySize, int] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +52,8 @@ class Costs:
     ) -> None:
         self._machine, self._homes = machine, homes
         self.channels, self.local = channels, local
-        self._curves: dict[tuple[str, str, int], Curve] = {}
+        self._table = TransferTable(machine, homes)
+        self._neighbours = homes.columns()["ranks that share its place"].astype(np.int64)
         self._models, self._model_of = _models(machine, homes, dtype, threads)
         self._memory: dict[tuple[str, float, int], Estimate] = {}
 
@@ -110,77 +109,48 @@ class Costs:
         return Price(price.latency, price.moving, price.alone, extrapolated)
 
     def _within(self, price: Price, channel: Ints, size: Floats, pattern: Ints, these: Ints) -> bool:
-        """Between ranks of one place; work in seconds, which neighbours slow."""
+        """Between ranks of one place; work in seconds, which neighbours slow.  Whether one is extrapolated."""
         senders = self.channels.sender[channel[these]]
-        for curve, which in self._by_curve("host", pattern[these], senders):
+        extrapolated = False
+        for kind, which in _kinds(self._neighbours[senders] * len(PATTERNS) + pattern[these]):
             chosen, ranks = these[which], senders[which]
-            slowed = True
-            if curve is None:
-                bandwidth = self._machine.device.memory_bytes_per_second / SAME_PLACE_TOUCHES
-                price.latency[chosen], price.alone[chosen] = (
-                    self._machine.device.overhead_seconds,
-                    size[chosen] / bandwidth,
-                )
-            else:
-                price.latency[chosen] = curve[0].least
-                price.alone[chosen] = np.maximum(0.0, _seconds(curve[0], size[chosen]) - curve[0].least)
-                slowed = curve[1] <= self._homes.cores(self._homes.place(int(ranks[0])))
+            seconds = self._table.within(PATTERNS[kind % len(PATTERNS)], int(ranks[0]))
+            price.latency[chosen] = seconds.latency
+            price.alone[chosen] = _moving(seconds, size[chosen])
+            typical, least = (self.local.moving[ranks], self.local.least[ranks]) if seconds.takes_a_core else (1.0, 1.0)
             price.moving[LOW, chosen] = price.alone[chosen]
-            price.moving[TYPICAL, chosen] = price.alone[chosen] / (self.local.moving[ranks] if slowed else 1.0)
-            price.moving[HIGH, chosen] = price.alone[chosen] / (self.local.least[ranks] if slowed else 1.0)
-        return self._beyond("host", pattern[these], senders, size[these])
+            price.moving[TYPICAL, chosen] = price.alone[chosen] / typical
+            price.moving[HIGH, chosen] = price.alone[chosen] / least
+            extrapolated |= not seconds.covers(float(size[chosen].max()))
+        return extrapolated
 
     def _across(self, price: Price, channel: Ints, size: Floats, pattern: Ints, typical: Floats, these: Ints) -> bool:
-        senders = self.channels.sender[channel[these]]
-        for curve, which in self._by_curve("network", pattern[these], senders):
+        """Between places, bound by the links.  Whether one is extrapolated."""
+        extrapolated = False
+        for kind, which in _kinds(pattern[these]):
             chosen = these[which]
-            rates = np.stack(
-                [self.channels.most[channel[chosen]], typical[chosen], self.channels.least[channel[chosen]]]
-            )
-            if curve is None:
-                price.latency[chosen] = self.channels.paths.latency[channel[chosen]]
-                price.moving[:, chosen] = size[chosen] / rates
-            else:
-                price.latency[chosen] = curve[0].least
-                beyond = np.maximum(0.0, _seconds(curve[0], size[chosen]) - curve[0].least)
-                price.moving[:, chosen] = np.maximum(beyond, size[chosen] / rates)
+            seconds, channels = self._table.across(PATTERNS[kind]), channel[chosen]
+            price.latency[chosen] = self.channels.paths.latency[channels] if seconds.by_route else seconds.latency
+            rates = np.stack([self.channels.most[channels], typical[chosen], self.channels.least[channels]])
+            price.moving[:, chosen] = np.maximum(_moving(seconds, size[chosen]), size[chosen] / rates)
             price.alone[chosen] = price.moving[LOW, chosen]
-        return self._beyond("network", pattern[these], senders, size[these])
-
-    def _beyond(self, where: str, pattern: Ints, senders: Ints, size: Floats) -> bool:
-        """Whether a transfer is larger than what was measured."""
-        largest = ((curve, size[which].max()) for curve, which in self._by_curve(where, pattern, senders))
-        return any(curve is not None and not curve[0].covers(float(most)) for curve, most in largest)
-
-    def _by_curve(self, where: str, pattern: Ints, senders: Ints) -> Iterator[tuple[Curve, Ints]]:
-        """The measured curves that transfers follow, and which of them do."""
-        part = self._machine.host if where == "host" else self._machine.network
-        if part is None or not part.transfer:
-            yield None, np.arange(len(senders))
-            return
-        crowd = self._homes_crowd[senders] if where == "host" else np.zeros(len(senders), dtype=np.int64)
-        for key in np.unique(crowd * len(PATTERNS) + pattern).tolist():
-            which = np.flatnonzero(crowd * len(PATTERNS) + pattern == key)
-            yield self._curve(where, PATTERNS[key % len(PATTERNS)], int(senders[which[0]])), which
-
-    @property
-    def _homes_crowd(self) -> Ints:
-        return np.bincount(self._homes.of_rank)[self._homes.of_rank]
-
-    def _curve(self, where: str, pattern: str, rank: int) -> Curve:
-        within, homes = where == "host", self._homes
-        most = homes.cores(homes.place(rank)) if within else homes.net.place_count
-        taking_part = homes.neighbours(rank) if within else homes.used_places
-        key = (where, pattern, taking_part)
-        if key not in self._curves:
-            part = self._machine.host if within else self._machine.network
-            self._curves[key] = curve_of(part.transfer if part is not None else (), pattern, taking_part, most)
-        return self._curves[key]
+            extrapolated |= not seconds.covers(float(size[chosen].max()))
+        return extrapolated
 
 
-def _seconds(curve: SecondsBySize, size: Floats) -> Floats:
+def _kinds(kinds: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each kind that there is, and where."""
+    found, which = distinct(kinds)
+    for number, kind in enumerate(found.tolist()):
+        yield kind, np.flatnonzero(which == number)
+
+
+def _moving(seconds: TransferSeconds, size: Floats) -> Floats:
+    """Seconds of many behind their latency."""
+    if seconds.measured is None:
+        return size / seconds.bandwidth
     sizes, which = distinct(size)
-    return np.array([curve.seconds(one) for one in sizes.tolist()])[which]
+    return np.array([seconds.moving(one) for one in sizes.tolist()])[which]
 
 
 def _models(

@@ -1,7 +1,7 @@
-"""Which measured steps a step is predicted by."""
+"""Which measured transfers a transfer is predicted by."""
 
 from algorithms.formats.machine import TransferRow
-from simulator.wiring import curve_of
+from simulator.transfer_seconds import rows_of
 
 
 def row(pattern, ranks, seconds):
@@ -12,8 +12,8 @@ ROWS = [row("shift", 2, 1.0), row("one_way", 2, 2.0), row("shift", 4, 3.0), row(
 
 
 def taken(pattern, ranks, rows=ROWS):
-    curve, among = curve_of(rows, pattern, ranks, most=4)
-    return curve.seconds(1 << 20), among
+    measured, among = rows_of(rows, pattern, ranks, most=4)
+    return measured.seconds(1 << 20), among
 
 
 def test_rows_of_the_pattern_on_as_many_ranks():
@@ -30,4 +30,4 @@ def test_two_that_exchange_do_what_two_that_shift_do_unless_that_was_measured_to
 def test_else_the_pattern_most_like_it_on_the_nearest_number_of_ranks():
     assert taken("exchange", 3) == (4.0, 4)
     assert taken("one_way", 4, ROWS[2:]) == (3.0, 4)
-    assert curve_of([], "shift", 2, 4) is None
+    assert rows_of([], "shift", 2, 4) is None
