@@ -14,7 +14,7 @@ from runtime.clocks import clock_offset
 from runtime.communicators import Alone, Course, Result, Staging, Wait
 from runtime.delivery import NAP_SECONDS, WHOLE, Delivery, Naps
 from runtime.mpi_communicator import MOST_BYTES, Flight, MpiCommunicator
-from runtime.scheduling import on_its_core
+from runtime.scheduling import taking_turns
 from runtime.streams import Stream
 
 AGREED_SECONDS = 10e-3
@@ -66,7 +66,7 @@ class MpiCarrier:
         return communicator if self._staging is None else self._staging(communicator)
 
     def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
-        with on_its_core(self.rank, self.size) if self._take_turns else nullcontext():
+        with taking_turns(self.rank, self.size) if self._take_turns else nullcontext():
             return {self.rank: self._followed(course(self.rank))}
 
     def _followed(self, running: Course[Result]) -> Result:

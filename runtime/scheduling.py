@@ -24,23 +24,28 @@ ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 
 
 @contextmanager
-def on_its_core(rank: int, ranks: int) -> Iterator[None]:
-    """Within it a rank, with the threads that it starts, keeps to one core, if cores can be dealt out evenly."""
+def taking_turns(rank: int, ranks: int) -> Iterator[None]:
+    """Within it a rank runs as soon as it wakes, and keeps to one core, with its threads, if these can be dealt out."""
     allowed = os.sched_getaffinity(0)
-    if ranks % len(allowed):
-        yield
-        return
-    os.sched_setaffinity(0, {sorted(allowed)[rank % len(allowed)]})
+    if ranks % len(allowed) == 0:
+        os.sched_setaffinity(0, {sorted(allowed)[rank % len(allowed)]})
+    run_soon()
     try:
         yield
     finally:
+        run_soon(0)
         os.sched_setaffinity(0, allowed)
 
 
-def run_soon() -> bool:
-    """Ask for short slices for this thread; whether the kernel took it, which heeds it from Linux 6.12 on."""
+def run_soon(nanoseconds: int = SLICE_NANOSECONDS) -> bool:
+    """Ask for so short slices for this thread; whether the kernel took it, which heeds it from Linux 6.12 on.
+
+    Parameters
+    ----------
+    nanoseconds : 0 for those of every other thread
+    """
     call = SET_ATTRIBUTES.get(platform.machine())
     if call is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return False
-    wanted = ATTRIBUTES.pack(ATTRIBUTES.size, os.SCHED_OTHER, 0, os.nice(0), 0, SLICE_NANOSECONDS, 0, 0)
+    wanted = ATTRIBUTES.pack(ATTRIBUTES.size, os.SCHED_OTHER, 0, os.nice(0), 0, nanoseconds, 0, 0)
     return ctypes.CDLL(None).syscall(call, 0, wanted, 0) == 0  # type: ignore[no-any-return]

@@ -30,7 +30,7 @@ Slowdown = Annotated[float, Meta(ge=1)]
 Spread = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 USUAL_CHUNK_BYTES = 60 << 10
-"""The runtime's, where nothing better was measured; files made before they said it are of it."""
+"""Where nothing is said: files made before they said it are of runs in such chunks."""
 LATER: dict[str, dict[str, object]] = {
     "device": {"kernel": ()},
     "host": {"shared_by_hosts": False, "idle_core_seconds": 0.0, "library": ()},

@@ -92,7 +92,7 @@ def chunk_bytes(bytes_per_second: float, delivery: Delivery) -> int:
     """Of a chunk: as in runs, and less where a link would be busy with it for long.
 
     >>> chunk_bytes(25e6, Delivery()), chunk_bytes(125e3, Delivery())
-    (61440, 1250)
+    (65136, 1250)
     """
     usual = delivery.chunk_bytes or CHUNK_BYTES
     return max(LEAST_BYTES, min(usual, int(CHUNK_SECONDS * bytes_per_second)))

@@ -37,7 +37,7 @@ def ways(*, hosts: int, threads: bool) -> list[Way]:
     """What is tried, the simpler ones first.
 
     >>> ways(hosts=1, threads=True)
-    [(0, 'none'), (0, 'thread'), (61440, 'none'), (61440, 'thread')]
+    [(0, 'none'), (0, 'thread'), (65136, 'none'), (65136, 'thread')]
     >>> ways(hosts=2, threads=True)[4:]
     [(16384, 'thread'), (262144, 'thread')]
 

@@ -1,17 +1,22 @@
-"""Ranks that take turns keep to one core each, if cores can be dealt out evenly; threads ask to run soon."""
+"""Ranks that take turns keep to one core each, if cores can be dealt out evenly, and run as soon as they wake."""
 
+import ctypes
 import os
+import platform
 import threading
 
 import pytest
 
-from runtime.scheduling import on_its_core, run_soon
+from runtime.scheduling import ATTRIBUTES, SLICE_NANOSECONDS, run_soon, taking_turns
 
 CORES = sorted(os.sched_getaffinity(0))
+GET_ATTRIBUTES = {"x86_64": 315, "aarch64": 275}
+SLICE = 5
+"""Its place among the attributes."""
 
 
 def cores_within(rank, ranks):
-    with on_its_core(rank, ranks):
+    with taking_turns(rank, ranks):
         return os.sched_getaffinity(0)
 
 
@@ -27,8 +32,26 @@ def test_ranks_that_cannot_be_dealt_out_evenly_keep_all_cores():
     assert sorted(cores_within(0, len(CORES) + 1)) == CORES
 
 
+def slice_asked_for():
+    """Of this thread [ns]; 0 where the kernel knows none."""
+    given = ctypes.create_string_buffer(ATTRIBUTES.size)
+    call = GET_ATTRIBUTES.get(platform.machine())
+    if call is None or ctypes.CDLL(None).syscall(call, 0, given, ATTRIBUTES.size, 0):
+        return 0
+    return ATTRIBUTES.unpack(given.raw)[SLICE]
+
+
+def test_a_rank_runs_soon_while_it_takes_turns_and_then_as_before():
+    before = slice_asked_for()
+    if not before:
+        pytest.skip("slices can be asked for from Linux 6.12 on")
+    with taking_turns(0, len(CORES)):
+        assert slice_asked_for() == SLICE_NANOSECONDS < before
+    assert slice_asked_for() == before
+
+
 def test_a_rank_that_fails_gets_its_cores_back():
-    with pytest.raises(ZeroDivisionError), on_its_core(0, len(CORES)):
+    with pytest.raises(ZeroDivisionError), taking_turns(0, len(CORES)):
         raise ZeroDivisionError
     assert sorted(os.sched_getaffinity(0)) == CORES
 
