@@ -43,6 +43,11 @@ class MemberStep(NamedTuple):
     added: int
     pattern: str
 
+    @property
+    def is_of_chain(self) -> bool:
+        """Whether a member only receives, or only sends: as down a chain."""
+        return self.pattern == "one_way"
+
 
 class StepsInARow(NamedTuple):
     """Equal steps in a row, in which something goes over a wire.

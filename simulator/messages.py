@@ -34,6 +34,9 @@ class Messages:
     ) -> Sent:
         """What a rank sends to another in a step, in so many equal chunks: one of them.
 
+        One that goes ahead down a chain is as fast as a message of its size: it was held up where the chain begins, and
+        finds buckets that have filled meanwhile.  In a ring all links were measured at once, by whole steps.
+
         Parameters
         ----------
         ahead : whether it is handed over, and goes before anybody receives it
@@ -42,11 +45,12 @@ class Messages:
         key = wire, step.sent, step.pattern, chunks
         if key not in self._sent:
             cost = self._wiring.transfer_on(channel, step.sent, step.pattern)
+            sized = step.sent / chunks if ahead and step.is_of_chain else step.sent
             self._sent[key] = self._engine.flow(
                 cost.work / chunks,
                 cost.demands,
                 weight=cost.weight,
-                cap=cost.cap,
+                cap=self._wiring.transfer_on(channel, sized, step.pattern).cap,
                 latency=0.0 if ahead else cost.latency,
                 alone=cost.alone / chunks,
                 beyond=cost.extrapolated,
@@ -60,11 +64,12 @@ class Messages:
     def latency(self, lane: str, sender: int, receiver: int, step: MemberStep, *, is_first: bool) -> float:
         """Seconds before what is handed over is there, beyond those that it is on links.
 
-        The first step of an op finds members as their products have left them, the next ones find them waiting.
+        The first step of an op finds members as their products have left them, the next ones find them waiting; so
+        does every step of a chain, and was measured so.
         """
         channel = self._wiring.channel(lane, sender, receiver)
         latency = self._wiring.transfer_on(channel, step.sent, step.pattern).latency
-        return latency if is_first else min(latency, self._wiring.following_seconds)
+        return latency if is_first or step.is_of_chain else min(latency, self._wiring.following_seconds)
 
     def told(self, rank: int, lane: str) -> Sent:
         """On what a rank tells the postman of a lane that one more chunk may go, and what it says."""

@@ -66,7 +66,7 @@ class HandedOver:
             added = self.add(step.added // counts.received) if step.added else None
             wire = self.messages.wire(wires, sender, self.rank, ahead=True)
             yield Marked(Stage(send=go, receive=wire, local=added), step, move.number)
-            if move.is_last:
+            if move.is_last or step.is_of_chain:  # who passes it on hears of every chunk
                 yield from self._heard(sender, self.rank, step, move.number)
         if self.waits:
             yield from self._until_taken()

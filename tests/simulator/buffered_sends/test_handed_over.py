@@ -5,11 +5,11 @@ import dataclasses
 import msgspec
 import pytest
 
-from algorithms.formats.machine import Network, TransferRow
+from algorithms.formats.machine import TransferRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
-from algorithms.ops import Gemm, Receive, Send
+from algorithms.ops import Broadcast, Gemm, Receive, Send
 from algorithms.parts import Part
 from algorithms.program import in_sequence
 from algorithms.schedule import Role, Schedule, declare
@@ -160,9 +160,27 @@ def test_folding_changes_nothing_where_messages_are_handed_over(algorithm, famil
     assert every[1:] == pytest.approx(every[:1] * 2, rel=1e-9)
 
 
+def broadcast(elements, hosts):
+    tensors = declare(*(Tensor(name, Part("p"), Part("one")) for name in ("source", "copy")))
+    passed_on = Broadcast(name="message", axis="x", root=0, source="source", into="copy")
+    sizes, role = {"p": elements, "one": 1}, Role(in_sequence((passed_on,)))
+    return Schedule("chain", sizes, Grid(x=hosts), "float64", tensors, ("source",), ("copy",), (role,))
+
+
+def test_down_a_chain_every_link_that_was_idle_adds_its_latency_only():
+    burst, latency, size = 7e4, 1e-3, 20 * CHUNK_BYTES
+    rows = tuple(
+        TransferRow(pattern="one_way", ranks=2, bytes=some, seconds=latency + max(0.0, some - burst) / RATE)
+        for some in (1, 1 << 16, 1 << 20, 1 << 22)
+    )
+    lab = machine(True, rows=rows, following_seconds=1e-4)
+    lab = msgspec.structs.replace(lab, network=msgspec.structs.replace(lab.network, burst_bytes=burst))
+    found = [simulate(broadcast(size // 8, hosts), lab).timeline.makespan for hosts in (2, 3, 4)]
+    assert found == pytest.approx([hops * latency + (size - burst) / RATE for hops in (1, 2, 3)], rel=0.01)
+
+
 def test_as_much_goes_ahead_as_the_runtime_lets_go():
     assert AHEAD == CHUNKS_AHEAD
-    assert Network().chunk_bytes == CHUNK_BYTES
 
 
 def test_of_a_message_in_larger_chunks_more_goes_ahead():
