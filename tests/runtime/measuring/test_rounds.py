@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from runtime.delivery import Delivery
+from runtime.delivery import CHUNK_BYTES, Delivery
 from runtime.measuring.rounds import SETTLING_SECONDS, WINDOW_SECONDS, chunk_bytes, pairs, rate_of
 from tests.launched import launched
 
@@ -12,7 +12,7 @@ PROGRAM = """
 import json
 from dataclasses import astuple
 from mpi4py import MPI
-from runtime.delivery import Delivery
+from runtime.delivery import CHUNK_BYTES, Delivery
 from runtime.measuring import rounds
 rounds.SETTLING_SECONDS, rounds.WINDOW_SECONDS = 0.02, 0.05
 world = MPI.COMM_WORLD
@@ -60,6 +60,6 @@ def test_nothing_that_came_is_a_rate_of_nothing():
     assert rate_of([]) == 0.0
 
 
-@pytest.mark.parametrize(("rate", "size"), [(25e6, 61440), (1e6, 10000), (1e3, 1024)])
+@pytest.mark.parametrize(("rate", "size"), [(25e6, CHUNK_BYTES), (1e6, 10000), (1e3, 1024)])
 def test_chunks_are_those_of_runs_and_smaller_on_slow_links(rate, size):
     assert chunk_bytes(rate, Delivery()) == size
