@@ -12,7 +12,7 @@ PROGRAM = """
 import json
 from dataclasses import astuple
 from mpi4py import MPI
-from runtime.delivery import CHUNK_BYTES, Delivery
+from runtime.delivery import Delivery
 from runtime.measuring import rounds
 rounds.SETTLING_SECONDS, rounds.WINDOW_SECONDS = 0.02, 0.05
 world = MPI.COMM_WORLD
