@@ -21,6 +21,7 @@ CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcas
 Calls = Literal["regular", "vector"]
 """MPI's, for a kind that has two: of equal pieces alone (MPI_Allgather), or of pieces of any sizes (MPI_Allgatherv)."""
 CALLED_BOTH_WAYS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
+ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
 Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "send", "receive", "shift"] | CollectiveKind
 
 

@@ -7,10 +7,11 @@ import numpy as np
 from algorithms.collectives.lowered import Lowered
 from algorithms.collectives.lowering import lower
 from algorithms.errors import InputError
+from algorithms.ops import ROOTED
 from simulator.collectives.channels import ring_orders
 from simulator.collectives.collective import CollectiveResult, simulate_collective
 from simulator.collectives.programs import Ints, Job
-from studies.network.question import ROOTED, Question
+from studies.network.question import Question
 from topologies.routes.routing import Routes
 
 

@@ -12,14 +12,13 @@ import numpy as np
 
 from algorithms.collectives.choices import Choices
 from algorithms.errors import InputError
-from algorithms.ops import CollectiveKind
+from algorithms.ops import ROOTED, CollectiveKind
 from simulator.collectives.collective import Ways
 from simulator.collectives.nccl_channels import EXACTLY, NEUTRAL, NcclSettings
 from simulator.collectives.programs import Ints, Shards
 
 Concurrent = Literal["one", "all"]
 
-ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
 EVEN_FROM = 4096
 """Ranks above which pieces have the mean size if nothing else is said."""
 USUAL_NICS = 4
