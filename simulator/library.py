@@ -1,7 +1,7 @@
 """How long the MPI library's collectives take, where the machine file has them measured.
 
-All members of a group end so long after the last of them has come, the first of a run after another time
-than those that follow it, whose members may be out of step (`runtime/measuring/library_chains.py`).  What it is
+Each member of a group ends so long after the last of them has come, in the first of a run after another time
+than in those that follow it, whose members may be out of step (`runtime/measuring/library_chains.py`).  What it is
 made of is not known, so it takes nothing of links or cores; groups of the same shape that run at the same time,
 as those along an axis do, were measured so.
 
@@ -14,21 +14,20 @@ from dataclasses import dataclass
 
 from algorithms.formats.machine import LibraryRow, Machine
 from algorithms.grid import Grid
-from algorithms.ops import Calls, Collective, CollectiveKind, collective_kind
+from algorithms.ops import ROOTED, Calls, Collective, CollectiveKind, collective_kind
 from algorithms.traffic import Traffic
 from simulator.homes import Homes
 from simulator.interpolation import SecondsBySize
 
 MEASURED, IDENTIFIED = "(measured)", "(one message)"
 """What a prediction says behind the word for the library."""
-ROOTED = ("broadcast", "reduce")
 ONE_MESSAGE = tuple((kind, 2) for kind in ROOTED)
 """Kinds and groups that leave a library nothing to choose: what they share links with is known then."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryTime:
-    """What a collective takes.
+    """How long a member is in a collective, from when the last one has come.
 
     Parameters
     ----------
@@ -57,7 +56,8 @@ class LibraryTimes:
         part = machine.host if homes.used_places == 1 else machine.network
         self._rows = part.library if part is not None else ()
         self._grid = grid
-        self._curves: dict[tuple[CollectiveKind, int, int, Calls | None, bool], Curve | None] = {}
+        self._kinds: dict[tuple[CollectiveKind, int], tuple[int, ...]] = {}
+        self._curves: dict[tuple[CollectiveKind, int, int, Calls | None, int, bool], Curve | None] = {}
 
     def is_one_message(self, op: Collective) -> bool:
         """Whether what the library does is known; said of machines only whose library was looked at."""
@@ -68,8 +68,23 @@ class LibraryTimes:
         groups = collective_kind(op), self._grid.length(op.axis)
         return any((row.kind, row.ranks) == groups for row in self._rows)
 
-    def seconds(self, op: Collective, moved: Traffic, calls: Calls | None, *, first: bool) -> LibraryTime | None:
-        """What it takes; None where nothing is known of its like.
+    def kinds_of_members(self, op: Collective) -> tuple[int, ...]:
+        """A number for each member of its groups, the same for those that end together, whatever its size.
+
+        None where all do.
+        """
+        groups = collective_kind(op), self._grid.length(op.axis)
+        if groups not in self._kinds:
+            shares = [row.shares for row in self._rows if (row.kind, row.ranks) == groups]
+            by_member = list(zip(*shares, strict=True))
+            alike = sorted(set(by_member))
+            self._kinds[groups] = tuple(map(alike.index, by_member)) if len(alike) > 1 else ()
+        return self._kinds[groups]
+
+    def seconds(
+        self, op: Collective, moved: Traffic, calls: Calls | None, member: int, *, first: bool
+    ) -> LibraryTime | None:
+        """What it takes a member; None where nothing is known of its like.
 
         Beyond what was measured are larger buffers, groups whose members lie further apart or closer, other numbers of
         ranks in all, and calls of MPI that were not measured, which are taken to last as the other ones.
@@ -79,17 +94,19 @@ class LibraryTimes:
         calls : MPI's by which it goes, of a kind that has two
         first : whether it is the first of the run
         """
-        found = self._curve(op, calls, first=first)
+        found = self._curve(op, calls, member, first=first)
         if found is None:
             return None
         size = moved.edges[-1] * moved.item_bytes
         return LibraryTime(found.by_size.seconds(size), not (found.alike and found.by_size.covers(size)), found.told)
 
-    def _curve(self, op: Collective, calls: Calls | None, *, first: bool) -> Curve | None:
+    def _curve(self, op: Collective, calls: Calls | None, member: int, *, first: bool) -> Curve | None:
         shape = collective_kind(op), self._grid.length(op.axis), self._grid.stride(op.axis)
-        key = (*shape, calls, first)
+        key = (*shape, calls, member, first)
         if key not in self._curves:
-            self._curves[key] = curve_of(self._rows, *shape, of=self._grid.size, calls=calls, first=first)
+            self._curves[key] = curve_of(
+                self._rows, *shape, of=self._grid.size, calls=calls, member=member, first=first
+            )
         return self._curves[key]
 
 
@@ -101,6 +118,7 @@ def curve_of(
     *,
     of: int,
     calls: Calls | None = None,
+    member: int,
     first: bool = True,
 ) -> Curve | None:
     """Seconds by size in groups of so many members that lie most like these.
@@ -110,6 +128,7 @@ def curve_of(
     Parameters
     ----------
     calls : MPI's, of a kind that has two; where only the other ones were measured, these stand for them
+    member : whose seconds they are, by its coordinate
     first : of a run; else of those that follow, where they were measured
     """
     known = [row for row in rows if (row.kind, row.ranks) == (kind, members)]
@@ -119,6 +138,8 @@ def curve_of(
     found, told = (of_calls, MEASURED) if of_calls else (known, f"(as {known[0].called} calls)")
     nearest = min((abs(row.of - of), abs(row.apart - apart)) for row in found)
     points = (
-        (row.bytes, row.taken(first=first)) for row in found if (abs(row.of - of), abs(row.apart - apart)) == nearest
+        (row.bytes, row.taken(member, first=first))
+        for row in found
+        if (abs(row.of - of), abs(row.apart - apart)) == nearest
     )
     return Curve(SecondsBySize.of(points), bool(of_calls) and nearest == (0, 0), told)

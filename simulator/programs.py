@@ -145,7 +145,7 @@ class Programs:
 
     def _course(self, rank: int, op: CommunicationOp, duty: Duty, *, first: bool) -> Course:
         """What a rank goes through in a communication op, and what is posted for it."""
-        by_library, name = self._library_time(op, duty, first=first), lane(op)
+        by_library, name = self._library_time(rank, op, duty, first=first), lane(op)
         if by_library is not None:  # local copies are in it
             return self._made(list(self._as_library(rank, op, duty, by_library)))
         before: list[Marked] = []
@@ -192,15 +192,16 @@ class Programs:
             added = self._bytes(rank, lane(op), "add", step.added)
         return Stage(times, send, receive, added)
 
-    def _library_time(self, op: CommunicationOp, duty: Duty, *, first: bool) -> LibraryTime | None:
-        """What a collective of the library takes; None where it is another's, or not known."""
+    def _library_time(self, rank: int, op: CommunicationOp, duty: Duty, *, first: bool) -> LibraryTime | None:
+        """What a collective of the library takes a rank; None where it is another's, or not known."""
         if not self._choices.by_library(op) or duty.moved is None:
             return None
         word = self._choices.of(op.name)
         if self._library.is_one_message(op):
             self.labels[op.name] = f"{word} {IDENTIFIED}"
             return None
-        found = self._library.seconds(op, duty.moved, calls_of(op, duty.moved, self._choices), first=first)
+        member = self._ranks.grid.coordinate(rank, op.axis)
+        found = self._library.seconds(op, duty.moved, calls_of(op, duty.moved, self._choices), member, first=first)
         if found is not None:
             self.labels[op.name] = f"{word} {found.told}"
         return found

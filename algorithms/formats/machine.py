@@ -8,6 +8,7 @@ over the median.
 
 import hashlib
 from pathlib import Path
+from statistics import mean
 from typing import Annotated, Literal
 
 import msgspec
@@ -16,7 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from algorithms.formats import files
 from algorithms.formats.achieved import Achieved
 from algorithms.kernels import Function
-from algorithms.ops import CALLED_BOTH_WAYS, Calls, CollectiveKind
+from algorithms.ops import CALLED_BOTH_WAYS, ROOTED, Calls, CollectiveKind
 from algorithms.provenance import Provenance
 
 SCHEMA = "quadrille/machine/1"
@@ -108,6 +109,13 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     seconds : from when the last member has come to it, to the end of those that receive
     following_seconds : the same of one that follows another, whose members have fallen out of step; the mean of their
         ends
+    member_shares : where members end apart in every run, what each took of the last one's seconds, by its coordinate:
+        where summands go to one member and sums from there to the others, that one ends before these
+
+    Raises
+    ------
+    ValueError : calls of a kind that MPI has one for; shares of a kind with a root, of another number of members than
+        `ranks`, or of members of which none is the last
     """
 
     kind: CollectiveKind
@@ -118,11 +126,19 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     calls: Calls | UnsetType = UNSET
     seconds: Seconds
     following_seconds: Seconds | UnsetType = UNSET
+    member_shares: tuple[Share, ...] | UnsetType = UNSET
     spread: Spread = 0.0
 
     def __post_init__(self) -> None:
         if self.calls is not UNSET and self.kind not in CALLED_BOTH_WAYS:
             raise ValueError(f"calls = {self.calls!r}: MPI has one call for {self.kind}, two for {CALLED_BOTH_WAYS}")
+        shares = self.member_shares
+        if shares is not UNSET and self.kind in ROOTED:
+            raise ValueError(f"member_shares: of a {self.kind} every member is the root in turn")
+        if shares is not UNSET and (len(shares) != self.ranks or max(shares) < 1):
+            raise ValueError(
+                f"member_shares = {list(shares)}: expected one for each of {self.ranks} ranks, the largest 1"
+            )
 
     @property
     def called(self) -> Calls | None:
@@ -131,9 +147,16 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             return None
         return "vector" if self.calls is UNSET else self.calls
 
-    def taken(self, *, first: bool) -> float:
-        """Seconds of the first in a run, or of one that follows, as far as that was measured."""
-        return self.seconds if first or self.following_seconds is UNSET else self.following_seconds
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """What each member takes of the last one's seconds, by its coordinate."""
+        return (1.0,) * self.ranks if self.member_shares is UNSET else self.member_shares
+
+    def taken(self, member: int, *, first: bool) -> float:
+        """Seconds of a member of the first in a run, or of one that follows, as far as that was measured."""
+        if first or self.following_seconds is UNSET:
+            return self.seconds * self.shares[member]
+        return self.following_seconds * self.shares[member] / mean(self.shares)
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -9,15 +9,20 @@ out of step: of two that gather 4 MB over 200 Mbit/s both have all after 89 ms, 
 after 171, again and again (Open MPI 5, four hosts on a switch).  So both are measured, the first of every run
 and the one that follows it.
 
+Members that come together may end apart, for good: where summands go to one member, and sums from there to the
+others, that one ends a third before these (a reduce-scatter of two, 178 and 263 ms).  Whoever waits for the last
+of them next, waits for that.  Others end apart by chance, one this time and another the next, and count as if
+they had not.
+
 In broadcasts and reductions members run ahead of each other, so a single one says little:
 seen from the last to come, one of 2 MiB to four hosts at 200 Mbit/s took 71 ms, in SUMMA 165.
 So every member is the root once in a round, and a step takes its share of the round.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import isqrt
-from statistics import mean
+from statistics import mean, median
 from typing import assert_never
 
 from mpi4py import MPI
@@ -25,6 +30,7 @@ from mpi4py import MPI
 from algorithms.collectives.choices import Choices
 from algorithms.grid import Grid
 from algorithms.ops import (
+    ROOTED,
     AllGather,
     AllReduce,
     Broadcast,
@@ -52,7 +58,11 @@ from runtime.whereabouts import come_further
 from runtime.world import hosts
 
 KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
-ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
+LEAST_SEEN, LEAST_LEAD, STEADY = 6, 0.1, 0.8
+"""Of how many groups and runs it takes to say that members end apart, by what part of their seconds, and how much of
+the most in each: two that are ahead by turns, as by chance, are so once in 32 times."""
+CLOCKS_SECONDS = 1e-4
+"""Ends nearer to each other are not told apart: clocks of two hosts differ by half of a round trip."""
 ROUNDS = 2
 """In which every member is the root once, after one that warms up."""
 ITEM_BYTES, WARM = 4, 1
@@ -60,6 +70,22 @@ IN_A_ROW = 2
 """Steps of a run.  With four of them a calibration takes a third longer, and tells no more of training steps."""
 FEW_RANKS = 8
 """Of more ranks not all shapes are measured: a world of 64 has 21."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTimes:
+    """What was measured of a collective.
+
+    Parameters
+    ----------
+    seconds : of the first of each run in the slowest group; with roots of one in each round
+    following : of the one behind it; with roots of none
+    shares : what each member of the first takes of the last one's seconds; none where they end together [members]
+    """
+
+    seconds: list[float]
+    following: list[float] = field(default_factory=list)
+    shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +181,10 @@ def measure_collective(
     kind: CollectiveKind,
     shape: Shape,
     size: int,
-    steps: int,
+    runs: int,
     calls: Calls | None = None,
-) -> tuple[list[float], list[float]]:
-    """Seconds of each of so many steps, and of those that follow them, in the slowest group.
-
-    With roots they are of a step in each of so many rounds, and none follow.
+) -> CollectiveTimes:
+    """So many runs of two steps, or with roots so many rounds.
 
     Every rank of the communicator calls it and gets the same.
 
@@ -168,12 +192,12 @@ def measure_collective(
     ----------
     calls : MPI's, of a kind that has two
     """
-    schedule = collective_chain(kind, shape, size, steps)
+    schedule = collective_chain(kind, shape, size, runs)
     side = chains.PRODUCT_SIZE
     carrier = MpiCarrier(communicator, delivery=usual_delivery(hosts(communicator)[0]))
     operands = Operands(side, side, side, "float32")
     in_rounds = kind in ROOTED
-    repeats, warmups = (1, 0) if in_rounds else (steps, WARM)
+    repeats, warmups = (1, 0) if in_rounds else (runs, WARM)
     with on_own_cores(communicator):
         timelines = execute(
             schedule,
@@ -185,15 +209,14 @@ def measure_collective(
             between=come_further,
         ).timelines
     carrier.close()
-    found: tuple[list[float], list[float]]
     if in_rounds:
-        found = [seconds for timeline in timelines for seconds in round_seconds(shape, timeline.spans)], []
+        found = CollectiveTimes([seconds for timeline in timelines for seconds in round_seconds(shape, timeline.spans)])
     else:
         first, following = (
             [told(shape, one.spans) for one in timelines] for told in (first_seconds, following_seconds)
         )
-        found = first, following
-    result: tuple[list[float], list[float]] = communicator.bcast(found, root=0)
+        found = CollectiveTimes(first, following, member_shares(shape, [one.spans for one in timelines]))
+    result: CollectiveTimes = communicator.bcast(found, root=0)
     return result
 
 
@@ -202,12 +225,33 @@ def first_seconds(shape: Shape, spans: tuple[Span, ...]) -> float:
 
     Of groups that share links some may be faster; whoever comes next waits for the slowest.
     """
-    return _of_slowest(shape, spans, 0, max)
+    return max(map(max, _of_groups(shape, spans, 0)))
 
 
 def following_seconds(shape: Shape, spans: tuple[Span, ...]) -> float:
     """Of the step that follows it: to the mean end, since of members out of step the first to end goes on."""
-    return _of_slowest(shape, spans, 1, mean)
+    return max(map(mean, _of_groups(shape, spans, 1)))
+
+
+def member_shares(shape: Shape, runs: Sequence[tuple[Span, ...]]) -> tuple[float, ...]:
+    """Of the first step: what each member takes of the last one's seconds; none where no one is ahead.
+
+    A member is ahead that was so in every run and group, and by about as much: one that is last by chance is ahead in
+    others, and members of which there are as many as runs may each have been ahead in all of them.
+    """
+    groups = [ends for spans in runs for ends in _of_groups(shape, spans, 0)]
+    if len(groups) < LEAST_SEEN:
+        return ()
+    shares = tuple(_share([(ends[member], max(ends)) for ends in groups]) for member in range(shape.members))
+    return shares if min(shares) < 1 else ()
+
+
+def _share(seen: Sequence[tuple[float, float]]) -> float:
+    """What a member takes of the last one's seconds, from both as they were seen."""
+    leads = [1 - own / last for own, last in seen]
+    late = min(last - own for own, last in seen) > CLOCKS_SECONDS
+    ahead = late and min(leads) > LEAST_LEAD and min(leads) > STEADY * max(leads)
+    return min(1.0, 1 - median(leads)) if ahead else 1.0
 
 
 def round_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:
@@ -224,8 +268,9 @@ def round_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:
     ]
 
 
-def _of_slowest(shape: Shape, spans: tuple[Span, ...], index: int, of_ends: Callable[[list[float]], float]) -> float:
-    """Of a step in the slowest group: from when the last member had come to this of its members' ends."""
+def _of_groups(shape: Shape, spans: tuple[Span, ...], index: int) -> Iterator[tuple[float, ...]]:
+    """Of a step in each group: from when the last member had come to each member's end, by coordinate."""
     steps = {span.rank: span for span in spans if span.op == "step" and span.index == index}
-    groups = [[steps[rank] for rank in group] for group in shape.grid().groups("y")]
-    return max(of_ends([one.end for one in group]) - max(one.start for one in group) for group in groups)
+    for group in shape.grid().groups("y"):
+        come = max(steps[rank].start for rank in group)
+        yield tuple(steps[rank].end - come for rank in group)

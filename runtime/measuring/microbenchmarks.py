@@ -28,7 +28,7 @@ from runtime.delivery import Delivery
 from runtime.kernels.layer_kernels import carry_out
 from runtime.library import Library
 from runtime.measuring.chains import STEPS, Overheads, Pattern, measure_chain
-from runtime.measuring.library_chains import Shape, measure_collective
+from runtime.measuring.library_chains import CollectiveTimes, Shape, measure_collective
 from runtime.measuring.measured_kernels import arguments
 from runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from runtime.measuring.reference_kernels import ReferenceKernels, Times, seconds
@@ -205,17 +205,17 @@ class Bench:
         return TransferPoint(pattern, self.ranks, size, median(times), spread(times)), beside
 
     def collective(
-        self, kind: CollectiveKind, shape: Shape, size: int, steps: int, calls: Calls | None
+        self, kind: CollectiveKind, shape: Shape, size: int, runs: int, calls: Calls | None
     ) -> CollectivePoint:
-        """A collective of the MPI library, so many times, and one that follows it."""
+        """A collective of the MPI library, in so many runs, and one that follows it."""
 
-        def measure() -> tuple[list[float], list[float]]:
-            first, following = measure_collective(self.communicator, kind, shape, size, steps, calls)
-            return [max(LEAST_SECONDS, step) for step in first], following
+        def measure() -> tuple[list[float], CollectiveTimes]:
+            found = measure_collective(self.communicator, kind, shape, size, runs, calls)
+            return [max(LEAST_SECONDS, one) for one in found.seconds], found
 
-        (times, following), _ = self.calmly_with(measure)
-        later = max(LEAST_SECONDS, median(following)) if following else None
-        return CollectivePoint(kind, shape, size, median(times), spread(times), later, calls)
+        (times, found), _ = self.calmly_with(measure)
+        later = max(LEAST_SECONDS, median(found.following)) if found.following else None
+        return CollectivePoint(kind, shape, size, median(times), spread(times), later, found.shares, calls)
 
 
 @dataclass(slots=True)

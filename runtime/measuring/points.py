@@ -66,6 +66,7 @@ class CollectivePoint:
     Parameters
     ----------
     following_seconds : of one that follows another; None of those in rounds, which do anyway
+    member_shares : what each member takes of the last one's seconds; none where they end together
     calls : MPI's by which it went; None of a kind that has one alone
     """
 
@@ -75,6 +76,7 @@ class CollectivePoint:
     seconds: float
     spread: float
     following_seconds: float | None = None
+    member_shares: tuple[float, ...] = ()
     calls: Calls | None = None
 
 

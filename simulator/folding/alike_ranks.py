@@ -1,6 +1,6 @@
 """The ranks of a run as a population: who is simulated, and whom each of them stands for."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from heapq import nlargest
@@ -10,6 +10,7 @@ import numpy as np
 from algorithms.collectives.choices import Choices
 from algorithms.formats.record import LinkLoad
 from algorithms.grid import Axis, Grid
+from algorithms.ops import Collective
 from algorithms.schedule import Schedule
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
@@ -20,6 +21,7 @@ from simulator.folding.partition import Ints
 from simulator.folding.patterns import patterns
 from simulator.folding.resources import Apart, Resources, Together
 from simulator.homes import Homes
+from simulator.library import LibraryTimes
 from simulator.machine_network import routes_of
 from simulator.wiring import Wiring
 from topologies.routes.routing import Routes
@@ -152,7 +154,7 @@ def population(
     alone = Population(schedule, homes, routes)
     if not (fold or turns):
         return replace(alone, why_not=NOT_ASKED)
-    found = patterns(schedule, choices)
+    found = patterns(schedule, choices, _kinds_of_members(schedule, choices, homes))
     if found is None:
         return replace(alone, why_not=TOO_MANY)
     if not fold or schedule.grid.size == 1:
@@ -162,6 +164,12 @@ def population(
     if classes.folding.folded:
         return replace(alone, classes=classes, turns=found.turns)
     return replace(alone, why_not=classes.folding.why_not, turns=found.turns, known=classes.known)
+
+
+def _kinds_of_members(schedule: Schedule, choices: Choices, homes: Homes) -> Callable[[Collective], Sequence[int]]:
+    """Which members of a collective end together: by the library as it was measured, else all that do the same."""
+    library = LibraryTimes(homes.machine, schedule.grid, homes)
+    return lambda op: library.kinds_of_members(op) if choices.by_library(op) else ()
 
 
 def strides(ranks: Ints) -> tuple[range, ...]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from algorithms.collectives.lowered import Lowered
 from algorithms.traffic import Traffic
@@ -26,7 +25,7 @@ class Members:
 
     Parameters
     ----------
-    kinds : members of one kind do the same steps, whoever their peers are [members]
+    kinds : members of one kind do the same steps, whoever their peers are, and bear the same mark [members]
     events : (place in the program, whether it is a send) of the uses of channels
     sender, receiver, event : each use of a channel, from the sender's or the receiver's side
     """
@@ -38,8 +37,13 @@ class Members:
     event: Ints
 
     @classmethod
-    def of(cls, lowered: Lowered, rooted: NDArray[np.bool_], *, even: bool) -> "Members":
-        """From all members' programs; pieces of one size need not be told apart."""
+    def of(cls, lowered: Lowered, marks: Ints, *, even: bool) -> "Members":
+        """From all members' programs; pieces of one size need not be told apart.
+
+        Parameters
+        ----------
+        marks : numbers from 0 that tell members apart beside their steps [members]
+        """
         runs = lowered.runs()
         member = np.repeat(np.arange(runs.members), np.diff(runs.offsets))
         position = np.arange(len(member)) - runs.offsets[member]
@@ -51,7 +55,7 @@ class Members:
         is_send = np.concatenate([np.ones(sends.sum(), dtype=bool), np.zeros(receives.sum(), dtype=bool)])
         found, event = np.unique(place * 2 + is_send, return_inverse=True)
         return cls(
-            pairs(kinds, rooted.astype(np.int64)),
+            pairs(kinds, marks),
             [(int(one) // 2, bool(one % 2)) for one in found],
             np.concatenate([member[sends], runs.receive_from[receives]]),
             np.concatenate([runs.send_to[sends], member[receives]]),

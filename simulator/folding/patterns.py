@@ -11,7 +11,7 @@ needed, never coarser.  An op depends on a few axes only, and is looked at once
 for each combination of coordinates along these.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -71,9 +71,17 @@ class Patterns(Channels):
     turns: dict[Loop, list[int]]
 
 
-def patterns(schedule: Schedule, choices: Choices) -> Patterns | None:
-    """The patterns of a schedule; None where there are too many channels to list."""
-    found = _Finder(schedule, choices)
+def patterns(
+    schedule: Schedule, choices: Choices, kinds_of_members: Callable[[Collective], Sequence[int]]
+) -> Patterns | None:
+    """The patterns of a schedule; None where there are too many channels to list.
+
+    Parameters
+    ----------
+    kinds_of_members : a number for each member of a collective's groups, the same for those that end together if they
+        do the same steps; none where all do
+    """
+    found = _Finder(schedule, choices, kinds_of_members)
     found.look()
     return found.result()
 
@@ -81,9 +89,11 @@ def patterns(schedule: Schedule, choices: Choices) -> Patterns | None:
 class _Finder:
     """Goes through every program once and collects colours and uses of channels."""
 
-    def __init__(self, schedule: Schedule, choices: Choices) -> None:
+    def __init__(
+        self, schedule: Schedule, choices: Choices, kinds_of_members: Callable[[Collective], Sequence[int]]
+    ) -> None:
         self.schedule = schedule
-        self._choices = choices
+        self._choices, self._kinds_of_members = choices, kinds_of_members
         self._grid = schedule.grid
         self._colours = Colours(schedule.grid)
         self._members: dict[Key, Members] = {}
@@ -184,12 +194,13 @@ class _Finder:
         self._colours.split(by.ranks, kinds)
 
     def _pattern(self, op: Collective, moved: Traffic) -> Key:
-        lowered, even = moved.lowered, even_pieces(moved)
-        key = (type(op), lowered.algorithm, lowered.members, lowered.pieces, lowered.steps, moved.root, even)
+        lowered, even, kinds = moved.lowered, even_pieces(moved), tuple(self._kinds_of_members(op))
+        key = (type(op), lowered.algorithm, lowered.members, lowered.pieces, lowered.steps, moved.root, even, kinds)
         if key not in self._members:
-            is_root = np.arange(lowered.members) == moved.root
-            rooted = is_root if isinstance(op, Broadcast | Reduce) else np.zeros(lowered.members, dtype=bool)
-            self._members[key] = Members.of(lowered, rooted, even=even)
+            marks = np.array(kinds) if kinds else np.zeros(lowered.members, dtype=np.int64)
+            if isinstance(op, Broadcast | Reduce):
+                marks = 2 * marks + (np.arange(lowered.members) == moved.root)
+            self._members[key] = Members.of(lowered, marks, even=even)
         return key
 
     def _point_to_point(self, op: Send | Receive | Shift, moment: Place, needed: Needs, ranks: Ints) -> Key:

@@ -12,15 +12,15 @@ from typing import get_args
 from msgspec import UNSET
 
 from algorithms.formats.machine import LibraryRow
-from algorithms.ops import CALLED_BOTH_WAYS, Calls, CollectiveKind
-from runtime.measuring.library_chains import IN_A_ROW, KINDS, ROOTED, ROUNDS, Shape, shapes
+from algorithms.ops import CALLED_BOTH_WAYS, ROOTED, Calls, CollectiveKind
+from runtime.measuring.library_chains import IN_A_ROW, KINDS, ROUNDS, Shape, shapes
 from runtime.measuring.microbenchmarks import Bench
 from runtime.measuring.points import CollectivePoint
 
 LIBRARY_BYTES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 LONG_SECONDS, SPENT_SECONDS = 0.3, 0.5
 """After a step that takes longer, larger ones are not measured; and about how long all runs of a size may last."""
-LEAST_RUNS, RUNS = 2, 4
+LEAST_RUNS, RUNS = 3, 4
 OUT_OF_PROPORTION, LEAST_PARTED_BYTES, PARTINGS = 1.3, 1 << 16, 2
 """How far seconds may be from growing with bytes, from so many bytes on, before the size between two is measured; and
 how often a half is parted again."""
@@ -107,5 +107,6 @@ def library_row(point: CollectivePoint) -> LibraryRow:
         calls=UNSET if point.calls is None else point.calls,
         seconds=point.seconds,
         following_seconds=UNSET if point.following_seconds is None else point.following_seconds,
+        member_shares=point.member_shares or UNSET,
         spread=point.spread,
     )

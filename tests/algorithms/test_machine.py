@@ -209,3 +209,26 @@ def test_a_collective_that_mpi_has_one_call_for_has_no_word_for_it(tmp_path):
     assert [row.called for row in machine_in(tmp_path, HOST + reduced).host.library] == [None]
     with pytest.raises(InputError, match=r"host\.library.* calls = 'vector': MPI has one call for all_reduce"):
         machine_in(tmp_path, HOST + reduced + 'calls = "vector"\n')
+
+
+def test_each_member_of_a_collective_has_its_share_of_what_the_last_one_takes_or_none_has(tmp_path):
+    machine = machine_in(tmp_path, HOST + LIBRARY + "following_seconds = 3e-5\nmember_shares = [0.5, 1.0]\n")
+    (row,) = machine.host.library
+    assert [row.taken(member, first=True) for member in (0, 1)] == [0.5e-5, 1e-5]
+    assert [row.taken(member, first=False) for member in (0, 1)] == pytest.approx([2e-5, 4e-5])
+    save_machine(machine, tmp_path / "again.toml")
+    assert load_machine(tmp_path / "again.toml") == machine
+    (alike,) = machine_in(tmp_path, HOST + LIBRARY + "following_seconds = 3e-5\n").host.library
+    assert {alike.taken(member, first=False) for member in (0, 1)} == {3e-5}
+
+
+@pytest.mark.parametrize("wrong", ["[]", "[1.0]", "[0.5, 0.9]", "[0.5, 1.0, 1.0]"])
+def test_shares_of_members_are_refused_that_are_not_of_all_or_of_which_none_is_the_last(tmp_path, wrong):
+    with pytest.raises(InputError, match=r"member_shares = .*: expected one for each of 2 ranks, the largest 1"):
+        machine_in(tmp_path, HOST + LIBRARY + f"member_shares = {wrong}\n")
+
+
+def test_shares_of_members_are_refused_of_kinds_with_a_root(tmp_path):
+    rooted = LIBRARY.replace("all_gather", "reduce")
+    with pytest.raises(InputError, match=r"member_shares: of a reduce every member is the root in turn"):
+        machine_in(tmp_path, HOST + rooted + "member_shares = [0.5, 1.0]\n")

@@ -10,7 +10,7 @@ from algorithms.formats.machine import LibraryRow, Network
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
-from algorithms.ops import CALLED_BOTH_WAYS, AllGather, Pointwise
+from algorithms.ops import CALLED_BOTH_WAYS, AllGather, Pointwise, ReduceScatter
 from algorithms.parts import Part
 from algorithms.program import Repeat
 from algorithms.schedule import Role, Schedule, declare
@@ -58,7 +58,7 @@ def test_those_that_follow_the_first_take_what_was_measured_of_such():
     found = simulate(schedule, machine(*rows), choices=parse_choices("library")).op_times()
     assert found["gather B"].seconds == pytest.approx(0.25)
     assert [found[name].seconds for name in found if name.startswith("scatter")] == [pytest.approx(0.5)]
-    following = curve_of(rows, "all_gather", 4, 1, of=4, calls="regular", first=False)
+    following = curve_of(rows, "all_gather", 4, 1, of=4, calls="regular", member=0, first=False)
     assert following.by_size.seconds(GATHERED) == 0.5
 
 
@@ -74,6 +74,64 @@ def test_the_first_is_that_of_the_first_turn_of_a_loop():
     for switches in (EVERYTHING, Switches(fold=False, fold_time=False)):
         said = simulate(schedule, machine(one), choices=parse_choices("library"), switches=switches)
         assert said.timeline.makespan == pytest.approx(0.25 + 2 * 0.5, rel=1e-2)
+
+
+@pytest.mark.parametrize(("first", "ends"), [(True, (2.0, 4.0)), (False, (4.0, 8.0))])
+def test_members_end_apart_the_last_or_the_mean_of_them_as_was_measured(first, ends):
+    """At the size between two rows, of which one has no shares: there they end together."""
+    rows = [
+        msgspec.structs.replace(row("all_reduce", 2, 1, 100, 4.0), following_seconds=6.0, member_shares=(0.5, 1.0)),
+        msgspec.structs.replace(row("all_reduce", 2, 1, 300, 8.0), following_seconds=8.0),
+    ]
+    found = [curve_of(rows, "all_reduce", 2, 1, of=4, member=member, first=first).by_size for member in (0, 1)]
+    assert tuple(one.seconds(100) for one in found) == pytest.approx(ends)
+    assert [one.seconds(300) for one in found] == [8.0, 8.0]
+    assert found[0].seconds(200) == pytest.approx((ends[0] + 8.0) / 2)
+
+
+THREE_BY_TWO = Grid(y=3, x=2)
+
+
+def members_apart():
+    """Six hosts whose library ends scatters over y in the order of members: after 1, 2 and 4 s; gathers take 1 s."""
+    gathers = [row("all_gather", n, apart, GATHERED, 1.0, of=6) for n, apart in ((3, 2), (2, 1))]
+    scatters = [
+        msgspec.structs.replace(row("reduce_scatter", n, apart, GATHERED, 4.0, of=6), member_shares=shares)
+        for n, apart, shares in ((3, 2, (0.25, 0.5, 1.0)), (2, 1, (0.75, 1.0)))
+    ]
+    found = apart_from_laboratories(*gathers, *scatters)
+    return msgspec.structs.replace(found, topology=found.topology | {"hosts": 6})
+
+
+def scattered_then_gathered(switches):
+    """A buffer of all ranks is scattered over y, and the parts gathered there, three times."""
+    one = Part("one")
+    tensors = declare(Tensor("whole", Part("e"), one), Tensor("part", Part("e", ("y",)), one))
+    body = (
+        Pointwise(name="write", function="zero", into="whole"),
+        ReduceScatter(name="scatter", axis="y", source="whole", into="part"),
+        AllGather(name="gather", axis="y", source="part", into="whole"),
+    )
+    sizes = {"e": GATHERED // 4, "one": 1}
+    roles = (Role((Repeat("t", 3, body),)),)
+    schedule = Schedule("apart", sizes, THREE_BY_TWO, "float32", tensors, ("part",), ("whole",), roles)
+    return simulate(schedule, members_apart(), choices=parse_choices("library"), switches=switches)
+
+
+@pytest.mark.parametrize("switches", [EVERYTHING, Switches(fold=False), Switches(fold_time=False)])
+def test_whoever_is_ahead_waits_for_the_last_member_in_what_comes_next(switches):
+    said = scattered_then_gathered(switches)
+    spans = {(span.op, span.rank, span.index): span for span in said.timeline.expanded(THREE_BY_TWO).spans}
+    for index in range(3):
+        for rank in range(6):
+            ends, late = (1.0, 2.0, 4.0)[rank // 2], 4.0
+            assert spans["scatter", rank, index].seconds == pytest.approx(ends, rel=1e-3)
+            assert spans["gather", rank, index].waiting_seconds == pytest.approx(late - ends, abs=1e-2)
+    assert said.timeline.makespan == pytest.approx(3 * (4.0 + 1.0), rel=1e-2)
+
+
+def test_ranks_that_are_the_same_members_are_folded_and_no_others():
+    assert scattered_then_gathered(EVERYTHING).extent.rank_classes == 3
 
 
 def test_what_was_not_measured_goes_as_a_ring_and_so_do_our_own():
@@ -99,9 +157,9 @@ def test_what_leaves_nothing_to_choose_shares_links_as_a_message_does():
 
 def test_groups_that_lie_most_alike_are_taken_and_sizes_between_are_interpolated():
     rows = [row("reduce", 2, 1, 100, 1.0), row("reduce", 2, 1, 300, 3.0), row("reduce", 2, 4, 100, 9.0, of=8)]
-    assert curve_of(rows, "reduce", 2, 2, of=4).by_size.seconds(200) == 2.0
-    assert curve_of(rows, "reduce", 2, 2, of=8).by_size.seconds(100) == 9.0
-    assert curve_of(rows, "reduce", 3, 1, of=4) is None
+    assert curve_of(rows, "reduce", 2, 2, of=4, member=0).by_size.seconds(200) == 2.0
+    assert curve_of(rows, "reduce", 2, 2, of=8, member=0).by_size.seconds(100) == 9.0
+    assert curve_of(rows, "reduce", 3, 1, of=4, member=0) is None
 
 
 @pytest.mark.parametrize(("apart", "of", "beyond"), [(1, 4, False), (2, 4, True), (1, 8, True)])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from algorithms.ops import ROOTED
 from algorithms.timelines.spans import Span
 from runtime.execute import execute
 from runtime.in_process import InProcess
@@ -9,12 +10,12 @@ from runtime.measuring import chains
 from runtime.measuring.library_chains import (
     IN_A_ROW,
     KINDS,
-    ROOTED,
     WARM,
     Shape,
     collective_chain,
     first_seconds,
     following_seconds,
+    member_shares,
     round_seconds,
     shapes,
 )
@@ -77,3 +78,29 @@ def test_the_first_step_lasts_to_the_last_end_and_the_one_that_follows_to_the_me
     )
     assert first_seconds(Shape(2, 1, 2), spans) == 6.0 - 3.0
     assert following_seconds(Shape(2, 1, 2), spans) == (14.0 + 16.0) / 2 - 13.0
+
+
+def first_steps(shape, ends):
+    """The first step of every rank, begun in turn by a second and ended so long after the last had begun."""
+    last = {rank: float(max(group)) for group in shape.grid().groups("y") for rank in group}
+    return tuple(
+        Span(rank, "step", "reduce_scatter", "y", rank, float(rank), rank, last[rank] + end, axis="y", index=0)
+        for rank, end in enumerate(ends)
+    )
+
+
+@pytest.mark.parametrize(
+    ("runs", "shares"),
+    [
+        ([(1.8, 2.0, 4.0, 4.0)] * 3, (0.475, 1.0)),  # groups of ranks 0 and 2, 1 and 3
+        ([(1.0, 2.0, 4.0, 4.0)] * 3, ()),  # ahead by a half or three quarters: not steadily
+        ([(2.0, 2.0, 4.0, 4.0)] * 3, (0.5, 1.0)),
+        ([(2.0, 2.0, 4.0, 4.0)] * 2, ()),  # too few
+        ([(2.0, 2.0, 4.0, 4.0)] * 2 + [(2.0, 4.0, 4.0, 2.0)], ()),  # one or the other
+        ([(3.7, 3.7, 4.0, 4.0)] * 3, ()),  # by too little
+        ([(2e-5, 2e-5, 4e-5, 4e-5)] * 3, ()),  # clocks are no better
+    ],
+)
+def test_members_end_apart_that_do_so_in_every_run_and_group_by_about_as_much(runs, shares):
+    shape = Shape(2, 2, 4)
+    assert member_shares(shape, [first_steps(shape, ends) for ends in runs]) == pytest.approx(shares)

@@ -195,7 +195,7 @@ def test_the_busiest_links_of_one_class_are_those_of_every_rank():
 
 def test_ranks_of_one_colour_do_the_same_with_the_same_sizes():
     schedule = scheduled("4d", "data=2,z=5,y=2,x=3", sizes=(101, 103, 107))
-    found = patterns(schedule, parse_choices("own"))
+    found = patterns(schedule, parse_choices("own"), lambda op: ())
     blocks = [
         tuple(tensor.block(schedule.place(rank)).shape for tensor in schedule.tensors.values())
         for rank in range(schedule.grid.size)
@@ -206,7 +206,7 @@ def test_ranks_of_one_colour_do_the_same_with_the_same_sizes():
 
 @pytest.mark.parametrize(("algorithm", "grid", "overlaps"), CASES)
 def test_no_two_channels_of_a_sender_or_receiver_have_one_label(algorithm, grid, overlaps):
-    found = patterns(scheduled(algorithm, grid, overlaps), parse_choices("own:doubling"))
+    found = patterns(scheduled(algorithm, grid, overlaps), parse_choices("own:doubling"), lambda op: ())
     for ends in (found.sender, found.receiver):
         pairs = list(zip(ends.tolist(), found.label.tolist(), strict=True))
         assert len(set(pairs)) == len(pairs)
