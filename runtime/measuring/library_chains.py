@@ -236,8 +236,7 @@ def following_seconds(shape: Shape, spans: tuple[Span, ...]) -> float:
 def member_shares(shape: Shape, runs: Sequence[tuple[Span, ...]]) -> tuple[float, ...]:
     """Of the first step: what each member takes of the last one's seconds; none where no one is ahead.
 
-    A member is ahead that was so in every run and group, and by about as much: one that is last by chance is ahead in
-    others, and members of which there are as many as runs may each have been ahead in all of them.
+    Ahead is who was so in every run and group, by about as much in each, since by chance it is now one and now another.
     """
     groups = [ends for spans in runs for ends in _of_groups(shape, spans, 0)]
     if len(groups) < LEAST_SEEN:
@@ -248,10 +247,12 @@ def member_shares(shape: Shape, runs: Sequence[tuple[Span, ...]]) -> tuple[float
 
 def _share(seen: Sequence[tuple[float, float]]) -> float:
     """What a member takes of the last one's seconds, from both as they were seen."""
+    if min(own for own, _ in seen) <= 0:  # none ends before the last has come: clocks of hosts say so
+        return 1.0
     leads = [1 - own / last for own, last in seen]
     late = min(last - own for own, last in seen) > CLOCKS_SECONDS
     ahead = late and min(leads) > LEAST_LEAD and min(leads) > STEADY * max(leads)
-    return min(1.0, 1 - median(leads)) if ahead else 1.0
+    return 1 - median(leads) if ahead else 1.0
 
 
 def round_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:

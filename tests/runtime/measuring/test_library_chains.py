@@ -99,6 +99,8 @@ def first_steps(shape, ends):
         ([(2.0, 2.0, 4.0, 4.0)] * 2 + [(2.0, 4.0, 4.0, 2.0)], ()),  # one or the other
         ([(3.7, 3.7, 4.0, 4.0)] * 3, ()),  # by too little
         ([(2e-5, 2e-5, 4e-5, 4e-5)] * 3, ()),  # clocks are no better
+        ([(-1e-4, -1e-4, 1e-4, 1e-4)] * 3, ()),  # nor did these end before all had come
+        ([(0.0, 0.0, 0.0, 0.0)] * 3, ()),
     ],
 )
 def test_members_end_apart_that_do_so_in_every_run_and_group_by_about_as_much(runs, shares):
