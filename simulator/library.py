@@ -16,6 +16,7 @@ from algorithms.formats.machine import LibraryRow, Machine
 from algorithms.grid import Grid
 from algorithms.ops import ROOTED, Calls, Collective, CollectiveKind, collective_kind
 from algorithms.traffic import Traffic
+from simulator.folding.labels import numbered
 from simulator.homes import Homes
 from simulator.interpolation import SecondsBySize
 
@@ -61,24 +62,21 @@ class LibraryTimes:
 
     def is_one_message(self, op: Collective) -> bool:
         """Whether what the library does is known; said of machines only whose library was looked at."""
-        return bool(self._rows) and (collective_kind(op), self._grid.length(op.axis)) in ONE_MESSAGE
+        return bool(self._rows) and self._groups(op) in ONE_MESSAGE
 
     def are_known(self, op: Collective) -> bool:
         """Whether groups of its kind and size were measured."""
-        groups = collective_kind(op), self._grid.length(op.axis)
-        return any((row.kind, row.ranks) == groups for row in self._rows)
+        return bool(self._rows_of(op))
 
     def kinds_of_members(self, op: Collective) -> tuple[int, ...]:
         """A number for each member of its groups, the same for those that end together, whatever its size.
 
         None where all do.
         """
-        groups = collective_kind(op), self._grid.length(op.axis)
+        groups = self._groups(op)
         if groups not in self._kinds:
-            shares = [row.shares for row in self._rows if (row.kind, row.ranks) == groups]
-            by_member = list(zip(*shares, strict=True))
-            alike = sorted(set(by_member))
-            self._kinds[groups] = tuple(map(alike.index, by_member)) if len(alike) > 1 else ()
+            by_member = list(zip(*(row.shares for row in self._rows_of(op)), strict=True))
+            self._kinds[groups] = tuple(numbered(by_member).tolist()) if len(set(by_member)) > 1 else ()
         return self._kinds[groups]
 
     def seconds(
@@ -100,8 +98,18 @@ class LibraryTimes:
         size = moved.edges[-1] * moved.item_bytes
         return LibraryTime(found.by_size.seconds(size), not (found.alike and found.by_size.covers(size)), found.told)
 
+    def _groups(self, op: Collective) -> tuple[CollectiveKind, int]:
+        """Its kind, and how many members its groups have."""
+        return collective_kind(op), self._grid.length(op.axis)
+
+    def _rows_of(self, op: Collective) -> list[LibraryRow]:
+        """What was measured of groups of its kind and size."""
+        groups = self._groups(op)
+        return [row for row in self._rows if (row.kind, row.ranks) == groups]
+
     def _curve(self, op: Collective, calls: Calls | None, member: int, *, first: bool) -> Curve | None:
-        shape = collective_kind(op), self._grid.length(op.axis), self._grid.stride(op.axis)
+        kinds, shape = self.kinds_of_members(op), (*self._groups(op), self._grid.stride(op.axis))
+        member = kinds.index(kinds[member]) if kinds else 0  # one for all that end together
         key = (*shape, calls, member, first)
         if key not in self._curves:
             self._curves[key] = curve_of(

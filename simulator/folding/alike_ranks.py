@@ -1,6 +1,6 @@
 """The ranks of a run as a population: who is simulated, and whom each of them stands for."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from heapq import nlargest
@@ -10,7 +10,6 @@ import numpy as np
 from algorithms.collectives.choices import Choices
 from algorithms.formats.record import LinkLoad
 from algorithms.grid import Axis, Grid
-from algorithms.ops import Collective
 from algorithms.schedule import Schedule
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
@@ -18,7 +17,7 @@ from simulator.engine import FlowEngine
 from simulator.folding.classes import Classes, KnownPaths, classes_of, known_paths
 from simulator.folding.looks import Loop
 from simulator.folding.partition import Ints
-from simulator.folding.patterns import patterns
+from simulator.folding.patterns import KindsOfMembers, patterns
 from simulator.folding.resources import Apart, Resources, Together
 from simulator.homes import Homes
 from simulator.library import LibraryTimes
@@ -166,7 +165,7 @@ def population(
     return replace(alone, why_not=classes.folding.why_not, turns=found.turns, known=classes.known)
 
 
-def _kinds_of_members(schedule: Schedule, choices: Choices, homes: Homes) -> Callable[[Collective], Sequence[int]]:
+def _kinds_of_members(schedule: Schedule, choices: Choices, homes: Homes) -> KindsOfMembers:
     """Which members of a collective end together: by the library as it was measured, else all that do the same."""
     library = LibraryTimes(homes.machine, schedule.grid, homes)
     return lambda op: library.kinds_of_members(op) if choices.by_library(op) else ()

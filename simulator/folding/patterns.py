@@ -52,6 +52,8 @@ from simulator.folding.group_members import Members, even_pieces
 from simulator.folding.labels import Ints, numbered
 from simulator.folding.looks import Key, Looks, Loop, turning
 
+KindsOfMembers = Callable[[Collective], tuple[int, ...]]
+"""A number for each member of a collective's groups, the same for those that end together; none where all do."""
 LISTED = 1 << 23
 """More are not worth listing: each rank talks to hundreds, and every transfer between classes is simulated anyway."""
 
@@ -71,15 +73,12 @@ class Patterns(Channels):
     turns: dict[Loop, list[int]]
 
 
-def patterns(
-    schedule: Schedule, choices: Choices, kinds_of_members: Callable[[Collective], Sequence[int]]
-) -> Patterns | None:
+def patterns(schedule: Schedule, choices: Choices, kinds_of_members: KindsOfMembers) -> Patterns | None:
     """The patterns of a schedule; None where there are too many channels to list.
 
     Parameters
     ----------
-    kinds_of_members : a number for each member of a collective's groups, the same for those that end together if they
-        do the same steps; none where all do
+    kinds_of_members : which members of a collective end at times of their own, whatever steps they do
     """
     found = _Finder(schedule, choices, kinds_of_members)
     found.look()
@@ -89,9 +88,7 @@ def patterns(
 class _Finder:
     """Goes through every program once and collects colours and uses of channels."""
 
-    def __init__(
-        self, schedule: Schedule, choices: Choices, kinds_of_members: Callable[[Collective], Sequence[int]]
-    ) -> None:
+    def __init__(self, schedule: Schedule, choices: Choices, kinds_of_members: KindsOfMembers) -> None:
         self.schedule = schedule
         self._choices, self._kinds_of_members = choices, kinds_of_members
         self._grid = schedule.grid
@@ -194,7 +191,7 @@ class _Finder:
         self._colours.split(by.ranks, kinds)
 
     def _pattern(self, op: Collective, moved: Traffic) -> Key:
-        lowered, even, kinds = moved.lowered, even_pieces(moved), tuple(self._kinds_of_members(op))
+        lowered, even, kinds = moved.lowered, even_pieces(moved), self._kinds_of_members(op)
         key = (type(op), lowered.algorithm, lowered.members, lowered.pieces, lowered.steps, moved.root, even, kinds)
         if key not in self._members:
             marks = np.array(kinds) if kinds else np.zeros(lowered.members, dtype=np.int64)
