@@ -4,11 +4,11 @@ from typing import get_args
 
 from algorithms.errors import InputError
 from algorithms.tensors import DType
-from runtime.library import Backend, Library
+from runtime.array_library import ArrayLibrary, Backend
 from runtime.numpy_library import NumpyLibrary
 
 
-def find_library(backend: str, dtype: DType, *, rank_on_host: int = 0) -> Library:
+def find_array_library(backend: str, dtype: DType, *, rank_on_host: int = 0) -> ArrayLibrary:
     """The array library of that name, if it can multiply matrices of the dtype.
 
     Parameters

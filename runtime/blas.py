@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from algorithms.errors import InputError
+from runtime.array_library import ArrayLibrary
 from runtime.communicators import Array
-from runtime.library import Library
 from runtime.numpy_library import NumpyLibrary
 from runtime.strides import lie
 
@@ -170,7 +170,7 @@ def _version(loaded: ctypes.CDLL) -> Iterator[str]:
         yield " ".join(room.value.decode(errors="replace").split())
 
 
-def blas_in_words(library: Library) -> str:
+def blas_in_words(library: ArrayLibrary) -> str:
     """Which BLAS multiplies host arrays, for a record; empty where none does.
 
     >>> blas_in_words(NumpyLibrary()).split()[0]
@@ -192,7 +192,7 @@ def blas_in_words(library: Library) -> str:
 # Where libraries are
 
 
-def open_blas(name: str, threads: int) -> Library:
+def open_blas(name: str, threads: int) -> ArrayLibrary:
     """NumPy with products by the BLAS of that name, or in the shared library at that path.
 
     Parameters

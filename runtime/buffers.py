@@ -10,8 +10,8 @@ from algorithms.schedule import Schedule
 from algorithms.storage import gathered_in_place, storage
 from algorithms.tensors import ITEM_BYTES, Block, DType, ElementType
 from algorithms.traffic import traffic
+from runtime.array_library import ArrayLibrary
 from runtime.communicators import Array
-from runtime.library import Library
 
 WIDER: dict[DType, DType] = {"float16": "float32", "bfloat16": "float32", "float32": "float64", "float64": "float64"}
 """Dtype of room for elements that are twice as long as those of the schedule's dtype."""
@@ -39,7 +39,7 @@ class Buffers:
     Tensors made by groups of one are views of their sources; operands may live in what they are gathered into.
     """
 
-    def __init__(self, schedule: Schedule, place: Place, choices: Choices, library: Library) -> None:
+    def __init__(self, schedule: Schedule, place: Place, choices: Choices, library: ArrayLibrary) -> None:
         self._schedule = schedule
         self._library = library
         self._blocks: dict[str, Block] = {}

@@ -17,12 +17,12 @@ from algorithms.ops import Barrier, Communication, Compute, lane
 from algorithms.schedule import Schedule, all_ops, may_run_beside
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
+from runtime.array_library import ArrayLibrary
 from runtime.buffers import Buffers
 from runtime.communicators import Carrier, Communicator, Course, Wait
 from runtime.delivery import Progress
 from runtime.execution import Execution, RankResult, Source, WholeMatrices, means
 from runtime.lanes import Lanes, Task
-from runtime.library import Library
 from runtime.progress import ProgressThread
 from runtime.transfers import Transfers
 from runtime.unrolled import Unrolled
@@ -37,7 +37,7 @@ def execute(
     repeats: int = 1,
     warmups: int = 0,
     choices: Choices | None = None,
-    library: Library | None = None,
+    library: ArrayLibrary | None = None,
     between: Callable[[int], None] | None = None,
     progress: Progress = "none",
     watcher: Watcher | None = None,
@@ -96,7 +96,7 @@ class RankExecutor:
         rank: int,
         carrier: Carrier,
         choices: Choices,
-        library: Library,
+        library: ArrayLibrary,
         watcher: Watcher | None = None,
     ) -> None:
         self._schedule = schedule

@@ -9,16 +9,16 @@ from algorithms.ops import Compute, Gemm, HostCopy, Kernel, Pointwise
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.traffic import later
+from runtime.array_library import ArrayLibrary
 from runtime.buffers import Buffers, of_dtype
 from runtime.communicators import Array
 from runtime.kernels.layer_kernels import Given, carry_out
-from runtime.library import Library
 
 
 class LocalPlanner:
     """Makes ready the local work of one rank."""
 
-    def __init__(self, schedule: Schedule, library: Library, buffers: Buffers) -> None:
+    def __init__(self, schedule: Schedule, library: ArrayLibrary, buffers: Buffers) -> None:
         self._schedule = schedule
         self._library = library
         self._buffers = buffers

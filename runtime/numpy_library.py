@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from algorithms.tensors import ElementType
+from runtime.array_library import ArrayLibrary, Backend, Marker
 from runtime.communicators import Array
-from runtime.library import Backend, Library, Marker
 
 
 class NumpyLibrary:
@@ -56,5 +56,5 @@ class NumpyLibrary:
     def synchronise(self) -> None:
         return None
 
-    def lane(self) -> Library:
+    def lane(self) -> ArrayLibrary:
         return self

@@ -6,9 +6,9 @@ from algorithms.collectives.choices import Choices
 from algorithms.ops import CommunicationOp, Compute
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
+from runtime.array_library import ArrayLibrary
 from runtime.buffers import Buffers
 from runtime.communicators import Array, Communicator, Request
-from runtime.library import Library
 from runtime.local_plans import LocalPlanner
 from runtime.plans import Plan, Planner
 from runtime.streams import Stream
@@ -29,7 +29,7 @@ Moment = tuple[int, tuple[int, ...]]
 class Transfers:
     """The ops of one rank, and a count of the bytes that they put on the wire."""
 
-    def __init__(self, schedule: Schedule, choices: Choices, library: Library, buffers: Buffers) -> None:
+    def __init__(self, schedule: Schedule, choices: Choices, library: ArrayLibrary, buffers: Buffers) -> None:
         self._library = library
         self._lane = library.lane()  # of groups that have none of their own; a GEMM under way does not hold it up
         self._local_planner = LocalPlanner(schedule, library, buffers)

@@ -28,7 +28,7 @@ from simulator.folding.alike_ranks import Population
 from simulator.folding.gaps import Turn
 from simulator.folding.looks import Loop
 from simulator.folding.watch import GivenUp, Watch
-from simulator.library import LibraryTimes
+from simulator.library_collectives import LibraryTimes
 from simulator.local_work.costs import LocalWork
 from simulator.local_work.crowded_cores import Balancing
 from simulator.programs import Programs, Waiting

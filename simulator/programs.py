@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from algorithms.collectives.choices import Choices
 from algorithms.counting.coordinates import Kind
-from algorithms.formats.machine import USUAL_CHUNK_BYTES, Machine
+from algorithms.formats.machine import Machine
 from algorithms.ops import CommunicationOp, Compute, lane
 from algorithms.parts import Place
 from algorithms.schedule import all_ops
@@ -17,7 +17,7 @@ from simulator.buffered_sends.handed_over import HandedOver, Marked
 from simulator.duties import Duties, Duty, MemberStep, rows
 from simulator.engine import FlowEngine
 from simulator.folding.alike_ranks import Population
-from simulator.library import IDENTIFIED, LibraryTime, LibraryTimes
+from simulator.library_collectives import IDENTIFIED, LibraryTime, LibraryTimes
 from simulator.local_work.costs import LocalWork, Work
 from simulator.local_work.crowded_cores import Balancing
 from simulator.messages import Messages
@@ -26,6 +26,9 @@ from simulator.wiring import Wiring
 
 LOOK = 1e-6
 """Of a core: what a rank asks for that looks after messages.  What it takes is in what a byte takes."""
+
+LIBRARY_CHUNK_BYTES = 60 << 10
+"""Of a library's single message, which no greeting holds up: it goes as a stream, of which so much may be passed on."""
 
 
 class Course(NamedTuple):
@@ -155,7 +158,7 @@ class Programs:
             before.append(Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.before))))
         after = [Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.after)))] if duty.copied.after else []
         is_own = self._choices.of(op.name).carriage != "library"
-        chunk_bytes = self._messages.chunk_bytes if is_own else USUAL_CHUNK_BYTES
+        chunk_bytes = self._messages.chunk_bytes if is_own else LIBRARY_CHUNK_BYTES
         if not self._messages.handed_over or not chunk_bytes:
             steps = [
                 Marked(self._step(rank, op, duty, row.step, row.times), row.step, row.number) for row in rows(duty)

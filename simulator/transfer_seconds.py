@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from algorithms.formats.machine import Machine, TransferRow
+from algorithms.formats.machine import Machine
+from algorithms.formats.machine_rows import TransferRow
 from simulator.homes import Homes
 from simulator.interpolation import SecondsBySize
 

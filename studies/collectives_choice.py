@@ -135,7 +135,7 @@ def _tried_by_library(
     schedule: Schedule, asked: Asked, machine: Machine, threads: int | None, placement: str
 ) -> Iterator[Tried]:
     """The library's ways that were measured: by each of MPI's calls where the op can go by both."""
-    from simulator.library import MEASURED  # a rank that is told has no use for it
+    from simulator.library_collectives import MEASURED  # a rank that is told has no use for it
 
     both = asked.kind in CALLED_BOTH_WAYS and asked.in_equal_pieces
     for one in LIBRARY.values() if both else (Choices("library"),):

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from algorithms.formats.machine import Device, GemmRow, Host, Machine, MemoryRow, Network, TransferRow
+from algorithms.formats.machine import Device, Host, Machine, Network
+from algorithms.formats.machine_rows import GemmRow, MemoryRow, TransferRow
 from algorithms.grid import Grid
 from algorithms.ops import AllGather, AllReduce, AllToAll, Barrier, Broadcast, Gemm, Reduce, ReduceScatter
 from algorithms.parts import Part

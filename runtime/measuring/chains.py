@@ -23,10 +23,10 @@ from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
+from runtime.array_library import ArrayLibrary
 from runtime.communicators import Staging
 from runtime.delivery import WHOLE, Delivery, usual_delivery
 from runtime.execute import execute
-from runtime.library import Library
 from runtime.measuring.own_cores import on_own_cores
 from runtime.mpi import MpiCarrier
 from runtime.operands import Operands
@@ -114,7 +114,7 @@ def measure_chain(
     steps: int = STEPS,
     *,
     delivery: Delivery | None = None,
-    library: Library | None = None,
+    library: ArrayLibrary | None = None,
     staging: Staging | None = None,
 ) -> tuple[list[float], Overheads]:
     """Seconds of each step, and the overheads beside it.

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from algorithms.formats.machine import Dtype
+from algorithms.formats.machine_rows import Dtype
 from algorithms.formats.percentiles import spread
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule

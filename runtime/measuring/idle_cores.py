@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from runtime.delivery import Delivery
 from runtime.measuring.beside import Gathers
-from runtime.measuring.microbenchmarks import Bench, apart
+from runtime.measuring.microbenchmarks import Bench, measured_by_first
 
 PRODUCTS = 1, 2, 3, 1, 2, 3
 """One after the other without a wait: 15 to 100 ms.  In those that are longer the kernel moves ranks about."""
@@ -31,5 +31,5 @@ def measure_idle_cores(communicator: MPI.Intracomm, cores: int, delivery: Delive
         products = Gathers(bench.communicator, delivery)
         return [products.products_seconds(count) for count in PRODUCTS]
 
-    alone, crowded = (apart(communicator, ranks, seconds) for ranks in (cores, cores + 1))
+    alone, crowded = (measured_by_first(communicator, ranks, seconds) for ranks in (cores, cores + 1))
     return max(0.0, median(2 * last - 3 * first for first, last in zip(alone, crowded, strict=True)))

@@ -58,9 +58,16 @@ from runtime.whereabouts import come_further
 from runtime.world import hosts
 
 KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
-LEAST_SEEN, LEAST_LEAD, STEADY = 6, 0.1, 0.8
-"""Of how many groups and runs it takes to say that members end apart, by what part of their seconds, and how much of
-the most in each: two that are ahead by turns, as by chance, are so once in 32 times."""
+LEAST_SEEN = 6
+"""A lead counts if it was seen so often, groups of each run counted: one of two members has it by chance once in 32.
+
+Groups of all ranks are one in each run, and runs are fewer: they count as if all ended together.  What comes next in
+such a group waits for the last of them anyway.
+"""
+LEAST_LEAD = 0.1
+"""A member is ahead that ends before the last one by more than this part of that one's seconds."""
+STEADY = 0.8
+"""A lead is the same each time that is never less than this part of the longest."""
 CLOCKS_SECONDS = 1e-4
 """Ends nearer to each other are not told apart: clocks of two hosts differ by half of a round trip."""
 ROUNDS = 2
@@ -105,14 +112,14 @@ class Shape:
         return Grid(x=self.apart, y=self.members, z=self.ranks // (self.apart * self.members))
 
 
-def shapes(ranks: int) -> Iterator[Shape]:
+def group_shapes(ranks: int) -> Iterator[Shape]:
     """Shapes that groups along an axis of a grid of so many ranks can have: all, or a few where there are many.
 
     The few are those of the grid of two axes that is most like a square, and all ranks.
 
-    >>> [(shape.members, shape.apart) for shape in shapes(6)]
+    >>> [(shape.members, shape.apart) for shape in group_shapes(6)]
     [(2, 1), (2, 3), (3, 1), (3, 2), (6, 1)]
-    >>> [(shape.members, shape.apart) for shape in shapes(24)], len(list(shapes(13)))
+    >>> [(shape.members, shape.apart) for shape in group_shapes(24)], len(list(group_shapes(13)))
     ([(4, 1), (6, 4), (24, 1)], 1)
     """
     if ranks > FEW_RANKS:
@@ -236,7 +243,8 @@ def following_seconds(shape: Shape, spans: tuple[Span, ...]) -> float:
 def member_shares(shape: Shape, runs: Sequence[tuple[Span, ...]]) -> tuple[float, ...]:
     """Of the first step: what each member takes of the last one's seconds; none where no one is ahead.
 
-    Ahead is who was so in every run and group, by about as much in each, since by chance it is now one and now another.
+    Ahead is who was so in every run and group, by about as much in each, since by chance it is now one and now another;
+    of groups seen less than `LEAST_SEEN` times nothing is said.
     """
     groups = [ends for spans in runs for ends in _of_groups(shape, spans, 0)]
     if len(groups) < LEAST_SEEN:

@@ -24,9 +24,9 @@ from algorithms.formats.percentiles import spread
 from algorithms.kernels import Function
 from algorithms.ops import Calls, CollectiveKind
 from algorithms.tensors import DType
+from runtime.array_library import ArrayLibrary
 from runtime.delivery import Delivery
 from runtime.kernels.layer_kernels import carry_out
-from runtime.library import Library
 from runtime.measuring.chains import STEPS, Overheads, Pattern, measure_chain
 from runtime.measuring.library_chains import CollectiveTimes, Shape, measure_collective
 from runtime.measuring.measured_kernels import arguments
@@ -59,7 +59,7 @@ class Bench:
 
     communicator: MPI.Intracomm
     kernels: ReferenceKernels = field(default_factory=ReferenceKernels)
-    library: Library = field(default_factory=NumpyLibrary)
+    library: ArrayLibrary = field(default_factory=NumpyLibrary)
     delivery: Delivery | None = None
     disturbed: int = 0
     started: float = field(default_factory=time.perf_counter)
@@ -240,7 +240,7 @@ def _timed(point: GemmPoint, times: Sequence[float], *, calm: bool) -> GemmPoint
     return replace(point, seconds=median(times), spread=spread(times), calm=calm)
 
 
-def apart(
+def measured_by_first(
     communicator: MPI.Intracomm, ranks: int, measure: Callable[[Bench], Result], delivery: Delivery | None = None
 ) -> Result:
     """What the first `ranks` ranks measure together while all others sleep; every rank gets it."""
@@ -254,7 +254,7 @@ def apart(
     return cast(Result, communicator.bcast(result, root=0))
 
 
-def shapes(
+def product_shapes(
     count: int, *, smallest: int, largest: int, most_flops: float, columns: int = 1
 ) -> Iterator[tuple[int, int, int]]:
     """Products spread evenly over the logarithms of their dimensions, none above `most_flops`.

@@ -20,7 +20,7 @@ from simulator.folding.partition import Ints
 from simulator.folding.patterns import KindsOfMembers, patterns
 from simulator.folding.resources import Apart, Resources, Together
 from simulator.homes import Homes
-from simulator.library import LibraryTimes
+from simulator.library_collectives import LibraryTimes
 from simulator.machine_network import routes_of
 from simulator.wiring import Wiring
 from topologies.routes.routing import Routes

@@ -22,7 +22,8 @@ from functools import lru_cache
 import numpy as np
 
 from algorithms.costs.volumes import Work
-from algorithms.formats.machine import GemmRow, Machine, MemoryRow
+from algorithms.formats.machine import Machine
+from algorithms.formats.machine_rows import GemmRow, MemoryRow
 from algorithms.kernels import Function
 from algorithms.ops import GemmLayout
 from algorithms.tensors import ITEM_BYTES, DType

@@ -10,7 +10,7 @@ from algorithms.ops import Receive, Send
 from algorithms.schedule import Schedule, all_ops
 from simulator.folding.looks import turning
 from simulator.homes import Homes
-from simulator.library import LibraryTimes
+from simulator.library_collectives import LibraryTimes
 
 
 def told_apart(schedule: Schedule) -> set[Axis]:

@@ -13,7 +13,7 @@ from runtime.measuring.beside import Beside, measure_beside
 from runtime.measuring.chains import LEAST_STEPS, STEPS, Overheads, Pattern
 from runtime.measuring.idle_cores import measure_idle_cores
 from runtime.measuring.links import LinkSpeed, measure_link_speed
-from runtime.measuring.microbenchmarks import Bench, apart
+from runtime.measuring.microbenchmarks import Bench, measured_by_first
 from runtime.measuring.points import FlowPoint, TransferPoint
 from runtime.measuring.rounds import measure_rounds
 from runtime.world import Host
@@ -21,12 +21,16 @@ from runtime.world import Host
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-LONG_STEP_SECONDS, CHAIN_SECONDS = 0.25, 2.0
-"""A step that takes longer is not measured; nor a chain, unless of the fewest steps."""
-
-DELAYED, SECOND_LOOKS = 1.15, 2
+LONG_STEP_SECONDS = 0.25
+"""A step that is expected to take longer is not measured."""
+CHAIN_SECONDS = 2.0
+"""About how long a chain may last, unless of the fewest steps."""
+DELAYED = 1.15
+"""A step that takes so many times as long as a smaller one, for each of its bytes, is measured again."""
 SLOWER, LARGE_BYTES = 1.06, 1 << 20
-"""By how much a step of so many bytes or more may be slower than by another pattern before it is measured again."""
+"""A step of so many bytes or more that takes so many times as long as by another pattern is measured again."""
+SECOND_LOOKS = 2
+"""How often, at most, something is measured again."""
 Found = tuple[TransferPoint, Overheads]
 Agree = Callable[[LinkSpeed, Sequence[FlowPoint]], bool]
 """Whether links are as one message showed them, by what came of flows."""
@@ -120,12 +124,12 @@ def measure_flows(
     def rounds(bench: Bench) -> list[FlowPoint]:
         return measure_rounds(bench.communicator, link.bytes_per_second, delivery)
 
-    flows = apart(by_host, hosts, rounds)
+    flows = measured_by_first(by_host, hosts, rounds)
     for _ in range(SECOND_LOOKS):
         if agree(link, flows):
             break
         last = flows[-1].round
-        flows += [replace(flow, round=last + flow.round) for flow in apart(by_host, hosts, rounds)]
+        flows += [replace(flow, round=last + flow.round) for flow in measured_by_first(by_host, hosts, rounds)]
     return flows
 
 
@@ -147,13 +151,15 @@ def measure_between(
     def steps(bench: Bench) -> list[Found]:
         return confirmed(bench, patterns(bench, sizes))
 
-    found = [one for count in counts for one in apart(by_host, count, steps, delivery)]
-    link = apart(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator))
+    found = [one for count in counts for one in measured_by_first(by_host, count, steps, delivery)]
+    link = measured_by_first(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator))
     flows = measure_flows(by_host, len(hosts), link, delivery, agree)
     beside, idle = Beside(), 0.0
     if hosts[0].sharing:
         cores, rate = hosts[0].cores, link.bytes_per_second
-        beside = apart(by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate, delivery))
+        beside = measured_by_first(
+            by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate, delivery)
+        )
         idle = measure_idle_cores(by_host, cores, delivery)
     points, overheads = [point for point, _ in found], [overheads for _, overheads in found]
     return BetweenHosts(points, overheads, link, beside, idle, flows, delivery.chunk_bytes)

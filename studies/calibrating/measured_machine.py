@@ -5,23 +5,15 @@ from statistics import median
 
 import msgspec
 
-from algorithms.formats.machine import (
-    Device,
-    Fit,
-    GemmRow,
-    Host,
-    KernelRow,
-    Machine,
-    MemoryRow,
-    ReferenceKernels,
-)
+from algorithms.formats.machine import Device, Fit, Host, Machine, ReferenceKernels
+from algorithms.formats.machine_rows import GemmRow, KernelRow, MemoryRow
 from algorithms.formats.percentiles import spread
 from algorithms.provenance import provenance
 from runtime import memory_available, world
 from runtime.measuring.points import GemmPoint, KernelPoint, StreamPoint
 from runtime.measuring.reference_kernels import Times
 from simulator.local_work.compute_model import LEAST_ROWS, fit_gemm, touched
-from studies.calibrating.library import library_row
+from studies.calibrating.library_collectives import library_row
 from studies.calibrating.measuring import DTYPES, LAYOUTS, Measured
 from studies.calibrating.sections import (
     Arguments,
@@ -52,48 +44,53 @@ def make_machine(
     ----------
     topology, routing : of several hosts, known to be theirs
     """
-    rows = tuple(_gemm_row(point) for point in measured.gemm)
-    memory = tuple(_memory_row(point) for point in measured.streams)
-    available = memory_available.bytes_available()
-    fit = _fit(rows, measured.disturbed, len(measured.gemm) + len(measured.streams) + len(measured.kernels))
-    peak = {dtype: max(row.flops_per_second / row.threads for row in rows if row.dtype == dtype) for dtype in DTYPES}
-    largest = max(row.bytes for row in memory)
-    stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == largest)
     host, shared = hosts[0], hosts[0].sharing > 0
+    device = _device(measured)
     wiring, library = _wiring(measured, hosts, topology, routing), tuple(map(library_row, measured.library))
     between = measured.between
     filled = links_of(between, wiring, routing)
-    fit = msgspec.structs.replace(fit, warnings=(*fit.warnings, *warnings_of(filled, wiring)))
+    fit = _fit(device, measured.local.disturbed)
     return Machine(
         name=name,
         topology=wiring,
         routing=str(routing),
-        device=Device(
-            peak_flops_per_second={dtype: peak[dtype] for dtype in DTYPES},
-            memory_bytes_per_second=2 * stream,
-            memory_bytes=float(available or 1 << 30),
-            overhead_seconds=measured.overheads.compute_seconds,
-            gemm=rows,
-            memory=memory,
-            kernel=tuple(_kernel_row(point) for point in measured.kernels),
-        ),
+        device=device,
         host=Host(
             cores=host.cores,
             shared_by_hosts=shared,
             idle_core_seconds=between.idle_core_seconds if between is not None else 0.0,
             ranks=max(len(one.ranks) for one in hosts) if len(hosts) > 1 and not shared else None,
-            memory_bytes_per_second=_shared_bandwidth(memory),
+            memory_bytes_per_second=_shared_bandwidth(device.memory),
             issue_seconds=measured.overheads.issue_seconds,
             alone_seconds=measured.overheads.alone_seconds,
             transfer=tuple(transfer_row(point) for point in measured.host_transfers),
             library=library if between is None else (),
         ),
         network=None if between is None else network_section(between, library, wiring, routing, filled, shared=shared),
-        reference=_reference(measured.reference),
+        reference=_reference(measured.together.reference),
         reference_alone=_reference(measured.reference_alone),
-        fit=fit,
+        fit=msgspec.structs.replace(fit, warnings=(*fit.warnings, *warnings_of(filled, wiring))),
         sources=sources_of(filled, wiring),
         provenance=provenance(command),
+    )
+
+
+def _device(measured: Measured) -> Device:
+    """What a rank computes with: what was measured, and the best of it as its peaks."""
+    local = measured.local
+    rows, memory = tuple(map(_gemm_row, local.gemm)), tuple(map(_memory_row, local.streams))
+    largest = max(row.bytes for row in memory)
+    stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == largest)
+    return Device(
+        peak_flops_per_second={
+            dtype: max(row.flops_per_second / row.threads for row in rows if row.dtype == dtype) for dtype in DTYPES
+        },
+        memory_bytes_per_second=2 * stream,
+        memory_bytes=float(memory_available.bytes_available() or 1 << 30),
+        overhead_seconds=measured.overheads.compute_seconds,
+        gemm=rows,
+        memory=memory,
+        kernel=tuple(map(_kernel_row, local.kernels)),
     )
 
 
@@ -114,8 +111,9 @@ def _wiring(
     return wiring_section(measured.between, given, routing)
 
 
-def _fit(rows: Sequence[GemmRow], disturbed: int, points: int) -> Fit:
+def _fit(device: Device, disturbed: int) -> Fit:
     residuals: dict[str, float] = {}
+    rows, points = device.gemm, len(device.gemm) + len(device.memory) + len(device.kernel)
     for dtype in DTYPES:
         for layout in LAYOUTS:
             for setting in sorted({(row.threads, row.busy_ranks) for row in rows}):

@@ -13,12 +13,12 @@ from runtime.blas import NUMPYS, open_blas
 from runtime.delivery import Delivery
 from runtime.measuring.chains import Overheads, measure_chain
 from runtime.measuring.measured_kernels import MEASURED
-from runtime.measuring.microbenchmarks import Bench, apart, shapes
+from runtime.measuring.microbenchmarks import Bench, measured_by_first, product_shapes
 from runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from runtime.measuring.reference_kernels import Times
 from simulator.local_work.compute_model import LEAST_ROWS_IN_PAGES, PAGE_BYTES
 from studies.calibrating.between_hosts import Agree, BetweenHosts, measure_between, patterns
-from studies.calibrating.library import LIBRARY_BYTES, library_points
+from studies.calibrating.library_collectives import LIBRARY_BYTES, library_points
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -37,30 +37,49 @@ LATER_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """All rows of one calibration."""
+class Local:
+    """What some ranks of one host measured together; `disturbed` tries were thrown away."""
 
     gemm: list[GemmPoint]
     streams: list[StreamPoint]
     kernels: list[KernelPoint]
-    host_transfers: list[TransferPoint]
-    between: BetweenHosts | None
-    library: list[CollectivePoint]
     reference: list[Times]
-    reference_alone: list[Times]
-    overheads: Overheads
-    disturbed: int
+    disturbed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
-    """What some ranks of one host measured together."""
+class Measured:
+    """All rows of one calibration.
 
-    gemm: list[GemmPoint]
-    streams: list[StreamPoint]
-    kernels: list[KernelPoint]
-    reference: list[Times]
-    disturbed: int
+    Parameters
+    ----------
+    together, alone : local work on as many ranks as a host has cores, and on one of them; None where these are one
+    host_transfers : steps between ranks of a host
+    """
+
+    together: Local
+    alone: Local | None
+    host_transfers: list[TransferPoint]
+    between: BetweenHosts | None
+    library: list[CollectivePoint]
+    overheads: Overheads
+
+    @property
+    def local(self) -> Local:
+        """Local work in both settings; the reference kernels are those beside ranks that compute together."""
+        one, other = self.together, self.alone or Local([], [], [], [])
+        return Local(
+            gemm=one.gemm + other.gemm,
+            streams=one.streams + other.streams,
+            kernels=one.kernels + other.kernels,
+            reference=one.reference,
+            disturbed=one.disturbed + other.disturbed,
+        )
+
+    @property
+    def reference_alone(self) -> list[Times]:
+        """The reference kernels on one rank."""
+        return (self.alone or self.together).reference
 
 
 def measure(
@@ -84,52 +103,65 @@ def measure(
     agree : whether links between them are as one message showed them
     blas : whose products they are, see `open_blas`
     """
-    rank, products = communicator.Get_rank(), PRODUCTS // 3 if quick else PRODUCTS
-    speaks = rank == 0
-    number = next(i for i, host in enumerate(hosts) if rank in host.ranks)
-    local = cast("Intracomm", communicator.Split(color=number, key=rank))
-    sharing = communicator if hosts[number].sharing else local
-    cores, computing = hosts[number].cores, min(sharing.Get_size(), hosts[number].cores)
+    rank, speaks = communicator.Get_rank(), communicator.Get_rank() == 0
+    host = next(host for host in hosts if rank in host.ranks)
+    local = cast("Intracomm", communicator.Split(color=hosts.index(host), key=rank))
+    together, alone = _local_work(communicator, communicator if host.sharing else local, host, quick=quick, blas=blas)
+    transfers, overheads = _within_host(local, speaks)
+    between = None
+    if len(hosts) > 1:
+        _say(speaks, f"messages between {len(hosts)} hosts, minutes where links are slow")
+        between = measure_between(communicator, hosts, TRANSFER_BYTES, delivery, agree)
+        if host.sharing:
+            overheads = overheads or between.overheads
+    if communicator.Get_size() > 1:
+        _say(speaks, f"the MPI library's collectives, {communicator.Get_size()} ranks")
+    sizes = LIBRARY_BYTES[::2] if quick else LIBRARY_BYTES
+    return Measured(
+        together=together,
+        alone=alone,
+        host_transfers=transfers,
+        between=between,
+        library=list(library_points(Bench(communicator), sizes)),
+        overheads=_typical(overheads or [measure_chain(local, "shift", 8)[1]]),
+    )
+
+
+def _local_work(
+    communicator: "Intracomm", sharing: "Intracomm", host: world.Host, *, quick: bool, blas: str
+) -> tuple[Local, Local | None]:
+    """On as many ranks as the host has cores, and on one alone, where that is another number.
+
+    Parameters
+    ----------
+    sharing : the ranks that share the cores with this one
+    """
+    products, speaks = PRODUCTS // 3 if quick else PRODUCTS, communicator.Get_rank() == 0
 
     def work(bench: Bench) -> Local:
-        threads = max(1, cores // bench.ranks)
+        threads = max(1, host.cores // bench.ranks)
         bench.library = bench.library if blas == NUMPYS else open_blas(blas, threads)
         points, reference = _products(bench, products, threads=threads, say=speaks)
         _say(speaks, f"copies, sums and layer functions, {bench.ranks} ranks")
         streams, kernels = _streams(bench), _kernels(bench)
         return Local(points, streams, kernels, reference + bench.reference(), bench.disturbed)
 
-    together = apart(sharing, computing, work)
-    crowd = hosts[0].sharing or len(hosts[0].ranks)
-    several = min(crowd, hosts[0].cores) > 1  # the same on all
-    single = apart(communicator, 1, _reference_alone if hosts[0].sharing else work) if several else None
-    transfers, overheads, between = list[TransferPoint](), list[Overheads](), None
-    if local.Get_size() > 1:
-        _say(speaks, f"messages between {local.Get_size()} ranks of a host")
-        transfers, overheads = _transfers(Bench(local))
+    computing = min(sharing.Get_size(), host.cores)
+    together = measured_by_first(sharing, computing, work)
+    if communicator.bcast(computing) == 1:  # the same on all
+        return together, None
+    return together, measured_by_first(communicator, 1, _reference_alone if host.sharing else work)
+
+
+def _within_host(local: "Intracomm", speaks: bool) -> tuple[list[TransferPoint], list[Overheads]]:
+    """Steps between two ranks of a host and between all of them, and the overheads beside the latter."""
+    if local.Get_size() == 1:
+        return [], []
+    _say(speaks, f"messages between {local.Get_size()} ranks of a host")
+    transfers, overheads = _transfers(Bench(local))
     if local.Get_size() > 2:
-        transfers = apart(local, 2, lambda bench: _transfers(bench)[0]) + transfers
-    if len(hosts) > 1:
-        _say(speaks, f"messages between {len(hosts)} hosts, minutes where links are slow")
-        between = measure_between(communicator, hosts, TRANSFER_BYTES, delivery, agree)
-    sizes = LIBRARY_BYTES[::2] if quick else LIBRARY_BYTES
-    if communicator.Get_size() > 1:
-        _say(speaks, f"the MPI library's collectives, {communicator.Get_size()} ranks")
-    library = list(library_points(Bench(communicator), sizes))
-    if hosts[0].sharing and between is not None:
-        overheads = overheads or between.overheads
-    return Measured(
-        together.gemm + (single.gemm if single is not None else []),
-        together.streams + (single.streams if single is not None else []),
-        together.kernels + (single.kernels if single is not None else []),
-        transfers,
-        between,
-        library,
-        together.reference,
-        single.reference if single is not None else together.reference,
-        _typical(overheads or [measure_chain(local, "shift", 8)[1]]),
-        together.disturbed + (single.disturbed if single is not None else 0),
-    )
+        transfers = measured_by_first(local, 2, lambda bench: _transfers(bench)[0]) + transfers
+    return transfers, overheads
 
 
 def _say(speaks: bool, text: str) -> None:
@@ -140,7 +172,7 @@ def _say(speaks: bool, text: str) -> None:
 
 def _reference_alone(bench: Bench) -> Local:
     """On one rank of a laboratory nothing but the reference kernels: its ranks compute together."""
-    return Local([], [], [], bench.reference(), 0)
+    return Local([], [], [], bench.reference())
 
 
 def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[list[GemmPoint], list[Times]]:
@@ -159,7 +191,7 @@ def _sizes(dtype: DType, count: int, threads: int) -> Iterator[tuple[int, int, i
     """m, k and n of products: spread evenly, and about half as many whose results have rows of whole pages."""
     for columns, products in ((1, count), (PAGE_BYTES // ITEM_BYTES[dtype], max(LEAST_ROWS_IN_PAGES, count // 2))):
         most = MOST_FLOPS[dtype] * threads
-        yield from shapes(products, smallest=SMALLEST, largest=LARGEST, most_flops=most, columns=columns)
+        yield from product_shapes(products, smallest=SMALLEST, largest=LARGEST, most_flops=most, columns=columns)
 
 
 def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:

@@ -4,8 +4,9 @@ A gather is under way while each rank multiplies, by the executor itself, in eve
 ranks and, between hosts that have one each, several of pairs, whose exchanges show what chunks are for: those behind a
 first one may lock into a slow phase (`studies/laboratory/exchange_trial.py`).  These are
 microbenchmarks of two kinds of ops; no algorithm is among them.  Ways are compared within rounds, since a machine
-with neighbours is half as fast for twenty seconds and then as it was.  What is gained by one way must be more than
-noise, or the simpler way is taken: a thread that gains nothing is in the way.
+with neighbours is half as fast for twenty seconds and then as it was.  The simpler way is taken unless
+another is faster by more than noise, and usual chunks unless others are by `CHUNKS_GAIN`: a thread that gains nothing
+is in the way.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from itertools import product
 from statistics import median
 from typing import TYPE_CHECKING, get_args
 
-from algorithms.formats.machine import MessagesRow
+from algorithms.formats.machine_rows import MessagesRow
 from runtime.delivery import CHUNK_BYTES, Delivery, Progress, usual_delivery
 from runtime.world import Host, threads_may_send
 
@@ -101,9 +102,9 @@ def within_rounds(rounds: Sequence[Sequence[float]]) -> list[float]:
 def best_delivery(rows: Sequence[MessagesRow], usual: Delivery) -> Delivery:
     """The usual way with the chunks of the best row, if there is one.
 
-    >>> rows = [MessagesRow(chunk_bytes=size, progress="thread", seconds=1 + size / 2**20) for size in (16384, 61440)]
-    >>> best_delivery(rows, Delivery(chunk_bytes=61440)).chunk_bytes, best_delivery(rows, Delivery()).chunk_bytes
-    (61440, 16384)
+    >>> rows = [MessagesRow(chunk_bytes=size, progress="thread", seconds=1 + size / 2**20) for size in (16384, 65136)]
+    >>> best_delivery(rows, Delivery(chunk_bytes=65136)).chunk_bytes, best_delivery(rows, Delivery()).chunk_bytes
+    (65136, 16384)
     """
     found = best(rows, usual)
     return usual if found is None else replace(usual, chunk_bytes=found.chunk_bytes)
@@ -116,13 +117,13 @@ def best(rows: Sequence[MessagesRow], usual: Delivery) -> MessagesRow | None:
 
     >>> whole = MessagesRow(chunk_bytes=0, progress="none", seconds=1.0)
     >>> thread = MessagesRow(chunk_bytes=0, progress="thread", seconds=0.97)
-    >>> chunks = MessagesRow(chunk_bytes=61440, progress="thread", seconds=0.99)
+    >>> chunks = MessagesRow(chunk_bytes=65136, progress="thread", seconds=0.99)
     >>> best([whole, thread, chunks], Delivery()) == whole, best([], Delivery())
     (True, None)
-    >>> best([whole, thread, chunks], Delivery(chunk_bytes=61440)) == chunks
+    >>> best([whole, thread, chunks], Delivery(chunk_bytes=65136)) == chunks
     True
-    >>> slow = MessagesRow(chunk_bytes=61440, progress="thread", seconds=1.2)
-    >>> best([whole, thread, slow], Delivery(chunk_bytes=61440)) == whole
+    >>> slow = MessagesRow(chunk_bytes=65136, progress="thread", seconds=1.2)
+    >>> best([whole, thread, slow], Delivery(chunk_bytes=65136)) == whole
     True
     """
     of_usual = [row for row in rows if row.chunk_bytes == usual.chunk_bytes]

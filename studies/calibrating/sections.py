@@ -10,8 +10,9 @@ from typing import cast
 
 import numpy as np
 
-from algorithms.formats.machine import LibraryRow, Source, TransferRow
 from algorithms.formats.machine import Network as NetworkSection
+from algorithms.formats.machine import Source
+from algorithms.formats.machine_rows import LibraryRow, TransferRow
 from runtime.measuring.links import LinkSpeed
 from runtime.measuring.points import FlowPoint, TransferPoint
 from studies.calibrating.between_hosts import BetweenHosts

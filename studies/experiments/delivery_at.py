@@ -14,7 +14,8 @@ from studies.flags.plan import Plan
 from studies.launching.site import Site
 
 if TYPE_CHECKING:
-    from algorithms.formats.machine import Machine, MessagesRow
+    from algorithms.formats.machine import Machine
+    from algorithms.formats.machine_rows import MessagesRow
 
 
 def delivery_at(site: Site, plan: Plan, schedule: Schedule, named: "Machine | None") -> Delivery:

@@ -8,10 +8,10 @@ from typing import Literal, Protocol, cast, get_args
 from algorithms.errors import InputError
 from algorithms.matmuls.forms import Operand, Product
 from algorithms.units import parse_bytes
+from runtime.array_library import Backend
 from runtime.blas import NUMPYS, check_blas
 from runtime.delivery import Progress
 from runtime.generator import Kind
-from runtime.library import Backend
 from studies.destinations import same_file
 from studies.flags.values import one_of, whole_number
 from studies.launching.site import CarrierName

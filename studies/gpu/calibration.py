@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algorithms.formats.machine import Dtype, Machine, TransferRow
+from algorithms.formats.machine import Machine
+from algorithms.formats.machine_rows import Dtype, TransferRow
 from algorithms.ops import GemmLayout
 from algorithms.provenance import Provenance
 from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, LaunchCost, Operation

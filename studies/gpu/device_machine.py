@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from algorithms.formats.machine import Device, GemmRow, Host, Machine, MemoryRow, TransferRow
+from algorithms.formats.machine import Device, Host, Machine
+from algorithms.formats.machine_rows import GemmRow, MemoryRow, TransferRow
 from algorithms.provenance import Provenance
 from runtime.measuring.device_benchmarks import DeviceProduct, DeviceStream, LaunchCost
 

@@ -13,7 +13,8 @@ import msgspec
 
 from algorithms.errors import InputError
 from algorithms.formats import files
-from algorithms.formats.machine import Dtype, Machine, save_machine
+from algorithms.formats.machine import Machine, save_machine
+from algorithms.formats.machine_rows import Dtype
 from algorithms.formats.record import load_record
 from algorithms.provenance import Provenance, provenance
 from algorithms.tensors import DType

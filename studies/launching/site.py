@@ -13,11 +13,11 @@ from algorithms.storage import storage
 from algorithms.tensors import DType
 from algorithms.units import format_bytes
 from runtime import world
-from runtime.arrays import find_library
+from runtime.array_library import ArrayLibrary
+from runtime.arrays import find_array_library
 from runtime.blas import NUMPYS, open_blas
 from runtime.delivery import Delivery
 from runtime.files.shared_files import writing_token
-from runtime.library import Library
 from runtime.memory_available import bytes_available
 from runtime.whereabouts import alone, own_watcher, together
 from studies.remarks import remark
@@ -40,7 +40,7 @@ class Site:
 
     communicator: "Intracomm"
     host: world.Host
-    library: Library
+    library: ArrayLibrary
     threads: int
     hosts: int = 1
 
@@ -96,7 +96,7 @@ def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: in
     host = world.host_of(communicator.rank, hosts)
     number = host.ranks.index(communicator.rank)
     each = threads or host.cores_per_rank
-    library = find_library(backend, dtype, rank_on_host=number)
+    library = find_array_library(backend, dtype, rank_on_host=number)
     return Site(communicator, host, library if blas == NUMPYS else open_blas(blas, each), each, len(hosts))
 
 

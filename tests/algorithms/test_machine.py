@@ -211,15 +211,12 @@ def test_a_collective_that_mpi_has_one_call_for_has_no_word_for_it(tmp_path):
         machine_in(tmp_path, HOST + reduced + 'calls = "vector"\n')
 
 
-def test_each_member_of_a_collective_has_its_share_of_what_the_last_one_takes_or_none_has(tmp_path):
-    machine = machine_in(tmp_path, HOST + LIBRARY + "following_seconds = 3e-5\nmember_shares = [0.5, 1.0]\n")
-    (row,) = machine.host.library
-    assert [row.taken(member, first=True) for member in (0, 1)] == [0.5e-5, 1e-5]
-    assert [row.taken(member, first=False) for member in (0, 1)] == pytest.approx([2e-5, 4e-5])
+def test_shares_of_members_are_read_and_written_and_1_of_all_where_nothing_is_said(tmp_path):
+    machine = machine_in(tmp_path, HOST + LIBRARY + "member_shares = [0.5, 1.0]\n")
+    assert [row.shares for row in machine.host.library] == [(0.5, 1.0)]
     save_machine(machine, tmp_path / "again.toml")
     assert load_machine(tmp_path / "again.toml") == machine
-    (alike,) = machine_in(tmp_path, HOST + LIBRARY + "following_seconds = 3e-5\n").host.library
-    assert {alike.taken(member, first=False) for member in (0, 1)} == {3e-5}
+    assert [row.shares for row in machine_in(tmp_path, HOST + LIBRARY).host.library] == [(1.0, 1.0)]
 
 
 @pytest.mark.parametrize("wrong", ["[]", "[1.0]", "[0.5, 0.9]", "[0.5, 1.0, 1.0]"])

@@ -2,17 +2,8 @@ import msgspec
 import pytest
 
 from algorithms.errors import InputError
-from algorithms.formats.machine import (
-    Device,
-    GemmRow,
-    Host,
-    KernelRow,
-    LibraryRow,
-    Machine,
-    MemoryRow,
-    Network,
-    TransferRow,
-)
+from algorithms.formats.machine import Device, Host, Machine, Network
+from algorithms.formats.machine_rows import GemmRow, KernelRow, LibraryRow, MemoryRow, TransferRow
 from algorithms.formats.what_if import apply, in_chunks
 
 

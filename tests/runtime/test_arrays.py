@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from algorithms.errors import InputError, RunError
 from algorithms.tensors import ITEM_BYTES
 from runtime import arrays as module
-from runtime.arrays import find_library
+from runtime.arrays import find_array_library
 from runtime.cupy_library import CupyLibrary, from_host, to_host_values
 from runtime.devices import sharing_ranks
 from runtime.numpy_library import NumpyLibrary
@@ -202,7 +202,7 @@ def test_the_array_module_loads_without_cupy_or_mpi():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cupy_is_found_for_every_dtype_and_tried_once(cupy, dtype):
-    library = find_library("cupy", dtype)
+    library = find_array_library("cupy", dtype)
     assert library.name == "cupy"
     assert "gemm" in cupy.history
 
@@ -210,7 +210,7 @@ def test_cupy_is_found_for_every_dtype_and_tried_once(cupy, dtype):
 def test_ranks_of_a_host_take_its_gpus_in_turn(monkeypatch):
     gpus = [replace(FAKE, number=i, pci_address=f"0000:0{i}:00.0", uuid=f"{i + 1:02}" * 16) for i in range(3)]
     cupy = fake_device.install(monkeypatch, Cupy(gpus))
-    found = [find_library("cupy", "float32", rank_on_host=rank).device for rank in range(5)]
+    found = [find_array_library("cupy", "float32", rank_on_host=rank).device for rank in range(5)]
     assert [device.number for device in found] == [0, 1, 2, 0, 1]
     assert cupy.current_device == 1
     assert list(sharing_ranks(found)) == [(0, 3), (1, 4)]
@@ -218,7 +218,7 @@ def test_ranks_of_a_host_take_its_gpus_in_turn(monkeypatch):
 
 def refusal(backend, dtype):
     with pytest.raises(InputError) as caught:
-        find_library(backend, dtype)
+        find_array_library(backend, dtype)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -243,7 +243,7 @@ def test_without_a_gpu_the_line_says_so(monkeypatch):
 def test_a_gpu_too_old_for_bfloat16_is_refused(monkeypatch):
     fake_device.install(monkeypatch, Cupy([replace(FAKE, compute_capability=(7, 5))]))
     assert "7.5" in refusal("cupy", "bfloat16") and "8.0" in refusal("cupy", "bfloat16")
-    assert find_library("cupy", "float16").name == "cupy"
+    assert find_array_library("cupy", "float16").name == "cupy"
 
 
 def test_missing_cuda_libraries_are_found_before_anything_runs(cupy):

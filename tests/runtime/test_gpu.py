@@ -11,7 +11,7 @@ from algorithms.errors import InputError
 from algorithms.formats.record import load_record
 from algorithms.grid import Grid
 from algorithms.tensors import ITEM_BYTES
-from runtime.arrays import find_library
+from runtime.arrays import find_array_library
 from runtime.devices import check_unshared, free_bytes
 from runtime.gpu_awareness import Awareness, gpu_awareness
 from runtime.measuring.device_benchmarks import DeviceBench, Tf32Library
@@ -36,7 +36,7 @@ EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16"
 
 @pytest.fixture(scope="module")
 def library():
-    return find_library("cupy", "float32")
+    return find_array_library("cupy", "float32")
 
 
 def random_values(shape, dtype, seed=0):
@@ -169,14 +169,14 @@ from algorithms.collectives.choices import parse_choices
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
-from runtime.arrays import find_library
+from runtime.arrays import find_array_library
 from runtime.devices import number_on_host
 from runtime.execute import execute
 from runtime.mpi import MpiCarrier
 from runtime.rectangles import split_block
 from runtime.staging import StagedCommunicator
 
-library = find_library("cupy", "float32", rank_on_host=number_on_host(MPI.COMM_WORLD))
+library = find_array_library("cupy", "float32", rank_on_host=number_on_host(MPI.COMM_WORLD))
 carrier = MpiCarrier(staging=lambda group: StagedCommunicator(group, library))
 problem = Matmul(70, 110, 50, "float32", "training")
 random = np.random.default_rng(0)

@@ -337,12 +337,12 @@ cupy = fake_device.Cupy()
 sys.modules |= {"cupy": cupy, "cupy.cuda": cupy.cuda}
 import numpy as np
 from algorithms.grid import Grid
-from runtime.arrays import find_library
+from runtime.arrays import find_array_library
 from runtime.mpi import MpiCarrier
 from runtime.staging import StagedCommunicator
 from tests.runtime.test_staging import run
 
-library = find_library("cupy", "float32")
+library = find_array_library("cupy", "float32")
 carrier = MpiCarrier(staging=lambda group: StagedCommunicator(group, library, chunk_bytes=16))
 for algorithm, grid in (("4d", Grid(z=3)), ("3d", Grid(y=3)), ("summa", Grid(x=3)), ("4d", Grid(x=3))):
     for collectives in ("own:ring", "library"):

@@ -1,6 +1,6 @@
 """Which measured transfers a transfer is predicted by."""
 
-from algorithms.formats.machine import TransferRow
+from algorithms.formats.machine_rows import TransferRow
 from simulator.transfer_seconds import rows_of
 
 

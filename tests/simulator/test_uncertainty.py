@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from algorithms.collectives.choices import Choices
-from algorithms.formats.machine import Fit, ReferenceKernels, TransferRow
+from algorithms.formats.machine import Fit, ReferenceKernels
+from algorithms.formats.machine_rows import TransferRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul

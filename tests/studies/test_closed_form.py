@@ -8,7 +8,8 @@ from algorithms.costs import alpha_beta
 from algorithms.costs.axonn import NodeBandwidths, effective_bandwidth, layer_cost
 from algorithms.costs.volumes import volumes
 from algorithms.errors import InputError
-from algorithms.formats.machine import Machine, MemoryRow, Network, TransferRow
+from algorithms.formats.machine import Machine, Network
+from algorithms.formats.machine_rows import MemoryRow, TransferRow
 from algorithms.grid import AXES, Grid
 from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul

@@ -35,12 +35,12 @@ class Ranks:
 def test_it_is_what_the_last_product_of_one_too_many_tells(monkeypatch, cores):
     """Products of 10, 20 and 30 ms: the last of cores + 1 ends 1, 3 and 9 ms after one and a half of them."""
     last = {cores: [0.01, 0.02, 0.03], cores + 1: [0.016, 0.033, 0.054]}
-    monkeypatch.setattr(idle_cores, "apart", lambda _, ranks, __: last[ranks])
+    monkeypatch.setattr(idle_cores, "measured_by_first", lambda _, ranks, __: last[ranks])
     assert measure_idle_cores(Ranks(cores + 1), cores, WHOLE) == pytest.approx(0.006)
 
 
 def test_products_that_all_end_early_tell_of_no_wait(monkeypatch):
-    monkeypatch.setattr(idle_cores, "apart", lambda *_: [0.01])
+    monkeypatch.setattr(idle_cores, "measured_by_first", lambda *_: [0.01])
     assert measure_idle_cores(Ranks(3), 2, WHOLE) == 0.0
 
 

@@ -15,9 +15,9 @@ from runtime.measuring.library_chains import (
     collective_chain,
     first_seconds,
     following_seconds,
+    group_shapes,
     member_shares,
     round_seconds,
-    shapes,
 )
 from runtime.operands import Operands
 
@@ -25,7 +25,7 @@ STEPS = 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", list(shapes(4)))
+@pytest.mark.parametrize("shape", list(group_shapes(4)))
 def test_every_rank_takes_two_steps_each_after_a_product(monkeypatch, kind, shape):
     monkeypatch.setattr(chains, "PRODUCT_SIZE", 16)
     schedule = collective_chain(kind, shape, 1000, STEPS)
@@ -37,7 +37,7 @@ def test_every_rank_takes_two_steps_each_after_a_product(monkeypatch, kind, shap
 
 
 @pytest.mark.parametrize("kind", ROOTED)
-@pytest.mark.parametrize("shape", list(shapes(4)))
+@pytest.mark.parametrize("shape", list(group_shapes(4)))
 def test_every_member_is_the_root_once_in_a_round(monkeypatch, kind, shape):
     monkeypatch.setattr(chains, "PRODUCT_SIZE", 16)
     schedule = collective_chain(kind, shape, 1000, STEPS)
@@ -65,7 +65,7 @@ def test_a_step_of_a_round_takes_what_the_round_takes_beside_work():
 
 @pytest.mark.parametrize("ranks", [12, 64, 97, 4096])
 def test_a_large_world_has_a_few_shapes_all_ranks_among_them(ranks):
-    found = list(shapes(ranks))
+    found = list(group_shapes(ranks))
     assert 1 <= len(found) <= 3 and Shape(ranks, 1, ranks) in found
     assert all(shape.grid().size == ranks and shape.members > 1 for shape in found)
 

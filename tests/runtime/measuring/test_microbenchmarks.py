@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.measuring import microbenchmarks
-from runtime.measuring.microbenchmarks import SECOND_TRIES, Bench, shapes
+from runtime.measuring.microbenchmarks import SECOND_TRIES, Bench, product_shapes
 from runtime.measuring.points import GemmPoint
 
 POINT = GemmPoint(13, 7, 5, "float64", "NN", threads=1, busy_ranks=1)
@@ -44,8 +44,8 @@ def bench_of(*reference_seconds):
 )
 def test_shapes_are_the_same_each_time_and_within_their_bounds(count, smallest, factor, room):
     bounds = {"smallest": smallest, "largest": smallest * factor, "most_flops": 2.0 * room * smallest**3}
-    found = list(shapes(count, **bounds))
-    assert found == list(shapes(count, **bounds))
+    found = list(product_shapes(count, **bounds))
+    assert found == list(product_shapes(count, **bounds))
     assert len(found) == count
     for sizes in found:
         assert all(smallest <= size <= bounds["largest"] for size in sizes)
@@ -54,12 +54,12 @@ def test_shapes_are_the_same_each_time_and_within_their_bounds(count, smallest, 
 
 def test_more_shapes_begin_with_the_same_ones():
     bounds = {"smallest": 128, "largest": 4096, "most_flops": 3.2e9}
-    assert list(shapes(24, **bounds))[:8] == list(shapes(8, **bounds))
+    assert list(product_shapes(24, **bounds))[:8] == list(product_shapes(8, **bounds))
 
 
 @given(count=st.integers(1, 30), columns=st.sampled_from([512, 1024]))
 def test_shapes_have_as_many_columns_as_they_are_asked_to_be_a_multiple_of(count, columns):
-    found = list(shapes(count, smallest=128, largest=4096, most_flops=6.4e9, columns=columns))
+    found = list(product_shapes(count, smallest=128, largest=4096, most_flops=6.4e9, columns=columns))
     assert len(found) == count
     assert all(n % columns == 0 and n > 0 and 2.0 * m * k * n <= 6.4e9 for m, k, n in found)
 
@@ -68,21 +68,21 @@ def test_shapes_have_as_many_columns_as_they_are_asked_to_be_a_multiple_of(count
 @pytest.mark.parametrize("count", [6, 12])
 def test_shapes_of_a_multiple_of_columns_have_several_of_them(count, columns, most_flops):
     bounds = {"smallest": 128, "largest": 4096, "most_flops": most_flops}
-    found = Counter(n for _, _, n in shapes(count, **bounds, columns=columns))
+    found = Counter(n for _, _, n in product_shapes(count, **bounds, columns=columns))
     assert len(found) >= 3
     assert max(found.values()) <= 2 * count / 3
 
 
 @pytest.mark.parametrize("axis", range(3))
 def test_shapes_are_spread_evenly_over_the_logarithms_of_each_dimension(axis):
-    found = np.log2([sizes[axis] for sizes in shapes(64, smallest=128, largest=2048, most_flops=1e12)])
+    found = np.log2([sizes[axis] for sizes in product_shapes(64, smallest=128, largest=2048, most_flops=1e12)])
     counts, _ = np.histogram(found, bins=4, range=(7, 11))
     assert counts.sum() == 64
     assert counts.min() >= 12 and counts.max() <= 20
 
 
 def test_shapes_leave_no_large_gap():
-    found = np.log2(list(shapes(64, smallest=128, largest=2048, most_flops=1e12))) - 7
+    found = np.log2(list(product_shapes(64, smallest=128, largest=2048, most_flops=1e12))) - 7
     corners = np.stack(np.meshgrid(*[np.arange(0.5, 4)] * 3), axis=-1).reshape(-1, 3)  # the middles of 64 cells
     nearest = np.linalg.norm(corners[:, None] - found[None], axis=-1).min(axis=1)
     assert nearest.max() < np.sqrt(3)

@@ -5,7 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from algorithms.formats.machine import TransferRow
+from algorithms.formats.machine_rows import TransferRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul

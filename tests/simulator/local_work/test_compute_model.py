@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.costs.volumes import Work
-from algorithms.formats.machine import Device, KernelRow, Machine
+from algorithms.formats.machine import Device, Machine
+from algorithms.formats.machine_rows import KernelRow
 from algorithms.grid import Grid
 from algorithms.ops import Gemm, Pointwise
 from algorithms.parts import Part

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from algorithms.errors import InputError
-from algorithms.formats.machine import Machine, MemoryRow, Network, load_machine, save_machine
+from algorithms.formats.machine import Machine, Network, load_machine, save_machine
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
@@ -120,17 +120,23 @@ def test_more_ranks_than_cores_are_said_to_be_crowded():
     assert placement(TOGETHER, 4).crowded and not placement(ALONE, 4).crowded
 
 
-def test_memory_is_one_for_all_hosts():
-    rows = (MemoryRow(operation="copy", bytes=1 << 26, bytes_per_second=5e9),)
-    machine = msgspec.structs.replace(
-        ALONE,
-        device=msgspec.structs.replace(ALONE.device, memory=rows),
-        host=msgspec.structs.replace(ALONE.host, memory_bytes_per_second=1e10),
+def written_by_all(ranks=4):
+    """Each rank writes zeros: nothing but its host's memory holds it up."""
+    m, n = Part("m"), Part("n")
+    write = Role((Pointwise(name="write", function="zero", into="C"),), "x")
+    return Schedule(
+        "written", {"m": 4096, "n": 4096}, Grid(x=ranks), "float32", declare(Tensor("C", m, n)), (), ("C",), (write,)
     )
-    schedule = matmul_schedule(Matmul(4096, 4096, 4096), "4d", Grid(x=4))
-    gathers = {name: one.seconds for name, one in simulate(schedule, machine).timeline.op_times().items()}
-    apart = {name: one.seconds for name, one in simulate(schedule, own_cores(machine)).timeline.op_times().items()}
-    assert gathers.keys() == apart.keys()
+
+
+@pytest.mark.parametrize(("of_all_hosts", "times"), [(True, 4.0), (False, 1.0)])
+def test_hosts_that_share_cores_share_memory_too(of_all_hosts, times):
+    """One rank writes as fast as a host's memory lets it; four do so one on each host."""
+    rate = ALONE.device.memory_bytes_per_second
+    host = msgspec.structs.replace(ALONE.host, shared_by_hosts=of_all_hosts, ranks=1, memory_bytes_per_second=rate)
+    machine = msgspec.structs.replace(ALONE, host=host)
+    once = seconds(machine, written_by_all(1))
+    assert seconds(machine, written_by_all(4)) == pytest.approx(times * once)
 
 
 def test_what_carries_messages_takes_cores_from_products_and_goes_first():

@@ -25,7 +25,7 @@ from simulator.machine_network import network_of
 from simulator.wiring import Wiring
 from studies.calibrating.between_hosts import BetweenHosts, confirmed, ladder
 from studies.calibrating.measured_machine import LARGE_RESIDUAL, make_machine
-from studies.calibrating.measuring import DTYPES, LAYOUTS, STREAM_BYTES, Measured
+from studies.calibrating.measuring import DTYPES, LAYOUTS, STREAM_BYTES, Local, Measured
 from studies.calibrating.sections import links_agree
 from studies.calibrating.wiring import parse_ways, parse_wiring
 from studies.experiments.predict import prediction_of
@@ -84,7 +84,7 @@ import ast, json
 hosts = [world.Host(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
 measured = measuring.measure(world.world(), hosts, WHOLE)
 if world.world().rank == 0:
-    print(json.dumps({"together": max(point.busy_ranks for point in measured.gemm),
+    print(json.dumps({"together": max(point.busy_ranks for point in measured.local.gemm),
                       "network": len(measured.between.transfers)}))
 """
 )
@@ -302,7 +302,8 @@ def measured(*, off=0.0, disturbed=0):
         CollectivePoint("all_gather", Shape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0, 1.0) for size in TRANSFERS
     ]
     times, overheads = [(1.0, 2.0, 3.0)], Overheads(0, 0, 0)
-    return Measured(points, streams, [], [], between, collectives, times * 3, times, overheads, disturbed)
+    together, alone = Local(points, streams, [], times * 3, disturbed), Local([], [], [], times)
+    return Measured(together, alone, [], between, collectives, overheads)
 
 
 HOSTS = (Host("one", (0,), 2), Host("other", (1,), 2))
@@ -324,7 +325,7 @@ def test_large_residuals_are_warned_of_by_name():
 @pytest.mark.parametrize(("disturbed", "warned"), [(0, 0), (16, 0), (17, 1)])
 def test_many_disturbed_points_are_warned_of(disturbed, warned):
     found = measured(disturbed=disturbed)
-    assert len(found.gemm) == 162
+    assert len(found.local.gemm) == 162
     assert len(make_machine("host", found, HOSTS[:1], None, Routing(), []).fit.warnings) == warned
 
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace as replaced
 from algorithms.collectives.choices import Choices, parse_choices
 from algorithms.collectives.lowering import SETS
 from algorithms.costs.volumes import bytes_sent
-from algorithms.formats.machine import LibraryRow, Network, save_machine
+from algorithms.formats.machine import Network, save_machine
+from algorithms.formats.machine_rows import LibraryRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from algorithms.errors import InputError
-from algorithms.formats.machine import MessagesRow
+from algorithms.formats.machine_rows import MessagesRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul

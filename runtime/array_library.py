@@ -28,7 +28,7 @@ class Marker(Protocol):
         """Block until it has."""
 
 
-class Library(Protocol):
+class ArrayLibrary(Protocol):
     """What the executor asks of arrays."""
 
     name: Backend
@@ -68,5 +68,5 @@ class Library(Protocol):
     def synchronise(self) -> None:
         """Wait until everything handed over has ended."""
 
-    def lane(self) -> "Library":
+    def lane(self) -> "ArrayLibrary":
         """The same verbs on the same arrays for one lane's communication, which no other work holds up."""

@@ -5,7 +5,7 @@ import pytest
 from runtime.measuring.library_chains import Shape
 from runtime.measuring.points import CollectivePoint
 from simulator.interpolation import SecondsBySize
-from studies.calibrating.library import LIBRARY_BYTES, LONG_SECONDS, PARTINGS, ladder
+from studies.calibrating.library_collectives import LIBRARY_BYTES, LONG_SECONDS, PARTINGS, ladder
 
 RATE = 25e6
 

@@ -1,9 +1,9 @@
 """How long the MPI library's collectives take, where the machine file has them measured.
 
-Each member of a group ends so long after the last of them has come, in the first of a run after another time
-than in those that follow it, whose members may be out of step (`runtime/measuring/library_chains.py`).  What it is
-made of is not known, so it takes nothing of links or cores; groups of the same shape that run at the same time,
-as those along an axis do, were measured so.
+A member's time counts from when the last member of its group has come.  Two times were measured: of the first
+collective of a run, and of one that follows another, whose members may be out of step
+(`runtime/measuring/library_chains.py`).  What it is made of is not known, so it takes nothing of links or cores;
+groups of the same shape that run at the same time, as those along an axis do, were measured so.
 
 Broadcasts and reductions are measured by roots that turn, a step's share of a round, and so
 they are predicted: a member that has sent goes on.  Between two they are messages.
@@ -11,8 +11,12 @@ they are predicted: a member that has sent goes on.  Between two they are messag
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mean
 
-from algorithms.formats.machine import LibraryRow, Machine
+from msgspec import UNSET
+
+from algorithms.formats.machine import Machine
+from algorithms.formats.machine_rows import LibraryRow
 from algorithms.grid import Grid
 from algorithms.ops import ROOTED, Calls, Collective, CollectiveKind, collective_kind
 from algorithms.traffic import Traffic
@@ -146,8 +150,18 @@ def curve_of(
     found, told = (of_calls, MEASURED) if of_calls else (known, f"(as {known[0].called} calls)")
     nearest = min((abs(row.of - of), abs(row.apart - apart)) for row in found)
     points = (
-        (row.bytes, row.taken(member, first=first))
+        (row.bytes, seconds_of(row, member, first=first))
         for row in found
         if (abs(row.of - of), abs(row.apart - apart)) == nearest
     )
     return Curve(SecondsBySize.of(points), bool(of_calls) and nearest == (0, 0), told)
+
+
+def seconds_of(row: LibraryRow, member: int, *, first: bool) -> float:
+    """Seconds of a member of the first collective of a run, or of one that follows, as far as that was measured.
+
+    Of those that follow the mean end is known; whoever was ahead of it in the first is taken to be so again.
+    """
+    if first or row.following_seconds is UNSET:
+        return row.seconds * row.shares[member]
+    return row.following_seconds * row.shares[member] / mean(row.shares)

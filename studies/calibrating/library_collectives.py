@@ -11,19 +11,23 @@ from typing import get_args
 
 from msgspec import UNSET
 
-from algorithms.formats.machine import LibraryRow
+from algorithms.formats.machine_rows import LibraryRow
 from algorithms.ops import CALLED_BOTH_WAYS, ROOTED, Calls, CollectiveKind
-from runtime.measuring.library_chains import IN_A_ROW, KINDS, ROUNDS, Shape, shapes
+from runtime.measuring.library_chains import IN_A_ROW, KINDS, ROUNDS, Shape, group_shapes
 from runtime.measuring.microbenchmarks import Bench
 from runtime.measuring.points import CollectivePoint
 
 LIBRARY_BYTES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
-LONG_SECONDS, SPENT_SECONDS = 0.3, 0.5
-"""After a step that takes longer, larger ones are not measured; and about how long all runs of a size may last."""
+LONG_SECONDS = 0.3
+"""After a step that takes longer, larger ones are not measured."""
+SPENT_SECONDS = 0.5
+"""About how long all runs of a size may last."""
 LEAST_RUNS, RUNS = 3, 4
-OUT_OF_PROPORTION, LEAST_PARTED_BYTES, PARTINGS = 1.3, 1 << 16, 2
-"""How far seconds may be from growing with bytes, from so many bytes on, before the size between two is measured; and
-how often a half is parted again."""
+"""Of a size, at least where steps are long, and usually."""
+OUT_OF_PROPORTION, LEAST_PARTED_BYTES = 1.3, 1 << 16
+"""From so many bytes on, sizes between two are measured where seconds are so many times off from growing with bytes."""
+PARTINGS = 2
+"""How often a half is parted again."""
 Measure = Callable[[int, float], CollectivePoint]
 """What a size takes, given about how long [s] that will be; 0 where it is not known."""
 
@@ -33,7 +37,7 @@ def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoi
 
     With roots only those of more than two: between two they are messages.
     """
-    for shape in shapes(bench.ranks):
+    for shape in group_shapes(bench.ranks):
         for kind, calls in _ways(shape):
             of_these = every_second(sizes) if calls == "vector" else sizes
             yield from ladder(partial(_measured, bench, kind, shape, calls), of_these)

@@ -6,7 +6,8 @@ from msgspec import UNSET
 
 from algorithms.collectives.choices import Choices, parse_choices
 from algorithms.errors import InputError
-from algorithms.formats.machine import LibraryRow, Network
+from algorithms.formats.machine import Network
+from algorithms.formats.machine_rows import LibraryRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
@@ -15,7 +16,7 @@ from algorithms.parts import Part
 from algorithms.program import Repeat
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
-from simulator.library import IDENTIFIED, MEASURED, curve_of
+from simulator.library_collectives import IDENTIFIED, MEASURED, curve_of
 from simulator.simulate import EVERYTHING, Switches, simulate
 from simulator.uncertainty import NOTHING_SENT, Uncertainty
 from tests.simulator.test_buckets import laboratory
