@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from msgspec import UNSET
-
 from algorithms.formats.machine import Machine
 from algorithms.formats.machine_rows import LibraryRow
 from algorithms.grid import Grid
@@ -162,6 +160,6 @@ def seconds_of(row: LibraryRow, member: int, *, first: bool) -> float:
 
     Of those that follow the mean end is known; whoever was ahead of it in the first is taken to be so again.
     """
-    if first or row.following_seconds is UNSET:
+    if first or row.following is None:
         return row.seconds * row.shares[member]
-    return row.following_seconds * row.shares[member] / mean(row.shares)
+    return row.following * row.shares[member] / mean(row.shares)

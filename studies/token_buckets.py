@@ -7,7 +7,7 @@ every switch on the way then handles 45 packets instead of one.  The rate is kep
 way; the cores, which the hosts share, are busy five to ten times as long.  On links so
 fast that 1 ms carries more than that, the bucket is what they carry in 1 ms.
 
-    python -m studies.laboratory.bucket_trial > studies/laboratory/results/buckets.csv
+    python -m studies.laboratory_trials.buckets > studies/laboratory_trials/results/buckets.csv
 
 is what this was found by: four hosts on one switch, each sending to the next over a
 plain TCP connection, for rates and buckets of several sizes; as root.

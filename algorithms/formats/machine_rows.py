@@ -118,6 +118,11 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return "vector" if self.calls is UNSET else self.calls
 
     @property
+    def following(self) -> float | None:
+        """Seconds of one that follows another, where they were measured."""
+        return None if self.following_seconds is UNSET else self.following_seconds
+
+    @property
     def shares(self) -> tuple[float, ...]:
         """What each member takes of the last one's seconds, by its coordinate."""
         return (1.0,) * self.ranks if self.member_shares is UNSET else self.member_shares

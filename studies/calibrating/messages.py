@@ -2,7 +2,7 @@
 
 A gather is under way while each rank multiplies, by the executor itself, in every way, round after round: of all
 ranks and, between hosts that have one each, several of pairs, whose exchanges show what chunks are for: those behind a
-first one may lock into a slow phase (`studies/laboratory/exchange_trial.py`).  These are
+first one may lock into a slow phase (`studies/laboratory_trials/exchanges.py`).  These are
 microbenchmarks of two kinds of ops; no algorithm is among them.  Ways are compared within rounds, since a machine
 with neighbours is half as fast for twenty seconds and then as it was.  The simpler way is taken unless
 another is faster by more than noise, and usual chunks unless others are by `CHUNKS_GAIN`: a thread that gains nothing

@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from studies.laboratory import circumstances, laboratory, namespaces, register
+from studies.laboratory import laboratory, namespaces, register
 from studies.laboratory.command import Laboratories
 from studies.laboratory.register import Entry, own_start
 from tests.quadrille import called
@@ -66,11 +66,3 @@ def test_what_stands_is_told_under_a_schema_and_with_its_provenance(capsys, tmp_
         ("stays", None, False),
     ]
     assert found.laboratories[1].bytes_per_second == stays.rates
-
-
-def test_a_trial_says_under_which_circumstances_it_ran():
-    line = circumstances.head_line()
-    assert re.match(r"# \d{4}-\d\d-\d\d, Linux \S+, \d+ cores, load \d+\.\d before, commit \S+, ", line)
-    busy = circumstances.cores_busy_since_now()
-    sum(range(10**6))
-    assert busy() >= 0

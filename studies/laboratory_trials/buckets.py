@@ -1,6 +1,6 @@
 """Which token bucket keeps a rate, and at what cost to the cores: the trial behind `studies/token_buckets.py`.
 
-    python -m studies.laboratory.bucket_trial > studies/laboratory/results/buckets.csv
+    python -m studies.laboratory_trials.buckets > studies/laboratory_trials/results/buckets.csv
 
 Four hosts on one switch, each sending to the next over a plain TCP connection for a second,
 at several rates and with buckets of several sizes.  As root.  What cores spend is that of
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 from runtime.measuring.links import busy_seconds
 from studies.laboratory import laboratory, namespaces, queues
-from studies.laboratory.circumstances import head_line
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import Wiring
+from studies.laboratory_trials.circumstances import head_line
 from studies.remarks import run_as_program
 
 RATES = ("20mbit", "200mbit", "1gbit")

@@ -1,6 +1,6 @@
 """What lets two ranks exchange at a link's full rate in both directions: shorter messages, or settings of Open MPI.
 
-    python -m studies.laboratory.exchange_trial [HOSTS] > studies/laboratory/results/exchanges.csv
+    python -m studies.laboratory_trials.exchanges [HOSTS] > studies/laboratory_trials/results/exchanges.csv
 
 Four hosts on one switch at 200 Mbit/s (or two), with every setting and chunk size of
 SETTINGS in turn; as root.  First collectives on 4 MiB of all groups of two ranks along z at
@@ -37,11 +37,12 @@ from algorithms.ops import AllGather, collective_kind
 from runtime.delivery import CHUNK_BYTES, NAP_SECONDS, Delivery
 from studies.experiments.batch import Case, measure
 from studies.flags.plan import RunFlags
-from studies.laboratory import laboratory, ring_trial
-from studies.laboratory.circumstances import cores_busy_since_now, head_line
+from studies.laboratory import laboratory
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.ranks import launched_in
 from studies.laboratory.register import Entry
+from studies.laboratory_trials import rings
+from studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
 from studies.launching.supervise import ended_by_signals
 from studies.remarks import run_as_program
 from studies.training.flags import TrainingFlags
@@ -57,7 +58,7 @@ SETTINGS = {
     f"btl_tcp_eager_limit={128 << 10}": (0, 120 << 10),
 }
 """Parameters of Open MPI, and the chunks that are tried with each."""
-OPS = tuple((replace(op, axis="z"), 1) for op in ring_trial.OPS)
+OPS = tuple((replace(op, axis="z"), 1) for op in rings.OPS)
 IN_A_ROW = (AllGather(name="collective", axis="z", source="part", into="whole"), 4)
 COLUMNS = "hosts open_mpi chunk_bytes measured unit median lowest highest cores_busy"
 ON_RANKS = "on-ranks"
@@ -143,7 +144,7 @@ def _have_collectives_measured(entry: Entry) -> None:
     rate = f"{min(entry.rates.values()):.0f}"
     for setting in SETTINGS:
         launched = launched_in(entry, options(setting))
-        program = ("-m", "studies.laboratory.exchange_trial")
+        program = ("-m", "studies.laboratory_trials.exchanges")
         launched(f"exchanges with {setting}", len(entry.addresses), [ON_RANKS, setting, rate], program=program)
 
 
@@ -156,8 +157,8 @@ def measure_collectives(setting: str, rate: float) -> None:
     grid = parse_grid(GRIDS[hosts])
     for remedy in remedies(setting):
         for op, times in (*OPS, IN_A_ROW):
-            one = ring_trial.schedule(op, SIZE, grid, times=times)
-            shares, busy = ring_trial.shares_of_rate(one, "own", remedy.delivery, rate)
+            one = rings.schedule(op, SIZE, grid, times=times)
+            shares, busy = rings.shares_of_rate(one, "own", remedy.delivery, rate)
             if MPI.COMM_WORLD.rank == 0:
                 measured = f"{times} {collective_kind(op)}"
                 table.writerow(remedy.row(hosts, measured, "share_of_rate", shares, busy))

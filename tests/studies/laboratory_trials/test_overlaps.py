@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from algorithms.grid import parse_grid, parse_order
 from studies.experiments.predict import prediction_of
 from studies.experiments.workloads import experiment_of
-from studies.laboratory.overlap_trial import (
+from studies.laboratory_trials.overlaps import (
     ALL,
     GRIDS,
     HIDDEN,

@@ -9,8 +9,8 @@ from runtime.execute import execute
 from runtime.in_process import InProcess
 from studies.experiments.workloads import experiment_of
 from studies.flags.plan import parse_plan
-from studies.laboratory import ring_trial
-from studies.laboratory.exchange_trial import (
+from studies.laboratory_trials import rings
+from studies.laboratory_trials.exchanges import (
     COLUMNS,
     DEFAULTS,
     GRIDS,
@@ -59,7 +59,7 @@ def test_a_row_has_a_field_for_each_column():
 def test_every_rank_sends_to_one_other_as_much_as_it_receives(hosts, op, times):
     grid = parse_grid(GRIDS[hosts])
     assert (grid.size, grid.length(op.axis)) == (hosts, 2)
-    one = ring_trial.schedule(op, 64, grid, times=times)
+    one = rings.schedule(op, 64, grid, times=times)
     zeros = {name: np.zeros((one.sizes["e"], 1), "float32") for name in one.inputs}
     found = execute(one, zeros, InProcess(grid.size))
     exchanges = 2 if op is OPS[-1][0] else times

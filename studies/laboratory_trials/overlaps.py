@@ -1,6 +1,6 @@
 """What overlaps gain in whole training steps, and how our step compares with the MPI library's without overlap.
 
-    python -m studies.laboratory.overlap_trial [TOPOLOGY [GRID …]] > studies/laboratory/results/overlaps.csv
+    python -m studies.laboratory_trials.overlaps [TOPOLOGY [GRID …]] > studies/laboratory_trials/results/overlaps.csv
 
 One step of a two-layer MLP on the hosts of a topology (by default one switch), for each grid: without overlap, with
 each overlap that its groups allow, with all, with all and products in bands, and by the MPI library, by its regular
@@ -37,9 +37,9 @@ from algorithms.units import parse_rate
 from studies.experiments.batch import Case, measure
 from studies.flags.plan import RunFlags
 from studies.laboratory import laboratory
-from studies.laboratory.circumstances import cores_busy_since_now, head_line
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.ranks import launched_in
+from studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
 from studies.remarks import run_as_program
 from studies.training.flags import TrainingFlags
 

@@ -1,6 +1,6 @@
 """What collectives make of a link: our own rings in chunks and in whole steps, and the MPI library's both ways.
 
-    python -m studies.laboratory.ring_trial > studies/laboratory/results/rings.csv
+    python -m studies.laboratory_trials.rings > studies/laboratory_trials/results/rings.csv
 
 Four hosts on one switch at 200 Mbit/s, one collective of all four, 10 times; as root.  The
 share is of the link's rate, for the bytes that a rank of a ring sends (the library's
@@ -27,9 +27,9 @@ from runtime.delivery import CHUNK_BYTES, NAP_SECONDS, Delivery
 from runtime.execute import execute
 from runtime.mpi import MpiCarrier
 from studies.laboratory import laboratory
-from studies.laboratory.circumstances import cores_busy_since_now, head_line
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.ranks import launch_in
+from studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
 from studies.remarks import run_as_program
 
 HOSTS, RATE, TIMES = 4, "200mbit", 10
@@ -56,7 +56,7 @@ def main(words: list[str]) -> None:
     print(head_line(), flush=True)
     with laboratory.standing(laboratory_of(f"star:hosts={HOSTS}", RATE, name=f"rings{os.getpid()}")) as entry:
         rate = min(entry.rates.values())
-        sys.exit(launch_in(entry, HOSTS, [f"{rate:.0f}"], program=("-m", "studies.laboratory.ring_trial")))
+        sys.exit(launch_in(entry, HOSTS, [f"{rate:.0f}"], program=("-m", "studies.laboratory_trials.rings")))
 
 
 def ways_of(op: Collective) -> list[tuple[str, Delivery]]:

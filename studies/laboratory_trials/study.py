@@ -1,0 +1,59 @@
+"""The four trials of laboratories in turn, each with the topologies and grids of its table; as root, about an hour.
+
+Question: what share of a link do collectives reach, what do overlaps gain in whole steps, what lets two ranks exchange
+at the full rate, and which token bucket keeps it?
+
+Each adds its rows to its file in `results/`, under a line that says when, where and by which command; a trial that
+fails adds nothing.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from algorithms.errors import RunError
+from algorithms.formats import files
+from studies.remarks import remark, run_as_program
+
+RESULTS = Path(__file__).resolve().parent / "results"
+TRIALS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("buckets", ()),
+    ("rings", ()),
+    ("exchanges", ()),
+    ("overlaps", ("star:hosts=4", "x=2,z=2", "y=2,x=2")),
+    ("overlaps", ("star:hosts=8", "x=2,y=2,z=2")),
+    ("overlaps", ("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", "x=2,z=2", "y=2,x=2")),
+)
+"""Modules beside this one, and the words that they are called with."""
+
+
+def main() -> None:
+    run_as_program(measure_all)
+
+
+def measure_all() -> None:
+    """Every trial, in turn."""
+    for name, words in TRIALS:
+        add_rows(name, words, RESULTS)
+
+
+def add_rows(name: str, words: Sequence[str], results: Path) -> None:
+    """Has a trial measured, and adds what it prints to its file.
+
+    Raises
+    ------
+    RunError : a trial that failed, with what it said on stderr
+    """
+    module = f"studies.laboratory_trials.{name}"
+    remark(" ".join([module, *words]))
+    command = [sys.executable, "-P", "-m", module, *words]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ended.returncode:
+        raise RunError(f"{module} ended with status {ended.returncode}; {results / name}.csv is as it was")
+    path = results / f"{name}.csv"
+    files.write_text(path, (path.read_text() if path.exists() else "") + ended.stdout)
+
+
+if __name__ == "__main__":
+    main()

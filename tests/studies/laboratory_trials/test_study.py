@@ -1,0 +1,44 @@
+"""The trials of laboratories in turn: each adds its rows to its file, or nothing."""
+
+import re
+import subprocess
+
+import pytest
+
+from algorithms.errors import RunError
+from studies.laboratory_trials import circumstances, study
+
+
+def test_a_trial_says_under_which_circumstances_it_ran():
+    line = circumstances.head_line()
+    assert re.match(r"# \d{4}-\d\d-\d\d, Linux \S+, \d+ cores, load \d+\.\d before, commit \S+, ", line)
+    busy = circumstances.cores_busy_since_now()
+    sum(range(10**6))
+    assert busy() >= 0
+
+
+def test_a_trial_that_fails_adds_nothing_and_says_so(tmp_path, capfd):
+    (tmp_path / "exchanges.csv").write_text("rows of another day\n")
+    with pytest.raises(RunError, match=r"exchanges ended with status 2; .*exchanges\.csv is as it was"):
+        study.add_rows("exchanges", ("5",), tmp_path)
+    assert (tmp_path / "exchanges.csv").read_text() == "rows of another day\n"
+    assert "hosts '5': accepted are 2, 4" in capfd.readouterr().err
+
+
+def test_rows_are_added_behind_those_of_other_days(tmp_path, monkeypatch):
+    def measured(words, **_):
+        return subprocess.CompletedProcess(words, 0, f"# {words[-2:]}\n")
+
+    monkeypatch.setattr(subprocess, "run", measured)
+    for hosts in ("2", "4"):
+        study.add_rows("exchanges", (hosts,), tmp_path)
+    module = "studies.laboratory_trials.exchanges"
+    assert (tmp_path / "exchanges.csv").read_text() == f"# {[module, '2']}\n# {[module, '4']}\n"
+
+
+@pytest.mark.parametrize(("name", "words"), study.TRIALS)
+def test_every_trial_is_a_module_that_takes_these_words(name, words):
+    found = __import__(f"studies.laboratory_trials.{name}", fromlist=["main"])
+    assert callable(found.main)
+    if name == "overlaps":
+        assert set(words[1:]) <= set(found.GRIDS)
