@@ -92,7 +92,7 @@ def format_bytes_per_second(rate: float) -> str:
 def _number_of_bytes(text: str, quantity: str, such_as: str) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise InputError(f"{quantity} {text!r} is not a number with a unit, such as {such_as}")
+        raise InputError(f"{quantity} {text!r} is not a number from 0 with a unit, such as {such_as}")
     number, unit = match.groups()
     factor = BYTES_OF_UNIT.get(unit)
     if factor is None:

@@ -29,6 +29,8 @@ COMMANDS = (hosts, laboratories, experiments, ranking, networks, studies)
 """The modules whose commands there are, imported so that they are known."""
 
 DEBUG = "QUADRILLE_DEBUG"
+TAKES_A_COMMAND = "lab run"
+"""What takes another command behind `--`, and cannot know its flags."""
 
 
 @app.callback()
@@ -78,6 +80,8 @@ def usage_line(error: BaseException) -> str:
     path = context.command_path if context is not None else "quadrille"
     text = error.format_message() if hasattr(error, "format_message") else str(error)
     command = path.removeprefix("quadrille").strip()
+    if command == TAKES_A_COMMAND and hasattr(error, "option_name"):
+        text = f"{text.rstrip('.')}; what runs there, with its flags, goes behind --"
     return f"{command}: {text}".removeprefix(": ").rstrip(".") + f" (see {path} --help)"
 
 

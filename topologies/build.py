@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
+from pathlib import Path
 
 from algorithms.errors import InputError
 from topologies.cluster import gpu_cluster
@@ -20,6 +21,8 @@ FAMILIES: dict[str, Callable[..., Network]] = {
 Given = Argument | list[float] | tuple[float, ...]
 """What a file may give as an argument: a list too, where the builder takes a list as a word."""
 LARGEST = 1e300
+LONGEST_NAME = 255
+"""Of a file: Linux refuses to look for a longer one."""
 WHOLE = re.compile("-?[0-9]{1,18}")
 REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-?inf|nan")
 
@@ -80,10 +83,12 @@ def parse_topology(text: str) -> tuple[str, dict[str, Argument]]:
 
     Raises
     ------
-    InputError : an unknown family; a word without `=`; a key given twice
+    InputError : an unknown family, or a file of another kind; a word without `=`; a key given twice
     """
     family, _, rest = text.partition(":")
     if family not in FAMILIES:
+        if len(text) <= LONGEST_NAME and Path(text).exists():
+            raise InputError(f"topology {text!r:.80}: a file of a topology is called .json, .xml or .toml")
         raise InputError(f"topology {text!r:.80}: family {family!r:.40} is unknown; there are {', '.join(FAMILIES)}")
     arguments: dict[str, Argument] = {}
     for word in rest.split(",") if rest else ():

@@ -74,7 +74,9 @@ def fidelity(
         str, flag("--sites", "WORD …", "Those whose names begin so: shared, star, leaf-spine, GPU ….")
     ] = "",
     seed: Annotated[str, flag("--seed", "S", "Draw cases outside the matrix by this seed.")] = "",
-    cases: Annotated[str, flag("--cases", "N", "How many are drawn; 24 with a seed.")] = "",
+    cases: Annotated[
+        str, flag("--cases", "N", "How many are drawn, with a seed or at a topology; 24 by default.")
+    ] = "",
     topology: Annotated[
         str, flag("--topology", "TOPOLOGY", "Draw them in a laboratory of this one, as lab run takes it; with -n.")
     ] = "",

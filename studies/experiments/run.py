@@ -28,6 +28,7 @@ from studies.experiments.measured_record import KernelSeconds, Measured, mean_ov
 from studies.experiments.results import write_results
 from studies.experiments.workloads import AnyExperiment, experiment_of
 from studies.flags.machine_flags import MachineFlags
+from studies.flags.placement import lying_otherwise
 from studies.flags.plan import Plan, RunFlags, files_read, parse_plan
 from studies.launching.site import Site, check_memory, find_site, hosts_of_ranks, open_carrier, start_world
 from studies.matmuls.experiment import Experiment, Flags
@@ -117,6 +118,8 @@ def run(
             job = job_of(experiment, plan, communicator)
             job.open()
         nodes = hosts_of_ranks(communicator)
+        if named is not None:
+            remark_all(lying_otherwise(named, nodes, experiment.manner.placement, experiment.grid))
         experiment = experiment.on_nodes(nodes)
         if experiment.manner.choices.auto:
             experiment, chosen = _chosen(experiment, job.schedule, plan, nodes, site, named)

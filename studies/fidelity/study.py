@@ -121,10 +121,12 @@ def chosen_trials(sites: str, seed: str, cases: str, site: TrialSite | None = No
 
     Raises
     ------
-    InputError : no whole number; a word that no site begins with
+    InputError : no whole number; a number of cases of the matrix; a word that no site begins with, or beside a site
     """
-    trials = _drawn_or_planned(seed, cases, site)
     words = sites.split()
+    if words and site is not None:
+        raise InputError(f"--sites {sites}: all cases are at --topology {site.topology}: give one of the two")
+    trials = _drawn_or_planned(seed, cases, site)
     names = list(dict.fromkeys(trial.site.name for trial in trials))
     for word in words:
         if not any(name.startswith(word) for name in names):
@@ -133,7 +135,9 @@ def chosen_trials(sites: str, seed: str, cases: str, site: TrialSite | None = No
 
 
 def _drawn_or_planned(seed: str, cases: str, site: TrialSite | None) -> list[Trial]:
-    if not (seed or cases or site):
+    if not (seed or site):
+        if cases:
+            raise InputError(f"--cases {cases}: cases are drawn, with --seed S or at --topology TOPOLOGY")
         return matrix()
     return draw(whole_number(seed or "0", "--seed", least=0), whole_number(cases or str(CASES), "--cases"), site)
 

@@ -1,5 +1,6 @@
 """How crowded the places of a machine are: the ranks that share a host or a GPU, and the cores they share."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from algorithms.formats.machine import Machine
@@ -75,3 +76,29 @@ def nodes_of_ranks(machine: Machine, ranks: int, rule: str = "packed", grid: Gri
     homes = homes_of(machine, ranks, rule, grid)
     nodes: list[int] = (homes.of_rank // homes.net.per_node).tolist()
     return nodes
+
+
+def lying_otherwise(
+    machine: Machine, hosts: Sequence[int], rule: str = "packed", grid: Grid | None = None
+) -> Iterator[str]:
+    """A line where the machine has ranks on hosts otherwise than they are; errors as `placement`.
+
+    >>> from studies.flags.machines import find_machine
+    >>> machine = find_machine("perlmutter", gpus=8)
+    >>> list(lying_otherwise(machine, [3, 3, 3, 3, 0, 0]))
+    []
+    >>> print(*lying_otherwise(machine, [0, 1]))
+    perlmutter has the 2 ranks on 1 host, and here they are on 2: what it predicts is of other messages than these
+
+    Parameters
+    ----------
+    hosts : number of the host of each rank, as they are
+    """
+    nodes = nodes_of_ranks(machine, len(hosts), rule, grid)
+    if [nodes.index(node) for node in nodes] != [hosts.index(host) for host in hosts]:
+        there, here = len(set(nodes)), len(set(hosts))
+        where = f"{there} host{'s' if there > 1 else ''}"
+        yield (
+            f"{machine.name} has the {len(nodes)} ranks on {where}, and here they are on {here}"
+            f"{', otherwise' if there == here else ''}: what it predicts is of other messages than these"
+        )

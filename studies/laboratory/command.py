@@ -8,6 +8,7 @@ from typing import cast
 import msgspec
 import numpy as np
 
+from algorithms.errors import InputError
 from algorithms.formats import files
 from algorithms.formats.machine import Machine
 from algorithms.provenance import Provenance, provenance
@@ -62,7 +63,7 @@ class Laboratories(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 def bring_up(topology: str, *, rate: str, routing: str, name: str) -> None:
     """A laboratory that stays, and how to use it."""
-    wanted = laboratory_of(topology, rate, routing, name)
+    wanted = laboratory_of(topology, rate, routing, register.check_name(name))
     with ended_by_signals():
         entry = laboratory.up(wanted)
     print("\n".join(_described(entry)))
@@ -96,7 +97,11 @@ def run_in(
 
 def take_down(name: str) -> None:
     """Take one down, and say whether there was one."""
-    print(f"laboratory {name} is down" if laboratory.down(name) else f"laboratory {name} was not up")
+    if laboratory.down(name):
+        print(f"laboratory {name} is down")
+        return
+    others = [entry.name for entry in register.every()]
+    print(f"laboratory {name} was not up" + (f"; {', '.join(others)} may be taken down" if others else ""))
 
 
 def show(*, json: str, command: Sequence[str]) -> None:
@@ -125,24 +130,26 @@ def laboratory_of(topology: str, rate: str = "", routing: str = "", name: str = 
     InputError : not allowed here; a topology, rate, routing or name that cannot be
     """
     namespaces.check_allowed()
+    name = register.check_name(name or f"run{os.getpid()}")
     machine = find_machine(topology) if topology.endswith(".toml") else None
-    net, factor = _network(topology, machine, rate_given=bool(rate)), 1.0
+    rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"), ONE_WAY)
+    net, factor = _network(topology, machine), 1.0
+    check_places(net, topology)
     if rate:
-        check_places(net)
         factor = parse_rate(rate) / slowest_of_hosts(net)
         net = scaled(net, parse_rate(rate))
+    elif machine is None:
+        _check_rates_are_said(topology)
     _say_what_is_not_set(topology)
-    rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"), ONE_WAY)
     made = wiring(net, rule)
     working = np.flatnonzero(~net.failed)
     rates = dict(zip(net.link_names(working), net.bandwidths[working].tolist(), strict=True))
-    name = register.check_name(name or f"run{os.getpid()}")
-    in_full = _in_full(topology if machine is None else _typed(machine), factor, rate_given=bool(rate))
+    in_full = _in_full(topology if machine is None else _typed(machine), factor)
     return Laboratory(name, topology, made, rates, in_full, str(rule))
 
 
-def _network(topology: str, machine: Machine | None, *, rate_given: bool) -> Network:
-    """The topology; where a rate is given, its own may be left out, and so may latencies, which cannot be set.
+def _network(topology: str, machine: Machine | None) -> Network:
+    """The topology, with stand-ins for rates that are not said, and for latencies, which cannot be set.
 
     Of a machine file with the links' own rates: what headers of packets take of them they take again.
     """
@@ -151,20 +158,28 @@ def _network(topology: str, machine: Machine | None, *, rate_given: bool) -> Net
     family = topology.partition(":")[0]
     if family not in FAMILIES:
         return find_topology(topology)
-    return build(family, _arguments(topology, rate_given=rate_given))
+    return build(family, _arguments(topology))
 
 
-def _arguments(topology: str, *, rate_given: bool) -> dict[str, Argument]:
+def _arguments(topology: str) -> dict[str, Argument]:
     """Of a family, with stand-ins for what need not be said."""
-    family, arguments = parse_topology(topology)
-    stand_ins = {"latency": 0.0, "bandwidth": 1.0} if rate_given else {"latency": 0.0}
-    return with_stand_ins(family, arguments, stand_ins)
+    return with_stand_ins(*parse_topology(topology), {"latency": 0.0, "bandwidth": 1.0})
+
+
+def _check_rates_are_said(topology: str) -> None:
+    """Refuse, where no rate is given, a family without one of its own."""
+    family = topology.partition(":")[0]
+    if family in FAMILIES and not any(name.startswith("bandwidth") for name in parse_topology(topology)[1]):
+        raise InputError(
+            f"topology {topology!r}: the rate of its links is missing: --rate 200mbit sets the hosts', or write "
+            "bandwidth=25e6 [B/s] into the topology"
+        )
 
 
 def _say_what_is_not_set(topology: str) -> None:
     family = topology.partition(":")[0]
     if family in FAMILIES and (said := [name for name in parse_topology(topology)[1] if "latency" in name]):
-        remark(f"{', '.join(said)}: not set, links of a laboratory have the kernel's latency, which calibrate measures")
+        remark(f"{', '.join(said)}: a laboratory has the kernel's latency, which calibrate measures, and sets none")
 
 
 def _typed(machine: Machine) -> str:
@@ -180,14 +195,14 @@ def _typed(machine: Machine) -> str:
     return f"{said.pop('family')}:" + ",".join(f"{name}={value}" for name, value in said.items())
 
 
-def _in_full(topology: str, factor: float, *, rate_given: bool) -> str:
+def _in_full(topology: str, factor: float) -> str:
     """The topology with the rates that its links have, as `calibrate` is told it.
 
     Empty where there are no such words: for a file whose rates were changed.
 
-    >>> _in_full("star:hosts=2", 25e6, rate_given=True)
+    >>> _in_full("star:hosts=2", 25e6)
     'star:bandwidth=25000000.0,hosts=2'
-    >>> _in_full("/nets/four.json", 1.0, rate_given=False), _in_full("/nets/four.json", 8.0, rate_given=True)
+    >>> _in_full("/nets/four.json", 1.0), _in_full("/nets/four.json", 8.0)
     ('/nets/four.json', '')
     """
     family = topology.partition(":")[0]
@@ -195,7 +210,7 @@ def _in_full(topology: str, factor: float, *, rate_given: bool) -> str:
         return str(Path(topology).resolve()) if factor == 1.0 else ""
     if family not in FAMILIES:
         return ""
-    arguments = _arguments(topology, rate_given=rate_given)
+    arguments = _arguments(topology)
     said = {name: _faster(value, factor) if "bandwidth" in name else value for name, value in arguments.items()}
     return f"{family}:" + ",".join(f"{name}={value}" for name, value in said.items() if "latency" not in name)
 

@@ -10,6 +10,7 @@ import numpy as np
 from algorithms.errors import InputError
 from runtime.world import LABORATORY
 from simulator.machine_network import spread_evenly
+from studies.calibrating.wiring import parse_wiring, without_speeds
 from studies.laboratory import laboratory, register
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import HOST_INTERFACE
@@ -75,8 +76,8 @@ def with_wiring(entry: Entry, ranks: int, command: Sequence[str]) -> list[str]:
 
     Raises
     ------
-    InputError : fewer than one rank; a calibration where no file or words say the links' rates, or of fewer ranks than
-        hosts
+    InputError : fewer than one rank; a calibration where no file or words say the links' rates, that is told of other
+        links than these, or of fewer ranks than hosts
     """
     hosts = len(entry.addresses)
     if ranks < 1:
@@ -86,6 +87,7 @@ def with_wiring(entry: Entry, ranks: int, command: Sequence[str]) -> list[str]:
         return list(command)
     ways = [] if "--routing" in given else ["--routing", entry.routing]
     if "--topology" in given:
+        _check_links(entry, _value_of("--topology", command))
         return [*command, *ways]
     if not entry.in_full:
         raise InputError(
@@ -98,6 +100,27 @@ def with_wiring(entry: Entry, ranks: int, command: Sequence[str]) -> list[str]:
             f"-n {hosts} or more is accepted"
         )
     return [*command, "--topology", entry.in_full, *ways]
+
+
+def _value_of(flag: str, command: Sequence[str]) -> str:
+    """What a command is told by a flag that it has; empty where the word behind it is missing.
+
+    >>> _value_of("--out", ["calibrate", "--out=a"]), _value_of("--out", ["--out", "b"]), _value_of("--out", ["--out"])
+    ('a', 'b', '')
+    """
+    number = next(number for number, word in enumerate(command) if word.partition("=")[0] == flag)
+    _, equals, value = command[number].partition("=")
+    return value if equals else next(iter(command[number + 1 :]), "")
+
+
+def _check_links(entry: Entry, topology: str) -> None:
+    """Refuse a wiring that has not the links of a laboratory."""
+    net = without_speeds(parse_wiring(topology, len(entry.addresses)))
+    if not entry.rates.keys() <= set(net.link_names(np.arange(net.link_count))):
+        raise InputError(
+            f"calibrate --topology {topology}: it has other links than the laboratory, {entry.topology}: "
+            "leave it out, and the laboratory's is taken"
+        )
 
 
 def _options(entry: Entry, ranks: int, library: Mpi) -> list[str]:

@@ -152,13 +152,17 @@ def wiring(net: Network, routing: Routing = SHORTEST) -> Wiring:
     InputError : GPUs instead of hosts, too many hosts or switches, a rate that no token bucket keeps, a routing
         rule that gives a pair several ways, or one that passes a place twice
     """
-    check_places(net)
+    check_places(net, net.name)
     _check(net, routing)
     return _Wires(net).wiring(routing)
 
 
-def check_places(net: Network) -> None:
+def check_places(net: Network, topology: str) -> None:
     """Refuse a network of other places than a laboratory has, whatever its rates.
+
+    Parameters
+    ----------
+    topology : what was asked for
 
     Raises
     ------
@@ -166,11 +170,11 @@ def check_places(net: Network) -> None:
     """
     kind, hosts = net.places
     if kind != "host":
-        raise InputError(f"topology {net.name!r} has {hosts} {kind}s: a laboratory takes hosts, as star:hosts=4 has")
+        raise InputError(f"topology {topology!r} has {hosts} {kind}s: a laboratory takes hosts, as star:hosts=4 has")
     switches = net.node_count - hosts
     if not 2 <= hosts <= MOST_HOSTS or switches > MOST_SWITCHES:
         raise InputError(
-            f"topology {net.name!r} has {hosts} hosts and {switches} switches: a laboratory takes 2 to {MOST_HOSTS} "
+            f"topology {topology!r} has {hosts} hosts and {switches} switches: a laboratory takes 2 to {MOST_HOSTS} "
             f"hosts and at most {MOST_SWITCHES} switches"
         )
 

@@ -88,6 +88,10 @@ def test_help_imports_neither_numpy_nor_mpi_nor_rich():
         (["study", "host-fidelity", "--cases", "few"], "--cases 'few': a whole number from 1 is accepted"),
         (["calibrate"], "out is missing: --out FILE.toml is needed"),
         (["operands", "--matmul", "3,4,5"], "operands: no file is named; --a, --b or --dc FILE.npy is needed"),
+        (
+            ["lab", "run", "star:hosts=2", "run", "--grid", "x=2"],
+            "--grid; what runs there, with its flags, goes",
+        ),
         (["launch", "run"], "launch: the number of ranks is missing: quadrille launch -n RANKS"),
         (["launch", "-n", "two", "run"], "-n 'two': a whole number from 1 is accepted"),
         (["launch", "-n", "0", "run"], "-n '0': a whole number from 1 is accepted"),

@@ -198,6 +198,13 @@ def test_sites_are_chosen_by_the_beginning_of_their_names():
         chosen_trials("", "1", "0")
 
 
+def test_cases_of_the_matrix_and_sites_beside_a_topology_are_refused():
+    with pytest.raises(InputError, match="--cases 5: cases are drawn, with --seed S or at --topology TOPOLOGY"):
+        chosen_trials("", "", "5")
+    with pytest.raises(InputError, match="--sites star: all cases are at --topology star:hosts=4: give one of the two"):
+        chosen_trials("star", "", "", TrialSite("star:hosts=4", "200mbit", 4))
+
+
 # The judgement
 
 

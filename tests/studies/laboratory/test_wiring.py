@@ -187,7 +187,7 @@ STAR = Entry(
     topology="star:hosts=2",
     addresses={"host:0": "10.77.0.1", "host:1": "10.77.0.2"},
     namespaces={},
-    rates={},
+    rates=dict.fromkeys(("host:0>switch:0", "switch:0>host:0", "host:1>switch:0", "switch:0>host:1"), 25e6),
     in_full="star:hosts=2,…",
 )
 
@@ -195,15 +195,46 @@ STAR = Entry(
 def test_a_calibration_is_told_the_topology_in_full_and_one_that_nothing_says_is_refused():
     told = with_wiring(STAR, 2, ["calibrate", "--out", "-"])
     assert told == ["calibrate", "--out", "-", "--topology", "star:hosts=2,…", "--routing", "shortest"]
-    for words in (["calibrate", "--topology=x", "--routing", "minimal"], ["run"], []):
+    for words in (["calibrate", "--topology=star:hosts=2", "--routing", "minimal"], ["run"], []):
         assert with_wiring(STAR, 1, words) == words
     other = msgspec.structs.replace(STAR, routing="ecmp:7")
-    for words in (["calibrate", "--topology", "star:hosts=3"], ["calibrate", "--topology=x"]):
+    for words in (["calibrate", "--topology", "star:hosts=2,bandwidth=1e6"], ["calibrate", "--topology=star:hosts=2"]):
         assert with_wiring(other, 1, words) == [*words, "--routing", "ecmp:7"]
     with pytest.raises(
         InputError, match="star:hosts=2 were changed: write the rates that are wanted into a topology file"
     ):
         with_wiring(msgspec.structs.replace(STAR, in_full=""), 2, ["calibrate"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("star:hosts=4",), r"'star:hosts=4': the rate of its links is missing: --rate 200mbit sets .* bandwidth=25e6"),
+        (("star:hosts=17",), r"'star:hosts=17' has 17 hosts and 1 switches: a laboratory takes 2 to 16 hosts"),
+        (("star:hosts=17", "200mbit"), r"^topology 'star:hosts=17' has 17 hosts"),
+        (("star:hosts=4", "", "bogus"), r"bogus"),
+        (("star:hosts=4", "", "", "../x"), r"laboratory '\.\./x': up to 16 small letters"),
+    ],
+)
+def test_what_is_wrong_is_named_whether_or_not_a_rate_is_given(monkeypatch, asked, said):
+    monkeypatch.setattr(namespaces, "check_allowed", lambda: None)
+    with pytest.raises(InputError, match=said):
+        laboratory_of(*asked)
+
+
+@pytest.mark.parametrize(
+    ("topology", "said"),
+    [
+        (
+            "full:hosts=2",
+            r"--topology full:hosts=2: it has other links than .*, star:hosts=2: leave it out",
+        ),
+        ("star:hosts=3", r"'star:hosts=3' has 3 hosts and the ranks are on 2 hosts"),
+    ],
+)
+def test_a_calibration_that_is_told_of_other_links_is_refused_before_anything_is_made(topology, said):
+    with pytest.raises(InputError, match=said):
+        with_wiring(STAR, 2, ["calibrate", "--topology", topology])
 
 
 def test_a_calibration_of_fewer_ranks_than_hosts_is_refused_by_what_was_typed():
