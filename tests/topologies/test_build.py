@@ -237,7 +237,8 @@ def test_an_endless_argument_is_refused_in_a_short_line(text):
     assert len(str(refused.value)) < 600
 
 
-def test_a_file_that_is_no_topology_is_named_as_one(tmp_path):
+def test_a_file_that_is_no_topology_is_named_as_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "net.txt").write_text("star")
-    with pytest.raises(InputError, match=r"net\.txt': a file of a topology is called \.json, \.xml or \.toml"):
-        parse_topology(str(tmp_path / "net.txt"))
+    with pytest.raises(InputError, match=r"'net\.txt': a file of a topology is called \.json, \.xml or \.toml"):
+        parse_topology("net.txt")
