@@ -104,12 +104,14 @@ class Wait:
     Parameters
     ----------
     idle : between runs, where nothing is lost by seeing late that it has come
+    carried : messages that have come or gone so far, of all ops
     """
 
     requests: Sequence[Request]
     ops: tuple[str, ...]
     every: bool = False
     idle: bool = False
+    carried: int = 0
 
 
 Result = TypeVar("Result")

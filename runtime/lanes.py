@@ -77,6 +77,7 @@ class Lanes:
         self._watcher = watcher
         self._queues: dict[str, deque[Task]] = {name: deque() for name in groups}
         self._to_begin: deque[Task] = deque()
+        self._carried = 0
 
     @property
     def under_way(self) -> bool:
@@ -112,7 +113,8 @@ class Lanes:
         """What the tasks under way wait for."""
         started = [queue[0] for queue in self._queues.values() if queue and queue[0].pending]
         requests = [request for task in started for request in task.pending]
-        return Wait(requests, tuple(task.op.name for task in started), every=len(started) == 1)
+        carried = self._carried + sum(task.carried_now for task in started)
+        return Wait(requests, tuple(task.op.name for task in started), every=len(started) == 1, carried=carried)
 
     def _step(self, task: Task, communicator: Communicator) -> bool:
         """One step of a communication op, if it can be taken now."""
@@ -151,6 +153,7 @@ class Lanes:
         task.start = self._now()
 
     def finish(self, task: Task) -> None:
+        self._carried += task.carried
         task.end = self._now()
         task.ended = True
         if self._watcher is not None:

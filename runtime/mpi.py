@@ -77,7 +77,7 @@ class MpiCarrier:
             except StopIteration as end:
                 return cast(Result, end.value)
             if self._delivery.nap_seconds:
-                naps.take(wait.ops, idle=wait.idle)
+                naps.take(wait.ops, wait.carried, idle=wait.idle)
             else:
                 _await(wait)
 
@@ -102,7 +102,7 @@ class MpiCarrier:
         request = self._world.Iallreduce(MPI.IN_PLACE, latest, MPI.MAX)
         naps = Naps(NAP_SECONDS)
         while not request.Test():
-            naps.take(("agreement",))
+            naps.take()
         return float(latest[0])
 
     def now(self) -> float:

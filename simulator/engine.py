@@ -95,13 +95,13 @@ class MemberSeconds:
     Parameters
     ----------
     latency, compute : as far as they are not transfer
-    beyond : whether anything was larger than what was measured
+    extrapolated : whether anything was larger than what was measured
     waiting … computing : of the transfer of each stage that ended last, and of local work
     """
 
     latency: float
     compute: float
-    beyond: bool
+    extrapolated: bool
     waiting: float
     path_latency: float
     bandwidth: float
@@ -201,7 +201,7 @@ class FlowEngine(Registered):
         return MemberSeconds(
             float(u.latency_paid[member]),
             float(u.computed[member]),
-            bool(u.was_beyond[member]),
+            bool(u.was_extrapolated[member]),
             float(u.waiting[member]),
             float(u.path_latency[member]),
             float(u.path_bandwidth[member]),

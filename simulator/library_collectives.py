@@ -34,12 +34,12 @@ class LibraryTime:
 
     Parameters
     ----------
-    beyond : whether that is beyond what was measured
+    extrapolated : whether that is beyond what was measured
     told : of what it was measured, for a record
     """
 
     seconds: float
-    beyond: bool
+    extrapolated: bool
     told: str
 
 

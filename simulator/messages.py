@@ -53,7 +53,7 @@ class Messages:
                 cap=self._wiring.transfer_on(channel, sized, step.pattern).cap,
                 latency=0.0 if ahead else cost.latency,
                 alone=cost.alone / chunks,
-                beyond=cost.extrapolated,
+                extrapolated=cost.extrapolated,
             )
         return wire, self._sent[key]
 
@@ -96,11 +96,11 @@ class Messages:
             self._greetings[channel] = self._engine.wire(), self._engine.flow(0.0, {}, cap=1.0)
         return self._greetings[channel]
 
-    def to_itself(self, rank: int, lane: str, seconds: float, *, beyond: bool) -> Sent:
+    def to_itself(self, rank: int, lane: str, seconds: float, *, extrapolated: bool) -> Sent:
         """What a rank hears of itself after so many seconds, which count as transfer."""
         key = rank, lane, seconds
         if key not in self._to_itself:
-            flow = self._engine.flow(seconds, {}, cap=1.0, alone=seconds, beyond=beyond)
+            flow = self._engine.flow(seconds, {}, cap=1.0, alone=seconds, extrapolated=extrapolated)
             self._to_itself[key] = self._engine.wire(), flow
         return self._to_itself[key]
 

@@ -220,7 +220,7 @@ class Programs:
                 None if sender is None else self._messages.greeting(duty.wires, sender, rank)[0],
             )
             yield Marked(stage, step, number)
-        sent = self._messages.to_itself(rank, lane(op), time.seconds, beyond=time.beyond)
+        sent = self._messages.to_itself(rank, lane(op), time.seconds, extrapolated=time.extrapolated)
         yield Marked(Stage(send=sent, receive=sent[0]))
 
     def _overhead(self, duty: Duty) -> float:
@@ -244,8 +244,8 @@ class Programs:
                 demands = demands | {pace: 1.0}
             if self._balancing is not None and name == COMPUTE:
                 demands = demands | {self._balancing.pace(rank): 1.0}
-            seconds, beyond = work.seconds, work.extrapolated
-            self._works[key] = self._engine.flow(seconds, demands, cap=1.0, alone=seconds, beyond=beyond)
+            seconds, extrapolated = work.seconds, work.extrapolated
+            self._works[key] = self._engine.flow(seconds, demands, cap=1.0, alone=seconds, extrapolated=extrapolated)
         return self._works[key]
 
     def _turn(self, rank: int, name: str) -> int | None:

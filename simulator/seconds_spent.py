@@ -31,7 +31,7 @@ class Spent:
             ("compute", told.computing),
             ("contention", told.contention),
         )
-        return cls(told.latency, told.compute, told.beyond, {part: seconds for part, seconds in path if seconds})
+        return cls(told.latency, told.compute, told.extrapolated, {part: seconds for part, seconds in path if seconds})
 
     def on_path(self, part: PathPart, seconds: float) -> None:
         if seconds:

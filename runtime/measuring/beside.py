@@ -8,14 +8,14 @@ microbenchmarks of two ops; no algorithm is among them.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
-from statistics import median
+from statistics import mean, median
 
 from mpi4py import MPI
 
 from algorithms.grid import Grid
 from algorithms.ops import AllGather, Gemm, Op, Pointwise
 from algorithms.parts import Part
-from algorithms.program import in_sequence
+from algorithms.program import Repeat, in_sequence
 from algorithms.schedule import Role, Schedule, declare
 from algorithms.tensors import Tensor
 from algorithms.timelines.timeline import Timeline
@@ -30,6 +30,8 @@ from runtime.world import threads_may_send
 SIZE = 1024
 PRODUCTS, REPEATS = 4, 7
 ITEM_BYTES, SMALL_BYTES = 4, 1 << 10
+ROW = 12
+"""Gathers of so little, one behind the other."""
 CARRIED_SECONDS = 0.3
 """How long a gather lasts that shows what messages take of cores."""
 MOST_CARRIED_BYTES = 64e6
@@ -48,7 +50,7 @@ class Beside:
     ----------
     core_seconds_per_byte : what all cores together spend on a byte that goes from host to host
     late_seconds : how much later a rank that computes hears of what has come
-    following_seconds : a step with hardly a byte right behind another one, where nobody computes; None: not measured
+    following_seconds : a step with hardly a byte behind others, where nobody computes; None: not measured
     """
 
     core_seconds_per_byte: float = 0.0
@@ -87,6 +89,17 @@ def gather_beside_products(
     sizes = {"m": SIZE, "e": max(1, gathered_bytes // ITEM_BYTES), "one": 1}
     grid = Grid(x=members, z=ranks // members)
     return Schedule("beside", sizes, grid, "float32", tensors, ("A", "B"), ("C",), (Role(in_sequence(tuple(ops))),))
+
+
+def gathers_in_a_row(ranks: int, gathered_bytes: int) -> Schedule:
+    """So many bytes are gathered by all ranks, again and again, and nobody computes between."""
+    one = Part("one")
+    tensors = declare(Tensor("part", Part("e", ("x",)), one), Tensor("whole", Part("e"), one))
+    write = Pointwise(name="write", function="zero", into="part")
+    gather = AllGather(name="gather", axis="x", source="part", into="whole")
+    sizes = {"e": max(1, gathered_bytes // ITEM_BYTES), "one": 1}
+    program = in_sequence((write, Repeat("i", ROW, (gather,))))
+    return Schedule("row", sizes, Grid(x=ranks), "float32", tensors, (), ("whole",), (Role(program),))
 
 
 def makespan(timeline: Timeline) -> float:
@@ -141,6 +154,15 @@ def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: fl
     return Beside(min(cost, enough), beside.late_seconds(product), beside.following_seconds())
 
 
+def row_seconds(timeline: Timeline) -> float:
+    """Of a gather in a row behind the first, as the mean rank saw it."""
+    ends: dict[int, list[float]] = {}
+    for span in timeline.spans:
+        if span.op == "gather":
+            ends.setdefault(span.rank, []).append(span.end)
+    return mean((max(of_rank) - min(of_rank)) / (len(of_rank) - 1) for of_rank in ends.values())
+
+
 def _of_gather(timeline: Timeline) -> float:
     return median(span.seconds for span in timeline.spans if span.op == "gather")
 
@@ -169,6 +191,22 @@ class Gathers:
         return max(0.0, beside - alone) / (ranks - 1)
 
     def following_seconds(self) -> float:
-        """A step of a gather of hardly anything."""
+        """A step of gathers of hardly anything, one behind the other.
+
+        Of a single one it would be of ranks that have all come at once, which find each other's messages at a look or
+        two; behind others they have not.
+        """
         ranks = self.communicator.Get_size()
-        return self.seconds(ranks * SMALL_BYTES, 0, _of_gather) / (ranks - 1)
+        carrier = MpiCarrier(self.communicator, delivery=self.delivery)
+        with on_own_cores(self.communicator):
+            found = execute(
+                gathers_in_a_row(ranks, ranks * SMALL_BYTES),
+                {},
+                carrier,
+                repeats=REPEATS,
+                warmups=1,
+                between=come_further,
+            )
+        carrier.close()
+        seconds = median(map(row_seconds, found.timelines)) if found.timelines else 0.0
+        return self.communicator.bcast(seconds, root=0) / (ranks - 1)  # type: ignore[no-any-return]

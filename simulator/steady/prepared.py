@@ -85,10 +85,10 @@ class Prepared:
         self.part, self._costs, self._lane, self._slowdown = part, costs, lane, slowdown
         self.ranks = ranks = part.ranks.ravel()
         self.slow = np.stack([np.ones(len(ranks)), 1 / costs.local.moving[ranks], 1 / costs.local.least[ranks]])
-        before, beyond = costs.memory("copy", part.before.ravel(), ranks)
+        before, extrapolated_before = costs.memory("copy", part.before.ravel(), ranks)
         after, later = costs.memory("copy", part.after.ravel(), ranks)
         self.before, self.after = thin(before * self.slow), thin(after * self.slow)
-        self._extrapolated = beyond or later
+        self._extrapolated = extrapolated_before or later
         self.waves: Waves | None = None
         together = not part.in_waves or part.flat or part.empty_messages
         table = None if together else table_of(part.stages, part.ranks.shape[1])

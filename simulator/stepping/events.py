@@ -161,7 +161,7 @@ def _begin(u: Under, s: Any, m: int) -> None:
     """A member begins its program."""
     u.stage[m] = u.first[u.program[m]]
     u.k[m] = 0
-    u.latency_paid[m], u.computed[m], u.was_beyond[m], u.waiting[m] = 0.0, 0.0, 0, 0.0
+    u.latency_paid[m], u.computed[m], u.was_extrapolated[m], u.waiting[m] = 0.0, 0.0, 0, 0.0
     u.path_latency[m], u.path_bandwidth[m], u.path_contention[m], u.path_compute[m] = 0.0, 0.0, 0.0, 0.0
     _forget(u)
     if u.disturbs[m] != NONE and u.wired[u.program[m]] != 0:
@@ -268,7 +268,7 @@ def _meet(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
         at = u.stage[m]
         both = u.send_wire[at] != NONE and u.receive_wire[at] != NONE
         u.latency_paid[m] += u.latency[f] / (2 if both else 1)
-        u.was_beyond[m] = max(u.was_beyond[m], u.beyond[f])
+        u.was_extrapolated[m] = max(u.was_extrapolated[m], u.extrapolated[f])
     _start(u, s, f, sender, receiver)
 
 
@@ -278,7 +278,7 @@ def _come(u: Under, s: Any, m: int, f: int) -> None:
     if u.waits[wire] == RECEIVER:
         u.waits[wire] = NOBODY
         receiver = u.waiting_member[wire]
-        u.was_beyond[receiver] = max(u.was_beyond[receiver], u.beyond[f])
+        u.was_extrapolated[receiver] = max(u.was_extrapolated[receiver], u.extrapolated[f])
         if u.begun[f] >= u.entered[receiver]:
             u.latency_paid[receiver] += u.latency[f]
         _arrive(u, s, receiver, f)
@@ -315,7 +315,7 @@ def _worked(u: Under, s: Any, m: int, f: int) -> None:
     if u.if_waited[u.stage[m]] != 0:
         u.latency_paid[m] += u.latency[f]
     u.computed[m] += u.alone[f]
-    u.was_beyond[m] = max(u.was_beyond[m], u.beyond[f])
+    u.was_extrapolated[m] = max(u.was_extrapolated[m], u.extrapolated[f])
     u.path_latency[m] += u.latency[f]
     u.path_compute[m] += u.alone[f]
     u.path_contention[m] += took - u.latency[f] - u.alone[f]

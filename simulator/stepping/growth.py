@@ -13,22 +13,22 @@ from simulator.stepping.repeats import TOLD
 from simulator.stepping.table import FOLDS, LEADER, NONE, NUMBERS, REALS, SLOWED, Under
 
 OF_FLOWS = (
-    "work", "latency", "alone", "beyond", "sender", "receiver", "status", "left", "since", "speed", "due", "begun",
-    "done", "heap", "slot", "changed", "stopped", "saved_mark", "saved_status", "saved_ahead", "saved_begun",
+    "work", "latency", "alone", "extrapolated", "sender", "receiver", "status", "left", "since", "speed", "due",
+    "begun", "done", "heap", "slot", "changed", "stopped", "saved_mark", "saved_status", "saved_ahead", "saved_begun",
     "saved_left", "taps",
 )  # fmt: skip
 OF_WIRES = ("waits", "waiting_member", "waiting_flow", "ahead", "came")
 OF_STAGES = ("count", "send_wire", "send_flow", "receive_wire", "local", "if_waited", "if_beside")
 OF_MEMBERS = (
-    "program", "stage", "k", "pending", "entered", "waited", "latency_paid", "computed", "was_beyond", "waiting",
+    "program", "stage", "k", "pending", "entered", "waited", "latency_paid", "computed", "was_extrapolated", "waiting",
     "path_latency", "path_bandwidth", "path_contention", "path_compute", "disturbing", "sending", "receiving", "ended",
     "starting", "saved_stage", "saved_k", "saved_doing", "saved_entered",
 )  # fmt: skip
 OF_RESOURCES = ("disturbed", "using", "opened", "busy", "saved_busy")
 WHOLE = {
-    "beyond", "entries", "entry_resource", "sender", "receiver", "status", "heap", "slot", "changed", "stopped",
+    "extrapolated", "entries", "entry_resource", "sender", "receiver", "status", "heap", "slot", "changed", "stopped",
     "saved_mark", "saved_status", *OF_WIRES, "first", *OF_STAGES, "wired", "disturbs", "disturbing", "worker",
-    "sending", "receiving", "disturbed", "program", "stage", "k", "pending", "waited", "was_beyond", "ended",
+    "sending", "receiving", "disturbed", "program", "stage", "k", "pending", "waited", "was_extrapolated", "ended",
     "starting", "saved_stage", "saved_k", "saved_doing", "using", "bursty", "tap", "taps", "numbers",
 }  # fmt: skip
 BLANK = {"slot": NONE, "stage": NONE, "receiver": NONE, "sending": NONE, "receiving": NONE}

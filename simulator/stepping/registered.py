@@ -45,7 +45,7 @@ class Bursty:
 class Registered:
     """Everything that has been entered.
 
-    `flows` are work, latency, alone and beyond of each flow, `resources` and `shares` what it takes of
+    `flows` are work, latency, alone and extrapolated of each flow, `resources` and `shares` what it takes of
     which; `stages` are count, send_wire, send_flow, receive_wire, local, if_waited and if_beside, those of program p
     from first[p] to first[p + 1]; `calm` is the capacity of each resource while nobody disturbs it, `capacities`
     what it is then; `disturbs` the pace that each member disturbs, `worker` the member whose work slows its messages,
@@ -125,7 +125,7 @@ class Registered:
         cap: float = inf,
         latency: float = 0.0,
         alone: float = 0.0,
-        beyond: bool = False,
+        extrapolated: bool = False,
     ) -> int:
         """A piece of work that may be under way, once at a time.
 
@@ -137,7 +137,7 @@ class Registered:
         cap : largest rate [units of work per second]
         latency : paid once, before the work starts [s]
         alone : seconds that the work takes with nothing else under way, as it is told
-        beyond : whether it is larger than what was measured
+        extrapolated : whether it is larger than what was measured
 
         Raises
         ------
@@ -145,7 +145,7 @@ class Registered:
         """
         self._check(work, demands, weight, cap, latency)
         used = [(resource, float(d)) for resource, d in sorted(demands.items()) if d > 0]
-        self.flows.append((float(work), float(latency), float(alone), int(beyond)))
+        self.flows.append((float(work), float(latency), float(alone), int(extrapolated)))
         self.resources.append(tuple(resource for resource, _ in used))
         self.shares.append(tuple(d for _, d in used))
         self.caps.append(float(cap))

@@ -34,8 +34,8 @@ class Under(NamedTuple):
 
     Parameters
     ----------
-    work, latency, alone, beyond : by flow: units of work, seconds before it, seconds that it takes alone, and whether
-        it is larger than what was measured
+    work, latency, alone, extrapolated : by flow: units of work, seconds before it, seconds that it takes alone, and
+        whether it is larger than what was measured
     entries, entry_resource, entry_share : resources of each flow, and what a unit of its work takes of them
     sender, receiver : members of each flow that is under way; local work has no receiver, a message that goes ahead
         has it LATER
@@ -51,8 +51,8 @@ class Under(NamedTuple):
         where the member's worker does nothing
     program, stage, k, pending, entered, waited : of each member: how often it has done its stage, for how many
         transfers it waits, since when, and whether it had to wait for the last ones
-    latency_paid, computed, was_beyond, waiting, path_latency, path_bandwidth, path_contention, path_compute : seconds
-        of each member's present op
+    latency_paid, computed, was_extrapolated, waiting, path_latency, path_bandwidth, path_contention, path_compute :
+        seconds of each member's present op
     disturbs, disturbing : of each member: the pace (a resource) that is slower while it is in a program with wires,
         NONE where there is none, and whether it is in one
     worker, leaves : of each member: another, the one whose work slows its messages (NONE where nobody's does), and what
@@ -74,7 +74,7 @@ class Under(NamedTuple):
     work: Array
     latency: Array
     alone: Array
-    beyond: Array
+    extrapolated: Array
     entries: Array
     entry_resource: Array
     entry_share: Array
@@ -110,7 +110,7 @@ class Under(NamedTuple):
     waited: Array
     latency_paid: Array
     computed: Array
-    was_beyond: Array
+    was_extrapolated: Array
     waiting: Array
     path_latency: Array
     path_bandwidth: Array

@@ -27,13 +27,15 @@ def draw_fidelity(results: Sequence[Result], path: str) -> None:
 
 
 def _panel(axes: "Axes", site: str, results: Sequence[Result]) -> None:
-    for name, mark in MARKS.items():
+    for number, (name, mark) in enumerate(MARKS.items()):
         members = [one for one in results if one.group == name]
         if members:
             measured = [one.measured_seconds for one in members]
             ratios = [one.predicted_seconds / one.measured_seconds for one in members]
             noise = [(one.spread or 0.0) * ratio for one, ratio in zip(members, ratios, strict=True)]
-            axes.errorbar(measured, ratios, yerr=noise, fmt=mark, markersize=4, linewidth=0.7, label=name)
+            axes.errorbar(
+                measured, ratios, yerr=noise, fmt=mark, color=f"C{number}", markersize=4, linewidth=0.7, label=name
+            )
     axes.axhline(1, color="0.5", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_title(site, fontsize="small")

@@ -10,7 +10,7 @@ from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from runtime.cupy_library import CupyLibrary
-from runtime.delivery import Naps
+from runtime.delivery import FIRST_NAP_SHARE, NAP_GROWTH, Naps
 from runtime.execute import execute
 from runtime.in_process import InProcess
 from runtime.progress import ProgressThread
@@ -63,22 +63,55 @@ def test_an_error_of_local_work_leaves_no_thread_behind():
     assert "progress" not in {one.name for one in threading.enumerate()}
 
 
-def test_naps_grow_while_the_same_ops_are_under_way_and_begin_short_again_for_others(monkeypatch):
-    slept = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+@pytest.fixture
+def clock(monkeypatch):
+    """Sleeps take the time that they are asked for; what was slept since it was last looked at."""
+    now, slept = [0.0], []
+
+    def sleep(seconds):
+        now[0] += seconds
+        slept.append(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def found():
+        told = list(slept)
+        slept.clear()
+        return told
+
+    return found
+
+
+def test_naps_grow_while_nothing_comes_and_begin_short_again_for_other_ops(clock):
     naps = Naps(1e-3)
-    for ops in [("gather",)] * 7 + [("sum",)] * 2:
-        naps.take(ops)
-    assert slept == pytest.approx([5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1e-3, 1e-3, 5e-5, 1e-4])
+    for _ in range(60):
+        naps.take(("gather",))
+    slept = clock()
+    assert slept[:3] == pytest.approx([5e-5, 5e-5 * NAP_GROWTH, 5e-5 * NAP_GROWTH**2])
+    assert slept[-1] == 1e-3 == max(slept)
+    naps.take(("sum",))
+    assert clock() == [5e-5]
 
 
-def test_naps_between_runs_grow_longer(monkeypatch):
-    slept = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+@pytest.mark.parametrize(("looks", "first"), [(1, 5e-5), (120, 1e-3)])
+def test_naps_behind_a_message_are_a_part_of_what_it_took(clock, looks, first):
+    """At least the first nap, at most the longest."""
+    naps = Naps(1e-3)
+    for _ in range(looks):
+        naps.take(("gather",), 0)
+    took = sum(clock())
+    naps.take(("gather",), 1)
+    (slept,) = clock()
+    assert slept == pytest.approx(min(1e-3, max(5e-5, took * FIRST_NAP_SHARE)))
+    assert slept == pytest.approx(first)
+
+
+def test_naps_between_runs_grow_longer(clock):
     naps = Naps(1e-4)
-    for _ in range(8):
+    for _ in range(60):
         naps.take(("barrier",), idle=True)
-    assert slept == pytest.approx([5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 2e-3, 2e-3])
+    assert max(clock()) == 2e-3
 
 
 FAILING = """

@@ -335,7 +335,7 @@ def test_a_program_is_gone_through_by_itself(env, engine):
     link, core = engine.add_resource(10.0), engine.add_resource(1.0)
     there, back = engine.wire(), engine.wire()
     one_way, other_way = (engine.flow(20.0, {link: 1.0}, latency=1.0, alone=2.0) for _ in range(2))
-    adding = engine.flow(3.0, {core: 1.0}, alone=3.0, beyond=True)
+    adding = engine.flow(3.0, {core: 1.0}, alone=3.0, extrapolated=True)
     programs = [
         engine.program([Stage(2, (there, one_way), back, adding)]),
         engine.program([Stage(2, (back, other_way), there)]),
@@ -356,7 +356,13 @@ def test_a_program_is_gone_through_by_itself(env, engine):
         0.0,
     )
     told = engine.told(members[0])
-    assert (told.waiting, told.contention, told.computing, told.compute, told.beyond) == (0.0, 4.0, 6.0, 6.0, True)
+    assert (told.waiting, told.contention, told.computing, told.compute, told.extrapolated) == (
+        0.0,
+        4.0,
+        6.0,
+        6.0,
+        True,
+    )
 
 
 def test_who_waits_can_be_asked_for(env, engine):

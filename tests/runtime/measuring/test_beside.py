@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from algorithms.program import walk
 from algorithms.schedule import all_ops
-from runtime.measuring.beside import gather_beside_products
+from algorithms.timelines.spans import Span
+from algorithms.timelines.timeline import Timeline
+from runtime.measuring.beside import ROW, gather_beside_products, gathers_in_a_row, row_seconds
 from tests.launched import launched
 
 PROGRAM = """
@@ -30,6 +33,21 @@ def test_so_many_bytes_are_gathered_beside_so_many_products():
     assert [op.name for op in all_ops(pairs)][1:4] == ["gather", "gather 2", "multiply 1"]
     assert (pairs.grid.length("x"), pairs.grid.size) == (2, 4)
     assert pairs.tensors["part"].block(pairs.place(0)).elements * pairs.item_bytes("part") == 1 << 19
+
+
+def test_little_is_gathered_again_and_again_and_nobody_computes_between():
+    schedule = gathers_in_a_row(4, 4 << 10)
+    assert schedule.tensors["part"].block(schedule.place(0)).elements * schedule.item_bytes("part") == 1 << 10
+    steps = walk(schedule.program(schedule.place(0)), schedule.place(0))
+    assert [op.name for op, _ in steps] == ["write", *["gather"] * ROW]
+
+
+def test_a_gather_in_a_row_takes_what_lies_between_two_ends_of_the_mean_rank():
+    def gathers(rank, ends):
+        return [Span(rank, "gather", "all_gather", "x", 0, 0, 0, end, index=index) for index, end in enumerate(ends)]
+
+    timeline = Timeline((*gathers(0, (5.0, 6.0, 9.0)), *gathers(1, (4.0, 8.0, 12.0))), "measured", ranks=2)
+    assert row_seconds(timeline) == (4.0 / 2 + 8.0 / 2) / 2
 
 
 @pytest.mark.mpi
