@@ -28,8 +28,8 @@ and 286 ms, and large steps the same (four hosts of a laboratory, 358 Mbit/s); h
 """
 FIRST_NAP_SHARE, NAP_GROWTH = 1 / 16, 1.1
 """Of what the last message took, the nap behind it; and how many times as long as a nap the one behind it is."""
-IDLE_NAP_SECONDS = 2e-3
-"""At most, between runs: a rank that looks twice a millisecond takes a twentieth of a core from those not yet there."""
+IDLE_NAP_SECONDS, IDLE_NAP_GROWTH = 2e-3, 2.0
+"""At most, between runs, and so much longer each time: looks take some of a core from those that are not yet there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,11 @@ class Naps:
         ----------
         carried : messages that have come or gone so far
         """
-        longest = IDLE_NAP_SECONDS if idle else self._longest
+        longest, growth = (IDLE_NAP_SECONDS, IDLE_NAP_GROWTH) if idle else (self._longest, NAP_GROWTH)
         before, self._state = self._state, (ops, carried)
         if self._state != before:
             now = time.perf_counter()
             first = (now - self._since) * FIRST_NAP_SHARE if ops == before[0] else 0.0
             self._next, self._since = max(FIRST_NAP_SECONDS, first), now
         time.sleep(min(self._next, longest))
-        self._next = min(NAP_GROWTH * self._next, longest)
+        self._next = min(growth * self._next, longest)
