@@ -69,9 +69,15 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """What an overlap gains, as a share of the step without it."""
+    """What an overlap gains, as a share of the step without it.
+
+    Parameters
+    ----------
+    group : of the trial with the overlap
+    """
 
     site: str
+    group: Group
     problem: str
     configuration: str
     predicted: float
@@ -201,6 +207,7 @@ def gains(results: Sequence[Result]) -> Iterable[Gain]:
         if one.overlap != NO_OVERLAP and (twin := without.get(_place(one))) is not None:
             yield Gain(
                 site=one.site,
+                group=one.group,
                 problem=one.problem,
                 configuration=f"{one.configuration} {one.overlap}",
                 predicted=1 - one.predicted_seconds / twin.predicted_seconds,

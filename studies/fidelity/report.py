@@ -7,7 +7,6 @@ from rich.console import Group as Tables
 
 from algorithms.formats.record import Cause
 from studies.fidelity.judgement import CLEAR_GAIN, CLOSE_GAIN, Errors, Group, Judgement, Result
-from studies.fidelity.sites import GPU, SHARED_MEMORY
 from studies.tables import UNKNOWN, milliseconds, percent, table
 
 CAUSES: tuple[Cause, ...] = ("compute", "transfer", "latency", "waiting", "other")
@@ -78,7 +77,7 @@ def _at_most(error: float | None) -> str:
 
 
 def _together(found: Judgement) -> Iterator[tuple[str, ...]]:
-    order, gains = found.order, [one for one in found.gains if not one.site.startswith((SHARED_MEMORY, GPU))]
+    order, gains = found.order, [one for one in found.gains if one.group == "laboratory, overlap"]
     tau = UNKNOWN if order.tau is None else f"{order.tau:.2f}"
     yield "order of configurations, Kendall's tau", tau, f"at least {LEAST_TAU}", f"{order.pairs} pairs"
     low, high = (percent(share, signed=False) for share in INTERVALS)

@@ -256,7 +256,9 @@ def test_a_gain_compares_an_overlap_with_its_own_twin():
     ],
 )
 def test_the_sign_of_a_gain_counts_where_one_is_predicted_or_measured(predicted, measured, clear, right):
-    gain = Gain(site="", problem="", configuration="", predicted=predicted, measured=measured)
+    gain = Gain(
+        site="", group="laboratory, overlap", problem="", configuration="", predicted=predicted, measured=measured
+    )
     assert (gain.clear, gain.sign_right) == (clear, right)
 
 
