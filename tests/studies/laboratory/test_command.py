@@ -23,8 +23,8 @@ def nothing_stands(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("host -n 2 -- run", "'host:cores=1' has 1 hosts and 0 switches: a laboratory takes 2 to 16"),
-        ("host --rate 200mbit -n 2 -- run", "'host:cores=1' has 1 hosts and 0 switches: a laboratory takes 2 to 16"),
+        ("host -n 2 -- run", "'host' has 1 hosts and 0 switches: a laboratory takes 2 to 16"),
+        ("host --rate 200mbit -n 2 -- run", "'host' has 1 hosts and 0 switches: a laboratory takes 2 to 16"),
         ("perlmutter:gpus=8 --rate 200mbit -n 2 -- run", "has 8 gpus: a laboratory takes hosts"),
         (
             "star:hosts=4 --rate 200mbit -n 2 -- calibrate --out x.toml",
