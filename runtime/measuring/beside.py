@@ -118,10 +118,24 @@ def median_seconds(
     what: Callable[[Timeline], float] = makespan,
 ) -> float:
     """Median over repeats of a gather and products at once, at rank 0; all ranks call it, and 0 where it is another."""
-    carrier, ranks = MpiCarrier(communicator, delivery=delivery), communicator.Get_size()
+    ranks = communicator.Get_size()
+    schedule = gather_beside_products(ranks, gathered_bytes, products, members=members, gathers=gathers)
+    return _median_of_runs(communicator, delivery, schedule, repeats=repeats, what=what)
+
+
+def _median_of_runs(
+    communicator: MPI.Intracomm,
+    delivery: Delivery,
+    schedule: Schedule,
+    *,
+    repeats: int,
+    what: Callable[[Timeline], float],
+) -> float:
+    """Median over repeats of what a timeline tells, at rank 0; all ranks call it, and 0 where it is another."""
+    carrier = MpiCarrier(communicator, delivery=delivery)
     with on_own_cores(communicator):
         found = execute(
-            gather_beside_products(ranks, gathered_bytes, products, members=members, gathers=gathers),
+            schedule,
             Operands(SIZE, SIZE, SIZE, "float32"),
             carrier,
             repeats=repeats,
@@ -196,17 +210,7 @@ class Gathers:
         Of a single one it would be of ranks that have all come at once, which find each other's messages at a look or
         two; behind others they have not.
         """
-        ranks = self.communicator.Get_size()
-        carrier = MpiCarrier(self.communicator, delivery=self.delivery)
-        with on_own_cores(self.communicator):
-            found = execute(
-                gathers_in_a_row(ranks, ranks * SMALL_BYTES),
-                {},
-                carrier,
-                repeats=REPEATS,
-                warmups=1,
-                between=come_further,
-            )
-        carrier.close()
-        seconds = median(map(row_seconds, found.timelines)) if found.timelines else 0.0
-        return self.communicator.bcast(seconds, root=0) / (ranks - 1)  # type: ignore[no-any-return]
+        ranks, alone = self.communicator.Get_size(), replace(self.delivery, progress="none")
+        row = gathers_in_a_row(ranks, ranks * SMALL_BYTES)
+        found = _median_of_runs(self.communicator, alone, row, repeats=REPEATS, what=row_seconds)
+        return self.communicator.bcast(found, root=0) / (ranks - 1)  # type: ignore[no-any-return]
