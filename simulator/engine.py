@@ -21,7 +21,7 @@ event of the lowest priority says so) does the engine go on.
 *Kernels.*  It begins in plain Python on lists; a simulation that goes on for long is
 left to compiled twins of the same functions on arrays (`sharing/compiled.py`).
 
-A message starts when both its ends are ready (rendezvous), one that goes ahead when its sender is.
+A message starts when both its ends are ready (rendezvous), a buffered one when its sender is.
 Latency is paid once, before, and holds no resource.
 
 `Environment.run()` without `until` may move the clock on to a stale event after

@@ -15,14 +15,14 @@ Sent = tuple[int, int]
 class Messages:
     """The messages of all ranks, each made when it is first needed.
 
-    On a machine whose senders do not wait for their receivers, messages are `handed_over`: they go ahead of who
+    On a machine whose senders do not wait for their receivers, messages are `buffered`: they go ahead of who
     receives them, and who has to wait for one pays its latency.
     """
 
     def __init__(self, machine: Machine, wiring: Wiring, engine: FlowEngine) -> None:
         self._wiring, self._engine = wiring, engine
         network = machine.network or Network()
-        self.handed_over, self.chunk_bytes = network.buffered_sends, network.chunk_bytes
+        self.buffered, self.chunk_bytes = network.buffered_sends, network.chunk_bytes
         self._wires: dict[tuple[Channel, bool], int] = {}
         self._sent: dict[tuple[int, float, str, int], int] = {}
         self._greetings: dict[Channel, Sent] = {}
@@ -30,39 +30,39 @@ class Messages:
         self._words: dict[tuple[str, Hashable], Sent] = {}
 
     def sent(
-        self, lane: str, sender: int, receiver: int, step: MemberStep, chunks: int = 1, *, ahead: bool = False
+        self, lane: str, sender: int, receiver: int, step: MemberStep, chunks: int = 1, *, buffered: bool = False
     ) -> Sent:
         """What a rank sends to another in a step, in so many equal chunks: one of them.
 
-        One that goes ahead down a chain is as fast as a message of its size: it was held up where the chain begins, and
+        A buffered one down a chain is as fast as a message of its size: it was held up where the chain begins, and
         finds buckets that have filled meanwhile.  In a ring all links were measured at once, by whole steps.
 
         Parameters
         ----------
-        ahead : whether it is handed over, and goes before anybody receives it
+        buffered : whether it goes before anybody receives it
         """
-        wire, channel = self._wire(lane, sender, receiver, ahead=ahead)
+        wire, channel = self._wire(lane, sender, receiver, buffered=buffered)
         key = wire, step.sent, step.pattern, chunks
         if key not in self._sent:
             cost = self._wiring.transfer_on(channel, step.sent, step.pattern)
-            sized = step.sent / chunks if ahead and step.is_of_chain else step.sent
+            sized = step.sent / chunks if buffered and step.is_of_chain else step.sent
             self._sent[key] = self._engine.flow(
                 cost.work / chunks,
                 cost.demands,
                 weight=cost.weight,
                 cap=self._wiring.transfer_on(channel, sized, step.pattern).cap,
-                latency=0.0 if ahead else cost.latency,
+                latency=0.0 if buffered else cost.latency,
                 alone=cost.alone / chunks,
                 extrapolated=cost.extrapolated,
             )
         return wire, self._sent[key]
 
-    def wire(self, lane: str, sender: int, receiver: int, *, ahead: bool = False) -> int:
+    def wire(self, lane: str, sender: int, receiver: int, *, buffered: bool = False) -> int:
         """What carries the messages of a lane from a rank to another."""
-        return self._wire(lane, sender, receiver, ahead=ahead)[0]
+        return self._wire(lane, sender, receiver, buffered=buffered)[0]
 
     def latency(self, lane: str, sender: int, receiver: int, step: MemberStep, *, is_first: bool) -> float:
-        """Seconds before what is handed over is there, beyond those that it is on links.
+        """Seconds before what is buffered is there, beyond those that it is on links.
 
         The first step of an op finds members as their products have left them, the next ones find them waiting; so
         does every step of a chain, and was measured so.
@@ -86,7 +86,7 @@ class Messages:
     def _said(self, what: str, key: Hashable) -> Sent:
         """A wire of words that take no time, and that nobody has to wait for before he goes on."""
         if (what, key) not in self._words:
-            self._words[what, key] = self._engine.wire(ahead=True), self._engine.flow(0.0, {}, cap=1.0)
+            self._words[what, key] = self._engine.wire(buffered=True), self._engine.flow(0.0, {}, cap=1.0)
         return self._words[what, key]
 
     def greeting(self, lane: str, sender: int, receiver: int) -> Sent:
@@ -104,8 +104,8 @@ class Messages:
             self._to_itself[key] = self._engine.wire(), flow
         return self._to_itself[key]
 
-    def _wire(self, lane: str, sender: int, receiver: int, *, ahead: bool) -> tuple[int, Channel]:
+    def _wire(self, lane: str, sender: int, receiver: int, *, buffered: bool) -> tuple[int, Channel]:
         channel = self._wiring.channel(lane, sender, receiver)
-        if (channel, ahead) not in self._wires:
-            self._wires[channel, ahead] = self._engine.wire(ahead=ahead)
-        return self._wires[channel, ahead], channel
+        if (channel, buffered) not in self._wires:
+            self._wires[channel, buffered] = self._engine.wire(buffered=buffered)
+        return self._wires[channel, buffered], channel

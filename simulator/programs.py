@@ -13,7 +13,7 @@ from algorithms.parts import Place
 from algorithms.schedule import all_ops
 from algorithms.timelines.spans import COMPUTE
 from algorithms.traffic import calls_of
-from simulator.buffered_sends.handed_over import HandedOver, Marked
+from simulator.buffered_sends.buffered_op import BufferedOp, Marked
 from simulator.duties import Duties, Duty, MemberStep, rows
 from simulator.engine import FlowEngine
 from simulator.folding.alike_ranks import Population
@@ -65,7 +65,7 @@ class Programs:
     choices, library : who carries out the collectives, and what those of the library were measured to take; `labels`
         say of which ops that was known
     balancing : of ranks that cannot be dealt out to cores evenly
-    late_seconds : how much later a rank hears of messages that were handed over, where a rank of each host computes
+    late_seconds : how much later a rank hears of messages that were buffered, where a rank of each host computes
     """
 
     def __init__(
@@ -159,12 +159,12 @@ class Programs:
         after = [Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.after)))] if duty.copied.after else []
         is_own = self._choices.of(op.name).carriage != "library"
         chunk_bytes = self._messages.chunk_bytes if is_own else LIBRARY_CHUNK_BYTES
-        if not self._messages.handed_over or not chunk_bytes:
+        if not self._messages.buffered or not chunk_bytes:
             steps = [
                 Marked(self._step(rank, op, duty, row.step, row.times), row.step, row.number) for row in rows(duty)
             ]
             return self._made([*before, *steps, *after])
-        handed_over = HandedOver(
+        buffered = BufferedOp(
             self._messages,
             rank,
             name,
@@ -176,7 +176,7 @@ class Programs:
             waits=is_own,
             turn=self._turn(rank, name),
         )
-        return self._made([*before, *handed_over.own(), *after], list(handed_over.posted()))
+        return self._made([*before, *buffered.own(), *after], list(buffered.posted()))
 
     def _made(self, own: Sequence[Marked], posted: Sequence[Stage] = ()) -> Course:
         return Course(

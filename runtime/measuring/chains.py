@@ -135,8 +135,8 @@ def measure_chain(
     operands = Operands(PRODUCT_SIZE, PRODUCT_SIZE, PRODUCT_SIZE, "float64")
     if delivery is None:
         delivery = usual_delivery(hosts(communicator)[0]) if library is None else WHOLE
-    ahead = delivery.chunk_bytes > 0
-    schedule = chain(pattern, communicator.Get_size(), size, steps, waits=ahead)
+    buffered = delivery.chunk_bytes > 0
+    schedule = chain(pattern, communicator.Get_size(), size, steps, waits=buffered)
     carrier = MpiCarrier(communicator, staging=staging, delivery=delivery)
     with on_own_cores(communicator):
         ran = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS), library=library)
@@ -144,17 +144,17 @@ def measure_chain(
     carrier.close()
     found = None
     if timelines:
-        found = step_seconds(timelines[0], pattern, ahead=ahead), _overheads(timelines[0])
+        found = step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0])
     result: tuple[list[float], Overheads] = communicator.bcast(found, root=0)
     return result
 
 
-def step_seconds(timeline: Timeline, pattern: Pattern, *, ahead: bool) -> list[float]:
+def step_seconds(timeline: Timeline, pattern: Pattern, *, buffered: bool) -> list[float]:
     """Seconds of each step after those that warm up.
 
     Parameters
     ----------
-    ahead : whether messages go before anybody receives them; steps in which all came late tell nothing then, unless
+    buffered : whether messages go before anybody receives them; steps in which all came late tell nothing then, unless
         there are no others
     """
     by_index: dict[int, dict[int, Span]] = {}
@@ -162,7 +162,7 @@ def step_seconds(timeline: Timeline, pattern: Pattern, *, ahead: bool) -> list[f
         if span.op == "step" and span.index >= WARM:
             by_index.setdefault(span.index, {})[span.rank] = span
     every = list(by_index.values())
-    if ahead and (found := [mean(times) for spans in every if (times := _of_waiting(spans, pattern))]):
+    if buffered and (found := [mean(times) for spans in every if (times := _of_waiting(spans, pattern))]):
         return found
     return [_between_all(spans, pattern) for spans in every]
 

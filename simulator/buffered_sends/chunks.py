@@ -1,4 +1,4 @@
-"""Steps whose messages are handed over in chunks: what a rank does with them, one after the other.
+"""Steps whose messages are buffered and go in chunks: what a rank does with them, one after the other.
 
 Between hosts of a laboratory the runtime cuts what it sends into chunks, and passes a chunk
 on as soon as it has come (`runtime/streams.py`).  A rank that is late finds chunks that came

@@ -1,10 +1,10 @@
-"""Messages that are handed over: their sender goes on at once, and they go one after the other.
+"""Messages that are buffered: their sender goes on at once, and they go one after the other.
 
 Where messages go in chunks, a rank has a number of them under way at once and need not wait
 for a chunk to be taken before it hands over the next: in a step it waits for what it receives
 only.  What it sends is carried by a member of the engine that stands beside the rank's lane, in
 order, as soon as the rank has told it to.  How much of an op goes before its receiver is there,
-and that an op ends when all has been taken, as with `Issend`, is in `handed_over.py`.
+and that an op ends when all has been taken, as with `Issend`, is in `buffered_op.py`.
 """
 
 from collections import deque

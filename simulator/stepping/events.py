@@ -229,7 +229,7 @@ def _follow(u: Under, m: int) -> None:
 def _offer(u: Under, s: Any, m: int, wire: int, f: int) -> None:
     """A member has a message for a wire."""
     u.pending[m] += 1
-    if u.ahead[wire] != 0:
+    if u.buffered[wire] != 0:
         _start(u, s, f, m, LATER)
     elif u.waits[wire] == RECEIVER:
         u.waits[wire] = NOBODY

@@ -17,7 +17,7 @@ OF_FLOWS = (
     "begun", "done", "heap", "slot", "changed", "stopped", "saved_mark", "saved_status", "saved_ahead", "saved_begun",
     "saved_left", "taps",
 )  # fmt: skip
-OF_WIRES = ("waits", "waiting_member", "waiting_flow", "ahead", "came")
+OF_WIRES = ("waits", "waiting_member", "waiting_flow", "buffered", "came")
 OF_STAGES = ("count", "send_wire", "send_flow", "receive_wire", "local", "if_waited", "if_beside")
 OF_MEMBERS = (
     "program", "stage", "k", "pending", "entered", "waited", "latency_paid", "computed", "was_extrapolated", "waiting",
@@ -64,7 +64,7 @@ def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
     stages = list(zip(*registered.stages[len(under.count) :], strict=True)) or [()] * len(OF_STAGES)
     new |= dict(zip(OF_STAGES, stages, strict=True))
     new["first"] = registered.first[len(under.first) :]
-    new["ahead"] = registered.ahead[len(under.ahead) :]
+    new["buffered"] = registered.buffered[len(under.buffered) :]
     new["wired"] = registered.wired[len(under.wired) :]
     new["disturbs"] = registered.disturbs[len(under.disturbs) :]
     new["worker"], new["leaves"] = registered.worker[len(under.worker) :], registered.leaves[len(under.leaves) :]
@@ -75,7 +75,7 @@ def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
     new["poured"] = new["flowing"] = [0.0] * len(links)
     of_tap = {one.tap: place for place, one in enumerate(registered.bursty)}
     new["taps"] = [of_tap.get(flow, NONE) for flow in range(known, len(registered.flows))]
-    sizes = dict.fromkeys(OF_FLOWS, len(registered.flows)) | dict.fromkeys(OF_WIRES, len(registered.ahead))
+    sizes = dict.fromkeys(OF_FLOWS, len(registered.flows)) | dict.fromkeys(OF_WIRES, len(registered.buffered))
     sizes |= dict.fromkeys(OF_MEMBERS, len(registered.disturbs)) | dict.fromkeys(
         OF_RESOURCES, len(registered.capacities)
     )
@@ -87,7 +87,7 @@ def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
         if name in sizes and name not in new:
             more = [BLANK.get(name, 0 if name in WHOLE else 0.0)] * (sizes[name] - len(old))
         columns[name] = _joined(old, more, whole=name in WHOLE, arrays=arrays)
-    if registered.bursty or any(registered.ahead):  # what is in a bucket, or has come, is no part of states compared
+    if registered.bursty or any(registered.buffered):  # what is in a bucket, or has come, is no part of states compared
         columns["numbers"][FOLDS] = 0
     columns["numbers"][SLOWED] = int(any(worker != NONE for worker in registered.worker))
     return Under(**columns)

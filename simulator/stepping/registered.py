@@ -49,7 +49,7 @@ class Registered:
     which; `stages` are count, send_wire, send_flow, receive_wire, local, if_waited and if_beside, those of program p
     from first[p] to first[p + 1]; `calm` is the capacity of each resource while nobody disturbs it, `capacities`
     what it is then; `disturbs` the pace that each member disturbs, `worker` the member whose work slows its messages,
-    `leaves` the part of their rate that messages beside a member keep while it is at work; `ahead` whether messages
+    `leaves` the part of their rate that messages beside a member keep while it is at work; `buffered` whether messages
     of each wire go before anybody receives them; `bursty` links with a token bucket.
     """
 
@@ -70,7 +70,7 @@ class Registered:
         self.disturbs: list[int] = []
         self.worker: list[int] = []
         self.leaves: list[float] = []
-        self.ahead: list[int] = []
+        self.buffered: list[int] = []
 
     def add_resource(self, capacity: float, name: str | Callable[[], str] = "") -> int:
         """Number of a new resource that serves `capacity` units per second (may be infinite).
@@ -152,15 +152,15 @@ class Registered:
         self.weights.append(float(weight))
         return len(self.flows) - 1
 
-    def wire(self, *, ahead: bool = False) -> int:
+    def wire(self, *, buffered: bool = False) -> int:
         """What brings together a send and a receive.
 
         Parameters
         ----------
-        ahead : whether messages go as soon as they are sent, and are kept for whoever receives them
+        buffered : whether messages go as soon as they are sent, and are kept for whoever receives them
         """
-        self.ahead.append(int(ahead))
-        return len(self.ahead) - 1
+        self.buffered.append(int(buffered))
+        return len(self.buffered) - 1
 
     def program(self, stages: Sequence[Stage]) -> int:
         """Stages, one after the other."""
@@ -215,5 +215,5 @@ class Registered:
             or len(self.first) != len(under.first)
             or len(self.disturbs) != len(under.stage)
             or len(self.capacities) != len(under.using)
-            or len(self.ahead) != len(under.waits)
+            or len(self.buffered) != len(under.waits)
         )

@@ -35,7 +35,7 @@ def disturb(u: Under, s: Any, pace: int, more: int) -> None:
 def left_to(u: Under, f: int) -> float:
     """The part of its rate that a flow keeps: less than all of a message one of whose ends is at work beside it.
 
-    A message that goes ahead of its receiver keeps all.
+    A buffered message keeps all.
     """
     if u.receiver[f] < 0:
         return 1.0

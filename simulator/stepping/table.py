@@ -37,14 +37,14 @@ class Under(NamedTuple):
     work, latency, alone, extrapolated : by flow: units of work, seconds before it, seconds that it takes alone, and
         whether it is larger than what was measured
     entries, entry_resource, entry_share : resources of each flow, and what a unit of its work takes of them
-    sender, receiver : members of each flow that is under way; local work has no receiver, a message that goes ahead
+    sender, receiver : members of each flow that is under way; local work has no receiver, a buffered message
         has it LATER
     status, left, since, speed, due, begun : of each flow: units left at `since`, rate, when its next event is, and when
         it began
     done : units of each flow that were served in former instances
     heap, slot : flows by `due`, and where a flow stands there
     waits, waiting_member, waiting_flow : of each wire
-    ahead, came : of each wire: whether its messages go before anybody receives them, and how many have come since
+    buffered, came : of each wire: whether its messages go before anybody receives them, and how many have come since
     first : stages of each program, first[p] .. first[p + 1] - 1
     count, send_wire, send_flow, receive_wire, local : by stage; NONE where there is none
     if_waited, if_beside : by stage: whether it is left out where nobody had to wait for the transfers before it, and
@@ -92,7 +92,7 @@ class Under(NamedTuple):
     waits: Array
     waiting_member: Array
     waiting_flow: Array
-    ahead: Array
+    buffered: Array
     came: Array
     first: Array
     count: Array

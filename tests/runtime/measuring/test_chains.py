@@ -77,7 +77,7 @@ def test_who_is_to_wait_for_what_is_sent_one_way_does_not_multiply():
     ],
 )
 def test_a_step_begins_when_all_that_it_is_between_are_there(pattern, starts, ends, seconds):
-    assert chains.step_seconds(timeline_of(starts, ends), pattern, ahead=False) == pytest.approx([seconds])
+    assert chains.step_seconds(timeline_of(starts, ends), pattern, buffered=False) == pytest.approx([seconds])
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_step_begins_when_all_that_it_is_between_are_there(pattern, starts, en
 def test_where_messages_go_ahead_only_who_waited_for_its_sender_tells_how_long_they_take(
     pattern, starts, ends, seconds
 ):
-    assert chains.step_seconds(timeline_of(starts, ends), pattern, ahead=True) == pytest.approx([seconds])
+    assert chains.step_seconds(timeline_of(starts, ends), pattern, buffered=True) == pytest.approx([seconds])
 
 
 def timeline_of(starts, ends):

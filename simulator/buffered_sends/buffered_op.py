@@ -1,4 +1,4 @@
-"""Messages that are handed over: what a rank goes through in an op, and what its postman does meanwhile.
+"""Messages that are buffered: what a rank goes through in an op, and what its postman does meanwhile.
 
 Chunks go as soon as they may, whether or not their receivers are there; of an op a few to
 each, the others when it has come.  A rank has ended an op when
@@ -28,8 +28,8 @@ class Marked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
-    """What makes stages of an op whose messages are handed over.
+class BufferedOp:
+    """What makes stages of an op whose messages are buffered.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class HandedOver:
                 continue
             sender = self.group[step.receive_from]
             added = self.add(step.added // counts.received) if step.added else None
-            wire = self.messages.wire(wires, sender, self.rank, ahead=True)
+            wire = self.messages.wire(wires, sender, self.rank, buffered=True)
             yield Marked(Stage(send=go, receive=wire, local=added), step, move.number)
             if move.is_last or step.is_of_chain:  # who passes it on hears of every chunk
                 yield from self._heard(sender, self.rank, step, move.number)
@@ -99,7 +99,7 @@ class HandedOver:
                 yield self._when_there(receiver)
             gone[receiver] += size
             yield Stage(receive=self.messages.told(self.rank, self.lane)[0])
-            sent = self.messages.sent(self.duty.wires, self.rank, receiver, step, counts.sent, ahead=True)
+            sent = self.messages.sent(self.duty.wires, self.rank, receiver, step, counts.sent, buffered=True)
             yield Stage(send=sent)
         for receiver in peers:
             if receiver not in there:
