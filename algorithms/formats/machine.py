@@ -209,7 +209,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def sha256(self) -> str:
-        """Hash of the content without provenance and ways of messages: equal for machines that predict the same."""
+        """Hash of the content without provenance and deliveries tried: equal for machines that predict the same."""
         content = files.plain(msgspec.structs.replace(self, provenance=None))
         content = files.plain(msgspec.convert(content, Machine))  # 1 and 1.0 are the same rate
         content.pop("messages", None)

@@ -183,7 +183,7 @@ def _of_gather(timeline: Timeline) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Gathers:
-    """Gathers of all ranks beside products, by one way for messages to go; every rank gets what is measured."""
+    """Gathers of all ranks beside products, by one delivery; every rank gets what is measured."""
 
     communicator: MPI.Intracomm
     delivery: Delivery

@@ -23,9 +23,9 @@ from runtime.blas import NUMPYS, blas_in_words, open_blas
 from runtime.delivery import usual_delivery
 from runtime.numpy_library import NumpyLibrary
 from runtime.whereabouts import Together, at_work, own_watcher
+from studies.calibrating.deliveries import best_delivery, measure_deliveries
 from studies.calibrating.measured_machine import make_machine
 from studies.calibrating.measuring import measure
-from studies.calibrating.messages import best_delivery, measure_messages
 from studies.calibrating.sections import links_agree
 from studies.calibrating.wiring import parse_ways, parse_wiring, star_of
 
@@ -66,7 +66,7 @@ def calibrate(
     # nothing breaks between ranks of one host but a rank, and the launcher sees that
     watcher = own_watcher() if hosts[0].sharing else None
     with at_work(watcher, Together("microbenchmarks")):
-        messages = measure_messages(communicator, hosts) if communicator.Get_size() > 1 else ()
+        messages = measure_deliveries(communicator, hosts) if communicator.Get_size() > 1 else ()
         delivery = communicator.bcast(best_delivery(messages, usual_delivery(hosts[0])))
         measured = measure(communicator, hosts, delivery, agree=agree, quick=quick, blas=blas)
     if not speaks:

@@ -9,7 +9,7 @@ from algorithms.schedule import Schedule, all_ops, may_run_beside
 from runtime.delivery import WHOLE, Delivery, Progress, progress_that_pays, usual_delivery
 from runtime.whereabouts import together
 from runtime.world import loaded_library, threads_may_send
-from studies.calibrating.messages import best
+from studies.calibrating.deliveries import best
 from studies.flags.plan import Plan
 from studies.launching.site import Site
 
@@ -54,13 +54,13 @@ def delivery_at(site: Site, plan: Plan, schedule: Schedule, named: "Machine | No
 
 
 def _found_at(site: Site, rows: "Sequence[MessagesRow]") -> "list[MessagesRow]":
-    """Those of as many ranks, hosts and threads: among others another way may be best."""
+    """Those of as many ranks, hosts and threads: among others another delivery may be best."""
     here = site.communicator.size, site.hosts, site.threads
     return [row for row in rows if (row.ranks, row.hosts, row.threads) == here]
 
 
 def _allowed(rows: "Sequence[MessagesRow]", plan: Plan) -> "list[MessagesRow]":
-    """The ways that fit what the plan says."""
+    """The deliveries that fit what the plan says."""
     return [
         row for row in rows if plan.chunk_bytes in (None, row.chunk_bytes) and plan.progress in (None, row.progress)
     ]

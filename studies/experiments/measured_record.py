@@ -99,7 +99,7 @@ def typical(timelines: Sequence[Timeline]) -> Timeline:
 
 
 def _messages(delivery: Delivery, obtained: Sequence[Obtained]) -> Messages | UnsetType:
-    """How messages went, where it is not the plain way."""
+    """How messages went, where it is not the plain delivery."""
     if obtained:
         together = sum(one.share * one.seconds for one in obtained) / sum(one.seconds for one in obtained)
         by_op = {one.op: one.share for one in obtained}

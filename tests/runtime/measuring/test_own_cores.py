@@ -13,7 +13,7 @@ pytest.importorskip("mpi4py.MPI", exc_type=ImportError)
 from runtime.measuring import beside, chains, library_chains
 from runtime.measuring.beside import gather_beside_products, median_seconds
 from runtime.measuring.library_chains import Shape
-from studies.calibrating.messages import GATHERED_BYTES
+from studies.calibrating.deliveries import GATHERED_BYTES
 
 
 def blas_threads():

@@ -1,12 +1,12 @@
-"""Which way messages go best beside local work: in which chunks or whole, with a progress thread or without.
+"""The delivery that is best beside local work: in which chunks messages go or whole, with a progress thread or without.
 
-A gather is under way while each rank multiplies, by the executor itself, in every way, round after round: of all
+A gather is under way while each rank multiplies, by the executor itself, by every delivery, round after round: of all
 ranks and, between hosts that have one each, several of pairs, whose exchanges show what chunks are for: those behind a
 first one may lock into a slow phase (`studies/laboratory_trials/exchanges.py`).  These are
-microbenchmarks of two kinds of ops; no algorithm is among them.  Ways are compared within rounds, since a machine
-with neighbours is half as fast for twenty seconds and then as it was.  The simpler way is taken unless
+microbenchmarks of two kinds of ops; no algorithm is among them.  Deliveries are compared within rounds, since a
+machine with neighbours is half as fast for twenty seconds and then as it was.  The simpler one is taken unless
 another is faster by more than noise, and usual chunks unless others are by `CHUNKS_GAIN`: a thread that gains nothing
-is in the way.
+is a nuisance.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ IN_A_ROW, PAIRS_BYTES = 3, 2 << 20
 OTHER_CHUNKS = (16 << 10, 256 << 10)
 """Tried between hosts only: within one the cores copy, and the thread alone makes a difference."""
 NOISE = 0.05
-"""By which a way must be faster than a simpler one to be taken."""
+"""By which a delivery must be faster than a simpler one to be taken."""
 CHUNKS_GAIN = 0.15
 """By which other chunks must be faster than the usual ones to be taken, where there are such.
 
@@ -38,16 +38,13 @@ Of 43 calibrations of laboratories five found others 5 to 11 % faster; of those 
 site, none did.
 """
 
-Way = tuple[int, Progress]
-"""Chunks [B], 0 for whole steps, and what advances them."""
 
-
-def ways(*, hosts: int, threads: bool) -> list[Way]:
+def deliveries(usual: Delivery, *, hosts: int, threads: bool) -> list[Delivery]:
     """What is tried, the simpler ones first.
 
-    >>> ways(hosts=1, threads=True)
+    >>> [(one.chunk_bytes, one.progress) for one in deliveries(Delivery(), hosts=1, threads=True)]
     [(0, 'none'), (0, 'thread'), (65136, 'none'), (65136, 'thread')]
-    >>> ways(hosts=2, threads=True)[4:]
+    >>> [(one.chunk_bytes, one.progress) for one in deliveries(Delivery(), hosts=2, threads=True)[4:]]
     [(16384, 'thread'), (262144, 'thread')]
 
     Parameters
@@ -56,11 +53,12 @@ def ways(*, hosts: int, threads: bool) -> list[Way]:
     """
     progresses: tuple[Progress, ...] = get_args(Progress) if threads else ("none",)
     others = OTHER_CHUNKS if hosts > 1 else ()
-    return [*product((0, CHUNK_BYTES), progresses), *((chunk, progresses[-1]) for chunk in others)]
+    tried = [*product((0, CHUNK_BYTES), progresses), *((chunk, progresses[-1]) for chunk in others)]
+    return [Delivery(chunk, usual.nap_seconds, progress) for chunk, progress in tried]
 
 
-def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[MessagesRow, ...]:
-    """A row for each way; all ranks call it, rank 0 gets the rows."""
+def measure_deliveries(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[MessagesRow, ...]:
+    """A row for each of them; all ranks call it, rank 0 gets the rows."""
     from runtime.measuring.beside import median_seconds
     from runtime.measuring.own_cores import own_cores
 
@@ -69,38 +67,42 @@ def measure_messages(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[
     if ranks == len(hosts) and ranks % 2 == 0:
         kinds.append((2, IN_A_ROW, PAIRS_BYTES))
 
-    def seconds(chunk: int, progress: Progress) -> float:
-        delivery = Delivery(chunk, usual.nap_seconds, progress)
+    def seconds(delivery: Delivery) -> float:
         return sum(
             median_seconds(communicator, delivery, gathered, PRODUCTS, repeats=1, members=members, gathers=gathers)
             for members, gathers, gathered in kinds
         )
 
-    tried = ways(hosts=len(hosts), threads=threads_may_send())
-    rounds = [[seconds(*way) for way in tried] for _ in range(ROUNDS)]
+    tried = deliveries(usual, hosts=len(hosts), threads=threads_may_send())
+    rounds = [[seconds(delivery) for delivery in tried] for _ in range(ROUNDS)]
     if communicator.Get_rank() > 0:
         return ()
     return tuple(
         MessagesRow(
-            chunk_bytes=chunk, progress=progress, ranks=ranks, hosts=len(hosts), threads=threads, seconds=typical
+            chunk_bytes=delivery.chunk_bytes,
+            progress=delivery.progress,
+            ranks=ranks,
+            hosts=len(hosts),
+            threads=threads,
+            seconds=typical,
         )
-        for (chunk, progress), typical in zip(tried, within_rounds(rounds), strict=True)
+        for delivery, typical in zip(tried, within_rounds(rounds), strict=True)
     )
 
 
 def within_rounds(rounds: Sequence[Sequence[float]]) -> list[float]:
-    """Of each way typical seconds: its median share of what all ways of a round take, of the median round.
+    """Of each delivery typical seconds: its median share of what all of a round take, of the median round.
 
     >>> within_rounds([[1.0, 3.0], [2.0, 6.0], [1.0, 3.0]])
     [1.0, 3.0]
     """
-    whole = [sum(ways_of_round) for ways_of_round in rounds]
-    shares = [[one / total for one in ways_of_round] for ways_of_round, total in zip(rounds, whole, strict=True)]
-    return [median(whole) * median(of_way) for of_way in zip(*shares, strict=True)]
+    whole = [sum(of_round) for of_round in rounds]
+    shares = [[one / total for one in of_round] for of_round, total in zip(rounds, whole, strict=True)]
+    return [median(whole) * median(of_one) for of_one in zip(*shares, strict=True)]
 
 
 def best_delivery(rows: Sequence[MessagesRow], usual: Delivery) -> Delivery:
-    """The usual way with the chunks of the best row, if there is one.
+    """The usual delivery with the chunks of the best row, if there is one.
 
     >>> rows = [MessagesRow(chunk_bytes=size, progress="thread", seconds=1 + size / 2**20) for size in (16384, 65136)]
     >>> best_delivery(rows, Delivery(chunk_bytes=65136)).chunk_bytes, best_delivery(rows, Delivery()).chunk_bytes
@@ -111,7 +113,7 @@ def best_delivery(rows: Sequence[MessagesRow], usual: Delivery) -> Delivery:
 
 
 def best(rows: Sequence[MessagesRow], usual: Delivery) -> MessagesRow | None:
-    """The fastest way, or of ways that differ by no more than noise the first; with the usual chunks where they do.
+    """The fastest one, or of those that differ by no more than noise the first; with the usual chunks where they do.
 
     Chunks that make little difference to these gathers may make one elsewhere: where they are usual they stay.
 
