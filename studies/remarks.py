@@ -1,9 +1,14 @@
 """Remarks: what a user should know beside the result, a line each on stderr."""
 
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from algorithms.errors import QuadrilleError
+
+PATIENCE_SECONDS = 5.0
+"""Of a user, after which a word is said."""
 
 
 def remark(line: str) -> None:
@@ -15,6 +20,24 @@ def remark_all(lines: Iterable[str]) -> None:
     """Several lines, in order."""
     for line in lines:
         remark(line)
+
+
+@contextmanager
+def remark_if_long(words: str, *, speaks: bool = True) -> Iterator[None]:
+    """Say what is done inside if that takes long.
+
+    Parameters
+    ----------
+    speaks : whether this rank says anything
+    """
+    timer = threading.Timer(PATIENCE_SECONDS, remark, (words,))
+    timer.daemon = True
+    if speaks:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def run_as_program(main: Callable[[], object]) -> None:
