@@ -28,6 +28,7 @@ class Messages:
         self._greetings: dict[Channel, Sent] = {}
         self._to_itself: dict[tuple[int, str, float], Sent] = {}
         self._words: dict[tuple[str, Hashable], Sent] = {}
+        self._hearing: dict[tuple[int, str, float], int] = {}
 
     def sent(
         self, lane: str, sender: int, receiver: int, step: MemberStep, chunks: int = 1, *, buffered: bool = False
@@ -71,6 +72,14 @@ class Messages:
         latency = self._wiring.transfer_on(channel, step.sent, step.pattern).latency
         return latency if is_first or step.is_of_chain else min(latency, self._wiring.following_seconds)
 
+    @property
+    def taken_seconds(self) -> float:
+        """How much later than its receiver who only sent hears that all was taken.
+
+        In a ring every member sends and receives at once, and its seconds are those of both.
+        """
+        return self._wiring.taken_seconds
+
     def told(self, rank: int, lane: str) -> Sent:
         """On what a rank tells the postman of a lane that one more chunk may go, and what it says."""
         return self._said("told", (rank, lane))
@@ -78,6 +87,13 @@ class Messages:
     def taken(self, rank: int, lane: str) -> Sent:
         """On what the postman of a lane tells its rank that all it was given has been taken, and what it says."""
         return self._said("taken", (rank, lane))
+
+    def hearing(self, rank: int, lane: str, seconds: float) -> int:
+        """What the postman of a lane waits for while the receiver of its last message hears of that."""
+        key = rank, lane, seconds
+        if key not in self._hearing:
+            self._hearing[key] = self._engine.flow(0.0, {}, cap=1.0, latency=seconds)
+        return self._hearing[key]
 
     def there(self, lane: str, sender: int, receiver: int) -> Sent:
         """On what a receiver tells a sender that it has come to receive, and what it says."""

@@ -44,6 +44,7 @@ LATER: dict[str, dict[str, object]] = {
         "core_seconds_per_byte": 0.0,
         "late_seconds": 0.0,
         "following_seconds": None,
+        "taken_seconds": 0.0,
         "buffered_sends": False,
         "chunk_bytes": CHUNK_BYTES_OF_OLD_FILES,
         "burst_bytes": None,
@@ -111,6 +112,8 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         cores and one of each host computes
     following_seconds : latency of a step right behind another one of its op, where it is known; of the first one the
         rows tell, which were measured behind products
+    taken_seconds : how much later than its receiver a rank that sent one way hears that all was taken, where messages
+        are buffered
     buffered_sends : whether messages go as soon as they are handed over, whoever is there to receive them
     chunk_bytes : into which such messages of our own steps are cut; 0 for whole steps, which wait for their receivers
     burst_bytes : what a link that was idle lets through at once, where token buckets keep its rate: of every link, or
@@ -122,6 +125,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     core_seconds_per_byte: Overhead = 0.0
     late_seconds: Overhead = 0.0
     following_seconds: Overhead | None = None
+    taken_seconds: Overhead = 0.0
     buffered_sends: bool = False
     chunk_bytes: Annotated[int, Meta(ge=0)] = CHUNK_BYTES_OF_OLD_FILES
     burst_bytes: Bytes | dict[str, Bytes] | None = None

@@ -37,6 +37,8 @@ BETWEEN_HOSTS = {"transfer": ("pattern", "ranks"), "library": ("kind", "ranks", 
 """Rows of the network, and what those that differ in size alone have in common."""
 OF_LINKS = ("bandwidth", "latency")
 """Quantities of a topology's links that rows of the network follow."""
+OTHER_LATENCIES = ("following_seconds", "taken_seconds")
+"""Of the network, beside its rows."""
 ALIKE = 1e-9
 """Factors that differ less (relative) are one factor, rounded."""
 
@@ -265,8 +267,10 @@ def _take_network_along(before: dict[str, Any], after: dict[str, Any], settings:
         factor = _common_factor(before["topology"], after["topology"], quantity, f"--set {changing[-1]}: {names}")
         for name, rows in measured.items():
             _follow(rows, BETWEEN_HOSTS[name], quantity, factor)
-        if quantity == "latency" and (after["network"].get("following_seconds") or 0.0):
-            after["network"]["following_seconds"] *= factor
+        if quantity == "latency":
+            for name in OTHER_LATENCIES:
+                if after["network"].get(name):
+                    after["network"][name] *= factor
 
 
 def _common_factor(old: dict[str, Any], new: dict[str, Any], quantity: str, rows: str) -> float:

@@ -41,23 +41,31 @@ ITEM_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What an op costs beyond its work: between two ops, inside a compute op, inside a communication op of one rank."""
+    """What an op costs beyond its work.
+
+    Parameters
+    ----------
+    issue_seconds, compute_seconds : between two ops, and inside a compute op
+    alone_seconds : inside a communication op of one rank
+    taken_seconds : how much later than its receiver who sends one way hears that all was taken; of another pattern 0
+    """
 
     issue_seconds: float
     compute_seconds: float
     alone_seconds: float
+    taken_seconds: float = 0.0
 
 
 def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS, *, waits: bool = False) -> Schedule:
     """Write, multiply, and send `size` bytes, so many times after some that warm up.
 
     `shift` sends around the ring of all ranks, `exchange` within pairs (an even
-    number of ranks), `one_way` from rank 0 to rank 1 while the others multiply; there
+    number of ranks), `one_way` from each even rank to the next one; there
     an answer keeps the sender from running ahead.
 
     Parameters
     ----------
-    waits : whether rank 1 does not multiply in `one_way`, and so waits for its message
+    waits : whether receivers do not multiply in `one_way`, and so wait for their messages
     """
     elements = max(1, size // ITEM_BYTES)
     m, payload = Part("m"), (Part("p"), Part("one"))
@@ -71,26 +79,29 @@ def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS, *, waits:
         Tensor("room", *payload),
     )
     sizes = {"m": PRODUCT_SIZE, "k": PRODUCT_SIZE, "n": PRODUCT_SIZE, "p": elements, "one": 1}
-    roles = tuple(_roles(pattern, WARM + steps, waits=waits))
+    roles = tuple(_roles(pattern, ranks, WARM + steps, waits=waits))
     grid = Grid(x=2, y=ranks // 2) if pattern == "exchange" else Grid(x=ranks)
     return Schedule("chain", sizes, grid, "float64", tensors, ("A", "B"), ("C",), roles)
 
 
-def _roles(pattern: Pattern, turns: int, *, waits: bool) -> Iterator[Role]:
+def _roles(pattern: Pattern, ranks: int, turns: int, *, waits: bool) -> Iterator[Role]:
     if pattern != "one_way":
         yield _role((Shift(name="step", axis="x", distance=1, source="sent", into="room"),), turns)
         return
-    send, receive = (
-        Send(name="step", axis="x", to=1, source="sent"),
-        Receive(name="step", axis="x", sender=0, into="room"),
-    )
-    answer, heard = (
-        Send(name="answer", axis="x", to=0, source="tiny"),
-        Receive(name="answer", axis="x", sender=1, into="tiny"),
-    )
-    yield _role((send, heard), turns, 0, 1)
-    yield _role((receive, answer), turns, 1, 2, multiplies=not waits)
-    yield _role((Pointwise(name="rest", function="zero", into="tiny"),), turns, 2)
+    for sender in range(0, ranks - 1, 2):
+        receiver = sender + 1
+        send, receive = (
+            Send(name="step", axis="x", to=receiver, source="sent"),
+            Receive(name="step", axis="x", sender=sender, into="room"),
+        )
+        answer, heard = (
+            Send(name="answer", axis="x", to=sender, source="tiny"),
+            Receive(name="answer", axis="x", sender=receiver, into="tiny"),
+        )
+        yield _role((send, heard), turns, sender, receiver)
+        yield _role((receive, answer), turns, receiver, receiver + 1, multiplies=not waits)
+    if ranks % 2:
+        yield _role((Pointwise(name="rest", function="zero", into="tiny"),), turns, ranks - 1)
 
 
 def _role(
@@ -144,7 +155,7 @@ def measure_chain(
     carrier.close()
     found = None
     if timelines:
-        found = step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0])
+        found = step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0], pattern)
     result: tuple[list[float], Overheads] = communicator.bcast(found, root=0)
     return result
 
@@ -157,21 +168,26 @@ def step_seconds(timeline: Timeline, pattern: Pattern, *, buffered: bool) -> lis
     buffered : whether messages go before anybody receives them; steps in which all came late tell nothing then, unless
         there are no others
     """
+    every = _steps(timeline)
+    if buffered and (found := [mean(times) for spans in every if (times := _of_waiting(spans, pattern))]):
+        return found
+    return [_between_all(spans, pattern) for spans in every]
+
+
+def _steps(timeline: Timeline) -> list[dict[int, Span]]:
+    """Of each step after those that warm up, the span of each rank."""
     by_index: dict[int, dict[int, Span]] = {}
     for span in timeline.spans:
         if span.op == "step" and span.index >= WARM:
             by_index.setdefault(span.index, {})[span.rank] = span
-    every = list(by_index.values())
-    if buffered and (found := [mean(times) for spans in every if (times := _of_waiting(spans, pattern))]):
-        return found
-    return [_between_all(spans, pattern) for spans in every]
+    return list(by_index.values())
 
 
 def _between_all(spans: Mapping[int, Span], pattern: Pattern) -> float:
     return mean(
         span.end - max(spans[other].start for other in (rank, *partners(pattern, rank, len(spans))))
         for rank, span in spans.items()
-        if pattern != "one_way" or rank == 1  # a sender may be done before anything has arrived
+        if pattern != "one_way" or rank % 2  # a sender may be done before anything has arrived
     )
 
 
@@ -180,7 +196,7 @@ def _of_waiting(spans: Mapping[int, Span], pattern: Pattern) -> list[float]:
     found = []
     for rank, span in spans.items():
         sender = spans[partners(pattern, rank, len(spans))[-1]]
-        if (pattern != "one_way" or rank == 1) and span.start <= sender.start:
+        if (pattern != "one_way" or rank % 2) and span.start <= sender.start:
             found.append(span.end - sender.start)
     return found
 
@@ -196,7 +212,18 @@ def partners(pattern: Pattern, rank: int, ranks: int) -> tuple[int, ...]:
     return (rank ^ 1,)
 
 
-def _overheads(timeline: Timeline) -> Overheads:
+def taken_seconds(timeline: Timeline) -> float:
+    """How much later than its receiver, which was there before it, a sender ends; 0 where none was."""
+    found = [
+        spans[rank - 1].end - span.end
+        for spans in _steps(timeline)
+        for rank, span in spans.items()
+        if rank % 2 and span.start <= spans[rank - 1].start
+    ]
+    return max(0.0, median(found)) if found else 0.0
+
+
+def _overheads(timeline: Timeline, pattern: Pattern) -> Overheads:
     """Of ranks that multiply: who only waits has kept its caches."""
     multiplying = {span.rank for span in timeline.spans if span.op == "multiply"}
     spans = [span for span in timeline.spans if span.index >= WARM and span.rank in multiplying]
@@ -210,4 +237,5 @@ def _overheads(timeline: Timeline) -> Overheads:
         max(0.0, median(gaps)),
         median(span.seconds for span in spans if span.op == "tiny"),
         median(span.end - span.start for span in spans if span.op == "alone"),
+        taken_seconds(timeline) if pattern == "one_way" else 0.0,
     )

@@ -67,7 +67,7 @@ class BufferedOp:
             wire = self.messages.wire(wires, sender, self.rank, buffered=True)
             yield Marked(Stage(send=go, receive=wire, local=added), step, move.number)
             if move.is_last or step.is_of_chain:  # who passes it on hears of every chunk
-                yield from self._heard(sender, self.rank, step, move.number)
+                yield from self._heard(self._latency(sender, self.rank, step, move.number))
         if self.waits:
             yield from self._until_taken()
 
@@ -78,18 +78,23 @@ class BufferedOp:
             assert step.send_to is not None
             awaited = step._replace(send_to=None, receive_from=step.send_to)
             yield Marked(Stage(receive=self.messages.taken(self.rank, self.lane)[0]), awaited, number)
-            yield from self._heard(self.rank, self.group[step.send_to], step, number)
+            if step.is_of_chain:  # by its receiver's answer
+                yield from self._heard(self.messages.taken_seconds)
+            else:
+                yield from self._heard(self._latency(self.rank, self.group[step.send_to], step, number))
 
-    def _heard(self, sender: int, receiver: int, step: MemberStep, number: int) -> Iterator[Marked]:
-        """Who had to wait hears of it a latency later, and later still while it computes."""
+    def _heard(self, seconds: float) -> Iterator[Marked]:
+        """Who had to wait hears of it so much later, and later still while it computes."""
         if self.turn is not None:
             yield Marked(Stage(local=self.turn, if_waited=True, if_beside=True))
-        latency = self.messages.latency(self.duty.wires, sender, receiver, step, is_first=number == 1)
-        yield Marked(Stage(local=self.delay(latency), if_waited=True))
+        yield Marked(Stage(local=self.delay(seconds), if_waited=True))
+
+    def _latency(self, sender: int, receiver: int, step: MemberStep, number: int) -> float:
+        return self.messages.latency(self.duty.wires, sender, receiver, step, is_first=number == 1)
 
     def posted(self) -> Iterator[Stage]:
         """What the postman does."""
-        counts, there, gone = self._counts(), set[int](), defaultdict[int, float](float)
+        counts, there, gone, heard = self._counts(), set[int](), defaultdict[int, float](float), 0.0
         most_ahead = CHUNKS_AHEAD * self.chunk_bytes
         peers = self._peers(receiving=False)
         for step, receiver in self._sent(counts):
@@ -101,6 +106,9 @@ class BufferedOp:
             yield Stage(receive=self.messages.told(self.rank, self.lane)[0])
             sent = self.messages.sent(self.duty.wires, self.rank, receiver, step, counts.sent, buffered=True)
             yield Stage(send=sent)
+            heard = self._latency(self.rank, receiver, step, 1) if step.is_of_chain else 0.0
+        if heard and self.waits:  # its receiver answers when it has heard of all
+            yield Stage(local=self.messages.hearing(self.rank, self.lane, heard))
         for receiver in peers:
             if receiver not in there:
                 yield self._when_there(receiver)

@@ -6,6 +6,7 @@ a chain of slow steps has fewer of them.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING, cast
 
 from runtime.delivery import Delivery
@@ -42,6 +43,7 @@ class BetweenHosts:
 
     Parameters
     ----------
+    taken_seconds : how much later than its receiver who only sends hears that all was taken
     idle_core_seconds : how long a core that hosts share is idle before it takes a rank from another
     flows : what hosts got of each other in rounds in which all send at once
     chunk_bytes : into which messages were cut; 0 for whole steps
@@ -54,6 +56,7 @@ class BetweenHosts:
     idle_core_seconds: float = 0.0
     flows: Sequence[FlowPoint] = ()
     chunk_bytes: int = 0
+    taken_seconds: float = 0.0
 
 
 def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[Found]:
@@ -102,6 +105,17 @@ def _confirmed(bench: Bench, one: Found, every: Sequence[Found]) -> Found:
             break
         one = _faster(one, bench.transfer(point.pattern, point.bytes, _steps(point.seconds)))
     return one
+
+
+def _taken(every: Sequence[Found], chunk_bytes: int) -> float:
+    """How much later a sender hears, in steps of all hosts of more than a chunk, for which nobody computes any more."""
+    ranks = max(point.ranks for point, _ in every)
+    found = [
+        overheads.taken_seconds
+        for point, overheads in every
+        if point.pattern == "one_way" and point.ranks == ranks and point.bytes > chunk_bytes
+    ]
+    return median(found) if found else 0.0
 
 
 def _steps(seconds: float) -> int:
@@ -162,4 +176,5 @@ def measure_between(
         )
         idle = measure_idle_cores(by_host, cores, delivery)
     points, overheads = [point for point, _ in found], [overheads for _, overheads in found]
-    return BetweenHosts(points, overheads, link, beside, idle, flows, delivery.chunk_bytes)
+    taken = _taken(found, delivery.chunk_bytes) if delivery.chunk_bytes else 0.0
+    return BetweenHosts(points, overheads, link, beside, idle, flows, delivery.chunk_bytes, taken)

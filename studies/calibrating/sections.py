@@ -59,6 +59,7 @@ def network_section(
         core_seconds_per_byte=found.beside.core_seconds_per_byte,
         late_seconds=found.beside.late_seconds,
         following_seconds=found.beside.following_seconds,
+        taken_seconds=found.taken_seconds,
         burst_bytes=bursts(found.link.burst_bytes, topology, routing) if found.link.burst_bytes else None,
         transfer=rows,
         library=library,

@@ -138,13 +138,20 @@ def test_of_the_librarys_collectives_by_two_calls_each_has_a_latency_of_its_own(
 def test_the_latency_of_steps_that_follow_others_is_one_of_links_too(machine):
     measured = between_hosts(machine, latency_seconds=1e-5)
     measured = msgspec.structs.replace(
-        measured, network=msgspec.structs.replace(measured.network, following_seconds=4e-4)
+        measured, network=msgspec.structs.replace(measured.network, following_seconds=4e-4, taken_seconds=7e-4)
     )
-    after = [
-        apply(measured, [f"topology.{quantity}=x3"]).network.following_seconds
+    found = [
+        apply(measured, [f"topology.{quantity}=x3"]).network
         for quantity in ("latency_seconds", "bandwidth_bytes_per_second")
     ]
-    assert after == pytest.approx([12e-4, 4e-4])
+    assert [one.following_seconds for one in found] == pytest.approx([12e-4, 4e-4])
+    assert [one.taken_seconds for one in found] == pytest.approx([21e-4, 7e-4])
+
+
+def test_what_was_not_measured_of_latency_is_not_known_at_another_either(machine):
+    measured = between_hosts(machine, latency_seconds=1e-5)
+    network = apply(measured, ["topology.latency_seconds=x3"]).network
+    assert (network.following_seconds, network.taken_seconds) == (None, 0.0)
 
 
 @pytest.mark.parametrize("key", ["bandwidth", "bandwidth_bytes_per_second"])

@@ -45,7 +45,8 @@ def test_a_chain_is_a_valid_schedule_whose_only_messages_are_its_steps(pattern, 
     sent = [bytes_sent(schedule, rank, Choices()) for rank in range(ranks)]
     turns = WARM + STEPS
     if pattern == "one_way":
-        assert sent == [turns * SIZE, turns * ITEM_BYTES, *[0] * (ranks - 2)]
+        pair = [turns * SIZE, turns * ITEM_BYTES]
+        assert sent == [*pair * (ranks // 2), *[0] * (ranks % 2)]
     else:
         assert sent == [turns * SIZE if ranks > 1 else 0] * ranks
 
@@ -56,7 +57,7 @@ def test_ranks_in_one_process_take_each_step_between_products(pattern, ranks):
     (timeline,) = execute(schedule, Operands(16, 16, 16, "float64"), InProcess(ranks), repeats=1, warmups=0).timelines
     for rank in range(ranks):
         ops = [span.op for span in sorted(timeline.spans, key=lambda span: span.start) if span.rank == rank]
-        last = ["step"] if pattern != "one_way" else ["step", "answer"] if rank < 2 else ["rest"]
+        last = ["step"] if pattern != "one_way" else ["step", "answer"] if rank < ranks // 2 * 2 else ["rest"]
         assert ops == [*BODY[:-1], *last] * (WARM + STEPS)
 
 
@@ -65,6 +66,19 @@ def test_who_is_to_wait_for_what_is_sent_one_way_does_not_multiply():
     (timeline,) = execute(schedule, Operands(16, 16, 16, "float64"), InProcess(3), repeats=1, warmups=0).timelines
     multiplying = {span.rank for span in timeline.spans if span.op == "multiply"}
     assert multiplying == {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "seconds"),
+    [
+        ((3.0, 0.0), (5.5, 5.0), 0.5),
+        ((3.0, 0.0, 1.0, 0.0, 0.0, 1.0), (5.5, 5.0, 4.0, 3.0, 9.0, 2.0), 0.75),  # the last receiver came late
+        ((0.0, 1.0), (3.0, 2.0), 0.0),
+        ((3.0, 0.0), (4.0, 5.0), 0.0),
+    ],
+)
+def test_a_sender_is_as_much_later_as_it_ends_behind_receivers_that_were_there_before(starts, ends, seconds):
+    assert chains.taken_seconds(timeline_of(starts, ends)) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +102,7 @@ def test_a_step_begins_when_all_that_it_is_between_are_there(pattern, starts, en
         ("exchange", (0.0, 1.0, 5.0, 4.0), (3.0, 1.1, 5.1, 8.0), ((3.0 - 1.0) + (8.0 - 5.0)) / 2),
         ("one_way", (3.0, 0.0), (3.1, 5.0), 2.0),
         ("one_way", (0.0, 3.0), (0.1, 3.5), 0.5),
+        ("one_way", (3.0, 0.0, 1.0, 0.0, 0.0, 2.0), (3.1, 5.0, 1.1, 2.0, 0.1, 9.0), (2.0 + 1.0) / 2),
     ],
 )
 def test_where_messages_go_ahead_only_who_waited_for_its_sender_tells_how_long_they_take(

@@ -21,11 +21,13 @@ from simulator.buffered_sends.chunks import CHUNKS_AHEAD
 from simulator.simulate import Switches, simulate
 from tests.simulator.test_buckets import LEAF_SPINE, laboratory
 
-SIZE, RATE, LATENCY, LATE = 4 * 10**5, 25e6, 2e-5, 3e-3
+SIZE, RATE, LATENCY, TAKEN, LATE = 4 * 10**5, 25e6, 2e-5, 7e-4, 3e-3
 AHEAD_BYTES = CHUNKS_AHEAD * CHUNK_BYTES
 
 
-def machine(buffered, late_seconds=0.0, following_seconds=None, rows=(), chunk_bytes=CHUNK_BYTES, **given):
+def machine(
+    buffered, late_seconds=0.0, following_seconds=None, taken_seconds=0.0, rows=(), chunk_bytes=CHUNK_BYTES, **given
+):
     found = laboratory(None, **given)
     network = msgspec.structs.replace(
         found.network,
@@ -34,6 +36,7 @@ def machine(buffered, late_seconds=0.0, following_seconds=None, rows=(), chunk_b
         core_seconds_per_byte=0.0,
         late_seconds=late_seconds,
         following_seconds=following_seconds,
+        taken_seconds=taken_seconds,
         transfer=rows,
     )
     return msgspec.structs.replace(found, network=network)
@@ -54,16 +57,23 @@ def late(elements, product=1024):
     return Schedule("late", sizes, Grid(x=2), "float64", tensors, ("sent", "A", "B"), ("room", "C"), roles)
 
 
-def ends(schedule, buffered, chunk_bytes=CHUNK_BYTES):
-    timeline = simulate(schedule, machine(buffered, chunk_bytes=chunk_bytes)).timeline
+def ends(schedule, buffered, chunk_bytes=CHUNK_BYTES, taken_seconds=0.0):
+    on = machine(buffered, chunk_bytes=chunk_bytes, taken_seconds=taken_seconds)
+    timeline = simulate(schedule, on).timeline
     return {(span.rank, span.op): span.end for span in timeline.spans}
 
 
 def test_a_message_goes_before_its_receiver_is_there_and_its_sender_waits_until_it_is_taken():
-    found = ends(late(SIZE // 8), buffered=True)
+    found = ends(late(SIZE // 8), buffered=True, taken_seconds=TAKEN)
     assert found[1, "multiply"] > LATENCY + SIZE / RATE
     assert found[1, "message"] == found[1, "multiply"]
-    assert found[0, "message"] == pytest.approx(found[1, "multiply"] + LATENCY)
+    assert found[0, "message"] == pytest.approx(found[1, "multiply"] + TAKEN)
+
+
+def test_whose_receiver_was_there_before_hears_as_much_later_than_that_one():
+    found = ends(late(SIZE // 8, product=64), buffered=True, taken_seconds=TAKEN)
+    assert found[1, "multiply"] < found[1, "message"]
+    assert found[0, "message"] == pytest.approx(found[1, "message"] + TAKEN)
 
 
 def test_without_buffers_it_goes_when_both_are_there():

@@ -297,7 +297,7 @@ def measured(*, off=0.0, disturbed=0):
     ]
     streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in STREAM_BYTES]
     steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
-    between = BetweenHosts(steps, [], LINK, BESIDE, idle_core_seconds=5e-3)
+    between = BetweenHosts(steps, [], LINK, BESIDE, idle_core_seconds=5e-3, taken_seconds=7e-4)
     collectives = [
         CollectivePoint("all_gather", Shape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0, 1.0) for size in TRANSFERS
     ]
@@ -394,6 +394,7 @@ def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_t
     found = machine.network
     assert (found.payload_share, found.burst_bytes) == (24 / 25, 7e4)
     assert (found.core_seconds_per_byte, found.late_seconds, found.following_seconds) == (2e-9, 3e-3, 4e-4)
+    assert found.taken_seconds == 7e-4
     assert len(found.transfer) == len(TRANSFERS)
 
 
