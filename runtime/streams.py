@@ -213,7 +213,8 @@ class Stream:
     @property
     def heads(self) -> list[Request]:
         """What comes next: it can go on when one of these has ended."""
-        return [queue[0] for queue in (self._receiving, self._sending) if queue] + self._awaited
+        first = (queue[0] for queue in (self._receiving, self._sending) if queue)
+        return [*first, *self._awaited, *(greeting for greeting in self._greets if not greeting.done())]
 
     @property
     def moves(self) -> int:

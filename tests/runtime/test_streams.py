@@ -104,6 +104,7 @@ def test_who_receives_more_than_goes_ahead_says_first_that_it_is_there():
         assert post.verbs() == [*said, *["receive"] * chunks]
         post.end(*range(len(said), len(post.begun)))
         assert stream.done() == (not said), "its greeting is under way"
+        assert [head.done() for head in stream.heads] == [False] * len(said)
         post.end(*range(len(post.begun)))
         assert stream.done()
 
