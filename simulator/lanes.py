@@ -208,7 +208,7 @@ class Lanes:
             return (yield from self._computed(rank, name, self._programs.compute(rank, op, place)))
         course = self._programs.communication(rank, op, place)
         if course.posted is not None:
-            self._postmen.hand_over(rank, name, course.posted)
+            self._postmen.post(rank, name, course.posted)
         return (yield from self._gone_through(rank, name, course.own))
 
     def _computed(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, Spent]:

@@ -23,9 +23,10 @@ class Messages:
         self._wiring, self._engine = wiring, engine
         network = machine.network or Network()
         self.buffered, self.chunk_bytes = network.buffered_sends, network.chunk_bytes
+        self._taken_seconds = network.taken_seconds
         self._wires: dict[tuple[Channel, bool], int] = {}
         self._sent: dict[tuple[int, float, str, int], int] = {}
-        self._greetings: dict[Channel, Sent] = {}
+        self._meetings: dict[Channel, Sent] = {}
         self._to_itself: dict[tuple[int, str, float], Sent] = {}
         self._words: dict[tuple[str, Hashable], Sent] = {}
         self._hearing: dict[tuple[int, str, float], int] = {}
@@ -72,13 +73,12 @@ class Messages:
         latency = self._wiring.transfer_on(channel, step.sent, step.pattern).latency
         return latency if is_first or step.is_of_chain else min(latency, self._wiring.following_seconds)
 
-    @property
-    def taken_seconds(self) -> float:
-        """How much later than its receiver who only sent hears that all was taken.
+    def taken_seconds(self, sender: int, receiver: int) -> float:
+        """How much later than its receiver who only sent hears that all was taken; between hosts that was measured.
 
         In a ring every member sends and receives at once, and its seconds are those of both.
         """
-        return self._wiring.taken_seconds
+        return self._taken_seconds if self._wiring.home(sender) != self._wiring.home(receiver) else 0.0
 
     def told(self, rank: int, lane: str) -> Sent:
         """On what a rank tells the postman of a lane that one more chunk may go, and what it says."""
@@ -95,9 +95,9 @@ class Messages:
             self._hearing[key] = self._engine.flow(0.0, {}, cap=1.0, latency=seconds)
         return self._hearing[key]
 
-    def there(self, lane: str, sender: int, receiver: int) -> Sent:
+    def greeting(self, lane: str, sender: int, receiver: int) -> Sent:
         """On what a receiver tells a sender that it has come to receive, and what it says."""
-        return self._said("there", self._wiring.channel(lane, sender, receiver))
+        return self._said("greeting", self._wiring.channel(lane, sender, receiver))
 
     def _said(self, what: str, key: Hashable) -> Sent:
         """A wire of words that take no time, and that nobody has to wait for before he goes on."""
@@ -105,12 +105,12 @@ class Messages:
             self._words[what, key] = self._engine.wire(buffered=True), self._engine.flow(0.0, {}, cap=1.0)
         return self._words[what, key]
 
-    def greeting(self, lane: str, sender: int, receiver: int) -> Sent:
-        """What only says that a rank is there: it takes no time, and both wait for it."""
+    def meeting(self, lane: str, sender: int, receiver: int) -> Sent:
+        """What only says that both are there: it takes no time, and both wait for it."""
         channel = self._wiring.channel(lane, sender, receiver)
-        if channel not in self._greetings:
-            self._greetings[channel] = self._engine.wire(), self._engine.flow(0.0, {}, cap=1.0)
-        return self._greetings[channel]
+        if channel not in self._meetings:
+            self._meetings[channel] = self._engine.wire(), self._engine.flow(0.0, {}, cap=1.0)
+        return self._meetings[channel]
 
     def to_itself(self, rank: int, lane: str, seconds: float, *, extrapolated: bool) -> Sent:
         """What a rank hears of itself after so many seconds, which count as transfer."""

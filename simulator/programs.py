@@ -32,7 +32,7 @@ LIBRARY_CHUNK_BYTES = 60 << 10
 
 
 class Course(NamedTuple):
-    """The program of a communication op on its rank, and that of the messages that it hands over, if it does."""
+    """The program of a communication op on its rank, and that of the messages that it posts, if it does."""
 
     marked: tuple[Marked, ...]
     own: int
@@ -86,7 +86,7 @@ class Programs:
         self._choices, self._library, self._balancing = choices, library, balancing
         self.labels: dict[str, str] = {}
         self.late_seconds = machine.network.late_seconds if machine.network is not None else 0.0
-        self._of_duty: dict[tuple[int, int, bool], tuple[Course, Duty]] = {}
+        self._of_communication: dict[tuple[int, int, Kind, bool], Course] = {}
         self._of_compute: dict[tuple[int, int, Kind], int] = {}
         self._known: dict[tuple[Stage, ...], int] = {}
         self._works: dict[tuple[int, str, Work], int] = {}
@@ -103,12 +103,12 @@ class Programs:
 
     def communication(self, rank: int, op: CommunicationOp, place: Place) -> Course:
         """The programs of a communication op."""
-        duty = self._duties.communication(op, place)
         first = op.name == self._first_by_library and not any(place.indices.values())
-        found = self._of_duty.get((rank, id(duty), first))
-        if found is None:
-            found = self._of_duty[rank, id(duty), first] = self._course(rank, op, duty, first=first), duty
-        return found[0]
+        key = rank, id(op), self._duties.kind(op, place), first
+        if key not in self._of_communication:
+            duty = self._duties.communication(op, place)
+            self._of_communication[key] = self._course(rank, op, duty, first=first)
+        return self._of_communication[key]
 
     def waiting(self, rank: int, op: CommunicationOp, place: Place, member: int) -> Waiting | None:
         """What a member of the engine waits for within an op; None where that is its own work."""
@@ -157,7 +157,7 @@ class Programs:
         if duty.copied.before:
             before.append(Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.before))))
         after = [Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.after)))] if duty.copied.after else []
-        is_own = self._choices.of(op.name).carriage != "library"
+        is_own = not self._choices.by_library(op)
         chunk_bytes = self._messages.chunk_bytes if is_own else LIBRARY_CHUNK_BYTES
         if not self._messages.buffered or not chunk_bytes:
             steps = [
@@ -216,8 +216,8 @@ class Programs:
             sender, receiver = (None if peer is None else group[peer] for peer in (step.receive_from, step.send_to))
             stage = Stage(
                 times,
-                None if receiver is None else self._messages.greeting(duty.wires, rank, receiver),
-                None if sender is None else self._messages.greeting(duty.wires, sender, rank)[0],
+                None if receiver is None else self._messages.meeting(duty.wires, rank, receiver),
+                None if sender is None else self._messages.meeting(duty.wires, sender, rank)[0],
             )
             yield Marked(stage, step, number)
         sent = self._messages.to_itself(rank, lane(op), time.seconds, extrapolated=time.extrapolated)

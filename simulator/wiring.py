@@ -75,12 +75,6 @@ class Wiring:
         return inf if found is None else found
 
     @property
-    def taken_seconds(self) -> float:
-        """How much later than its receiver a rank that sent one way hears that all was taken."""
-        network = self._machine.network
-        return network.taken_seconds if network is not None else 0.0
-
-    @property
     def places(self) -> int:
         """Hosts, or GPUs."""
         return self._homes.net.place_count

@@ -37,7 +37,7 @@ class BufferedOp:
     group : ranks of its group
     delay, add : give flows of so many seconds, and of the addition of so many bytes
     chunk_bytes : into which messages are cut
-    waits : whether an op ends when all that was sent has been taken; else as soon as it is handed over
+    waits : whether an op ends when all that was sent has been taken; else as soon as it is posted
     turn : what a rank that computes goes through before it hears of what it waits for; None for nothing
     """
 
@@ -56,14 +56,14 @@ class BufferedOp:
         """What the rank goes through."""
         counts, wires, told = self._counts(), self.duty.wires, self.messages.told(self.rank, self.lane)
         for sender in self._peers(receiving=True):
-            yield Marked(Stage(send=self.messages.there(wires, sender, self.rank)))
+            yield Marked(Stage(send=self.messages.greeting(wires, sender, self.rank)))
         for move in moves(rows(self.duty), counts):
             step, go = move.receives, told if move.lets_go else None
             if step is None or step.receive_from is None:
                 yield Marked(Stage(send=go))
                 continue
             sender = self.group[step.receive_from]
-            added = self.add(step.added // counts.received) if step.added else None
+            added = self.add(max(1, step.added // counts.received)) if step.added else None
             wire = self.messages.wire(wires, sender, self.rank, buffered=True)
             yield Marked(Stage(send=go, receive=wire, local=added), step, move.number)
             if move.is_last or step.is_of_chain:  # who passes it on hears of every chunk
@@ -78,10 +78,11 @@ class BufferedOp:
             assert step.send_to is not None
             awaited = step._replace(send_to=None, receive_from=step.send_to)
             yield Marked(Stage(receive=self.messages.taken(self.rank, self.lane)[0]), awaited, number)
+            receiver = self.group[step.send_to]
             if step.is_of_chain:  # by its receiver's answer
-                yield from self._heard(self.messages.taken_seconds)
+                yield from self._heard(self.messages.taken_seconds(self.rank, receiver))
             else:
-                yield from self._heard(self._latency(self.rank, self.group[step.send_to], step, number))
+                yield from self._heard(self._latency(self.rank, receiver, step, number))
 
     def _heard(self, seconds: float) -> Iterator[Marked]:
         """Who had to wait hears of it so much later, and later still while it computes."""
@@ -101,7 +102,7 @@ class BufferedOp:
             size, before = step.sent / counts.sent, gone[receiver]
             if before and before + size > most_ahead and receiver not in there:
                 there.add(receiver)
-                yield self._when_there(receiver)
+                yield self._when_greeted(receiver)
             gone[receiver] += size
             yield Stage(receive=self.messages.told(self.rank, self.lane)[0])
             sent = self.messages.sent(self.duty.wires, self.rank, receiver, step, counts.sent, buffered=True)
@@ -111,7 +112,7 @@ class BufferedOp:
             yield Stage(local=self.messages.hearing(self.rank, self.lane, heard))
         for receiver in peers:
             if receiver not in there:
-                yield self._when_there(receiver)
+                yield self._when_greeted(receiver)
         if peers and self.waits:
             yield Stage(send=self.messages.taken(self.rank, self.lane))
 
@@ -124,8 +125,8 @@ class BufferedOp:
             if step.send_to is not None:
                 yield from [(step, self.group[step.send_to])] * (times * counts.sent)
 
-    def _when_there(self, receiver: int) -> Stage:
-        return Stage(receive=self.messages.there(self.duty.wires, self.rank, receiver)[0])
+    def _when_greeted(self, receiver: int) -> Stage:
+        return Stage(receive=self.messages.greeting(self.duty.wires, self.rank, receiver)[0])
 
     def _peers(self, *, receiving: bool) -> list[int]:
         """From whom the rank receives, or whom it sends to, each once."""

@@ -1,7 +1,7 @@
 """Messages that are buffered: their sender goes on at once, and they go one after the other.
 
 Where messages go in chunks, a rank has a number of them under way at once and need not wait
-for a chunk to be taken before it hands over the next: in a step it waits for what it receives
+for a chunk to be taken before it posts the next: in a step it waits for what it receives
 only.  What it sends is carried by a member of the engine that stands beside the rank's lane, in
 order, as soon as the rank has told it to.  How much of an op goes before its receiver is there,
 and that an op ends when all has been taken, as with `Issend`, is in `buffered_op.py`.
@@ -15,7 +15,7 @@ from simulator.engine import FlowEngine
 
 @dataclass(slots=True)
 class Postman:
-    """Who carries what a lane of a rank has handed over.
+    """Who carries what a lane of a rank has posted.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Postmen:
         self._engine = engine
         self._of: dict[tuple[int, str], Postman] = {}
 
-    def hand_over(self, rank: int, lane: str, program: int) -> None:
+    def post(self, rank: int, lane: str, program: int) -> None:
         """Have a program of messages carried after those before it."""
         if (rank, lane) not in self._of:
             self._of[rank, lane] = Postman(self._engine.member())

@@ -1,10 +1,11 @@
-"""Messages that are handed over: they go before their receivers are there, who then find them."""
+"""Messages that are buffered: they go before their receivers are there, who then find them."""
 
 import dataclasses
 
 import msgspec
 import pytest
 
+from algorithms.collectives.choices import parse_choices
 from algorithms.formats.machine_rows import TransferRow
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
@@ -160,14 +161,30 @@ def test_folding_changes_nothing_where_ranks_hear_late(gathered):
 
 @pytest.mark.parametrize("family", [None, LEAF_SPINE])
 @pytest.mark.parametrize("algorithm", ["summa", "2.5d", "cannon", "4d"])
-def test_folding_changes_nothing_where_messages_are_handed_over(algorithm, family):
-    grid = Grid(z=2, x=2) if algorithm != "2.5d" else Grid(z=2, x=2, y=1)
+def test_folding_changes_nothing_where_messages_are_buffered(algorithm, family):
+    grid = Grid(z=2, x=2) if algorithm != "2.5d" else Grid(z=2, x=2, y=2)
     schedule = matmul_schedule(Matmul(512, 512, 512), algorithm, grid)
+    lab = machine(True, family=family, taken_seconds=TAKEN)  # 2.5d: two ranks on each host
     every = [
-        simulate(schedule, machine(True, family=family), switches=switches).timeline.makespan
+        simulate(schedule, lab, switches=switches).timeline.makespan
         for switches in (Switches(), Switches(fold=False), Switches(fold=False, fold_time=False, local=False))
     ]
     assert every[1:] == pytest.approx(every[:1] * 2, rel=1e-9)
+
+
+def test_shifts_beside_the_librarys_collectives_are_our_own_steps():
+    schedule = matmul_schedule(Matmul(512, 512, 512), "cannon", Grid(z=2, x=2))
+    lab = machine(True, taken_seconds=TAKEN)
+    own, library = (
+        simulate(schedule, lab, choices=parse_choices(word)).timeline.makespan for word in ("own", "library")
+    )
+    assert own == library
+
+
+def test_a_sender_of_the_same_host_hears_at_once_that_all_was_taken():
+    on_one = machine(True, taken_seconds=TAKEN, family={"family": "star", "hosts": 1})
+    found = {(span.rank, span.op): span.end for span in simulate(late(SIZE // 8, product=64), on_one).timeline.spans}
+    assert found[1, "multiply"] < found[1, "message"] == pytest.approx(found[0, "message"])
 
 
 def broadcast(elements, hosts):
