@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from mpi4py import MPI
 
@@ -47,13 +47,26 @@ class Overheads:
     ----------
     issue_seconds, compute_seconds : between two ops, and inside a compute op
     alone_seconds : inside a communication op of one rank
-    taken_seconds : how much later than its receiver who sends one way hears that all was taken; of another pattern 0
     """
 
     issue_seconds: float
     compute_seconds: float
     alone_seconds: float
-    taken_seconds: float = 0.0
+
+
+class MeasuredChain(NamedTuple):
+    """What a chain came to.
+
+    Parameters
+    ----------
+    seconds : of each step
+    overheads : of the ops beside it
+    taken_seconds : how much later than its receiver who sends one way ends, of more than a chunk; None of others
+    """
+
+    seconds: list[float]
+    overheads: Overheads
+    taken_seconds: float | None = None
 
 
 def chain(pattern: Pattern, ranks: int, size: int, steps: int = STEPS, *, waits: bool = False) -> Schedule:
@@ -127,8 +140,8 @@ def measure_chain(
     delivery: Delivery | None = None,
     library: ArrayLibrary | None = None,
     staging: Staging | None = None,
-) -> tuple[list[float], Overheads]:
-    """Seconds of each step, and the overheads beside it.
+) -> MeasuredChain:
+    """Seconds of each step, and what is seen beside it.
 
     A rank's step lasts from when it and those that it sends to and receives from have come to it, to its end; a
     step is the mean of its ranks', of those that receive.  Where messages go in chunks they do so before anybody
@@ -155,9 +168,9 @@ def measure_chain(
     carrier.close()
     found = None
     if timelines:
-        found = step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0], pattern)
-    result: tuple[list[float], Overheads] = communicator.bcast(found, root=0)
-    return result
+        taken = taken_seconds(timelines[0]) if pattern == "one_way" and 0 < delivery.chunk_bytes < size else None
+        found = MeasuredChain(step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0]), taken)
+    return communicator.bcast(found, root=0)  # type: ignore[no-any-return]
 
 
 def step_seconds(timeline: Timeline, pattern: Pattern, *, buffered: bool) -> list[float]:
@@ -212,18 +225,18 @@ def partners(pattern: Pattern, rank: int, ranks: int) -> tuple[int, ...]:
     return (rank ^ 1,)
 
 
-def taken_seconds(timeline: Timeline) -> float:
-    """How much later than its receiver, which was there before it, a sender ends; 0 where none was."""
+def taken_seconds(timeline: Timeline) -> float | None:
+    """How much later than its receiver, which was there before it, a sender ends; None where none was."""
     found = [
         spans[rank - 1].end - span.end
         for spans in _steps(timeline)
         for rank, span in spans.items()
         if rank % 2 and span.start <= spans[rank - 1].start
     ]
-    return max(0.0, median(found)) if found else 0.0
+    return max(0.0, median(found)) if found else None
 
 
-def _overheads(timeline: Timeline, pattern: Pattern) -> Overheads:
+def _overheads(timeline: Timeline) -> Overheads:
     """Of ranks that multiply: who only waits has kept its caches."""
     multiplying = {span.rank for span in timeline.spans if span.op == "multiply"}
     spans = [span for span in timeline.spans if span.index >= WARM and span.rank in multiplying]
@@ -237,5 +250,4 @@ def _overheads(timeline: Timeline, pattern: Pattern) -> Overheads:
         max(0.0, median(gaps)),
         median(span.seconds for span in spans if span.op == "tiny"),
         median(span.end - span.start for span in spans if span.op == "alone"),
-        taken_seconds(timeline) if pattern == "one_way" else 0.0,
     )

@@ -27,7 +27,7 @@ from algorithms.tensors import DType
 from runtime.array_library import ArrayLibrary
 from runtime.delivery import Delivery
 from runtime.kernels.layer_kernels import carry_out
-from runtime.measuring.chains import STEPS, Overheads, Pattern, measure_chain
+from runtime.measuring.chains import STEPS, MeasuredChain, Overheads, Pattern, measure_chain
 from runtime.measuring.library_chains import CollectiveTimes, Shape, measure_collective
 from runtime.measuring.measured_kernels import arguments
 from runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
@@ -103,8 +103,7 @@ class Bench:
             own = [seconds(partial(kernel, repeat)) for repeat in range(1, repeats + 1)]
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
-        with threadpool_limits(point.threads, user_api="blas"):
-            times, calm = self.calmly(measure, point.threads)
+        times, calm = self.calmly(measure, point.threads)
         return _timed(point, times, calm=calm)
 
     def calmly(self, measure: Callable[[], list[float]], threads: int = 1) -> tuple[list[float], bool]:
@@ -117,16 +116,18 @@ class Bench:
     ) -> tuple[tuple[list[float], Result], bool]:
         """What `measure` gives, seconds and what came with them, and whether it was calm.
 
-        It is measured again where the reference product beside it says that something else ran.
-        Of tries that were all disturbed, the fastest counts.
+        It is measured again where the reference product beside it, on as many BLAS threads, says that something else
+        ran.  Of tries that were all disturbed, the fastest counts.
         """
         tries: list[tuple[list[float], Result]] = []
         for _ in range(1 + SECOND_TRIES):
             come_further()
-            self.communicator.Barrier()
-            before = self.kernels.product()
-            tries.append(measure())
-            if self._is_calm((before + self.kernels.product()) / 2, threads):
+            with threadpool_limits(threads, user_api="blas"):
+                self.communicator.Barrier()
+                before = self.kernels.product()
+                tries.append(measure())
+                reference = (before + self.kernels.product()) / 2
+            if self._is_calm(reference, threads):
                 return tries[-1], True
             self.disturbed += 1
             if not self.is_patient():
@@ -196,13 +197,14 @@ class Bench:
     def transfer(self, pattern: Pattern, size: int, steps: int = STEPS) -> tuple[TransferPoint, Overheads]:
         """One step of the pattern in a chain of so many, and what ops cost beside it."""
 
-        def measure() -> tuple[list[float], Overheads]:
-            found, overheads = measure_chain(self.communicator, pattern, size, steps, delivery=self.delivery)
+        def measure() -> tuple[list[float], MeasuredChain]:
+            found = measure_chain(self.communicator, pattern, size, steps, delivery=self.delivery)
             # a small message may end before its receiver starts
-            return [max(LEAST_SECONDS, step) for step in found], overheads
+            return [max(LEAST_SECONDS, step) for step in found.seconds], found
 
-        (times, beside), _ = self.calmly_with(measure)
-        return TransferPoint(pattern, self.ranks, size, median(times), spread(times)), beside
+        (times, found), _ = self.calmly_with(measure)
+        point = TransferPoint(pattern, self.ranks, size, median(times), spread(times), found.taken_seconds)
+        return point, found.overheads
 
     def collective(
         self, kind: CollectiveKind, shape: Shape, size: int, runs: int, calls: Calls | None

@@ -50,13 +50,20 @@ class KernelPoint:
 
 @dataclass(frozen=True, slots=True)
 class TransferPoint:
-    """One step of a pattern of `ranks` ranks, each sending `bytes`."""
+    """One step of a pattern of `ranks` ranks, each sending `bytes`.
+
+    Parameters
+    ----------
+    taken_seconds : how much later than its receiver who sends one way hears that all was taken, of more than a
+        chunk; None of others
+    """
 
     pattern: Pattern
     ranks: int
     bytes: int
     seconds: float
     spread: float
+    taken_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

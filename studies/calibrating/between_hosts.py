@@ -43,10 +43,10 @@ class BetweenHosts:
 
     Parameters
     ----------
-    taken_seconds : how much later than its receiver who only sends hears that all was taken
     idle_core_seconds : how long a core that hosts share is idle before it takes a rank from another
     flows : what hosts got of each other in rounds in which all send at once
     chunk_bytes : into which messages were cut; 0 for whole steps
+    taken_seconds : how much later than its receiver who only sends hears that all was taken
     """
 
     transfers: list[TransferPoint]
@@ -107,14 +107,10 @@ def _confirmed(bench: Bench, one: Found, every: Sequence[Found]) -> Found:
     return one
 
 
-def _taken(every: Sequence[Found], chunk_bytes: int) -> float:
-    """How much later a sender hears, in steps of all hosts of more than a chunk, for which nobody computes any more."""
-    ranks = max(point.ranks for point, _ in every)
-    found = [
-        overheads.taken_seconds
-        for point, overheads in every
-        if point.pattern == "one_way" and point.ranks == ranks and point.bytes > chunk_bytes
-    ]
+def _taken(every: Sequence[TransferPoint]) -> float:
+    """How much later than its receiver a sender hears, where all hosts take part; 0 where that was not measured."""
+    most = max(point.ranks for point in every)
+    found = [one.taken_seconds for one in every if one.ranks == most and one.taken_seconds is not None]
     return median(found) if found else 0.0
 
 
@@ -176,5 +172,4 @@ def measure_between(
         )
         idle = measure_idle_cores(by_host, cores, delivery)
     points, overheads = [point for point, _ in found], [overheads for _, overheads in found]
-    taken = _taken(found, delivery.chunk_bytes) if delivery.chunk_bytes else 0.0
-    return BetweenHosts(points, overheads, link, beside, idle, flows, delivery.chunk_bytes, taken)
+    return BetweenHosts(points, overheads, link, beside, idle, flows, delivery.chunk_bytes, _taken(points))

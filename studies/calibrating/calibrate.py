@@ -4,7 +4,7 @@ Question: how fast are products, memory-bound work and messages here, alone and
 all at once?  It sees microbenchmarks only, never a whole algorithm.
 
 Ranks are grouped by host.  On each host all ranks measure together, then one
-alone; between hosts, one rank of each takes part, in pairs and all at once.
+alone; between hosts, one rank of each takes part, of the first two and of all at once.
 Hosts of a laboratory share the cores of one machine: there the ranks of all of them
 compute as those of one host do.
 """
@@ -23,7 +23,7 @@ from runtime.blas import NUMPYS, blas_in_words, open_blas
 from runtime.delivery import usual_delivery
 from runtime.numpy_library import NumpyLibrary
 from runtime.whereabouts import Together, at_work, own_watcher
-from studies.calibrating.deliveries import best_delivery, measure_deliveries
+from studies.calibrating.deliveries import measure_deliveries, usual_in_best_chunks
 from studies.calibrating.measured_machine import make_machine
 from studies.calibrating.measuring import measure
 from studies.calibrating.sections import links_agree
@@ -66,14 +66,14 @@ def calibrate(
     # nothing breaks between ranks of one host but a rank, and the launcher sees that
     watcher = own_watcher() if hosts[0].sharing else None
     with at_work(watcher, Together("microbenchmarks")):
-        messages = measure_deliveries(communicator, hosts) if communicator.Get_size() > 1 else ()
-        delivery = communicator.bcast(best_delivery(messages, usual_delivery(hosts[0])))
+        tried = measure_deliveries(communicator, hosts) if communicator.Get_size() > 1 else ()
+        delivery = communicator.bcast(usual_in_best_chunks(tried, usual_delivery(hosts[0])))
         measured = measure(communicator, hosts, delivery, agree=agree, quick=quick, blas=blas)
     if not speaks:
         return
-    machine = make_machine(_name(out), measured, hosts, wiring, ways, list(command))
+    machine = make_machine(_name(out), measured, hosts, wiring, ways)
     made = provenance(list(command), blas=blas_in_words(multiplied_by))
-    machine = msgspec.structs.replace(machine, messages=messages, provenance=made)
+    machine = msgspec.structs.replace(machine, messages=tried, provenance=made)
     save_machine(machine, out)
     _report(machine, out)
 

@@ -101,18 +101,18 @@ def within_rounds(rounds: Sequence[Sequence[float]]) -> list[float]:
     return [median(whole) * median(of_one) for of_one in zip(*shares, strict=True)]
 
 
-def best_delivery(rows: Sequence[MessagesRow], usual: Delivery) -> Delivery:
+def usual_in_best_chunks(rows: Sequence[MessagesRow], usual: Delivery) -> Delivery:
     """The usual delivery with the chunks of the best row, if there is one.
 
     >>> rows = [MessagesRow(chunk_bytes=size, progress="thread", seconds=1 + size / 2**20) for size in (16384, 65136)]
-    >>> best_delivery(rows, Delivery(chunk_bytes=65136)).chunk_bytes, best_delivery(rows, Delivery()).chunk_bytes
-    (65136, 16384)
+    >>> [usual_in_best_chunks(rows, Delivery(chunk_bytes=usual)).chunk_bytes for usual in (65136, 0)]
+    [65136, 16384]
     """
-    found = best(rows, usual)
+    found = best_row(rows, usual)
     return usual if found is None else replace(usual, chunk_bytes=found.chunk_bytes)
 
 
-def best(rows: Sequence[MessagesRow], usual: Delivery) -> MessagesRow | None:
+def best_row(rows: Sequence[MessagesRow], usual: Delivery) -> MessagesRow | None:
     """The fastest one, or of those that differ by no more than noise the first; with the usual chunks where they do.
 
     Chunks that make little difference to these gathers may make one elsewhere: where they are usual they stay.
@@ -120,12 +120,12 @@ def best(rows: Sequence[MessagesRow], usual: Delivery) -> MessagesRow | None:
     >>> whole = MessagesRow(chunk_bytes=0, progress="none", seconds=1.0)
     >>> thread = MessagesRow(chunk_bytes=0, progress="thread", seconds=0.97)
     >>> chunks = MessagesRow(chunk_bytes=65136, progress="thread", seconds=0.99)
-    >>> best([whole, thread, chunks], Delivery()) == whole, best([], Delivery())
+    >>> best_row([whole, thread, chunks], Delivery()) == whole, best_row([], Delivery())
     (True, None)
-    >>> best([whole, thread, chunks], Delivery(chunk_bytes=65136)) == chunks
+    >>> best_row([whole, thread, chunks], Delivery(chunk_bytes=65136)) == chunks
     True
     >>> slow = MessagesRow(chunk_bytes=65136, progress="thread", seconds=1.2)
-    >>> best([whole, thread, slow], Delivery(chunk_bytes=65136)) == whole
+    >>> best_row([whole, thread, slow], Delivery(chunk_bytes=65136)) == whole
     True
     """
     of_usual = [row for row in rows if row.chunk_bytes == usual.chunk_bytes]

@@ -8,7 +8,6 @@ import msgspec
 from algorithms.formats.machine import Device, Fit, Host, Machine, ReferenceKernels
 from algorithms.formats.machine_rows import GemmRow, KernelRow, MemoryRow
 from algorithms.formats.percentiles import spread
-from algorithms.provenance import provenance
 from runtime import memory_available, world
 from runtime.measuring.points import GemmPoint, KernelPoint, StreamPoint
 from runtime.measuring.reference_kernels import Times
@@ -36,9 +35,8 @@ def make_machine(
     hosts: Sequence[world.Host],
     topology: GivenTopology | None,
     routing: Routing,
-    command: list[str],
 ) -> Machine:
-    """The machine file's content: rows, what follows from them, and how well the fit explains them.
+    """The machine file's content but its provenance: rows, what follows from them, and how well the fit explains them.
 
     Parameters
     ----------
@@ -71,7 +69,6 @@ def make_machine(
         reference_alone=_reference(measured.reference_alone),
         fit=msgspec.structs.replace(fit, warnings=(*fit.warnings, *warnings_of(filled, wiring))),
         sources=sources_of(filled, wiring),
-        provenance=provenance(command),
     )
 
 

@@ -123,7 +123,7 @@ def measure(
         host_transfers=transfers,
         between=between,
         library=list(library_points(Bench(communicator), sizes)),
-        overheads=_typical(overheads or [measure_chain(local, "shift", 8)[1]]),
+        overheads=_typical(overheads or [measure_chain(local, "shift", 8).overheads]),
     )
 
 

@@ -9,7 +9,7 @@ from algorithms.schedule import Schedule, all_ops, may_run_beside
 from runtime.delivery import WHOLE, Delivery, Progress, progress_that_pays, usual_delivery
 from runtime.whereabouts import together
 from runtime.world import loaded_library, threads_may_send
-from studies.calibrating.deliveries import best
+from studies.calibrating.deliveries import best_row
 from studies.flags.plan import Plan
 from studies.launching.site import Site
 
@@ -38,7 +38,7 @@ def delivery_at(site: Site, plan: Plan, schedule: Schedule, named: "Machine | No
     if plan.backend != "numpy":
         return WHOLE
     usual, chunk_bytes, progress = usual_delivery(site.host), plan.chunk_bytes, plan.progress
-    found = best(_allowed(rows, plan), usual)
+    found = best_row(_allowed(rows, plan), usual)
     if chunk_bytes is None:
         chunk_bytes = usual.chunk_bytes if found is None else found.chunk_bytes
     if progress is None:

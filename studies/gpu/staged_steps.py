@@ -30,7 +30,7 @@ def main(path: str) -> None:
     rows, beside = [], []
     for pattern in PATTERNS if communicator.size > 2 else ("shift", "one_way"):
         for size in SIZES:
-            seconds, overheads = measure_chain(communicator, pattern, size, library=library, staging=staging)
+            seconds, overheads, _ = measure_chain(communicator, pattern, size, library=library, staging=staging)
             rows.append((pattern, communicator.size, size, median(seconds), spread(seconds)))
             beside.append((overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds))
     if communicator.rank == 0:

@@ -1,6 +1,8 @@
 """Steps between products: the schedules are valid, and give as many steps as are asked for."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +12,7 @@ from algorithms.grid import Grid
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
 from algorithms.validate import validate
+from runtime.delivery import WHOLE, Delivery
 from runtime.execute import execute
 from runtime.in_process import InProcess
 from runtime.measuring import chains
@@ -28,7 +31,7 @@ from runtime.measuring import chains
 chains.PRODUCT_SIZE = 16
 found = [chains.measure_chain(MPI.COMM_WORLD, pattern, {SIZE}) for pattern in ("shift", "one_way")]
 every = MPI.COMM_WORLD.gather([(steps, overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds)
-                               for steps, overheads in found])
+                               for steps, overheads, _ in found])
 if every is not None:
     print(json.dumps(every))
 """
@@ -73,12 +76,35 @@ def test_who_is_to_wait_for_what_is_sent_one_way_does_not_multiply():
     [
         ((3.0, 0.0), (5.5, 5.0), 0.5),
         ((3.0, 0.0, 1.0, 0.0, 0.0, 1.0), (5.5, 5.0, 4.0, 3.0, 9.0, 2.0), 0.75),  # the last receiver came late
-        ((0.0, 1.0), (3.0, 2.0), 0.0),
         ((3.0, 0.0), (4.0, 5.0), 0.0),
     ],
 )
 def test_a_sender_is_as_much_later_as_it_ends_behind_receivers_that_were_there_before(starts, ends, seconds):
     assert chains.taken_seconds(timeline_of(starts, ends)) == pytest.approx(seconds)
+
+
+def test_senders_whose_receivers_all_came_late_tell_nothing_of_how_much_later_they_hear():
+    assert chains.taken_seconds(timeline_of((0.0, 1.0), (3.0, 2.0))) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "delivery", "known"),
+    [
+        ("one_way", Delivery(SIZE // 2), True),
+        ("one_way", Delivery(SIZE), False),
+        ("one_way", WHOLE, False),
+        ("shift", Delivery(SIZE // 2), False),
+    ],
+)
+def test_it_is_measured_of_what_is_sent_one_way_in_more_than_a_chunk(monkeypatch, pattern, delivery, known):
+    timeline = timeline_of((3.0, 0.0), (5.5, 5.0))
+    monkeypatch.setattr(chains, "execute", lambda *_, **__: SimpleNamespace(timelines=[timeline]))
+    monkeypatch.setattr(chains, "_overheads", lambda _: None)
+    monkeypatch.setattr(chains, "MpiCarrier", lambda *_, **__: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(chains, "on_own_cores", lambda _: nullcontext())
+    two = SimpleNamespace(Get_size=lambda: 2, bcast=lambda found, root: found)
+    found = chains.measure_chain(two, pattern, SIZE, delivery=delivery).taken_seconds
+    assert found == (0.5 if known else None)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ measured = measuring.measure(world.world(), hosts, WHOLE)
 if world.world().rank == 0:
     for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
         wiring = parse_topology(text) if text else None
-        save_machine(measured_machine.make_machine("two", measured, hosts, wiring, Routing(), []), path)
+        save_machine(measured_machine.make_machine("two", measured, hosts, wiring, Routing()), path)
 """
 )
 UNEQUAL_HOSTS = (
@@ -310,12 +310,12 @@ HOSTS = (Host("one", (0,), 2), Host("other", (1,), 2))
 
 
 def test_points_that_a_fit_explains_raise_no_warning():
-    fit = make_machine("calm", measured(), HOSTS[:1], None, Routing(), []).fit
+    fit = make_machine("calm", measured(), HOSTS[:1], None, Routing()).fit
     assert fit.warnings == () and max(fit.residuals.values()) < 0.01
 
 
 def test_large_residuals_are_warned_of_by_name():
-    fit = make_machine("noisy", measured(off=0.4), HOSTS[:1], None, Routing(), []).fit
+    fit = make_machine("noisy", measured(off=0.4), HOSTS[:1], None, Routing()).fit
     large = [name for name, residual in fit.residuals.items() if residual > LARGE_RESIDUAL]
     assert len(large) == len(fit.warnings) == len(DTYPES) * len(LAYOUTS)
     for name, warning in zip(large, fit.warnings, strict=True):
@@ -326,7 +326,7 @@ def test_large_residuals_are_warned_of_by_name():
 def test_many_disturbed_points_are_warned_of(disturbed, warned):
     found = measured(disturbed=disturbed)
     assert len(found.local.gemm) == 162
-    assert len(make_machine("host", found, HOSTS[:1], None, Routing(), []).fit.warnings) == warned
+    assert len(make_machine("host", found, HOSTS[:1], None, Routing()).fit.warnings) == warned
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_a_wiring_that_cannot_be_is_refused_before_anything_is_measured(tmp_path
 
 
 def test_the_link_speed_of_hosts_is_that_of_messages_from_one_to_another():
-    machine = make_machine("two", measured(), HOSTS, None, Routing(), [])
+    machine = make_machine("two", measured(), HOSTS, None, Routing())
     assert machine.topology["bandwidth_bytes_per_second"] == 24e6
     assert machine.topology["latency_seconds"] == pytest.approx(2.5e-5)  # of each of the two links on the way
     assert (machine.network.payload_share, machine.network.burst_bytes, machine.host.shared_by_hosts) == (
@@ -383,7 +383,7 @@ LEAVES = {"leaves": 2, "spines": 1, "hosts_per_leaf": 2}
 
 def in_a_laboratory(text):
     hosts = tuple(Host(f"host{number}", (number,), 2, sharing=4) for number in range(4))
-    return make_machine("lab", measured(), hosts, parse_wiring(text, 4), Routing(), [])
+    return make_machine("lab", measured(), hosts, parse_wiring(text, 4), Routing())
 
 
 def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_them():
@@ -417,7 +417,7 @@ def test_a_laboratory_of_a_topology_file_has_the_rates_in_it_and_its_machine_fil
 
 def test_a_machine_file_says_which_ways_messages_took():
     wiring = parse_wiring("leaf-spine:leaves=2,spines=2,hosts_per_leaf=1", 2)
-    found = [make_machine("lab", measured(), HOSTS, wiring, parse_routing(way), []) for way in ("shortest", "ecmp:7")]
+    found = [make_machine("lab", measured(), HOSTS, wiring, parse_routing(way)) for way in ("shortest", "ecmp:7")]
     assert [machine.routing for machine in found] == ["shortest", "ecmp:7"]
 
 
@@ -441,7 +441,7 @@ def test_a_routing_that_hosts_do_not_have_is_refused(rule, hosts, said):
 
 def test_the_latency_of_a_message_is_that_of_the_links_on_one_of_its_ways():
     wiring = parse_wiring("leaf-spine:leaves=2,spines=4,hosts_per_leaf=1", 2)
-    found = [make_machine("lab", measured(), HOSTS, wiring, parse_routing(way), []) for way in ("shortest", "spray")]
+    found = [make_machine("lab", measured(), HOSTS, wiring, parse_routing(way)) for way in ("shortest", "spray")]
     one, several = (machine.topology["latency_seconds"] for machine in found)
     assert one == pytest.approx(several) == pytest.approx(1.25e-5)  # of four links
 
@@ -464,7 +464,7 @@ def of_rounds(machine_of, links):
 
 def shares_found(links, text="star:hosts=4,bandwidth=25e6", sharing=4):
     hosts = tuple(Host(f"host{number}", (number,), 2, sharing=sharing) for number in range(4))
-    return of_rounds(lambda found: make_machine("lab", found, hosts, parse_wiring(text, 4), Routing(), []), links)
+    return of_rounds(lambda found: make_machine("lab", found, hosts, parse_wiring(text, 4), Routing()), links)
 
 
 def test_links_that_agree_have_the_share_that_one_message_showed():
@@ -504,7 +504,7 @@ def test_a_machine_file_names_the_links_that_no_round_filled():
     between = replace(measured().between, flows=rounds(net, payload=24 / 25))
     hosts = tuple(Host(f"host{number}", (number,), 2, sharing=4) for number in range(4))
     wiring = parse_wiring("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6", 4)
-    (line,) = make_machine("lab", replace(measured(), between=between), hosts, wiring, Routing(), []).sources
+    (line,) = make_machine("lab", replace(measured(), between=between), hosts, wiring, Routing()).sources
     assert line.quantity == "network.payload_share" and "no round filled" in line.source
     assert set(line.value.split(", ")) == {name for name in net.link_names(range(net.link_count)) if "spine" in name}
 
@@ -565,7 +565,7 @@ def test_a_laboratory_without_rates_has_those_that_were_measured():
 
 
 def test_a_machine_is_what_its_points_say():
-    machine = make_machine("host", measured(), HOSTS[:1], None, Routing(), ["quadrille", "calibrate"])
+    machine = make_machine("host", measured(), HOSTS[:1], None, Routing())
     assert machine.device.peak_flops_per_second == {dtype: pytest.approx(1e9) for dtype in DTYPES}
     assert machine.device.memory_bytes_per_second == pytest.approx(2e9)
     assert (machine.reference.gemm_seconds, machine.reference.copy_seconds, machine.reference.add_seconds) == (1, 2, 3)
