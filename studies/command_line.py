@@ -43,7 +43,8 @@ def options(debug: Annotated[bool, switch("--debug", "Show where an error comes 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status of the command line, this process's if not given."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if "--debug" in words:
+    own = words[: words.index("--")] if "--" in words else words
+    if "--debug" in own:  # behind -- words are another program's
         words.remove("--debug")
         os.environ[DEBUG] = "1"
     try:

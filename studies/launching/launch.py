@@ -77,7 +77,8 @@ def launch(
     launcher = find_launcher(loaded_mpi(surroundings), surroundings)
     remove_abandoned()
     with tempfile.TemporaryDirectory(prefix=folder_prefix(), dir=memory_folder(), ignore_cleanup_errors=True) as folder:
-        variables = rank_environment(ranks, command, launcher_options, surroundings) | {LAUNCH: folder}
+        own_words = command if program is not None else ()
+        variables = rank_environment(ranks, own_words, launcher_options, surroundings) | {LAUNCH: folder}
         variables |= launcher_environment(launcher, ranks, launcher_options, surroundings, folder)
         words = launcher_words(launcher, ranks, launcher_options, surroundings)
         start = [START_OF_PROGRAM] if program is None else [START_OF_RANK, *program]

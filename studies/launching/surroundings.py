@@ -48,6 +48,10 @@ def rank_environment(
 
     Over several hosts the number of threads is left to the runtime, which
     knows how many ranks share a host.
+
+    Parameters
+    ----------
+    command : of ours, which may ask for threads; empty where the ranks run another program
     """
     root = str(Path(__file__).resolve().parents[2])
     variables = without_rank(environment)

@@ -74,12 +74,12 @@ def place_of(failure: Failure, ranks: Sequence[Whereabouts]) -> str:
 
 
 def explained(failure: Failure, chatter: Chatter) -> bool:
-    """Whether the ranks' own lines say what happened: any for a refused input, else one that names the rank."""
+    """Whether the ranks' own lines say what happened: any for a refused input, else one of ours that names the rank."""
     if failure.signal is not None:
         return False
     if failure.status == 2:
         return bool(chatter.passed)
-    return any(f"rank {failure.rank}" in line for line in chatter.passed)
+    return any(line.startswith(f"quadrille: rank {failure.rank} of ") for line in chatter.passed)
 
 
 def options_named(options: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
 import dataclasses
+import os
 import subprocess
 import sys
 import time
@@ -25,6 +26,18 @@ def test_help_names_every_command(capsys):
     ended = called(capsys, "--help")
     assert ended.status == 0
     assert [word for word in COMMANDS if f"\n  {word} " in ended.out] == COMMANDS
+
+
+def test_a_flag_behind_two_dashes_is_another_programs(monkeypatch):
+    heard = []
+    monkeypatch.setattr(command_line, "invoke", lambda words: heard.append(list(words)) or 0)
+    monkeypatch.delenv(command_line.DEBUG, raising=False)
+    words = ["lab", "run", "star:hosts=2", "-n", "2", "--", "python", "mine.py", "--debug"]
+    main(words)
+    assert (heard, command_line.DEBUG in os.environ) == ([words], False)
+    monkeypatch.setenv(command_line.DEBUG, "")
+    main(["--debug", *words])
+    assert (heard[1:], os.environ[command_line.DEBUG]) == ([words], "1")
 
 
 def test_no_words_at_all_are_answered_with_the_help(capsys):

@@ -18,6 +18,7 @@ from studies.launching.launch import MOST_RANKS_A_CORE, launch
 from studies.launching.launch_folder import marked_processes
 from studies.launching.mpirun import Mpi, find_launcher, loaded_mpi
 from studies.launching.surroundings import rank_environment
+from studies.launching.verdict import explained
 from tests.quadrille import ROOT
 
 WAIT = """
@@ -302,6 +303,29 @@ def test_threads_share_the_cores_unless_the_command_says_or_hosts_are_several(mo
     assert rank_environment(13, ["run"], [], {})["OMP_NUM_THREADS"] == "1"
     assert rank_environment(5, ["run", "--threads=3"], [], {})["OMP_NUM_THREADS"] == "3"
     assert "OMP_NUM_THREADS" not in rank_environment(5, ["run"], ["--host", "a,b"], {})
+
+
+@pytest.mark.parametrize(("program", "threads"), [((), "3"), (None, "1")])
+def test_threads_are_those_of_a_command_of_ours_not_of_any_program(monkeypatch, program, threads):
+    seen = []
+    monkeypatch.setattr(surroundings, "usable_cores", lambda: 2)
+    monkeypatch.setattr(
+        "studies.launching.launch.supervise", lambda _, variables, *__: seen.append(variables) or (0, Chatter())
+    )
+    assert launch(2, ["mine", "--threads", "3"], program=program) == 0
+    assert seen[0]["OMP_NUM_THREADS"] == threads
+
+
+def test_a_failing_rank_is_named_unless_a_line_of_ours_names_it():
+    failure = Failure(rank=1, status=3)
+    for line, known in (
+        ("rank 1 ready", False),
+        ("quadrille: rank 12 of 16: no", False),
+        ("quadrille: rank 1 of 16: no", True),
+    ):
+        chatter = Chatter()
+        assert chatter.feed(f"{line}\n") == [f"{line}\n"]
+        assert explained(failure, chatter) == known, line
 
 
 def test_a_process_carries_the_mark_of_its_launch(tmp_path):
