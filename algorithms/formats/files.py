@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from algorithms.errors import InputError
+from algorithms.errors import InputError, RunError
 from algorithms.formats.field_errors import explain
 from algorithms.formats.toml_writer import toml_text
 
@@ -62,7 +62,7 @@ def write_text(path: str | Path, text: str) -> None:
 
     Raises
     ------
-    InputError : a path that cannot be written
+    InputError, RunError : a path that cannot be written; a disk that is full
     """
     if str(path) == STDOUT:
         sys.stdout.write(text)
@@ -76,7 +76,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
     Raises
     ------
-    InputError : a path that cannot be written
+    InputError, RunError : a path that cannot be written; a disk that is full
     """
     check_writable(path)
     target = Path(os.path.realpath(path))
@@ -86,7 +86,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         else:
             _replace(target, content)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}; nothing was changed") from error
+        raise RunError(f"{path} cannot be written: {error.strerror}; what was there is as it was") from error
 
 
 def check_writable(path: str | Path) -> None:

@@ -23,6 +23,7 @@ from algorithms.errors import InputError, QuadrilleError
 from algorithms.formats.machine import Machine
 from studies.flags.machine_flags import MachineFlags
 from studies.flags.machines import of_name
+from studies.remarks import run_as_program
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.best_step import best_step
 from studies.sweep.outcomes import SweepAnswer, SweepRow
@@ -247,4 +248,4 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

@@ -32,7 +32,7 @@ from studies.fidelity.sites import TrialSite, calibrated, check_sites, standing
 from studies.fidelity.trials import Trial, draw, matrix
 from studies.flags.plan import RunFlags
 from studies.flags.values import whole_number
-from studies.remarks import remark
+from studies.remarks import remark, run_as_program
 from studies.tables import print_tables
 
 SCHEMA = "quadrille/fidelity/1"
@@ -204,4 +204,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

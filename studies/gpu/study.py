@@ -29,7 +29,7 @@ from studies.flags.plan import RunFlags
 from studies.flags.values import one_of
 from studies.gpu.calibration import DTYPES, measure_device, only_first_gpu
 from studies.matmuls.experiment import Flags, parse_experiment
-from studies.remarks import remark
+from studies.remarks import remark, run_as_program
 from studies.tables import Row, percent, print_tables, table
 
 SCHEMA = "quadrille/gpu/1"
@@ -215,4 +215,4 @@ def _stream_row(one: DeviceStream) -> Row:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

@@ -34,6 +34,7 @@ from studies.flags.grids import grids
 from studies.flags.plan import RunFlags
 from studies.launching.launch import launch_all
 from studies.matmuls.experiment import Flags, parse_experiment
+from studies.remarks import run_as_program
 
 SCHEMA = "quadrille/host-fidelity/1"
 SEED, CASES = 1, 24
@@ -271,4 +272,4 @@ def _percent(value: float | None, *, sign: bool = True) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

@@ -91,7 +91,7 @@ def run_in(
 
     wanted = laboratory_of(topology, rate, routing, name)
     with_wiring(wanted.entry, ranks, command)  # or what cannot be is known only when all stands
-    with ended_by_signals(), laboratory.standing(wanted) as entry:
+    with laboratory.standing(wanted) as entry:
         return launch_in(entry, ranks, command, launcher_options, program=None if is_program else PROGRAM)
 
 

@@ -11,6 +11,7 @@ from studies.laboratory import namespaces, register
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import Wiring
 from studies.launching.launch_folder import remove_abandoned
+from studies.launching.supervise import ended_by_signals
 from studies.remarks import remark
 
 PREFIX = "quadrille"
@@ -71,13 +72,13 @@ def up(laboratory: Laboratory, *, owned: bool = False) -> Entry:
     register.check_name(laboratory.name)
     owner, started = register.own_start()
     entry = msgspec.structs.replace(laboratory.entry, owner=owner, owner_started=started)
-    with register.alone():
+    with register.one_at_a_time():
         _make_room(laboratory)
         register.write(entry)
     built = entry if owned else laboratory.entry
     try:
         namespaces.build(laboratory.wiring, entry.namespaces)
-        with register.alone():
+        with register.one_at_a_time():
             if register.read(laboratory.name) != entry:
                 raise RunError(f"laboratory {laboratory.name!r} was taken down while it was brought up")
             register.write(built)
@@ -112,7 +113,7 @@ def down(name: str) -> bool:
     """Take a laboratory down, and what killed ones have left; whether there was one of this name."""
     namespaces.check_allowed()
     register.check_name(name)
-    with register.alone():
+    with register.one_at_a_time():
         entry = register.read(name)
         if entry is not None:
             _take_down(entry)
@@ -149,12 +150,13 @@ def clean() -> None:
 
 @contextmanager
 def standing(laboratory: Laboratory) -> Iterator[Entry]:
-    """A laboratory for as long as this lasts."""
-    entry = up(laboratory, owned=True)
-    try:
-        yield entry
-    finally:
-        _end(entry)
+    """A laboratory for as long as this lasts; TERM and HUP end that as Ctrl-C does."""
+    with ended_by_signals():
+        entry = up(laboratory, owned=True)
+        try:
+            yield entry
+        finally:
+            _end(entry)
 
 
 def _end(*own: Entry) -> None:
@@ -164,7 +166,7 @@ def _end(*own: Entry) -> None:
     ----------
     own : what is or was entered of it
     """
-    with register.alone():
+    with register.one_at_a_time():
         if not register.is_anothers(*own):
             _take_down(own[0])
 

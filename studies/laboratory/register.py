@@ -81,7 +81,7 @@ def _agent_of(name: str) -> Path:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def one_at_a_time() -> Iterator[None]:
     """One process of this machine at a time: nobody enters a laboratory between what is read here and written."""
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     folder = os.open(FOLDER, os.O_RDONLY | os.O_CLOEXEC)

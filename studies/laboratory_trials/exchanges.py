@@ -43,7 +43,6 @@ from studies.laboratory.ranks import launched_in
 from studies.laboratory.register import Entry
 from studies.laboratory_trials import rings
 from studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
-from studies.launching.supervise import ended_by_signals
 from studies.remarks import run_as_program
 from studies.training.flags import TrainingFlags
 
@@ -132,7 +131,7 @@ def main(hosts: str = "4", *told: str) -> None:
     print(head_line())
     print(",".join(COLUMNS.split()), flush=True)
     wanted = laboratory_of(f"star:hosts={hosts}", RATE, name=f"exchanges{os.getpid()}")
-    with ended_by_signals(), laboratory.standing(wanted) as entry:
+    with laboratory.standing(wanted) as entry:
         _have_collectives_measured(entry)
         table = csv.writer(sys.stdout, lineterminator="\n")
         for remedy, steps in _measured_steps(entry).items():

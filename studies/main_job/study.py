@@ -34,6 +34,7 @@ from studies.flags.plan import RunFlags
 from studies.launching.launch import launch_all
 from studies.matmuls.experiment import Flags, parse_experiment
 from studies.matmuls.operand_files import write_operands
+from studies.remarks import run_as_program
 from studies.tables import percent, print_tables, table
 
 FOLDER = Path("out") / "main-job"
@@ -204,4 +205,4 @@ def _rows(matmul: NamedMatmul, comparison: Comparison) -> list[tuple[str, ...]]:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from algorithms.grid import parse_grid
 from algorithms.units import format_seconds
 from studies.flags.machine_flags import MachineFlags
+from studies.remarks import run_as_program
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.outcomes import SweepAnswer, SweepRow
 from studies.sweep.points import Asked
@@ -295,4 +296,4 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

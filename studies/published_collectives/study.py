@@ -30,6 +30,7 @@ from studies.published_collectives.answers import CollectivesAnswer, Judged, lea
 from studies.published_collectives.nccl_2_8 import plan_2_8
 from studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow, read_rows
 from studies.published_collectives.sites import LearntCollectives, calibration_rows, learn, machine_of
+from studies.remarks import run_as_program
 from studies.tables import percent
 from topologies.machines.named import MACHINES
 from topologies.network import Network
@@ -253,4 +254,4 @@ def _network(name: str, gpus: int) -> tuple[Machine, Network]:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

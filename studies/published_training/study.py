@@ -27,6 +27,7 @@ from studies.published_training.rows import Metric, TrainingRow, read_rows
 from studies.published_training.runs import PublishedRun, run_of
 from studies.published_training.sites import LearntTraining, learn, question_of, slow_networks
 from studies.published_training.step import StepSeconds, step_seconds
+from studies.remarks import run_as_program
 
 ROWS = Path(collectives.__file__).parent / "published_results.csv"
 RESULTS = Path(__file__).parent / "results"
@@ -219,4 +220,4 @@ def _workload(row: TrainingRow) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

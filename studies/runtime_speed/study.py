@@ -22,6 +22,7 @@ from algorithms.tensors import DType
 from studies.benchmarks.ratios import Ratio, ratio_of_pairs
 from studies.destinations import Destinations
 from studies.launching.launch import launch_all
+from studies.remarks import run_as_program
 from studies.runtime_speed import scalapack
 from studies.runtime_speed.pairs import OURS, PAIRS
 from studies.runtime_speed.peers import PEERS, SCALAPACK, missing
@@ -96,9 +97,10 @@ def runtime_speed(
     asked = [(*parse_sizes(shape), dtype) for shape in shapes for dtype in dtypes]
     left_out = {name: why for name in PEERS if (why := missing(name, ranks))}
     names = [name for name in PEERS if name not in left_out]
+    products = tuple(_products(asked, _measured(asked, ranks, turns, names)))
     answer = Speed(
         ranks=ranks,
-        products=(products := tuple(_products(asked, _measured(asked, ranks, turns, names)))),
+        products=products,
         left_out=left_out,
         mean_ratio_to_best=exp(sum(log(one.best.ratio.median) for one in products) / len(products)),
         provenance=provenance(list(command), **{SCALAPACK: scalapack.version()}),
@@ -183,4 +185,4 @@ def _times(seconds: Sequence[float]) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

@@ -17,7 +17,7 @@ from algorithms.formats.machine import Machine
 from algorithms.provenance import provenance
 from studies.destinations import Destinations
 from studies.flags.machine_flags import MachineFlags
-from studies.remarks import remark_all
+from studies.remarks import remark_all, run_as_program
 from studies.scaling.answer import answer
 from studies.scaling.question import DEFAULT_GPUS, Question, ScalingKind, asked
 from studies.scaling.report import Scaling, write_outputs
@@ -67,4 +67,4 @@ def scaling(
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

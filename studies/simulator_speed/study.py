@@ -21,7 +21,7 @@ from pathlib import Path
 
 from algorithms.formats import files
 from algorithms.provenance import provenance
-from studies.remarks import remark
+from studies.remarks import remark, run_as_program
 from studies.simulator_speed.cases import FLOOR_SECONDS, Case, cases
 from studies.simulator_speed.report import PATIENCE, Line, Speed, growth, print_speed
 
@@ -184,4 +184,4 @@ def _simgrid(*, quick: bool) -> tuple[str, list[Line]]:
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

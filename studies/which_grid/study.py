@@ -20,6 +20,7 @@ from studies.flags.machine_flags import MachineFlags
 from studies.rank.analytical import ranked
 from studies.rank.question import RankFlags, parse_question
 from studies.rank.sharing import Crew
+from studies.remarks import run_as_program
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.outcomes import SweepAnswer, SweepRow
 from studies.sweep.points import Asked
@@ -249,4 +250,4 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from studies.flags.machine_flags import MachineFlags
+from studies.remarks import run_as_program
 from studies.sweep.answers import predicted_matmul
 from studies.sweep.outcomes import SweepRow
 from studies.sweep.sweep import NOT_REACHED
@@ -218,4 +219,4 @@ def figure(rows: Sequence[SweepRow]) -> "Figure":
 
 
 if __name__ == "__main__":
-    main()
+    run_as_program(main)

@@ -57,8 +57,9 @@ def test_a_name_is_anothers_once_another_process_has_entered_it():
 
 def test_one_process_at_a_time_enters_a_laboratory():
     program = "from pathlib import Path; from studies.laboratory import register; import sys; "
-    program += "register.FOLDER = Path(sys.argv[1]); print('begun', flush=True)\nwith register.alone(): print('in')"
-    with register.alone():
+    program += "register.FOLDER = Path(sys.argv[1]); print('begun', flush=True)\n"
+    program += "with register.one_at_a_time(): print('in')"
+    with register.one_at_a_time():
         other = subprocess.Popen(
             [sys.executable, "-P", "-c", program, str(register.FOLDER)],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
