@@ -14,8 +14,8 @@ from runtime.clocks import clock_offset
 from runtime.communicators import Alone, Course, Result, Staging, Wait
 from runtime.delivery import NAP_SECONDS, WHOLE, Delivery, Naps
 from runtime.mpi_communicator import MOST_BYTES, Flight, MpiCommunicator
-from runtime.scheduling import taking_turns
 from runtime.streams import Stream
+from runtime.turns_on_cores import taking_turns
 
 AGREED_SECONDS = 10e-3
 """From the last rank's arrival to the time that ranks agree to begin at: enough for all to hear of it and to sleep."""

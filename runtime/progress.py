@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from runtime.delivery import NAP_SECONDS
-from runtime.scheduling import run_soon
+from runtime.turns_on_cores import run_soon
 
 
 class ProgressThread:

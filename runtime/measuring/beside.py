@@ -117,7 +117,7 @@ def median_seconds(
     gathers: int = 1,
     what: Callable[[Timeline], float] = makespan,
 ) -> float:
-    """Median over repeats of a gather and products at once, at rank 0; all ranks call it, and 0 where it is another."""
+    """Median over repeats of a gather and products at once, at rank 0, and 0.0 on other ranks; all call it."""
     ranks = communicator.Get_size()
     schedule = gather_beside_products(ranks, gathered_bytes, products, members=members, gathers=gathers)
     return _median_of_runs(communicator, delivery, schedule, repeats=repeats, what=what)
@@ -131,7 +131,7 @@ def _median_of_runs(
     repeats: int,
     what: Callable[[Timeline], float],
 ) -> float:
-    """Median over repeats of what a timeline tells, at rank 0; all ranks call it, and 0 where it is another."""
+    """Median over repeats of what a timeline tells, at rank 0, and 0.0 on other ranks; all call it."""
     carrier = MpiCarrier(communicator, delivery=delivery)
     with on_own_cores(communicator):
         found = execute(
@@ -155,9 +155,9 @@ def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: fl
     bytes_per_second : of the links, both ways at once
     delivery : how messages go; a thread looks after them
     """
+    beside = BesideProducts(communicator, replace(delivery, progress="thread"))
     if not threads_may_send():
-        return Beside()
-    beside = Gathers(communicator, replace(delivery, progress="thread"))
+        return Beside(following_seconds=beside.following_seconds())
     ranks, product = communicator.Get_size(), beside.products_seconds(PRODUCTS) / PRODUCTS
     sent = min(MOST_CARRIED_BYTES, bytes_per_second * CARRIED_SECONDS)
     products = ceil(LONGER * CARRIED_SECONDS / product)
@@ -182,8 +182,8 @@ def _of_gather(timeline: Timeline) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathers:
-    """Gathers of all ranks beside products, by one delivery; every rank gets what is measured."""
+class BesideProducts:
+    """Gathers of all ranks beside products, and either alone, by one delivery; every rank gets what is measured."""
 
     communicator: MPI.Intracomm
     delivery: Delivery

@@ -10,7 +10,7 @@ from statistics import median
 from mpi4py import MPI
 
 from runtime.delivery import Delivery
-from runtime.measuring.beside import Gathers
+from runtime.measuring.beside import BesideProducts
 from runtime.measuring.microbenchmarks import Bench, measured_by_first
 
 PRODUCTS = 1, 2, 3, 1, 2, 3
@@ -28,7 +28,7 @@ def measure_idle_cores(communicator: MPI.Intracomm, cores: int, delivery: Delive
         return 0.0
 
     def seconds(bench: Bench) -> list[float]:
-        products = Gathers(bench.communicator, delivery)
+        products = BesideProducts(bench.communicator, delivery)
         return [products.products_seconds(count) for count in PRODUCTS]
 
     alone, crowded = (measured_by_first(communicator, ranks, seconds) for ranks in (cores, cores + 1))

@@ -6,16 +6,14 @@ empty one.  Where a token bucket of b bytes keeps a rate r, n bytes take
     t(n) = latency + max(0, n - b) / r
 """
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
-EMPTY_BYTES = 1
+SMALLEST_BYTES = 1
 SIZES = tuple(1 << power for power in range(14, 23))
 """Messages of 16 KiB to 4 MiB."""
 SEVERAL, FEW = 9, 5
@@ -27,8 +25,6 @@ LEAST_SECONDS = 1e-6
 """Of a message beyond an empty one: less is noise."""
 SHOWING_BYTES = 1 << 19
 """Messages of up to so many bytes show how large a bucket is; in longer ones the error of the rate is larger."""
-BUSY = ("user", "nice", "system", "irq", "softirq")
-"""Kinds of work of a core, as proc(5) names them."""
 PACKET_BYTES = 1500
 """A bucket of less than a packet is none."""
 
@@ -51,7 +47,7 @@ class LinkSpeed:
 
 def measure_link_speed(communicator: MPI.Intracomm) -> LinkSpeed:
     """The way between the hosts of ranks 0 and 1; all ranks call it, one on each host, and get the same."""
-    empty = ping(communicator, EMPTY_BYTES, SEVERAL) / 2
+    empty = ping(communicator, SMALLEST_BYTES, SEVERAL) / 2
     times: list[tuple[int, float]] = []
     for size in SIZES:
         times.append((size, max(LEAST_SECONDS, ping(communicator, size, FEW) - 2 * empty)))
@@ -64,7 +60,7 @@ def measure_link_speed(communicator: MPI.Intracomm) -> LinkSpeed:
 def ping(communicator: MPI.Intracomm, size: int, repeats: int) -> float:
     """Seconds of a message from rank 0 to rank 1 and an empty one back: the least of several, as others may work."""
     rank = communicator.Get_rank()
-    message, answer, found = np.zeros(size, np.uint8), np.zeros(EMPTY_BYTES, np.uint8), []
+    message, answer, found = np.zeros(size, np.uint8), np.zeros(SMALLEST_BYTES, np.uint8), []
     for _ in range(1 + repeats):
         communicator.Barrier()
         time.sleep(REST_SECONDS)
@@ -90,15 +86,3 @@ def paced(times: Sequence[tuple[int, float]]) -> tuple[float, float]:
     rate = (large - small) / (long - short) if long > short else large / long
     burst = max(size - seconds * rate for size, seconds in times if size <= SHOWING_BYTES)  # whatever delays lessens it
     return rate, burst if burst > PACKET_BYTES else 0.0
-
-
-def busy_seconds(*kinds: str) -> float:
-    """How long the cores of this machine have been busy, all together, since it was started.
-
-    Parameters
-    ----------
-    kinds : of work that are counted, of `BUSY`
-    """
-    words = Path("/proc/stat").read_text().splitlines()[0].split()[1:8]
-    ticks = dict(zip((*BUSY[:3], "idle", "iowait", *BUSY[3:]), map(int, words), strict=True))
-    return sum(ticks[kind] for kind in kinds) / os.sysconf("SC_CLK_TCK")

@@ -17,12 +17,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.measuring.links import busy_seconds
 from studies.laboratory import laboratory, namespaces, queues
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.register import Entry
 from studies.laboratory.wiring import Wiring
-from studies.laboratory_trials.circumstances import head_line
+from studies.laboratory_trials.circumstances import busy_seconds, head_line
 from studies.remarks import run_as_program
 
 RATES = ("20mbit", "200mbit", "1gbit")

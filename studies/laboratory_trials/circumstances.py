@@ -5,10 +5,13 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from algorithms.provenance import provenance
-from runtime.measuring.links import BUSY, busy_seconds
 from studies.launching.surroundings import usable_cores
+
+BUSY = ("user", "nice", "system", "irq", "softirq")
+"""Kinds of work of a core, as proc(5) names them."""
 
 
 def head_line() -> str:
@@ -22,3 +25,15 @@ def cores_busy_since_now() -> Callable[[], float]:
     """What says, when it is called, which part of this machine's cores was busy since, with this and anything else."""
     began, before = time.perf_counter(), busy_seconds(*BUSY)
     return lambda: (busy_seconds(*BUSY) - before) / (time.perf_counter() - began) / usable_cores()
+
+
+def busy_seconds(*kinds: str) -> float:
+    """How long the cores of this machine have been busy, all together, since it was started.
+
+    Parameters
+    ----------
+    kinds : of work that are counted, of `BUSY`
+    """
+    words = Path("/proc/stat").read_text().splitlines()[0].split()[1:8]
+    ticks = dict(zip((*BUSY[:3], "idle", "iowait", *BUSY[3:]), map(int, words), strict=True))
+    return sum(ticks[kind] for kind in kinds) / os.sysconf("SC_CLK_TCK")

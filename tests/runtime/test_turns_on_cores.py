@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from runtime.scheduling import ATTRIBUTES, SLICE_NANOSECONDS, run_soon, taking_turns
+from runtime.turns_on_cores import ATTRIBUTES, SLICE_NANOSECONDS, run_soon, taking_turns
 
 CORES = sorted(os.sched_getaffinity(0))
 GET_ATTRIBUTES = {"x86_64": 315, "aarch64": 275}
