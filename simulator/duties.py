@@ -6,7 +6,7 @@ the coordinate along its own axis.  So ranks by the thousand share a few duties.
 Where every turn of a loop is a kind of its own, no more than some thousand are kept.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
@@ -72,14 +72,12 @@ class Duty:
     copied : bytes copied before and after
     kept : its steps, where they are not too many to keep
     wires : what the wires that its messages go on are called, see `wires_of`
-    ends : for each step that is kept, where the run of equal steps that it is in ends
     """
 
     moved: Traffic | None
     copied: Copies
     kept: tuple[MemberStep, ...] | None
     wires: str
-    ends: tuple[int, ...] = ()
 
     def steps(self) -> Iterator[MemberStep]:
         """Step by step."""
@@ -144,7 +142,7 @@ class Duties:
             return Duty(moved, copied, None, wires_of(op, moved))
         self._steps += count
         steps = () if moved is None else tuple(self._same.setdefault(step, step) for step in member_steps(moved))
-        return Duty(moved, copied, steps, wires_of(op, moved), _run_ends(steps))
+        return Duty(moved, copied, steps, wires_of(op, moved))
 
     def _sizes(self, op: Compute, place: Place) -> LocalSizes:
         tensors, item_bytes = self._schedule.tensors, self._schedule.item_bytes
@@ -158,19 +156,6 @@ class Duties:
                 return LocalSizes(None, sum(blocks[name] for name in writes(op)), total, work)
             case _:
                 return LocalSizes(None, blocks[op.into], total)
-
-
-def _run_ends(steps: Sequence[MemberStep]) -> tuple[int, ...]:
-    """For each step, where the run of equal ones ends.
-
-    >>> _run_ends("aab")
-    (2, 2, 3)
-    """
-    ends: list[int] = []
-    for _, run in groupby(steps):
-        count = len(list(run))
-        ends += [len(ends) + count] * count
-    return tuple(ends)
 
 
 def wires_of(op: CommunicationOp, moved: Traffic | None) -> str:

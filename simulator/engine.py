@@ -38,7 +38,7 @@ from simpy.events import NORMAL, EventPriority
 
 from simulator.sharing import heap, rates
 from simulator.sharing.compiled import Kernel, as_table, compiled
-from simulator.sharing.flow_state import FILLS, Floats, State
+from simulator.sharing.flow_state import Floats, State
 from simulator.sharing.heap import HEAP
 from simulator.stepping import buckets, events, repeats, slowing
 from simulator.stepping.events import MORE, SOME_ENDED
@@ -80,11 +80,9 @@ class Alarm(simpy.Event):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How often what was done: events, changes of rates, those for which rates were found anew, jumps over steps."""
+    """How often what was done: changes of rates, jumps over steps."""
 
-    events: int
     changes: int
-    solved: int
     jumps: int
 
 
@@ -152,8 +150,7 @@ class FlowEngine(Registered):
     def tally(self) -> Tally:
         """How often what was done so far."""
         numbers = self._under.numbers
-        solved = 0 if self._state is None else int(self._state.counts[FILLS])
-        return Tally(int(numbers[EVENTS]), int(numbers[CHANGES]), solved, int(numbers[JUMPS]))
+        return Tally(int(numbers[CHANGES]), int(numbers[JUMPS]))
 
     @property
     def events(self) -> int:

@@ -73,7 +73,7 @@ class LibraryTimes:
     def kinds_of_members(self, op: Collective) -> tuple[int, ...]:
         """A number for each member of its groups, the same for those that end together, whatever its size.
 
-        None where all do.
+        Empty where all do.
         """
         groups = self._groups(op)
         if groups not in self._kinds:

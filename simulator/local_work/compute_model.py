@@ -147,7 +147,7 @@ class ComputeModel:
         self._measured = frozenset(row.operation for row in machine.device.memory)
 
     def _slowed_gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
-        """Seconds of a product; none for an empty one."""
+        """Seconds of a product; those of an op alone for an empty one."""
         return self._slowed(self._gemm(m, k, n, layout))
 
     def _slowed(self, found: Estimate) -> Estimate:

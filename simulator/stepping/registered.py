@@ -21,7 +21,7 @@ class Stage:
     send : a wire, and the flow that goes over it
     receive : a wire
     local : a flow
-    if_waited : whether it is left out where nobody had to wait for the last transfers before it
+    if_waited : whether it is left out where the member did not wait for the last transfers before it
     if_beside : whether it is left out where the member's worker does nothing
     """
 

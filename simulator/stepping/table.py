@@ -5,7 +5,7 @@ wire, a kind of local work of a lane) and that is under way once at a time.  A
 *stage* is what a member does at once: a send, a receive, then local work; it is
 repeated `count` times.  A *program* is a row of stages.
 
-The functions of `events.py`, `repeats.py` and `slowing.py` are kernels: plain
+The functions of `events.py`, `buckets.py`, `repeats.py` and `slowing.py` are kernels: plain
 functions over arrays or lists that Numba can compile (`sharing/compiled.py`).
 """
 
@@ -47,8 +47,8 @@ class Under(NamedTuple):
     buffered, came : of each wire: whether its messages go before anybody receives them, and how many have come since
     first : stages of each program, first[p] .. first[p + 1] - 1
     count, send_wire, send_flow, receive_wire, local : by stage; NONE where there is none
-    if_waited, if_beside : by stage: whether it is left out where nobody had to wait for the transfers before it, and
-        where the member's worker does nothing
+    if_waited, if_beside : by stage: whether it is left out where its member did not wait for the transfers before it,
+        and where the member's worker does nothing
     program, stage, k, pending, entered, waited : of each member: how often it has done its stage, for how many
         transfers it waits, since when, and whether it had to wait for the last ones
     latency_paid, computed, was_extrapolated, waiting, path_latency, path_bandwidth, path_contention, path_compute :
