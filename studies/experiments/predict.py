@@ -168,12 +168,12 @@ def prediction_of(
         schedule = experiment.schedule()
         chosen: list[Chosen] = []
         if manner.choices.auto:
-            asked = evenly(schedule) if _even_within(experiment, schedule) else schedule
+            asked = schedule if _even_within(experiment, schedule) is None else evenly(schedule)
             experiment, chosen = with_chosen(experiment, asked, machine, nodes, backend)
         threads = manner.threads or placement(machine, grid.size, manner.placement, grid).threads
         even_within = _even_within(experiment, schedule)
         simulation = Simulation(
-            evenly(schedule) if even_within else schedule,
+            schedule if even_within is None else evenly(schedule),
             machine,
             choices=experiment.manner.choices,
             threads=threads,

@@ -106,12 +106,12 @@ def prepared_run(flags: Flags, run_flags: RunFlags, on: MachineFlags, destinatio
             destinations.check(plan.files | read, ranks=experiment.grid.size)
             machine = _machine(on, experiment, plan)
         site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)
-        job = _opened_job(experiment, plan, communicator)
         order = None
         if experiment.manner.any_order:
             order = _chosen_order(experiment, plan, site, machine)
             experiment = order.laid_out(experiment)
-            job = _opened_job(experiment, plan, communicator)
+        job = _job(experiment, plan, communicator)
+        job.open()
         nodes = hosts_of_ranks(communicator)
         if machine is not None:
             remark_all(lying_otherwise(machine, nodes, experiment.manner.placement, experiment.grid))
@@ -128,14 +128,8 @@ def prepared_run(flags: Flags, run_flags: RunFlags, on: MachineFlags, destinatio
     return PreparedRun(experiment, plan, site, job, delivery, machine, chosen, order)
 
 
-def _opened_job(experiment: AnyExperiment, plan: Plan, communicator: "Intracomm") -> Job:
-    """What a run of the experiment reads, checks and writes, once it is seen that it can."""
-    made = _job(experiment, plan, communicator)
-    made.open()
-    return made
-
-
 def _job(experiment: AnyExperiment, plan: Plan, communicator: "Intracomm") -> Job:
+    """What a run of the experiment reads, checks and writes."""
     if isinstance(experiment, Experiment):
         from studies.matmuls.job import MatmulJob
 

@@ -265,7 +265,11 @@ def test_ranks_of_one_host_share_its_memory():
     rooms = [Room("host a", 6, 10), Room("host b", 6, 10), Room("host a", 5, 11)]
     with pytest.raises(InputError, match=r"2 ranks on host a need 11 B \(11 bytes\) and 10 B \(10 bytes\)"):
         check_rooms(rooms)
-    check_rooms([Room("host a", 6, 12), Room("host a", 5, 11), Room("host a", 5, None)][:2])
+    check_rooms([Room("host a", 6, 12), Room("host a", 5, 11)])
+    unknown = Room("host a", 1, None)
+    check_rooms([Room("host a", 5, 11), Room("host a", 5, 12), unknown])
+    with pytest.raises(InputError, match=r"3 ranks on host a need 12 B .* and 11 B"):
+        check_rooms([Room("host a", 6, 12), Room("host a", 5, 11), unknown])
 
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated(monkeypatch):
