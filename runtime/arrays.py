@@ -13,7 +13,7 @@ def find_array_library(backend: str, dtype: DType, *, rank_on_host: int = 0) -> 
 
     Parameters
     ----------
-    rank_on_host : chooses the GPU (`runtime.devices.rank_on_host`)
+    rank_on_host : chooses the GPU (`runtime.devices.device_number`)
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""NumPy's arrays under the verbs of `library.py`."""
+"""NumPy's arrays under the verbs of `array_library.py`."""
 
 from collections.abc import Callable
 from typing import Any

@@ -114,7 +114,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         rows tell, which were measured behind products
     taken_seconds : how much later than its receiver a rank that sent one way hears that all was taken, where messages
         are buffered
-    buffered_sends : whether messages go as soon as they are handed over, whoever is there to receive them
+    buffered_sends : whether messages go as soon as they are posted, whoever is there to receive them
     chunk_bytes : into which such messages of our own steps are cut; 0 for whole steps, which wait for their receivers
     burst_bytes : what a link that was idle lets through at once, where token buckets keep its rate: of every link, or
         by link; it fills again at the link's rate

@@ -129,7 +129,7 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class MessagesRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long a gather and two products took at once, by one way for messages to go; a run goes by the best.
+    """How long a gather and two products took at once, by one delivery; a run goes by the best.
 
     Between hosts of one rank each, of an even number, it is the sum of two: with a gather of all, and several of pairs.
 
