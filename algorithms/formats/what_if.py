@@ -116,7 +116,7 @@ def with_faults(
 
 
 def in_chunks(machine: Machine, chunk_bytes: int | None) -> Machine:
-    """`machine` whose messages are cut otherwise where they go ahead of their receivers; steps stay as measured.
+    """`machine` whose messages are cut otherwise where sends are buffered; steps stay as measured.
 
     Parameters
     ----------

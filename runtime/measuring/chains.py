@@ -3,7 +3,7 @@
 A step timed alone after a barrier is not a step of a run: there the caches hold
 the operands of the product before it, and the interpreter has slept.  The
 schedules here are the smallest that have this context: write, multiply, send.  Who has to wait for what is sent
-one way has no product, where messages go ahead: else it would find the message there.
+one way has no product, where sends are buffered: else it would find the message there.
 They are microbenchmarks of single steps; no algorithm is among them.
 """
 

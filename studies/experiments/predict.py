@@ -94,7 +94,7 @@ def fitting_machine(on: MachineFlags, experiment: AnyExperiment, chunk_bytes: in
 
     Parameters
     ----------
-    chunk_bytes : of messages that go ahead, see `in_chunks`; None for what the machine says
+    chunk_bytes : of buffered messages, see `in_chunks`; None for what the machine says
 
     Raises
     ------

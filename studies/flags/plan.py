@@ -25,7 +25,7 @@ NAMED_BY_FILE = ("gpt", "gemm_layouts", "placement")
 class RunFlags:
     """The flags that say how it is run, as they were typed; the defaults are those of the command line.
 
-    A prediction takes them too and checks them; of all but `chunk`, where messages go ahead, it is the same.
+    A prediction takes them too and checks them; of all but `chunk`, where sends are buffered, it is the same.
     `inputs` and `outputs` are paths by matrix, empty where there is no file.
     """
 

@@ -131,7 +131,7 @@ def test_a_step_begins_when_all_that_it_is_between_are_there(pattern, starts, en
         ("one_way", (3.0, 0.0, 1.0, 0.0, 0.0, 2.0), (3.1, 5.0, 1.1, 2.0, 0.1, 9.0), (2.0 + 1.0) / 2),
     ],
 )
-def test_where_messages_go_ahead_only_who_waited_for_its_sender_tells_how_long_they_take(
+def test_where_sends_are_buffered_only_who_waited_for_its_sender_tells_how_long_they_take(
     pattern, starts, ends, seconds
 ):
     assert chains.step_seconds(timeline_of(starts, ends), pattern, buffered=True) == pytest.approx([seconds])

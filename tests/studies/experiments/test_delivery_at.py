@@ -31,7 +31,7 @@ def delivery(schedule, *, hosts=1, cores=2, sharing=0, rows=(), **flags):
     return delivery_at(site, parse_plan(RunFlags(**flags), PLANNED), schedule, named)
 
 
-def way(chunk_bytes, progress, seconds, *, ranks=2, hosts=1, threads=1):
+def tried(chunk_bytes, progress, seconds, *, ranks=2, hosts=1, threads=1):
     return MessagesRow(
         chunk_bytes=chunk_bytes, progress=progress, seconds=seconds, ranks=ranks, hosts=hosts, threads=threads
     )
@@ -53,9 +53,9 @@ def test_a_thread_is_taken_where_messages_leave_the_host_or_a_core_is_free(sched
     assert delivery(schedule, **where).progress == expected
 
 
-def test_a_run_goes_by_the_best_way_that_was_found_on_its_machine_and_that_its_flags_allow():
+def test_a_run_goes_by_the_best_delivery_that_was_found_on_its_machine_and_that_its_flags_allow():
     seconds = {(0, "none"): 1.0, (0, "thread"): 1.2, (4096, "none"): 0.9, (4096, "thread"): 0.5}
-    rows = [way(chunk, progress, seconds[chunk, progress]) for chunk, progress in seconds]
+    rows = [tried(chunk, progress, seconds[chunk, progress]) for chunk, progress in seconds]
     found = delivery(BESIDE, rows=rows)
     assert (found.chunk_bytes, found.progress) == (4096, "thread")
     assert delivery(PLAIN, rows=rows).progress == "none", "nothing runs beside local work"
@@ -64,10 +64,10 @@ def test_a_run_goes_by_the_best_way_that_was_found_on_its_machine_and_that_its_f
 
 
 def test_between_hosts_of_a_laboratory_messages_keep_to_chunks_unless_whole_steps_are_much_faster():
-    """The gather that ways are measured by is a ring, in which no two exchange."""
+    """The gather that deliveries are measured by is a ring, in which no two exchange."""
 
     def in_a_laboratory(whole, chunks):
-        rows = [way(0, "thread", whole, hosts=2), way(CHUNK_BYTES, "thread", chunks, hosts=2)]
+        rows = [tried(0, "thread", whole, hosts=2), tried(CHUNK_BYTES, "thread", chunks, hosts=2)]
         return delivery(BESIDE, hosts=2, sharing=2, rows=rows).chunk_bytes
 
     assert in_a_laboratory(1.0, 1.14) == in_a_laboratory(1.04, 1.0) == CHUNK_BYTES
@@ -76,9 +76,9 @@ def test_between_hosts_of_a_laboratory_messages_keep_to_chunks_unless_whole_step
 
 def test_what_was_found_on_other_ranks_hosts_or_threads_tells_nothing():
     usual, fast = delivery(BESIDE), {"chunk_bytes": 4096, "progress": "thread", "seconds": 0.1}
-    others = [way(**fast, ranks=4), way(**fast, hosts=2), way(**fast, threads=2), MessagesRow(**fast)]
+    others = [tried(**fast, ranks=4), tried(**fast, hosts=2), tried(**fast, threads=2), MessagesRow(**fast)]
     assert delivery(BESIDE, rows=others) == usual
-    assert delivery(BESIDE, rows=[*others, way(**fast)]).chunk_bytes == 4096 != usual.chunk_bytes
+    assert delivery(BESIDE, rows=[*others, tried(**fast)]).chunk_bytes == 4096 != usual.chunk_bytes
 
 
 def test_messages_go_in_chunks_in_a_laboratory_and_device_arrays_go_whole():

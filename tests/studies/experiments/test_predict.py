@@ -77,7 +77,7 @@ def test_the_flags_of_a_run_change_no_prediction_and_touch_no_file(capsys, tmp_p
 
 
 def test_a_prediction_is_of_the_chunks_that_are_asked_for(capsys, tmp_path):
-    """In a laboratory, whose messages go ahead: a broadcast over a chain goes on chunk by chunk."""
+    """In a laboratory, whose sends are buffered: a broadcast over a chain goes on chunk by chunk."""
     network = Network(buffered_sends=True)
     path, record = tmp_path / "lab.toml", tmp_path / "predicted.json"
     save_machine(replace(laboratory(None), network=network), path)
