@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.errors import InputError
+from algorithms.errors import InputError, RunError
 from algorithms.formats import files
 from algorithms.formats.record import Record, load_record, provenance, save_record
 
@@ -160,7 +160,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(record, tmp_path, m
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(InputError, match="No space left"):
+    with pytest.raises(RunError, match="No space left"):
         save_record(record, path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

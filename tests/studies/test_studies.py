@@ -1,6 +1,6 @@
 """Every study is a folder that says its question and answer, and is made again by `make studies`."""
 
-import importlib
+import runpy
 
 import pytest
 
@@ -14,10 +14,11 @@ def test_the_studies_are_found():
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_can_be_made_again(name):
-    source = (ROOT / "studies" / name / "study.py").read_text()
-    assert callable(importlib.import_module(f"studies.{name}.study").main)
-    assert source.endswith('if __name__ == "__main__":\n    main()\n')
+def test_a_study_is_a_program_that_ends_as_the_command_does(name, monkeypatch):
+    run = []
+    monkeypatch.setattr("studies.remarks.run_as_program", run.append)
+    runpy.run_module(f"studies.{name}.study", run_name="__main__")
+    assert [main.__name__ for main in run] == ["main"]
 
 
 @pytest.mark.parametrize("name", STUDIES)
