@@ -17,7 +17,7 @@ def test_the_studies_are_found():
 def test_a_study_is_a_program_that_ends_as_the_command_does(name, monkeypatch):
     run = []
     monkeypatch.setattr("studies.remarks.run_as_program", run.append)
-    runpy.run_module(f"studies.{name}.study", run_name="__main__")
+    runpy.run_path(str(ROOT / "studies" / name / "study.py"), run_name="__main__")
     assert [main.__name__ for main in run] == ["main"]
 
 
