@@ -8,7 +8,7 @@ rank's program in order (`tasks.py`).
 
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import simpy
@@ -209,7 +209,8 @@ class Lanes:
         course = self._programs.communication(rank, op, place)
         if course.posted is not None:
             self._postmen.post(rank, name, course.posted)
-        return (yield from self._gone_through(rank, name, course.own))
+        spent = yield from self._gone_through(rank, name, course.own)
+        return replace(spent, extrapolated=True) if course.extrapolated else spent
 
     def _computed(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, Spent]:
         """An op of the compute lane."""

@@ -73,6 +73,12 @@ class Messages:
         latency = self._wiring.transfer_on(channel, step.sent, step.pattern).latency
         return latency if is_first or step.is_of_chain else min(latency, self._wiring.following_seconds)
 
+    def extrapolated(self, lane: str, sender: int, receiver: int, step: MemberStep) -> bool:
+        """Whether what a rank sends to another in a step is larger than what was measured."""
+        return self._wiring.transfer_on(
+            self._wiring.channel(lane, sender, receiver), step.sent, step.pattern
+        ).extrapolated
+
     def taken_seconds(self, sender: int, receiver: int) -> float:
         """How much later than its receiver who only sent hears that all was taken; between hosts that was measured.
 

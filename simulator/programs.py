@@ -32,11 +32,15 @@ LIBRARY_CHUNK_BYTES = 60 << 10
 
 
 class Course(NamedTuple):
-    """The program of a communication op on its rank, and that of the messages that it posts, if it does."""
+    """The program of a communication op on its rank, and that of the messages that it posts, if it does.
+
+    `extrapolated` says that one of these is larger than what was measured.
+    """
 
     marked: tuple[Marked, ...]
     own: int
     posted: int | None
+    extrapolated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +180,12 @@ class Programs:
             waits=is_own,
             turn=self._turn(rank, name),
         )
-        return self._made([*before, *buffered.own(), *after], list(buffered.posted()))
+        own, posted = [*before, *buffered.own(), *after], list(buffered.posted())
+        return self._made(own, posted, extrapolated=buffered.extrapolated())
 
-    def _made(self, own: Sequence[Marked], posted: Sequence[Stage] = ()) -> Course:
-        return Course(
-            tuple(own), self._program([one.stage for one in own]), self._program(list(posted)) if posted else None
-        )
+    def _made(self, own: Sequence[Marked], posted: Sequence[Stage] = (), *, extrapolated: bool = False) -> Course:
+        program = self._program([one.stage for one in own])
+        return Course(tuple(own), program, self._program(list(posted)) if posted else None, extrapolated)
 
     def _step(self, rank: int, op: CommunicationOp, duty: Duty, step: MemberStep, times: int) -> Stage:
         """A step, so many times, in which a rank waits for both its ends."""

@@ -116,6 +116,14 @@ class BufferedOp:
         if peers and self.waits:
             yield Stage(send=self.messages.taken(self.rank, self.lane))
 
+    def extrapolated(self) -> bool:
+        """Whether a message of the rank is larger than what was measured; who receives it need not look at it."""
+        return any(
+            self.messages.extrapolated(self.duty.wires, self.rank, self.group[row.step.send_to], row.step)
+            for row in rows(self.duty)
+            if row.step.send_to is not None
+        )
+
     def _counts(self) -> Counts:
         return chunk_counts(self.duty, self.chunk_bytes)
 

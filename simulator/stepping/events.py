@@ -278,7 +278,6 @@ def _come(u: Under, s: Any, m: int, f: int) -> None:
     if u.waits[wire] == RECEIVER:
         u.waits[wire] = NOBODY
         receiver = u.waiting_member[wire]
-        u.was_extrapolated[receiver] = max(u.was_extrapolated[receiver], u.extrapolated[f])
         if u.begun[f] >= u.entered[receiver]:
             u.latency_paid[receiver] += u.latency[f]
         _arrive(u, s, receiver, f)

@@ -77,6 +77,14 @@ def test_whose_receiver_was_there_before_hears_as_much_later_than_that_one():
     assert found[0, "message"] == pytest.approx(found[1, "message"] + TAKEN)
 
 
+@pytest.mark.parametrize("product", [64, 1024])
+@pytest.mark.parametrize(("measured", "beyond"), [(SIZE, set()), (SIZE // 4, {"message"})])
+def test_one_beyond_what_was_measured_is_told_whether_it_comes_early_or_late(product, measured, beyond):
+    rows = tuple(TransferRow(pattern="one_way", ranks=2, bytes=size, seconds=size / RATE) for size in (1, measured))
+    found = simulate(late(SIZE // 8, product), machine(True, rows=rows))
+    assert found.extrapolated - {"multiply"} == beyond
+
+
 def test_without_buffers_it_goes_when_both_are_there():
     found = ends(late(SIZE // 8), buffered=False)
     assert found[1, "message"] == found[0, "message"] == pytest.approx(found[1, "multiply"] + LATENCY + SIZE / RATE)
