@@ -7,8 +7,9 @@ threads of all ranks.  All use NumPy's BLAS but heat and ScaLAPACK.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from math import isqrt
 from os import sched_getaffinity
@@ -181,6 +182,13 @@ def missing(name: str, ranks: int) -> str:
     if name in SQUARE and isqrt(ranks) ** 2 != ranks:
         return f"takes 1, 4, 9, … ranks, not {ranks}"
     return scalapack.missing() if name == SCALAPACK else ""
+
+
+def versions(names: Collection[str]) -> dict[str, str]:
+    """Versions of the packages and libraries that these peers are of, beyond our own."""
+    packages = [package for name in names for package in PACKAGES.get(name, ())]
+    found = {package: metadata.version(package) for package in packages}
+    return found | ({SCALAPACK: scalapack.version()} if SCALAPACK in names else {})
 
 
 def part(size: int, parts: int, index: int) -> slice:

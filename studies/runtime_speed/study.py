@@ -23,9 +23,8 @@ from studies.benchmarks.ratios import Ratio, ratio_of_pairs
 from studies.destinations import Destinations
 from studies.launching.launch import launch_all
 from studies.remarks import run_as_program
-from studies.runtime_speed import scalapack
 from studies.runtime_speed.pairs import OURS, PAIRS
-from studies.runtime_speed.peers import PEERS, SCALAPACK, missing
+from studies.runtime_speed.peers import PEERS, SCALAPACK, missing, versions
 from studies.tables import Row, milliseconds, percent, print_tables, table
 
 SCHEMA = "quadrille/runtime-speed/1"
@@ -103,7 +102,7 @@ def runtime_speed(
         products=products,
         left_out=left_out,
         mean_ratio_to_best=exp(sum(log(one.best.ratio.median) for one in products) / len(products)),
-        provenance=provenance(list(command), **{SCALAPACK: scalapack.version()}),
+        provenance=provenance(list(command), **versions(names)),
     )
     if json:
         files.write_json(json, answer, SCHEMA)

@@ -1,12 +1,14 @@
 import json
 from math import prod
 
+import mpi4py
 import numpy as np
 import pytest
 
 from algorithms.errors import InputError, RunError
 from algorithms.matmuls.matmul import Matmul
 from studies.benchmarks.ratios import ratio_of_pairs
+from studies.runtime_speed import peers
 from studies.runtime_speed.pairs import OURS, best_grid, check_product
 from studies.runtime_speed.peers import BY_HAND, ONE_PROCESS, ByHand, missing
 from studies.runtime_speed.study import runtime_speed
@@ -31,6 +33,12 @@ class Alone:
 def operands(m, k, n):
     random = np.random.default_rng(3)
     return random.random((m, k)), random.random((k, n))
+
+
+def test_what_peers_are_of_is_told(monkeypatch):
+    monkeypatch.setitem(peers.PACKAGES, "heat", ("numpy", "mpi4py"))
+    found = peers.versions(["mpi4py by hand", "heat"])
+    assert found == {"numpy": np.__version__, "mpi4py": mpi4py.__version__}
 
 
 @pytest.mark.parametrize(
