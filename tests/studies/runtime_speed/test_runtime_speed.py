@@ -37,7 +37,7 @@ def operands(m, k, n):
 
 def test_what_peers_are_of_is_told(monkeypatch):
     monkeypatch.setitem(peers.PACKAGES, "heat", ("numpy", "mpi4py"))
-    found = peers.versions(["mpi4py by hand", "heat"])
+    found = peers.versions([BY_HAND, "heat"])
     assert found == {"numpy": np.__version__, "mpi4py": mpi4py.__version__}
 
 
