@@ -13,9 +13,24 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from algorithms.tensors import ElementType
-from runtime.communicators import Array
+
+Array = Any
+"""A NumPy or CuPy array: the boundary at which types end."""
 
 Backend = Literal["numpy", "cupy"]
+
+
+class Lane(Protocol):
+    """Work on arrays, in the order in which it is handed over."""
+
+    def copy(self, into: Array, source: Array) -> None: ...
+
+    def add(self, one: Array, other: Array, out: Array) -> None: ...
+
+    def maximum(self, one: Array, other: Array, out: Array) -> None: ...
+
+    def synchronise(self) -> None:
+        """Wait until everything handed over has ended."""
 
 
 class Marker(Protocol):

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.errors import InputError
-from runtime.array_library import ArrayLibrary
-from runtime.communicators import Array
+from runtime.array_library import Array, ArrayLibrary
 from runtime.numpy_library import NumpyLibrary
 from runtime.strides import lie
 

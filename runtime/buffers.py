@@ -10,8 +10,7 @@ from algorithms.schedule import Schedule
 from algorithms.storage import gathered_in_place, storage
 from algorithms.tensors import ITEM_BYTES, Block, DType, ElementType
 from algorithms.traffic import traffic
-from runtime.array_library import ArrayLibrary
-from runtime.communicators import Array
+from runtime.array_library import Array, ArrayLibrary
 
 WIDER: dict[DType, DType] = {"float16": "float32", "bfloat16": "float32", "float32": "float64", "float64": "float64"}
 """Dtype of room for elements that are twice as long as those of the schedule's dtype."""

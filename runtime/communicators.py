@@ -16,9 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from algorithms.grid import Axis, Grid
 from algorithms.ops import Calls, Combination
-
-Array = Any
-"""A NumPy or CuPy array: the boundary at which types end."""
+from runtime.array_library import Array, Lane
 
 Edges = tuple[int, ...]
 """Where the pieces of a buffer begin, and where the last one ends [elements]."""
@@ -29,19 +27,6 @@ class Request(Protocol):
 
     def done(self) -> bool:
         """Whether it has ended; asking also makes it advance."""
-
-
-class Lane(Protocol):
-    """Work on arrays, in the order in which it is handed over."""
-
-    def copy(self, into: Array, source: Array) -> None: ...
-
-    def add(self, one: Array, other: Array, out: Array) -> None: ...
-
-    def maximum(self, one: Array, other: Array, out: Array) -> None: ...
-
-    def synchronise(self) -> None:
-        """Wait until everything handed over has ended."""
 
 
 class Communicator(Protocol):

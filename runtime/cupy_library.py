@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from algorithms.errors import InputError, RunError
 from algorithms.tensors import DType, ElementType
-from runtime.array_library import Backend
-from runtime.communicators import Array
+from runtime.array_library import Array, Backend
 from runtime.devices import INSTALL, Device, load_cupy, use_device
 from runtime.pinned import PinnedPool, fetch_in_chunks, put_in_chunks
 from runtime.strides import lie

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from algorithms.tensors import Block
 from algorithms.timelines.spans import Span
 from algorithms.timelines.timeline import Timeline
-from runtime.communicators import Array
+from runtime.array_library import Array
 
 
 class Source(Protocol):

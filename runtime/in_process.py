@@ -15,7 +15,8 @@ import numpy as np
 from algorithms.errors import Deadlock
 from algorithms.grid import Axis, Grid
 from algorithms.ops import Calls, Combination
-from runtime.communicators import DONE, Array, Course, Edges, Request, Result, Wait
+from runtime.array_library import Array
+from runtime.communicators import DONE, Course, Edges, Request, Result, Wait
 from runtime.streams import POSTED, Stream
 
 Key = tuple[Axis, int, tuple[int, ...]]

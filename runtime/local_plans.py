@@ -9,9 +9,8 @@ from algorithms.ops import Compute, Gemm, HostCopy, Kernel, Pointwise
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
 from algorithms.traffic import later
-from runtime.array_library import ArrayLibrary
+from runtime.array_library import Array, ArrayLibrary
 from runtime.buffers import Buffers, of_dtype
-from runtime.communicators import Array
 from runtime.kernels.layer_kernels import Given, carry_out
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from mpi4py import MPI
 
 from algorithms.ops import Calls, Combination
-from runtime.communicators import Array, Edges, Request
+from runtime.array_library import Array
+from runtime.communicators import Edges, Request
 from runtime.streams import POSTED
 
 MOST_BYTES = 1 << 30

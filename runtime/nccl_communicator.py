@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 from algorithms.errors import RunError
 from algorithms.ops import Calls, Combination
 from algorithms.pieces import are_equal
-from runtime.communicators import Array, Edges, Request
+from runtime.array_library import Array
+from runtime.communicators import Edges, Request
 
 if TYPE_CHECKING:
     from runtime.cupy_library import CupyLibrary, EventMarker

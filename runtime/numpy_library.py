@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.tensors import ElementType
-from runtime.array_library import ArrayLibrary, Backend, Marker
-from runtime.communicators import Array
+from runtime.array_library import Array, ArrayLibrary, Backend, Marker
 
 
 class NumpyLibrary:

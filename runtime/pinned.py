@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.array_library import Marker
-from runtime.communicators import Array
+from runtime.array_library import Array, Marker
 
 Bytes = NDArray[np.uint8]
 SMALLEST_BYTES = 4096

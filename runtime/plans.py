@@ -34,8 +34,9 @@ from algorithms.pieces import shared_rectangle
 from algorithms.schedule import Schedule, all_ops, may_run_beside
 from algorithms.storage import lives_in_place
 from algorithms.traffic import Exchange, Traffic, calls_of, later, traffic
+from runtime.array_library import Array
 from runtime.buffers import Buffers, of_dtype
-from runtime.communicators import Array, Communicator, Request
+from runtime.communicators import Communicator, Request
 from runtime.streams import Chunks, StreamStep, cut
 
 Copy = tuple[Array, Array]

@@ -22,7 +22,8 @@ from algorithms.collectives.choices import Carriage
 from algorithms.errors import InputError
 from algorithms.ops import Calls, Combination
 from algorithms.tensors import DType
-from runtime.communicators import DONE, Array, Communicator, Edges, Request, Staging
+from runtime.array_library import Array
+from runtime.communicators import DONE, Communicator, Edges, Request, Staging
 from runtime.pinned import PINNED_CHUNK_BYTES, Bytes
 
 if TYPE_CHECKING:

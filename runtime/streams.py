@@ -18,7 +18,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime.communicators import Array, Communicator, Request
+from runtime.array_library import Array
+from runtime.communicators import Communicator, Request
 
 POSTED = 32, 16
 """Receives and sends of one op under way at once, where buffers are the host's."""

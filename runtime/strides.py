@@ -1,6 +1,6 @@
 """How a matrix lies in memory, as the products of BLAS libraries want to be told."""
 
-from runtime.communicators import Array
+from runtime.array_library import Array
 
 
 def lie(matrix: Array) -> tuple[bool, int]:

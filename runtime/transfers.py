@@ -6,9 +6,9 @@ from algorithms.collectives.choices import Choices
 from algorithms.ops import CommunicationOp, Compute
 from algorithms.parts import Place
 from algorithms.schedule import Schedule
-from runtime.array_library import ArrayLibrary
+from runtime.array_library import Array, ArrayLibrary
 from runtime.buffers import Buffers
-from runtime.communicators import Array, Communicator, Request
+from runtime.communicators import Communicator, Request
 from runtime.local_plans import LocalPlanner
 from runtime.plans import Plan, Planner
 from runtime.streams import Stream

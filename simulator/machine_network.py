@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from algorithms.errors import InputError
-from algorithms.formats.machine import Faults, Machine
+from algorithms.formats.faults import Faults
+from algorithms.formats.machine import Machine
 from algorithms.grid import AXES, Grid
 from topologies.build import build
 from topologies.files.topology_file import load_topology

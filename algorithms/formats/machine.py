@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from algorithms.formats import files
 from algorithms.formats.achieved import Achieved
+from algorithms.formats.faults import Faults
 from algorithms.formats.machine_rows import (
     Count,
     Dtype,
@@ -149,21 +150,6 @@ class Fit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     residuals: dict[str, float] = {}
     warnings: tuple[str, ...] = ()
-
-
-class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is broken or slower than the rest.
-
-    Parameters
-    ----------
-    fail : links that carry nothing, `leaf:3>spine:1` or, both directions, `leaf:3-spine:1`
-    degrade : share of its bandwidth that a link has left, by link
-    slow : share of its speed that a GPU or host computes with, by node
-    """
-
-    fail: tuple[str, ...] = ()
-    degrade: dict[str, Rate] = {}
-    slow: dict[str, Rate] = {}
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

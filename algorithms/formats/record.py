@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from algorithms.formats import files
-from algorithms.formats.machine import Faults
+from algorithms.formats.faults import Faults
 from algorithms.formats.workload import Count, Size, Workload
 from algorithms.grid import AXES, Axis
 from algorithms.provenance import Provenance, provenance

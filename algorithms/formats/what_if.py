@@ -28,8 +28,9 @@ import msgspec
 
 from algorithms.errors import InputError
 from algorithms.formats import files
+from algorithms.formats.faults import Faults
 from algorithms.formats.field_errors import explain
-from algorithms.formats.machine import Faults, Machine
+from algorithms.formats.machine import Machine
 from algorithms.kernels import ATTENTION_PRODUCTS
 
 Change = Callable[[Any], Any]

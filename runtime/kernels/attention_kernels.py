@@ -14,7 +14,7 @@ Source: Vaswani et al., "Attention Is All You Need", 2017; Dao et al.,
 
 from math import log, sqrt
 
-from runtime.communicators import Array
+from runtime.array_library import Array
 from runtime.kernels.kernel_arguments import Given
 
 KEY_AND_VALUE = 2

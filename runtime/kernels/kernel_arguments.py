@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from algorithms.tensors import Block
-from runtime.communicators import Array
+from runtime.array_library import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import numpy as np
 
 from algorithms.kernels import Function
 from algorithms.pieces import shared_rectangle
-from runtime.communicators import Array
+from runtime.array_library import Array
 from runtime.kernels import attention_kernels, norm_kernels, vocabulary_kernels
 from runtime.kernels.kernel_arguments import Given as Given
 

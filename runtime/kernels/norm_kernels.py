@@ -4,7 +4,7 @@ Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root
 Mean Square Layer Normalization", 2019.
 """
 
-from runtime.communicators import Array
+from runtime.array_library import Array
 from runtime.kernels.kernel_arguments import Given
 
 

@@ -7,7 +7,7 @@ Source: CuPy documentation, "Differences between CuPy and NumPy", and cupyx.scat
 """
 
 from algorithms.tensors import Block
-from runtime.communicators import Array
+from runtime.array_library import Array
 from runtime.kernels.kernel_arguments import Given
 
 

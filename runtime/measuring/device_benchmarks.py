@@ -21,7 +21,7 @@ from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul
 from algorithms.ops import GemmLayout
 from algorithms.tensors import DType
-from runtime.communicators import Array
+from runtime.array_library import Array
 from runtime.cupy_library import CUDA_R_32F, GEMM, CupyLibrary
 from runtime.execute import execute
 from runtime.in_process import InProcess

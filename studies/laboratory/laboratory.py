@@ -8,8 +8,8 @@ import msgspec
 
 from algorithms.errors import InputError, RunError
 from studies.laboratory import namespaces, register
+from studies.laboratory.plan import Wiring
 from studies.laboratory.register import Entry
-from studies.laboratory.wiring import Wiring
 from studies.launching.launch_folder import remove_abandoned
 from studies.launching.supervise import ended_by_signals
 from studies.remarks import remark

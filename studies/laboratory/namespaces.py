@@ -22,7 +22,7 @@ from pyroute2 import IPRoute, NetlinkError, netns
 from algorithms.errors import InputError, RunError
 from algorithms.units import format_bytes_per_second
 from studies.laboratory import queues
-from studies.laboratory.wiring import Cable, Pair, Port, Route, Wiring, is_of_cable
+from studies.laboratory.plan import Cable, Pair, Port, Route, Wiring, is_of_cable
 from studies.token_buckets import burst_bytes
 
 FOLDER = Path("/run/netns")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 from typing import Any
 
-from studies.laboratory.wiring import Pair
+from studies.laboratory.plan import Pair
 from studies.token_buckets import WHOLE_PACKET
 
 BUCKET, TURNS = 0x10000, 0x20000

@@ -12,8 +12,8 @@ from runtime.world import LABORATORY
 from simulator.machine_network import spread_evenly
 from studies.calibrating.wiring import parse_wiring, without_speeds
 from studies.laboratory import laboratory, register
+from studies.laboratory.plan import HOST_INTERFACE
 from studies.laboratory.register import Entry
-from studies.laboratory.wiring import HOST_INTERFACE
 from studies.launching.launch import PROGRAM, launch, must_succeed
 from studies.launching.mpirun import Mpi, loaded_mpi
 from studies.launching.surroundings import THREAD_VARIABLES, usable_cores

@@ -9,110 +9,21 @@ Next hops are known by their hardware addresses, so no packet ever asks for one.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from algorithms.errors import InputError
 from algorithms.units import format_bytes_per_second
+from studies.laboratory.plan import HOST_INTERFACE, SWITCH_INTERFACE, Cable, Pair, Port, Route, Wiring
 from topologies.network import Ints, Network
 from topologies.routes.routing import Routes, Routing, Rule
 
 MOST_HOSTS, MOST_SWITCHES = 16, 64
 SLOWEST, FASTEST = 125e3, 1.25e9
 """Rates of a cable that a token bucket keeps [B/s]: 1 Mbit/s to 10 Gbit/s."""
-HOST_INTERFACE, SWITCH_INTERFACE = "eth0", "port"
-"""The name of a host's only interface, and how those of switches begin."""
 SHORTEST = Routing()
 ONE_WAY: tuple[Rule, ...] = ("shortest", "minimal", "ecmp", "valiant")
 """Rules of routing that give a pair one way, as static routes do."""
-
-
-Pair = tuple[str, str]
-"""Addresses of a host that sends and of one that it sends to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One end of a cable.
-
-    Parameters
-    ----------
-    place : the node that has it
-    interface : its name there
-    hardware : its hardware address
-    rate : of what leaves by it [B/s]; 0 for no limit
-    """
-
-    place: str
-    interface: str
-    hardware: str
-    rate: float
-
-
-@dataclass(frozen=True, slots=True)
-class Cable:
-    """Two ends."""
-
-    one: Port
-    other: Port
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where a place sends packets for a host.
-
-    Parameters
-    ----------
-    place : the node that forwards
-    target : address of the host
-    source : address of the host from which they come; empty for any
-    interface : by which they leave
-    next_hardware : of the other end of that cable
-    """
-
-    place: str
-    target: str
-    source: str
-    interface: str
-    next_hardware: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wiring:
-    """All that is to be made.
-
-    Parameters
-    ----------
-    name : of the topology
-    addresses : of each host, in the order of the topology's places
-    switches : the other places
-    passing : whose packets leave by a port that keeps a rate: addresses of source and target
-    """
-
-    name: str
-    addresses: Mapping[str, str]
-    switches: tuple[str, ...]
-    cables: tuple[Cable, ...]
-    routes: tuple[Route, ...]
-    passing: Mapping[Port, tuple[Pair, ...]]
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        return tuple(self.addresses)
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        return (*self.hosts, *self.switches)
-
-
-def is_of_cable(interface: str) -> bool:
-    """Whether an interface is an end of a cable, by its name; the kernel makes others in some namespaces.
-
-    >>> [is_of_cable(name) for name in ("eth0", "port12", "lo", "tunl0")]
-    [True, True, False, False]
-    """
-    return interface == HOST_INTERFACE or interface.startswith(SWITCH_INTERFACE)
 
 
 def slowest_of_hosts(net: Network) -> float:

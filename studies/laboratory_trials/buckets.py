@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from studies.laboratory import laboratory, namespaces, queues
 from studies.laboratory.command import laboratory_of
+from studies.laboratory.plan import Wiring
 from studies.laboratory.register import Entry
-from studies.laboratory.wiring import Wiring
 from studies.laboratory_trials.circumstances import busy_seconds, head_line
 from studies.remarks import run_as_program
 

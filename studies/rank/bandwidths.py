@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from algorithms.costs.axonn import FRONTIER, PERLMUTTER, NodeBandwidths, known_bandwidth
-from algorithms.formats.machine import Faults, Machine
+from algorithms.formats.faults import Faults
+from algorithms.formats.machine import Machine
 from studies.flags.machines import find_machine
 from topologies.machines.named import MACHINES
 

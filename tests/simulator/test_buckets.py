@@ -6,7 +6,8 @@ import pytest
 import simpy
 
 from algorithms.errors import InputError
-from algorithms.formats.machine import Device, Faults, Host, Machine, Network
+from algorithms.formats.faults import Faults
+from algorithms.formats.machine import Device, Host, Machine, Network
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import matmul_schedule
 from algorithms.matmuls.matmul import Matmul

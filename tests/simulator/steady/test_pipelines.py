@@ -8,7 +8,7 @@ import pytest
 from algorithms.collectives.choices import parse_choices
 from algorithms.costs.volumes import bytes_sent
 from algorithms.errors import Deadlock, InputError
-from algorithms.formats.machine import Faults
+from algorithms.formats.faults import Faults
 from algorithms.grid import Grid
 from algorithms.numbers import Multiple
 from algorithms.ops import Receive, Send

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from algorithms.collectives.choices import parse_choices
-from algorithms.formats.machine import Faults
+from algorithms.formats.faults import Faults
 from algorithms.grid import Grid
 from algorithms.reordering.overlap import OVERLAPS, overlap
 from algorithms.training.gpt import Gpt, gpt_schedule

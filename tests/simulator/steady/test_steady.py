@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from algorithms.collectives.choices import parse_choices
 from algorithms.collectives.lowering import SETS, lower
 from algorithms.costs.volumes import bytes_sent
-from algorithms.formats.machine import Faults, Machine
+from algorithms.formats.faults import Faults
+from algorithms.formats.machine import Machine
 from algorithms.grid import Grid
 from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
 from algorithms.matmuls.matmul import Matmul

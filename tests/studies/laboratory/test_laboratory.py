@@ -20,9 +20,10 @@ from studies.experiments.predict import prediction_of
 from studies.laboratory import laboratory, namespaces, register
 from studies.laboratory.command import laboratory_of
 from studies.laboratory.laboratory import Laboratory
+from studies.laboratory.plan import is_of_cable
 from studies.laboratory.ranks import launch_in
 from studies.laboratory.register import Entry
-from studies.laboratory.wiring import is_of_cable, scaled, wiring
+from studies.laboratory.wiring import scaled, wiring
 from studies.matmuls.experiment import Flags, parse_experiment
 from studies.token_buckets import WHOLE_PACKET, burst_bytes
 from tests.quadrille import ROOT

@@ -9,8 +9,8 @@ from runtime.measuring.points import FlowPoint
 from studies.calibrating.filled_links import filled_links
 from studies.laboratory import laboratory, namespaces, queues, register
 from studies.laboratory.command import laboratory_of
+from studies.laboratory.plan import HOST_INTERFACE
 from studies.laboratory.ranks import launch_in
-from studies.laboratory.wiring import HOST_INTERFACE
 from studies.token_buckets import burst_bytes
 from tests.studies.laboratory.test_laboratory import WHY_NOT
 from topologies.build import build

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 
 from algorithms.errors import InputError
-from algorithms.formats.machine import Faults, Network, save_machine
+from algorithms.formats.faults import Faults
+from algorithms.formats.machine import Network, save_machine
 from studies.laboratory import namespaces, ranks, register
 from studies.laboratory.command import laboratory_of
+from studies.laboratory.plan import HOST_INTERFACE
 from studies.laboratory.ranks import launch_in, with_wiring
 from studies.laboratory.register import Entry
-from studies.laboratory.wiring import HOST_INTERFACE, MOST_HOSTS, scaled, wiring
+from studies.laboratory.wiring import MOST_HOSTS, scaled, wiring
 from studies.launching.mpirun import Mpi
 from tests.toy_machines import star
 from topologies.build import build, parse_topology
