@@ -2,7 +2,7 @@
 
 import msgspec
 
-from algorithms.formats.machine_rows import Rate
+from quadrille.algorithms.formats.measured_rows import Rate
 
 
 class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
