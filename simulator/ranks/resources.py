@@ -14,7 +14,7 @@ import numpy as np
 
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.placement import Homes
-from quadrille.simulator.symmetry.classes import SymmetryClasses
+from quadrille.simulator.symmetry.classes import FlowPaths, SymmetryClasses
 from quadrille.simulator.symmetry.numbering import EngineResources
 from quadrille.topologies.network import Ints
 from quadrille.topologies.routes.routing import Routes
@@ -64,7 +64,7 @@ class Apart:
     known : of as many flows as somebody has asked for already: in one go that takes far less time
     """
 
-    def __init__(self, homes: Homes, routes: Routes, engine: FlowEngine, known: "KnownPaths | None" = None) -> None:
+    def __init__(self, homes: Homes, routes: Routes, engine: FlowEngine, known: "FlowPaths | None" = None) -> None:
         self._homes = homes
         self._routes = routes
         self._known = known
