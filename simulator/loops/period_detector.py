@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quadrille.algorithms.schedule.ops import Op
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.simulator.loops.restore import PERIODS, WINDOW, Times, near
 from quadrille.simulator.loops.skipped_iterations import Gap, Stretch, Turn, shortest
@@ -108,7 +108,7 @@ class Watch:
 
     # Programs
 
-    def walk(self, program: Program, place: Place) -> Iterator[tuple[Op, Place, Turn | None]]:
+    def walk(self, program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates, Turn | None]]:
         """Ops of one rank in program order, each with its moment; turns that are left out are passed over.
 
         With each op comes its turn of the loop that has a stretch, counted without those that are left out; None
@@ -117,8 +117,8 @@ class Watch:
         return self._walk(program, place, "", None, None)
 
     def _walk(
-        self, program: Program, place: Place, within: str, turn: Turn | None, of: _Turns | None
-    ) -> Iterator[tuple[Op, Place, Turn | None]]:
+        self, program: Program, place: Coordinates, within: str, turn: Turn | None, of: _Turns | None
+    ) -> Iterator[tuple[Op, Coordinates, Turn | None]]:
         for at, entry in enumerate(program):
             if not isinstance(entry, Repeat):
                 if of is not None and turn is not None:
@@ -219,12 +219,12 @@ def _in_rhythm(turns: Sequence[Times], period: int, since: float, ahead: int, ra
     return end - begin >= WINDOW * seconds * (1 + 1e-9)
 
 
-def turns_in(program: Program, place: Place, loop: LoopPosition) -> int:
+def turns_in(program: Program, place: Coordinates, loop: LoopPosition) -> int:
     """How many turns the loop has on a rank that follows the program; 0 where it has no such loop.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> inner = Repeat("j", 3, ())
-    >>> turns_in((Repeat("i", 2, (inner, inner)),), Place(Grid(), {}, {}), "i#0[1]/j#1")
+    >>> turns_in((Repeat("i", 2, (inner, inner)),), Coordinates(Grid(), {}, {}), "i#0[1]/j#1")
     3
     """
     outer, _, rest = loop.partition("/")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from quadrille.algorithms.schedule.expressions import Number, number, variables
+from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, variables
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Op
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.symmetry.signatures import LoopPosition, in_turn, loop_position, outer_loops
@@ -147,14 +147,14 @@ def slots_of(schedule: Schedule) -> dict[str, list[int]]:
     return {loop: sorted(set[int]().union(*(counts[name] for name in names))) for loop, names in begun.items()}
 
 
-def _counts(count: Number, grid: Grid) -> Iterator[int]:
+def _counts(count: IntExpression, grid: Grid) -> Iterator[int]:
     """The values that a number of copies has on the stages of a pipeline, as far as they tell it."""
     if isinstance(count, int):
         yield count
         return
     if variables(count) <= {"pipeline"}:
         for stage in range(grid.pipeline):
-            yield number(count, Place(grid, {}, {"pipeline": stage}))
+            yield evaluate(count, Coordinates(grid, {}, {"pipeline": stage}))
 
 
 def _repeats(program: Program) -> Iterable[Repeat]:
@@ -164,7 +164,9 @@ def _repeats(program: Program) -> Iterable[Repeat]:
             yield from _repeats(entry.body)
 
 
-def walk_without(program: Program, place: Place, gaps: Sequence[Gap]) -> Iterator[tuple[Op, Place, Turn | None]]:
+def walk_without(
+    program: Program, place: Coordinates, gaps: Sequence[Gap]
+) -> Iterator[tuple[Op, Coordinates, Turn | None]]:
     """Ops of one rank in program order, each with its moment; turns that are left out are passed over.
 
     With each op comes its turn of the loop that has a gap, counted without those that are left out; None where no
@@ -177,8 +179,8 @@ def walk_without(program: Program, place: Place, gaps: Sequence[Gap]) -> Iterato
 
 
 def _walk(
-    program: Program, place: Place, gaps: Mapping[LoopPosition, Sequence[Gap]], within: str, turn: Turn | None
-) -> Iterator[tuple[Op, Place, Turn | None]]:
+    program: Program, place: Coordinates, gaps: Mapping[LoopPosition, Sequence[Gap]], within: str, turn: Turn | None
+) -> Iterator[tuple[Op, Coordinates, Turn | None]]:
     for at, entry in enumerate(program):
         if not isinstance(entry, Repeat):
             yield entry, place, turn
