@@ -15,7 +15,7 @@ from functools import cached_property
 from math import inf
 
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
-from quadrille.algorithms.analysis.op_plans import Duties
+from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.formats.record import AskedGranularity, Granularity
@@ -23,7 +23,7 @@ from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.bounds.supported import why_impossible
+from quadrille.simulator.bounds.supported import unsupported_reason
 from quadrille.simulator.gc_paused import seldom_collected
 from quadrille.simulator.loops.period_detector import GivenUp, Watch, turns_in
 from quadrille.simulator.loops.restore import Rhythm, put_in, rhythm
@@ -33,7 +33,7 @@ from quadrille.simulator.prediction import Extent, Prediction, Stories, mean_par
 from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
 from quadrille.simulator.ranks.rank_classes import Population, population
 from quadrille.simulator.ranks.restored_timeline import loads_with_turns, with_turns
-from quadrille.simulator.symmetry.signatures import Loop
+from quadrille.simulator.symmetry.signatures import LoopPosition
 from quadrille.simulator.uncertainty import of_messages, uncertainty
 from quadrille.topologies.machines.machine import Machine
 
@@ -174,13 +174,13 @@ class Simulation:
         return self._seconds_without([])
 
     def _seconds_without(self, gaps: Sequence[Gap]) -> float:
-        ranks, known = self._ranks.simulated, Duties(self._schedule, self._choices)
+        ranks, known = self._ranks.simulated, OpPlans(self._schedule, self._choices)
         looked_at = ranks[:: max(1, len(ranks) // LOOKED_AT)]
         steps: dict[tuple[int, Kind], int] = {}
         return sum(self._wall_seconds_of(rank, known, steps, gaps) for rank in looked_at) * len(ranks) / len(looked_at)
 
     def _wall_seconds_of(
-        self, rank: int, known: Duties, steps: dict[tuple[int, Kind], int], gaps: Sequence[Gap]
+        self, rank: int, known: OpPlans, steps: dict[tuple[int, Kind], int], gaps: Sequence[Gap]
     ) -> float:
         """Seconds for the ops and steps of a rank; `steps` keeps how many an op has at each kind of place."""
         schedule, seconds = self._schedule, 0.0
@@ -216,7 +216,7 @@ class Simulation:
     @cached_property
     def _has_bounds(self) -> bool:
         """Whether the schedule can be walked at the granularity of collectives."""
-        return not why_impossible(self._schedule, self._homes, self._choices)
+        return not unsupported_reason(self._schedule, self._homes, self._choices)
 
     def run(self, wanted: Sequence[int] = ()) -> Prediction:
         """Simulate.
@@ -287,7 +287,7 @@ class Simulation:
         """What decides which turns are left out, but for the stretches that are to be simulated as a whole."""
         schedule, ranks = self._schedule, self._ranks.simulated
 
-        def ranks_with(loop: Loop) -> int:
+        def ranks_with(loop: LoopPosition) -> int:
             places = [schedule.place(rank) for rank in ranks]
             return sum(turns_in(schedule.program(place), place, loop) > 0 for place in places)
 

@@ -38,7 +38,7 @@ import simpy
 from quadrille.algorithms.analysis import alpha_beta
 from quadrille.algorithms.analysis.alpha_beta import Link
 from quadrille.algorithms.analysis.copies import copies
-from quadrille.algorithms.analysis.op_plans import Duties
+from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import Traffic, ranges, traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.grid import Axis, Grid
@@ -125,14 +125,14 @@ class Yardstick:
 
     def priced(self, schedule: Schedule) -> Iterator[tuple[Op, Place, float]]:
         """Every op of rank 0 in the order of its program, its moment, and its seconds."""
-        start, duties = schedule.place(0), Duties(schedule, self._choices)
+        start, op_plans = schedule.place(0), OpPlans(schedule, self._choices)
         overhead = self._machine.device.overhead_seconds
         roots: dict[str, int] = {}
         for op, place in walk(schedule.program(start), start):
             if isinstance(op, Communication):
                 yield op, place, self._communication(op, schedule, place, roots)
             else:
-                seconds, _, _ = estimated(self._compute, op, duties.local(op, place), overhead)
+                seconds, _, _ = estimated(self._compute, op, op_plans.local(op, place), overhead)
                 yield op, place, self._crowd * seconds
 
     def ring_link(self, grid: Grid, axis: Axis, size: int = 1) -> Link:

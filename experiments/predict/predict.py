@@ -158,7 +158,7 @@ def prediction_of(
     """
     from quadrille.experiments.predict.predicted_record import predicted_record
     from quadrille.simulator.simulate import Simulation, Switches
-    from quadrille.simulator.symmetry.even_shards import evenly
+    from quadrille.simulator.symmetry.even_shards import with_even_shards
 
     assert not experiment.manner.any_order, "order_on finds it"
     with seldom_collected():
@@ -168,12 +168,12 @@ def prediction_of(
         schedule = experiment.schedule()
         chosen: list[Chosen] = []
         if manner.choices.auto:
-            asked = schedule if _even_within(experiment, schedule) is None else evenly(schedule)
+            asked = schedule if _even_within(experiment, schedule) is None else with_even_shards(schedule)
             experiment, chosen = with_chosen(experiment, asked, machine, nodes, backend)
         threads = manner.threads or placement(machine, grid.size, manner.placement, grid).threads
         even_within = _even_within(experiment, schedule)
         simulation = Simulation(
-            schedule if even_within is None else evenly(schedule),
+            schedule if even_within is None else with_even_shards(schedule),
             machine,
             choices=experiment.manner.choices,
             threads=threads,
@@ -201,10 +201,10 @@ def prediction_of(
 
 def _even_within(experiment: AnyExperiment, schedule: Schedule) -> float | None:
     """How far shards of mean size may move the makespan, relative to it; None where shards are as they are."""
-    from quadrille.simulator.symmetry.even_shards import AUTOMATIC_ABOVE, even_bound
+    from quadrille.simulator.symmetry.even_shards import EVEN_SHARDS_ABOVE, even_bound
 
     asked = experiment.manner.shards
-    if asked == "even" or (asked is None and experiment.grid.size > AUTOMATIC_ABOVE):
+    if asked == "even" or (asked is None and experiment.grid.size > EVEN_SHARDS_ABOVE):
         return even_bound(schedule, experiment.manner.choices)
     return None
 

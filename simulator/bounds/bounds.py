@@ -21,7 +21,7 @@ from quadrille.simulator.bounds.op_inputs import Preparations
 from quadrille.simulator.bounds.prices import Costs
 from quadrille.simulator.bounds.rank_groups import Given, programs
 from quadrille.simulator.bounds.rate_bounds import HIGH, LOW, TYPICAL, Channels, channels_of, local_rates
-from quadrille.simulator.bounds.supported import why_impossible
+from quadrille.simulator.bounds.supported import unsupported_reason
 from quadrille.simulator.bounds.tally import Tally, Untold
 from quadrille.simulator.bounds.walk import Walk
 from quadrille.simulator.bounds.work import Looks
@@ -80,7 +80,7 @@ def steady(
     ------
     InputError : a schedule that cannot be walked so
     """
-    reason = why_impossible(schedule, homes, choices)
+    reason = unsupported_reason(schedule, homes, choices)
     if reason:
         raise InputError(f"granularity collective: {reason}; accepted is exact")
     each, looks = programs(schedule), Looks(schedule, choices)

@@ -19,7 +19,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import number
 from quadrille.algorithms.schedule.ops import Collective, CollectiveKind, collective_kind
 from quadrille.algorithms.schedule.parts import Place
-from quadrille.simulator.collectives.nccl.channels import NcclCarried, nccl_collective
+from quadrille.simulator.collectives.nccl.channels import NcclResult, nccl_collective
 from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import Homes
 from quadrille.topologies.machines.machine import Machine
@@ -45,7 +45,7 @@ class Nccl:
     labels: dict[str, str] = field(default_factory=dict)
     longest: dict[str, float] = field(default_factory=dict)
     _routes: list[Routes] = field(default_factory=list)
-    _known: dict[Key, NcclCarried] = field(default_factory=dict)
+    _known: dict[Key, NcclResult] = field(default_factory=dict)
     _refused: list[InputError] = field(default_factory=list)
     _held: bool = False
 
@@ -74,7 +74,7 @@ class Nccl:
         """What goes over each link."""
         return self._carried(op, moment, groups, size).result.link_bytes
 
-    def _carried(self, op: Collective, moment: Place, groups: Ints, size: float) -> NcclCarried:
+    def _carried(self, op: Collective, moment: Place, groups: Ints, size: float) -> NcclResult:
         kind, root = collective_kind(op), number(getattr(op, "root", 0), moment)
         key = kind, root, size, groups.shape, groups.tobytes()
         if key not in self._known:
@@ -83,7 +83,7 @@ class Nccl:
             self._known[key] = self._asked(kind, size, groups, root)
         return self._known[key]
 
-    def _asked(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclCarried:
+    def _asked(self, kind: CollectiveKind, size: float, groups: Ints, root: int) -> NcclResult:
         """By the algorithm asked for where NCCL has the kind by it, else as NCCL chooses."""
         wanted = self.choices
         try:
@@ -104,7 +104,7 @@ class Nccl:
         root: int,
         algorithm: Algorithm | None,
         protocol: Protocol | None,
-    ) -> NcclCarried:
+    ) -> NcclResult:
         places, routes = self.homes.of_rank, self._routes[0]
         return nccl_collective(
             kind, size, groups, places, self.machine, routes, algorithm=algorithm, protocol=protocol, root=root

@@ -19,7 +19,7 @@ def told_apart(schedule: Schedule) -> set[Axis]:
     return found.union(*(turning(role.program) for role in schedule.roles))
 
 
-def why_impossible(schedule: Schedule, homes: Homes, choices: Choices) -> str:
+def unsupported_reason(schedule: Schedule, homes: Homes, choices: Choices) -> str:
     """Why a schedule cannot be walked so on a machine, in words; empty where it can."""
     if homes.pooled or len(homes.bursts):
         return f"{homes.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"

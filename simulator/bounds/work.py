@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.coordinate_dependence import Needs, NeedsOfOps
 from quadrille.algorithms.analysis.copies import Copies, copies
 from quadrille.algorithms.analysis.labels import Ints
-from quadrille.algorithms.analysis.op_plans import Duties
+from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.grid import AXES, Axis
@@ -81,7 +81,7 @@ class Looks:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
-        self._duties = Duties(schedule, choices)
+        self._duties = OpPlans(schedule, choices)
         self.needs = schedule.once(NeedsOfOps).of
         self._stages: dict[Key, tuple[Stage, ...]] = {}
         ranks = np.arange(self._grid.size)

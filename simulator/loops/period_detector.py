@@ -20,7 +20,7 @@ from quadrille.algorithms.schedule.parts import Place
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.simulator.loops.restore import PERIODS, WINDOW, Times, near
 from quadrille.simulator.loops.skipped_iterations import Gap, Stretch, Turn, shortest
-from quadrille.simulator.symmetry.signatures import Loop, in_turn, loop_in
+from quadrille.simulator.symmetry.signatures import LoopPosition, in_turn, loop_position
 
 REMEMBERED = 64
 """Turns that are looked back on."""
@@ -90,16 +90,16 @@ class Watch:
     def __init__(
         self,
         stretches: Sequence[Stretch] = (),
-        ranks_with: Callable[[Loop], int] = lambda _: 0,
+        ranks_with: Callable[[LoopPosition], int] = lambda _: 0,
         *,
         patient: bool = True,
     ) -> None:
         self._patient = patient
-        self._turns: dict[Loop, list[_Turns]] = defaultdict(list)
+        self._turns: dict[LoopPosition, list[_Turns]] = defaultdict(list)
         for one in stretches:
             self._turns[one.loop].append(_Turns(one, ranks_with(one.loop), one.first))
-        self._under_way: dict[Loop | None, int] = defaultdict(int)
-        self._last_end: dict[Loop | None, float] = defaultdict(float)
+        self._under_way: dict[LoopPosition | None, int] = defaultdict(int)
+        self._last_end: dict[LoopPosition | None, float] = defaultdict(float)
 
     @property
     def gaps(self) -> list[Gap]:
@@ -125,7 +125,7 @@ class Watch:
                     of.handed[turn[1]] += 1
                 yield entry, place, turn
                 continue
-            loop = loop_in(program, at, within) if self._turns else ""
+            loop = loop_position(program, at, within) if self._turns else ""
             for position, index in enumerate(entry.indices(place)):
                 inner, own, number = in_turn(loop, position), self._at(loop, position), position
                 if own is not None and own.gap is not None:
@@ -139,7 +139,7 @@ class Watch:
                 if own is not None:
                     own.passed[number] += 1
 
-    def _at(self, loop: Loop, position: int) -> _Turns | None:
+    def _at(self, loop: LoopPosition, position: int) -> _Turns | None:
         """The stretch that a turn is in."""
         found = (one for one in self._turns.get(loop, ()) if one.stretch.first <= position < one.stretch.last)
         return next(found, None)
@@ -219,7 +219,7 @@ def _in_rhythm(turns: Sequence[Times], period: int, since: float, ahead: int, ra
     return end - begin >= WINDOW * seconds * (1 + 1e-9)
 
 
-def turns_in(program: Program, place: Place, loop: Loop) -> int:
+def turns_in(program: Program, place: Place, loop: LoopPosition) -> int:
     """How many turns the loop has on a rank that follows the program; 0 where it has no such loop.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
@@ -230,7 +230,7 @@ def turns_in(program: Program, place: Place, loop: Loop) -> int:
     outer, _, rest = loop.partition("/")
     name, _, turn = outer.partition("[")
     for at, entry in enumerate(program):
-        if isinstance(entry, Repeat) and loop_in(program, at) == name:
+        if isinstance(entry, Repeat) and loop_position(program, at) == name:
             indices = list(entry.indices(place))
             if not rest:
                 return len(indices)

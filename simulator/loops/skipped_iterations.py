@@ -18,7 +18,7 @@ from quadrille.algorithms.schedule.ops import Op
 from quadrille.algorithms.schedule.parts import Place
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.simulator.symmetry.signatures import Loop, in_turn, loop_in, outer_loops
+from quadrille.simulator.symmetry.signatures import LoopPosition, in_turn, loop_position, outer_loops
 
 LEAST = 4
 """Turns of a stretch that are simulated before the gap, at least."""
@@ -27,7 +27,7 @@ BEHIND = 2
 WORTH = 2
 """Stretches of so many times the turns that are simulated at least may be shortened."""
 
-Turn = tuple[Loop, int]
+Turn = tuple[LoopPosition, int]
 """Where a loop stands, and the how manieth turn of those that are simulated."""
 
 
@@ -42,7 +42,7 @@ class Gap:
         are not
     """
 
-    loop: Loop
+    loop: LoopPosition
     first: int
     left_out: int
     stop: int
@@ -70,13 +70,15 @@ class Stretch:
     behind : turns at the end that are simulated in any case
     """
 
-    loop: Loop
+    loop: LoopPosition
     first: int
     last: int
     behind: int
 
 
-def stretches(turns: Mapping[Loop, Sequence[int]], slots: Mapping[str, Sequence[int]] | None = None) -> list[Stretch]:
+def stretches(
+    turns: Mapping[LoopPosition, Sequence[int]], slots: Mapping[str, Sequence[int]] | None = None
+) -> list[Stretch]:
     """The stretches that are worth shortening, of the outermost loops that have some.
 
     >>> stretches({"i#0": [7] * 50 + [8] * 4, "i#0[0]/j#0": [9] * 99})
@@ -88,7 +90,7 @@ def stretches(turns: Mapping[Loop, Sequence[int]], slots: Mapping[str, Sequence[
     slots : by the name of a loop's index, how many copies of tensors it tells apart, see `slots_of`
     """
     found: list[Stretch] = []
-    long: set[Loop] = set()
+    long: set[LoopPosition] = set()
     for loop, done in turns.items():
         first = 0
         if not long.isdisjoint(outer_loops(loop)):
@@ -121,7 +123,7 @@ def shortest(stretch: Stretch) -> Gap:
     return Gap(stretch.loop, stretch.first, stop - count, stop, stretch.last)
 
 
-def _name(loop: Loop) -> str:
+def _name(loop: LoopPosition) -> str:
     """The name of a loop's index.
 
     >>> _name("i#0[3]/j#1")
@@ -168,20 +170,20 @@ def walk_without(program: Program, place: Place, gaps: Sequence[Gap]) -> Iterato
     With each op comes its turn of the loop that has a gap, counted without those that are left out; None where no
     loop around it has one.
     """
-    by_loop: dict[Loop, list[Gap]] = {}
+    by_loop: dict[LoopPosition, list[Gap]] = {}
     for gap in gaps:
         by_loop.setdefault(gap.loop, []).append(gap)
     return _walk(program, place, by_loop, "", None)
 
 
 def _walk(
-    program: Program, place: Place, gaps: Mapping[Loop, Sequence[Gap]], within: str, turn: Turn | None
+    program: Program, place: Place, gaps: Mapping[LoopPosition, Sequence[Gap]], within: str, turn: Turn | None
 ) -> Iterator[tuple[Op, Place, Turn | None]]:
     for at, entry in enumerate(program):
         if not isinstance(entry, Repeat):
             yield entry, place, turn
             continue
-        loop = loop_in(program, at, within) if gaps else ""
+        loop = loop_position(program, at, within) if gaps else ""
         out = gaps.get(loop, ())
         for position, index in enumerate(entry.indices(place)):
             if any(gap.left_out <= position < gap.stop for gap in out):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from quadrille.algorithms.analysis.op_plans import Duty, MemberStep, rows
+from quadrille.algorithms.analysis.op_plans import CommPlan, PlanStep, rows
 from quadrille.simulator.engine.entries import Stage
 from quadrille.simulator.ranks.eager_chunks import CHUNKS_AHEAD, Counts, chunk_counts, moves
 from quadrille.simulator.ranks.messages import Messages
@@ -23,7 +23,7 @@ class Marked(NamedTuple):
     """A stage, and in which step of the op a rank is there, with its number; None of local work."""
 
     stage: Stage
-    step: MemberStep | None = None
+    step: PlanStep | None = None
     number: int = 0
 
 
@@ -45,7 +45,7 @@ class BufferedOp:
     rank: int
     lane: str
     group: Sequence[int]
-    duty: Duty
+    comm_plan: CommPlan
     delay: Callable[[float], int]
     add: Callable[[int], int]
     chunk_bytes: int
@@ -54,10 +54,10 @@ class BufferedOp:
 
     def own(self) -> Iterator[Marked]:
         """What the rank goes through."""
-        counts, wires, told = self._counts(), self.duty.wires, self.messages.told(self.rank, self.lane)
+        counts, wires, told = self._counts(), self.comm_plan.wires, self.messages.told(self.rank, self.lane)
         for sender in self._peers(receiving=True):
             yield Marked(Stage(send=self.messages.greeting(wires, sender, self.rank)))
-        for move in moves(rows(self.duty), counts):
+        for move in moves(rows(self.comm_plan), counts):
             step, go = move.receives, told if move.lets_go else None
             if step is None or step.receive_from is None:
                 yield Marked(Stage(send=go))
@@ -73,7 +73,9 @@ class BufferedOp:
 
     def _until_taken(self) -> Iterator[Marked]:
         """The rank waits until the last of what it sent has been taken."""
-        last = [(row.step, row.number + row.times - 1) for row in rows(self.duty) if row.step.send_to is not None][-1:]
+        last = [(row.step, row.number + row.times - 1) for row in rows(self.comm_plan) if row.step.send_to is not None][
+            -1:
+        ]
         for step, number in last:
             assert step.send_to is not None
             awaited = step._replace(send_to=None, receive_from=step.send_to)
@@ -90,8 +92,8 @@ class BufferedOp:
             yield Marked(Stage(local=self.turn, if_waited=True, if_beside=True))
         yield Marked(Stage(local=self.delay(seconds), if_waited=True))
 
-    def _latency(self, sender: int, receiver: int, step: MemberStep, number: int) -> float:
-        return self.messages.latency(self.duty.wires, sender, receiver, step, is_first=number == 1)
+    def _latency(self, sender: int, receiver: int, step: PlanStep, number: int) -> float:
+        return self.messages.latency(self.comm_plan.wires, sender, receiver, step, is_first=number == 1)
 
     def posted(self) -> Iterator[Stage]:
         """What the postman does."""
@@ -105,7 +107,7 @@ class BufferedOp:
                 yield self._when_greeted(receiver)
             gone[receiver] += size
             yield Stage(receive=self.messages.told(self.rank, self.lane)[0])
-            sent = self.messages.sent(self.duty.wires, self.rank, receiver, step, counts.sent, buffered=True)
+            sent = self.messages.sent(self.comm_plan.wires, self.rank, receiver, step, counts.sent, buffered=True)
             yield Stage(send=sent)
             heard = self._latency(self.rank, receiver, step, 1) if step.is_of_chain else 0.0
         if heard and self.waits:  # its receiver answers when it has heard of all
@@ -119,24 +121,24 @@ class BufferedOp:
     def extrapolated(self) -> bool:
         """Whether a message of the rank is larger than what was measured; who receives it need not look at it."""
         return any(
-            self.messages.extrapolated(self.duty.wires, self.rank, self.group[row.step.send_to], row.step)
-            for row in rows(self.duty)
+            self.messages.extrapolated(self.comm_plan.wires, self.rank, self.group[row.step.send_to], row.step)
+            for row in rows(self.comm_plan)
             if row.step.send_to is not None
         )
 
     def _counts(self) -> Counts:
-        return chunk_counts(self.duty, self.chunk_bytes)
+        return chunk_counts(self.comm_plan, self.chunk_bytes)
 
-    def _sent(self, counts: Counts) -> Iterator[tuple[MemberStep, int]]:
+    def _sent(self, counts: Counts) -> Iterator[tuple[PlanStep, int]]:
         """The chunks that go, each with whom it goes to."""
-        for step, times, _ in rows(self.duty):
+        for step, times, _ in rows(self.comm_plan):
             if step.send_to is not None:
                 yield from [(step, self.group[step.send_to])] * (times * counts.sent)
 
     def _when_greeted(self, receiver: int) -> Stage:
-        return Stage(receive=self.messages.greeting(self.duty.wires, self.rank, receiver)[0])
+        return Stage(receive=self.messages.greeting(self.comm_plan.wires, self.rank, receiver)[0])
 
     def _peers(self, *, receiving: bool) -> list[int]:
         """From whom the rank receives, or whom it sends to, each once."""
-        found = (row.step.receive_from if receiving else row.step.send_to for row in rows(self.duty))
+        found = (row.step.receive_from if receiving else row.step.send_to for row in rows(self.comm_plan))
         return list(dict.fromkeys(self.group[peer] for peer in found if peer is not None))

@@ -14,7 +14,7 @@ from math import inf
 import simpy
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
-from quadrille.algorithms.analysis.op_plans import Duties
+from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.ops import Communication, lane
@@ -32,7 +32,7 @@ from quadrille.simulator.ranks.rank_classes import Population
 from quadrille.simulator.ranks.send_queues import Postmen
 from quadrille.simulator.ranks.tasks import Feed, Process, Task
 from quadrille.simulator.ranks.time_breakdown import Spent
-from quadrille.simulator.symmetry.signatures import Loop
+from quadrille.simulator.symmetry.signatures import LoopPosition
 from quadrille.topologies.machines.machine import Machine
 
 Instance = tuple[int, str, int]
@@ -87,15 +87,15 @@ class Lanes:
         self._env = simpy.Environment()
         self.engine = FlowEngine(self._env, local=local, memory=memory, long=long)
         wiring = given.ranks.wiring(self.engine)
-        duties = Duties(given.schedule, given.choices)
-        local_work = LocalWork(given.machine, given.schedule.dtype, duties, wiring, given.threads)
+        op_plans = OpPlans(given.schedule, given.choices)
+        local_work = LocalWork(given.machine, given.schedule.dtype, op_plans, wiring, given.threads)
         homes = given.ranks.homes
         self._balancing = Balancing(self._env, self.engine, homes) if homes.uneven else None
         self._programs = Programs(
             given.machine,
             given.ranks,
             wiring,
-            duties,
+            op_plans,
             local_work,
             self.engine,
             given.choices,
@@ -109,7 +109,7 @@ class Lanes:
         self.spans: list[Span] = []
         self.spent: dict[Instance, Spent] = {}
         self.turns: dict[Instance, Turn] = {}
-        self._timekeepers: dict[Loop, int] = {}  # the rank at whose turns of a loop loads are looked at
+        self._timekeepers: dict[LoopPosition, int] = {}  # the rank at whose turns of a loop loads are looked at
         self.loads: dict[Turn, tuple[float, list[tuple[float, float]]]] = {}
         self.extrapolated: set[str] = set()
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
-from quadrille.algorithms.analysis.op_plans import Duties, LocalSizes
+from quadrille.algorithms.analysis.op_plans import LocalSizes, OpPlans
 from quadrille.algorithms.schedule.ops import Compute, Gemm, Kernel, Pointwise
 from quadrille.algorithms.schedule.parts import Place
 from quadrille.algorithms.schedule.tensors import DType
@@ -37,12 +37,12 @@ class LocalWork:
         self,
         machine: Machine,
         dtype: DType,
-        duties: Duties,
+        op_plans: OpPlans,
         wiring: Wiring,
         threads: int | None,
     ) -> None:
         self._machine, self._dtype, self._threads = machine, dtype, threads
-        self._duties, self._wiring = duties, wiring
+        self._duties, self._wiring = op_plans, wiring
         self._models: dict[tuple[int, int, float], ComputeModel] = {}
         self._of_rank: dict[int, ComputeModel] = {}
         self._ops: dict[tuple[int, int, Kind], tuple[float, bool, float]] = {}

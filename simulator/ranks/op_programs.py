@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
-from quadrille.algorithms.analysis.op_plans import Duties, Duty, MemberStep, rows
+from quadrille.algorithms.analysis.op_plans import CommPlan, OpPlans, PlanStep, rows
 from quadrille.algorithms.analysis.traffic import calls_of
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
@@ -77,7 +77,7 @@ class Programs:
         machine: Machine,
         ranks: Population,
         wiring: Wiring,
-        duties: Duties,
+        op_plans: OpPlans,
         local: LocalWork,
         engine: FlowEngine,
         choices: Choices,
@@ -85,7 +85,7 @@ class Programs:
         balancing: Balancing | None = None,
     ) -> None:
         self._machine, self._ranks, self._wiring = machine, ranks, wiring
-        self._duties, self._local, self._engine = duties, local, engine
+        self._duties, self._local, self._engine = op_plans, local, engine
         self._messages = Messages(machine, wiring, engine)
         self._choices, self._library, self._balancing = choices, library, balancing
         self.labels: dict[str, str] = {}
@@ -110,8 +110,8 @@ class Programs:
         first = op.name == self._first_by_library and not any(place.indices.values())
         key = rank, id(op), self._duties.kind(op, place), first
         if key not in self._of_communication:
-            duty = self._duties.communication(op, place)
-            self._of_communication[key] = self._course(rank, op, duty, first=first)
+            comm_plan = self._duties.communication(op, place)
+            self._of_communication[key] = self._course(rank, op, comm_plan, first=first)
         return self._of_communication[key]
 
     def waiting(self, rank: int, op: CommunicationOp, place: Place, member: int) -> Waiting | None:
@@ -150,22 +150,27 @@ class Programs:
             self._known[key] = self._engine.program(stages)
         return self._known[key]
 
-    def _course(self, rank: int, op: CommunicationOp, duty: Duty, *, first: bool) -> Course:
+    def _course(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, *, first: bool) -> Course:
         """What a rank goes through in a communication op, and what is posted for it."""
-        by_library, name = self._library_time(rank, op, duty, first=first), lane(op)
+        by_library, name = self._library_time(rank, op, comm_plan, first=first), lane(op)
         if by_library is not None:  # local copies are in it
-            return self._made(list(self._as_library(rank, op, duty, by_library)))
+            return self._made(list(self._as_library(rank, op, comm_plan, by_library)))
         before: list[Marked] = []
-        if self._overhead(duty):
-            before.append(Marked(Stage(local=self._delay(rank, name, self._overhead(duty)))))
-        if duty.copied.before:
-            before.append(Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.before))))
-        after = [Marked(Stage(local=self._bytes(rank, name, "copy", duty.copied.after)))] if duty.copied.after else []
+        if self._overhead(comm_plan):
+            before.append(Marked(Stage(local=self._delay(rank, name, self._overhead(comm_plan)))))
+        if comm_plan.copied.before:
+            before.append(Marked(Stage(local=self._bytes(rank, name, "copy", comm_plan.copied.before))))
+        after = (
+            [Marked(Stage(local=self._bytes(rank, name, "copy", comm_plan.copied.after)))]
+            if comm_plan.copied.after
+            else []
+        )
         is_own = not self._choices.by_library(op)
         chunk_bytes = self._messages.chunk_bytes if is_own else LIBRARY_CHUNK_BYTES
         if not self._messages.buffered or not chunk_bytes:
             steps = [
-                Marked(self._step(rank, op, duty, row.step, row.times), row.step, row.number) for row in rows(duty)
+                Marked(self._step(rank, op, comm_plan, row.step, row.times), row.step, row.number)
+                for row in rows(comm_plan)
             ]
             return self._made([*before, *steps, *after])
         buffered = BufferedOp(
@@ -173,7 +178,7 @@ class Programs:
             rank,
             name,
             self._ranks.group(rank, op.axis),
-            duty,
+            comm_plan,
             partial(self._delay, rank, name),
             partial(self._bytes, rank, name, "add"),
             chunk_bytes,
@@ -187,50 +192,52 @@ class Programs:
         program = self._program([one.stage for one in own])
         return Course(tuple(own), program, self._program(list(posted)) if posted else None, extrapolated)
 
-    def _step(self, rank: int, op: CommunicationOp, duty: Duty, step: MemberStep, times: int) -> Stage:
+    def _step(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, step: PlanStep, times: int) -> Stage:
         """A step, so many times, in which a rank waits for both its ends."""
         group = self._ranks.group(rank, op.axis)
         send = receive = added = None
         if step.send_to is not None:
-            send = self._messages.sent(duty.wires, rank, group[step.send_to], step)
+            send = self._messages.sent(comm_plan.wires, rank, group[step.send_to], step)
         if step.receive_from is not None:
-            receive = self._messages.wire(duty.wires, group[step.receive_from], rank)
+            receive = self._messages.wire(comm_plan.wires, group[step.receive_from], rank)
         if step.added:
             added = self._bytes(rank, lane(op), "add", step.added)
         return Stage(times, send, receive, added)
 
-    def _library_time(self, rank: int, op: CommunicationOp, duty: Duty, *, first: bool) -> LibraryTime | None:
+    def _library_time(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, *, first: bool) -> LibraryTime | None:
         """What a collective of the library takes a rank; None where it is another's, or not known."""
-        if not self._choices.by_library(op) or duty.moved is None:
+        if not self._choices.by_library(op) or comm_plan.moved is None:
             return None
         word = self._choices.of(op.name)
         if self._library.is_one_message(op):
             self.labels[op.name] = f"{word} {IDENTIFIED}"
             return None
         member = self._ranks.grid.coordinate(rank, op.axis)
-        found = self._library.seconds(op, duty.moved, calls_of(op, duty.moved, self._choices), member, first=first)
+        found = self._library.seconds(
+            op, comm_plan.moved, calls_of(op, comm_plan.moved, self._choices), member, first=first
+        )
         if found is not None:
             self.labels[op.name] = f"{word} {found.told}"
         return found
 
-    def _as_library(self, rank: int, op: CommunicationOp, duty: Duty, time: LibraryTime) -> Iterator[Marked]:
+    def _as_library(self, rank: int, op: CommunicationOp, comm_plan: CommPlan, time: LibraryTime) -> Iterator[Marked]:
         """Members wait for each other by the steps that stand for the library's, which take no time here."""
         group = self._ranks.group(rank, op.axis)
-        for step, times, number in rows(duty):
+        for step, times, number in rows(comm_plan):
             sender, receiver = (None if peer is None else group[peer] for peer in (step.receive_from, step.send_to))
             stage = Stage(
                 times,
-                None if receiver is None else self._messages.meeting(duty.wires, rank, receiver),
-                None if sender is None else self._messages.meeting(duty.wires, sender, rank)[0],
+                None if receiver is None else self._messages.meeting(comm_plan.wires, rank, receiver),
+                None if sender is None else self._messages.meeting(comm_plan.wires, sender, rank)[0],
             )
             yield Marked(stage, step, number)
         sent = self._messages.to_itself(rank, lane(op), time.seconds, extrapolated=time.extrapolated)
         yield Marked(Stage(send=sent, receive=sent[0]))
 
-    def _overhead(self, duty: Duty) -> float:
+    def _overhead(self, comm_plan: CommPlan) -> float:
         """Seconds beside the steps of a communication op; measured steps between ranks of a host include theirs."""
         host, device = self._machine.host, self._machine.device
-        alone = duty.moved is None
+        alone = comm_plan.moved is None
         if host is not None:
             return host.alone_seconds if alone else 0.0
         return 0.0 if alone else device.overhead_seconds

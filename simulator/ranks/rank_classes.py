@@ -19,10 +19,10 @@ from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import Homes
 from quadrille.simulator.ranks.resource_demands import Wiring
 from quadrille.simulator.ranks.resources import Apart, Resources, Together
-from quadrille.simulator.symmetry.classes import Classes, KnownPaths, classes_of, known_paths
+from quadrille.simulator.symmetry.classes import FlowPaths, SymmetryClasses, classes_of, flow_paths
 from quadrille.simulator.symmetry.partition import Ints
-from quadrille.simulator.symmetry.patterns import KindsOfMembers, patterns
-from quadrille.simulator.symmetry.signatures import Loop
+from quadrille.simulator.symmetry.patterns import EndKinds, patterns
+from quadrille.simulator.symmetry.signatures import LoopPosition
 from quadrille.topologies.routes.routing import Routes
 
 NOT_ASKED = "folding is switched off"
@@ -44,10 +44,10 @@ class Population:
     schedule: Schedule
     homes: Homes
     routes: Routes
-    classes: Classes | None = None
+    classes: SymmetryClasses | None = None
     why_not: str = ""
-    turns: Mapping[Loop, Sequence[int]] = field(default_factory=dict)
-    known: KnownPaths | None = None
+    turns: Mapping[LoopPosition, Sequence[int]] = field(default_factory=dict)
+    known: FlowPaths | None = None
 
     def wiring(self, engine: FlowEngine) -> Wiring:
         """What the simulated ranks take of the resources of an engine."""
@@ -157,7 +157,7 @@ def population(
     if found is None:
         return replace(alone, why_not=TOO_MANY)
     if not fold or schedule.grid.size == 1:
-        known = known_paths(found, homes, routes) if len(found.sender) else None
+        known = flow_paths(found, homes, routes) if len(found.sender) else None
         return replace(alone, why_not="" if fold else NOT_ASKED, turns=found.turns, known=known)
     classes = classes_of(found, homes, routes)
     if classes.folding.folded:
@@ -165,7 +165,7 @@ def population(
     return replace(alone, why_not=classes.folding.why_not, turns=found.turns, known=classes.known)
 
 
-def _kinds_of_members(schedule: Schedule, choices: Choices, homes: Homes) -> KindsOfMembers:
+def _kinds_of_members(schedule: Schedule, choices: Choices, homes: Homes) -> EndKinds:
     """Which members of a collective end together: by the library as it was measured, else all that do the same."""
     library = LibraryTimes(homes.machine, schedule.grid, homes)
     return lambda op: library.kinds_of_members(op) if choices.by_library(op) else ()

@@ -14,8 +14,8 @@ import numpy as np
 
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.placement import Homes
-from quadrille.simulator.symmetry.classes import Classes, KnownPaths
-from quadrille.simulator.symmetry.numbering import Entered
+from quadrille.simulator.symmetry.classes import FlowPaths, SymmetryClasses
+from quadrille.simulator.symmetry.numbering import EngineResources
 from quadrille.topologies.network import Ints
 from quadrille.topologies.routes.routing import Routes
 
@@ -64,11 +64,11 @@ class Apart:
     known : of as many flows as somebody has asked for already: in one go that takes far less time
     """
 
-    def __init__(self, homes: Homes, routes: Routes, engine: FlowEngine, known: "KnownPaths | None" = None) -> None:
+    def __init__(self, homes: Homes, routes: Routes, engine: FlowEngine, known: "FlowPaths | None" = None) -> None:
         self._homes = homes
         self._routes = routes
         self._known = known
-        self._numbers = Entered(homes, engine)
+        self._numbers = EngineResources(homes, engine)
         self._between = lru_cache(ROUTES_KEPT)(self._routed)
 
     def channel(self, lane: str, sender: int, receiver: int) -> Channel:
@@ -109,10 +109,10 @@ class Apart:
 class Together:
     """One rank, flow and link for each class."""
 
-    def __init__(self, classes: Classes, homes: Homes, engine: FlowEngine) -> None:
+    def __init__(self, classes: SymmetryClasses, homes: Homes, engine: FlowEngine) -> None:
         self._classes = classes
         self._homes = homes
-        self._numbers = Entered(homes, engine)
+        self._numbers = EngineResources(homes, engine)
         self._shares: dict[int, dict[int, float]] = {}
         self._share = lru_cache(ROUTES_KEPT)(self._routed)
 

@@ -18,7 +18,7 @@ OWN_WORK = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KnownPaths:
+class FlowPaths:
     """The paths of flows from rank to rank."""
 
     sender: Ints
@@ -27,7 +27,7 @@ class KnownPaths:
 
 
 @dataclass(frozen=True, eq=False)
-class Classes:
+class SymmetryClasses:
     """The ranks, flows and links of a run that behave alike.
 
     Parameters
@@ -46,9 +46,9 @@ class Classes:
     own: Mapping[int, int]
 
     @property
-    def known(self) -> KnownPaths:
+    def known(self) -> FlowPaths:
         """The paths of all flows."""
-        return KnownPaths(self.flows.sender, self.flows.receiver, self.paths)
+        return FlowPaths(self.flows.sender, self.flows.receiver, self.paths)
 
     @property
     def counts(self) -> Ints:
@@ -56,7 +56,7 @@ class Classes:
         return np.bincount(self.folding.ranks)
 
 
-def classes_of(found: Patterns, homes: Homes, routes: Routes) -> Classes:
+def classes_of(found: Patterns, homes: Homes, routes: Routes) -> SymmetryClasses:
     """The classes of a run; look at `folding.folded` before they are used."""
     ranks, net = len(homes.of_rank), homes.net
     sender, receiver, label = found.sender, found.receiver, found.label
@@ -80,14 +80,16 @@ def classes_of(found: Patterns, homes: Homes, routes: Routes) -> Classes:
     columns = {**homes.columns(), "what it computes and sends": found.colours}
     folding = fold(columns, flows, {"bandwidth": bandwidths, "burst": bursts}, link_name=Numbering(homes).name)
     if not folding.folded:
-        return Classes(folding, Quotient(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {})
+        return SymmetryClasses(
+            folding, Quotient(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {}
+        )
     small = quotient(folding, flows)
-    return Classes(folding, small, paths, flows, *_channels(found, folding, small, shared=homes.shared))
+    return SymmetryClasses(folding, small, paths, flows, *_channels(found, folding, small, shared=homes.shared))
 
 
-def known_paths(found: Patterns, homes: Homes, routes: Routes) -> KnownPaths:
+def flow_paths(found: Patterns, homes: Homes, routes: Routes) -> FlowPaths:
     """The paths of all flows of a run."""
-    return KnownPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, homes, routes))
+    return FlowPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, homes, routes))
 
 
 def _paths(sender: Ints, receiver: Ints, homes: Homes, routes: Routes) -> Paths:

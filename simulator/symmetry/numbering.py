@@ -47,7 +47,7 @@ class Numbering:
         return host.memory_bytes_per_second or inf if host is not None else inf
 
 
-class Entered(Numbering):
+class EngineResources(Numbering):
     """Those of them that are used, as resources of an engine."""
 
     def __init__(self, homes: Homes, engine: FlowEngine) -> None:

@@ -50,9 +50,9 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.symmetry.channels import Channels, Uses
 from quadrille.simulator.symmetry.group_members import Members, even_pieces
 from quadrille.simulator.symmetry.rank_labels import Colours, Sorted
-from quadrille.simulator.symmetry.signatures import Key, Looks, Loop, turning
+from quadrille.simulator.symmetry.signatures import Key, Looks, LoopPosition, turning
 
-KindsOfMembers = Callable[[Collective], tuple[int, ...]]
+EndKinds = Callable[[Collective], tuple[int, ...]]
 """A number for each member of a collective's groups, the same for those that end together; none where all do."""
 LISTED = 1 << 23
 """More are not worth listing: each rank talks to hundreds, and every transfer between classes is simulated anyway."""
@@ -70,10 +70,10 @@ class Patterns(Channels):
     """
 
     colours: Ints
-    turns: dict[Loop, list[int]]
+    turns: dict[LoopPosition, list[int]]
 
 
-def patterns(schedule: Schedule, choices: Choices, kinds_of_members: KindsOfMembers) -> Patterns | None:
+def patterns(schedule: Schedule, choices: Choices, kinds_of_members: EndKinds) -> Patterns | None:
     """The patterns of a schedule; None where there are too many channels to list.
 
     Parameters
@@ -88,7 +88,7 @@ def patterns(schedule: Schedule, choices: Choices, kinds_of_members: KindsOfMemb
 class _Finder:
     """Goes through every program once and collects colours and uses of channels."""
 
-    def __init__(self, schedule: Schedule, choices: Choices, kinds_of_members: KindsOfMembers) -> None:
+    def __init__(self, schedule: Schedule, choices: Choices, kinds_of_members: EndKinds) -> None:
         self.schedule = schedule
         self._choices, self._kinds_of_members = choices, kinds_of_members
         self._grid = schedule.grid
@@ -96,7 +96,7 @@ class _Finder:
         self._members: dict[Key, Members] = {}
         self._uses = Uses(schedule.grid)
         self._noted: set[Key] = set()
-        self._turns: list[dict[Loop, list[int]]] = []
+        self._turns: list[dict[LoopPosition, list[int]]] = []
 
     # Programs
 
@@ -107,7 +107,7 @@ class _Finder:
             looks = Looks(self.schedule, partial(self._look_at, ranks))
             self._turns.append(looks.turns(self.schedule.program(place), place))
 
-    def turns(self) -> dict[Loop, list[int]]:
+    def turns(self) -> dict[LoopPosition, list[int]]:
         """What all ranks that have a loop do together in each of its turns."""
         found = {}
         for loop in dict.fromkeys(loop for turns in self._turns for loop in turns):

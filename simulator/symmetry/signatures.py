@@ -16,15 +16,15 @@ from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 
 Key = Hashable
-Loop = str
+LoopPosition = str
 """Where a loop stands."""
 
 
-def loop_in(program: Program, at: int, within: str = "") -> Loop:
+def loop_position(program: Program, at: int, within: str = "") -> LoopPosition:
     """Where the loop stands that is an entry of a program, or of the body of a loop.
 
     >>> body = Repeat("j", 2, ())
-    >>> loop_in((body, Repeat("i", 3, ()), body), 2, within="k#0[1]/")
+    >>> loop_position((body, Repeat("i", 3, ()), body), 2, within="k#0[1]/")
     'k#0[1]/j#1'
     """
     entry = program[at]
@@ -33,12 +33,12 @@ def loop_in(program: Program, at: int, within: str = "") -> Loop:
     return f"{within}{entry.loop}#{before}"
 
 
-def in_turn(loop: Loop, number: int) -> str:
+def in_turn(loop: LoopPosition, number: int) -> str:
     """Within a turn of a loop: what stands before the names of the loops there."""
     return f"{loop}[{number}]/"
 
 
-def outer_loops(loop: Loop) -> list[Loop]:
+def outer_loops(loop: LoopPosition) -> list[LoopPosition]:
     """The loops around a loop, the outermost first.
 
     >>> outer_loops("i#0[3]/j#1[0]/k#0")
@@ -62,20 +62,20 @@ class Looks:
         self._seen: dict[Key, int] = {}
         self._numbers: dict[Key, int] = {}
 
-    def turns(self, program: Program, place: Place) -> dict[Loop, list[int]]:
+    def turns(self, program: Program, place: Place) -> dict[LoopPosition, list[int]]:
         """A number for what is done in each turn of each loop; an outer loop comes before those in it."""
-        found: dict[Loop, list[int]] = {}
+        found: dict[LoopPosition, list[int]] = {}
         self._through(program, place, "", found)
         return found
 
-    def _through(self, program: Program, place: Place, within: str, found: dict[Loop, list[int]]) -> int:
+    def _through(self, program: Program, place: Place, within: str, found: dict[LoopPosition, list[int]]) -> int:
         """A number for all that is done in a program."""
         done = []
         for at, entry in enumerate(program):
             if not isinstance(entry, Repeat):
                 done.append(self.seen(entry, place))
                 continue
-            loop = loop_in(program, at, within)
+            loop = loop_position(program, at, within)
             turns = found.setdefault(loop, [])
             for number, index in enumerate(entry.indices(place)):
                 turns.append(self._through(entry.body, place.during(entry.loop, index), in_turn(loop, number), found))

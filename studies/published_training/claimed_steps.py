@@ -27,7 +27,7 @@ from quadrille.experiments.options.execution_options import Manner
 from quadrille.experiments.predict.depths import depths_of, straight
 from quadrille.experiments.rank.memory import peak_bytes_by_grid
 from quadrille.simulator.simulate import Prediction, Simulation, Switches
-from quadrille.simulator.symmetry.even_shards import evenly
+from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.step import machine_for
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES
@@ -127,7 +127,7 @@ def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVE
 
     def simulation(layers: int, granularity: AskedGranularity) -> Simulation:
         return Simulation(
-            evenly(training.schedule(grid, layers, overlaps)),
+            with_even_shards(training.schedule(grid, layers, overlaps)),
             training.model,
             choices=CHOICES,
             threads=None,

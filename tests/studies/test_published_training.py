@@ -21,7 +21,7 @@ from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
 from quadrille.simulator.simulate import simulate
-from quadrille.simulator.symmetry.even_shards import evenly
+from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.claimed_steps import OVERLAPS, Training, smallest_depth, taken
 from quadrille.studies.published_training.claims import AXONN_80B, FUSED, LARGEST, Found, predicted_claims
 from quadrille.studies.published_training.limited import limited
@@ -450,7 +450,10 @@ SMALL = Training("perlmutter", 8, ModelShape("small", 7, 1024, 16, 256, 512), 8)
 def test_a_step_continued_from_few_layers_is_that_of_all(overlaps):
     grid = Grid(x=4, z=2)
     whole = simulate(
-        evenly(SMALL.schedule(grid, 7, overlaps)), SMALL.model, choices=parse_choices("library"), granularity="exact"
+        with_even_shards(SMALL.schedule(grid, 7, overlaps)),
+        SMALL.model,
+        choices=parse_choices("library"),
+        granularity="exact",
     )
     step = taken(SMALL, grid, overlaps).seconds
     assert step == pytest.approx(whole.timeline.makespan, rel=0.02)

@@ -39,7 +39,7 @@ class NcclSettings:
     planned: Callable[[CollectiveKind, float, Communicator], NcclPlan] | None = None
 
 
-NEUTRAL = NcclSettings()
+NEUTRAL_SETTINGS = NcclSettings()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

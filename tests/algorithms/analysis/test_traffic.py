@@ -30,7 +30,7 @@ from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, decl
 from quadrille.algorithms.schedule.tensors import Block, Tensor
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.simulator.symmetry.even_shards import evenly
+from quadrille.simulator.symmetry.even_shards import with_even_shards
 from tests.support.mpi_cases import CUSTOM, chosen_grids, custom
 
 sizes = st.integers(1, 12)
@@ -188,7 +188,7 @@ STEPS = [
 @pytest.mark.parametrize(("lengths", "scheme"), STEPS, ids=str)
 def test_pieces_of_members_begin_where_their_blocks_do(lengths, scheme, even):
     schedule = gpt_schedule(Gpt(2, 24, 4, 6, 34, 12), parse_grid(lengths), scheme)
-    schedule = evenly(schedule) if even else schedule
+    schedule = with_even_shards(schedule) if even else schedule
     looked_at = 0
     for rank in range(schedule.grid.size):
         place = schedule.place(rank)

@@ -23,7 +23,7 @@ from quadrille.simulator.bounds.equivalent_groups import twins
 from quadrille.simulator.bounds.stages import stages
 from quadrille.simulator.machine.placement import homes_of
 from quadrille.simulator.simulate import Simulation, Switches, simulate
-from quadrille.simulator.symmetry.even_shards import evenly
+from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.topologies.machines.machine import Machine
 from tests.support.toy_machines import device, leaf_spine, memory_row, one_host, star, transfer_row
 
@@ -165,7 +165,7 @@ def test_stages_move_what_the_steps_of_each_member_move(set_name, members):
 
 
 def test_steps_that_are_alike_may_be_left_out(monkeypatch):
-    schedule = evenly(matmul_schedule(Matmul(1300, 700, 900, "float64", "training"), "4d", Grid(z=24, x=2)))
+    schedule = with_even_shards(matmul_schedule(Matmul(1300, 700, 900, "float64", "training"), "4d", Grid(z=24, x=2)))
     machine = leaf_spine(12, 4, memory=1e10)
     homes = homes_of(machine, 48)
     short = steady(schedule, machine, parse_choices("own"), homes)
