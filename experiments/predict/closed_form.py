@@ -64,9 +64,9 @@ from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.predict.hops import Hops
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import ComputeModel
-from quadrille.simulator.machine.placement import homes_of
+from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.ranks.local_work import estimated
-from quadrille.simulator.ranks.resource_demands import Wiring
+from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
 
 
@@ -103,9 +103,9 @@ class Yardstick:
         self._machine = machine
         self._choices = choices
         self._rings = rings or {}
-        engine, homes = FlowEngine(simpy.Environment()), homes_of(machine, ranks)
-        wiring = Wiring(machine, ranks, engine, homes=homes)
-        self.hops = Hops(machine, ranks, homes, wiring, engine)
+        engine, placement = FlowEngine(simpy.Environment()), place_ranks(machine, ranks)
+        wiring = ResourceDemands(machine, ranks, engine, placement=placement)
+        self.hops = Hops(machine, ranks, placement, wiring, engine)
         cores = wiring.cores_of(wiring.home(0))
         neighbours = wiring.neighbours(0)
         wanted = threads or wiring.threads(0)

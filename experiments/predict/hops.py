@@ -29,8 +29,8 @@ from quadrille.algorithms.schedule.ops import Shift
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import Homes
-from quadrille.simulator.ranks.resource_demands import Cost, Wiring
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.simulator.ranks.resource_demands import ResourceDemands, TransferDemand
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Ints
 
@@ -41,12 +41,14 @@ Hop = tuple[int, int]
 class Hops:
     """The slowest hop of a step between the ranks of a machine; it remembers what was asked before."""
 
-    def __init__(self, machine: Machine, ranks: int, homes: Homes, wiring: Wiring, engine: FlowEngine) -> None:
+    def __init__(
+        self, machine: Machine, ranks: int, placement: RankPlacement, wiring: ResourceDemands, engine: FlowEngine
+    ) -> None:
         self._ranks = ranks
-        self._homes = homes
+        self._homes = placement
         self._wiring = wiring
         self._engine = engine
-        self._routes = routes_of(machine, homes.net)
+        self._routes = routes_of(machine, placement.net)
         parts = (machine.host, machine.network)
         self._linear = not any(part.transfer for part in parts if part is not None)
         self._links: dict[tuple[tuple[int, ...], int, int], Link] = {}
@@ -83,7 +85,7 @@ class Hops:
             for resource, demand in cost.demands.items():
                 loads[resource] += demand * cost.work
 
-        def moving(cost: Cost) -> float:
+        def moving(cost: TransferDemand) -> float:
             busiest = max((loads[one] / self._engine.resource_capacity(one) for one in cost.demands), default=0.0)
             return max(busiest, cost.work / cost.cap)
 

@@ -26,7 +26,7 @@ from quadrille.simulator.bounds.tally import Tally, Untold
 from quadrille.simulator.bounds.walk import Walk
 from quadrille.simulator.bounds.work import Looks
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 
@@ -63,7 +63,7 @@ def steady(
     schedule: Schedule,
     machine: Machine,
     choices: Choices,
-    homes: Homes,
+    placement: RankPlacement,
     *,
     threads: int | None = None,
     wanted: Sequence[int] = (),
@@ -80,17 +80,17 @@ def steady(
     ------
     InputError : a schedule that cannot be walked so
     """
-    reason = unsupported_reason(schedule, homes, choices)
+    reason = unsupported_reason(schedule, placement, choices)
     if reason:
         raise InputError(f"granularity collective: {reason}; accepted is exact")
     each, looks = programs(schedule), Looks(schedule, choices)
     loops = Loops(schedule, looks, allowed=fold_time and len(each) == 1)
     found = listing(schedule, looks, [(one.ranks, int(one.ranks[0])) for one in each], loops.walk)
     busy = together(schedule, [one.place for one in each], loops.walk)
-    channels = channels_of(found, homes, routes_of(machine, homes.net), busy)
-    local = local_rates(homes, threads, busy)
-    costs = Costs(machine, homes, schedule.dtype, threads, channels, local)
-    nccl = Nccl(machine, homes, choices) if choices.carriage == "nccl" else None
+    channels = channels_of(found, placement, routes_of(machine, placement.net), busy)
+    local = local_rates(placement, threads, busy)
+    costs = Costs(machine, placement, schedule.dtype, threads, channels, local)
+    nccl = Nccl(machine, placement, choices) if choices.carriage == "nccl" else None
     prepared = Preparations(schedule, machine, looks, costs, busy)
     given = Given(schedule, machine, looks, costs, busy, loops, prepared, nccl)
     own_work = _own_work(given)

@@ -36,7 +36,7 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.distinct import distinct
 from quadrille.simulator.bounds.rate_bounds import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.work import Looks
-from quadrille.simulator.loops.skipped_iterations import BEHIND, slots_of
+from quadrille.simulator.loops.skipped_iterations import BEHIND, copy_counts
 from quadrille.topologies.network import Floats
 
 SAME = 1e-12
@@ -155,7 +155,7 @@ class Loops:
 
     def __init__(self, schedule: Schedule, looks: Looks, *, allowed: bool = True) -> None:
         self._looks, self._allowed = looks, allowed and len(schedule.roles) == 1
-        self._slots = slots_of(schedule) if self._allowed else {}
+        self._slots = copy_counts(schedule) if self._allowed else {}
         self._behind: dict[int, int] = {}
         self._grid = schedule.grid
 

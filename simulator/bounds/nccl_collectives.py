@@ -21,7 +21,7 @@ from quadrille.algorithms.schedule.ops import Collective, CollectiveKind, collec
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.collectives.nccl.channels import NcclResult, nccl_collective
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 from quadrille.topologies.routes.routing import Routes
@@ -40,7 +40,7 @@ class Nccl:
     """
 
     machine: Machine
-    homes: Homes
+    placement: RankPlacement
     choices: Choices
     labels: dict[str, str] = field(default_factory=dict)
     longest: dict[str, float] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Nccl:
         key = kind, root, size, groups.shape, groups.tobytes()
         if key not in self._known:
             if not self._routes:
-                self._routes.append(routes_of(self.machine, self.homes.net))
+                self._routes.append(routes_of(self.machine, self.placement.net))
             self._known[key] = self._asked(kind, size, groups, root)
         return self._known[key]
 
@@ -105,7 +105,7 @@ class Nccl:
         algorithm: Algorithm | None,
         protocol: Protocol | None,
     ) -> NcclResult:
-        places, routes = self.homes.of_rank, self._routes[0]
+        places, routes = self.placement.of_rank, self._routes[0]
         return nccl_collective(
             kind, size, groups, places, self.machine, routes, algorithm=algorithm, protocol=protocol, root=root
         )
