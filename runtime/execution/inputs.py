@@ -11,7 +11,7 @@ from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.runtime.arrays.array_library import Array
 
 
-class Source(Protocol):
+class InputSource(Protocol):
     """Where the inputs come from."""
 
     def stored(self, matrix: Any, block: Block) -> Any:

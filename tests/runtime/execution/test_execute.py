@@ -14,8 +14,8 @@ from quadrille.algorithms.passes.overlap import overlap, parse_overlap
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.files.rectangles import split_block
+from quadrille.runtime.operands.operands import Operands
+from quadrille.runtime.operands.rectangles import split_block
 from quadrille.runtime.verifying.products import output_of_block
 from quadrille.runtime.verifying.verify import verify
 from tests.support.products import products, shapes
