@@ -21,19 +21,21 @@ ANSWERS = GOLDEN / "answers.json"
 RELATIVE = 1e-9
 ABSOLUTE = 1e-15
 """Rounding errors of differences, as a contention of 3e-22 s, have no digit that holds."""
+PICOSECOND = 1e-12
+OF_ONE_RANK = ("cores of", "memory of")
 SHORT = 3
 """Up to so many equal values are written out."""
 WRITES_JSON = ("simulate", "collective", "flows", "rank", "sweep", "explain", "compare", "topology")
 
-DROPPED = {
+DROPPED = {  # keys wherever they stand, or behind a dot at the top
     "provenance": "command, date, host and versions",
     "sha256": "a hash of the machine's keys as well as of its values: a renamed key changes it",
     "wall_seconds": "seconds of this process on the clock",
     "peak_memory_bytes": "memory of this process",
     "file": "a path that the command line gave",
     "files": "as file, of compare",
-    "overlap_obtained": "measured, and only where messages were under way while a rank computed",
-    "overlap_obtained_by_op": "as overlap_obtained",
+    "events": "two that are a rounding error apart count as one or two, as other cases ran before in this process",
+    ".messages": "measured, and there only if messages were under way while a rank computed",
 }
 SENTENCES = {
     "why",
@@ -107,7 +109,7 @@ def leaves(value, path=""):
     """Path and value of every number, string, truth and null; an empty list or table has a path alone."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            if key not in DROPPED:
+            if key not in DROPPED and f"{path}.{key}" not in DROPPED and not rounding(path, inner):
                 yield from leaves(inner, f"{path}.{key}" if path else key)
         if not value:
             yield path + ".{}", EMPTY
@@ -120,12 +122,19 @@ def leaves(value, path=""):
         yield path, value
 
 
+def rounding(path, value):
+    """Whether it is a cause of less than a picosecond on a critical path: left by the rounding of a difference."""
+    return path == "critical_path[].seconds_by_part" and abs(value) < PICOSECOND
+
+
 def kept(path, leaf, folder, clock):
     """What is kept of one value: 13 digits of a number, no words of prose, no path of this machine."""
     key = path.removesuffix("[]").rpartition(".")[2]
     if key in SENTENCES and leaf:
         return "(prose)"
     if isinstance(leaf, str):
+        if path == "links[].link" and leaf.startswith(OF_ONE_RANK):  # all alike: the last digit says which are listed
+            return re.sub(r"\d+", "#", leaf)
         return leaf.replace(str(GOLDEN), "{golden}").replace(str(folder), "{tmp}").rstrip()
     if isinstance(leaf, float):
         return "(on the clock)" if clock and ON_THE_CLOCK.search(path) else float(f"{leaf:.13g}")

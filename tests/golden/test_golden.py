@@ -14,7 +14,7 @@ import pytest
 
 from tests.golden.cases import GOLDEN, answer_of, differences, ended, experiments, load_answers, read, words_of
 from tests.golden.runs import run_answer, runs
-from tests.quadrille import ROOT, quadrille
+from tests.quadrille import ROOT, main, quadrille
 
 ANSWERS = load_answers()
 EXPERIMENTS = experiments()
@@ -70,13 +70,32 @@ def test_a_bad_input_is_one_line_that_names_it_and_what_is_accepted(line, tmp_pa
     assert not list(tmp_path.iterdir()), "something was written"
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("--grid y=2 --c {tmp}/none/c.npy", 2, "--c"),
+        (
+            "--matmul 2,2,2 --grid y=2 --a {golden}/hostile/nan.npy --verify --json {tmp}/a.json",
+            1,
+            "A holds nan at row 1",
+        ),
+        ("--grid y=3", 2, "y=3"),
+    ],
+)
+def test_a_launch_ends_as_its_ranks_do_and_says_so_in_one_line(words, status, said, tmp_path):
+    done = quadrille("launch", "-n", "2", *words_of(f"run --matmul 61,47,53 {words}", tmp_path))
+    assert done.status == status, done.err
+    assert said in done.line
+
+
 def test_an_interruption_is_one_line_and_status_130():
     words = ["simulate", "--matmul", "65536,65536,65536", "--grid", "z=64,x=64", "--machine", "perlmutter"]
     words += ["--placement", "scattered", "--passes", "training", "--no-fold", "--granularity", "exact"]
-    program = [sys.executable, "-P", "-m", "studies.command_line", *words]
+    program = [sys.executable, "-P", "-m", main.__module__, *words]
     variables = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(program, env=variables, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        time.sleep(2)
+        time.sleep(3)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err

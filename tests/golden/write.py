@@ -1,6 +1,6 @@
 """Adds the answers of new cases to answers.json: python -m tests.golden.write [--only NAME …] [--replace NAME …].
 
-An answer that is there stays as it is, whatever the command answers now; --replace NAME says that this one is to change.
+An answer that is there stays as it is, whatever the command answers now; --replace NAME says that it is to change.
 """
 
 import argparse
