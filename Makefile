@@ -45,7 +45,7 @@ $(INSTALLED): requirements.lock Makefile
 	@site=$$("$(VENV_PYTHON)" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	"$(VENV_PYTHON)" -c 'import os, sys; print(os.path.relpath(os.getcwd(), sys.argv[1]))' "$$site" > "$$site/quadrille.pth"
 	@printf '%s\n' '#!/bin/sh' \
-	  'exec "$$(dirname "$$(readlink -f "$$0")")/python" -P -m studies.command_line "$$@"' > "$(QUADRILLE)"
+	  'exec "$$(dirname "$$(readlink -f "$$0")")/python" -P -m quadrille "$$@"' > "$(QUADRILLE)"
 	@chmod +x "$(QUADRILLE)"
 	@touch "$@"
 
@@ -80,7 +80,7 @@ bench-gpu: $(INSTALLED) ## the speed of a CUDA device, and ranks that share it, 
 
 studies: $(INSTALLED) ## run every study again and rewrite its results (more than an hour)
 	@for study in studies/*/study.py; do \
-	  echo "$$study" >&2; module=$$(echo "$${study%.py}" | tr / .); "$(VENV_PYTHON)" -P -m "$$module" || exit 1; \
+	  echo "$$study" >&2; module=$$(echo "$${study%.py}" | tr / .); "$(VENV_PYTHON)" -P -m "quadrille.$$module" || exit 1; \
 	done
 
 clean: ## remove .venv and all caches

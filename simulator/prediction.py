@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from algorithms.formats.record import LinkLoad, PathPart
-from algorithms.timelines.op_times import OpTimes
-from algorithms.timelines.spans import Span
-from algorithms.timelines.timeline import Timeline
-from simulator.lanes import Instance
-from simulator.seconds_spent import Spent
-from simulator.uncertainty import Uncertainty
+from quadrille.algorithms.formats.record import LinkLoad, PathPart
+from quadrille.algorithms.timelines.op_times import OpTimes
+from quadrille.algorithms.timelines.spans import Span
+from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.simulator.ranks.lanes import Instance
+from quadrille.simulator.ranks.time_breakdown import Spent
+from quadrille.simulator.uncertainty import Uncertainty
 
 Parts = dict[str, float]
 

@@ -1,6 +1,6 @@
 """The virtual-time interpreter: one schedule, predicted on a machine.
 
-Ranks that behave alike are simulated as one (`alike_ranks.py`), and turns of
+Ranks that behave alike are simulated as one (`rank_classes.py`), and turns of
 loops that repeat are simulated a few times (`turns.py`), so that what is kept
 grows neither with ranks nor with turns.  The simulation itself is in `lanes.py`.
 
@@ -14,28 +14,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from algorithms.collectives.choices import Choices
-from algorithms.counting.coordinates import Kind
-from algorithms.formats.machine import Machine
-from algorithms.formats.record import AskedGranularity, Granularity
-from algorithms.ops import Communication
-from algorithms.schedule import Schedule
-from algorithms.timelines.spans import Span
-from algorithms.timelines.timeline import Timeline
-from algorithms.traffic import traffic
-from simulator.duties import Duties
-from simulator.folding.alike_ranks import Population, population
-from simulator.folding.gaps import Gap, Stretch, Turn, shortest, slots_of, stretches, walk_without
-from simulator.folding.looks import Loop
-from simulator.folding.turns import Rhythm, put_in, rhythm
-from simulator.folding.unrolled import loads_with_turns, with_turns
-from simulator.folding.watch import GivenUp, Watch, turns_in
-from simulator.garbage import seldom_collected
-from simulator.homes import homes_of
-from simulator.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
-from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums
-from simulator.steady.walkable import why_impossible
-from simulator.uncertainty import of_messages, uncertainty
+from quadrille.algorithms.analysis.coordinate_dependence import Kind
+from quadrille.algorithms.analysis.op_plans import Duties
+from quadrille.algorithms.analysis.traffic import traffic
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.formats.record import AskedGranularity, Granularity
+from quadrille.algorithms.schedule.ops import Communication
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.timelines.spans import Span
+from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.simulator.bounds.supported import why_impossible
+from quadrille.simulator.gc_paused import seldom_collected
+from quadrille.simulator.loops.period_detector import GivenUp, Watch, turns_in
+from quadrille.simulator.loops.restore import Rhythm, put_in, rhythm
+from quadrille.simulator.loops.skipped_iterations import Gap, Stretch, Turn, shortest, slots_of, stretches, walk_without
+from quadrille.simulator.machine.placement import homes_of
+from quadrille.simulator.prediction import Extent, Prediction, Stories, mean_parts, sums
+from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
+from quadrille.simulator.ranks.rank_classes import Population, population
+from quadrille.simulator.ranks.restored_timeline import loads_with_turns, with_turns
+from quadrille.simulator.symmetry.signatures import Loop
+from quadrille.simulator.uncertainty import of_messages, uncertainty
+from quadrille.topologies.machines.machine import Machine
 
 __all__ = ["Prediction", "Simulation", "Switches", "simulate"]
 
@@ -234,8 +234,8 @@ class Simulation:
         return self._at_steady_rates(wanted)
 
     def _at_steady_rates(self, wanted: Sequence[int]) -> Prediction:
-        from simulator.steady.predicted import predicted
-        from simulator.steady.steady import steady
+        from quadrille.simulator.bounds.bounds import steady
+        from quadrille.simulator.bounds.predicted import predicted
 
         schedule, machine = self._schedule, self._machine
         found = steady(

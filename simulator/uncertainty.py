@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from math import hypot, inf
 
-from algorithms.collectives.choices import Choices
-from algorithms.formats.machine import Machine
-from algorithms.ops import Broadcast, Communication, Reduce, collective_kind
-from algorithms.schedule import Schedule, all_ops
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.schedule.ops import Broadcast, Communication, Reduce, collective_kind
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.topologies.machines.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)

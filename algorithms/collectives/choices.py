@@ -15,13 +15,13 @@ from typing import Literal, TypeGuard, cast
 
 import numpy as np
 
-from algorithms.collectives.lowered import Name
-from algorithms.collectives.lowering import CHUNK_BYTES, SETS
-from algorithms.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
-from algorithms.errors import InputError
-from algorithms.grid import AXES, Axis, Grid
-from algorithms.ops import Calls, Collective, CollectiveKind, Op
-from algorithms.units import KIB, parse_bytes
+from quadrille.algorithms.collectives.lowered import Name
+from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, SETS
+from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
+from quadrille.algorithms.schedule.ops import Calls, Collective, CollectiveKind, Op
+from quadrille.algorithms.units import KIB, parse_bytes
 
 Carriage = Literal["own", "library", "nccl"]
 CHUNKED: tuple[Name, ...] = ("pipelined", "double_binary_tree")

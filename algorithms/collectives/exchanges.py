@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from algorithms.collectives.lowered import Lowered
-from algorithms.collectives.runs import NOBODY, Section
-from algorithms.collectives.transfer_steps import IDLE, Run, Step
+from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.runs import NOBODY, Section
+from quadrille.algorithms.collectives.transfer_steps import IDLE, Run, Step
 
 
 def ring(members: int) -> Lowered:

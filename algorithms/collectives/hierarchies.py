@@ -26,10 +26,10 @@ from functools import partial
 
 import numpy as np
 
-from algorithms.collectives.lowered import Lowered
-from algorithms.collectives.pipelines import chain_sections
-from algorithms.collectives.runs import NOBODY, Section
-from algorithms.collectives.transfer_steps import IDLE, Run, Step
+from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.pipelines import chain_sections
+from quadrille.algorithms.collectives.runs import NOBODY, Section
+from quadrille.algorithms.collectives.transfer_steps import IDLE, Run, Step
 
 
 def applies(members: int, per_node: int) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from algorithms.collectives.exchanges import doublings
-from algorithms.collectives.lowered import Lowered
-from algorithms.collectives.runs import NOBODY, Integers, Section
-from algorithms.collectives.transfer_steps import IDLE, Run, Step
+from quadrille.algorithms.collectives.exchanges import doublings
+from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.runs import NOBODY, Integers, Section
+from quadrille.algorithms.collectives.transfer_steps import IDLE, Run, Step
 
 
 def binomial(members: int, root: int) -> Lowered:

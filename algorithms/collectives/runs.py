@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.collectives.transfer_steps import Run, Step
+from quadrille.algorithms.collectives.transfer_steps import Run, Step
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -30,9 +30,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.collectives.lowered import Lowered
-from algorithms.collectives.runs import NOBODY, Integers, Section
-from algorithms.collectives.transfer_steps import Run, Step
+from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.runs import NOBODY, Integers, Section
+from quadrille.algorithms.collectives.transfer_steps import Run, Step
 
 ROOT = 0
 GROUPS_KEPT = 8

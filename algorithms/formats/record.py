@@ -3,7 +3,7 @@
 The classes mirror the file, field by field; units stand in the names.
 `seconds` is the median makespan over the repeats.  Per op, `seconds`,
 `waiting_seconds` and `exposed_seconds` are means over ranks of medians over
-repeats, as `algorithms.timelines` defines them.  `links` are those of a
+repeats, as `quadrille.algorithms.timelines` defines them.  `links` are those of a
 prediction that are used most, the most used first; `critical_path` adds up to
 `seconds`.
 """
@@ -15,11 +15,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from algorithms.formats import files
-from algorithms.formats.machine import Faults
-from algorithms.formats.workload import Count, Size, Workload
-from algorithms.grid import AXES, Axis
-from algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.workload import Count, Size, Workload
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.grid import AXES, Axis
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
 

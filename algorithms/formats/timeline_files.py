@@ -6,12 +6,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from algorithms.formats import files
-from algorithms.grid import Axis
-from algorithms.provenance import Provenance
-from algorithms.timelines.spans import Span
-from algorithms.timelines.timeline import Source, Timeline
-from algorithms.timelines.turns import Turns
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.spans import Span
+from quadrille.algorithms.timelines.timeline import Source, Timeline
 
 SCHEMA = "quadrille/timeline/1"
 

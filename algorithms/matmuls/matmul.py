@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.matmuls.forms import FORMS, Form, Product, Transposed
-from algorithms.program import Program, in_sequence
-from algorithms.schedule import Role, Schedule
-from algorithms.tensors import DType, Tensor
-from algorithms.whole_numbers import whole
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.integers import whole
+from quadrille.algorithms.matmuls.forms import FORMS, Form, Product, Transposed
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.program import Program, in_sequence
+from quadrille.algorithms.schedule.schedule import Role, Schedule
+from quadrille.algorithms.schedule.tensors import DType, Tensor
 
 Passes = Literal["forward", "training"]
 Gathered = Literal["keep", "again"]

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from math import floor
 
-from algorithms.timelines.spans import ALONE, Span
-from algorithms.timelines.turns import Turns
+from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.spans import ALONE, Span
 
 Instance = tuple[int, str, int, int]
 """Rank, op, index and group: what tells the spans of collectives apart."""

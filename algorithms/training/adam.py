@@ -8,13 +8,13 @@ Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from algorithms.errors import InputError
-from algorithms.grid import AXES, Axis
-from algorithms.ops import AllReduce, Kernel, Op, Pointwise
-from algorithms.program import Program, Repeat
-from algorithms.tensors import DType, Tensor
-from algorithms.training.layers import Parameter
-from algorithms.training.scheme import ONE
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.ops import AllReduce, Kernel, Op, Pointwise
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.tensors import DType, Tensor
+from quadrille.algorithms.training.layers import Parameter
+from quadrille.algorithms.training.scheme import ONE
 
 STEP = "step"
 NORM, SQUARE = "norm", "square"

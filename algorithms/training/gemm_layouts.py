@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from algorithms.costs.volumes import gemm_sizes
-from algorithms.errors import InputError
-from algorithms.ops import Gemm, GemmLayout, Kernel, Op
-from algorithms.parts import Place
-from algorithms.program import Program, Repeat, in_sequence
-from algorithms.reordering.overlap import without_edges
-from algorithms.schedule import Role, Schedule
-from algorithms.tensors import Tensor
+from quadrille.algorithms.analysis.volumes import gemm_sizes
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.passes.overlap import without_edges
+from quadrille.algorithms.schedule.ops import Gemm, GemmLayout, Kernel, Op
+from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.program import Program, Repeat, in_sequence
+from quadrille.algorithms.schedule.schedule import Role, Schedule
+from quadrille.algorithms.schedule.tensors import Tensor
 
 LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
 WANTED: dict[GemmLayout, tuple[bool, bool]] = {"NN": (False, False), "NT": (False, True), "TN": (True, False)}

@@ -11,20 +11,20 @@ pipeline all of it is one program.
 
 from dataclasses import dataclass, replace
 
-from algorithms.numbers import Multiple, Number, Total
-from algorithms.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
-from algorithms.program import Program, Repeat
-from algorithms.program import ops as ops_of
-from algorithms.schedule import Role
-from algorithms.tensors import Tensor
-from algorithms.training.adam import Adam
-from algorithms.training.formulas import Larger, Smaller
-from algorithms.training.layers import Layer, Parameter
-from algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
-from algorithms.training.steps import Steps, added_up, held_by
-from algorithms.training.transformer import LAYER
-from algorithms.training.vocabulary import TABLE
-from algorithms.training.zero import Spread, spread
+from quadrille.algorithms.schedule.expressions import Multiple, Number, Total
+from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import ops as ops_of
+from quadrille.algorithms.schedule.schedule import Role
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
+from quadrille.algorithms.training.pipeline_expressions import Larger, Smaller
+from quadrille.algorithms.training.steps import Steps, added_up, held_by
+from quadrille.algorithms.training.transformer import LAYER
+from quadrille.algorithms.training.vocabulary import TABLE
+from quadrille.algorithms.training.zero import Spread, spread
 
 AROUND = 2
 """Added to the lane of what goes from the last stage around to the first, or back: chunks only."""

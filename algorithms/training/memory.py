@@ -10,18 +10,18 @@ buffers           all else: gradients of activations, what one layer needs at a 
 
 from typing import Literal, get_args
 
-from algorithms.collectives.choices import Choices
-from algorithms.counting.alike import alike
-from algorithms.ops import AllGather, reads, writes
-from algorithms.parts import Place
-from algorithms.program import ops
-from algorithms.schedule import Schedule
-from algorithms.storage import Storage, storage, storages
-from algorithms.tensors import ITEM_BYTES, Tensor
-from algorithms.training.adam import moment_names
-from algorithms.training.microbatches import MICROBATCH
-from algorithms.training.mlp import TARGET
-from algorithms.training.transformer import LAYER
+from quadrille.algorithms.analysis.rank_symmetry import alike
+from quadrille.algorithms.analysis.storage import Storage, storage, storages
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.schedule.ops import AllGather, reads, writes
+from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.program import ops
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Tensor
+from quadrille.algorithms.training.adam import moment_names
+from quadrille.algorithms.training.microbatches import MICROBATCH
+from quadrille.algorithms.training.mlp import TARGET
+from quadrille.algorithms.training.transformer import LAYER
 
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "gathered weights", "buffers"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

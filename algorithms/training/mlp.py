@@ -10,23 +10,23 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import get_args
 
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.matmuls.matmul import Gathered
-from algorithms.ops import AllReduce, Kernel
-from algorithms.parts import Part
-from algorithms.program import Program
-from algorithms.schedule import Schedule, declare
-from algorithms.tensors import DType, Tensor
-from algorithms.training.adam import STEP, Adam, optimizer_tensors
-from algorithms.training.layers import LOSS, Layer
-from algorithms.training.microbatches import Microbatches, microbatches
-from algorithms.training.mlp_step import MlpStep
-from algorithms.training.pipeline import Stages
-from algorithms.training.precision import Precision, in_dtype_of_statistics
-from algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
-from algorithms.training.steps import Steps
-from algorithms.training.zero import Spread, refuse_sharded_weights, spread_over
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.matmuls.matmul import Gathered
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import AllReduce, Kernel
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.schedule import Schedule, declare
+from quadrille.algorithms.schedule.tensors import DType, Tensor
+from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
+from quadrille.algorithms.training.layers import LOSS, Layer
+from quadrille.algorithms.training.microbatches import Microbatches, microbatches
+from quadrille.algorithms.training.mlp_step import MlpStep
+from quadrille.algorithms.training.pipeline import Stages
+from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
+from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
+from quadrille.algorithms.training.steps import Steps
+from quadrille.algorithms.training.zero import Spread, refuse_sharded_weights, spread_over
 
 INPUT, TARGET = "H0", "T"
 

@@ -6,17 +6,17 @@ that back.
 
 from dataclasses import dataclass, replace
 
-from algorithms.ops import Kernel, Op, Receive, Send, reads, writes
-from algorithms.parts import cut
-from algorithms.program import Program, Repeat
-from algorithms.program import ops as ops_of
-from algorithms.schedule import Role
-from algorithms.tensors import Copies, Tensor
-from algorithms.training.layers import Layer, Parameter
-from algorithms.training.microbatches import MICROBATCH
-from algorithms.training.pipeline import BACKWARD_LANE, FORWARD_LANE, Stages
-from algorithms.training.steps import Steps, added_up, held_by
-from algorithms.training.zero import spread
+from quadrille.algorithms.schedule.ops import Kernel, Op, Receive, Send, reads, writes
+from quadrille.algorithms.schedule.parts import cut
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import ops as ops_of
+from quadrille.algorithms.schedule.schedule import Role
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.microbatches import MICROBATCH
+from quadrille.algorithms.training.pipeline import BACKWARD_LANE, FORWARD_LANE, Stages
+from quadrille.algorithms.training.steps import Steps, added_up, held_by
+from quadrille.algorithms.training.zero import spread
 
 
 @dataclass(frozen=True, slots=True)

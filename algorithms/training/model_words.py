@@ -2,11 +2,11 @@
 
 from dataclasses import fields, replace
 
-from algorithms.errors import InputError
-from algorithms.training.architecture import ARCHITECTURES, PLAIN, Architecture
-from algorithms.training.model_files import from_config
-from algorithms.training.models import SHAPES, ModelShape
-from algorithms.whole_numbers import whole
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.integers import whole
+from quadrille.algorithms.training.architecture import ARCHITECTURES, PLAIN, Architecture
+from quadrille.algorithms.training.model_files import from_config
+from quadrille.algorithms.training.models import SHAPES, ModelShape
 
 NEEDED = ("layers", "hidden", "heads", "sequence", "vocabulary")
 OPTIONAL = ("inner",)

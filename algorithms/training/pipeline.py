@@ -20,14 +20,23 @@ Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2.
 
 from dataclasses import dataclass, replace
 
-from algorithms.errors import InputError
-from algorithms.numbers import Multiple, Number, Total
-from algorithms.program import Program, Repeat
-from algorithms.tensors import Copies, Tensor
-from algorithms.training.formulas import Begin, InTurn, Length, Listed, Quotient, Remainder, Smaller, Times
-from algorithms.training.layers import Layer
-from algorithms.training.microbatches import MICROBATCH
-from algorithms.training.transformer import LAYER
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.expressions import Multiple, Number, Total
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.layers import Layer
+from quadrille.algorithms.training.microbatches import MICROBATCH
+from quadrille.algorithms.training.pipeline_expressions import (
+    Begin,
+    InTurn,
+    Length,
+    Listed,
+    Quotient,
+    Remainder,
+    Smaller,
+    Times,
+)
+from quadrille.algorithms.training.transformer import LAYER
 
 CHUNK, TURN, SLOT = "chunk", "turn", "slot"
 FORWARD_LANE, BACKWARD_LANE = 0, 1

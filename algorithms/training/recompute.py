@@ -19,11 +19,11 @@ Transformer Models", arXiv 2205.05198, section 5 (selective).
 from dataclasses import replace
 from typing import Literal, get_args
 
-from algorithms.errors import InputError
-from algorithms.ops import AllGather, Broadcast, Op, writes
-from algorithms.reordering.rewriting import filtered, mapped
-from algorithms.tensors import Tensor
-from algorithms.training.layers import Layer
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.passes.rewriting import filtered, mapped
+from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Op, writes
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.layers import Layer
 
 Recompute = Literal["none", "selective", "full"]
 Fetch = AllGather | Broadcast

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from algorithms.ops import AllReduce, Kernel, Pointwise
-from algorithms.program import Program, Repeat, in_sequence
-from algorithms.reordering.rewriting import renamed
-from algorithms.training.adam import NORM, STEP, Adam, finish_step, zero_moments
-from algorithms.training.layers import LOSS, Layer, Parameter
-from algorithms.training.zero import Spread, begin_step, end_step
+from quadrille.algorithms.passes.rewriting import renamed
+from quadrille.algorithms.schedule.ops import AllReduce, Kernel, Pointwise
+from quadrille.algorithms.schedule.program import Program, Repeat, in_sequence
+from quadrille.algorithms.training.adam import NORM, STEP, Adam, finish_step, zero_moments
+from quadrille.algorithms.training.layers import LOSS, Layer, Parameter
+from quadrille.algorithms.training.zero import Spread, begin_step, end_step
 
 LOSS_PART = f"{LOSS} of the microbatch"
 

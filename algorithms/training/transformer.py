@@ -12,16 +12,16 @@ Source: Vaswani et al., "Attention Is All You Need", 2017; Radford et al.,
 
 from dataclasses import dataclass, replace
 
-from algorithms.kernels import Function
-from algorithms.matmuls.matmul import Gathered
-from algorithms.ops import Kernel, Pointwise
-from algorithms.parts import Part
-from algorithms.tensors import Copies, Tensor
-from algorithms.training.architecture import PLAIN, Architecture
-from algorithms.training.layers import Layer
-from algorithms.training.norm import Norm, normalisation
-from algorithms.training.recompute import Recompute, recomputed
-from algorithms.training.scheme import Linear, Orientation, Scheme
+from quadrille.algorithms.matmuls.matmul import Gathered
+from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.ops import Kernel, Pointwise
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.architecture import PLAIN, Architecture
+from quadrille.algorithms.training.layers import Layer
+from quadrille.algorithms.training.norm import Norm, normalisation
+from quadrille.algorithms.training.recompute import Recompute, recomputed
+from quadrille.algorithms.training.scheme import Linear, Orientation, Scheme
 
 LAYER = "layer"
 MLP_FUNCTIONS: dict[bool, tuple[Function, Function]] = {

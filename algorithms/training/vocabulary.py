@@ -16,14 +16,14 @@ improve language models", 2017 (the shared table).
 
 from dataclasses import dataclass, replace
 
-from algorithms.grid import Axis
-from algorithms.ops import AllGather, AllReduce, Gemm, Kernel, OverlapName, Pointwise, ReduceScatter
-from algorithms.parts import Part
-from algorithms.program import Program
-from algorithms.tensors import Tensor
-from algorithms.training.architecture import PLAIN, Architecture
-from algorithms.training.layers import LOSS, Layer, Parameter
-from algorithms.training.scheme import ONE, TWO, Layout
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Gemm, Kernel, OverlapName, Pointwise, ReduceScatter
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.architecture import PLAIN, Architecture
+from quadrille.algorithms.training.layers import LOSS, Layer, Parameter
+from quadrille.algorithms.training.scheme import ONE, TWO, Layout
 
 TABLE, OUTPUT_TABLE, POSITIONS = "table", "output table", "positions"
 TOKENS, TARGETS = "tokens", "targets"

@@ -24,17 +24,17 @@ trillion parameter models", arXiv 1910.02054, sections 5 and 7.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.matmuls.matmul import Gathered
-from algorithms.ops import AllGather, Kernel, Op, Pointwise, ReduceScatter, reads
-from algorithms.program import Program, Repeat
-from algorithms.program import ops as ops_of
-from algorithms.reordering.rewriting import renamed
-from algorithms.tensors import Tensor
-from algorithms.training.adam import each
-from algorithms.training.layers import Layer, Parameter
-from algorithms.training.precision import Precision
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.matmuls.matmul import Gathered
+from quadrille.algorithms.passes.rewriting import renamed
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import AllGather, Kernel, Op, Pointwise, ReduceScatter, reads
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.program import ops as ops_of
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.adam import each
+from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.precision import Precision
 
 STAGES = (0, 1, 2, 3)
 

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.parts import Place
-from algorithms.schedule import Schedule
-from algorithms.tensors import ITEM_BYTES, Block, ElementType, Tensor
-from runtime.files.shared_files import SharedFile
-from runtime.rectangles import split_block
-from runtime.whereabouts import Together, Watcher, at_work
+from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Block, ElementType, Tensor
+from quadrille.runtime.files.rectangles import split_block
+from quadrille.runtime.files.shared_files import SharedFile
+from quadrille.runtime.host.progress_reports import Together, Watcher, at_work
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -14,18 +14,18 @@ from typing import Literal
 
 import numpy as np
 
-from algorithms.formats.machine_rows import Dtype
-from algorithms.formats.percentiles import spread
-from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from algorithms.ops import GemmLayout
-from algorithms.tensors import DType
-from runtime.communicators import Array
-from runtime.cupy_library import CUDA_R_32F, GEMM, CupyLibrary
-from runtime.execute import execute
-from runtime.in_process import InProcess
-from runtime.operands import Operands
+from quadrille.algorithms.formats.measured_rows import Dtype
+from quadrille.algorithms.formats.percentiles import spread
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import GemmLayout
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.arrays.cupy_library import CUDA_R_32F, GEMM, CupyLibrary
+from quadrille.runtime.carriers.in_process import InProcess
+from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.files.operands import Operands
 
 Operation = Literal["copy", "add", "zero", "to host", "to device"]
 LONG_ENOUGH_SECONDS, MOST_AT_ONCE = 5e-3, 200

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.kernels import FACTS, Function
-from algorithms.tensors import DType
-from runtime.kernels.kernel_arguments import Given
+from quadrille.algorithms.schedule.kernels import FACTS, Function
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.runtime.kernels.kernel_arguments import Given
 
 MEASURED: tuple[Function, ...] = (
     "add_to",

@@ -20,15 +20,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from algorithms.errors import Deadlock
-from simulator.collectives import events, recurrence, walk
-from simulator.collectives.programs import Floats, Ints, Programs
-from simulator.collectives.sizes import Pieces
-from simulator.collectives.walk import IDLE, SENDER_WAITS, Array, Walk
-from simulator.folding.partition import Flows
-from simulator.sharing import heap, rates
-from simulator.sharing.compiled import Kernel, compiled
-from simulator.sharing.rates import State, as_lists, new_state
+from quadrille.algorithms.errors import Deadlock
+from quadrille.simulator.collectives import events, recurrence, walk
+from quadrille.simulator.collectives.programs import Floats, Ints, Programs
+from quadrille.simulator.collectives.sizes import Pieces
+from quadrille.simulator.collectives.walk import IDLE, SENDER_WAITS, Array, Walk
+from quadrille.simulator.engine import heap, rates
+from quadrille.simulator.engine.compiled import Kernel, compiled
+from quadrille.simulator.engine.rates import State, as_lists, new_state
+from quadrille.simulator.symmetry.partition import Flows
 
 Columns = TypeVar("Columns", Walk, State)
 PROGRAM_COLUMNS = ("offsets", "count", "cycle", "send", "receive", "sent_bytes", "empty", "sender", "receiver")

@@ -9,17 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algorithms.formats.machine import Machine
-from algorithms.formats.machine_rows import Dtype, TransferRow
-from algorithms.ops import GemmLayout
-from algorithms.provenance import Provenance
-from runtime.measuring.device_benchmarks import DeviceBench, DeviceProduct, DeviceStream, LaunchCost, Operation
-from studies.gpu.device_machine import machine_of_device
-from studies.gpu.staged_steps import STEPS
-from studies.launching.launch import launch_all
+from quadrille.algorithms.formats.measured_rows import Dtype, TransferRow
+from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.schedule.ops import GemmLayout
+from quadrille.runtime.launching.launch import launch_all
+from quadrille.runtime.measuring.device_benchmarks import (
+    DeviceBench,
+    DeviceProduct,
+    DeviceStream,
+    LaunchCost,
+    Operation,
+)
+from quadrille.studies.gpu.device_machine import machine_of_device
+from quadrille.studies.gpu.staged_steps import STEPS
+from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
-    from runtime.cupy_library import CupyLibrary
+    from quadrille.runtime.arrays.cupy_library import CupyLibrary
 
 DTYPES: tuple[Dtype, ...] = ("float32", "tf32", "float16", "bfloat16")
 LAYOUTS: tuple[GemmLayout, ...] = ("NN", "NT", "TN")

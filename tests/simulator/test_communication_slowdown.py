@@ -9,21 +9,21 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.collectives.choices import Choices
-from algorithms.grid import Grid
-from algorithms.ops import AllReduce, Gemm, Receive, Send
-from algorithms.parts import Part
-from algorithms.schedule import Role
-from algorithms.tensors import Tensor
-from simulator import engine as engine_module
-from simulator.engine import FlowEngine
-from simulator.sharing.max_min import Demands, solve
-from simulator.simulate import Switches, simulate
-from simulator.stepping.registered import Stage
-from studies.flags.machines import find_machine
-from tests.simulator.folding.test_training_steps import FEW, MACHINES, OFF, check_same, scheduled
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Receive, Send
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.schedule import Role
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.experiments.options.machines import find_machine
+from quadrille.simulator.engine import engine as engine_module
+from quadrille.simulator.engine.engine import FlowEngine
+from quadrille.simulator.engine.entries import Stage
+from quadrille.simulator.engine.max_min import Demands, solve
+from quadrille.simulator.simulate import Switches, simulate
+from tests.simulator.symmetry.test_training_steps import FEW, MACHINES, OFF, check_same, scheduled
 from tests.simulator.test_overlap_slowdown import beside_a_product, seconds_of
-from tests.toy_machines import leaf_spine, program_of, star
+from tests.support.toy_machines import leaf_spine, program_of, star
 
 MEMBERS = 3
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from algorithms.collectives.choices import Choices
-from algorithms.grid import parse_grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from algorithms.training.gpt import Gpt, gpt_schedule
-from algorithms.training.scheme_4d import Scheme4D
-from simulator import simulate
-from simulator.lanes import OP_WALL_SECONDS, TOO_LONG, Lanes
-from simulator.simulate import Simulation, Switches
-from studies.flags.machines import find_machine
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.experiments.options.machines import find_machine
+from quadrille.simulator import simulate
+from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, TOO_LONG, Lanes
+from quadrille.simulator.simulate import Simulation, Switches
 
 
 @pytest.fixture(scope="module")

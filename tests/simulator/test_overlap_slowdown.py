@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from algorithms.grid import Grid
-from algorithms.ops import AllReduce, Gemm
-from algorithms.parts import Part
-from algorithms.schedule import Role
-from algorithms.tensors import Tensor
-from simulator.simulate import Switches, simulate
-from tests.toy_machines import program_of, star
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import AllReduce, Gemm
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.schedule import Role
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.simulator.simulate import Switches, simulate
+from tests.support.toy_machines import program_of, star
 
 MEMBERS, ROWS, INNER = 3, 60, 500
 WHOLE = Part("m")

@@ -5,15 +5,15 @@ from math import hypot
 import msgspec
 import pytest
 
-from algorithms.collectives.choices import Choices
-from algorithms.formats.machine import Fit, ReferenceKernels
-from algorithms.formats.machine_rows import TransferRow
-from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from simulator.uncertainty import CHAINS, LIBRARY, OWN, Uncertainty, of_messages, uncertainty
-from tests.simulator.test_buckets import laboratory
-from tests.toy_machines import star
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.formats.measured_rows import TransferRow
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.simulator.uncertainty import CHAINS, LIBRARY, OWN, Uncertainty, of_messages, uncertainty
+from quadrille.topologies.machines.machine import Fit, ReferenceKernels
+from tests.simulator.engine.test_token_buckets import laboratory
+from tests.support.toy_machines import star
 
 
 def with_messages(found):

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.ops import Gemm, Kernel
-from algorithms.reordering.overlap import overlap
-from algorithms.schedule import all_ops
-from algorithms.training.gemm_layouts import Times, seconds, tuned, ways
-from algorithms.training.gpt import Gpt
-from algorithms.validate import validate
+from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import Gemm, Kernel
+from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.algorithms.training.gemm_layouts import Times, seconds, tuned, ways
+from quadrille.algorithms.training.gpt import Gpt
 from tests.algorithms.training.test_overlap import MLP, schedule_of
-from tests.trainings import assembled, trained, whole_matrices
+from tests.support.trainings import assembled, trained, whole_matrices
 
 GPT = Gpt(2, 12, 4, 5, 17, 6, dtype="float64")
 

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from algorithms.kernels import FACTS
-from runtime.kernels.layer_kernels import BY_ELEMENT, KERNELS, PIECE, Given, carry_out
+from quadrille.algorithms.schedule.kernels import FACTS
+from quadrille.runtime.kernels.layer_kernels import BY_ELEMENT, KERNELS, PIECE, Given, carry_out
 
 SEQUENCE, HEAD, GROUPS = 4, 6, 2
 ROWS, COLUMNS = 2 * SEQUENCE, 10

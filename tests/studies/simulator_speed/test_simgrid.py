@@ -5,18 +5,18 @@ import subprocess
 import numpy as np
 import pytest
 
-from simulator.sharing.flows import Traffic, simulate_flows
-from studies.simulator_speed.simgrid import runner
-from studies.simulator_speed.simgrid.runner import (
+from quadrille.simulator.engine.flows import Traffic, simulate_flows
+from quadrille.studies.simulator_speed import simgrid_runner as runner
+from quadrille.studies.simulator_speed.simgrid_runner import (
     NotInstalled,
     compile_driver,
     describe_rings,
     describe_traffic,
     run_driver,
 )
-from studies.simulator_speed.workloads import GPUS, hand_seconds, random_pairs
-from topologies.machines.named import machine
-from topologies.routes.routing import Routes
+from quadrille.studies.simulator_speed.workloads import GPUS, hand_seconds, random_pairs
+from quadrille.topologies.machines.named import machine
+from quadrille.topologies.routes.routing import Routes
 
 
 @pytest.fixture(scope="module")
