@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 
 from tests.golden.renamed import ADDED, RENAMED
-from tests.quadrille import Ended, main
+from tests.support.quadrille import Ended, main
 
 GOLDEN = Path(__file__).resolve().parent
 ANSWERS = GOLDEN / "answers.json"

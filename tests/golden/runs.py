@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 
 from tests.golden.cases import ended, read, reduced, words_of
-from tests.quadrille import quadrille
+from tests.support.quadrille import quadrille
 
 LOSSES = {"float64": 1e-9, "float32": 1e-4}
 """Relative: another BLAS, or another processor, adds products in another order."""

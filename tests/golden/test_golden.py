@@ -14,7 +14,7 @@ import pytest
 
 from tests.golden.cases import GOLDEN, answer_of, differences, ended, experiments, load_answers, read, words_of
 from tests.golden.runs import run_answer, runs
-from tests.quadrille import ROOT, main, quadrille
+from tests.support.quadrille import ROOT, main, quadrille
 
 ANSWERS = load_answers()
 EXPERIMENTS = experiments()
