@@ -155,13 +155,13 @@ class Ran:
 def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: AskedGranularity) -> Ran:
     """The step simulated in full."""
     from quadrille.simulator.simulate import simulate
-    from quadrille.simulator.symmetry.even_shards import even_bound, evenly
+    from quadrille.simulator.symmetry.even_shards import even_bound, with_even_shards
 
     nodes = nodes_of_ranks(machine, experiment.grid.size, experiment.manner.placement, experiment.grid)
     experiment = experiment.on_nodes(nodes)
     schedule = experiment.schedule()
     even = experiment.manner.shards != "exact" and even_bound(schedule, experiment.manner.choices) > 0
-    simulated = evenly(schedule) if even else schedule
+    simulated = with_even_shards(schedule) if even else schedule
     if experiment.manner.choices.auto:
         experiment, _ = with_chosen(experiment, simulated, machine, nodes)
     ran = simulate(
