@@ -9,8 +9,8 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.options.run_options import Checked, Plan
 from quadrille.experiments.workloads.matmul import Experiment
-from quadrille.runtime.execution.inputs import Execution
 from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
+from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,

@@ -22,7 +22,6 @@ from quadrille.experiments.workloads.fitting_grids import check_ranks
 from quadrille.experiments.workloads.matmul import Experiment, Flags
 from quadrille.experiments.workloads.workloads import AnyExperiment, experiment_of
 from quadrille.runtime.carriers.message_options import MessageOptions
-from quadrille.runtime.execution.inputs import Execution, InputSource
 from quadrille.runtime.execution.rank_environment import (
     RankEnvironment,
     check_memory,
@@ -30,8 +29,10 @@ from quadrille.runtime.execution.rank_environment import (
     hosts_of_ranks,
     start_world,
 )
+from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.host.console import remark, remark_all, remark_if_long
 from quadrille.runtime.host.progress_reports import collective_work, local_work
+from quadrille.runtime.operands.sources import InputSource
 from quadrille.runtime.verifying.verify import Verification
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from quadrille.experiments.records.results import write_results
 from quadrille.experiments.workloads.matmul import Flags
 from quadrille.runtime.arrays.blas import describe_blas
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.execution.inputs import Execution
 from quadrille.runtime.execution.rank_environment import open_carrier
+from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.host.console import remark_if_long
 from quadrille.runtime.host.progress_reports import collective_work, local_work, own_reporter
 
@@ -113,7 +113,7 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
         plan.backend,
         losses,
         prepared.message_options,
-        execution.beside,
+        execution.overlap_fractions,
     )
     return measured, execution
 

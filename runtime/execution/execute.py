@@ -21,12 +21,13 @@ from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.carriers.communicators import Carrier, Communicator, RankCoroutine, Wait
 from quadrille.runtime.carriers.message_options import Progress
 from quadrille.runtime.execution.buffers import Buffers
-from quadrille.runtime.execution.inputs import Execution, InputSource, RankResult, WholeMatrices, means
 from quadrille.runtime.execution.lanes import LaneScheduler, OpTask
 from quadrille.runtime.execution.progress_thread import ProgressThread
+from quadrille.runtime.execution.results import Execution, RankResult, mean_by_name
 from quadrille.runtime.execution.transfers import Transfers
 from quadrille.runtime.execution.unrolled import UnrolledProgram
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
+from quadrille.runtime.operands.sources import InputSource, WholeMatrices
 
 
 def execute(
@@ -83,7 +84,7 @@ def execute(
         ]
         sent = {rank: result.bytes_sent for rank, result in gathered.items()}
         allocated = {rank: result.allocated_bytes for rank, result in gathered.items()}
-        beside = means([result.beside for result in gathered.values()])
+        beside = mean_by_name([result.overlap_fractions for result in gathered.values()])
     return Execution(outputs, timelines, sent, allocated, beside)
 
 
@@ -166,7 +167,7 @@ class RankExecutor:
         outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
         runs = repeats + warmups
         sent = self._transfers.bytes_sent // max(1, runs)
-        return RankResult(outputs, spans, sent, self._buffers.allocated_bytes, means(beside))
+        return RankResult(outputs, spans, sent, self._buffers.allocated_bytes, mean_by_name(beside))
 
     def _load(self, source: InputSource, names: tuple[str, ...]) -> None:
         """Every copy of the tensors, from its place."""

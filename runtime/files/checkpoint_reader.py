@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, ElementType
-from quadrille.runtime.execution.inputs import InputSource
 from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
 from quadrille.runtime.operands.rectangles import split_block
+from quadrille.runtime.operands.sources import InputSource
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -12,7 +12,6 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Gemm
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.execution.inputs import WholeMatrices
 from quadrille.runtime.host import progress_reports as whereabouts
 from quadrille.runtime.host.progress_reports import (
     FORM,
@@ -23,6 +22,7 @@ from quadrille.runtime.host.progress_reports import (
     reporting,
     watch_first_reports,
 )
+from quadrille.runtime.operands.sources import WholeMatrices
 
 MULTIPLY = Gemm(name="multiply C", a="A", b="B", c="C")
 
