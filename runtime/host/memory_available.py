@@ -1,11 +1,11 @@
-"""Bytes that this process may still allocate on this Linux host.
+"""The memory that this process may still allocate on this Linux host.
 
     available = min(MemAvailable of the host,
-                    limit - use + reclaimable cache of every control group above us)
+                    limit - use + reclaimable cache of every control group above the process)
 
-Containers and batch systems limit memory by control groups (version 1 or 2);
-a process that asks the host alone is killed there without a word.  Other ranks
-on the host ask at the same moment: the caller shares the figure among them.
+Containers and batch systems limit memory by control groups (version 1 or 2). A process that looks only at the host is
+killed without a message when it exceeds the limit. Other ranks on the host ask at the same time; the caller divides the
+result among them.
 
 Source: Linux kernel documentation, "The /proc filesystem" (MemAvailable),
 "Control Group v2" (memory.max, memory.current, memory.stat: inactive_file),
@@ -19,7 +19,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Names that one version of control groups gives to its memory files."""
+    """The names of the memory files in one version of control groups."""
 
     mount: str
     limit: str
@@ -71,7 +71,7 @@ def _host_available(meminfo: str) -> Iterator[int]:
 
 
 def _group_available(root: Path) -> Iterator[int]:
-    """What is left below the limit of each control group from ours up to the top."""
+    """The bytes below the limit of each control group, from the process's group up to the root."""
     for controller, group in _groups(_text(root / "proc/self/cgroup")):
         mount = root / controller.mount
         folder = mount / group.strip("/")
@@ -86,7 +86,7 @@ def _group_available(root: Path) -> Iterator[int]:
 def _groups(cgroup: str) -> Iterator[tuple[Controller, str]]:
     r"""The control groups of a process that limit memory.
 
-    >>> [(found is VERSION_1, path) for found, path in _groups("5:cpu:/a\n4:memory:/b\n0::/c\n")]
+    >>> [(controller is VERSION_1, path) for controller, path in _groups("5:cpu:/a\n4:memory:/b\n0::/c\n")]
     [(True, '/b'), (False, '/c')]
     """
     for line in cgroup.splitlines():
@@ -98,7 +98,7 @@ def _groups(cgroup: str) -> Iterator[tuple[Controller, str]]:
 
 
 def _reclaimable(statistics: str, controller: Controller) -> int:
-    """Bytes of file cache that the system gives back before it runs out."""
+    """The bytes of file cache that the kernel can free."""
     for line in statistics.splitlines():
         name, _, value = line.partition(" ")
         if name == controller.reclaimable:
@@ -107,7 +107,7 @@ def _reclaimable(statistics: str, controller: Controller) -> int:
 
 
 def _text(path: Path) -> str:
-    """Content of a file, nothing where it cannot be read."""
+    """The content of a file; empty if it cannot be read."""
     try:
         return path.read_text()
     except OSError:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from quadrille.runtime.host.processes import ending_signal, state
-from quadrille.runtime.host.progress_reports import RankProgress, every, watch_first_reports
+from quadrille.runtime.host.progress_reports import RankProgress, read_reports, watch_first_reports
 from quadrille.runtime.launching.launcher_output import Failure
 
 STOPPED_SECONDS = 10.0
@@ -63,13 +63,13 @@ class HangDetector:
                 launcher.wait(seconds)
             return
         self._watch_words()
-        new = [one for one in every(self._folder) if one.rank not in self._seen]
+        new = [one for one in read_reports(self._folder) if one.rank not in self._seen]
         missed = {one.rank for one in new if not self._watch(one.rank, one.pid) and not state(one.pid)}
         ready, _, _ = select.select(list(self._handles.values()), [], [], 0.0 if missed else seconds)
         if self._handles.get(WORDS) in ready:
             os.read(self._handles[WORDS], MOST_READ)
         ended = missed | {rank for rank, handle in self._handles.items() if handle in ready}
-        self._note([one for one in every(self._folder) if one.rank in ended] if ended else [])
+        self._note([one for one in read_reports(self._folder) if one.rank in ended] if ended else [])
 
     def _note(self, ranks: Sequence[RankProgress]) -> None:
         """Keep how these ranks have ended; they are watched no longer."""
@@ -105,7 +105,7 @@ class HangDetector:
 
     def seen(self) -> str:
         """Why the run has to be ended, in words; empty while it goes on."""
-        now, ranks = time.monotonic(), list(every(self._folder))
+        now, ranks = time.monotonic(), list(read_reports(self._folder))
         return self._one_stopped(ranks, now) or self._none_moves(ranks, now)
 
     def _one_stopped(self, ranks: Sequence[RankProgress], now: float) -> str:

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.runtime.host.progress_reports import every
+from quadrille.runtime.host.progress_reports import read_reports
 from quadrille.runtime.host.world import LABORATORY, LAUNCH
 from quadrille.runtime.launching.environment import (
     launcher_environment,
@@ -89,7 +89,7 @@ def launch(
         start = [START_OF_PROGRAM] if program is None else [START_OF_RANK, *program]
         rank = [sys.executable, "-P", "-c", *start, *command]
         status, output = supervise([*starter, *words, *rank], variables, folder, ranks, diagnose_network)
-        ranks_told = list(every(folder))
+        ranks_told = list(read_reports(folder))
         remove_partial_files(folder)
     return verdict(status, output, launcher, launcher_options, ranks_told)
 

@@ -35,7 +35,7 @@ def test_communication_advances_beside_local_work_and_nowhere_else():
     thread = ProgressThread(lambda: calls.append(threading.current_thread().name), NAP)
     time.sleep(20 * NAP)
     assert calls == [], "not before the rank computes"
-    with thread.beside():
+    with thread.running():
         assert until(lambda: len(calls) > 2)
     found = len(calls)
     time.sleep(20 * NAP)
@@ -49,14 +49,14 @@ def test_an_error_of_communication_is_the_rank_s_own():
         raise ValueError("a message that is too long")
 
     thread = ProgressThread(fail, NAP)
-    with pytest.raises(ValueError, match="too long"), thread.beside():
+    with pytest.raises(ValueError, match="too long"), thread.running():
         assert until(lambda: not thread.is_alive)
     thread.close()
 
 
 def test_an_error_of_local_work_leaves_no_thread_behind():
     thread = ProgressThread(lambda: None, NAP)
-    with pytest.raises(ZeroDivisionError), thread.beside():
+    with pytest.raises(ZeroDivisionError), thread.running():
         _ = 1 / 0
     thread.close()
     assert not thread.is_alive

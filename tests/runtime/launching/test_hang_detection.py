@@ -18,7 +18,6 @@ from quadrille.runtime.host.progress_reports import (
     CollectiveWork,
     FileReporter,
     RankProgress,
-    every,
     reporting,
 )
 from quadrille.runtime.launching import hang_detection as standstill
@@ -75,19 +74,19 @@ def seen_soon(watch):
 
 def test_a_rank_tells_the_op_that_it_is_in_and_counts_its_steps(tmp_path):
     told = FileReporter(tmp_path, 3)
-    (before,) = every(tmp_path)
+    (before,) = read_reports(tmp_path)
     assert (before.rank, before.pid, before.waiting, before.words) == (3, os.getpid(), False, "")
     told.began(GATHER)
     told.stepped()
-    (within,) = every(tmp_path)
+    (within,) = read_reports(tmp_path)
     assert (within.waiting, within.words) == (True, "'gather B' (all_gather over z)")
     assert within.count > before.count
     told.began(MULTIPLY)
-    assert [(one.waiting, one.words) for one in every(tmp_path)] == [(False, "'multiply C' (gemm)")]
+    assert [(one.waiting, one.words) for one in read_reports(tmp_path)] == [(False, "'multiply C' (gemm)")]
     told.ended(MULTIPLY)
-    assert [(one.waiting, one.words) for one in every(tmp_path)] == [(True, within.words)]
+    assert [(one.waiting, one.words) for one in read_reports(tmp_path)] == [(True, within.words)]
     told.ended(GATHER)
-    assert [(one.waiting, one.words) for one in every(tmp_path)] == [(False, "")]
+    assert [(one.waiting, one.words) for one in read_reports(tmp_path)] == [(False, "")]
 
 
 def test_a_rank_that_is_stopped_is_named_with_its_op(tmp_path, sleeping, hasty):
@@ -128,7 +127,7 @@ def test_a_rank_that_loads_while_the_others_wait_for_it_is_left_alone(tmp_path, 
     told, watch = FileReporter(tmp_path, 1), HangDetector(str(tmp_path), 2)
     with reporting(told, "loading 'A'"):
         assert seen_soon(watch) == ""
-        assert [where(one) for one in every(tmp_path)][1] == "in loading 'A'"
+        assert [where(one) for one in read_reports(tmp_path)][1] == "in loading 'A'"
     assert seen_soon(watch).endswith(": rank 0 in 'barrier between runs' (barrier over z); rank 1 at its end")
 
 
