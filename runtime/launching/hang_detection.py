@@ -119,7 +119,7 @@ class HangDetector:
         self._stopped = {rank: self._stopped.get(rank, now) for rank in stopped}
         for rank, since in self._stopped.items():
             if now - since > STOPPED_SECONDS:
-                return f"rank {rank} has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP) {where(found[rank])}"
+                return f"rank {rank} has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP) {describe_position(stopped[rank])}"
         return ""
 
     def _none_moves(self, ranks: Sequence[RankProgress], now: float) -> str:
@@ -156,7 +156,7 @@ def describe_ranks(ranks: Iterable[RankProgress]) -> list[str]:
 
 def describe_position(progress: RankProgress) -> str:
     """The position of a rank in words."""
-    return f"in {one.words}" if progress.words else "at its end" if progress.count > 1 else "at its start"
+    return f"in {progress.words}" if progress.words else "at its end" if progress.count > 1 else "at its start"
 
 
 def bytes_arrived(pids: Iterable[int]) -> int:

@@ -18,6 +18,7 @@ from quadrille.runtime.host.progress_reports import (
     PREFIX,
     CollectiveWork,
     FileReporter,
+    read_reports,
     reporting,
     watch_first_reports,
 )
