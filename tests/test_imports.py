@@ -20,6 +20,7 @@ FLOORS = {
         "mpi4py",
         "msgspec",
         "numpy",
+        "psutil",
         "pyroute2",
         "threadpoolctl",
     },

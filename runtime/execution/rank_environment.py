@@ -56,7 +56,7 @@ class MemoryDemand:
 
     where: str
     needed: int
-    available: int | None
+    available: int
 
 
 def start_world() -> "Intracomm":
@@ -168,7 +168,7 @@ def _device_room(site: RankEnvironment, needed: int) -> MemoryDemand:
 def check_demands(demands: Sequence[MemoryDemand]) -> None:
     """Refuse demands that together exceed the memory available at their place.
 
-    >>> check_demands([MemoryDemand("host a", 4, 9), MemoryDemand("host a", 4, 8), MemoryDemand("host b", 9, None)])
+    >>> check_demands([MemoryDemand("host a", 4, 9), MemoryDemand("host a", 4, 8), MemoryDemand("host b", 9, 9)])
 
     Raises
     ------
@@ -177,11 +177,11 @@ def check_demands(demands: Sequence[MemoryDemand]) -> None:
     for where in dict.fromkeys(demand.where for demand in demands):
         here = [demand for demand in demands if demand.where == where]
         needed = sum(demand.needed for demand in here)
-        available = [demand.available for demand in here if demand.available is not None]
-        if available and needed > min(available):
+        available = min(demand.available for demand in here)
+        if needed > available:
             raise InputError(
                 f"memory: the {len(here)} ranks on {where} need {format_bytes(needed)} ({needed} bytes) and "
-                f"{format_bytes(min(available))} ({min(available)} bytes) are available: "
+                f"{format_bytes(available)} ({available} bytes) are available: "
                 "take smaller sizes, or more hosts"
             )
 

@@ -119,7 +119,8 @@ class HangDetector:
         self._stopped = {rank: self._stopped.get(rank, now) for rank in stopped}
         for rank, since in self._stopped.items():
             if now - since > STOPPED_SECONDS:
-                return f"rank {rank} has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP) {describe_position(stopped[rank])}"
+                position = describe_position(stopped[rank])
+                return f"rank {rank} has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP) {position}"
         return ""
 
     def _none_moves(self, ranks: Sequence[RankProgress], now: float) -> str:
@@ -142,7 +143,8 @@ class HangDetector:
 def describe_ranks(ranks: Iterable[RankProgress]) -> list[str]:
     """The positions of all ranks, grouped.
 
-    >>> told([RankProgress(rank, 1, 1, True, "'gather B'") for rank in range(2)] + [RankProgress(2, 1, 9, False, "")])
+    >>> progress = [RankProgress(rank, 1, 1, True, "'gather B'") for rank in range(2)]
+    >>> describe_ranks([*progress, RankProgress(2, 1, 9, False, "")])
     ["ranks 0, 1 in 'gather B'", 'rank 2 at its end']
     """
     groups: dict[str, list[int]] = {}
