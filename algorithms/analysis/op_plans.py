@@ -120,7 +120,7 @@ class OpPlans:
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule = schedule
         self._choices = choices
-        self.kind = schedule.once(OpKinds).of
+        self.kind = schedule.cached(OpKinds).of
         self._steps = 0
         self._same: dict[PlanStep, PlanStep] = {}
         self._communication: Kept[CommPlan] = Kept(self._duty)

@@ -98,7 +98,7 @@ class TrainingJob:
             name: [site.library.fetch(one) for one in (found if isinstance(found, list) else [found])]
             for name, found in execution.outputs[communicator.rank].items()
         }
-        place = self.schedule.place(communicator.rank)
+        place = self.schedule.coordinates(communicator.rank)
         mine = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
         with together("comparing verdicts"):
             return verdict_of_all(communicator.allgather(mine))
@@ -115,7 +115,7 @@ class TrainingJob:
                 writer.create()
             meet_for_files(communicator)
             outputs = execution.outputs[communicator.rank]
-            writer.write(self.schedule.place(communicator.rank), outputs, site.library.fetch)
+            writer.write(self.schedule.coordinates(communicator.rank), outputs, site.library.fetch)
             meet_for_files(communicator)
             writer.seal(communicator, own_watcher())
             meet_for_files(communicator)

@@ -56,7 +56,7 @@ def listing(schedule: Schedule, looks: Looks, programs: Iterable[tuple[Ints, int
     pairs: dict[int, tuple[tuple[Stage, ...], Ints]] = {}
     listed: set[tuple[str, int, bytes]] = set()
     for ranks, one in programs:
-        place = schedule.place(one)
+        place = schedule.coordinates(one)
         for op, moment in walked(schedule.program(place), place):
             key = one, looks.key(op, moment)
             if not isinstance(op, Communication) or grid.length(op.axis) == 1 or key in seen:

@@ -83,11 +83,11 @@ class Colours:
         by = self._sorted_by(ranks, {axis: (len(ones), kinds) for axis, (ones, kinds) in several.items()})
         values = []
         for rest in by.used:
-            coordinates = {**moment.coordinates, **{axis: ones[0] for axis, (ones, _) in kinds_of.items()}}
+            coordinates = {**moment.along, **{axis: ones[0] for axis, (ones, _) in kinds_of.items()}}
             for axis, (ones, _) in reversed(several.items()):
                 rest, kind = divmod(rest, len(ones))  # noqa: PLW2901 - the digits of a number, the last one first
                 coordinates[axis] = ones[kind]
-            values.append(look(replace(moment, coordinates=coordinates)))
+            values.append(look(replace(moment, along=coordinates)))
         return values, by
 
     def _sorted_by(self, ranks: Ints, kinds_of: dict[Axis, tuple[int, list[int]]]) -> Sorted:

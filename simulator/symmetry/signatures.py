@@ -57,7 +57,7 @@ class Looks:
     """
 
     def __init__(self, schedule: Schedule, look_at: Callable[[Op, Coordinates, Dependence], Key]) -> None:
-        self._needs = schedule.once(OpDependences)
+        self._needs = schedule.cached(OpDependences)
         self._look_at = look_at
         self._seen: dict[Key, int] = {}
         self._numbers: dict[Key, int] = {}

@@ -187,7 +187,7 @@ for collectives in ("own:ring", "library"):
     done = execute(schedule, {"A": A, "B": B, "dC": dC}, carrier, choices=parse_choices(collectives), library=library)
     for rank, outputs in done.outputs.items():
         for name, product in expected.items():
-            block = schedule.tensors[name].block(schedule.place(rank))
+            block = schedule.tensors[name].block(schedule.coordinates(rank))
             for part, values in split_block(block, library.fetch(outputs[name])):
                 window = product[part.row_start : part.row_stop, part.column_start : part.column_stop]
                 np.testing.assert_array_equal(values, window)
