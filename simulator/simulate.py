@@ -28,7 +28,7 @@ from quadrille.simulator.gc_paused import seldom_collected
 from quadrille.simulator.loops.period_detector import GivenUp, Watch, turns_in
 from quadrille.simulator.loops.restore import Rhythm, put_in, rhythm
 from quadrille.simulator.loops.skipped_iterations import Gap, Stretch, Turn, shortest, slots_of, stretches, walk_without
-from quadrille.simulator.machine.placement import homes_of
+from quadrille.simulator.machine.placement import Homes, homes_of
 from quadrille.simulator.prediction import Extent, Prediction, Stories, mean_parts, sums
 from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
 from quadrille.simulator.ranks.rank_classes import Population, population
@@ -120,7 +120,12 @@ def simulate(
 
 
 class Simulation:
-    """A schedule on a machine, known well enough to say how much is to be simulated; arguments as `simulate`."""
+    """A schedule on a machine, known well enough to say how much is to be simulated; arguments as `simulate`.
+
+    Parameters
+    ----------
+    homes : where the ranks live, if that is known; else it follows from the placement
+    """
 
     def __init__(
         self,
@@ -132,9 +137,10 @@ class Simulation:
         placement: str,
         switches: Switches,
         granularity: AskedGranularity = "exact",
+        homes: Homes | None = None,
     ) -> None:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
-        self._homes = homes_of(machine, schedule.grid.size, placement, schedule.grid)
+        self._homes = homes or homes_of(machine, schedule.grid.size, placement, schedule.grid)
         self._switches, self._asked = switches, granularity
         self._given_up = ""
 

@@ -15,7 +15,6 @@ from quadrille.algorithms.units import format_bytes_per_second, parse_rate
 from quadrille.experiments.calibrate.topology_option import FILE
 from quadrille.experiments.laboratory.topology_plan import ONE_WAY, check_places, scaled, slowest_of_hosts, wiring
 from quadrille.experiments.network.topology import find_topology
-from quadrille.experiments.options.machines import find_machine
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory
 from quadrille.runtime.laboratory.register import Entry
@@ -25,6 +24,7 @@ from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import FAMILIES, build, parse_topology, with_stand_ins
 from quadrille.topologies.families.lists import word_of
 from quadrille.topologies.files.topology_file import is_topology_file
+from quadrille.topologies.machines.find import find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Argument, Network
 from quadrille.topologies.routes.routing import parse_routing
