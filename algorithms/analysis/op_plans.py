@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
-from quadrille.algorithms.analysis.coordinate_dependence import Kind, KindsOfOps
-from quadrille.algorithms.analysis.copies import Copies, copies
+from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds
+from quadrille.algorithms.analysis.copies import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.analysis.volumes import Work, gemm_sizes, kernel_work
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.ops import AllReduce, CommunicationOp, Compute, Gemm, Kernel, Op, lane, reads, writes
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 
 Found = TypeVar("Found")
@@ -27,7 +27,7 @@ STEPS_KEPT = 1 << 18
 """Steps that are kept, together about 30 MB; those of longer programs are found when they are walked."""
 
 
-class MemberStep(NamedTuple):
+class PlanStep(NamedTuple):
     """What one member does in one step of a communication op.
 
     Parameters
@@ -49,7 +49,7 @@ class MemberStep(NamedTuple):
         return self.pattern == "one_way"
 
 
-class StepsInARow(NamedTuple):
+class StepRun(NamedTuple):
     """Equal steps in a row, in which something goes over a wire.
 
     Parameters
@@ -57,13 +57,13 @@ class StepsInARow(NamedTuple):
     number : of the first of them, from 1
     """
 
-    step: MemberStep
+    step: PlanStep
     times: int
     number: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Duty:
+class CommPlan:
     """A communication op on one rank.
 
     Parameters
@@ -75,15 +75,15 @@ class Duty:
     """
 
     moved: Traffic | None
-    copied: Copies
-    kept: tuple[MemberStep, ...] | None
+    copied: LocalCopies
+    kept: tuple[PlanStep, ...] | None
     wires: str
 
-    def steps(self) -> Iterator[MemberStep]:
+    def steps(self) -> Iterator[PlanStep]:
         """Step by step."""
         if self.kept is not None:
             return iter(self.kept)
-        return member_steps(self.moved) if self.moved is not None else iter(())
+        return plan_steps(self.moved) if self.moved is not None else iter(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class LocalSizes:
     work: Work | None = None
 
 
-class Duties:
+class OpPlans:
     """The duties of a schedule's ops.
 
     >>> from quadrille.algorithms.matmuls.catalogue import matmul_schedule
@@ -112,39 +112,39 @@ class Duties:
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=2))
     >>> *_, op = schedule.program(schedule.place(0))
-    >>> duty = Duties(schedule, Choices()).communication(op, schedule.place(0))
-    >>> [step.sent for step in duty.steps()]
+    >>> comm_plan = OpPlans(schedule, Choices()).communication(op, schedule.place(0))
+    >>> [step.sent for step in comm_plan.steps()]
     [128.0, 128.0]
     """
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule = schedule
         self._choices = choices
-        self.kind = schedule.once(KindsOfOps).of
+        self.kind = schedule.once(OpKinds).of
         self._steps = 0
-        self._same: dict[MemberStep, MemberStep] = {}
-        self._communication: Kept[Duty] = Kept(self._duty)
+        self._same: dict[PlanStep, PlanStep] = {}
+        self._communication: Kept[CommPlan] = Kept(self._duty)
         self._local: Kept[LocalSizes] = Kept(self._sizes)
 
-    def communication(self, op: CommunicationOp, place: Place) -> Duty:
+    def communication(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
         """A communication op on the rank at `place`."""
         return self._communication.found(op, self.kind(op, place), place)
 
-    def local(self, op: Compute, place: Place) -> LocalSizes:
+    def local(self, op: Compute, place: Coordinates) -> LocalSizes:
         """Local work on the rank at `place`."""
         return self._local.found(op, self.kind(op, place), place)
 
-    def _duty(self, op: CommunicationOp, place: Place) -> Duty:
+    def _duty(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
         moved = traffic(op, self._schedule, place, self._choices)
-        copied = copies(op, self._schedule, place, moved)
+        copied = local_copies(op, self._schedule, place, moved)
         count = 0 if moved is None else moved.lowered.steps
         if self._steps + count > STEPS_KEPT:
-            return Duty(moved, copied, None, wires_of(op, moved))
+            return CommPlan(moved, copied, None, wires_of(op, moved))
         self._steps += count
-        steps = () if moved is None else tuple(self._same.setdefault(step, step) for step in member_steps(moved))
-        return Duty(moved, copied, steps, wires_of(op, moved))
+        steps = () if moved is None else tuple(self._same.setdefault(step, step) for step in plan_steps(moved))
+        return CommPlan(moved, copied, steps, wires_of(op, moved))
 
-    def _sizes(self, op: Compute, place: Place) -> LocalSizes:
+    def _sizes(self, op: Compute, place: Coordinates) -> LocalSizes:
         tensors, item_bytes = self._schedule.tensors, self._schedule.item_bytes
         blocks = {name: tensors[name].block(place).elements * item_bytes(name) for name in {*reads(op), *writes(op)}}
         total = sum(blocks.values())
@@ -177,7 +177,7 @@ class Kept(Generic[Found]):
         self._find = find
         self._kept: dict[int, dict[Kind, Found]] = {}
 
-    def found(self, op: Op, kind: Kind, place: Place) -> Found:
+    def found(self, op: Op, kind: Kind, place: Coordinates) -> Found:
         """What `find` says of the op at such a place."""
         of_op = self._kept.setdefault(id(op), {})
         if kind not in of_op:
@@ -187,7 +187,7 @@ class Kept(Generic[Found]):
         return of_op[kind]
 
 
-def member_steps(moved: Traffic) -> Iterator[MemberStep]:
+def plan_steps(moved: Traffic) -> Iterator[PlanStep]:
     """The steps of one member; where a piece is empty nothing goes over the wire, except in a barrier."""
     is_barrier = moved.lowered.algorithm == "dissemination"
     for exchange in moved.exchanges():
@@ -195,7 +195,7 @@ def member_steps(moved: Traffic) -> Iterator[MemberStep]:
         send_to = exchange.send_to if sent or is_barrier else None
         receive_from = exchange.receive_from if received or is_barrier else None
         added = received * moved.item_bytes if exchange.reduce else 0
-        yield MemberStep(send_to, receive_from, float(sent * moved.item_bytes), added, _pattern(send_to, receive_from))
+        yield PlanStep(send_to, receive_from, float(sent * moved.item_bytes), added, _pattern(send_to, receive_from))
 
 
 def _pattern(send_to: int | None, receive_from: int | None) -> str:
@@ -204,11 +204,11 @@ def _pattern(send_to: int | None, receive_from: int | None) -> str:
     return "exchange" if send_to == receive_from else "shift"
 
 
-def rows(duty: Duty) -> Iterator[StepsInARow]:
+def rows(comm_plan: CommPlan) -> Iterator[StepRun]:
     """The steps in which something goes over a wire, equal ones in a row together."""
     number = 1
-    for step, equal in groupby(duty.steps()):
+    for step, equal in groupby(comm_plan.steps()):
         count = sum(1 for _ in equal)
         if step.send_to is not None or step.receive_from is not None:
-            yield StepsInARow(step, count, number)
+            yield StepRun(step, count, number)
         number += count

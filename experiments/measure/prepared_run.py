@@ -150,9 +150,9 @@ def _prepared_machine(machine: "Machine", experiment: "Experiment", options: Run
 def _differing_hosts(machine: "Machine", experiment: "Experiment", hosts: Sequence[int]) -> Iterator[str]:
     """A line if the machine groups the ranks by host otherwise than this run does."""
     from quadrille.experiments.workloads.fullest_device import differing_hosts, nodes_of_ranks
-    from quadrille.simulator.machine.placement import homes_of
+    from quadrille.simulator.machine.placement import place_ranks
 
-    homes = homes_of(machine, len(hosts), experiment.execution.placement, experiment.grid)
+    homes = place_ranks(machine, len(hosts), experiment.execution.placement, experiment.grid)
     return differing_hosts(machine, nodes_of_ranks(homes), hosts)
 
 

@@ -14,7 +14,7 @@ from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import ROOTED, CollectiveKind
 from quadrille.simulator.collectives.collective import Ways
-from quadrille.simulator.collectives.nccl.channels import EXACTLY, NEUTRAL, NcclSettings
+from quadrille.simulator.collectives.nccl.channels import EXACTLY, NEUTRAL_SETTINGS, NcclSettings
 from quadrille.simulator.collectives.programs import Ints, Shards
 
 Concurrent = Literal["one", "all"]
@@ -53,7 +53,7 @@ class Question:
     root: int = 0
     placement: str = "packed"
     ways: Ways = EXACTLY
-    nccl: NcclSettings = NEUTRAL
+    nccl: NcclSettings = NEUTRAL_SETTINGS
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(CollectiveKind):

@@ -15,14 +15,13 @@ from quadrille.experiments.predict.prepared import Prepared, even_within, prepar
 from quadrille.experiments.records.results import write_results
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.launching.remarks import remark, remark_all
-from quadrille.simulator.gc_paused import seldom_collected
+from quadrille.simulator.gc_paused import gc_paused
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import in_chunks
 
 if TYPE_CHECKING:
     from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
-    from quadrille.simulator.simulate import Simulation, Switches
 
 
 def predict(
@@ -31,7 +30,7 @@ def predict(
     *,
     options: RunOptions | None = None,
     destinations: Destinations | None = None,
-    switches: "Switches | None" = None,
+    shortcuts: "Switches | None" = None,
     granularity: AskedGranularity = "auto",
     command: Sequence[str] = (),
 ) -> None:
@@ -40,7 +39,7 @@ def predict(
     Parameters
     ----------
     options : how it would be run: checked, but no file of theirs is opened; the record names the backend
-    switches : what makes the simulation fast
+    shortcuts : what makes the simulation fast
     granularity : exact, collective or auto
     command : the words of the command line, for provenance
 
@@ -59,7 +58,7 @@ def predict(
     machine = in_chunks(machine, options.chunk_bytes)
     order = None
     if experiment.execution.any_order:
-        order = order_on(experiment, machine, options.backend, granularity, switches=switches, announce=True)
+        order = order_on(experiment, machine, options.backend, granularity, shortcuts=shortcuts, announce=True)
         experiment = order.laid_out(experiment)
         remark(order.line())
     prepared = prepare(experiment, machine)
@@ -67,7 +66,7 @@ def predict(
         prepared,
         command,
         backend=options.backend,
-        switches=switches,
+        shortcuts=shortcuts,
         granularity=granularity,
         wanted=destinations.ranks,
         announce=True,
@@ -93,7 +92,7 @@ def order_on(
     backend: str = "numpy",
     granularity: AskedGranularity = "exact",
     *,
-    switches: "Switches | None" = None,
+    shortcuts: "Switches | None" = None,
     announce: bool = False,
 ) -> "ChosenOrder":
     """The order of ranks in which the experiment is predicted to take least on the machine, and all others.
@@ -111,13 +110,13 @@ def order_on(
     def seconds(ordered: "Experiment") -> float:
         first = announce and not seen and not ordered.execution.choices.auto
         made, _ = prediction_of(
-            ordered, machine, backend=backend, switches=switches, granularity=granularity, announce=first
+            ordered, machine, backend=backend, shortcuts=shortcuts, granularity=granularity, announce=first
         )
         seen.add(made.simulation.granularity if made.simulation is not None else "exact")
         return made.seconds
 
     order = chosen_order(experiment, seconds)
-    return order if len(seen) < 2 else order_on(experiment, machine, backend, "collective", switches=switches)
+    return order if len(seen) < 2 else order_on(experiment, machine, backend, "collective", shortcuts=shortcuts)
 
 
 def prediction_of(
@@ -126,13 +125,15 @@ def prediction_of(
     command: Sequence[str] = (),
     *,
     backend: str = "numpy",
-    switches: "Switches | None" = None,
+    shortcuts: "Switches | None" = None,
     granularity: AskedGranularity = "exact",
     announce: bool = False,
 ) -> tuple[Record, Timeline]:
     """The predicted record of an experiment on a machine, and its timeline; parameters as of `predicted`."""
     prepared = prepare(experiment, machine)
-    return predicted(prepared, command, backend=backend, switches=switches, granularity=granularity, announce=announce)
+    return predicted(
+        prepared, command, backend=backend, shortcuts=shortcuts, granularity=granularity, announce=announce
+    )
 
 
 def predicted(
@@ -140,7 +141,7 @@ def predicted(
     command: Sequence[str] = (),
     *,
     backend: str = "numpy",
-    switches: "Switches | None" = None,
+    shortcuts: "Switches | None" = None,
     granularity: AskedGranularity = "exact",
     wanted: Sequence[int] = (),
     announce: bool = False,
@@ -150,27 +151,27 @@ def predicted(
     Parameters
     ----------
     command : the words of the command line, for provenance
-    switches : what makes the simulation fast; by default everything
+    shortcuts : what makes the simulation fast; by default everything
     granularity : exact, collective, or what takes no more than a few seconds
     wanted : ranks that must be in the timeline
     announce : say on stderr, before it starts, what will take long
     """
     from quadrille.experiments.predict.predicted_record import predicted_record
-    from quadrille.simulator.simulate import Simulation, Switches
+    from quadrille.simulator.simulate import Shortcuts, Simulator
 
-    with seldom_collected():
+    with gc_paused():
         experiment, schedule = prepared.experiment, prepared.simulated_schedule
         chosen: Sequence[Chosen] = ()
         if experiment.execution.choices.auto:
             experiment, chosen = with_chosen(experiment, schedule, prepared.machine, prepared.nodes, backend)
             prepared = replace(prepared, experiment=experiment)
-        simulation = Simulation(
+        simulation = Simulator(
             schedule,
             prepared.machine,
             choices=experiment.execution.choices,
             threads=prepared.threads,
             placement=experiment.execution.placement,
-            switches=switches or Switches(),
+            shortcuts=shortcuts or Shortcuts(),
             granularity=granularity,
             homes=prepared.homes,
         )
@@ -178,7 +179,7 @@ def predicted(
             remark_all(choice.line() for choice in chosen)
             _announce(simulation, experiment)
     prediction = simulation.run(wanted)
-    with seldom_collected():
+    with gc_paused():
         made = predicted_record(
             prepared,
             prediction,

@@ -7,8 +7,8 @@ from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.fullest_device import FullestDevice, fullest_of, nodes_of_ranks
-from quadrille.simulator.machine.placement import Homes, homes_of
-from quadrille.simulator.symmetry.even_shards import AUTOMATIC_ABOVE, even_bound, evenly
+from quadrille.simulator.machine.placement import RankPlacement, place_ranks
+from quadrille.simulator.symmetry.even_shards import EVEN_SHARDS_ABOVE, even_bound, with_even_shards
 from quadrille.topologies.machines.machine import Machine
 
 
@@ -26,7 +26,7 @@ class Prepared:
     experiment: Experiment
     machine: Machine
     schedule: Schedule
-    homes: Homes
+    homes: RankPlacement
 
     @cached_property
     def device(self) -> FullestDevice:
@@ -47,12 +47,12 @@ class Prepared:
     def shards(self) -> Shards:
         """Whether the simulation gives all shards the mean size."""
         asked = self.experiment.execution.shards
-        return asked or ("even" if self.experiment.grid.size > AUTOMATIC_ABOVE else "exact")
+        return asked or ("even" if self.experiment.grid.size > EVEN_SHARDS_ABOVE else "exact")
 
     @cached_property
     def simulated_schedule(self) -> Schedule:
         """The schedule that is simulated, with shards of mean size where these are asked for."""
-        return evenly(self.schedule) if self.shards == "even" else self.schedule
+        return with_even_shards(self.schedule) if self.shards == "even" else self.schedule
 
 
 def prepare(experiment: Experiment, machine: Machine) -> Prepared:
@@ -63,7 +63,7 @@ def prepare(experiment: Experiment, machine: Machine) -> Prepared:
     InputError : more ranks than the machine has GPUs, a placement that does not fit
     """
     assert not experiment.execution.any_order, "order_on finds it"
-    homes = homes_of(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
+    homes = place_ranks(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
     if experiment.execution.choices.set_name == "hierarchical":
         experiment = experiment.on_nodes(nodes_of_ranks(homes))
     return Prepared(experiment, machine, experiment.schedule(), homes)

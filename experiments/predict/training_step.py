@@ -155,12 +155,12 @@ def ran_step(experiment: TrainingExperiment, machine: Machine, granularity: Aske
     """The step simulated in full."""
     from quadrille.experiments.predict.prepared import prepare
     from quadrille.simulator.simulate import simulate
-    from quadrille.simulator.symmetry.even_shards import even_bound, evenly
+    from quadrille.simulator.symmetry.even_shards import even_bound, with_even_shards
 
     prepared = prepare(experiment, machine)
     chosen, schedule = prepared.experiment, prepared.schedule
     even = chosen.execution.shards != "exact" and even_bound(schedule, chosen.execution.choices) > 0
-    simulated = evenly(schedule) if even else schedule
+    simulated = with_even_shards(schedule) if even else schedule
     if chosen.execution.choices.auto:
         chosen, _ = with_chosen(chosen, simulated, machine, prepared.nodes)
     ran = simulate(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from quadrille.algorithms.collectives.choices import Choices, placed
+from quadrille.algorithms.collectives.choices import Choices, with_placement
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
@@ -75,4 +75,4 @@ class ExecutionOptions:
         """The same, with hierarchical collectives that know the node of each rank."""
         if self.choices.set_name != "hierarchical":
             return self
-        return replace(self, choices=placed(self.choices, grid, nodes))
+        return replace(self, choices=with_placement(self.choices, grid, nodes))

@@ -8,7 +8,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:  # a rank imports no simulator
-    from quadrille.simulator.machine.placement import Homes
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +61,23 @@ def fullest_device(machine: Machine, ranks: int, rule: str = "packed", grid: Gri
     ------
     InputError : more ranks than the machine has GPUs, a rule that does not fit
     """
-    from quadrille.simulator.machine.placement import homes_of
+    from quadrille.simulator.machine.placement import place_ranks
 
-    return fullest_of(homes_of(machine, ranks, rule, grid))
+    return fullest_of(place_ranks(machine, ranks, rule, grid))
 
 
 def fullest_of(homes: "Homes") -> FullestDevice:
     """The fullest device of ranks that are placed."""
-    rank = homes.most_crowded
+    rank = homes.rank_on_fullest_place
     return FullestDevice(homes.sharing(rank), homes.cores(homes.place(rank)), homes.threads(rank))
 
 
 def nodes_of_ranks(homes: "Homes") -> list[int]:
     """The number of the node of each rank.
 
-    >>> from quadrille.simulator.machine.placement import homes_of
+    >>> from quadrille.simulator.machine.placement import place_ranks
     >>> from quadrille.topologies.machines.find import find_machine
-    >>> nodes_of_ranks(homes_of(find_machine("perlmutter", gpus=8), 6))
+    >>> nodes_of_ranks(place_ranks(find_machine("perlmutter", gpus=8), 6))
     [0, 0, 0, 0, 1, 1]
     """
     nodes: list[int] = (homes.of_rank // homes.net.per_node).tolist()

@@ -141,13 +141,13 @@ def run(context: typer.Context, **given: Any) -> None:
 @with_flags(*EXPERIMENT_AND_RUN)
 def simulate(context: typer.Context, **given: Any) -> None:
     """Predict the experiment."""
-    from quadrille.simulator.gc_paused import seldom_collected
+    from quadrille.simulator.gc_paused import gc_paused
 
-    with seldom_collected():
+    with gc_paused():
         from quadrille.experiments.predict.predict import predict
         from quadrille.experiments.words.experiment import experiment_of
         from quadrille.experiments.words.machines import chosen_machine, with_default_dtype
-        from quadrille.simulator.simulate import Switches
+        from quadrille.simulator.simulate import Shortcuts
 
         granularity = asked_granularity(given)
         on = machine_words(given)
@@ -162,7 +162,7 @@ def simulate(context: typer.Context, **given: Any) -> None:
             machine,
             options=options,
             destinations=written,
-            switches=Switches(**dict.fromkeys(off, False)),
+            shortcuts=Shortcuts(**dict.fromkeys(off, False)),
             granularity=granularity,
             command=context.obj,
         )

@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Receive, Send
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.channels import listing
 from quadrille.simulator.bounds.concurrency import together
@@ -21,12 +21,12 @@ from quadrille.simulator.bounds.op_inputs import Preparations
 from quadrille.simulator.bounds.prices import Costs
 from quadrille.simulator.bounds.rank_groups import Given, programs
 from quadrille.simulator.bounds.rate_bounds import HIGH, LOW, TYPICAL, Channels, channels_of, local_rates
-from quadrille.simulator.bounds.supported import why_impossible
+from quadrille.simulator.bounds.supported import unsupported_reason
 from quadrille.simulator.bounds.tally import Tally, Untold
 from quadrille.simulator.bounds.walk import Walk
 from quadrille.simulator.bounds.work import Looks
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 
@@ -63,7 +63,7 @@ def steady(
     schedule: Schedule,
     machine: Machine,
     choices: Choices,
-    homes: Homes,
+    placement: RankPlacement,
     *,
     threads: int | None = None,
     wanted: Sequence[int] = (),
@@ -80,17 +80,17 @@ def steady(
     ------
     InputError : a schedule that cannot be walked so
     """
-    reason = why_impossible(schedule, homes, choices)
+    reason = unsupported_reason(schedule, placement, choices)
     if reason:
         raise InputError(f"granularity collective: {reason}; accepted is exact")
     each, looks = programs(schedule), Looks(schedule, choices)
     loops = Loops(schedule, looks, allowed=fold_time and len(each) == 1)
     found = listing(schedule, looks, [(one.ranks, int(one.ranks[0])) for one in each], loops.walk)
     busy = together(schedule, [one.place for one in each], loops.walk)
-    channels = channels_of(found, homes, routes_of(machine, homes.net), busy)
-    local = local_rates(homes, threads, busy)
-    costs = Costs(machine, homes, schedule.dtype, threads, channels, local)
-    nccl = Nccl(machine, homes, choices) if choices.carriage == "nccl" else None
+    channels = channels_of(found, placement, routes_of(machine, placement.net), busy)
+    local = local_rates(placement, threads, busy)
+    costs = Costs(machine, placement, schedule.dtype, threads, channels, local)
+    nccl = Nccl(machine, placement, choices) if choices.carriage == "nccl" else None
     prepared = Preparations(schedule, machine, looks, costs, busy)
     given = Given(schedule, machine, looks, costs, busy, loops, prepared, nccl)
     own_work = _own_work(given)
@@ -146,7 +146,7 @@ def _own_work(given: Given) -> dict[str, Floats]:
     return found
 
 
-def _local_seconds(op: CommunicationOp, looks: Looks, given: Given, moment: Place, ranks: Ints) -> Floats:
+def _local_seconds(op: CommunicationOp, looks: Looks, given: Given, moment: Coordinates, ranks: Ints) -> Floats:
     """Copies and additions of each rank in an op, by itself [s]."""
     grid, costs = given.schedule.grid, given.costs
     length, stride = grid.length(op.axis), grid.stride(op.axis)

@@ -22,7 +22,7 @@ from quadrille.simulator.bounds.stages import Stage
 from quadrille.simulator.bounds.time_breakdown import ROWS, InstanceStory, Story
 from quadrille.simulator.bounds.waves import Waves, hops_of, table_of
 from quadrille.simulator.bounds.work import Part
-from quadrille.simulator.engine.compiled import as_table
+from quadrille.simulator.engine.compiled import as_column_table
 from quadrille.topologies.network import Floats
 
 MOST_STATES = 64
@@ -139,7 +139,9 @@ class Prepared:
         )
         many, apart = len(receiver) >= COMPILED, all(isinstance(one.moving, slice) for _, one in moves)
         groups = self.part.ranks.shape[0] if apart and not self.part.flat else 1
-        return PreparedStep(as_table(wires) if many else wires, many, len(receiver), groups, _alike(wires, groups))
+        return PreparedStep(
+            as_column_table(wires) if many else wires, many, len(receiver), groups, _alike(wires, groups)
+        )
 
     @cached_property
     def told(self) -> InstanceStory:

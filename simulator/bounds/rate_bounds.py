@@ -33,7 +33,7 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.simulator.bounds.channels import Listing
 from quadrille.simulator.bounds.concurrency import Together
 from quadrille.simulator.engine.max_min import Demands, solve
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.network import Floats
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
@@ -125,13 +125,13 @@ def _rows(offsets: Ints, chosen: Ints) -> _Rows:
     return _Rows(ends, entries)
 
 
-def channels_of(found: Listing, homes: Homes, routes: Routes, busy: Together) -> Channels:
+def channels_of(found: Listing, placement: RankPlacement, routes: Routes, busy: Together) -> Channels:
     """The channels of a schedule with their rates."""
-    sender, receiver, size = found.sender, found.receiver, len(homes.of_rank)
-    source, target = homes.of_rank[sender], homes.of_rank[receiver]
+    sender, receiver, size = found.sender, found.receiver, len(placement.of_rank)
+    source, target = placement.of_rank[sender], placement.of_rank[receiver]
     within = source == target
     paths = _paths(source, target, within, routes)
-    capacities = np.asarray(homes.net.bandwidths, dtype=np.float64)
+    capacities = np.asarray(placement.net.bandwidths, dtype=np.float64)
     owner = np.repeat(np.arange(len(sender)), np.diff(paths.offsets))
     sets = [[found.lanes.index(name) for name in one if name in found.lanes] for one in busy.sets]
     asked = [
@@ -212,22 +212,22 @@ class Local:
     alone: NDArray[np.bool_]
 
 
-def local_rates(homes: Homes, threads: int | None, busy: Together) -> Local:
+def local_rates(placement: RankPlacement, threads: int | None, busy: Together) -> Local:
     """Local work of a rank shares cores, and the bandwidth of the host's memory, with that of its neighbours.
 
     On memory no activity asks for more than there is, so each gets at least
     its part by number.
     """
-    ranks = len(homes.of_rank)
-    places = homes.of_rank
-    cores = np.array([homes.cores(place) for place in range(1)]) if not ranks else _cores(homes)
+    ranks = len(placement.of_rank)
+    places = placement.of_rank
+    cores = np.array([placement.cores(place) for place in range(1)]) if not ranks else _cores(placement)
     neighbours = np.bincount(places)[places].astype(np.float64)
     own = np.minimum(threads or np.maximum(1, cores // neighbours), cores).astype(np.float64)
     asked = np.zeros(ranks)
     for one in busy.sets:
         np.maximum(asked, len(one - {"compute"}) + own * ("compute" in one), out=asked)
     least = np.minimum(1.0, cores / np.bincount(places, asked)[places])
-    host = homes.machine.host
+    host = placement.machine.host
     if host is not None and host.memory_bytes_per_second is not None:
         least = np.minimum(least, 1 / (neighbours * max(map(len, busy.sets))))
     return Local(
@@ -238,8 +238,8 @@ def local_rates(homes: Homes, threads: int | None, busy: Together) -> Local:
     )
 
 
-def _cores(homes: Homes) -> Floats:
-    if homes.net.places[0] == "gpu":
-        return np.ones(len(homes.of_rank))
-    kinds = {place: float(homes.cores(place)) for place in np.unique(homes.of_rank).tolist()}
-    return np.array([kinds[place] for place in homes.of_rank.tolist()])
+def _cores(placement: RankPlacement) -> Floats:
+    if placement.net.places[0] == "gpu":
+        return np.ones(len(placement.of_rank))
+    kinds = {place: float(placement.cores(place)) for place in np.unique(placement.of_rank).tolist()}
+    return np.array([kinds[place] for place in placement.of_rank.tolist()])

@@ -22,7 +22,7 @@ from quadrille.simulator.bounds.rate_bounds import HIGH
 from quadrille.simulator.bounds.stages import Stage
 from quadrille.simulator.bounds.wave_kernels import CALLED, KERNELS, Wires, pass_on, tell
 from quadrille.simulator.bounds.work import Part
-from quadrille.simulator.engine.compiled import Kernel, as_table, compiled
+from quadrille.simulator.engine.compiled import Kernel, as_column_table, compiled
 from quadrille.topologies.network import Floats
 
 LARGE = 1 << 6
@@ -172,7 +172,7 @@ class Waves:
         wires = _wires(table, hops)
         many = len(table.hop) * hops.sender.shape[1] >= LARGE
         kernels: Mapping[str, Kernel] = compiled(KERNELS, CALLED) if many else {"tell": tell, "pass_on": pass_on}
-        self._wires: Any = as_table(wires) if many else wires
+        self._wires: Any = as_column_table(wires) if many else wires
         self._pass_on = kernels["pass_on"]
         self._ends = np.empty((int(np.diff(table.first).max()), hops.sender.shape[1]))
         self.told, self.carried = np.zeros((4, members)), np.zeros((2, hops.sender.size))

@@ -29,7 +29,7 @@ from quadrille.simulator.collectives.walk import (
     WATCHED,
     Walk,
 )
-from quadrille.simulator.engine.heap import HEAP, put, take
+from quadrille.simulator.engine.event_queue import HEAP, put, take
 from quadrille.simulator.engine.rates import begin, end, settle
 
 # What `walk` gives back

@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from quadrille.algorithms.analysis.op_plans import Duty, MemberStep, StepsInARow
+from quadrille.algorithms.analysis.op_plans import CommPlan, PlanStep, StepRun
 
 MOST_CHUNKS = 64
 """Of a step: more would take longer to simulate.
@@ -25,7 +25,7 @@ PIECES_AHEAD = 2
 """Of a message that is not passed on, what goes ahead is so many pieces or more: of larger ones less would fit."""
 MOST_PIECES = 256
 """Of such a message; of one that is longer than all these, somewhat more goes ahead here than there."""
-NOTHING = MemberStep(None, None, 0.0, 0, "one_way")
+NOTHING = PlanStep(None, None, 0.0, 0, "one_way")
 
 
 class Move(NamedTuple):
@@ -40,7 +40,7 @@ class Move(NamedTuple):
     """
 
     lets_go: bool
-    receives: MemberStep | None = None
+    receives: PlanStep | None = None
     number: int = 0
     is_last: bool = False
 
@@ -52,7 +52,7 @@ class Counts(NamedTuple):
     received: int
 
 
-def chunk_counts(duty: Duty, chunk_bytes: int) -> Counts:
+def chunk_counts(comm_plan: CommPlan, chunk_bytes: int) -> Counts:
     """The same on all members that pass on what they get; else by the size of a message, which both its ends know.
 
     None is larger than the runtime's, up to `MOST_CHUNKS`.  Messages of an all-to-all, which differ from pair to pair,
@@ -62,7 +62,7 @@ def chunk_counts(duty: Duty, chunk_bytes: int) -> Counts:
     ----------
     chunk_bytes : into which the runtime cuts messages
     """
-    moved = duty.moved
+    moved = comm_plan.moved
     if moved is None or moved.lowered.algorithm == "pairwise":
         if moved is None or moved.lowered.pieces > 1:
             return Counts(1, 1)
@@ -73,11 +73,11 @@ def chunk_counts(duty: Duty, chunk_bytes: int) -> Counts:
     return Counts(*[max(1, min(MOST_CHUNKS, ceil(piece / chunk_bytes)))] * 2)
 
 
-def moves(steps: Iterable[StepsInARow], counts: Counts) -> Iterator[Move]:
+def moves(steps: Iterable[StepRun], counts: Counts) -> Iterator[Move]:
     """What a rank does in steps that are cut into so many chunks.
 
-    >>> ring = MemberStep(1, 3, 8.0, 0, "shift")
-    >>> [(move.lets_go, move.number) for move in moves([StepsInARow(ring, 2, 1)], Counts(2, 2))]
+    >>> ring = PlanStep(1, 3, 8.0, 0, "shift")
+    >>> [(move.lets_go, move.number) for move in moves([StepRun(ring, 2, 1)], Counts(2, 2))]
     [(True, 0), (True, 1), (True, 1), (True, 2), (False, 2)]
 
     Parameters

@@ -2,9 +2,9 @@
 
 from collections.abc import Hashable
 
-from quadrille.algorithms.analysis.op_plans import MemberStep
+from quadrille.algorithms.analysis.op_plans import PlanStep
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.ranks.resource_demands import Wiring
+from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.simulator.ranks.resources import Channel
 from quadrille.topologies.machines.machine import Machine, Network
 
@@ -12,14 +12,14 @@ Sent = tuple[int, int]
 """A wire, and a flow of the engine that goes over it."""
 
 
-class Messages:
+class RankMessages:
     """The messages of all ranks, each made when it is first needed.
 
     On a machine whose senders do not wait for their receivers, messages are `buffered`: they go ahead of who
     receives them, and who has to wait for one pays its latency.
     """
 
-    def __init__(self, machine: Machine, wiring: Wiring, engine: FlowEngine) -> None:
+    def __init__(self, machine: Machine, wiring: ResourceDemands, engine: FlowEngine) -> None:
         self._wiring, self._engine = wiring, engine
         network = machine.network or Network()
         self.buffered, self.chunk_bytes = network.buffered_sends, network.chunk_bytes
@@ -32,7 +32,7 @@ class Messages:
         self._hearing: dict[tuple[int, str, float], int] = {}
 
     def sent(
-        self, lane: str, sender: int, receiver: int, step: MemberStep, chunks: int = 1, *, buffered: bool = False
+        self, lane: str, sender: int, receiver: int, step: PlanStep, chunks: int = 1, *, buffered: bool = False
     ) -> Sent:
         """What a rank sends to another in a step, in so many equal chunks: one of them.
 
@@ -63,7 +63,7 @@ class Messages:
         """What carries the messages of a lane from a rank to another."""
         return self._wire(lane, sender, receiver, buffered=buffered)[0]
 
-    def latency(self, lane: str, sender: int, receiver: int, step: MemberStep, *, is_first: bool) -> float:
+    def latency(self, lane: str, sender: int, receiver: int, step: PlanStep, *, is_first: bool) -> float:
         """Seconds before what is buffered is there, beyond those that it is on links.
 
         The first step of an op finds members as their products have left them, the next ones find them waiting; so
@@ -73,7 +73,7 @@ class Messages:
         latency = self._wiring.transfer_on(channel, step.sent, step.pattern).latency
         return latency if is_first or step.is_of_chain else min(latency, self._wiring.following_seconds)
 
-    def extrapolated(self, lane: str, sender: int, receiver: int, step: MemberStep) -> bool:
+    def extrapolated(self, lane: str, sender: int, receiver: int, step: PlanStep) -> bool:
         """Whether what a rank sends to another in a step is larger than what was measured."""
         return self._wiring.transfer_on(
             self._wiring.channel(lane, sender, receiver), step.sent, step.pattern

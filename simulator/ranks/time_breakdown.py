@@ -7,7 +7,7 @@ from quadrille.simulator.engine.engine import MemberSeconds
 
 
 @dataclass(slots=True)
-class Spent:
+class TimeBreakdown:
     """Seconds of one rank's op, by what they went into.
 
     `latency` and `compute` are those of its steps and of its local work, as far

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.symmetry.fold import Folding, Quotient, fold, quotient
 from quadrille.simulator.symmetry.numbering import Numbering
 from quadrille.simulator.symmetry.partition import Flows, Ints
@@ -18,7 +18,7 @@ OWN_WORK = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KnownPaths:
+class FlowPaths:
     """The paths of flows from rank to rank."""
 
     sender: Ints
@@ -27,7 +27,7 @@ class KnownPaths:
 
 
 @dataclass(frozen=True, eq=False)
-class Classes:
+class SymmetryClasses:
     """The ranks, flows and links of a run that behave alike.
 
     Parameters
@@ -46,9 +46,9 @@ class Classes:
     own: Mapping[int, int]
 
     @property
-    def known(self) -> KnownPaths:
+    def known(self) -> FlowPaths:
         """The paths of all flows."""
-        return KnownPaths(self.flows.sender, self.flows.receiver, self.paths)
+        return FlowPaths(self.flows.sender, self.flows.receiver, self.paths)
 
     @property
     def counts(self) -> Ints:
@@ -56,19 +56,19 @@ class Classes:
         return np.bincount(self.folding.ranks)
 
 
-def classes_of(found: Patterns, homes: Homes, routes: Routes) -> Classes:
+def classes_of(found: Patterns, placement: RankPlacement, routes: Routes) -> SymmetryClasses:
     """The classes of a run; look at `folding.folded` before they are used."""
-    ranks, net = len(homes.of_rank), homes.net
+    ranks, net = len(placement.of_rank), placement.net
     sender, receiver, label = found.sender, found.receiver, found.label
-    if homes.shared or not len(sender):
+    if placement.shared or not len(sender):
         everyone = np.arange(ranks)
         sender, receiver = np.concatenate([sender, everyone]), np.concatenate([receiver, everyone])
         label = np.concatenate([label, np.full(ranks, OWN_WORK)])
-    paths = _paths(sender, receiver, homes, routes)
+    paths = _paths(sender, receiver, placement, routes)
     bandwidths = np.concatenate([net.bandwidths, *(np.full(net.place_count, kind) for kind in (-1.0, -2.0))])
     bursts = np.zeros(len(bandwidths))
-    bursts[: len(homes.bursts)] = homes.bursts
-    within = homes.of_rank[sender] == homes.of_rank[receiver]
+    bursts[: len(placement.bursts)] = placement.bursts
+    within = placement.of_rank[sender] == placement.of_rank[receiver]
     flows = Flows(
         sender,
         receiver,
@@ -77,24 +77,26 @@ def classes_of(found: Patterns, homes: Homes, routes: Routes) -> Classes:
         paths.shares,
         {"label": label, "latency": paths.latency, "within": within.astype(np.int64)},
     )
-    columns = {**homes.columns(), "what it computes and sends": found.colours}
-    folding = fold(columns, flows, {"bandwidth": bandwidths, "burst": bursts}, link_name=Numbering(homes).name)
+    columns = {**placement.columns(), "what it computes and sends": found.colours}
+    folding = fold(columns, flows, {"bandwidth": bandwidths, "burst": bursts}, link_name=Numbering(placement).name)
     if not folding.folded:
-        return Classes(folding, Quotient(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {})
+        return SymmetryClasses(
+            folding, Quotient(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {}
+        )
     small = quotient(folding, flows)
-    return Classes(folding, small, paths, flows, *_channels(found, folding, small, shared=homes.shared))
+    return SymmetryClasses(folding, small, paths, flows, *_channels(found, folding, small, shared=placement.shared))
 
 
-def known_paths(found: Patterns, homes: Homes, routes: Routes) -> KnownPaths:
+def flow_paths(found: Patterns, placement: RankPlacement, routes: Routes) -> FlowPaths:
     """The paths of all flows of a run."""
-    return KnownPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, homes, routes))
+    return FlowPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, placement, routes))
 
 
-def _paths(sender: Ints, receiver: Ints, homes: Homes, routes: Routes) -> Paths:
+def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Routes) -> Paths:
     """Links of the network for what goes between places, cores and memory for what stays at one."""
-    places, count = homes.net.place_count, homes.net.link_count
-    source, target = homes.of_rank[sender], homes.of_rank[receiver]
-    if not homes.shared:
+    places, count = placement.net.place_count, placement.net.link_count
+    source, target = placement.of_rank[sender], placement.of_rank[receiver]
+    if not placement.shared:
         return routes.between(source, target)
     between, pair = np.unique(source * places + target, return_inverse=True)
     paths = routes.between(*np.divmod(between, places))

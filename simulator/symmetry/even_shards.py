@@ -52,11 +52,11 @@ from quadrille.algorithms.schedule.tensors import Tensor
 
 CONTENTION = 2
 """What the bound without contention is multiplied by, since links are shared."""
-AUTOMATIC_ABOVE = 4096
+EVEN_SHARDS_ABOVE = 4096
 """Ranks above which shards are even unless told otherwise."""
 
 
-def evenly(schedule: Schedule) -> Schedule:
+def with_even_shards(schedule: Schedule) -> Schedule:
     """The schedule with shards of mean size; dimensions that go by in panels stay as they are."""
     panelled = {
         part.dimension
@@ -70,7 +70,7 @@ def evenly(schedule: Schedule) -> Schedule:
 
 def even_bound(schedule: Schedule, choices: Choices) -> float:
     """How far the makespan with even shards may be from the exact one, relative to the even one."""
-    even = evenly(schedule)
+    even = with_even_shards(schedule)
     worst = Fraction(0)
     for op in all_ops(schedule):
         for ratio in _sizes(op, schedule, even, choices):

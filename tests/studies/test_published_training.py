@@ -16,12 +16,12 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
-from quadrille.algorithms.training.memory import fullest
+from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
 from quadrille.simulator.simulate import simulate
-from quadrille.simulator.symmetry.even_shards import evenly
+from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.claimed_steps import OVERLAPS, Training, smallest_depth, taken
 from quadrille.studies.published_training.claims import AXONN_80B, FUSED, LARGEST, Found, predicted_claims
 from quadrille.studies.published_training.limited import limited
@@ -379,7 +379,7 @@ def test_memory_is_that_of_the_schedule_that_simulate_predicts(runs):
         small.shape, 8, dtype="float16", micro_batch=1, zero=1, gradient_bytes=2, recompute=small.recompute
     )
     schedule = gpt_schedule(problem, Grid(pipeline=2, data=2, x=small.tensor), MEGATRON)
-    assert peak_bytes(small) == sum(fullest(schedule, parse_choices("library")).values())
+    assert peak_bytes(small) == sum(largest_memory(schedule, parse_choices("library")).values())
 
 
 def test_recomputation_follows_from_seconds_and_flops_where_it_is_not_said(own):
@@ -450,7 +450,10 @@ SMALL = Training("perlmutter", 8, ModelShape("small", 7, 1024, 16, 256, 512), 8)
 def test_a_step_continued_from_few_layers_is_that_of_all(overlaps):
     grid = Grid(x=4, z=2)
     whole = simulate(
-        evenly(SMALL.schedule(grid, 7, overlaps)), SMALL.model, choices=parse_choices("library"), granularity="exact"
+        with_even_shards(SMALL.schedule(grid, 7, overlaps)),
+        SMALL.model,
+        choices=parse_choices("library"),
+        granularity="exact",
     )
     step = taken(SMALL, grid, overlaps).seconds
     assert step == pytest.approx(whole.timeline.makespan, rel=0.02)

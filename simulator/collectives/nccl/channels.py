@@ -32,7 +32,7 @@ from quadrille.simulator.collectives.nccl.group import (
     is_amd,
     vendor_of,
 )
-from quadrille.simulator.collectives.nccl.layout import NEUTRAL, Laid, NcclSettings, by_itself
+from quadrille.simulator.collectives.nccl.layout import NEUTRAL_SETTINGS, Laid, NcclSettings, by_itself
 from quadrille.simulator.collectives.nccl.rings import rings
 from quadrille.simulator.collectives.nccl.switch import nvls
 from quadrille.simulator.collectives.nccl.trees import trees
@@ -46,7 +46,7 @@ EXACTLY = Ways()
 
 
 @dataclass(frozen=True, slots=True)
-class NcclCarried:
+class NcclResult:
     """What came of it, what NCCL chose, on how many different ways over the links, and why."""
 
     result: CollectiveResult
@@ -70,9 +70,9 @@ def nccl_collective(
     algorithm: Algorithm | None = None,
     protocol: Protocol | None = None,
     root: int = 0,
-    settings: NcclSettings = NEUTRAL,
+    settings: NcclSettings = NEUTRAL_SETTINGS,
     ways: Ways = EXACTLY,
-) -> NcclCarried:
+) -> NcclResult:
     """The collective by NCCL, by all groups at once.
 
     Parameters
@@ -105,4 +105,4 @@ def nccl_collective(
     held = " and ".join(word for word in (algorithm, protocol) if word)
     why = f"held to {held}" if held else "least of the times that NCCL predicts for what it has"
     why += f" ({made.seconds * 1e6:.3g} us); {group.nodes} nodes, {different} different ways simulated"
-    return NcclCarried(replace(result, seconds=result.seconds + settings.launch_seconds), made, different, why)
+    return NcclResult(replace(result, seconds=result.seconds + settings.launch_seconds), made, different, why)

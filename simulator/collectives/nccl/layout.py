@@ -11,7 +11,7 @@ from quadrille.simulator.collectives.causes import Causes
 from quadrille.simulator.collectives.channels import ring_orders
 from quadrille.simulator.collectives.collective import CollectiveResult, Ways
 from quadrille.simulator.collectives.programs import Floats, Ints
-from quadrille.simulator.engine.flows import Traffic, simulate_flows
+from quadrille.simulator.engine.flows import FlowSet, simulate_flows
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
 
@@ -39,7 +39,7 @@ class NcclSettings:
     planned: Callable[[CollectiveKind, float, Communicator], NcclPlan] | None = None
 
 
-NEUTRAL = NcclSettings()
+NEUTRAL_SETTINGS = NcclSettings()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +98,7 @@ def fluid(
     zero, one = np.zeros(flows), np.ones(flows)
     # a flow over no link (a GPU to itself) takes no time
     sizes = np.where(np.diff(paths.offsets) > 0, sizes, 0.0)
-    traffic = Traffic(paths.offsets, paths.links, paths.shares, sizes, zero, zero, one, np.full(flows, cap))
+    traffic = FlowSet(paths.offsets, paths.links, paths.shares, sizes, zero, zero, one, np.full(flows, cap))
     ran = simulate_flows(on.capacities, traffic)
     whole = float(ran.finish.max(initial=0.0)) / correction
     single = _alone_seconds(on, paths, sizes, cap) / correction

@@ -28,7 +28,7 @@ from quadrille.algorithms.training.mlp import Mlp
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate
-from quadrille.simulator.symmetry.even_shards import evenly
+from quadrille.simulator.symmetry.even_shards import with_even_shards
 from tests.support.toy_machines import star
 from tests.support.trainings import schedule_of, trained, whole_matrices
 
@@ -210,7 +210,7 @@ def test_bands_go_on_through_the_loss_of_microbatches():
 
 
 def test_bands_of_even_shards_are_all_rows():
-    schedule = evenly(in_bands(schedule_of(replace(GPT, batch=9), Grid(z=2, y=2, x=2)), 2))
+    schedule = with_even_shards(in_bands(schedule_of(replace(GPT, batch=9), Grid(z=2, y=2, x=2)), 2))
     for name, tensor in schedule.tensors.items():
         if tensor.band_of is not None:
             place = schedule.place(0)

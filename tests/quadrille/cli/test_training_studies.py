@@ -24,7 +24,7 @@ from quadrille.experiments.words.machines import MachineWords
 from quadrille.experiments.words.training import TrainingWords, parse_training
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, iterations
 from quadrille.simulator.simulate import simulate
-from quadrille.simulator.symmetry.even_shards import evenly
+from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.better_network import study as better
 from quadrille.studies.overlap_worth import study as worth
 from quadrille.studies.which_grid import study as which_grid
@@ -68,7 +68,7 @@ def test_a_few_layers_without_overlap_say_what_all_of_them_take(scheme, grid):
 def exact(experiment, machine):
     """All layers, simulated exactly with shards of mean size."""
     schedule = experiment.schedule()
-    ran = simulate(evenly(schedule), machine, choices=experiment.execution.choices)
+    ran = simulate(with_even_shards(schedule), machine, choices=experiment.execution.choices)
     return iterations(experiment, schedule, ran.timeline.makespan, ran.op_times().values())
 
 

@@ -13,7 +13,7 @@ from quadrille.algorithms.passes.bands import in_bands
 from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.simulator.simulate import simulate
-from quadrille.simulator.symmetry.even_shards import CONTENTION, even_bound, evenly
+from quadrille.simulator.symmetry.even_shards import CONTENTION, even_bound, with_even_shards
 from tests.support.toy_machines import leaf_spine, star
 from tests.support.trainings import schedule_of
 
@@ -49,7 +49,9 @@ def test_the_exact_makespan_lies_within_the_bound(case, sizes, collectives, leav
     schedule, choices = scheduled(algorithm, grid, sizes, transposed=transposed), parse_choices(collectives)
     ranks = schedule.grid.size
     machine = leaf_spine(-(-ranks // 4), 4, spines=2, memory=memory) if leaves else star(ranks, memory=memory)
-    exact, even = (simulate(one, machine, choices=choices).timeline.makespan for one in (schedule, evenly(schedule)))
+    exact, even = (
+        simulate(one, machine, choices=choices).timeline.makespan for one in (schedule, with_even_shards(schedule))
+    )
     without_contention = even_bound(schedule, choices) / CONTENTION
     assert abs(exact - even) <= (without_contention * (CONTENTION if leaves else 1) + 1e-9) * even
 
@@ -59,7 +61,9 @@ def test_sizes_that_divide_are_off_by_nothing(algorithm, grid):
     schedule = scheduled(algorithm, grid, (36 * 49, 36 * 49, 36 * 49), passes="forward")
     if algorithm not in ("summa", "2.5d"):
         assert even_bound(schedule, parse_choices("own")) == 0
-    exact, even = (simulate(one, star(schedule.grid.size)).timeline.makespan for one in (schedule, evenly(schedule)))
+    exact, even = (
+        simulate(one, star(schedule.grid.size)).timeline.makespan for one in (schedule, with_even_shards(schedule))
+    )
     assert even == pytest.approx(exact, rel=1e-12)
 
 
@@ -71,22 +75,22 @@ def test_the_bound_is_about_one_row_of_the_shortest_block():
 
 def test_even_shards_give_back_the_symmetry_that_a_remainder_takes():
     schedule, machine = scheduled("4d", "data=2,z=16,x=4", (10007, 1009, 1013)), star(128)
-    exact, even = simulate(schedule, machine), simulate(evenly(schedule), machine)
+    exact, even = simulate(schedule, machine), simulate(with_even_shards(schedule), machine)
     assert even.extent.rank_classes == 1
     assert exact.extent.rank_classes > 16
 
 
 def test_parts_of_a_mean_size_are_alike_to_the_last_bit():
-    place = evenly(scheduled("1d-column", "x=7", (10, 10, 10))).place(0)
+    place = with_even_shards(scheduled("1d-column", "x=7", (10, 10, 10))).place(0)
     assert place.sizes["n"] == Fraction(10)
     grid = Grid(x=7)
     blocks = {
         stop - start
         for rank in range(7)
         for start, stop in [
-            evenly(scheduled("1d-column", "x=7", (10, 10, 10)))
+            with_even_shards(scheduled("1d-column", "x=7", (10, 10, 10)))
             .tensors["B"]
-            .block(evenly(scheduled("1d-column", str(grid), (10, 10, 10))).place(rank))
+            .block(with_even_shards(scheduled("1d-column", str(grid), (10, 10, 10))).place(rank))
             .columns
         ]
     }
