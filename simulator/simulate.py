@@ -36,7 +36,7 @@ from quadrille.simulator.loops.skipped_iterations import (
     shortest,
     walk_skipping,
 )
-from quadrille.simulator.machine.placement import RankPlacement, place_ranks
+from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums
 from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, LaneSimulation, OpInstance, SimulationInputs
 from quadrille.simulator.ranks.restored_timeline import loads_with_turns, with_turns
@@ -45,7 +45,7 @@ from quadrille.simulator.symmetry.signatures import LoopPosition
 from quadrille.simulator.uncertainty import message_margins, uncertainty
 from quadrille.topologies.machines.machine import Machine
 
-__all__ = ["Prediction", "Simulation", "Switches", "simulate"]
+__all__ = ["Prediction", "Shortcuts", "Simulator", "simulate"]
 
 EXPANDED = 64
 """Timelines of so many ranks name each of them and all turns; of more, only those that stand for others."""
@@ -128,12 +128,7 @@ def simulate(
 
 
 class Simulator:
-    """A schedule on a machine, known well enough to say how much is to be simulated; arguments as `simulate`.
-
-    Parameters
-    ----------
-    homes : where the ranks live, if that is known; else it follows from the placement
-    """
+    """A schedule on a machine, known well enough to say how much is to be simulated; arguments as `simulate`."""
 
     def __init__(
         self,
@@ -145,10 +140,9 @@ class Simulator:
         placement: str,
         shortcuts: Shortcuts,
         granularity: AskedGranularity = "exact",
-        homes: RankPlacement | None = None,
     ) -> None:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
-        self._homes = homes or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
+        self._homes = place_ranks(machine, schedule.grid.size, placement, schedule.grid)
         self._switches, self._asked = shortcuts, granularity
         self._given_up = ""
 

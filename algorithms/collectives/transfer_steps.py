@@ -34,7 +34,7 @@ class Step:
         """The step in reversed time: a gather's step becomes a reduction's.
 
         >>> Step(1, PieceRange(0, 1)).backwards()
-        Step(send_to=None, send=None, receive_from=1, receive=Run(first=0, count=1, every=1), reduce=True)
+        Step(send_to=None, send=None, receive_from=1, receive=PieceRange(first=0, count=1, every=1), reduce=True)
         """
         return Step(self.receive_from, self.receive, self.send_to, self.send, reduce=self.send is not None)
 

@@ -70,7 +70,8 @@ class GemmVariant:
 def gemm_variants(written: GemmLayout, *, accumulate: bool = False) -> Iterator[GemmVariant]:
     """All ways to issue a product that is written in a layout; one that adds to its result is not flipped.
 
-    >>> [f"{one.layout}{' flipped' if one.flipped else ''}" for one in gemm_variants("NT") if not one.first and not one.second]
+    >>> variants = [one for one in gemm_variants("NT") if not one.first and not one.second]
+    >>> [f"{one.layout}{' flipped' if one.flipped else ''}" for one in variants]
     ['NT', 'NT flipped']
     """
     stored = WANTED[written]

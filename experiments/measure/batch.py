@@ -22,7 +22,7 @@ from quadrille.experiments.words.experiment import experiment_of
 from quadrille.experiments.words.matmul import MatmulWords
 from quadrille.experiments.words.runs import RunWords, parse_run
 from quadrille.experiments.words.training import TrainingWords
-from quadrille.runtime.launching.launch import PROGRAM, launch_all
+from quadrille.runtime.launching.launch import PROGRAM, launch_or_raise
 
 BATCH = ("-m", "quadrille.experiments.measure.batch")
 
@@ -54,12 +54,12 @@ class Case:
 
 
 class Launched(Protocol):
-    """Starts ranks somewhere; a launch that fails raises InputError or RunError, as `launch_all` does."""
+    """Starts ranks somewhere; a launch that fails raises InputError or RunError, as `launch_or_raise` does."""
 
     def __call__(self, what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None: ...
 
 
-def measure(ranks: int, cases: Sequence[Case], *, launched: Launched = launch_all) -> None:
+def measure(ranks: int, cases: Sequence[Case], *, launched: Launched = launch_or_raise) -> None:
     """Run the cases on so many ranks, in order, each leaving its record.
 
     Parameters

@@ -18,11 +18,11 @@ from quadrille.experiments.predict.order_choice import NO_MACHINE as NO_MACHINE_
 from quadrille.experiments.predict.order_choice import ChosenOrder, as_it_is
 from quadrille.experiments.workloads.fitting_grids import check_ranks
 from quadrille.experiments.workloads.matmul import MatmulExperiment
-from quadrille.runtime.carriers.message_options import Delivery
-from quadrille.runtime.execution.inputs import Execution, Source
+from quadrille.runtime.carriers.message_options import MessageOptions
+from quadrille.runtime.execution.inputs import Execution, InputSource
 from quadrille.runtime.host.progress_reports import alone, together
-from quadrille.runtime.launching.rank_environment import Site, check_memory, find_site, hosts_of_ranks, start_world
-from quadrille.runtime.launching.remarks import remark, remark_all, remark_if_long
+from quadrille.runtime.execution.rank_environment import RankEnvironment, check_memory, find_rank_environment, hosts_of_ranks, start_world
+from quadrille.runtime.host.console import remark, remark_all, remark_if_long
 from quadrille.runtime.verifying.verify import Verification
 
 if TYPE_CHECKING:
@@ -41,19 +41,19 @@ class Job(Protocol):
     verify_bytes: int
 
     @property
-    def source(self) -> Source:
+    def source(self) -> InputSource:
         """Where inputs and parameters come from, once it is open."""
 
     def open(self) -> None:
         """Opens what is read and looks whether all can be written (InputError)."""
 
-    def verified(self, execution: Execution, site: Site) -> Verification:
+    def verified(self, execution: Execution, site: RankEnvironment) -> Verification:
         """The verdict of all ranks, the same on each."""
 
-    def write(self, execution: Execution, site: Site) -> None:
+    def write(self, execution: Execution, site: RankEnvironment) -> None:
         """Writes what was asked for, all or nothing."""
 
-    def losses(self, execution: Execution, site: Site) -> tuple[float, ...] | None:
+    def losses(self, execution: Execution, site: RankEnvironment) -> tuple[float, ...] | None:
         """The loss of every step, where there is one, on every rank."""
 
     @property
@@ -74,9 +74,9 @@ class PreparedRun:
 
     experiment: "Experiment"
     options: RunOptions
-    site: Site
+    site: RankEnvironment
     job: Job
-    delivery: Delivery
+    message_options: MessageOptions
     machine: "Machine | None"
     chosen: Sequence[Chosen]
     order: ChosenOrder | None
@@ -104,7 +104,7 @@ def prepared_run(
             destinations.check(options.files)
             here = None if machine is None else _prepared_machine(machine, experiment, options)
         execution = experiment.execution
-        site = find_site(communicator, options.backend, experiment.dtype, execution.threads, options.blas)
+        site = find_rank_environment(communicator, options.backend, experiment.dtype, execution.threads, options.blas)
         order = None
         if execution.any_order:
             order = _chosen_order(experiment, options, site, here)
@@ -121,10 +121,10 @@ def prepared_run(
             experiment = with_choices(experiment, chosen)
         verify_bytes = job.verify_bytes if options.verify else 0
         check_memory(job.schedule, experiment.execution.choices, site, verify_bytes=verify_bytes)
-        if site.speaks:
+        if site.is_root:
             remark_all(experiment.remarks(job.schedule))
-        delivery = delivery_at(site, options, job.schedule, here)
-    return PreparedRun(experiment, options, site, job, delivery, here, chosen, order)
+        message_options = delivery_at(site, options, job.schedule, here)
+    return PreparedRun(experiment, options, site, job, message_options, here, chosen, order)
 
 
 def _job(experiment: "Experiment", options: RunOptions, communicator: "Intracomm") -> Job:
@@ -157,7 +157,7 @@ def _differing_hosts(machine: "Machine", experiment: "Experiment", hosts: Sequen
 
 
 def _chosen_order(
-    experiment: "Experiment", options: RunOptions, site: Site, machine: "Machine | None"
+    experiment: "Experiment", options: RunOptions, site: RankEnvironment, machine: "Machine | None"
 ) -> "ChosenOrder":
     """The order of ranks that rank 0 chooses, and why; all ranks call it.
 
@@ -174,7 +174,7 @@ def _chosen_order(
         return order_on(experiment, machine, options.backend, "auto")
 
     order = _asked_of_first("choosing the order of ranks", ask, site)
-    if site.speaks:
+    if site.is_root:
         remark(order.line() if machine is not None else NO_MACHINE_FOR_ORDER)
     return order
 
@@ -184,7 +184,7 @@ def _chosen(
     schedule: Schedule,
     options: RunOptions,
     nodes: Sequence[int],
-    site: Site,
+    site: RankEnvironment,
     machine: "Machine | None",
 ) -> list[Chosen]:
     """What rank 0 chooses for each op, and why; all ranks call it.
@@ -198,12 +198,12 @@ def _chosen(
         return [] if machine is None else with_chosen(experiment, schedule, machine, nodes, options.backend)[1]
 
     choices = _asked_of_first("choosing collectives", ask, site)
-    if site.speaks:
+    if site.is_root:
         remark_all([choice.line() for choice in choices] if machine is not None else [NO_MACHINE])
     return choices
 
 
-def _asked_of_first(words: str, ask: Callable[[], Answered], site: Site) -> Answered:
+def _asked_of_first(words: str, ask: Callable[[], Answered], site: RankEnvironment) -> Answered:
     """What rank 0 answers, on every rank; all ranks call it.
 
     Parameters
@@ -211,7 +211,7 @@ def _asked_of_first(words: str, ask: Callable[[], Answered], site: Site) -> Answ
     words : what is done meanwhile
     """
     answer = None
-    if site.speaks:
+    if site.is_root:
         with remark_if_long(words), alone(words):
             answer = ask()
     with together(words):

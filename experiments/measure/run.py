@@ -21,16 +21,16 @@ from quadrille.experiments.measure.run_options import RunOptions
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.collectives_choice import told
 from quadrille.experiments.records.results import write_results
-from quadrille.runtime.arrays.blas import blas_in_words
+from quadrille.runtime.arrays.blas import describe_blas
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.execution.inputs import Execution
-from quadrille.runtime.host.progress_reports import alone, own_watcher, together
-from quadrille.runtime.launching.rank_environment import open_carrier
-from quadrille.runtime.launching.remarks import remark_if_long
+from quadrille.runtime.host.progress_reports import alone, own_reporter, together
+from quadrille.runtime.execution.rank_environment import open_carrier
+from quadrille.runtime.host.console import remark_if_long
 
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.experiment import Experiment
-    from quadrille.runtime.measuring.reference_kernels import ReferenceKernels
+    from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
     from quadrille.topologies.machines.machine import Machine
 
 
@@ -62,7 +62,7 @@ def run(
     with alone("writing results"):
         if not fault:
             job.write(execution, site)
-        if site.speaks:
+        if site.is_root:
             write_results(destinations, _record(prepared, measured, command), typical(measured.timelines))
             if fault:
                 raise RunError(fault)
@@ -75,15 +75,15 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
     with alone("set-up of the run"):
         from threadpoolctl import threadpool_limits
 
-        from quadrille.runtime.measuring.reference_kernels import ReferenceKernels
+        from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
 
         at_once = min(site.host.cores, site.host.sharing)
-        beside = KernelsBesideRuns(ReferenceKernels(), at_once or site.communicator.size)
+        beside = KernelsBesideRuns(ReferenceBenchmark(), at_once or site.communicator.size)
     with (
         np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
         threadpool_limits(site.threads, user_api="blas"),
         open_carrier(
-            options.carrier, site, experiment.execution.choices, experiment.dtype, prepared.delivery
+            options.carrier, site, experiment.execution.choices, experiment.dtype, prepared.message_options
         ) as carrier,
     ):
         execution = execute(
@@ -95,10 +95,10 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
             choices=choices,
             library=site.library,
             between=beside.measure,
-            watcher=own_watcher(),
-            progress=prepared.delivery.progress,
+            watcher=own_reporter(),
+            progress=prepared.message_options.progress,
         )
-        with remark_if_long("verifying the result", speaks=site.speaks), alone("checking the result"):
+        with remark_if_long("verifying the result", is_root=site.is_root), alone("checking the result"):
             losses = job.losses(execution, site)
             verification = job.verified(execution, site) if options.verify else None
     with together("gathering of what was measured"):
@@ -114,7 +114,7 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
         site.threads,
         options.backend,
         losses,
-        prepared.delivery,
+        prepared.message_options,
         execution.beside,
     )
     return measured, execution
@@ -126,7 +126,7 @@ def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -
         prepared.experiment,
         prepared.job.schedule,
         measured,
-        provenance(command, blas=blas_in_words(prepared.site.library)),
+        provenance(command, blas=describe_blas(prepared.site.library)),
         prepared.machine,
     )
     made = told(made, prepared.chosen) if prepared.chosen else made

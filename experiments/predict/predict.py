@@ -14,7 +14,7 @@ from quadrille.experiments.predict.collectives_choice import Chosen, told, with_
 from quadrille.experiments.predict.prepared import Prepared, even_within, prepare
 from quadrille.experiments.records.results import write_results
 from quadrille.experiments.workloads.matmul import MatmulExperiment
-from quadrille.runtime.launching.remarks import remark, remark_all
+from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.gc_paused import gc_paused
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import in_chunks

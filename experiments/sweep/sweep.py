@@ -26,7 +26,7 @@ from quadrille.experiments.sweep.points import KIND, Asked, Varied, parse_varied
 from quadrille.experiments.sweep.report import reason_lines, sweep_table, write_files
 from quadrille.experiments.words.experiment import own_flags
 from quadrille.experiments.words.runs import files_read
-from quadrille.runtime.launching.remarks import remark, remark_all
+from quadrille.runtime.host.console import remark, remark_all
 
 NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
 QUIET_SECONDS = 5.0

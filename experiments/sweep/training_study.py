@@ -27,7 +27,7 @@ from quadrille.experiments.sweep.sweep import NOT_REACHED, answered, with_progre
 from quadrille.experiments.words.machines import MachineWords
 from quadrille.experiments.words.matmul import MatmulWords
 from quadrille.experiments.words.training import TrainingWords, parse_training
-from quadrille.runtime.launching.remarks import remark, remark_all
+from quadrille.runtime.host.console import remark, remark_all
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,10 +12,10 @@ from quadrille.experiments.measure.run_options import RunOptions, VerifyMethod
 from quadrille.experiments.words.numbers import one_of, whole_number
 from quadrille.runtime.arrays.array_library import Backend
 from quadrille.runtime.carriers.message_options import Progress
-from quadrille.runtime.files.generator import Kind
+from quadrille.runtime.operands.generator import Kind
 
 if TYPE_CHECKING:
-    from quadrille.runtime.launching.rank_environment import CarrierName
+    from quadrille.runtime.execution.rank_environment import CarrierName
 
 CARRIERS = ("auto", "mpi", "nccl")
 NAMED_BY_FILE = ("gpt", "gemm_layouts", "placement")

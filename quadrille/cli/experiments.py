@@ -57,7 +57,7 @@ def words_on_gpus(context: typer.Context, given: dict[str, Any]) -> "MatmulWords
 
     from quadrille.cli.root_rank import is_first
     from quadrille.experiments.words.gpus import idle_gpus, on_gpus
-    from quadrille.runtime.launching.remarks import remark
+    from quadrille.runtime.host.console import remark
 
     on = machine_words(given)
     grid_given = "grid" in typed(context, given)
@@ -272,7 +272,7 @@ def operands(
     from quadrille.experiments.measure.operand_files import write_operands
     from quadrille.experiments.words.matmul import MatmulWords, parse_problem
     from quadrille.experiments.words.numbers import one_of, whole_number
-    from quadrille.runtime.files.generator import Kind
+    from quadrille.runtime.operands.generator import Kind
 
     number = whole_number(seed, "--seed", least=0)
     problem = parse_problem(MatmulWords(matmul=matmul, transposed=transposed, dtype=dtype))

@@ -22,7 +22,7 @@ def told_apart(schedule: Schedule) -> set[Axis]:
 def unsupported_reason(schedule: Schedule, placement: RankPlacement, choices: Choices) -> str:
     """Why a schedule cannot be walked so on a machine, in words; empty where it can."""
     if placement.hosts_share_cores or len(placement.bursts):
-        return f"{homes.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"
+        return f"{placement.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"
     apart, library = told_apart(schedule), LibraryTimes(placement.machine, schedule.grid, placement)
     for op in all_ops(schedule):
         if choices.by_library(op) and library.are_known(op):

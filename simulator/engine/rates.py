@@ -61,7 +61,7 @@ __all__ = [
     "KERNELS",
     "STAYED_LOCAL",
     "TIE",
-    "State",
+    "FlowState",
     "as_lists",
     "begin",
     "end",

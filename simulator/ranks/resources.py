@@ -14,7 +14,7 @@ import numpy as np
 
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.placement import RankPlacement
-from quadrille.simulator.symmetry.classes import SymmetryClasses
+from quadrille.simulator.symmetry.classes import FlowPaths, SymmetryClasses
 from quadrille.simulator.symmetry.numbering import EngineResources
 from quadrille.topologies.network import Ints
 from quadrille.topologies.routes.routing import Routes
@@ -65,7 +65,7 @@ class PerRankResources:
     """
 
     def __init__(
-        self, placement: RankPlacement, routes: Routes, engine: FlowEngine, known: "KnownPaths | None" = None
+        self, placement: RankPlacement, routes: Routes, engine: FlowEngine, known: "FlowPaths | None" = None
     ) -> None:
         self._homes = placement
         self._routes = routes

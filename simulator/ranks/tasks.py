@@ -25,7 +25,7 @@ class LaneTask:
     place: Coordinates
     index: int
     turn: Iteration | None
-    needs: list["Task"] = field(default_factory=list)
+    needs: list["LaneTask"] = field(default_factory=list)
     ready: float = 0.0
     start: float = 0.0
     end: float = 0.0

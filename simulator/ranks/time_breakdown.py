@@ -22,7 +22,7 @@ class TimeBreakdown:
     path: dict[PathPart, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, told: MemberSeconds) -> "Spent":
+    def of(cls, told: MemberSeconds) -> "TimeBreakdown":
         """As a member of the engine tells."""
         path: tuple[tuple[PathPart, float], ...] = (
             ("waiting", told.waiting),

@@ -38,7 +38,7 @@ from quadrille.experiments.sweep.training_study import (
     step_cells,
 )
 from quadrille.experiments.words.machines import MachineWords
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.host.console import run_as_program
 from quadrille.topologies.machines.find import of_name
 from quadrille.topologies.machines.machine import Machine
 

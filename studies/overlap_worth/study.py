@@ -38,7 +38,7 @@ from quadrille.experiments.sweep.training_study import (
 )
 from quadrille.experiments.words.machines import MachineWords
 from quadrille.experiments.words.training import TrainingWords
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.host.console import run_as_program
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

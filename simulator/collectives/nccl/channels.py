@@ -40,7 +40,7 @@ from quadrille.simulator.collectives.programs import Ints
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.routes.routing import Routes
 
-__all__ = ["EXACTLY", "NEUTRAL", "NcclCarried", "NcclSettings", "nccl_collective"]
+__all__ = ["EXACTLY", "NEUTRAL_SETTINGS", "NcclResult", "NcclSettings", "nccl_collective"]
 
 EXACTLY = Ways()
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import time
+from pkgutil import resolve_name
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_rows_are_added_behind_those_of_other_days(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("name", "words"), study.TRIALS)
 def test_every_trial_is_a_module_that_takes_these_words(name, words):
-    found = __import__(f"quadrille.studies.laboratory_trials.{name}", fromlist=["main"])
+    found = resolve_name(f"quadrille.studies.laboratory_trials.{name}")
     assert callable(found.main)
     if name == "overlaps":
         assert set(words[1:]) <= set(found.GRIDS)

@@ -8,10 +8,10 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator import simulate
 from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, TOO_LONG, LaneSimulation
 from quadrille.simulator.simulate import Shortcuts, Simulator
-from quadrille.topologies.machines.find import find_machine
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def test_tries_that_came_before_count(monkeypatch):
             left.append(most_wall_seconds)
             super().__init__(*arguments, most_wall_seconds=most_wall_seconds, **shortcuts)
 
-    monkeypatch.setattr(simulate, "Lanes", Noted)
-    monkeypatch.setattr(simulate, "rhythm", lambda *_: None)
+    monkeypatch.setattr(simulate, "LaneSimulation", Noted)
+    monkeypatch.setattr(simulate, "period_window", lambda *_: None)
     simulation(summa, "auto").run()
     most, then = left
     assert most == simulate.GIVEN_UP_SECONDS and then <= most - 10 * OP_WALL_SECONDS
