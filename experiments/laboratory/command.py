@@ -13,12 +13,18 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_bytes_per_second, parse_rate
 from quadrille.experiments.calibrate.topology_option import FILE
-from quadrille.experiments.laboratory.topology_plan import SINGLE_PATH_RULES, check_places, scaled, slowest_of_hosts, wiring
+from quadrille.experiments.laboratory.topology_plan import (
+    SINGLE_PATH_RULES,
+    check_places,
+    scaled,
+    slowest_of_hosts,
+    wiring,
+)
 from quadrille.experiments.network.topology import find_topology
+from quadrille.runtime.host.console import remark
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory
 from quadrille.runtime.laboratory.register import LaboratoryRecord
-from quadrille.runtime.host.console import remark
 from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import FAMILIES, build, parse_topology, with_stand_ins

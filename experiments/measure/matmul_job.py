@@ -9,7 +9,8 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.measure.run_options import RunOptions, VerifyMethod
 from quadrille.experiments.workloads.matmul import MatmulExperiment
-from quadrille.runtime.execution.inputs import Execution
+from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
+from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
@@ -18,11 +19,10 @@ from quadrille.runtime.files.matrix_files import (
     file_dtype,
     open_operands,
 )
-from quadrille.runtime.operands.operands import Operands
-from quadrille.runtime.host.progress_reports import together
+from quadrille.runtime.host.progress_reports import collective_work
 from quadrille.runtime.host.world import LAUNCH
 from quadrille.runtime.launching.launch_folder import note_partial_files
-from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
+from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.verifying.products import output_of_block
 from quadrille.runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
 
@@ -110,7 +110,9 @@ def _writers(problem: Matmul, options: RunOptions, communicator: "Intracomm") ->
     }
 
 
-def _verified(schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: RankEnvironment) -> Verification:
+def _verified(
+    schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: RankEnvironment
+) -> Verification:
     """The verdict of all ranks, the same on each."""
     rank = site.communicator.rank
     outputs = [
@@ -118,7 +120,7 @@ def _verified(schedule: Schedule, execution: Execution, operands: Operands, meth
         for name, array in execution.outputs[rank].items()
     ]
     mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
-    with together("comparing verdicts"):
+    with collective_work("comparing verdicts"):
         return combine(site.communicator.allgather(mine))
 
 

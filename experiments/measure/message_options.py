@@ -8,17 +8,25 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
 from quadrille.experiments.calibrate.chunk_tuning import best_row
 from quadrille.experiments.measure.run_options import RunOptions
-from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions, Progress, default_progress, default_message_options
-from quadrille.runtime.host.progress_reports import together
-from quadrille.runtime.host.world import loaded_library, mpi_allows_threads
+from quadrille.runtime.carriers.message_options import (
+    WHOLE_MESSAGES,
+    MessageOptions,
+    Progress,
+    default_message_options,
+    default_progress,
+)
 from quadrille.runtime.execution.rank_environment import RankEnvironment
+from quadrille.runtime.host.progress_reports import collective_work
+from quadrille.runtime.host.world import loaded_library, mpi_allows_threads
 
 if TYPE_CHECKING:
     from quadrille.algorithms.formats.measured_rows import MessagesRow
     from quadrille.topologies.machines.machine import Machine
 
 
-def delivery_at(site: RankEnvironment, options: RunOptions, schedule: Schedule, named: "Machine | None") -> MessageOptions:
+def delivery_at(
+    site: RankEnvironment, options: RunOptions, schedule: Schedule, named: "Machine | None"
+) -> MessageOptions:
     """What the options say, else what was found best at such a site, else what suits the site; all ranks call it.
 
     How device arrays go their carrier decides (`staging.py`).  Where no communication may run beside local work
@@ -33,7 +41,7 @@ def delivery_at(site: RankEnvironment, options: RunOptions, schedule: Schedule, 
     InputError : a progress thread, and an MPI that may not be called by two threads in turn
     """
     known = _found_at(site, named.messages) if named is not None else ()
-    with together("choosing how messages go"):
+    with collective_work("choosing how messages go"):
         rows = site.communicator.bcast(known)
     if options.backend != "numpy":
         return WHOLE_MESSAGES

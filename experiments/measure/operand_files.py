@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.forms import Operand
 from quadrille.algorithms.matmuls.matmul import Matmul
-from quadrille.runtime.operands.generator import Kind
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
@@ -14,9 +13,10 @@ from quadrille.runtime.files.matrix_files import (
     file_dtype,
     open_operands,
 )
+from quadrille.runtime.files.shared_files import WRITE_BYTES, writing_token
+from quadrille.runtime.operands.generator import Kind
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle
-from quadrille.runtime.files.shared_files import WRITE_BYTES, writing_token
 
 
 def write_operands(problem: Matmul, *, seed: int = 0, kind: Kind = "uniform", paths: Mapping[Operand, str]) -> None:

@@ -19,10 +19,17 @@ from quadrille.experiments.predict.order_choice import ChosenOrder, as_it_is
 from quadrille.experiments.workloads.fitting_grids import check_ranks
 from quadrille.experiments.workloads.matmul import MatmulExperiment
 from quadrille.runtime.carriers.message_options import MessageOptions
-from quadrille.runtime.execution.inputs import Execution, InputSource
-from quadrille.runtime.host.progress_reports import alone, together
-from quadrille.runtime.execution.rank_environment import RankEnvironment, check_memory, find_rank_environment, hosts_of_ranks, start_world
+from quadrille.runtime.execution.rank_environment import (
+    RankEnvironment,
+    check_memory,
+    find_rank_environment,
+    hosts_of_ranks,
+    start_world,
+)
+from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.host.console import remark, remark_all, remark_if_long
+from quadrille.runtime.host.progress_reports import collective_work, local_work
+from quadrille.runtime.operands.sources import InputSource
 from quadrille.runtime.verifying.verify import Verification
 
 if TYPE_CHECKING:
@@ -96,7 +103,7 @@ def prepared_run(
     experiment.execution.choices.check_runnable()
     experiment.check_run(options)
     communicator = start_world()
-    with alone("preparations"):
+    with local_work("preparations"):
         check_ranks(experiment, communicator.size)
         here = None
         if communicator.rank == 0:
@@ -152,8 +159,8 @@ def _differing_hosts(machine: "Machine", experiment: "Experiment", hosts: Sequen
     from quadrille.experiments.workloads.fullest_device import differing_hosts, nodes_of_ranks
     from quadrille.simulator.machine.placement import place_ranks
 
-    homes = place_ranks(machine, len(hosts), experiment.execution.placement, experiment.grid)
-    return differing_hosts(machine, nodes_of_ranks(homes), hosts)
+    placement = place_ranks(machine, len(hosts), experiment.execution.placement, experiment.grid)
+    return differing_hosts(machine, nodes_of_ranks(placement), hosts)
 
 
 def _chosen_order(
@@ -212,8 +219,8 @@ def _asked_of_first(words: str, ask: Callable[[], Answered], site: RankEnvironme
     """
     answer = None
     if site.is_root:
-        with remark_if_long(words), alone(words):
+        with remark_if_long(words), local_work(words):
             answer = ask()
-    with together(words):
+    with collective_work(words):
         shared: Answered = site.communicator.bcast(answer)
     return shared

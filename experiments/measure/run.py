@@ -23,10 +23,10 @@ from quadrille.experiments.predict.collectives_choice import told
 from quadrille.experiments.records.results import write_results
 from quadrille.runtime.arrays.blas import describe_blas
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.execution.inputs import Execution
-from quadrille.runtime.host.progress_reports import alone, own_reporter, together
 from quadrille.runtime.execution.rank_environment import open_carrier
+from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.host.console import remark_if_long
+from quadrille.runtime.host.progress_reports import collective_work, local_work, own_reporter
 
 if TYPE_CHECKING:
     from quadrille.experiments.workloads.experiment import Experiment
@@ -59,7 +59,7 @@ def run(
     job, site = prepared.job, prepared.site
     measured, execution = _measure(prepared)
     fault = _fault(measured, job.not_written)
-    with alone("writing results"):
+    with local_work("writing results"):
         if not fault:
             job.write(execution, site)
         if site.is_root:
@@ -72,7 +72,7 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
     """What was measured, complete at rank 0 only, and the rank's results."""
     experiment, options, site, job = prepared.experiment, prepared.options, prepared.site, prepared.job
     choices = experiment.execution.choices
-    with alone("set-up of the run"):
+    with local_work("set-up of the run"):
         from threadpoolctl import threadpool_limits
 
         from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
@@ -98,10 +98,10 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
             watcher=own_reporter(),
             progress=prepared.message_options.progress,
         )
-        with remark_if_long("verifying the result", is_root=site.is_root), alone("checking the result"):
+        with remark_if_long("verifying the result", is_root=site.is_root), local_work("checking the result"):
             losses = job.losses(execution, site)
             verification = job.verified(execution, site) if options.verify else None
-    with together("gathering of what was measured"):
+    with collective_work("gathering of what was measured"):
         by_rank = site.communicator.gather(beside.seconds[options.warmups :])
     reference = mean_over_ranks(by_rank) if by_rank is not None else []
     measured = Measured(
@@ -115,7 +115,7 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
         options.backend,
         losses,
         prepared.message_options,
-        execution.beside,
+        execution.overlap_fractions,
     )
     return measured, execution
 
@@ -163,7 +163,7 @@ class KernelsBesideRuns:
     at_once : so many ranks time them, the first ones; the others wait, on cores that all share
     """
 
-    def __init__(self, kernels: "ReferenceKernels", at_once: int) -> None:
+    def __init__(self, kernels: "ReferenceBenchmark", at_once: int) -> None:
         self._kernels, self._at_once = kernels, at_once
         self.seconds: list[KernelSeconds] = []
 

@@ -11,8 +11,8 @@ from quadrille.experiments.output.destinations import same_file
 if TYPE_CHECKING:
     from quadrille.runtime.arrays.array_library import Backend
     from quadrille.runtime.carriers.message_options import Progress
-    from quadrille.runtime.operands.generator import Kind
     from quadrille.runtime.execution.rank_environment import CarrierName
+    from quadrille.runtime.operands.generator import Kind
 
 VerifyMethod = Literal["auto", "serial", "freivalds"]
 

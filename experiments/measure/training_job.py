@@ -8,20 +8,21 @@ from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
 from quadrille.experiments.measure.run_options import RunOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.runtime.execution.inputs import Execution, InputSource
+from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
+from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.files.checkpoint import CheckpointWriter
 from quadrille.runtime.files.checkpoint_reader import CheckpointSource, open_checkpoint
-from quadrille.runtime.host.progress_reports import own_reporter, together
+from quadrille.runtime.host.progress_reports import collective_work, own_reporter
 from quadrille.runtime.host.world import LAUNCH
 from quadrille.runtime.launching.launch_folder import note_partial_files
-from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
+from quadrille.runtime.operands.sources import InputSource
 from quadrille.runtime.training.training_data import TrainingSource, check_text
 from quadrille.runtime.verifying.training_checks import (
     SerialReference,
     serial_bytes,
     serial_reference,
-    worst_verification,
     verify_blocks,
+    worst_verification,
 )
 from quadrille.runtime.verifying.verify import Verification
 
@@ -79,7 +80,7 @@ class TrainingJob:
         """The loss of every step, from the first rank that has it."""
         rank = site.communicator.rank
         mine = [float(site.library.fetch(one).reshape(-1)[0]) for one in execution.outputs[rank]["loss"] if one.size]
-        with together("gathering losses"):
+        with collective_work("gathering losses"):
             every: list[list[float]] = site.communicator.allgather(mine)
         return tuple(next(losses for losses in every if losses))
 
@@ -91,7 +92,7 @@ class TrainingJob:
             reference = serial_reference(
                 self._experiment.problem, self.schedule, self.source, self._data, self._first_step
             )
-        with together("handing out the reference"):
+        with collective_work("handing out the reference"):
             reference = communicator.bcast(reference)
         assert reference is not None
         blocks = {
@@ -100,7 +101,7 @@ class TrainingJob:
         }
         place = self.schedule.place(communicator.rank)
         mine = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
-        with together("comparing verdicts"):
+        with collective_work("comparing verdicts"):
             return worst_verification(communicator.allgather(mine))
 
     def write(self, execution: Execution, site: RankEnvironment) -> None:

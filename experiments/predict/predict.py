@@ -22,6 +22,7 @@ from quadrille.topologies.machines.what_if import in_chunks
 if TYPE_CHECKING:
     from quadrille.experiments.predict.order_choice import ChosenOrder
     from quadrille.experiments.workloads.experiment import Experiment
+    from quadrille.simulator.simulate import Shortcuts, Simulator
 
 
 def predict(
@@ -30,7 +31,7 @@ def predict(
     *,
     options: RunOptions | None = None,
     destinations: Destinations | None = None,
-    shortcuts: "Switches | None" = None,
+    shortcuts: "Shortcuts | None" = None,
     granularity: AskedGranularity = "auto",
     command: Sequence[str] = (),
 ) -> None:
@@ -92,7 +93,7 @@ def order_on(
     backend: str = "numpy",
     granularity: AskedGranularity = "exact",
     *,
-    shortcuts: "Switches | None" = None,
+    shortcuts: "Shortcuts | None" = None,
     announce: bool = False,
 ) -> "ChosenOrder":
     """The order of ranks in which the experiment is predicted to take least on the machine, and all others.
@@ -125,7 +126,7 @@ def prediction_of(
     command: Sequence[str] = (),
     *,
     backend: str = "numpy",
-    shortcuts: "Switches | None" = None,
+    shortcuts: "Shortcuts | None" = None,
     granularity: AskedGranularity = "exact",
     announce: bool = False,
 ) -> tuple[Record, Timeline]:
@@ -141,7 +142,7 @@ def predicted(
     command: Sequence[str] = (),
     *,
     backend: str = "numpy",
-    shortcuts: "Switches | None" = None,
+    shortcuts: "Shortcuts | None" = None,
     granularity: AskedGranularity = "exact",
     wanted: Sequence[int] = (),
     announce: bool = False,
@@ -173,7 +174,7 @@ def predicted(
             placement=experiment.execution.placement,
             shortcuts=shortcuts or Shortcuts(),
             granularity=granularity,
-            homes=prepared.homes,
+            rank_placement=prepared.placement,
         )
         if announce:
             remark_all(choice.line() for choice in chosen)
@@ -190,7 +191,7 @@ def predicted(
     return told(made, chosen) if chosen else made, prediction.timeline
 
 
-def _announce(simulation: "Simulation", experiment: "Experiment") -> None:
+def _announce(simulation: "Simulator", experiment: "Experiment") -> None:
     """Says what will take long, and why it must."""
     from quadrille.simulator.simulate import LONG_SECONDS
 

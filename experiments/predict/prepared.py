@@ -20,18 +20,18 @@ class Prepared:
     ----------
     experiment : the experiment, with hierarchical collectives that know the node of each rank
     schedule : the checked schedule with its overlaps, all shards as the grid has them
-    homes : where each rank lives
+    placement : the GPU or host of each rank
     """
 
     experiment: Experiment
     machine: Machine
     schedule: Schedule
-    homes: RankPlacement
+    placement: RankPlacement
 
     @cached_property
     def device(self) -> FullestDevice:
         """The device that most ranks share."""
-        return fullest_of(self.homes)
+        return fullest_of(self.placement)
 
     @property
     def threads(self) -> int:
@@ -41,7 +41,7 @@ class Prepared:
     @cached_property
     def nodes(self) -> list[int]:
         """The number of the node of each rank."""
-        return nodes_of_ranks(self.homes)
+        return nodes_of_ranks(self.placement)
 
     @property
     def shards(self) -> Shards:
@@ -63,10 +63,10 @@ def prepare(experiment: Experiment, machine: Machine) -> Prepared:
     InputError : more ranks than the machine has GPUs, a placement that does not fit
     """
     assert not experiment.execution.any_order, "order_on finds it"
-    homes = place_ranks(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
+    placement = place_ranks(machine, experiment.grid.size, experiment.execution.placement, experiment.grid)
     if experiment.execution.choices.set_name == "hierarchical":
-        experiment = experiment.on_nodes(nodes_of_ranks(homes))
-    return Prepared(experiment, machine, experiment.schedule(), homes)
+        experiment = experiment.on_nodes(nodes_of_ranks(placement))
+    return Prepared(experiment, machine, experiment.schedule(), placement)
 
 
 def even_within(prepared: Prepared) -> float | None:

@@ -8,7 +8,7 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:  # a rank imports no simulator
-    pass
+    from quadrille.simulator.machine.placement import RankPlacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ def fullest_device(machine: Machine, ranks: int, rule: str = "packed", grid: Gri
     return fullest_of(place_ranks(machine, ranks, rule, grid))
 
 
-def fullest_of(homes: "Homes") -> FullestDevice:
+def fullest_of(placement: "RankPlacement") -> FullestDevice:
     """The fullest device of ranks that are placed."""
-    rank = homes.rank_on_fullest_place
-    return FullestDevice(homes.sharing(rank), homes.cores(homes.place(rank)), homes.threads(rank))
+    rank = placement.rank_on_fullest_place
+    return FullestDevice(placement.sharing(rank), placement.cores(placement.place(rank)), placement.threads(rank))
 
 
-def nodes_of_ranks(homes: "Homes") -> list[int]:
+def nodes_of_ranks(placement: "RankPlacement") -> list[int]:
     """The number of the node of each rank.
 
     >>> from quadrille.simulator.machine.placement import place_ranks
@@ -80,7 +80,7 @@ def nodes_of_ranks(homes: "Homes") -> list[int]:
     >>> nodes_of_ranks(place_ranks(find_machine("perlmutter", gpus=8), 6))
     [0, 0, 0, 0, 1, 1]
     """
-    nodes: list[int] = (homes.of_rank // homes.net.per_node).tolist()
+    nodes: list[int] = (placement.of_rank // placement.net.per_node).tolist()
     return nodes
 
 

@@ -32,8 +32,8 @@ from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.experiments.words.runs import RunWords
 from quadrille.experiments.workloads.grids import grids
-from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.runtime.host.console import run_as_program
+from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine
 
 SCHEMA = "quadrille/host-fidelity/1"

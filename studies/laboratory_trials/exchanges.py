@@ -40,9 +40,9 @@ from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.words.runs import RunWords
 from quadrille.experiments.words.training import TrainingWords
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MAX_POLL_SLEEP_SECONDS, MessageOptions
+from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.laboratory import laboratory
 from quadrille.runtime.laboratory.register import LaboratoryRecord
-from quadrille.runtime.host.console import run_as_program
 from quadrille.studies.laboratory_trials import rings
 from quadrille.studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
 

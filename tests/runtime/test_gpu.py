@@ -18,10 +18,10 @@ from quadrille.runtime.arrays.arrays import find_array_library
 from quadrille.runtime.carriers.gpu_awareness import GpuAwareness, gpu_awareness
 from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator
 from quadrille.runtime.carriers.staging import StagedCommunicator, choose_staging
-from quadrille.runtime.operands.operands import round_to
 from quadrille.runtime.host.devices import check_unshared, free_bytes
 from quadrille.runtime.launching.launch import launch
 from quadrille.runtime.measuring.device_benchmarks import DeviceBench, Tf32Library
+from quadrille.runtime.operands.operands import round_to
 from quadrille.studies.gpu.study import LEAST_SHARE
 from tests.runtime.carriers.test_staging import StagedInProcess
 from tests.runtime.test_training_on_device import CASES, MEGATRON

@@ -15,12 +15,12 @@ from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Receive, Send
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator.engine import engine as engine_module
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.engine.entries import ProgramStage
 from quadrille.simulator.engine.max_min import Demands, solve
 from quadrille.simulator.simulate import Shortcuts, simulate
+from quadrille.topologies.machines.find import find_machine
 from tests.simulator.symmetry.test_training_steps import FEW, MACHINES, OFF, check_same, scheduled
 from tests.simulator.test_overlap_slowdown import beside_a_product, seconds_of
 from tests.support.toy_machines import leaf_spine, program_of, star
@@ -69,20 +69,20 @@ def test_a_ring_before_the_product_takes_as_long_as_ever():
 
 
 @pytest.mark.parametrize("at_work", ["sender", "receiver", "both", "neither"])
-def test_it_is_enough_that_one_end_computes(reporting):
+def test_it_is_enough_that_one_end_computes(at_work):
     tensors = [Tensor(name, Part("m"), Part("n")) for name in "ST"] + [
         Tensor(name, Part("k"), Part("k")) for name in "AC"
     ]
     product = Gemm(name="multiply", a="A", b="A", c="C")
     ends = Send(name="send", axis="x", source="S", to=1), Receive(name="receive", axis="x", into="T", sender=0)
     roles = tuple(
-        Role((product, end) if reporting in (name, "both") else (end,), "x", coordinate, coordinate + 1)
+        Role((product, end) if at_work in (name, "both") else (end,), "x", coordinate, coordinate + 1)
         for coordinate, (name, end) in enumerate(zip(("sender", "receiver"), ends, strict=True))
     )
     schedule = program_of(Grid(x=2), tensors, roles=roles, m=10, n=100, k=2000)
     prediction = simulate(schedule, slowed(star(2, latency=0.0), 3.0))
     seconds = 8 * 1000 / 1e9
-    assert seconds_of(prediction, "send") == pytest.approx(seconds * (1 if reporting == "neither" else 3), rel=1e-9)
+    assert seconds_of(prediction, "send") == pytest.approx(seconds * (1 if at_work == "neither" else 3), rel=1e-9)
 
 
 # Many messages and workers, against a loop that solves everything anew
@@ -109,7 +109,7 @@ def messages_beside_work(draw):
     )
 
 
-def reporting(turns):
+def at_work(turns):
     """When a rank begins and ends its work, time after time."""
     now, found = 0.0, []
     for pause, seconds in turns:
@@ -120,7 +120,7 @@ def reporting(turns):
 
 def naive_ends(capacities, work, messages, factor):
     """End of each message: from one start or end of anything to the next, all rates solved anew."""
-    spells = [reporting(turns) for turns in work]
+    spells = [at_work(turns) for turns in work]
     moments = {at for spell in spells for ends in spell for at in ends} | {at for at, *_ in messages}
     left, ends = {}, {}
     for moment, upcoming in pairwise((*sorted(moments), inf)):
@@ -164,7 +164,7 @@ def engine_ends(capacities, work, messages, factor, **shortcuts):
         engine.begin(lanes[i, 1], engine.program([receive]), lambda: None)
 
     def do(worker, turns):
-        for (begin, _), (_, seconds) in zip(reporting(turns), turns, strict=True):
+        for (begin, _), (_, seconds) in zip(at_work(turns), turns, strict=True):
             yield env.timeout(begin - env.now)
             done = env.event()
             engine.begin(worker, engine.program([ProgramStage(local=engine.flow(seconds, {}, cap=1.0))]), done.succeed)

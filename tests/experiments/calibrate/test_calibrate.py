@@ -13,7 +13,13 @@ from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
 from quadrille.experiments.calibrate.between_hosts import NetworkMeasurements, confirmed, ladder
 from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
-from quadrille.experiments.calibrate.measuring import DTYPES, LAYOUTS, STREAM_BYTES, LocalMeasurements, CalibrationMeasurements
+from quadrille.experiments.calibrate.measuring import (
+    DTYPES,
+    LAYOUTS,
+    STREAM_BYTES,
+    CalibrationMeasurements,
+    LocalMeasurements,
+)
 from quadrille.experiments.calibrate.sections import links_agree
 from quadrille.experiments.calibrate.topology_option import parse_routing_option, parse_topology_option
 from quadrille.experiments.predict.predict import prediction_of
@@ -28,7 +34,7 @@ from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, Strea
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, in_whole_pages
 from quadrille.simulator.machine.network import network_of
-from quadrille.simulator.ranks.resource_demands import NamespacePlan
+from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.build import build
 from quadrille.topologies.files import node_link
 from quadrille.topologies.machines.find import find_machine
@@ -42,8 +48,9 @@ mpi = pytest.mark.mpi
 POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
 SMALL = f"""
 import sys
-from quadrille.runtime.carriers.message_options import WHOLE
-from quadrille.runtime.measuring import beside, chains, links, microbenchmarks, reference_kernels, rounds
+from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES
+from quadrille.runtime.measuring import all_pairs_rates as rounds, chained_transfers as chains
+from quadrille.runtime.measuring import links, microbenchmarks, overlap_interference as beside, reference_kernels
 from quadrille.runtime.host import world
 from quadrille.experiments.calibrate import measured_machine, measuring
 measuring.PRODUCTS, measuring.SMALLEST, measuring.LARGEST = {POINTS}, 8, 32
@@ -69,8 +76,8 @@ TWO_HOSTS = (
 from quadrille.topologies.machines.machine import save_machine
 from quadrille.topologies.build import parse_topology
 from quadrille.topologies.routes.routing import Routing
-hosts = (world.Host("one", (0,), 1), world.Host("other", (1,), 1))
-measured = measuring.measure(world.world(), hosts, WHOLE)
+hosts = (world.ComputeHost("one", (0,), 1), world.ComputeHost("other", (1,), 1))
+measured = measuring.measure(world.world(), hosts, WHOLE_MESSAGES)
 if world.world().rank == 0:
     for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
         wiring = parse_topology(text) if text else None
@@ -81,8 +88,8 @@ UNEQUAL_HOSTS = (
     SMALL
     + """
 import ast, json
-hosts = [world.Host(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
-measured = measuring.measure(world.world(), hosts, WHOLE)
+hosts = [world.ComputeHost(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
+measured = measuring.measure(world.world(), hosts, WHOLE_MESSAGES)
 if world.world().rank == 0:
     print(json.dumps({"together": max(point.busy_ranks for point in measured.local.gemm),
                       "network": len(measured.between.transfers)}))
@@ -95,7 +102,7 @@ import json
 from quadrille.experiments.calibrate.between_hosts import measure_flows
 found = {
     said: measure_flows(
-        world.world(), 2, links.LinkSpeed(1e-4, 25e6, 0.0), WHOLE, lambda _, flows: flows[-1].round >= least
+        world.world(), 2, links.LinkSpeed(1e-4, 25e6, 0.0), WHOLE_MESSAGES, lambda _, flows: flows[-1].round >= least
     )
     for said, least in (("agree", 1), ("agree in the end", 6), ("do not", 100))
 }
@@ -263,7 +270,7 @@ def test_the_wiring_is_a_star_unless_it_is_given_and_its_speeds_are_measured_unl
 @pytest.mark.parametrize("name", ["star", "leaf-spine", "speeds"])
 def test_multiplications_between_two_hosts_are_predicted(wired, name):
     machine = find_machine(str(wired[name]))
-    wiring = NamespacePlan(machine, 2, FlowEngine(simpy.Environment()))
+    wiring = ResourceDemands(machine, 2, FlowEngine(simpy.Environment()))
     assert (wiring.home(0), wiring.home(1)) == (0, 1)
     for grid in ("z=2", "x=2", "y=2"):
         record, _ = prediction_of(parse_matmul(replace(TRAINING, grid=grid)), machine)
@@ -503,7 +510,9 @@ def test_a_machine_file_names_the_links_that_no_round_filled():
     net = build("leaf-spine", LEAVES | {"bandwidth": 25e6, "uplink_bandwidth": 140e6, "latency": 0.0})
     between = replace(measured().between, flows=rounds(net, payload=24 / 25))
     hosts = tuple(ComputeHost(f"host{number}", (number,), 2, sharing=4) for number in range(4))
-    wiring = parse_topology_option("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6", 4)
+    wiring = parse_topology_option(
+        "leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6", 4
+    )
     (line,) = make_machine("lab", replace(measured(), between=between), hosts, wiring, Routing()).sources
     assert line.quantity == "network.payload_share" and "no round filled" in line.source
     assert set(line.value.split(", ")) == {name for name in net.link_names(range(net.link_count)) if "spine" in name}

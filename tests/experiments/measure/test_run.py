@@ -31,9 +31,9 @@ from quadrille.experiments.words.runs import RunWords, parse_run
 from quadrille.experiments.workloads.fitting_grids import check_ranks, fitting_grids
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
-from quadrille.runtime.host.world import ComputeHost
 from quadrille.runtime.execution import rank_environment as site
-from quadrille.runtime.execution.rank_environment import MemoryDemand, RankEnvironment, check_memory, check_demands
+from quadrille.runtime.execution.rank_environment import MemoryDemand, RankEnvironment, check_demands, check_memory
+from quadrille.runtime.host.world import ComputeHost
 from tests.support import fake_device
 from tests.support.fake_device import FAKE
 from tests.support.launched import launched

@@ -333,7 +333,9 @@ def test_what_is_wrong_with_another_laboratory_is_a_remark(monkeypatch, capsys):
     process.wait()
     resists = f"resists{os.getpid()}"
     register.write(
-        LaboratoryRecord(name=resists, topology="", addresses={}, namespaces={"a": resists}, rates={}, owner=process.pid)
+        LaboratoryRecord(
+            name=resists, topology="", addresses={}, namespaces={"a": resists}, rates={}, owner=process.pid
+        )
     )
     register.path_of("newer").write_text('{"schema": "quadrille/laboratory/9"}')
     remove = namespaces.remove

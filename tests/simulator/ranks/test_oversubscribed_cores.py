@@ -117,7 +117,7 @@ def test_ranks_live_where_a_laboratory_starts_them(ranks, expected):
 
 
 def test_more_ranks_than_cores_are_said_to_be_crowded():
-    assert fullest_device(TOGETHER, 4).crowded and not fullest_device(ALONE, 4).crowded
+    assert fullest_device(TOGETHER, 4).oversubscribed and not fullest_device(ALONE, 4).oversubscribed
 
 
 def written_by_all(ranks=4):
