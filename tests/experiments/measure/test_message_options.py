@@ -86,7 +86,7 @@ def test_messages_go_in_chunks_in_a_laboratory_and_device_arrays_go_whole():
 
 
 def test_no_thread_is_taken_where_mpi_may_not_be_called_by_two(monkeypatch):
-    monkeypatch.setattr(delivery_at_module, "threads_may_send", lambda: False)
+    monkeypatch.setattr(delivery_at_module, "mpi_allows_threads", lambda: False)
     assert message_options(BESIDE, hosts=2).progress == "none"
     with pytest.raises(InputError, match=r"progress 'thread': .* does not take calls of two threads; accepted is none"):
         message_options(BESIDE, progress="thread")
