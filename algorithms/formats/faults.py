@@ -6,13 +6,13 @@ from quadrille.algorithms.formats.measured_rows import Rate
 
 
 class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is broken or slower than the rest.
+    """The failed links, the slow links and the slow devices of a network.
 
     Parameters
     ----------
-    fail : links that carry nothing, `leaf:3>spine:1` or, both directions, `leaf:3-spine:1`
-    degrade : share of its bandwidth that a link has left, by link
-    slow : share of its speed that a GPU or host computes with, by node
+    fail : links that carry nothing: `leaf:3>spine:1`, or `leaf:3-spine:1` for both directions
+    degrade : share of its bandwidth that a link keeps, by link
+    slow : share of its speed that a GPU or host keeps, by node
     """
 
     fail: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from quadrille.algorithms.schedule.kernels import Function
-from quadrille.algorithms.schedule.ops import CALLED_BOTH_WAYS, ROOTED, Calls, CollectiveKind
+from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
 
 Count = Annotated[int, Meta(gt=0)]
 Rate = Annotated[float, Meta(gt=0)]
@@ -22,7 +22,18 @@ Dtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
 
 
 class GemmRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A measured local GEMM of m x k by k x n, on `busy_ranks` ranks of a host at once."""
+    """A measured matrix product of m x k by k x n on one rank.
+
+    Parameters
+    ----------
+    m, k, n : sizes of the product
+    dtype : element type
+    layout : N or T for each operand: stored as is, or transposed
+    busy_ranks : ranks of a host that multiplied at the same time
+    flops_per_second : achieved rate, 2 m k n over the median time
+    threads : BLAS threads of a rank
+    spread : relative spread of the repeats
+    """
 
     m: Count
     k: Count
@@ -36,7 +47,16 @@ class GemmRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class MemoryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Measured memory-bound work on `bytes` of results, on `busy_ranks` ranks of a host at once."""
+    """A measured memory-bound operation.
+
+    Parameters
+    ----------
+    operation : copy, add or zero
+    bytes : size of the result
+    busy_ranks : ranks of a host that worked at the same time
+    bytes_per_second : bytes of the result over the median time
+    spread : relative spread of the repeats
+    """
 
     operation: Literal["copy", "add", "zero"]
     bytes: Count
@@ -46,7 +66,17 @@ class MemoryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class KernelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A measured function of a layer that reads and writes `bytes`, on `busy_ranks` ranks of a host at once."""
+    """A measured layer function, such as GELU or softmax.
+
+    Parameters
+    ----------
+    function : name of the function
+    dtype : element type
+    bytes : bytes that the function reads and writes
+    busy_ranks : ranks of a host that worked at the same time
+    seconds : median time
+    spread : relative spread of the repeats
+    """
 
     function: Function
     dtype: Dtype
@@ -57,7 +87,16 @@ class KernelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class TransferRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One measured point-to-point step of a pattern in which `ranks` take part at once."""
+    """A measured point-to-point step.
+
+    Parameters
+    ----------
+    pattern : who sends to whom: each to its neighbour, pairs both ways, or pairs one way
+    ranks : ranks that take part at the same time
+    bytes : size of a message
+    seconds : median time of the step
+    spread : relative spread of the repeats
+    """
 
     pattern: Literal["shift", "exchange", "one_way"]
     ranks: Annotated[int, Meta(ge=2)]
@@ -67,20 +106,21 @@ class TransferRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A measured collective of the MPI library, in all groups of so many ranks at once.
+    """A measured collective of the MPI library, in all groups at the same time.
 
     Parameters
     ----------
-    ranks, apart : members of a group, and the distance in ranks from one to the next
-    of : ranks in all groups together
-    bytes : of the whole buffer
-    calls : MPI's by which it was measured, of a kind that has two; not said in files made before there was a choice,
-        which are of the vector calls
-    seconds : from when the last member has come to it, to the end of those that receive
-    following_seconds : the same of one that follows another, whose members have fallen out of step; the mean of their
-        ends
-    member_shares : where members end apart in every run, what each took of the last one's seconds, by its coordinate:
-        where summands go to one member and sums from there to the others, that one ends before these
+    kind : kind of collective
+    ranks : members of a group
+    apart : distance in ranks between two neighbours of a group
+    of : ranks of all groups together
+    bytes : size of the whole buffer
+    calls : `regular` (`MPI_Allgather`) or `vector` (`MPI_Allgatherv`), for a kind that has both; a row without it was
+        measured by the vector calls
+    seconds : time from the arrival of the last member to the end of the receivers
+    following_seconds : the same time of a collective that follows another, whose members are out of step
+    member_shares : time of each member as a share of the last member's time, where members always end apart
+    spread : relative spread of the repeats
 
     Raises
     ------
@@ -100,8 +140,8 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     spread: Spread = 0.0
 
     def __post_init__(self) -> None:
-        if self.calls is not UNSET and self.kind not in CALLED_BOTH_WAYS:
-            raise ValueError(f"calls = {self.calls!r}: MPI has one call for {self.kind}, two for {CALLED_BOTH_WAYS}")
+        if self.calls is not UNSET and self.kind not in VECTOR_CALL_KINDS:
+            raise ValueError(f"calls = {self.calls!r}: MPI has one call for {self.kind}, two for {VECTOR_CALL_KINDS}")
         shares = self.member_shares
         if shares is not UNSET and self.kind in ROOTED:
             raise ValueError(f"member_shares: of a {self.kind} every member is the root in turn")
@@ -113,7 +153,7 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def called(self) -> Calls | None:
         """MPI's calls by which it was measured; None of a kind that has one alone."""
-        if self.kind not in CALLED_BOTH_WAYS:
+        if self.kind not in VECTOR_CALL_KINDS:
             return None
         return "vector" if self.calls is UNSET else self.calls
 
@@ -129,16 +169,17 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class MessagesRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long a gather and two products took at once, by one delivery; a run goes by the best.
+    """The time of a gather beside two products, with one choice of message options.
 
-    Between hosts of one rank each, of an even number, it is the sum of two: with a gather of all, and several of pairs.
+    A run takes the fastest row that was measured with as many ranks, hosts and threads.  Between hosts with one rank
+    each, `seconds` adds a gather of all ranks and several gathers of pairs.
 
     Parameters
     ----------
-    chunk_bytes : into which messages were cut; 0 for whole steps
-    progress : what advanced them beside local work
-    ranks, hosts, threads : ranks in all, hosts that they were on, and BLAS threads of each: runs that are otherwise go
-        by other rules; 0 in files made before rows said so
+    chunk_bytes : chunk size of messages; 0 for whole steps
+    progress : what advanced messages during products: nothing, or a progress thread
+    ranks, hosts, threads : ranks, hosts and BLAS threads of a rank; 0 in files that do not say
+    seconds : time of the gather and the products
     """
 
     chunk_bytes: Annotated[int, Meta(ge=0)]

@@ -34,7 +34,7 @@ from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 
 if TYPE_CHECKING:
-    from quadrille.simulator.engine.flows import Finished, Traffic
+    from quadrille.simulator.engine.flows import FlowSet, FlowTimes
     from quadrille.topologies.routes.paths import Paths
 
 SCHEMA = "quadrille/flows/1"
@@ -142,7 +142,7 @@ class _Ended:
     """
 
     first: float
-    flows: "Finished"
+    flows: "FlowTimes"
     paths: "Paths"
     loading: float
 
@@ -196,9 +196,9 @@ def _answer(
     )
 
 
-def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float) -> "Traffic":
+def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float) -> "FlowSet":
     """The rows as flows, times counted from the first start."""
-    from quadrille.simulator.engine.flows import Traffic
+    from quadrille.simulator.engine.flows import FlowSet
 
     share = np.ones(len(rows.sizes))
     if weights == "latency":
@@ -210,7 +210,7 @@ def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float)
             )
         share = 1 / paths.latency
     unlimited = np.full(len(share), np.inf)
-    return Traffic(
+    return FlowSet(
         paths.offsets, paths.links, paths.shares, rows.sizes, rows.starts - first, paths.latency, share, unlimited
     )
 

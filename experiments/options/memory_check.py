@@ -57,11 +57,11 @@ def placement(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | N
     ------
     InputError : more ranks than the machine has GPUs, a rule that does not fit
     """
-    from quadrille.simulator.machine.placement import homes_of  # a rank that measures has no use for the simulator
+    from quadrille.simulator.machine.placement import place_ranks  # a rank that measures has no use for the simulator
 
-    homes = homes_of(machine, ranks, rule, grid)
-    rank = homes.most_crowded
-    return Placement(homes.sharing(rank), homes.cores(homes.place(rank)), homes.threads(rank))
+    placement = place_ranks(machine, ranks, rule, grid)
+    rank = placement.rank_on_fullest_place
+    return Placement(placement.sharing(rank), placement.cores(placement.place(rank)), placement.threads(rank))
 
 
 def nodes_of_ranks(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | None = None) -> list[int]:
@@ -71,10 +71,10 @@ def nodes_of_ranks(machine: Machine, ranks: int, rule: str = "packed", grid: Gri
     >>> nodes_of_ranks(find_machine("perlmutter", gpus=8), 6)
     [0, 0, 0, 0, 1, 1]
     """
-    from quadrille.simulator.machine.placement import homes_of
+    from quadrille.simulator.machine.placement import place_ranks
 
-    homes = homes_of(machine, ranks, rule, grid)
-    nodes: list[int] = (homes.of_rank // homes.net.per_node).tolist()
+    placement = place_ranks(machine, ranks, rule, grid)
+    nodes: list[int] = (placement.of_rank // placement.net.per_node).tolist()
     return nodes
 
 

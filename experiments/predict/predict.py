@@ -20,12 +20,12 @@ from quadrille.experiments.workloads.training_flags import with_usual_dtype
 from quadrille.experiments.workloads.workloads import AnyExperiment, experiment_of
 from quadrille.runtime.files.matrix_files import open_operands
 from quadrille.runtime.launching.remarks import remark, remark_all
-from quadrille.simulator.gc_paused import seldom_collected
+from quadrille.simulator.gc_paused import gc_paused
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import in_chunks
 
 if TYPE_CHECKING:
-    from quadrille.simulator.simulate import Simulation, Switches
+    from quadrille.simulator.simulate import Shortcuts, Simulator
 
 
 def predict(
@@ -34,7 +34,7 @@ def predict(
     on: MachineFlags,
     *,
     destinations: Destinations,
-    switches: "Switches | None" = None,
+    shortcuts: "Shortcuts | None" = None,
     granularity: AskedGranularity = "auto",
     command: Sequence[str] = (),
 ) -> None:
@@ -44,7 +44,7 @@ def predict(
     ----------
     run_flags : how it would be run: checked, but no file of theirs is opened; the backend is named in the record
     on : the machine
-    switches : what makes the simulation fast
+    shortcuts : what makes the simulation fast
     granularity : exact, collective or auto
     command : the words of the command line, for provenance
 
@@ -64,7 +64,7 @@ def predict(
     machine = fitting_machine(on, experiment, plan.chunk_bytes)
     order = None
     if experiment.manner.any_order:
-        order = order_on(experiment, machine, plan.backend, granularity, switches=switches, announce=True)
+        order = order_on(experiment, machine, plan.backend, granularity, shortcuts=shortcuts, announce=True)
         experiment = order.laid_out(experiment)
         remark(order.line())
     made, timeline = prediction_of(
@@ -72,7 +72,7 @@ def predict(
         machine,
         command,
         backend=plan.backend,
-        switches=switches,
+        shortcuts=shortcuts,
         granularity=granularity,
         wanted=parse_ranks(destinations.ranks, experiment.grid.size) if destinations.ranks else (),
         announce=True,
@@ -111,7 +111,7 @@ def order_on(
     backend: str = "numpy",
     granularity: AskedGranularity = "exact",
     *,
-    switches: "Switches | None" = None,
+    shortcuts: "Shortcuts | None" = None,
     announce: bool = False,
 ) -> ChosenOrder:
     """The order of ranks in which the experiment is predicted to take least on the machine, and all others.
@@ -127,13 +127,13 @@ def order_on(
     def seconds(one: AnyExperiment) -> float:
         first = announce and not seen and not one.manner.choices.auto
         made, _ = prediction_of(
-            one, machine, backend=backend, switches=switches, granularity=granularity, announce=first
+            one, machine, backend=backend, shortcuts=shortcuts, granularity=granularity, announce=first
         )
         seen.add(made.simulation.granularity if made.simulation is not None else "exact")
         return made.seconds
 
     found = chosen_order(experiment, seconds)
-    return found if len(seen) < 2 else order_on(experiment, machine, backend, "collective", switches=switches)
+    return found if len(seen) < 2 else order_on(experiment, machine, backend, "collective", shortcuts=shortcuts)
 
 
 def prediction_of(
@@ -142,7 +142,7 @@ def prediction_of(
     command: Sequence[str] = (),
     *,
     backend: str = "numpy",
-    switches: "Switches | None" = None,
+    shortcuts: "Shortcuts | None" = None,
     granularity: AskedGranularity = "exact",
     wanted: Sequence[int] = (),
     announce: bool = False,
@@ -151,17 +151,17 @@ def prediction_of(
 
     Parameters
     ----------
-    switches : what makes the simulation fast; by default everything
+    shortcuts : what makes the simulation fast; by default everything
     granularity : exact, collective, or what takes no more than a few seconds
     wanted : ranks that must be in the timeline
     announce : say on stderr, before it starts, what will take long
     """
     from quadrille.experiments.predict.predicted_record import predicted_record
-    from quadrille.simulator.simulate import Simulation, Switches
+    from quadrille.simulator.simulate import Shortcuts, Simulator
     from quadrille.simulator.symmetry.even_shards import with_even_shards
 
     assert not experiment.manner.any_order, "order_on finds it"
-    with seldom_collected():
+    with gc_paused():
         grid, manner = experiment.grid, experiment.manner
         nodes = nodes_of_ranks(machine, grid.size, manner.placement, grid)
         experiment = experiment.on_nodes(nodes)
@@ -172,20 +172,20 @@ def prediction_of(
             experiment, chosen = with_chosen(experiment, asked, machine, nodes, backend)
         threads = manner.threads or placement(machine, grid.size, manner.placement, grid).threads
         even_within = _even_within(experiment, schedule)
-        simulation = Simulation(
+        simulation = Simulator(
             schedule if even_within is None else with_even_shards(schedule),
             machine,
             choices=experiment.manner.choices,
             threads=threads,
             placement=manner.placement,
-            switches=switches or Switches(),
+            shortcuts=shortcuts or Shortcuts(),
             granularity=granularity,
         )
         if announce:
             remark_all(one.line() for one in chosen)
             _announce(simulation, experiment)
     prediction = simulation.run(wanted)
-    with seldom_collected():
+    with gc_paused():
         made = predicted_record(
             experiment,
             schedule,
@@ -209,7 +209,7 @@ def _even_within(experiment: AnyExperiment, schedule: Schedule) -> float | None:
     return None
 
 
-def _announce(simulation: "Simulation", experiment: AnyExperiment) -> None:
+def _announce(simulation: "Simulator", experiment: AnyExperiment) -> None:
     """Says what will take long, and why it must."""
     from quadrille.simulator.simulate import LONG_SECONDS
 

@@ -120,13 +120,13 @@ def predicting(off: set[str], granularity: "AskedGranularity") -> Callable[..., 
     """What `simulate` does; imported when it is asked for."""
     from functools import partial
 
-    from quadrille.simulator.gc_paused import seldom_collected
+    from quadrille.simulator.gc_paused import gc_paused
 
-    with seldom_collected():
+    with gc_paused():
         from quadrille.experiments.predict.predict import predict
-        from quadrille.simulator.simulate import Switches
+        from quadrille.simulator.simulate import Shortcuts
 
-    return seldom_collected()(partial(predict, switches=Switches(**dict.fromkeys(off, False)), granularity=granularity))
+    return gc_paused()(partial(predict, shortcuts=Shortcuts(**dict.fromkeys(off, False)), granularity=granularity))
 
 
 app.command(

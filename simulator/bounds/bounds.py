@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.labels import Ints, rising
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Receive, Send
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL, RatedChannels, list_channels, rate_channels
 from quadrille.simulator.bounds.concurrency import together
@@ -23,7 +23,7 @@ from quadrille.simulator.bounds.supported import unsupported_reason
 from quadrille.simulator.bounds.walk import BoundsWalk
 from quadrille.simulator.bounds.work import ScheduleWork
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 
@@ -60,7 +60,7 @@ def steady(
     schedule: Schedule,
     machine: Machine,
     choices: Choices,
-    homes: Homes,
+    placement: RankPlacement,
     *,
     threads: int | None = None,
     wanted: Sequence[int] = (),
@@ -77,7 +77,7 @@ def steady(
     ------
     InputError : a schedule that cannot be walked so
     """
-    reason = unsupported_reason(schedule, homes, choices)
+    reason = unsupported_reason(schedule, placement, choices)
     if reason:
         raise InputError(f"granularity collective: {reason}; accepted is exact")
     each, looks = programs(schedule), ScheduleWork(schedule, choices)

@@ -19,7 +19,7 @@ import networkx as nx
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.schedule.ops import Op, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, walk
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 

@@ -184,7 +184,7 @@ class Instance:
         """How much later than its times say it comes on some of the ranks."""
         return np.zeros(1) if self.by is None else np.asarray(self.turns * self.by[at])
 
-    def spans(self, places: Ints, stride: int = 0, length: int = 1) -> Iterator[tuple[Span, Spent]]:
+    def spans(self, places: Ints, stride: int = 0, length: int = 1) -> Iterator[tuple[Span, TimeBreakdown]]:
         """The spans of the ranks at these places among its own, each with what its time went into.
 
         Parameters
@@ -214,9 +214,9 @@ class Instance:
                 self._spent(at, end - start),
             )
 
-    def _spent(self, at: int, seconds: float) -> Spent:
+    def _spent(self, at: int, seconds: float) -> TimeBreakdown:
         """The story of a rank, as far as its time goes; what is left is waiting for others."""
-        spent = Spent(latency=float(self.story.latency[at]), compute=float(self.story.compute[at]))
+        spent = TimeBreakdown(latency=float(self.story.latency[at]), compute=float(self.story.compute[at]))
         parts: tuple[tuple[PathPart, Floats], ...] = (
             ("compute", self.story.compute),
             ("latency", self.story.latency + self.story.overhead),

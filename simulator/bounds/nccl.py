@@ -16,12 +16,12 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.expressions import number
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import Collective, CollectiveKind, collective_kind
 from quadrille.algorithms.schedule.parts import Place
 from quadrille.simulator.collectives.nccl.collective import NcclResult, nccl_collective
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 from quadrille.topologies.routes.routing import Routes
@@ -40,7 +40,7 @@ class NcclTimes:
     """
 
     machine: Machine
-    homes: Homes
+    placement: RankPlacement
     choices: Choices
     labels: dict[str, str] = field(default_factory=dict)
     longest: dict[str, float] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class NcclTimes:
     _refused: list[InputError] = field(default_factory=list)
     _held: bool = False
 
-    def seconds(self, op: Collective, moment: Place, groups: Ints, size: float) -> Floats:
+    def seconds(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> Floats:
         """From a group's beginning to the end of each member [groups, members].
 
         Parameters
@@ -70,16 +70,16 @@ class NcclTimes:
         self.longest[op.name] = max(float(ends.max()), self.longest.get(op.name, 0.0))
         return ends
 
-    def link_bytes(self, op: Collective, moment: Place, groups: Ints, size: float) -> Floats:
+    def link_bytes(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> Floats:
         """What goes over each link."""
         return self._carried(op, moment, groups, size).result.link_bytes
 
-    def _carried(self, op: Collective, moment: Place, groups: Ints, size: float) -> NcclResult:
-        kind, root = collective_kind(op), number(getattr(op, "root", 0), moment)
+    def _carried(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> NcclResult:
+        kind, root = collective_kind(op), evaluate(getattr(op, "root", 0), moment)
         key = kind, root, size, groups.shape, groups.tobytes()
         if key not in self._known:
             if not self._routes:
-                self._routes.append(routes_of(self.machine, self.homes.net))
+                self._routes.append(routes_of(self.machine, self.placement.net))
             self._known[key] = self._asked(kind, size, groups, root)
         return self._known[key]
 
@@ -105,7 +105,7 @@ class NcclTimes:
         algorithm: Algorithm | None,
         protocol: Protocol | None,
     ) -> NcclResult:
-        places, routes = self.homes.of_rank, self._routes[0]
+        places, routes = self.placement.of_rank, self._routes[0]
         return nccl_collective(
             kind, size, groups, places, self.machine, routes, algorithm=algorithm, protocol=protocol, root=root
         )

@@ -10,15 +10,15 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.formats.record import LinkLoad
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import ALONE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.bounds.bounds import BoundsResult
 from quadrille.simulator.bounds.instances import Instance, places_of
-from quadrille.simulator.machine.placement import Homes
-from quadrille.simulator.prediction import Bound, Extent, Prediction, Stories, mean_parts
-from quadrille.simulator.ranks.lanes import Instance as Key
-from quadrille.simulator.ranks.time_breakdown import Spent
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.simulator.prediction import Bound, Extent, Prediction, TimeBreakdowns, mean_parts
+from quadrille.simulator.ranks.lanes import OpInstance as Key
+from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 from quadrille.simulator.uncertainty import uncertainty
 from quadrille.topologies.machines.machine import Machine
 
@@ -33,7 +33,7 @@ MOST_TURNS = 64
 def predicted(
     found: BoundsResult,
     machine: Machine,
-    homes: Homes,
+    placement: RankPlacement,
     name: str,
     grid: Grid,
     *,
@@ -61,7 +61,7 @@ def predicted(
         frozenset(tally.extrapolated),
         uncertainty(machine, timeline.makespan, None),
         {op: max(0.0, sums["contention"]) / grid.size for op, sums in tally.spent().items()},
-        _loads(found, homes, links),
+        _loads(found, placement, links),
         Extent(
             folded=False,
             why_not=why_not,
@@ -71,7 +71,7 @@ def predicted(
             events=found.walk.carried.messages,
             iterations_skipped=found.walk.passed_over,
         ),
-        Stories(spent, lambda rank: rank, _said(spans, tally.turns)),
+        TimeBreakdowns(spent, lambda rank: rank, _said(spans, tally.turns)),
         times,
         Bound(found.low, found.high, proven=found.walk.nccl is None),
         found.walk.nccl.labels if found.walk.nccl is not None else {},
@@ -92,7 +92,7 @@ def _on_path(found: BoundsResult, grid: Grid, ranks: set[int], most: int) -> tup
         if one.axis is not None:
             groups[one.op.name, one.index].append(one)
     spans: list[Span] = []
-    spent: dict[Key, Spent] = {}
+    spent: dict[Key, TimeBreakdown] = {}
     fresh: Iterable[int] = ranks
     for _ in range(MOST_TURNS):
         for span, story in _spans(instances, np.array(sorted(fresh)), grid):
@@ -112,14 +112,14 @@ def _instances(times: Mapping[str, OpTimes]) -> int:
     return max(1, sum(one.count for one in times.values()))
 
 
-def closed(spans: Iterable[Span], turns: Sequence[Turns]) -> Iterator[Span]:
+def closed(spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> Iterator[Span]:
     """The spans as they would be without the turns that are said once: what repeats has the same ranks on its path."""
     for span in spans:
         over = sum(one.times * one.seconds for one in turns if span.start >= one.start)
         yield span.moved(-over, 0) if over else span
 
 
-def _said(spans: Iterable[Span], turns: Sequence[Turns]) -> dict[tuple[int, str], list[tuple[int, int]]]:
+def _said(spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> dict[tuple[int, str], list[tuple[int, int]]]:
     """By rank and op, the first instance and the number of instances of turns that are said once."""
     found: dict[tuple[int, str], list[tuple[int, int]]] = {}
     ordered = sorted(spans, key=lambda span: span.start)
@@ -135,7 +135,7 @@ def _said(spans: Iterable[Span], turns: Sequence[Turns]) -> dict[tuple[int, str]
     return found
 
 
-def _spans(instances: Sequence[Instance], ranks: Ints, grid: Grid) -> Iterable[tuple[Span, Spent]]:
+def _spans(instances: Sequence[Instance], ranks: Ints, grid: Grid) -> Iterable[tuple[Span, TimeBreakdown]]:
     known: dict[int, Ints] = {}
     for one in instances:
         if id(one.ranks) not in known:
@@ -167,7 +167,10 @@ def _loads(found: BoundsResult, homes: Homes, most: int) -> tuple[LinkLoad, ...]
     chosen = np.argsort(-utilisation, kind="stable")[:most]
     return tuple(
         LinkLoad(
-            homes.net.link(int(used[at])).name, float(moved[used[at]]), float(busy[used[at]]), float(utilisation[at])
+            placement.net.link(int(used[at])).name,
+            float(moved[used[at]]),
+            float(busy[used[at]]),
+            float(utilisation[at]),
         )
         for at in chosen.tolist()
     )

@@ -35,7 +35,7 @@ from quadrille.algorithms.schedule.tensors import DType
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL, RatedChannels
 from quadrille.simulator.bounds.concurrency import Concurrency
 from quadrille.simulator.machine.compute_model import ComputeModel, Estimate
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.machine.transfer_seconds import TransferSeconds, TransferTable
 from quadrille.simulator.ranks.local_work import estimated
 from quadrille.topologies.machines.machine import Machine
@@ -129,11 +129,11 @@ class MachinePrices:
         channels: RatedChannels,
         local: LocalRates,
     ) -> None:
-        self._machine, self._homes = machine, homes
+        self._machine, self._homes = machine, placement
         self.channels, self.local = channels, local
-        self._table = TransferTable(machine, homes)
-        self._neighbours = homes.columns()["ranks that share its place"].astype(np.int64)
-        self._models, self._model_of = _models(machine, homes, dtype, threads)
+        self._table = TransferTable(machine, placement)
+        self._neighbours = placement.columns()["ranks that share its place"].astype(np.int64)
+        self._models, self._model_of = _models(machine, placement, dtype, threads)
         self._memory: dict[tuple[str, float, int], Estimate] = {}
 
     # Local work
@@ -233,10 +233,10 @@ def _moving(seconds: TransferSeconds, size: Floats) -> Floats:
 
 
 def _models(
-    machine: Machine, homes: Homes, dtype: DType, threads: int | None
+    machine: Machine, placement: RankPlacement, dtype: DType, threads: int | None
 ) -> tuple[list[ComputeModel], NDArray[np.int64]]:
     """A model for each kind of rank (threads, busy neighbours, speed), and that of each rank."""
-    columns = homes.columns()
+    columns = placement.columns()
     cores, neighbours = columns["cores"], columns["ranks that share its place"]
     own = np.full(len(cores), float(threads)) if threads else np.maximum(1, cores // neighbours)
     kinds, which = np.unique(

@@ -19,7 +19,7 @@ def program_axes(schedule: Schedule) -> set[Axis]:
     return found.union(*(loop_count_axes(role.program) for role in schedule.roles))
 
 
-def unsupported_reason(schedule: Schedule, homes: Homes, choices: Choices) -> str:
+def unsupported_reason(schedule: Schedule, placement: RankPlacement, choices: Choices) -> str:
     """Why a schedule cannot be walked so on a machine, in words; empty where it can."""
     if homes.pooled or len(homes.bursts):
         return f"{homes.machine.name} is a laboratory, whose hosts share cores and whose links have token buckets"

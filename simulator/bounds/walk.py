@@ -24,7 +24,7 @@ from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.analysis.labels import kept, thin
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.ops import Communication, Compute, Op, Receive, Send, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.simulator.bounds.channels import TYPICAL

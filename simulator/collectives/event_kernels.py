@@ -30,7 +30,7 @@ from quadrille.simulator.collectives.walk_state import (
     check_period,
     rebase,
 )
-from quadrille.simulator.engine.heap import HEAP, put, take
+from quadrille.simulator.engine.event_queue import HEAP, put, take
 from quadrille.simulator.engine.rates import begin, end, settle
 
 # What `walk` gives back

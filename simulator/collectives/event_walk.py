@@ -27,7 +27,7 @@ from quadrille.simulator.collectives.programs import Floats, Ints, MemberProgram
 from quadrille.simulator.collectives.walk_state import IDLE, SENDER_WAITS, Array, WalkState
 from quadrille.simulator.engine import heap, rates
 from quadrille.simulator.engine.compiled import Kernel, compiled
-from quadrille.simulator.engine.rates import State, as_lists, new_state
+from quadrille.simulator.engine.rates import FlowState, as_lists, new_state
 from quadrille.simulator.symmetry.partition import Flows
 
 Columns = TypeVar("Columns", WalkState, State)

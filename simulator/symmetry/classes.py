@@ -120,19 +120,19 @@ class SymmetryClasses:
         return np.bincount(self.folding.ranks)
 
 
-def classes_of(found: Patterns, homes: Homes, routes: Routes) -> SymmetryClasses:
+def classes_of(found: Patterns, placement: RankPlacement, routes: Routes) -> SymmetryClasses:
     """The classes of a run; look at `folding.folded` before they are used."""
-    ranks, net = len(homes.of_rank), homes.net
+    ranks, net = len(placement.of_rank), placement.net
     sender, receiver, label = found.sender, found.receiver, found.label
-    if homes.shared or not len(sender):
+    if placement.shared or not len(sender):
         everyone = np.arange(ranks)
         sender, receiver = np.concatenate([sender, everyone]), np.concatenate([receiver, everyone])
         label = np.concatenate([label, np.full(ranks, OWN_WORK)])
-    paths = _paths(sender, receiver, homes, routes)
+    paths = _paths(sender, receiver, placement, routes)
     bandwidths = np.concatenate([net.bandwidths, *(np.full(net.place_count, kind) for kind in (-1.0, -2.0))])
     bursts = np.zeros(len(bandwidths))
-    bursts[: len(homes.bursts)] = homes.bursts
-    within = homes.of_rank[sender] == homes.of_rank[receiver]
+    bursts[: len(placement.bursts)] = placement.bursts
+    within = placement.of_rank[sender] == placement.of_rank[receiver]
     flows = Flows(
         sender,
         receiver,
@@ -148,19 +148,19 @@ def classes_of(found: Patterns, homes: Homes, routes: Routes) -> SymmetryClasses
             folding, QuotientGraph(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {}
         )
     small = quotient(folding, flows)
-    return SymmetryClasses(folding, small, paths, flows, *_channels(found, folding, small, shared=homes.shared))
+    return SymmetryClasses(folding, small, paths, flows, *_channels(found, folding, small, shared=placement.shared))
 
 
-def flow_paths(found: Patterns, homes: Homes, routes: Routes) -> FlowPaths:
+def flow_paths(found: Patterns, placement: RankPlacement, routes: Routes) -> FlowPaths:
     """The paths of all flows of a run."""
-    return FlowPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, homes, routes))
+    return FlowPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, placement, routes))
 
 
-def _paths(sender: Ints, receiver: Ints, homes: Homes, routes: Routes) -> Paths:
+def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Routes) -> Paths:
     """Links of the network for what goes between places, cores and memory for what stays at one."""
-    places, count = homes.net.place_count, homes.net.link_count
-    source, target = homes.of_rank[sender], homes.of_rank[receiver]
-    if not homes.shared:
+    places, count = placement.net.place_count, placement.net.link_count
+    source, target = placement.of_rank[sender], placement.of_rank[receiver]
+    if not placement.shared:
         return routes.between(source, target)
     between, pair = np.unique(source * places + target, return_inverse=True)
     paths = routes.between(*np.divmod(between, places))

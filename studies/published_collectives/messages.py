@@ -113,7 +113,7 @@ def _seconds(
         hop = STEP_LATENCY["net" if apart else "nvlink"]["ring"][PROTOCOLS.index("Simple")] * US
         before = settings.launch_seconds + hop + (settings.network_latency if apart else 0.0)
     sizes = np.full(count, float(row.size))
-    traffic = Traffic(
+    traffic = FlowSet(
         paths.offsets, paths.links, paths.shares, sizes, zero, zero, np.ones(count), np.full(count, np.inf)
     )
     return before, float(simulate_flows(capacities, traffic).finish.max())

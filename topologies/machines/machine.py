@@ -57,11 +57,25 @@ Argument = str | bool | int | float | list[str | int | float]
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one rank computes with; without `achieved`, a device without rows reaches its peaks.
+    """The compute device of one rank.
 
-    Local work takes `overlap_slowdown` times as long while its rank communicates: the kernels that
-    carry messages hold multiprocessors and bandwidth of the device.  Messages take `communication_slowdown`
-    times as long while a device that sends or receives them computes.
+    Local work takes `overlap_slowdown` times as long while its rank communicates, because kernels that
+    carry messages occupy multiprocessors and memory bandwidth.  Messages take `communication_slowdown`
+    times as long while a device at either end computes.
+
+    Parameters
+    ----------
+    peak_flops_per_second : peak rate of matrix products, by dtype
+    memory_bytes_per_second : bandwidth of the device's memory
+    memory_bytes : capacity of the device's memory
+    overhead_seconds : time to start one piece of local work, such as a kernel launch
+    achieved : share of the peaks that large work reaches, for a device without measured rows; without `achieved` and
+        without rows a device reaches its peaks
+    overlap_slowdown : factor on local work while its rank communicates
+    communication_slowdown : factor on messages while the device at either end computes
+    gemm : measured matrix products
+    memory : measured copies, additions and zeroing
+    kernel : measured layer functions, such as GELU or softmax
     """
 
     peak_flops_per_second: Annotated[dict[Dtype, Rate], Meta(min_length=1)]
@@ -77,16 +91,23 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the ranks of one host share, what a step between two of them costs, and what an op costs beyond its work.
+    """The resources that the ranks of one host share, and the cost of an op and of a message inside the host.
 
-    `ranks` are placed on each host before the next one is used, by default one
-    for each core; `issue_seconds` pass between two ops of a rank;
-    `alone_seconds` is a communication op in a group of one rank.  Where hosts are `shared_by_hosts` of
-    one machine, as in a laboratory, its cores and the bandwidth of its memory are those of all hosts together,
-    and ranks are spread evenly over the hosts; a core that has been idle for `idle_core_seconds` takes a rank from
-    a core with several, where ranks cannot be dealt out to cores evenly.
-    `library` are the MPI library's collectives between its ranks.
-    `threads_default` is read by nobody: it stays for the machine files that have it.
+    Hosts that are `shared_by_hosts` of one machine, as in an emulated network, share its cores and its memory
+    bandwidth, and ranks are spread evenly over the hosts.
+
+    Parameters
+    ----------
+    cores : CPU cores of a host
+    shared_by_hosts : whether all hosts are one machine and share its cores
+    idle_core_seconds : idle time after which a core takes a rank from a core with several ranks
+    ranks : ranks that one host takes before the next host is used; by default one for each core
+    memory_bytes_per_second : memory bandwidth that all ranks of a host share
+    threads_default : ignored; older files have it
+    issue_seconds : time between two ops of a rank
+    alone_seconds : time of a communication op in a group of one rank
+    transfer : measured point-to-point steps between ranks of one host
+    library : measured collectives of the MPI library between ranks of one host
     """
 
     cores: Count
@@ -102,24 +123,23 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a step between ranks of two hosts costs, and what its links are beyond their rates.
+    """The cost of a message between two hosts, and the properties of links beyond their rates.
 
     Parameters
     ----------
-    payload_share : of a link's rate that is left for what ranks send, after the headers of packets, and less of a link
-        that is slower than is said: of every link, or by link; 1 of those that are not named
-    core_seconds_per_byte : of the cores that all hosts share, for a byte from rank to rank, both ends and every switch
-    late_seconds : how much later a rank that computes hears that a step's message has come, where ranks take turns on
-        cores and one of each host computes
-    following_seconds : latency of a step right behind another one of its op, where it is known; of the first one the
-        rows tell, which were measured behind products
-    taken_seconds : how much later than its receiver a rank that sent one way hears that all was taken, where messages
-        are buffered
-    buffered_sends : whether messages go as soon as they are posted, whoever is there to receive them
-    chunk_bytes : into which such messages of our own steps are cut; 0 for whole steps, which wait for their receivers
-    burst_bytes : what a link that was idle lets through at once, where token buckets keep its rate: of every link, or
-        by link; it fills again at the link's rate
-    library : the MPI library's collectives, where ranks are on several hosts
+    payload_share : share of a link's rate that carries payload, after packet headers; one number for every link, or a
+        table by link, in which a link that is not named has 1
+    core_seconds_per_byte : CPU time of one byte from rank to rank, on the cores that all hosts share
+    late_seconds : delay until a computing rank notices that a message arrived, where ranks share cores
+    following_seconds : latency of a step that directly follows another step of the same op; the first step's latency
+        is that of the rows
+    taken_seconds : delay until the sender of a one-way message learns that its receiver has it
+    buffered_sends : whether messages leave before their receivers are ready (the eager protocol)
+    chunk_bytes : chunk size of such messages; 0 for whole steps
+    burst_bytes : bytes that an idle link lets through at once, where token buckets enforce its rate; one number for
+        every link, or a table by link
+    transfer : measured point-to-point steps between ranks of two hosts
+    library : measured collectives of the MPI library between ranks of several hosts
     """
 
     payload_share: Share | dict[str, Share] = 1.0
@@ -135,7 +155,13 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class ReferenceKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Medians of the small reference kernels beside calibration: the state of the machine then."""
+    """Median times of three small kernels beside calibration; they record the speed of the machine at that time.
+
+    Parameters
+    ----------
+    gemm_seconds, copy_seconds, add_seconds : median time of a small matrix product, copy and addition
+    gemm_spread, copy_spread, add_spread : relative spread of these times
+    """
 
     gemm_seconds: Seconds
     copy_seconds: Seconds
@@ -146,14 +172,27 @@ class ReferenceKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class Fit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How well the fitted numbers explain what was measured: relative residuals, and warnings."""
+    """The quality of the fit of the GEMM model.
+
+    Parameters
+    ----------
+    residuals : relative residuals of the fit, by dtype and layout
+    warnings : large residuals, and signs that other programs ran during calibration
+    """
 
     residuals: dict[str, float] = {}
     warnings: tuple[str, ...] = ()
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a number comes from."""
+    """The origin of one number.
+
+    Parameters
+    ----------
+    quantity : name of the number
+    value : value of the number
+    source : document, measurement or assumption that the number comes from
+    """
 
     quantity: str
     value: float | str
@@ -162,6 +201,22 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A topology, its devices, and what was measured on them.
+
+    Parameters
+    ----------
+    name : name of the machine
+    topology : `family` and its arguments, or `file`, the path of a graph
+    device : the compute device of one rank
+    host : the resources that ranks of one host share
+    network : properties of messages between hosts
+    routing : the routing rule
+    faults : failed links, slow links and slow devices
+    reference : reference kernels beside calibration, on all ranks at once
+    reference_alone : reference kernels beside calibration, on one rank alone
+    fit : quality of the fitted GEMM model
+    messages : tried message options (chunk size, progress thread) and their times
+    sources : the origin of each number
+    provenance : command, date, host and versions that wrote the file
 
     >>> machine = Machine(
     ...     name="toy",

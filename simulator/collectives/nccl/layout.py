@@ -213,7 +213,7 @@ def simulate_concurrently(
     zero, one = np.zeros(flows), np.ones(flows)
     # a flow over no link (a GPU to itself) takes no time
     sizes = np.where(np.diff(paths.offsets) > 0, sizes, 0.0)
-    traffic = Traffic(paths.offsets, paths.links, paths.shares, sizes, zero, zero, one, np.full(flows, cap))
+    traffic = FlowSet(paths.offsets, paths.links, paths.shares, sizes, zero, zero, one, np.full(flows, cap))
     ran = simulate_flows(on.capacities, traffic)
     whole = float(ran.finish.max(initial=0.0)) / correction
     single = _alone_seconds(on, paths, sizes, cap) / correction

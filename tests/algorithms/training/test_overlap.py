@@ -19,7 +19,7 @@ from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.simulator.simulate import Switches, simulate
+from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.toy_machines import star
 from tests.support.trainings import schedule_of as validated
 from tests.support.trainings import trained, whole_matrices
@@ -275,7 +275,7 @@ def test_folding_over_time_knows_rotated_loops():
     plain = schedule_of(Gpt(40, 12, 4, 5, 17, 4), Grid(z=2, x=2))
     machine = star(4, bandwidth=1e9, peak=2e11)
     changed = overlap(plain, ALL)
-    folded, whole = (simulate(changed, machine, switches=Switches(fold_time=fold)) for fold in (True, False))
+    folded, whole = (simulate(changed, machine, shortcuts=Shortcuts(fold_time=fold)) for fold in (True, False))
     assert folded.extent.iterations_skipped > whole.extent.iterations_skipped == 0
     assert folded.timeline.makespan == pytest.approx(whole.timeline.makespan, rel=1e-9)
 

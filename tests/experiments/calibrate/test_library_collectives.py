@@ -5,7 +5,7 @@ import pytest
 from quadrille.experiments.calibrate.library_collectives import LIBRARY_BYTES, LONG_SECONDS, PARTINGS, ladder
 from quadrille.runtime.measuring.chained_library_calls import Shape
 from quadrille.runtime.measuring.points import CollectivePoint
-from quadrille.simulator.machine.interpolation import SecondsBySize
+from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 
 RATE = 25e6
 

@@ -95,7 +95,7 @@ def experiments(draw):
 @settings(max_examples=150, deadline=None)
 def test_the_exact_makespan_lies_within_the_bound_and_so_does_the_estimate(drawn):
     schedule, machine, choices = drawn
-    found = steady(schedule, machine, choices, homes_of(machine, schedule.grid.size))
+    found = steady(schedule, machine, choices, place_ranks(machine, schedule.grid.size))
     exact = simulate(schedule, machine, choices=choices).timeline.makespan
     note(f"{schedule.name} {schedule.grid} {schedule.sizes} {schedule.overlap} {choices} {machine}")
     assert found.low <= exact * (1 + ROUNDING)
@@ -208,7 +208,7 @@ def test_compiled_steps_and_steps_that_are_not_kept_are_the_plain_ones(monkeypat
 def test_what_ranks_send_is_what_goes_over_the_links():
     schedule = matmul_schedule(Matmul(13, 17, 11, "float64", "training"), "4d", Grid(data=2, z=3, x=2))
     choices = parse_choices("own")
-    found = steady(schedule, star(12), choices, homes_of(star(12), 12))
+    found = steady(schedule, star(12), choices, place_ranks(star(12), 12))
     sent = sum(bytes_sent(schedule, rank, choices) for rank in range(12))
     assert found.walk.link_bytes().sum() == pytest.approx(2 * sent)  # up one cable, down another
 
@@ -234,7 +234,7 @@ def test_the_critical_path_adds_up_whether_all_spans_are_kept_or_few(monkeypatch
     )
     for span in found.timeline.spans:
         assert sum(found.parts_of(span).values()) == pytest.approx(span.end - span.start, rel=1e-9, abs=1e-15)
-    whole = steady(schedule, machine, parse_choices("own"), homes_of(machine, 24))
+    whole = steady(schedule, machine, parse_choices("own"), place_ranks(machine, 24))
     assert found.timeline.makespan == pytest.approx(whole.seconds, rel=1e-12)
 
 
@@ -248,17 +248,17 @@ def test_with_all_spans_the_critical_path_goes_over_to_the_straggler():
 
 def test_ranks_that_are_wanted_are_in_the_timeline():
     schedule = matmul_schedule(Matmul(130, 600, 64), "4d", Grid(z=4, y=2, x=3))
-    homes = homes_of(star(24), 24)
-    found = Simulation(
+    placement = place_ranks(star(24), 24)
+    found = Simulator(
         schedule,
         star(24),
         choices=parse_choices("own"),
         threads=None,
         placement="packed",
-        switches=Switches(),
+        shortcuts=Shortcuts(),
         granularity="collective",
     ).run((20, 21))
-    assert homes.net.place_count == 24
+    assert placement.net.place_count == 24
     assert {20, 21} <= {span.rank for span in found.timeline.spans}
 
 

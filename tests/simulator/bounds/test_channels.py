@@ -13,7 +13,7 @@ from quadrille.simulator.bounds.concurrency import together
 from quadrille.simulator.bounds.inputs import programs
 from quadrille.simulator.bounds.work import ScheduleWork
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import homes_of
+from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.symmetry.patterns import patterns
 from tests.support.toy_machines import leaf_spine
 
@@ -49,7 +49,7 @@ def test_the_least_rate_of_all_at_once_fills_no_link_and_alone_a_transfer_is_fas
     plain = matmul_schedule(Matmul(26, 34, 22, "float64", "training"), "4d", Grid(z=2, y=2, x=2))
     schedule, choices = overlap(plain, overlaps), parse_choices("own")
     machine = leaf_spine(4, 2)
-    homes = homes_of(machine, 8)
+    placement = place_ranks(machine, 8)
     busy = together(schedule, [schedule.place(0)])
     channels = rate_channels(listed(schedule, choices), homes, routes_of(machine, homes.net), busy)
     typical = channels.typical(np.arange(len(channels.keys)))
@@ -65,7 +65,7 @@ def test_the_least_rate_of_all_at_once_fills_no_link_and_alone_a_transfer_is_fas
 def test_a_lane_that_is_busy_with_others_may_get_less_than_when_one_thing_is_done_at_a_time():
     plain = matmul_schedule(Matmul(26, 34, 22, "float64", "training"), "4d", Grid(z=2, y=2, x=2))
     machine, choices = leaf_spine(4, 2), parse_choices("own")
-    homes = homes_of(machine, 8)
+    placement = place_ranks(machine, 8)
     least = []
     for schedule in (plain, overlap(plain, frozenset(OVERLAPS))):
         busy = together(schedule, [schedule.place(0)])

@@ -44,8 +44,8 @@ def close(one):
 
 def short_and_long(schedule, machine):
     """The walk that passes over turns, and the one that takes them all."""
-    homes = homes_of(machine, schedule.grid.size)
-    return [walked(schedule, machine, parse_choices("own"), homes, fold_time=fold) for fold in (True, False)]
+    placement = place_ranks(machine, schedule.grid.size)
+    return [walked(schedule, machine, parse_choices("own"), placement, fold_time=fold) for fold in (True, False)]
 
 
 def check_the_same(short, long):
@@ -91,7 +91,9 @@ def test_parts_that_do_not_meet_in_a_loop_each_pass_over_turns_at_their_own_pace
 def test_loops_in_which_the_next_layer_is_gathered_and_the_last_one_scattered_are_passed_over():
     """As of overlaps, where a loop of one turn in the loop begins at the next layer: no op asks which."""
     layers, machine = 24, star(4, memory=1e9, overhead=1e-6)
-    found = walked(model("4d", Grid(z=2, x=2), OVERLAPS, layers), machine, parse_choices("own"), homes_of(machine, 4))
+    found = walked(
+        model("4d", Grid(z=2, x=2), OVERLAPS, layers), machine, parse_choices("own"), place_ranks(machine, 4)
+    )
     loops_over_layers = 5  # zeroed moments, forward, backward, sums, updates
     assert found.walk.passed_over > loops_over_layers * (layers - 10)
 
@@ -102,7 +104,7 @@ def test_bounds_hold_where_turns_are_passed_over_that_do_not_quite_repeat(monkey
     monkeypatch.setattr(loop_period, "LARGE", 0)
     monkeypatch.setattr(loop_period, "SLACKS", ((0, slack),))
     schedule, machine = model("4d", grid, ("oar", "oag"), layers=9), apart(grid.size)
-    found = walked(schedule, machine, parse_choices("own"), homes_of(machine, grid.size))
+    found = walked(schedule, machine, parse_choices("own"), place_ranks(machine, grid.size))
     exact = simulate(schedule, machine).timeline.makespan
     assert found.walk.passed_over > 0
     assert found.low <= exact * (1 + 1e-9) and exact <= found.high * (1 + 1e-9)
@@ -111,7 +113,7 @@ def test_bounds_hold_where_turns_are_passed_over_that_do_not_quite_repeat(monkey
 
 def test_loops_whose_turns_differ_are_walked_to_the_end():
     schedule, machine = model("optimus", Grid(z=2, x=3), layers=2), star(6)
-    found = walked(schedule, machine, parse_choices("own"), homes_of(machine, 6))
+    found = walked(schedule, machine, parse_choices("own"), place_ranks(machine, 6))
     assert found.walk.passed_over == 0
 
 

@@ -19,7 +19,7 @@ from quadrille.runtime.carriers.message_options import CHUNK_BYTES
 from quadrille.runtime.carriers.pipelined_steps import AHEAD
 from quadrille.runtime.measuring.overlap_interference import gather_beside_products
 from quadrille.simulator.ranks.eager_chunks import CHUNKS_AHEAD
-from quadrille.simulator.simulate import Switches, simulate
+from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.simulator.engine.test_token_buckets import LEAF_SPINE, laboratory
 
 SIZE, RATE, LATENCY, TAKEN, LATE = 4 * 10**5, 25e6, 2e-5, 7e-4, 3e-3
@@ -161,8 +161,8 @@ def test_what_has_come_before_anybody_waits_for_it_is_not_late():
 def test_folding_changes_nothing_where_ranks_hear_late(gathered):
     schedule = gather_beside_products(4, gathered, 40)
     every = [
-        sum(span.end for span in simulate(schedule, machine(True, LATE), switches=switches).timeline.spans)
-        for switches in (Switches(), Switches(fold=False), Switches(fold=False, fold_time=False, local=False))
+        sum(span.end for span in simulate(schedule, machine(True, LATE), shortcuts=shortcuts).timeline.spans)
+        for shortcuts in (Shortcuts(), Shortcuts(fold=False), Shortcuts(fold=False, fold_time=False, local=False))
     ]
     assert every[1:] == pytest.approx(every[:1] * 2, rel=1e-9)
 
@@ -174,8 +174,8 @@ def test_folding_changes_nothing_where_messages_are_buffered(algorithm, family):
     schedule = matmul_schedule(Matmul(512, 512, 512), algorithm, grid)
     lab = machine(True, family=family, taken_seconds=TAKEN)  # 2.5d: two ranks on each host
     every = [
-        simulate(schedule, lab, switches=switches).timeline.makespan
-        for switches in (Switches(), Switches(fold=False), Switches(fold=False, fold_time=False, local=False))
+        simulate(schedule, lab, shortcuts=shortcuts).timeline.makespan
+        for shortcuts in (Shortcuts(), Shortcuts(fold=False), Shortcuts(fold=False, fold_time=False, local=False))
     ]
     assert every[1:] == pytest.approx(every[:1] * 2, rel=1e-9)
 

@@ -1,16 +1,16 @@
 """Steps of collectives that repeat are passed over, and nothing shows but the time that it takes."""
 
 import pytest
+from tests.simulator.ranks.test_rank_classes import check_same
 
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Gemm, Pointwise, ReduceScatter
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.simulator.ranks.lanes import Lanes
-from quadrille.simulator.simulate import Switches, simulate
+from quadrille.simulator.ranks.lanes import LaneSimulation
+from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.what_if import with_faults
-from tests.simulator.ranks.test_rank_classes import check_same
 from tests.support.toy_machines import leaf_spine, program_of, star
 
 FEW = {"memory": 1e10, "overhead": 1e-6}
@@ -79,13 +79,13 @@ CASES = {
 def jumps(monkeypatch):
     """Times that steps were passed over, in the simulations from now on."""
     found = []
-    run = Lanes.run
+    run = LaneSimulation.run
 
     def noted(self):
         run(self)
         found.append(self.engine.tally.jumps)
 
-    monkeypatch.setattr(Lanes, "run", noted)
+    monkeypatch.setattr(LaneSimulation, "run", noted)
     return found
 
 
@@ -96,10 +96,10 @@ def test_the_answer_is_that_of_every_step(case, machine, fold, monkeypatch):
     schedule = CASES[case]()
     given = schedule, MACHINES[machine](schedule.grid.size)
     passed = jumps(monkeypatch)
-    short = simulate(*given, switches=Switches(fold=fold))
+    short = simulate(*given, shortcuts=Shortcuts(fold=fold))
     if case == "alone" and machine == "star":
         assert sum(passed) >= 3
-    long = simulate(*given, switches=Switches(fold=fold, memory=False))
+    long = simulate(*given, shortcuts=Shortcuts(fold=fold, memory=False))
     check_same(short, long)
     assert short.timeline.makespan == pytest.approx(long.timeline.makespan, rel=1e-12)
     mine, theirs = ({load.link: load for load in one.links} for one in (short, long))
@@ -112,5 +112,5 @@ def test_the_answer_is_that_of_every_step(case, machine, fold, monkeypatch):
 
 def test_most_steps_of_a_ring_in_lockstep_are_passed_over():
     schedule = alone()
-    short, long = (simulate(schedule, star(MEMBERS), switches=Switches(memory=one)) for one in (True, False))
+    short, long = (simulate(schedule, star(MEMBERS), shortcuts=Shortcuts(memory=one)) for one in (True, False))
     assert short.extent.events < long.extent.events / 2

@@ -2,7 +2,7 @@
 
 Numba passes a named tuple as all that its arrays consist of: seven values for each,
 for the two tuples of `events.py` 600 in every call of a kernel, which LLVM then
-has to carry through.  A named tuple in a `Table` is one value, and `w.run` in a
+has to carry through.  A named tuple in a `ColumnTable` is one value, and `w.run` in a
 kernel a look into it: kernels compile in about a third of the time.
 
 Only compiled code sees a difference.  This module imports Numba.
@@ -30,7 +30,7 @@ from numba.np import numpy_support
 WORD = cgutils.intp_t
 
 
-class Table:
+class ColumnTable:
     """A named tuple of one-dimensional arrays, and where they are.
 
     Parameters
@@ -63,8 +63,8 @@ _table_type = cache(TableType)
 register_model(TableType)(models.OpaqueModel)
 
 
-@typeof_impl.register(Table)
-def _typeof(table: Table, _: Any) -> TableType:
+@typeof_impl.register(ColumnTable)
+def _typeof(table: ColumnTable, _: Any) -> TableType:
     return table.type
 
 

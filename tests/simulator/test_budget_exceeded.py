@@ -10,8 +10,8 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator import simulate
-from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, TOO_LONG, Lanes
-from quadrille.simulator.simulate import Simulation, Switches
+from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, TOO_LONG, LaneSimulation
+from quadrille.simulator.simulate import Shortcuts, Simulator
 
 
 @pytest.fixture(scope="module")
@@ -20,13 +20,13 @@ def schedule():
 
 
 def simulation(schedule, granularity):
-    return Simulation(
+    return Simulator(
         schedule,
         find_machine("perlmutter"),
         choices=Choices(),
         threads=None,
         placement="packed",
-        switches=Switches(),
+        shortcuts=Shortcuts(),
         granularity=granularity,
     )
 
@@ -46,13 +46,13 @@ def test_tries_that_came_before_count(monkeypatch):
     turns, left = 100, []
     summa = matmul_schedule(Matmul(256, 64 * turns, 256, panel=64), "summa", parse_grid("z=2,x=2"))
 
-    class Noted(Lanes):
-        def __init__(self, *arguments, most_wall_seconds, **switches):
+    class Noted(LaneSimulation):
+        def __init__(self, *arguments, most_wall_seconds, **shortcuts):
             left.append(most_wall_seconds)
-            super().__init__(*arguments, most_wall_seconds=most_wall_seconds, **switches)
+            super().__init__(*arguments, most_wall_seconds=most_wall_seconds, **shortcuts)
 
-    monkeypatch.setattr(simulate, "Lanes", Noted)
-    monkeypatch.setattr(simulate, "rhythm", lambda *_: None)
+    monkeypatch.setattr(simulate, "LaneSimulation", Noted)
+    monkeypatch.setattr(simulate, "period_window", lambda *_: None)
     simulation(summa, "auto").run()
     most, then = left
     assert most == simulate.GIVEN_UP_SECONDS and then <= most - 10 * OP_WALL_SECONDS

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.simulator.machine.interpolation import SecondsBySize
+from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 
 CURVE = SecondsBySize.of([(100, 2.0), (300, 4.0), (1100, 5.0)])
 points = st.lists(

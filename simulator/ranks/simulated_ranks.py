@@ -16,9 +16,9 @@ from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.library_collectives import LibraryTimes
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import Homes
-from quadrille.simulator.ranks.resource_demands import Wiring
-from quadrille.simulator.ranks.resources import Apart, Resources, Together
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.simulator.ranks.resource_demands import ResourceDemands
+from quadrille.simulator.ranks.resources import PerClassResources, PerRankResources, Resources
 from quadrille.simulator.symmetry.classes import FlowPaths, SymmetryClasses, classes_of, flow_paths
 from quadrille.simulator.symmetry.partition import Ints
 from quadrille.simulator.symmetry.patterns import EndKinds, patterns
@@ -30,7 +30,7 @@ TOO_MANY = "ranks talk to too many others to list all channels"
 
 
 @dataclass(frozen=True, eq=False)
-class Population:
+class SimulatedRanks:
     """Who is simulated.
 
     Parameters
@@ -42,21 +42,23 @@ class Population:
     """
 
     schedule: Schedule
-    homes: Homes
+    placement: RankPlacement
     routes: Routes
     classes: SymmetryClasses | None = None
     why_not: str = ""
     turns: Mapping[LoopPosition, Sequence[int]] = field(default_factory=dict)
     known: FlowPaths | None = None
 
-    def wiring(self, engine: FlowEngine) -> Wiring:
+    def wiring(self, engine: FlowEngine) -> ResourceDemands:
         """What the simulated ranks take of the resources of an engine."""
         resources: Resources
         if self.classes is None:
-            resources = Apart(self.homes, self.routes, engine, self.known)
+            resources = PerRankResources(self.placement, self.routes, engine, self.known)
         else:
-            resources = Together(self.classes, self.homes, engine)
-        return Wiring(self.homes.machine, self.grid.size, engine, homes=self.homes, resources=resources)
+            resources = PerClassResources(self.classes, self.placement, engine)
+        return ResourceDemands(
+            self.placement.machine, self.grid.size, engine, placement=self.placement, resources=resources
+        )
 
     @property
     def grid(self) -> Grid:
@@ -135,9 +137,9 @@ class Population:
         return len(small.rank_of), len(small.flow_of), len(small.link_of)
 
 
-def population(
-    schedule: Schedule, choices: Choices, homes: Homes, *, fold: bool = True, turns: bool = True
-) -> Population:
+def choose_ranks(
+    schedule: Schedule, choices: Choices, placement: RankPlacement, *, fold: bool = True, turns: bool = True
+) -> SimulatedRanks:
     """Who must be simulated.
 
     Parameters
@@ -149,25 +151,25 @@ def population(
     ------
     InputError : two ranks that no way through the network joins
     """
-    routes = routes_of(homes.machine, homes.net)
-    alone = Population(schedule, homes, routes)
+    routes = routes_of(placement.machine, placement.net)
+    alone = SimulatedRanks(schedule, placement, routes)
     if not (fold or turns):
         return replace(alone, why_not=NOT_ASKED)
-    found = patterns(schedule, choices, _kinds_of_members(schedule, choices, homes))
+    found = patterns(schedule, choices, _kinds_of_members(schedule, choices, placement))
     if found is None:
         return replace(alone, why_not=TOO_MANY)
     if not fold or schedule.grid.size == 1:
-        known = flow_paths(found, homes, routes) if len(found.sender) else None
+        known = flow_paths(found, placement, routes) if len(found.sender) else None
         return replace(alone, why_not="" if fold else NOT_ASKED, turns=found.turns, known=known)
-    classes = classes_of(found, homes, routes)
+    classes = classes_of(found, placement, routes)
     if classes.folding.folded:
         return replace(alone, classes=classes, turns=found.turns)
     return replace(alone, why_not=classes.folding.why_not, turns=found.turns, known=classes.known)
 
 
-def _kinds_of_members(schedule: Schedule, choices: Choices, homes: Homes) -> EndKinds:
+def _kinds_of_members(schedule: Schedule, choices: Choices, placement: RankPlacement) -> EndKinds:
     """Which members of a collective end together: by the library as it was measured, else all that do the same."""
-    library = LibraryTimes(homes.machine, schedule.grid, homes)
+    library = LibraryTimes(placement.machine, schedule.grid, placement)
     return lambda op: library.kinds_of_members(op) if choices.by_library(op) else ()
 
 

@@ -17,15 +17,15 @@ from quadrille.algorithms.schedule.ops import Barrier, Receive, Send
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.simulator.machine.placement import homes_of
-from quadrille.simulator.ranks.rank_classes import strides
-from quadrille.simulator.simulate import Switches, simulate
+from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.ranks.simulated_ranks import strides
+from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.simulator.symmetry.patterns import patterns
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import with_faults
 from tests.support.toy_machines import device, leaf_spine, one_host, program_of, star
 
-APART = Switches(fold=False)
+APART = Shortcuts(fold=False)
 FEW = {"memory": 1e10, "overhead": 1e-6}
 
 
@@ -88,7 +88,7 @@ def test_the_answer_is_that_of_every_rank_by_itself(algorithm, grid, overlaps, m
     for sizes, collectives in product([(64, 64, 64), (130, 171, 110)], ["own", "own:doubling"]):
         given_ = scheduled(algorithm, grid, overlaps, sizes), MACHINES[machine](ranks)
         choices = parse_choices(collectives)
-        check_same(simulate(*given_, choices=choices), simulate(*given_, choices=choices, switches=APART))
+        check_same(simulate(*given_, choices=choices), simulate(*given_, choices=choices, shortcuts=APART))
 
 
 @pytest.mark.parametrize("machine", ["star", "leaves", "a slow host"])
@@ -98,7 +98,7 @@ def test_the_answer_is_that_of_every_rank_where_operands_are_transposed(algorith
     for sizes in [(64, 64, 64), (130, 171, 110)]:
         schedule = scheduled(algorithm, grid, overlaps, sizes, transposed=transposed)
         on = MACHINES[machine](schedule.grid.size)
-        check_same(simulate(schedule, on), simulate(schedule, on, switches=APART))
+        check_same(simulate(schedule, on), simulate(schedule, on, shortcuts=APART))
 
 
 @settings(max_examples=40)
@@ -117,7 +117,7 @@ def test_the_answer_is_the_same_on_any_grid_machine_and_placement(
     schedule = scheduled("4d", str(grid), overlaps, sizes)
     more = {"choices": parse_choices(collectives), "placement": placement}
     wide = MACHINES[machine](max(4, grid.size))
-    check_same(simulate(schedule, wide, **more), simulate(schedule, wide, **more, switches=APART))
+    check_same(simulate(schedule, wide, **more), simulate(schedule, wide, **more, shortcuts=APART))
 
 
 @pytest.mark.parametrize("routing", ["shortest", "spray", "ecmp:3"])
@@ -125,13 +125,13 @@ def test_the_answer_is_the_same_with_every_routing(routing):
     machine = leaf_spine(4, 4, spines=3, **FEW)
     routed = Machine(name="routed", topology=machine.topology, device=machine.device, routing=routing)
     schedule = scheduled("4d", "data=2,z=4,x=2")
-    check_same(simulate(schedule, routed), simulate(schedule, routed, switches=APART))
+    check_same(simulate(schedule, routed), simulate(schedule, routed, shortcuts=APART))
 
 
 @pytest.mark.parametrize("name", ["memory", "local"])
 def test_the_other_switches_change_nothing_either(name):
     schedule, machine = scheduled("4d", "data=2,z=3,y=2", "oar", (70, 50, 30)), leaf_spine(3, 4, **FEW)
-    check_same(simulate(schedule, machine), simulate(schedule, machine, switches=Switches(**{name: False})))
+    check_same(simulate(schedule, machine), simulate(schedule, machine, shortcuts=Shortcuts(**{name: False})))
 
 
 # How much is simulated
@@ -154,7 +154,7 @@ def test_what_breaks_the_symmetry_is_named():
 
 def test_a_timeline_of_many_ranks_has_those_that_stand_for_all_and_gives_any_other_when_asked():
     schedule, machine = scheduled("4d", "z=6,y=4,x=4", sizes=(96, 96, 96)), leaf_spine(24, 4, **FEW)
-    folded, apart = simulate(schedule, machine), simulate(schedule, machine, switches=APART)
+    folded, apart = simulate(schedule, machine), simulate(schedule, machine, shortcuts=APART)
     kinds = folded.extent.rank_classes
     assert kinds < 96
     assert len({span.rank for span in folded.timeline.spans}) == kinds
@@ -181,7 +181,7 @@ def test_ranges_hold_exactly_the_ranks_that_they_were_made_of(ranks):
 
 def test_the_busiest_links_of_one_class_are_those_of_every_rank():
     schedule, machine = scheduled("4d", "z=4,y=2"), leaf_spine(2, 4, **FEW)
-    folded, apart = (simulate(schedule, machine, switches=one).links for one in (Switches(), APART))
+    folded, apart = (simulate(schedule, machine, shortcuts=one).links for one in (Shortcuts(), APART))
     by_name = {load.link: load for load in apart}
     assert folded[0].utilisation == pytest.approx(apart[0].utilisation, rel=1e-9)
     for load in folded:
@@ -217,8 +217,8 @@ def test_no_two_channels_of_a_sender_or_receiver_have_one_label(algorithm, grid,
 
 def test_a_scattered_rank_lives_on_another_node():
     machine = dgx(32)
-    assert homes_of(machine, 16, "packed").of_rank.tolist() == list(range(16))
-    assert homes_of(machine, 16, "scattered").of_rank.tolist() == [half for i in range(8) for half in (i, 8 + i)]
+    assert place_ranks(machine, 16, "packed").of_rank.tolist() == list(range(16))
+    assert place_ranks(machine, 16, "scattered").of_rank.tolist() == [half for i in range(8) for half in (i, 8 + i)]
 
 
 def test_a_slow_gpu_computes_slower_by_its_share():
@@ -232,9 +232,9 @@ def test_a_slow_gpu_computes_slower_by_its_share():
 
 def test_a_fault_that_cuts_the_network_in_two_is_said_to():
     machine = with_faults(leaf_spine(2, 4), fail=["leaf:0-spine:0"])
-    for switches in (Switches(), APART):
+    for shortcuts in (Shortcuts(), APART):
         with pytest.raises(InputError, match="cut"):
-            simulate(scheduled("1d-column", "x=8"), machine, switches=switches)
+            simulate(scheduled("1d-column", "x=8"), machine, shortcuts=shortcuts)
 
 
 # Deadlocks
@@ -258,10 +258,10 @@ def test_a_rank_that_never_arrives_is_named_with_those_who_wait_for_it():
     assert found.value.exit_status == 1
 
 
-@pytest.mark.parametrize("switches", [Switches(), APART])
-def test_a_deadlock_of_many_ranks_is_one_line_with_a_count(switches):
+@pytest.mark.parametrize("switches", [Shortcuts(), APART])
+def test_a_deadlock_of_many_ranks_is_one_line_with_a_count(shortcuts):
     with pytest.raises(Deadlock) as found:
-        simulate(absent_from_a_barrier(1024, 16), star(1024), switches=switches)
+        simulate(absent_from_a_barrier(1024, 16), star(1024), shortcuts=shortcuts)
     said = str(found.value)
     assert "\n" not in said
     assert said.count(" waits for ") == 8

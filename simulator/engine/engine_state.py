@@ -20,16 +20,16 @@ IDLE, LATENT, MOVING = range(3)
 # Who waits at a wire
 NOBODY, SENDER, RECEIVER = range(3)
 
-# Places in `Under.numbers`; that of the heap's size, HEAP, is in `sharing/heap.py`
+# Places in `EngineState.numbers`; that of the heap's size, HEAP, is in `sharing/heap.py`
 EVENTS, STARTING, ENDED, UNSETTLED, CHANGES, FOLDS, LEADER, STEPPED, SAVE_AT, STEPS, SAVED, JUMPS = range(1, 13)
 MARK, SAVED_HEAP, STOPPED, SLOWED = range(13, 17)
 NUMBERS = 17
-# Places in `Under.reals`
+# Places in `EngineState.reals`
 CLOCK, SAVED_CLOCK = range(2)
 REALS = 2
 
 
-class Under(NamedTuple):
+class EngineState(NamedTuple):
     """Everything that is under way, and all that it may do.
 
     Parameters

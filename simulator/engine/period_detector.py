@@ -15,8 +15,7 @@ Source: Brent, "An improved Monte Carlo factorization algorithm", BIT 20, 1980, 
 
 from math import inf
 
-from quadrille.simulator.engine.heap import HEAP, put
-from quadrille.simulator.engine.state import (
+from quadrille.simulator.engine.engine_state import (
     CLOCK,
     JUMPS,
     LATENT,
@@ -32,8 +31,9 @@ from quadrille.simulator.engine.state import (
     SENDER,
     STEPS,
     STOPPED,
-    Under,
+    EngineState,
 )
+from quadrille.simulator.engine.event_queue import HEAP, put
 
 SAME = 1e-12
 """States whose times agree to this part of the time between them are one."""
@@ -42,13 +42,13 @@ TOLD = 7
 """Columns of what is told of a member."""
 
 
-def lead(u: Under, m: int) -> None:
+def lead(u: EngineState, m: int) -> None:
     """Member m is the one whose steps are counted."""
     u.numbers[LEADER] = m
     u.numbers[STEPS], u.numbers[SAVE_AT], u.numbers[SAVED] = 0, 1, 0
 
 
-def look_back(u: Under, until: float) -> None:
+def look_back(u: EngineState, until: float) -> None:
     """Jump if the state is the one that was kept; keep it if it is time to.
 
     Parameters
@@ -65,7 +65,7 @@ def look_back(u: Under, until: float) -> None:
         _save(u)
 
 
-def note(u: Under, f: int) -> None:
+def note(u: EngineState, f: int) -> None:
     """A flow has done its work since a state was kept; if there are too many, the state is forgotten."""
     if u.numbers[STOPPED] == len(u.stopped):
         u.numbers[SAVED] = 0
@@ -74,19 +74,19 @@ def note(u: Under, f: int) -> None:
     u.numbers[STOPPED] += 1
 
 
-def _left(u: Under, f: int) -> float:
+def _left(u: EngineState, f: int) -> float:
     """What a flow has left to do."""
     left: float = u.left[f]
     return left - u.speed[f] * (u.reals[CLOCK] - u.since[f]) if u.status[f] == MOVING else left
 
 
-def _busy(u: Under, j: int) -> float:
+def _busy(u: EngineState, j: int) -> float:
     """Seconds so far in which somebody used a resource."""
     so_far: float = u.busy[j]
     return so_far + (u.reals[CLOCK] - u.opened[j] if u.using[j] > 0 else 0.0)
 
 
-def _doing(u: Under, m: int) -> int:
+def _doing(u: EngineState, m: int) -> int:
     """For how many transfers a member waits, and for whose other ends."""
     at = u.stage[m]
     if at == NONE:
@@ -101,7 +101,7 @@ def _doing(u: Under, m: int) -> int:
     return doing
 
 
-def _save(u: Under) -> None:
+def _save(u: EngineState) -> None:
     u.numbers[SAVED] = 1
     u.numbers[MARK] += 1
     u.numbers[STOPPED] = 0
@@ -127,7 +127,7 @@ def _save(u: Under) -> None:
         u.saved_told[at + 5], u.saved_told[at + 6] = u.path_contention[m], u.path_compute[m]
 
 
-def _repeats(u: Under) -> bool:
+def _repeats(u: EngineState) -> bool:
     """Whether all are where they were, but for the number of steps behind them and flows that stay."""
     now = u.reals[CLOCK]
     seconds = now - u.reals[SAVED_CLOCK]
@@ -153,7 +153,7 @@ def _repeats(u: Under) -> bool:
     return bool(now > u.reals[SAVED_CLOCK])
 
 
-def _periods(u: Under, until: float) -> int:
+def _periods(u: EngineState, until: float) -> int:
     """How many periods may be passed over."""
     now = u.reals[CLOCK]
     seconds = now - u.reals[SAVED_CLOCK]
@@ -174,7 +174,7 @@ def _periods(u: Under, until: float) -> int:
     return int(most) if 1 <= most < inf else 0
 
 
-def _jump(u: Under, until: float) -> None:
+def _jump(u: EngineState, until: float) -> None:
     """As many periods as may be."""
     times = _periods(u, until)
     if times < 1:
@@ -197,7 +197,7 @@ def _jump(u: Under, until: float) -> None:
     u.numbers[STEPS], u.numbers[SAVE_AT], u.numbers[SAVED] = 0, 1, 0
 
 
-def _shift_flows(u: Under, times: int, shift: float) -> None:
+def _shift_flows(u: EngineState, times: int, shift: float) -> None:
     """The clock goes on; flows that repeat do so later, those that stay have less left to do."""
     now, staying = u.reals[CLOCK], 0
     for place in range(u.numbers[HEAP]):
@@ -222,7 +222,7 @@ def _shift_flows(u: Under, times: int, shift: float) -> None:
             put(u, f, u.due[f] - shift)
 
 
-def _tell_again(u: Under, m: int, times: int) -> None:
+def _tell_again(u: EngineState, m: int, times: int) -> None:
     """What is told of a member grows by so many periods' part."""
     at = TOLD * m
     u.latency_paid[m] += times * (u.latency_paid[m] - u.saved_told[at])
