@@ -84,10 +84,10 @@ def steady(
     loops = LoopPeriods(schedule, looks, allowed=fold_time and len(each) == 1)
     found = list_channels(schedule, looks, [(one.ranks, int(one.ranks[0])) for one in each], loops.walk)
     busy = together(schedule, [one.place for one in each], loops.walk)
-    channels = rate_channels(found, homes, routes_of(machine, homes.net), busy)
-    local = local_rates(homes, threads, busy)
-    costs = MachinePrices(machine, homes, schedule.dtype, threads, channels, local)
-    nccl = NcclTimes(machine, homes, choices) if choices.carriage == "nccl" else None
+    channels = rate_channels(found, placement, routes_of(machine, placement.net), busy)
+    local = local_rates(placement, threads, busy)
+    costs = MachinePrices(machine, placement, schedule.dtype, threads, channels, local)
+    nccl = NcclTimes(machine, placement, choices) if choices.carriage == "nccl" else None
     prepared = OpCosts(schedule, machine, looks, costs, busy)
     given = WalkInputs(schedule, machine, looks, costs, busy, loops, prepared, nccl)
     own_work = _own_work(given)
@@ -143,7 +143,9 @@ def _own_work(given: WalkInputs) -> dict[str, Floats]:
     return found
 
 
-def _local_seconds(op: CommunicationOp, looks: ScheduleWork, given: WalkInputs, moment: Place, ranks: Ints) -> Floats:
+def _local_seconds(
+    op: CommunicationOp, looks: ScheduleWork, given: WalkInputs, moment: Coordinates, ranks: Ints
+) -> Floats:
     """Copies and additions of each rank in an op, by itself [s]."""
     grid, costs = given.schedule.grid, given.costs
     length, stride = grid.length(op.axis), grid.stride(op.axis)

@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.simulator.bounds.concurrency import Concurrency, ProgramWalk
 from quadrille.simulator.bounds.work import GroupWork, ScheduleWork
 from quadrille.simulator.engine.max_min import Demands, solve
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.network import Floats
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
@@ -197,13 +197,13 @@ def _rows(offsets: Ints, chosen: Ints) -> _Rows:
     return _Rows(ends, entries)
 
 
-def rate_channels(found: ChannelList, homes: Homes, routes: Routes, busy: Concurrency) -> RatedChannels:
+def rate_channels(found: ChannelList, placement: RankPlacement, routes: Routes, busy: Concurrency) -> RatedChannels:
     """The channels of a schedule with their rates."""
-    sender, receiver, size = found.sender, found.receiver, len(homes.of_rank)
-    source, target = homes.of_rank[sender], homes.of_rank[receiver]
+    sender, receiver, size = found.sender, found.receiver, len(placement.of_rank)
+    source, target = placement.of_rank[sender], placement.of_rank[receiver]
     within = source == target
     paths = _paths(source, target, within, routes)
-    capacities = np.asarray(homes.net.bandwidths, dtype=np.float64)
+    capacities = np.asarray(placement.net.bandwidths, dtype=np.float64)
     owner = np.repeat(np.arange(len(sender)), np.diff(paths.offsets))
     sets = [[found.lanes.index(name) for name in one if name in found.lanes] for one in busy.sets]
     asked = [

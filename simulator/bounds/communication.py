@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.analysis.labels import Ints, rising
-from quadrille.algorithms.schedule.expressions import number
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Op, Receive, Send, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.bounds.channels import TYPICAL
 from quadrille.simulator.bounds.inputs import PreparedOp, RankGroup, WalkInputs
 from quadrille.simulator.bounds.instances import ROWS, ChannelTotals, TimeParts
@@ -95,7 +95,7 @@ class CommunicationState:
         if meeting.done.all():
             self._meetings.pop((op.name, index), None)
 
-    def goes_on(self, op: CommunicationOp, moment: Place, meeting: PendingCollective, own: RankGroup) -> bool:
+    def goes_on(self, op: CommunicationOp, moment: Coordinates, meeting: PendingCollective, own: RankGroup) -> bool:
         """Whether the ranks' groups are complete and have ended; those that are complete end now."""
         groups = self._groups_of(op.axis, own)
         if own.everyone:
@@ -116,7 +116,7 @@ class CommunicationState:
             self._groups[key] = first[:, None] + stride * np.arange(length)
         return self._groups[key]
 
-    def _carry(self, op: CommunicationOp, moment: Place, meeting: PendingCollective, groups: Ints) -> None:
+    def _carry(self, op: CommunicationOp, moment: Coordinates, meeting: PendingCollective, groups: Ints) -> None:
         """The op on complete groups."""
         self.finished += 1
         ranks = groups.ravel()
@@ -136,7 +136,7 @@ class CommunicationState:
             meeting.story = TimeParts.of(len(meeting.done))
         meeting.story.put(ranks, story.of_ranks(ranks))
 
-    def _by_steps(self, op: CommunicationOp, moment: Place, meeting: PendingCollective, first: Ints) -> TimeParts:
+    def _by_steps(self, op: CommunicationOp, moment: Coordinates, meeting: PendingCollective, first: Ints) -> TimeParts:
         """Groups, of which these are the first ranks, message by message."""
         ready = self._prepared.ready(op, moment, first)
         for one, overhead in zip(ready.parts, ready.overhead, strict=True):
@@ -148,7 +148,7 @@ class CommunicationState:
                 self._extrapolated.add(op.name)
         return ready.story
 
-    def post(self, op: Send | Receive, moment: Place, own: RankGroup, start: Floats) -> PendingMessage:
+    def post(self, op: Send | Receive, moment: Coordinates, own: RankGroup, start: Floats) -> PendingMessage:
         """The message of an instance, at one end of which these ranks now are; it is delivered once both are there.
 
         The k-th message that a program sends to another on a lane meets the k-th that the other receives from it.
@@ -181,7 +181,7 @@ class CommunicationState:
         self.finished += 1
 
     def _by_nccl(
-        self, nccl: NcclTimes, op: Collective, moment: Place, meeting: PendingCollective, groups: Ints
+        self, nccl: NcclTimes, op: Collective, moment: Coordinates, meeting: PendingCollective, groups: Ints
     ) -> TimeParts:
         """Groups begin when their last member has come, and take what NCCL's model says."""
         size = self._looks.bytes(op, moment, groups[:, 0])
@@ -196,7 +196,9 @@ class CommunicationState:
         story.bandwidth[groups] = seconds
         return story
 
-    def _copy_alone(self, op: CommunicationOp, moment: Place, meeting: PendingCollective, ranks: Ints) -> TimeParts:
+    def _copy_alone(
+        self, op: CommunicationOp, moment: Coordinates, meeting: PendingCollective, ranks: Ints
+    ) -> TimeParts:
         overhead = self._prepared.overhead(alone=True)
         seconds, extrapolated = self._prepared.alone(op, moment, ranks)
         local = self._costs.local

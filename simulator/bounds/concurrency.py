@@ -55,11 +55,11 @@ class _Seen:
     beside: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
-ProgramWalk = Callable[[Program, Place], Iterable[tuple[Op, Place]]]
+ProgramWalk = Callable[[Program, Coordinates], Iterable[tuple[Op, Coordinates]]]
 """Ops of a program in order."""
 
 
-def together(schedule: Schedule, places: Iterable[Place], walked: ProgramWalk = walk) -> Concurrency:
+def together(schedule: Schedule, places: Iterable[Coordinates], walked: ProgramWalk = walk) -> Concurrency:
     """What may be under way at once on the ranks at these places, one for each program.
 
     A schedule without overlap does one thing at a time:
@@ -81,7 +81,7 @@ def together(schedule: Schedule, places: Iterable[Place], walked: ProgramWalk = 
     return Concurrency(lanes, sets, {name: dict(counts) for name, counts in seen.beside.items()})
 
 
-def _look(schedule: Schedule, place: Place, seen: _Seen, walked: ProgramWalk) -> None:
+def _look(schedule: Schedule, place: Coordinates, seen: _Seen, walked: ProgramWalk) -> None:
     dependencies: Dependencies[_Entry] = Dependencies(schedule)
     on_lane: dict[str, list[str]] = defaultdict(list)  # names of the ops
     last: dict[str, _Entry] = {}

@@ -16,7 +16,7 @@ from quadrille.simulator.bounds.instances import ROWS, InstanceTotals, TimeParts
 from quadrille.simulator.bounds.pipelined import PipelinedMessages, hop_costs, message_table
 from quadrille.simulator.bounds.prices import MachinePrices, Price
 from quadrille.simulator.bounds.work import GroupWork
-from quadrille.simulator.engine.compiled import as_table
+from quadrille.simulator.engine.compiled import as_column_table
 from quadrille.topologies.network import Floats
 
 
@@ -226,7 +226,7 @@ class GroupSteps:
         )
         many, apart = len(receiver) >= COMPILED, all(isinstance(one.moving, slice) for _, one in moves)
         groups = self.part.ranks.shape[0] if apart and not self.part.flat else 1
-        return PricedStep(as_table(wires) if many else wires, many, len(receiver), groups, _alike(wires, groups))
+        return PricedStep(as_column_table(wires) if many else wires, many, len(receiver), groups, _alike(wires, groups))
 
     @cached_property
     def told(self) -> InstanceTotals:

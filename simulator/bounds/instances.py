@@ -10,7 +10,7 @@ from quadrille.algorithms.formats.record import PathPart
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Communication, Op, kind, lane
 from quadrille.algorithms.timelines.spans import ALONE, UNPAIRED, Span
-from quadrille.simulator.ranks.time_breakdown import Spent
+from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 from quadrille.topologies.network import Floats
 
 ROWS = 3

@@ -35,7 +35,7 @@ from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
 from quadrille.simulator.bounds.work import ScheduleWork
-from quadrille.simulator.loops.skipped_iterations import BEHIND, slots_of
+from quadrille.simulator.loops.skipped_iterations import BEHIND, copy_counts
 from quadrille.topologies.network import Floats
 
 SAME = 1e-12
@@ -158,7 +158,7 @@ class LoopPeriods:
         self._behind: dict[int, int] = {}
         self._grid = schedule.grid
 
-    def beat(self, entry: Repeat, place: Place) -> LoopPeriod:
+    def beat(self, entry: Repeat, place: Coordinates) -> LoopPeriod:
         """For the turns of a loop."""
         own = list(ops(entry.body))
         meeting = {op.axis for op in own if isinstance(op, Communication)}

@@ -18,7 +18,7 @@ from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import Collective, CollectiveKind, collective_kind
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.collectives.nccl.collective import NcclResult, nccl_collective
 from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import RankPlacement

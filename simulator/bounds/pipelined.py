@@ -13,7 +13,7 @@ from quadrille.algorithms.collectives.group_stages import GroupStage
 from quadrille.simulator.bounds.channels import HIGH, TYPICAL
 from quadrille.simulator.bounds.prices import MachinePrices
 from quadrille.simulator.bounds.work import GroupWork
-from quadrille.simulator.engine.compiled import Kernel, as_table, compiled
+from quadrille.simulator.engine.compiled import Kernel, as_column_table, compiled
 from quadrille.topologies.network import Floats
 
 CALLED = ("tell", "pass_on")
@@ -272,7 +272,7 @@ class PipelinedMessages:
         wires = _arrays(table, hops)
         many = len(table.hop) * hops.sender.shape[1] >= LARGE
         kernels: Mapping[str, Kernel] = compiled(KERNELS, CALLED) if many else {"tell": tell, "pass_on": pass_on}
-        self._arrays: Any = as_table(wires) if many else wires
+        self._arrays: Any = as_column_table(wires) if many else wires
         self._pass_on = kernels["pass_on"]
         self._ends = np.empty((int(np.diff(table.first).max()), hops.sender.shape[1]))
         self.told, self.carried = np.zeros((4, members)), np.zeros((2, hops.sender.size))

@@ -78,7 +78,9 @@ def predicted(
     )
 
 
-def _on_path(found: BoundsResult, grid: Grid, ranks: set[int], most: int) -> tuple[list[Span], dict[Key, Spent]]:
+def _on_path(
+    found: BoundsResult, grid: Grid, ranks: set[int], most: int
+) -> tuple[list[Span], dict[Key, TimeBreakdown]]:
     """Spans of these ranks and of those on the critical path, as far as spans of all are kept.
 
     Parameters
@@ -157,7 +159,7 @@ def _last(together: Sequence[Instance], span: Span, grid: Grid) -> int:
     return found
 
 
-def _loads(found: BoundsResult, homes: Homes, most: int) -> tuple[LinkLoad, ...]:
+def _loads(found: BoundsResult, placement: RankPlacement, most: int) -> tuple[LinkLoad, ...]:
     """The links that are used most, the most used first; in use as long as their busiest channel at least."""
     carried, channels = found.walk.carried, found.channels
     moved, busy = found.walk.link_bytes(), channels.link_busy(carried.seconds)

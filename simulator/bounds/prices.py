@@ -59,22 +59,22 @@ class LocalRates:
     alone: NDArray[np.bool_]
 
 
-def local_rates(homes: Homes, threads: int | None, busy: Concurrency) -> LocalRates:
+def local_rates(placement: RankPlacement, threads: int | None, busy: Concurrency) -> LocalRates:
     """Local work of a rank shares cores, and the bandwidth of the host's memory, with that of its neighbours.
 
     On memory no activity asks for more than there is, so each gets at least
     its part by number.
     """
-    ranks = len(homes.of_rank)
-    places = homes.of_rank
-    cores = np.array([homes.cores(place) for place in range(1)]) if not ranks else _cores(homes)
+    ranks = len(placement.of_rank)
+    places = placement.of_rank
+    cores = np.array([placement.cores(place) for place in range(1)]) if not ranks else _cores(placement)
     neighbours = np.bincount(places)[places].astype(np.float64)
     own = np.minimum(threads or np.maximum(1, cores // neighbours), cores).astype(np.float64)
     asked = np.zeros(ranks)
     for one in busy.sets:
         np.maximum(asked, len(one - {"compute"}) + own * ("compute" in one), out=asked)
     least = np.minimum(1.0, cores / np.bincount(places, asked)[places])
-    host = homes.machine.host
+    host = placement.machine.host
     if host is not None and host.memory_bytes_per_second is not None:
         least = np.minimum(least, 1 / (neighbours * max(map(len, busy.sets))))
     return LocalRates(
@@ -85,11 +85,11 @@ def local_rates(homes: Homes, threads: int | None, busy: Concurrency) -> LocalRa
     )
 
 
-def _cores(homes: Homes) -> Floats:
-    if homes.net.places[0] == "gpu":
-        return np.ones(len(homes.of_rank))
-    kinds = {place: float(homes.cores(place)) for place in np.unique(homes.of_rank).tolist()}
-    return np.array([kinds[place] for place in homes.of_rank.tolist()])
+def _cores(placement: RankPlacement) -> Floats:
+    if placement.net.places[0] == "gpu":
+        return np.ones(len(placement.of_rank))
+    kinds = {place: float(placement.cores(place)) for place in np.unique(placement.of_rank).tolist()}
+    return np.array([kinds[place] for place in placement.of_rank.tolist()])
 
 
 PATTERNS = ("one_way", "exchange", "shift")
@@ -123,13 +123,13 @@ class MachinePrices:
     def __init__(
         self,
         machine: Machine,
-        homes: Homes,
+        placement: RankPlacement,
         dtype: DType,
         threads: int | None,
         channels: RatedChannels,
         local: LocalRates,
     ) -> None:
-        self._machine, self._homes = machine, placement
+        self._machine, self._placement = machine, placement
         self.channels, self.local = channels, local
         self._table = TransferTable(machine, placement)
         self._neighbours = placement.columns()["ranks that share its place"].astype(np.int64)

@@ -184,7 +184,7 @@ class BoundsWalk:
             self._tally.note(one, own.number)
             self.ends[:, own.at] = np.maximum(self.ends[:, own.at], end.times)
 
-    def _through(self, program: Program, place: Place, way: _WalkPosition) -> Iterator[tuple[Op, Place]]:
+    def _through(self, program: Program, place: Coordinates, way: _WalkPosition) -> Iterator[tuple[Op, Coordinates]]:
         """Ops in program order; turns of a loop that have come to repeat are passed over."""
         for entry in program:
             if not isinstance(entry, Repeat):
@@ -192,7 +192,7 @@ class BoundsWalk:
                 continue
             yield from self._turns(entry, place, way)
 
-    def _turns(self, entry: Repeat, place: Place, way: _WalkPosition) -> Iterator[tuple[Op, Place]]:
+    def _turns(self, entry: Repeat, place: Coordinates, way: _WalkPosition) -> Iterator[tuple[Op, Coordinates]]:
         """The ops of a loop; while a loop around it is looked at, all its turns are there."""
         indices, at, first = entry.indices(place), 0, (way.number, len(self._tally.instances))
         last = 0 if way.beats else len(indices) - self._loops.behind(entry, place)
@@ -248,7 +248,7 @@ class BoundsWalk:
 
     # Local work
 
-    def _compute(self, op: Compute, moment: Place, own: RankGroup, start: Floats) -> tuple[Floats, TimeParts]:
+    def _compute(self, op: Compute, moment: Coordinates, own: RankGroup, start: Floats) -> tuple[Floats, TimeParts]:
         """When an op of the compute lane ends on each of the ranks, and what their time goes into."""
         key = own.number, self._looks.key(op, moment)
         if key in self._kept_work:
@@ -261,7 +261,7 @@ class BoundsWalk:
                 self._room -= kept(longer) + sum(kept(told) for told in story.columns())
         return start + longer, story
 
-    def _longer(self, op: Compute, moment: Place, own: RankGroup) -> tuple[Floats, TimeParts]:
+    def _longer(self, op: Compute, moment: Coordinates, own: RankGroup) -> tuple[Floats, TimeParts]:
         """What an op of the compute lane takes on each of the ranks, in three rows."""
         seconds, extrapolated = self._prepared.work(own.number, op, moment, own.ranks)
         local = self._costs.local

@@ -82,7 +82,7 @@ class ScheduleWork:
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
         self._duties = OpPlans(schedule, choices)
-        self.needs = schedule.once(NeedsOfOps).of
+        self.needs = schedule.once(OpDependences).of
         self._stages: dict[Key, tuple[GroupStage, ...]] = {}
         ranks = np.arange(self._grid.size)
         self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
@@ -100,7 +100,7 @@ class ScheduleWork:
         found, which = self._kinds(self.needs(op), moment, ranks, lambda place: self._copied(op, place, None).before)
         return np.array(found, dtype=np.float64)[which]
 
-    def parts(self, op: CommunicationOp, moment: Place, first: Ints) -> list[GroupWork]:
+    def parts(self, op: CommunicationOp, moment: Coordinates, first: Ints) -> list[GroupWork]:
         """The groups of an op, those together that do the same steps.
 
         Parameters
@@ -131,7 +131,9 @@ class ScheduleWork:
     def _copied(self, op: CommunicationOp, place: Coordinates, moved: Traffic | None) -> LocalCopies:
         return local_copies(op, self._schedule, place, moved)
 
-    def _alike(self, op: Collective, moment: Place, ranks: Ints, found: list[Any], which: Ints) -> Iterator[GroupWork]:
+    def _alike(
+        self, op: Collective, moment: Coordinates, ranks: Ints, found: list[Any], which: Ints
+    ) -> Iterator[GroupWork]:
         """Of groups whose members all see the same buffer."""
         keys = [_steps_of(moved) for moved in found]
         for key in dict.fromkeys(keys):
@@ -164,7 +166,7 @@ class ScheduleWork:
             found.append(known[key])
         return found
 
-    def _unlike(self, op: Collective, moment: Place, ranks: Ints) -> Iterator[GroupWork]:
+    def _unlike(self, op: Collective, moment: Coordinates, ranks: Ints) -> Iterator[GroupWork]:
         """Of groups whose members see buffers of their own."""
         needed = self.needs(op)
         everyone = replace(needed, whole=needed.whole | {op.axis})
@@ -189,7 +191,7 @@ class ScheduleWork:
             self._stages[key] = stages(moved.lowered)
         return self._stages[key]
 
-    def _shifted(self, op: Shift, moment: Place, first: Ints) -> list[GroupWork]:
+    def _shifted(self, op: Shift, moment: Coordinates, first: Ints) -> list[GroupWork]:
         """Of groups whose members pass a block on, each group as far as it says."""
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
@@ -209,7 +211,7 @@ class ScheduleWork:
         edges = np.stack([np.zeros(ranks.size), size], axis=1)
         return [GroupWork(ranks, (GroupStage(1, (move,)),), edges, flat, before, none, flat=True, alone=to < 0)]
 
-    def sent(self, op: Send, moment: Place, ranks: Ints) -> GroupWork:
+    def sent(self, op: Send, moment: Coordinates, ranks: Ints) -> GroupWork:
         """What ranks that have one coordinate along the op's axis send, each to the same other one: groups of two."""
         found, which = self._kinds(self.needs(op), moment, ranks, lambda place: _one_step(self._moved(op, place)))
         further = int(found[0][0]) - int(self.coordinates[op.axis][ranks[0]])

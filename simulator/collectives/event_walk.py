@@ -25,12 +25,13 @@ from quadrille.simulator.collectives import event_kernels, walk_state
 from quadrille.simulator.collectives.piece_sizes import PieceSizes
 from quadrille.simulator.collectives.programs import Floats, Ints, MemberPrograms
 from quadrille.simulator.collectives.walk_state import IDLE, SENDER_WAITS, Array, WalkState
-from quadrille.simulator.engine import heap, rates
+from quadrille.simulator.engine import event_queue as heap
+from quadrille.simulator.engine import rates
 from quadrille.simulator.engine.compiled import Kernel, compiled
 from quadrille.simulator.engine.rates import FlowState, as_lists, new_state
 from quadrille.simulator.symmetry.partition import Flows
 
-Columns = TypeVar("Columns", WalkState, State)
+Columns = TypeVar("Columns", WalkState, FlowState)
 
 PROGRAM_COLUMNS = ("offsets", "count", "cycle", "send", "receive", "sent_bytes", "empty", "sender", "receiver")
 
@@ -113,7 +114,7 @@ def walk_from_events(
     )
 
 
-def _go_on(walk_on: Kernel, pause: Kernel, begun: WalkState, state: State, last: int) -> int:
+def _go_on(walk_on: Kernel, pause: Kernel, begun: WalkState, state: FlowState, last: int) -> int:
     """The walk until there is more than that many events, or nothing more."""
     while (outcome := int(walk_on(begun, state, last))) == event_kernels.PAUSE:
         pause(begun)

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.symmetry.classes import EngineResources, FlowPaths, SymmetryClasses
 from quadrille.topologies.network import Ints
 from quadrille.topologies.routes.routing import Routes

@@ -12,7 +12,7 @@ from math import inf
 import numpy as np
 
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.symmetry.fold import Folding, QuotientGraph, fold, quotient
 from quadrille.simulator.symmetry.partition import Flows, Ints
 from quadrille.simulator.symmetry.patterns import Patterns
@@ -23,46 +23,54 @@ from quadrille.topologies.routes.routing import Routes
 class ResourceNumbers:
     """Links of the network, then cores of places, then memory of places."""
 
-    def __init__(self, homes: Homes) -> None:
-        self._homes = homes
-        self._links = homes.net.link_count
-        self._memory = self._links + max(homes.net.place_count, homes.cores(0) if homes.dealt_out else 0)
+    def __init__(self, placement: RankPlacement) -> None:
+        self._placement = placement
+        self._links = placement.net.link_count
+        self._memory = self._links + max(
+            placement.net.place_count, placement.cores(0) if placement.pinned_evenly else 0
+        )
 
     def at(self, kind: str, rank: int) -> int:
         """Number of the cores or the memory of a rank."""
-        homes = self._homes
+        placement = self._placement
         if kind == "memory":
-            return self._memory + (0 if homes.pooled else homes.place(rank))
-        return self._links + (int(homes.core_of_rank[rank]) if homes.pooled else homes.place(rank))
+            return self._memory + (0 if placement.hosts_share_cores else placement.place(rank))
+        return self._links + (
+            int(placement.core_of_rank[rank]) if placement.hosts_share_cores else placement.place(rank)
+        )
 
     def name(self, number: int) -> str:
         if number < self._links:
-            return self._homes.net.link(number).name
-        place = self._homes.net.places[0]
+            return self._placement.net.link(number).name
+        place = self._placement.net.places[0]
         if number >= self._memory:
-            return f"memory of all {place}s" if self._homes.pooled else f"memory of {place}:{number - self._memory}"
+            return (
+                f"memory of all {place}s"
+                if self._placement.hosts_share_cores
+                else f"memory of {place}:{number - self._memory}"
+            )
         own = number - self._links
-        if self._homes.dealt_out:
+        if self._placement.pinned_evenly:
             return f"core {own} of all {place}s"
-        return f"cores of all {place}s" if self._homes.pooled else f"cores of {place}:{own}"
+        return f"cores of all {place}s" if self._placement.hosts_share_cores else f"cores of {place}:{own}"
 
     def capacity(self, number: int) -> float:
         """Units per second of a resource."""
         if number < self._links:
-            return float(self._homes.net.bandwidths[number])
+            return float(self._placement.net.bandwidths[number])
         if number < self._memory:
-            return 1.0 if self._homes.dealt_out else float(self._homes.cores(number - self._links))
-        host = self._homes.machine.host
+            return 1.0 if self._placement.pinned_evenly else float(self._placement.cores(number - self._links))
+        host = self._placement.machine.host
         return host.memory_bytes_per_second or inf if host is not None else inf
 
 
 class EngineResources(ResourceNumbers):
     """Those of them that are used, as resources of an engine."""
 
-    def __init__(self, homes: Homes, engine: FlowEngine) -> None:
-        super().__init__(homes)
+    def __init__(self, placement: RankPlacement, engine: FlowEngine) -> None:
+        super().__init__(placement)
         self._engine = engine
-        self._bursts = homes.bursts.tolist()
+        self._bursts = placement.bursts.tolist()
         self._entered: dict[int, int] = {}
 
     def entered(self, number: int) -> int:
@@ -141,8 +149,10 @@ def classes_of(found: Patterns, placement: RankPlacement, routes: Routes) -> Sym
         paths.shares,
         {"label": label, "latency": paths.latency, "within": within.astype(np.int64)},
     )
-    columns = {**homes.columns(), "what it computes and sends": found.colours}
-    folding = fold(columns, flows, {"bandwidth": bandwidths, "burst": bursts}, link_name=ResourceNumbers(homes).name)
+    columns = {**placement.columns(), "what it computes and sends": found.colours}
+    folding = fold(
+        columns, flows, {"bandwidth": bandwidths, "burst": bursts}, link_name=ResourceNumbers(placement).name
+    )
     if not folding.folded:
         return SymmetryClasses(
             folding, QuotientGraph(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {}

@@ -49,10 +49,10 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.symmetry.channels import Channels, ChannelUses, MemberKinds, equal_pieces
 from quadrille.simulator.symmetry.signatures import (
-    CoordinateKinds,
     Key,
     LoopPosition,
     RankLabels,
+    RanksByKind,
     Signatures,
     loop_count_axes,
 )
@@ -150,14 +150,14 @@ class _PatternSearch:
         assert isinstance(op, Collective)
         return self._collective(op, moment, needed, ranks)
 
-    def _told_apart(self, by: CoordinateKinds, values: Sequence[Key]) -> Key:
+    def _told_apart(self, by: RanksByKind, values: Sequence[Key]) -> Key:
         self._colours.told_apart(by, numbered(values).tolist())
         return tuple(values)
 
     def _alone(self, op: CommunicationOp, place: Coordinates) -> Key:
         return local_copies(op, self.schedule, place, traffic(op, self.schedule, place, self._choices))
 
-    def _collective(self, op: Collective, moment: Place, needed: Needs, ranks: Ints) -> Key:
+    def _collective(self, op: Collective, moment: Coordinates, needed: Dependence, ranks: Ints) -> Key:
         """One look for each kind of group; its members differ in what `MemberKinds` says."""
         axes = set(needed.axes) - {op.axis}
         if not same_on_all_members(op, self.schedule):
@@ -183,7 +183,7 @@ class _PatternSearch:
         return tuple(values)
 
     def _group_members(
-        self, axis: Axis, by: CoordinateKinds, sizes: Sequence[int], patterns_of: dict[int, tuple[str, Key]]
+        self, axis: Axis, by: RanksByKind, sizes: Sequence[int], patterns_of: dict[int, tuple[str, Key]]
     ) -> None:
         """Notes who uses which lane in the groups of each size, and tells members apart."""
         size, own = np.array(sizes)[by.which], self._colours.coordinates[axis][by.ranks]

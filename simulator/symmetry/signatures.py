@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from quadrille.algorithms.analysis.coordinate_dependence import Needs, NeedsOfOps
+from quadrille.algorithms.analysis.coordinate_dependence import Dependence, OpDependences
 from quadrille.algorithms.analysis.labels import Ints, pairs
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
@@ -112,7 +112,7 @@ def loop_count_axes(program: Program) -> set[Axis]:
 
 
 @dataclass(frozen=True, eq=False)
-class CoordinateKinds:
+class RanksByKind:
     """Some ranks, sorted by the kinds of their coordinates; two are the same if they are one object.
 
     Parameters
@@ -141,7 +141,7 @@ class RankLabels:
         ranks = np.arange(grid.size)
         self.coordinates = {axis: ranks // grid.stride(axis) % grid.length(axis) for axis in AXES}
         self.of_rank = np.zeros(grid.size, dtype=np.int64)
-        self._sorted: dict[Hashable, CoordinateKinds] = {}
+        self._sorted: dict[Hashable, RanksByKind] = {}
         self._known: set[Hashable] = set()
 
     def split(self, ranks: Ints, kinds: Ints) -> None:
@@ -151,7 +151,7 @@ class RankLabels:
             extra[ranks] = kinds + 1
             self.of_rank = pairs(self.of_rank, extra)
 
-    def told_apart(self, by: CoordinateKinds, numbers: Sequence[int]) -> None:
+    def told_apart(self, by: RanksByKind, numbers: Sequence[int]) -> None:
         """Gives ranks that were sorted to different numbers different colours; `numbers` has one for each of `used`."""
         key = by, tuple(numbers)
         if len(set(numbers)) > 1 and key not in self._known:
@@ -160,12 +160,12 @@ class RankLabels:
 
     def looked_at(
         self,
-        needed: Needs,
-        moment: Place,
+        needed: Dependence,
+        moment: Coordinates,
         ranks: Ints,
-        look: Callable[[Place], Hashable],
+        look: Callable[[Coordinates], Hashable],
         among: set[Axis] | None = None,
-    ) -> tuple[list[Any], CoordinateKinds]:
+    ) -> tuple[list[Any], RanksByKind]:
         """What `look` sees for each combination of kinds of coordinates, and the one of each of the ranks.
 
         Parameters
@@ -189,12 +189,12 @@ class RankLabels:
             values.append(look(replace(moment, coordinates=coordinates)))
         return values, by
 
-    def _sorted_by(self, ranks: Ints, kinds_of: dict[Axis, tuple[int, list[int]]]) -> CoordinateKinds:
+    def _sorted_by(self, ranks: Ints, kinds_of: dict[Axis, tuple[int, list[int]]]) -> RanksByKind:
         key = id(ranks), tuple((axis, tuple(kinds)) for axis, (_, kinds) in kinds_of.items())
         if key not in self._sorted:
             index = np.zeros(len(ranks), dtype=np.int64)
             for axis, (count, kinds) in kinds_of.items():
                 index = index * count + np.array(kinds)[self.coordinates[axis][ranks]]
             used, which = np.unique(index, return_inverse=True) if kinds_of else (np.zeros(1, dtype=np.int64), index)
-            self._sorted[key] = CoordinateKinds(ranks, used.tolist(), which)
+            self._sorted[key] = RanksByKind(ranks, used.tolist(), which)
         return self._sorted[key]

@@ -13,7 +13,7 @@ from quadrille.simulator.collectives.collective import CollectiveResult, Simulat
 from quadrille.simulator.collectives.node_layouts import ring_orders
 from quadrille.simulator.collectives.programs import Floats, Ints
 from quadrille.simulator.collectives.run import Causes
-from quadrille.simulator.engine.flows import Traffic, simulate_flows
+from quadrille.simulator.engine.flows import FlowSet, simulate_flows
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.processors import Vendor, vendor
 from quadrille.topologies.network import Network

@@ -20,8 +20,8 @@ from quadrille.simulator.bounds import group_steps, message_times
 from quadrille.simulator.bounds.bounds import steady
 from quadrille.simulator.bounds.concurrency import together
 from quadrille.simulator.bounds.message_times import equivalent_groups
-from quadrille.simulator.machine.placement import homes_of
-from quadrille.simulator.simulate import Simulation, Switches, simulate
+from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.topologies.machines.machine import Machine
 from tests.support.toy_machines import device, leaf_spine, memory_row, one_host, star, transfer_row
@@ -166,10 +166,10 @@ def test_stages_move_what_the_steps_of_each_member_move(set_name, members):
 def test_steps_that_are_alike_may_be_left_out(monkeypatch):
     schedule = with_even_shards(matmul_schedule(Matmul(1300, 700, 900, "float64", "training"), "4d", Grid(z=24, x=2)))
     machine = leaf_spine(12, 4, memory=1e10)
-    homes = homes_of(machine, 48)
-    short = steady(schedule, machine, parse_choices("own"), homes)
+    placement = place_ranks(machine, 48)
+    short = steady(schedule, machine, parse_choices("own"), placement)
     monkeypatch.setattr(message_times, "STEADY", -1.0)
-    long = steady(schedule, machine, parse_choices("own"), homes)
+    long = steady(schedule, machine, parse_choices("own"), placement)
     assert short.walk.carried.messages < long.walk.carried.messages / 2
     assert (short.low, short.seconds, short.high) == pytest.approx((long.low, long.seconds, long.high), rel=1e-9)
     assert short.low <= long.low * (1 + ROUNDING) and long.high <= short.high * (1 + ROUNDING)
@@ -179,10 +179,10 @@ def test_steps_that_are_alike_may_be_left_out(monkeypatch):
 def test_of_groups_that_do_the_same_one_is_walked(monkeypatch):
     schedule = matmul_schedule(Matmul(1200, 720, 960, "float64", "training"), "4d", Grid(z=12, x=4))
     machine = msgspec.structs.replace(leaf_spine(12, 4, memory=1e10), faults=Faults(slow={"host:1": 0.5}))
-    homes = homes_of(machine, 48)
-    short = steady(schedule, machine, parse_choices("own"), homes)
+    placement = place_ranks(machine, 48)
+    short = steady(schedule, machine, parse_choices("own"), placement)
     monkeypatch.setattr(message_times, "WORTH", 1 << 62)
-    long = steady(schedule, machine, parse_choices("own"), homes)
+    long = steady(schedule, machine, parse_choices("own"), placement)
     assert short.walk.carried.messages < long.walk.carried.messages
     assert short.walk.ends == pytest.approx(long.walk.ends, rel=1e-11)
 
@@ -196,11 +196,11 @@ def test_groups_are_twins_where_they_cost_the_same_and_begin_as_far_apart():
 @pytest.mark.parametrize("kept", [0, 1 << 21])
 def test_compiled_steps_and_steps_that_are_not_kept_are_the_plain_ones(monkeypatch, kept):
     schedule = overlap(matmul_schedule(Matmul(130, 600, 64, "float64", "training"), "4d", Grid(z=4, x=3)), {"oar"})
-    homes, machine = homes_of(leaf_spine(3, 4), 12), leaf_spine(3, 4, memory=1e10)
-    plain = steady(schedule, machine, parse_choices("own"), homes)
+    placement, machine = place_ranks(leaf_spine(3, 4), 12), leaf_spine(3, 4, memory=1e10)
+    plain = steady(schedule, machine, parse_choices("own"), placement)
     monkeypatch.setattr(group_steps, "COMPILED", 1)
     monkeypatch.setattr(group_steps, "KEPT_NUMBERS", kept)
-    found = steady(schedule, machine, parse_choices("own"), homes)
+    found = steady(schedule, machine, parse_choices("own"), placement)
     assert (found.low, found.seconds, found.high) == (plain.low, plain.seconds, plain.high)
     assert (found.walk.ends == plain.walk.ends).all()
 

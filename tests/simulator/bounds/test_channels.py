@@ -51,7 +51,7 @@ def test_the_least_rate_of_all_at_once_fills_no_link_and_alone_a_transfer_is_fas
     machine = leaf_spine(4, 2)
     placement = place_ranks(machine, 8)
     busy = together(schedule, [schedule.place(0)])
-    channels = rate_channels(listed(schedule, choices), homes, routes_of(machine, homes.net), busy)
+    channels = rate_channels(listed(schedule, choices), placement, routes_of(machine, placement.net), busy)
     typical = channels.typical(np.arange(len(channels.keys)))
     assert (channels.least <= typical).all() and (typical <= channels.most).all()
     assert (channels.least <= channels.on_lane).all()
@@ -69,5 +69,5 @@ def test_a_lane_that_is_busy_with_others_may_get_less_than_when_one_thing_is_don
     least = []
     for schedule in (plain, overlap(plain, frozenset(OVERLAPS))):
         busy = together(schedule, [schedule.place(0)])
-        least.append(rate_channels(listed(schedule, choices), homes, routes_of(machine, homes.net), busy).least)
+        least.append(rate_channels(listed(schedule, choices), placement, routes_of(machine, placement.net), busy).least)
     assert (least[1] <= least[0]).all() and (least[1] < least[0]).any()

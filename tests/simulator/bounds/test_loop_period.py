@@ -16,7 +16,7 @@ from quadrille.experiments.records.path_segments import stations
 from quadrille.simulator.bounds import bounds, group_steps, loop_period
 from quadrille.simulator.bounds.bounds import steady as walked
 from quadrille.simulator.bounds.loop_period import LoopPeriods
-from quadrille.simulator.machine.placement import homes_of
+from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import simulate
 from tests.support.toy_machines import leaf_spine, star
 
@@ -120,12 +120,12 @@ def test_loops_whose_turns_differ_are_walked_to_the_end():
 @pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES[:2])
 def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, overlaps):
     schedule, machine, choices = model(scheme, grid, overlaps, layers=2), machines(grid.size)[1], parse_choices("own")
-    homes = homes_of(machine, grid.size)
-    found = [walked(schedule, machine, choices, homes)]
+    placement = place_ranks(machine, grid.size)
+    found = [walked(schedule, machine, choices, placement)]
     monkeypatch.setattr("quadrille.simulator.bounds.pipelined.LARGE", 1 << 62)
-    found.append(walked(schedule, machine, choices, homes))
+    found.append(walked(schedule, machine, choices, placement))
     monkeypatch.setattr(group_steps, "message_table", lambda stages, members: None)
-    steps = walked(schedule, machine, choices, homes)
+    steps = walked(schedule, machine, choices, placement)
     for waves in found:
         assert (waves.low, waves.seconds, waves.high) == close((steps.low, steps.seconds, steps.high))
         assert waves.walk.carried.messages == steps.walk.carried.messages
