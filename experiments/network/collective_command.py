@@ -21,7 +21,7 @@ from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.options.run_options import files_read
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import percent, print_tables, table
-from quadrille.runtime.launching.remarks import remark, remark_all
+from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.programs import Shards
 from quadrille.topologies.machines.machine import Machine

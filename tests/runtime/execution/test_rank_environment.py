@@ -4,7 +4,7 @@ import pytest
 
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.errors import InputError
-from quadrille.runtime.launching.rank_environment import check_calls
+from quadrille.runtime.execution.rank_environment import check_calls
 
 
 def test_mpis_vector_calls_are_refused_where_nccl_carries():

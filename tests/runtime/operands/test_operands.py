@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.schedule.tensors import Block
-from quadrille.runtime.files.operands import Operands, round_to
-from quadrille.runtime.files.rectangles import Rectangle, rectangles_of_piece, split_block, split_piece, whole
+from quadrille.runtime.operands.operands import Operands, round_to
+from quadrille.runtime.operands.rectangles import Rectangle, rectangles_of_piece, split_block, split_piece, whole
 
 
 @st.composite

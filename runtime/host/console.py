@@ -23,16 +23,16 @@ def remark_all(lines: Iterable[str]) -> None:
 
 
 @contextmanager
-def remark_if_long(words: str, *, speaks: bool = True) -> Iterator[None]:
+def remark_if_long(words: str, *, is_root: bool = True) -> Iterator[None]:
     """Say what is done inside if that takes long.
 
     Parameters
     ----------
-    speaks : whether this rank says anything
+    is_root : whether this rank says anything
     """
     timer = threading.Timer(PATIENCE_SECONDS, remark, (words,))
     timer.daemon = True
-    if speaks:
+    if is_root:
         timer.start()
     try:
         yield

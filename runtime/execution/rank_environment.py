@@ -14,13 +14,13 @@ from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.units import format_bytes
 from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.arrays.arrays import find_array_library
-from quadrille.runtime.arrays.blas import NUMPYS, open_blas
-from quadrille.runtime.carriers.message_options import Delivery
+from quadrille.runtime.arrays.blas import NUMPY_BLAS, open_blas
+from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.files.shared_files import writing_token
 from quadrille.runtime.host import world
+from quadrille.runtime.host.console import remark
 from quadrille.runtime.host.memory_available import bytes_available
-from quadrille.runtime.host.progress_reports import alone, own_watcher, together
-from quadrille.runtime.launching.remarks import remark
+from quadrille.runtime.host.progress_reports import collective_work, local_work, own_reporter
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -35,23 +35,23 @@ OPEN_MPI_LINKS = "OMPI_MCA_btl"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class RankEnvironment:
     """Where a rank runs: its world, its host, its arrays, its BLAS threads, and how many hosts there are."""
 
     communicator: "Intracomm"
-    host: world.Host
+    host: world.ComputeHost
     library: ArrayLibrary
     threads: int
     hosts: int = 1
 
     @property
-    def speaks(self) -> bool:
+    def is_root(self) -> bool:
         """Whether this rank speaks for all."""
         return self.communicator.rank == 0
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemoryDemand:
     """Memory that a rank needs and what is left where it runs [B]."""
 
     where: str
@@ -80,11 +80,13 @@ def start_world() -> "Intracomm":
         if unlaunched:
             del os.environ[OPEN_MPI_LINKS]  # not for ranks that this process may start
     world.check_world(communicator)
-    own_watcher()  # from now on the launcher sees a rank that is stopped
+    own_reporter()  # from now on the launcher sees a rank that is stopped
     return communicator
 
 
-def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: int | None, blas: str = NUMPYS) -> Site:
+def find_rank_environment(
+    communicator: "Intracomm", backend: str, dtype: DType, threads: int | None, blas: str = NUMPY_BLAS
+) -> RankEnvironment:
     """Where this rank runs; all ranks call it.
 
     Parameters
@@ -97,7 +99,9 @@ def find_site(communicator: "Intracomm", backend: str, dtype: DType, threads: in
     number = host.ranks.index(communicator.rank)
     each = threads or host.cores_per_rank
     library = find_array_library(backend, dtype, rank_on_host=number)
-    return Site(communicator, host, library if blas == NUMPYS else open_blas(blas, each), each, len(hosts))
+    return RankEnvironment(
+        communicator, host, library if blas == NUMPY_BLAS else open_blas(blas, each), each, len(hosts)
+    )
 
 
 def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
@@ -106,25 +110,25 @@ def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
     return [number[rank] for rank in range(communicator.size)]
 
 
-def _hosts(communicator: "Intracomm") -> tuple[world.Host, ...]:
-    with together("looking for its hosts"):
+def _hosts(communicator: "Intracomm") -> tuple[world.ComputeHost, ...]:
+    with collective_work("looking for its hosts"):
         return world.hosts(communicator)
 
 
 def shared_token(communicator: "Intracomm") -> str:
     """Rank 0's token for the files that all ranks are about to write together."""
-    with together("naming files"):
+    with collective_work("naming files"):
         token: str = communicator.bcast(writing_token())
     return token
 
 
-def meet_for_files(communicator: "Intracomm") -> None:
+def barrier_for_files(communicator: "Intracomm") -> None:
     """A barrier between two steps in which ranks write files together."""
-    with together("writing files"):
+    with collective_work("writing files"):
         communicator.Barrier()
 
 
-def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verify_bytes: int = 0) -> None:
+def check_memory(schedule: Schedule, choices: Choices, site: RankEnvironment, *, verify_bytes: int = 0) -> None:
     """Refuse what does not fit where the ranks run; every rank comes to the same conclusion.
 
     Parameters
@@ -148,23 +152,23 @@ def check_memory(schedule: Schedule, choices: Choices, site: Site, *, verify_byt
         rooms = []
         on_host = kept + max(loading, verify_bytes)
     where = "this machine" if site.host.sharing else f"host {site.host.name}"
-    rooms.append(Room(where, on_host, bytes_available()))
-    with together("comparing memory"):
+    rooms.append(MemoryDemand(where, on_host, bytes_available()))
+    with collective_work("comparing memory"):
         every = site.communicator.allgather(rooms)
-    check_rooms([room for of_rank in every for room in of_rank])
+    check_demands([room for of_rank in every for room in of_rank])
 
 
-def _device_room(site: Site, needed: int) -> Room:
+def _device_room(site: RankEnvironment, needed: int) -> MemoryDemand:
     from quadrille.runtime.host.devices import free_bytes
 
     device = cast("CupyLibrary", site.library).device
-    return Room(f"GPU {device}", needed, free_bytes(device))
+    return MemoryDemand(f"GPU {device}", needed, free_bytes(device))
 
 
-def check_rooms(rooms: Sequence[Room]) -> None:
+def check_demands(rooms: Sequence[MemoryDemand]) -> None:
     """Refuse rooms that ask for more, together, than there is where they are.
 
-    >>> check_rooms([Room("host a", 4, 9), Room("host a", 4, 8), Room("host b", 9, None)])
+    >>> check_demands([MemoryDemand("host a", 4, 9), MemoryDemand("host a", 4, 8), MemoryDemand("host b", 9, None)])
 
     Raises
     ------
@@ -182,49 +186,49 @@ def check_rooms(rooms: Sequence[Room]) -> None:
 
 @contextmanager
 def open_carrier(
-    name: CarrierName, site: Site, choices: Choices, dtype: DType, delivery: Delivery
+    name: CarrierName, site: RankEnvironment, choices: Choices, dtype: DType, message_options: MessageOptions
 ) -> Iterator["Carrier"]:
     """Who carries the messages: MPI, or, by `auto`, NCCL where each of several ranks has a GPU of its own.
 
     Parameters
     ----------
-    delivery : of messages from host arrays
+    message_options : of messages from host arrays
 
     Raises
     ------
     InputError : NCCL with a GPU that ranks share
     """
-    carrier = _carrier(name, site, choices, dtype, delivery)
+    carrier = _carrier(name, site, choices, dtype, message_options)
     yield cast("Carrier", carrier)
-    with together("closing its messages"):
+    with collective_work("closing its messages"):
         carrier.close()  # all ranks together: not where one has failed, which would wait for the others
 
 
 def _carrier(
-    name: CarrierName, site: Site, choices: Choices, dtype: DType, delivery: Delivery
+    name: CarrierName, site: RankEnvironment, choices: Choices, dtype: DType, message_options: MessageOptions
 ) -> "MpiCarrier | NcclCarrier":
     from quadrille.runtime.carriers.mpi import MpiCarrier
 
     if site.library.name != "cupy":
         assert name != "nccl", name  # refused where flags are parsed
-        with together("set-up of its messages"):
-            return MpiCarrier(site.communicator, delivery=delivery)
+        with collective_work("set-up of its messages"):
+            return MpiCarrier(site.communicator, message_options=message_options)
     from quadrille.runtime.carriers.gpu_awareness import gpu_awareness
     from quadrille.runtime.carriers.nccl import NcclCarrier
-    from quadrille.runtime.carriers.staging import check_sums, find_staging
+    from quadrille.runtime.carriers.staging import check_sums, choose_staging
 
     library = cast("CupyLibrary", site.library)
     if name == "nccl" or (name == "auto" and _nccl_fits(library, site)):
         check_calls(choices)
-        with together("set-up of its messages"):
+        with collective_work("set-up of its messages"):
             return NcclCarrier(library, site.communicator)
     check_sums(dtype, choices.carriage)
-    with alone("finding out what MPI takes"):
+    with local_work("finding out what MPI takes"):
         awareness = gpu_awareness(site.communicator, library.device)
-    if site.speaks:
+    if site.is_root:
         remark(str(awareness))
-    with together("set-up of its messages"):
-        return MpiCarrier(site.communicator, staging=find_staging(library, awareness, choices.carriage))
+    with collective_work("set-up of its messages"):
+        return MpiCarrier(site.communicator, staging=choose_staging(library, awareness, choices.carriage))
 
 
 def check_calls(choices: Choices) -> None:
@@ -240,19 +244,19 @@ def check_calls(choices: Choices) -> None:
         )
 
 
-def _nccl_fits(library: "CupyLibrary", site: Site) -> bool:
+def _nccl_fits(library: "CupyLibrary", site: RankEnvironment) -> bool:
     """Whether several ranks have a GPU each and NCCL is there for all of them."""
     from quadrille.runtime.carriers.nccl import load_nccl
     from quadrille.runtime.host.devices import sharing_ranks
 
-    with alone("loading NCCL"):
+    with local_work("loading NCCL"):
         try:
             load_nccl()
         except InputError:
             is_there = False
         else:
             is_there = True
-    with together("comparing GPUs"):
+    with collective_work("comparing GPUs"):
         every = site.communicator.allgather((library.device, is_there))
     devices, there = zip(*every, strict=True)
     return site.communicator.size > 1 and all(there) and not sharing_ranks(devices)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from quadrille.algorithms.errors import InputError
-from quadrille.runtime.files.rectangles import Rectangle
+from quadrille.runtime.operands.rectangles import Rectangle
 
 Kind = Literal["uniform", "integers"]
 

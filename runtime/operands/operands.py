@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from quadrille.algorithms.matmuls.forms import FORMS, Dimension, Operand, Transposed
 from quadrille.algorithms.schedule.tensors import Block, DType
-from quadrille.runtime.files import generator
-from quadrille.runtime.files.generator import Kind
-from quadrille.runtime.files.rectangles import Rectangle, split_block
+from quadrille.runtime.operands import generator
+from quadrille.runtime.operands.generator import Kind
+from quadrille.runtime.operands.rectangles import Rectangle, split_block
 
 
 @dataclass(frozen=True, slots=True)

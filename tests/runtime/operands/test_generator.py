@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
-from quadrille.runtime.files.generator import (
+from quadrille.runtime.operands.generator import (
     SLAB_ELEMENTS,
     block,
     check_exact,
@@ -15,7 +15,7 @@ from quadrille.runtime.files.generator import (
     signs,
     stream_key,
 )
-from quadrille.runtime.files.rectangles import Rectangle, whole
+from quadrille.runtime.operands.rectangles import Rectangle, whole
 
 ROWS, COLUMNS = 23, 37
 GAMMA = 0x9E3779B97F4A7C15
