@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.topologies.network import Floats
-
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 def sequences(owner: Ints, position: Ints, columns: Sequence[NDArray[Any]], owners: int) -> Ints:

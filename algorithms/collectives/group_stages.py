@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.runs import NOBODY, Section
 from quadrille.algorithms.collectives.transfer_steps import PieceRange
 from quadrille.algorithms.errors import InputError
 
+Ints = NDArray[np.int64]
 MOST_STEPS = 1 << 22
 """Steps of members that are looked at one by one, where sections do not keep step; about 5 s."""
 
