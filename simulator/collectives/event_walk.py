@@ -21,30 +21,34 @@ from typing import TypeVar
 import numpy as np
 
 from quadrille.algorithms.errors import Deadlock
-from quadrille.simulator.collectives import events, recurrence, walk
-from quadrille.simulator.collectives.programs import Floats, Ints, Programs
-from quadrille.simulator.collectives.sizes import Pieces
-from quadrille.simulator.collectives.walk import IDLE, SENDER_WAITS, Array, Walk
+from quadrille.simulator.collectives import event_kernels, walk_state
+from quadrille.simulator.collectives.piece_sizes import PieceSizes
+from quadrille.simulator.collectives.programs import Floats, Ints, MemberPrograms
+from quadrille.simulator.collectives.walk_state import IDLE, SENDER_WAITS, Array, WalkState
 from quadrille.simulator.engine import event_queue as heap
 from quadrille.simulator.engine import rates
 from quadrille.simulator.engine.compiled import Kernel, compiled
 from quadrille.simulator.engine.rates import FlowState, as_lists, new_state
 from quadrille.simulator.symmetry.partition import Flows
 
-Columns = TypeVar("Columns", Walk, FlowState)
+Columns = TypeVar("Columns", WalkState, FlowState)
+
 PROGRAM_COLUMNS = ("offsets", "count", "cycle", "send", "receive", "sent_bytes", "empty", "sender", "receiver")
-KERNELS = (*rates.KERNELS, *heap.KERNELS, *recurrence.KERNELS, *events.KERNELS)
+
+KERNELS = (*rates.KERNELS, *heap.KERNELS, *walk_state.KERNELS, *event_kernels.KERNELS)
 
 PLAIN_EVENTS = 10_000
 """Events, or flows, from which on importing Numba pays."""
+
 REBASE_AFTER = 4096
 """Longest transfers after which time is counted anew."""
+
 NAMED = 4
 """Members that the message of a deadlock names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Walked:
+class WalkResult:
     """What came of a walk.
 
     Parameters
@@ -61,8 +65,8 @@ class Walked:
     error_seconds: float
 
 
-def walk_programs(
-    programs: Programs,
+def walk_from_events(
+    programs: MemberPrograms,
     flows: Flows,
     capacities: Floats,
     latency: Floats,
@@ -72,7 +76,7 @@ def walk_programs(
     contended: bool = True,
     fold_time: bool = True,
     local: bool = True,
-) -> Walked:
+) -> WalkResult:
     """All members, from the beginning to the last one's end.
 
     Parameters
@@ -95,28 +99,30 @@ def walk_programs(
     else:
         one = np.ones(1)
         state = new_state(one, np.array([0, 1]), np.zeros(1, np.int64), one, one, one)
-    outcome = events.MORE
+    outcome = event_kernels.MORE
     if flows.count < PLAIN_EVENTS:
         lists, shared = _as_lists(begun), as_lists(state)
-        outcome = _go_on(events.walk, events.pause, lists, shared, PLAIN_EVENTS)
+        outcome = _go_on(event_kernels.walk, event_kernels.pause, lists, shared, PLAIN_EVENTS)
         begun, state = _as_arrays(lists, begun), _as_arrays(shared, state)
-    if outcome == events.MORE:
-        twins = compiled(KERNELS, ["walk", "pause"])
-        outcome = _go_on(twins["walk"], twins["pause"], begun, state, 1 << 62)
-    if outcome != events.DONE:
+    if outcome == event_kernels.MORE:
+        compiled_kernels = compiled(KERNELS, ["walk", "pause"])
+        outcome = _go_on(compiled_kernels["walk"], compiled_kernels["pause"], begun, state, 1 << 62)
+    if outcome != event_kernels.DONE:
         raise Deadlock(_stuck(begun, programs))
-    return Walked(begun.ends, begun.busy, int(begun.numbers[walk.EVENTS]), float(begun.reals[walk.ERROR]))
+    return WalkResult(
+        begun.ends, begun.busy, int(begun.numbers[walk_state.EVENTS]), float(begun.reals[walk_state.ERROR])
+    )
 
 
-def _go_on(walk_on: Kernel, pause: Kernel, begun: Walk, state: FlowState, last: int) -> int:
+def _go_on(walk_on: Kernel, pause: Kernel, begun: WalkState, state: FlowState, last: int) -> int:
     """The walk until there is more than that many events, or nothing more."""
-    while (outcome := int(walk_on(begun, state, last))) == events.PAUSE:
+    while (outcome := int(walk_on(begun, state, last))) == event_kernels.PAUSE:
         pause(begun)
     return outcome
 
 
 def _walk(
-    programs: Programs,
+    programs: MemberPrograms,
     flows: Flows,
     links: int,
     latency: Floats,
@@ -124,13 +130,13 @@ def _walk(
     *,
     contended: bool,
     fold_time: bool,
-) -> Walk:
+) -> WalkState:
     """The walk before its beginning, in arrays."""
     members, count = programs.members, programs.flows
     columns = {name: getattr(programs, name) for name in PROGRAM_COLUMNS}
     sizes = _piece_columns(programs.pieces)
     saved = {f"saved_{name}": _whole(members) for name in ("run", "turn", "k", "pending")}
-    return Walk(
+    return WalkState(
         **columns,
         **sizes,
         latency=latency,
@@ -167,47 +173,47 @@ def _whole(size: int, value: int = 0) -> Ints:
     return np.full(size, value, np.int64)
 
 
-def _numbers(programs: Programs, *, contended: bool, fold_time: bool) -> Ints:
+def _numbers(programs: MemberPrograms, *, contended: bool, fold_time: bool) -> Ints:
     """Its switches and counters before its beginning."""
     steps = np.bincount(programs.run_members(), programs.count, minlength=programs.members)
-    numbers = _whole(walk.NUMBERS)
-    numbers[walk.ALIVE] = programs.members
-    numbers[walk.SHARED] = contended
-    numbers[walk.EVEN] = programs.pieces is None
-    numbers[walk.FOLDS] = fold_time and programs.pieces is None
-    numbers[walk.WATCHED] = int(np.argmax(steps)) if programs.members else -1
-    numbers[walk.WATCHED_RUN] = -1
+    numbers = _whole(walk_state.NUMBERS)
+    numbers[walk_state.ALIVE] = programs.members
+    numbers[walk_state.SHARED] = contended
+    numbers[walk_state.EVEN] = programs.pieces is None
+    numbers[walk_state.FOLDS] = fold_time and programs.pieces is None
+    numbers[walk_state.WATCHED] = int(np.argmax(steps)) if programs.members else -1
+    numbers[walk_state.WATCHED_RUN] = -1
     return numbers
 
 
-def _reals(programs: Programs, latency: Floats, alone: Floats) -> Floats:
+def _reals(programs: MemberPrograms, latency: Floats, alone: Floats) -> Floats:
     """Its times before its beginning: what counts as one moment, and when time is counted anew [s]."""
     used = programs.send >= 0
     longest = _longest(programs)
     transfers = latency[programs.send[used]] + longest[used] / alone[programs.send[used]]
-    reals = np.zeros(walk.REALS)
-    reals[walk.TIE] = rates.TIE * transfers[transfers > 0].min(initial=np.inf) if len(transfers) else 0.0
-    reals[walk.SPAN] = REBASE_AFTER * transfers.max(initial=0.0)
-    if not np.isfinite(reals[walk.TIE]):
-        reals[walk.TIE] = 0.0
+    reals = np.zeros(walk_state.REALS)
+    reals[walk_state.TIE] = rates.TIE * transfers[transfers > 0].min(initial=np.inf) if len(transfers) else 0.0
+    reals[walk_state.SPAN] = REBASE_AFTER * transfers.max(initial=0.0)
+    if not np.isfinite(reals[walk_state.TIE]):
+        reals[walk_state.TIE] = 0.0
     return reals
 
 
-def _longest(programs: Programs) -> Floats:
+def _longest(programs: MemberPrograms) -> Floats:
     """What a step of a run sends at most [B]."""
     p = programs.pieces
     return programs.sent_bytes if p is None else p.sent * (p.elements + 1) * p.element_bytes
 
 
-def _piece_columns(pieces: Pieces | None) -> dict[str, Array]:
+def _piece_columns(pieces: PieceSizes | None) -> dict[str, Array]:
     """Sizes by run; where pieces are even nobody looks at them."""
     if pieces is not None:
-        return {column.name: getattr(pieces, column.name) for column in fields(Pieces)}
-    return {column.name: np.zeros(1, float if column.name == "element_bytes" else int) for column in fields(Pieces)}
+        return {column.name: getattr(pieces, column.name) for column in fields(PieceSizes)}
+    return {column.name: np.zeros(1, float if column.name == "element_bytes" else int) for column in fields(PieceSizes)}
 
 
-def _as_lists(w: Walk) -> Walk:
-    return Walk(*(array.tolist() for array in w))
+def _as_lists(w: WalkState) -> WalkState:
+    return WalkState(*(array.tolist() for array in w))
 
 
 def _as_arrays(lists: Columns, arrays: Columns) -> Columns:
@@ -215,7 +221,7 @@ def _as_arrays(lists: Columns, arrays: Columns) -> Columns:
     return type(lists)(*(np.asarray(column, array.dtype) for column, array in zip(lists, arrays, strict=True)))
 
 
-def _stuck(w: Walk, programs: Programs) -> str:
+def _stuck(w: WalkState, programs: MemberPrograms) -> str:
     """Who waits for whom."""
     waiting = [i for i in range(programs.members) if w.run[i] < programs.offsets[i + 1]]
     told = []
@@ -232,7 +238,7 @@ def _stuck(w: Walk, programs: Programs) -> str:
     return f"deadlock: waiting for ever are {'; '.join(told)}{more}"
 
 
-def _step(w: Walk, programs: Programs, i: int) -> int:
+def _step(w: WalkState, programs: MemberPrograms, i: int) -> int:
     """The number of the step, from 0, at which a member stands."""
     first, run = int(programs.offsets[i]), int(w.run[i])
     return int(programs.count[first:run].sum() + w.k[i] * programs.cycle[run] + w.turn[i])

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.runs import NOBODY, Section
 from quadrille.algorithms.collectives.transfer_steps import PieceRange
 from quadrille.algorithms.errors import InputError
 
+Ints = NDArray[np.int64]
 MOST_STEPS = 1 << 22
 """Steps of members that are looked at one by one, where sections do not keep step; about 5 s."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Move:
+class GroupMove:
     """One step of those members who send.
 
     In the k-th step member `sender[e]` sends to `receiver[e]` the `count[e]`
@@ -55,14 +55,14 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stage:
+class GroupStage:
     """Moves that take turns, `times` times."""
 
     times: int
-    moves: tuple[Move, ...]
+    moves: tuple[GroupMove, ...]
 
 
-def stages(lowered: Lowered) -> tuple[Stage, ...]:
+def stages(lowered: Lowered) -> tuple[GroupStage, ...]:
     """The steps of a collective, stage by stage.
 
     >>> from quadrille.algorithms.collectives.lowering import lower
@@ -109,24 +109,24 @@ def _spread(values: Any, members: int) -> Ints:
     return np.broadcast_to(np.asarray(values, dtype=np.int64), (members,))
 
 
-def _of_sections(sections: Sequence[Section], members: int) -> Iterator[Stage]:
-    waiting: list[Move] = []
+def _of_sections(sections: Sequence[Section], members: int) -> Iterator[GroupStage]:
+    waiting: list[GroupMove] = []
     for section in sections:
         steps = _spread(section.steps, members)
         move = _of_section(section, steps > 0, members)
         if len(move.sender):
             waiting.append(move)
         if not section.take_turns and waiting:
-            yield Stage(int(steps.max()), tuple(waiting))
+            yield GroupStage(int(steps.max()), tuple(waiting))
             waiting = []
 
 
-def _of_section(section: Section, taken: NDArray[np.bool_], members: int) -> Move:
+def _of_section(section: Section, taken: NDArray[np.bool_], members: int) -> GroupMove:
     to = _spread(section.send_to, members)
     sender = np.flatnonzero(taken & (to != NOBODY))
     receiver = to[sender]
     origin = section.origin if isinstance(section.origin, int) else _spread(section.origin, members)[sender]
-    return Move(
+    return GroupMove(
         sender,
         receiver,
         _spread(section.send_first, members)[sender],
@@ -139,7 +139,7 @@ def _of_section(section: Section, taken: NDArray[np.bool_], members: int) -> Mov
     )
 
 
-def _one_by_one(lowered: Lowered) -> Iterator[Stage]:
+def _one_by_one(lowered: Lowered) -> Iterator[GroupStage]:
     for index in range(lowered.steps):
         rows, every = [], 1
         for member in range(lowered.members):
@@ -150,7 +150,7 @@ def _one_by_one(lowered: Lowered) -> Iterator[Stage]:
                 every = step.send.every
         if rows:
             sender, receiver, first, count, adds = np.array(rows, dtype=np.int64).T
-            yield Stage(1, (Move(sender, receiver, first, count, adds.astype(np.bool_), every=every),))
+            yield GroupStage(1, (GroupMove(sender, receiver, first, count, adds.astype(np.bool_), every=every),))
 
 
 def _pieces(run: PieceRange) -> tuple[int, int]:

@@ -23,26 +23,27 @@ import numpy as np
 from quadrille.algorithms.collectives.nccl import NcclPlan, choose, plan
 from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
 from quadrille.algorithms.schedule.ops import CollectiveKind
-from quadrille.simulator.collectives.collective import CollectiveResult, Ways
-from quadrille.simulator.collectives.nccl.group import (
-    counted,
+from quadrille.simulator.collectives.collective import CollectiveResult, SimulationOptions
+from quadrille.simulator.collectives.nccl.layout import (
+    NEUTRAL_SETTINGS,
+    NcclSettings,
+    PlacedPlan,
+    communicator_of,
+    counted_bandwidths,
     generation_of,
-    group_seen,
     inside_links,
     is_amd,
+    unplaced,
     vendor_of,
 )
-from quadrille.simulator.collectives.nccl.layout import NEUTRAL_SETTINGS, Laid, NcclSettings, by_itself
-from quadrille.simulator.collectives.nccl.rings import rings
-from quadrille.simulator.collectives.nccl.switch import nvls
-from quadrille.simulator.collectives.nccl.trees import trees
+from quadrille.simulator.collectives.nccl.patterns import nvls, rings, trees
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.routes.routing import Routes
 
 __all__ = ["EXACTLY", "NEUTRAL_SETTINGS", "NcclResult", "NcclSettings", "nccl_collective"]
 
-EXACTLY = Ways()
+EXACTLY = SimulationOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def nccl_collective(
     protocol: Protocol | None = None,
     root: int = 0,
     settings: NcclSettings = NEUTRAL_SETTINGS,
-    ways: Ways = EXACTLY,
+    ways: SimulationOptions = EXACTLY,
 ) -> NcclResult:
     """The collective by NCCL, by all groups at once.
 
@@ -84,15 +85,15 @@ def nccl_collective(
     ------
     InputError : NCCL has nothing of the kind
     """
-    group = group_seen(routes, places[groups], generation_of(machine), vendor_of(machine))
+    group = communicator_of(routes, places[groups], generation_of(machine), vendor_of(machine))
     group = replace(group, network_latency=settings.network_latency, ll128=settings.ll128)
     if settings.planned is not None:
         made = settings.planned(kind, size_bytes, group)
     else:
         made = plan(kind, size_bytes, group, choose(kind, size_bytes, group, algorithm=algorithm, protocol=protocol))
-    idle = counted(routes.net, group.generation, xgmi=is_amd(machine))
+    idle = counted_bandwidths(routes.net, group.generation, xgmi=is_amd(machine))
     reached = np.where(inside_links(routes.net), settings.inside, settings.between)
-    on = Laid(kind, size_bytes, groups, places, routes, idle, idle * reached, group, made, root, ways, settings)
+    on = PlacedPlan(kind, size_bytes, groups, places, routes, idle, idle * reached, group, made, root, ways, settings)
     match made.algorithm:
         case "ring":
             result, different = rings(on)
@@ -101,7 +102,7 @@ def nccl_collective(
         case "nvls" | "nvls_tree":
             result, different = nvls(on)
         case "pat":
-            result, different = by_itself(on), made.channels
+            result, different = unplaced(on), made.channels
     held = " and ".join(word for word in (algorithm, protocol) if word)
     why = f"held to {held}" if held else "least of the times that NCCL predicts for what it has"
     why += f" ({made.seconds * 1e6:.3g} us); {group.nodes} nodes, {different} different ways simulated"

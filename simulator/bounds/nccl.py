@@ -19,7 +19,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import Collective, CollectiveKind, collective_kind
 from quadrille.algorithms.schedule.parts import Coordinates
-from quadrille.simulator.collectives.nccl.channels import NcclResult, nccl_collective
+from quadrille.simulator.collectives.nccl.collective import NcclResult, nccl_collective
 from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.machines.machine import Machine
@@ -30,7 +30,7 @@ Key = tuple[object, ...]
 
 
 @dataclass(slots=True, eq=False)
-class Nccl:
+class NcclTimes:
     """NCCL's collectives on a machine.
 
     Parameters

@@ -1,38 +1,106 @@
-"""Folding over time: a state that comes back, and the jump over all that repeats (kernels, see `walk.py`).
+"""The state of members that walk their programs.
 
-Where each member stands in its run, what every flow is doing and how long until
-its next event make up the state; how many steps of its run a member has behind
-it does not matter until the run ends.  When a state comes back, so does all that
-followed: whole periods are jumped over, as many as fit before the first member
-ends its run, and the rest is simulated.  One state is kept at a time, that of the
-1st, 2nd, 4th, 8th … step in a run of one member, so a period is found within about
-twice the time that it took to set in and to pass once.
-
-Source: Brent, "An improved Monte Carlo factorization algorithm", BIT 20, 1980,
-section 2 (cycles found by keeping one state at powers of two).
+The functions here and in `recurrence.py` and `events.py` are kernels: plain
+functions over arrays or lists that Numba can compile (see `compiled.py`).
 """
 
-from quadrille.simulator.collectives.walk import (
-    CLOCK,
-    DEVIATION,
-    EPOCH,
-    ERROR,
-    JUMPS,
-    LATENT,
-    ROUNDING,
-    SAVE_AT,
-    SAVED,
-    SAVED_CLOCK,
-    STEPS,
-    WATCHED,
-    WATCHED_RUN,
-    Walk,
-)
+from typing import Any, NamedTuple
+
+Array = Any  # an array, or a list where the kernels run uncompiled
+
+# What a flow is doing: nothing, one end waits for the other, latency, bytes
+IDLE, SENDER_WAITS, RECEIVER_WAITS, LATENT, MOVING = range(5)
+
+# Places in `WalkState.numbers`; that of the heap's size, HEAP, is in `sharing/heap.py`
+ALIVE, EVENTS, SHARED, EVEN, FOLDS, WATCHED, WATCHED_RUN, STEPPED, STEPS, SAVE_AT, SAVED, JUMPS, BEGUN = range(1, 14)
+
+NUMBERS = 14
+
+# Places in `WalkState.reals`
+CLOCK, EPOCH, TIE, SPAN, SAVED_CLOCK, DEVIATION, ERROR = range(7)
+
+REALS = 7
+
+ROUNDING = 1e-15  # a few units in the last place
+
+
+class WalkState(NamedTuple):
+    """Programs, where members and flows are in them, and links.
+
+    Parameters
+    ----------
+    offsets … empty : programs, by member and run
+    sent … element_bytes : sizes of pieces by run, where they are not even
+    sender, receiver, latency, alone : by flow; `alone` is its best rate [B/s]
+    entry_offsets, entry_links : links of each flow
+    run, turn, k, pending : of each member: its run, which of two that take turns, the step in it, and for how many
+        transfers it waits
+    ends : when a member ended
+    status, left, since, speed, due : of each flow: bytes left at `since`, rate, and when its next event is
+    heap, slot : flows by `due`, and where a flow stands there
+    using, opened, busy : of each link: flows that move over it, since when some do, seconds so far in which some did
+    changed, batch : room to work in
+    saved_… : the state to which later ones are compared
+    numbers, reals : see HEAP … and CLOCK …; the time is EPOCH + CLOCK
+    """
+
+    offsets: Array
+    count: Array
+    cycle: Array
+    send: Array
+    receive: Array
+    sent_bytes: Array
+    empty: Array
+    sent: Array
+    received: Array
+    first_sent: Array
+    first_received: Array
+    stride: Array
+    spacing: Array
+    origin: Array
+    around: Array
+    pieces: Array
+    elements: Array
+    longer: Array
+    element_bytes: Array
+    sender: Array
+    receiver: Array
+    latency: Array
+    alone: Array
+    entry_offsets: Array
+    entry_links: Array
+    run: Array
+    turn: Array
+    k: Array
+    pending: Array
+    ends: Array
+    status: Array
+    left: Array
+    since: Array
+    speed: Array
+    due: Array
+    heap: Array
+    slot: Array
+    using: Array
+    opened: Array
+    busy: Array
+    changed: Array
+    batch: Array
+    saved_run: Array
+    saved_turn: Array
+    saved_k: Array
+    saved_pending: Array
+    saved_status: Array
+    saved_ahead: Array
+    saved_busy: Array
+    numbers: Array
+    reals: Array
+
 
 SAME = 1e-12  # states whose times agree to this part of the time between them are one
 
 
-def look_back(w: Walk) -> None:
+def check_period(w: WalkState) -> None:
     """Jump if the state is one seen before; keep it if it is time to (the 1st, 2nd, 4th, 8th … step of a run)."""
     run = w.run[w.numbers[WATCHED]]
     if run != w.numbers[WATCHED_RUN]:
@@ -46,7 +114,7 @@ def look_back(w: Walk) -> None:
         _save(w)
 
 
-def _save(w: Walk) -> None:
+def _save(w: WalkState) -> None:
     w.numbers[SAVED] = 1
     w.reals[SAVED_CLOCK] = w.reals[CLOCK]
     for i in range(len(w.run)):
@@ -58,13 +126,13 @@ def _save(w: Walk) -> None:
         w.saved_busy[link] = _busy(w, link)
 
 
-def _busy(w: Walk, link: int) -> float:
+def _busy(w: WalkState, link: int) -> float:
     """Seconds so far in which something moved over a link."""
     so_far: float = w.busy[link]
     return so_far + (w.reals[CLOCK] - w.opened[link] if w.using[link] > 0 else 0.0)
 
 
-def _repeats(w: Walk) -> bool:
+def _repeats(w: WalkState) -> bool:
     """Whether all are where they were when the state was saved, but for the number of steps they are in their runs.
 
     Rates follow from which flows move, so what moves has as many bytes left
@@ -87,7 +155,7 @@ def _repeats(w: Walk) -> bool:
     return True
 
 
-def _jump(w: Walk) -> None:
+def _jump(w: WalkState) -> None:
     """As many periods as fit before any member comes to the end of its run."""
     periods = -1
     for i in range(len(w.run)):
@@ -108,7 +176,7 @@ def _jump(w: Walk) -> None:
     w.numbers[STEPS], w.numbers[SAVE_AT], w.numbers[SAVED] = 0, 1, 0
 
 
-def rebase(w: Walk) -> None:
+def rebase(w: WalkState) -> None:
     """Count the time from now, so that it keeps its precision."""
     now = w.reals[CLOCK]
     w.reals[EPOCH] += now
@@ -121,4 +189,4 @@ def rebase(w: Walk) -> None:
         w.opened[link] -= now
 
 
-KERNELS = (_busy, _jump, _repeats, _save, look_back, rebase)
+KERNELS = (_busy, _jump, _repeats, _save, check_period, rebase)

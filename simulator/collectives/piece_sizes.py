@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class PieceSizes:
     """Which pieces a step moves, where they are of two sizes; by run, as in `Runs`.
 
     Parameters
@@ -35,22 +36,24 @@ class Pieces:
     element_bytes: Floats
 
 
-def select(pieces: Pieces, rows: Ints) -> Pieces:
+def select(pieces: PieceSizes, rows: Ints) -> PieceSizes:
     """The pieces of some runs."""
-    return Pieces(*(getattr(pieces, column.name)[rows] for column in fields(Pieces)))
+    return PieceSizes(*(getattr(pieces, column.name)[rows] for column in fields(PieceSizes)))
 
 
-def together(parts: Sequence[Pieces]) -> Pieces:
+def together(parts: Sequence[PieceSizes]) -> PieceSizes:
     """The pieces of all runs of several parts, one after the other."""
-    return Pieces(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Pieces)))
+    return PieceSizes(
+        *(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(PieceSizes))
+    )
 
 
-def sent_bytes(p: Pieces, k: int) -> Floats:
+def sent_bytes(p: PieceSizes, k: int) -> Floats:
     """What each run sends in its k-th step, from 0."""
     return _elements(p, _moved(p, p.first_sent, k), p.sent) * p.element_bytes
 
 
-def step_bytes(p: Pieces, count: int) -> Iterator[Floats]:
+def step_bytes(p: PieceSizes, count: int) -> Iterator[Floats]:
     """What each run sends in its first, second, … step; in a ring the piece only goes on by one."""
     if not ((p.sent == 1) & (np.abs(p.stride) == 1) & (p.origin == 0) & (p.around == p.pieces)).all():
         for k in range(count):
@@ -66,7 +69,7 @@ def step_bytes(p: Pieces, count: int) -> Iterator[Floats]:
         piece -= p.pieces * (piece >= p.pieces)
 
 
-def total_bytes(p: Pieces, count: Ints) -> Floats:
+def total_bytes(p: PieceSizes, count: Ints) -> Floats:
     """What each run sends in its `count` steps.
 
     A ring, or a chain, sends pieces that follow each other, so its total is
@@ -81,12 +84,12 @@ def total_bytes(p: Pieces, count: Ints) -> Floats:
     return found
 
 
-def _moved(p: Pieces, first: Ints, k: int) -> Ints:
+def _moved(p: PieceSizes, first: Ints, k: int) -> Ints:
     moved: Ints = p.origin + (first - p.origin + k * p.stride) % p.around
     return moved
 
 
-def _elements(p: Pieces, first: Ints, count: Ints) -> Ints:
+def _elements(p: PieceSizes, first: Ints, count: Ints) -> Ints:
     """Elements of `count` pieces: first, first + spacing, …, around the end of the buffer."""
     found: Ints = count * p.elements
     if (p.spacing == 1).all():
@@ -96,7 +99,7 @@ def _elements(p: Pieces, first: Ints, count: Ints) -> Ints:
     return found
 
 
-def _longer_before(p: Pieces, piece: Ints) -> Ints:
+def _longer_before(p: PieceSizes, piece: Ints) -> Ints:
     """How many of the pieces 0, 1, … before `piece`, counted on around the end, have an element more."""
     before: Ints = piece // p.pieces * p.longer + np.minimum(piece % p.pieces, p.longer)
     return before

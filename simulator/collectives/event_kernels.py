@@ -7,8 +7,7 @@ from math import inf
 from typing import Any
 
 from quadrille.algorithms.collectives.runs import NOBODY
-from quadrille.simulator.collectives.recurrence import look_back, rebase
-from quadrille.simulator.collectives.walk import (
+from quadrille.simulator.collectives.walk_state import (
     ALIVE,
     BEGUN,
     CLOCK,
@@ -27,7 +26,9 @@ from quadrille.simulator.collectives.walk import (
     STEPPED,
     TIE,
     WATCHED,
-    Walk,
+    WalkState,
+    check_period,
+    rebase,
 )
 from quadrille.simulator.engine.event_queue import HEAP, put, take
 from quadrille.simulator.engine.rates import begin, end, settle
@@ -36,7 +37,7 @@ from quadrille.simulator.engine.rates import begin, end, settle
 DONE, MORE, STUCK, PAUSE = range(4)
 
 
-def walk(w: Walk, s: Any, last: int) -> int:
+def walk(w: WalkState, s: Any, last: int) -> int:
     """Go on up to so many events; whether all is done, there is more to do, nobody can move, or `pause` is due."""
     if w.numbers[BEGUN] == 0:
         w.numbers[BEGUN] = 1
@@ -53,16 +54,16 @@ def walk(w: Walk, s: Any, last: int) -> int:
     return DONE
 
 
-def pause(w: Walk) -> None:
+def pause(w: WalkState) -> None:
     """What is to be done now and then; apart from `walk`, so that it is compiled only if it is."""
     if w.numbers[STEPPED] != 0:
         w.numbers[STEPPED] = 0
-        look_back(w)
+        check_period(w)
     if w.reals[CLOCK] > w.reals[SPAN]:
         rebase(w)
 
 
-def _happen(w: Walk, s: Any) -> None:
+def _happen(w: WalkState, s: Any) -> None:
     """The next events: all that are due within `TIE`, then the new rates."""
     now = w.due[w.heap[0]]
     w.reals[CLOCK] = now
@@ -89,7 +90,7 @@ def _happen(w: Walk, s: Any) -> None:
             _set_speed(w, w.changed[i], s.rate[w.changed[i]])
 
 
-def _move(w: Walk, s: Any, f: int) -> int:
+def _move(w: WalkState, s: Any, f: int) -> int:
     """Flow f begins to take bandwidth; whether rates must be settled."""
     w.status[f] = MOVING
     w.since[f] = w.reals[CLOCK]
@@ -106,7 +107,7 @@ def _move(w: Walk, s: Any, f: int) -> int:
     return 0
 
 
-def _stop(w: Walk, s: Any, f: int) -> int:
+def _stop(w: WalkState, s: Any, f: int) -> int:
     """Flow f has moved its bytes; whether rates must be settled."""
     for e in range(w.entry_offsets[f], w.entry_offsets[f + 1]):
         link = w.entry_links[e]
@@ -119,7 +120,7 @@ def _stop(w: Walk, s: Any, f: int) -> int:
     return 0
 
 
-def _set_speed(w: Walk, f: int, speed: float) -> None:
+def _set_speed(w: WalkState, f: int, speed: float) -> None:
     now = w.reals[CLOCK]
     w.left[f] -= w.speed[f] * (now - w.since[f])
     w.since[f] = now
@@ -127,10 +128,7 @@ def _set_speed(w: Walk, f: int, speed: float) -> None:
     put(w, f, now + max(0.0, w.left[f]) / speed)
 
 
-# Members
-
-
-def _enter(w: Walk, i: int) -> None:
+def _enter(w: WalkState, i: int) -> None:
     """Member i begins the step at which it stands, or the next one in which something moves."""
     while w.run[i] < w.offsets[i + 1]:
         run = w.run[i] + w.turn[i]
@@ -150,7 +148,7 @@ def _enter(w: Walk, i: int) -> None:
     w.numbers[ALIVE] -= 1
 
 
-def _post(w: Walk, i: int, send: int, receive: int, size: float) -> None:
+def _post(w: WalkState, i: int, send: int, receive: int, size: float) -> None:
     """Member i is ready for the transfers of its step; each starts if its other end is ready, too."""
     w.pending[i] = 0
     if i == w.numbers[WATCHED] and w.numbers[FOLDS] != 0:
@@ -169,7 +167,7 @@ def _post(w: Walk, i: int, send: int, receive: int, size: float) -> None:
             put(w, f, w.reals[CLOCK] + w.latency[f])
 
 
-def _elements(w: Walk, run: int, k: int, first: int, count: int) -> int:
+def _elements(w: WalkState, run: int, k: int, first: int, count: int) -> int:
     """Elements of the pieces that a run moves in its k-th step."""
     origin, pieces, longer = w.origin[run], w.pieces[run], w.longer[run]
     piece = origin + (first - origin + k * w.stride[run]) % w.around[run]
@@ -180,7 +178,7 @@ def _elements(w: Walk, run: int, k: int, first: int, count: int) -> int:
     return found
 
 
-def _arrive(w: Walk, i: int) -> None:
+def _arrive(w: WalkState, i: int) -> None:
     """A transfer of member i has ended."""
     w.pending[i] -= 1
     if w.pending[i] == 0:
@@ -188,7 +186,7 @@ def _arrive(w: Walk, i: int) -> None:
         _enter(w, i)
 
 
-def _advance(w: Walk, i: int) -> None:
+def _advance(w: WalkState, i: int) -> None:
     """Member i goes on to its next step."""
     run = w.run[i]
     if w.cycle[run] == 2 and w.turn[i] == 0:

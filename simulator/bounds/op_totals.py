@@ -1,8 +1,8 @@
-"""What is kept of a walk: sums of every op over all ranks, spans of some ranks, and never all of both at once."""
+"""What computing hides of communication: each instant that nothing hides is charged to one op."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,12 +12,111 @@ from quadrille.algorithms.schedule.ops import kind, lane
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import COMPUTE
-from quadrille.simulator.bounds.hidden import Hiding, Moving
 from quadrille.simulator.bounds.instances import Instance
 from quadrille.simulator.loops.restore import quiet
 from quadrille.topologies.network import Floats
 
+REMEMBERED = 256
+"""Computing ops that are kept to tell what they hide."""
+
+
+@dataclass(slots=True, eq=False)
+class ExposedOp:
+    """A communication op that may still be hidden by what is computed later.
+
+    Parameters
+    ----------
+    number : the how manieth of all instances it is
+    stands_for : so many instances, itself included
+    """
+
+    number: int
+    name: str
+    begin: Floats
+    end: Floats
+    exposed: Floats
+    stands_for: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """That nothing hides, on all ranks."""
+        return float(np.maximum(0.0, self.exposed).sum())
+
+
+@dataclass(slots=True, eq=False)
+class ExposedTime:
+    """What computing hides, on the ranks of one program: communication, and begin and end of what was computed.
+
+    `covered` is the latest end of communication so far, and `covered_by` the instance that came last.
+    """
+
+    moving: list[ExposedOp] = field(default_factory=list)
+    computing: list[tuple[int, Floats, Floats]] = field(default_factory=list)
+    covered: Floats | None = None
+    covered_by: int = 0
+
+    def go_on_beside(self, times: int, seconds: Floats, last: int, first: int) -> None:
+        """Communication from before instance `first` that is under way still is hidden by more turns like the last one.
+
+        Parameters
+        ----------
+        last : instances before that turn
+        """
+        for moving in self.moving:
+            if moving.number > first:
+                continue
+            for number, start, end in self.computing:
+                turns = min(times, int(float((moving.end - start).max()) / float(seconds.min())))
+                for later in (seconds * turn for turn in range(1, turns + 1) if number > last):
+                    moving.exposed -= _common(moving.begin, moving.end, start + later, end + later)
+
+    def move_on(self, seconds: Floats, first: int) -> None:
+        """What came after instance `first` is later."""
+        for moving in self.moving:
+            if moving.number > first:
+                moving.begin, moving.end = moving.begin + seconds, moving.end + seconds
+        self.computing = [
+            (number, start + seconds, end + seconds) if number > first else (number, start, end)
+            for number, start, end in self.computing
+        ]
+        if self.covered is not None and self.covered_by > first:
+            self.covered = self.covered + seconds
+
+    def computes(self, number: int, one: Instance) -> list[ExposedOp]:
+        """An op of the compute lane hides what is under way; gives back what no later one can hide."""
+        for moving in self.moving:
+            moving.exposed -= _common(moving.begin, moving.end, one.start, one.end)
+        self.computing = [*self.computing[1 - REMEMBERED :], (number, one.start.copy(), one.end.copy())]
+        return [moving for moving in self.moving if (moving.end <= one.end).all()]
+
+    def communicates(self, number: int, one: Instance) -> None:
+        """A communication op is under way, of which earlier ones charge their own part and computing hides some."""
+        begin = np.maximum(one.arrival, one.start)
+        if self.covered is not None:
+            begin = np.minimum(one.end, np.maximum(begin, self.covered))
+        self.covered = one.end if self.covered is None else np.maximum(self.covered, one.end)
+        self.covered_by = number
+        moving = ExposedOp(number, one.op.name, begin, one.end, one.end - begin)
+        earliest = float(begin.min())
+        for _, start, end in reversed(self.computing):
+            if float(end.max()) <= earliest:  # and so are those before it on the lane
+                break
+            moving.exposed -= _common(moving.begin, moving.end, start, end)
+        self.moving.append(moving)
+
+    def leave(self, done: Sequence[ExposedOp]) -> None:
+        """These are settled."""
+        self.moving = [moving for moving in self.moving if all(moving is not one for one in done)]
+
+
+def _common(begin: Floats, end: Floats, start: Floats, stop: Floats) -> Floats:
+    """How long two stretches of time have in common."""
+    found: Floats = np.maximum(0.0, np.minimum(end, stop) - np.maximum(begin, start))
+    return found
+
+
 SECONDS = ("seconds", "waiting", "latency", "compute", "contention")
+
 SAME = 1e-12
 """Seconds of turns that differ by less, relative, are one."""
 
@@ -51,7 +150,7 @@ class _Sums:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TallyMark:
+class TotalsMark:
     """How far it had come: sums of every op, instances, and those that were kept."""
 
     ops: dict[str, _Sums]
@@ -59,7 +158,7 @@ class TallyMark:
     instances: int
 
 
-class Tally:
+class OpTotals:
     """Sums over all ranks.
 
     Parameters
@@ -71,9 +170,9 @@ class Tally:
         self._ranks = ranks
         self._kept = kept
         self._ops: dict[str, _Sums] = {}
-        self._hiding: dict[int, Hiding] = {}
+        self._hiding: dict[int, ExposedTime] = {}
         self._number = 0
-        self._settled: list[Moving] = []  # since the last mark
+        self._settled: list[ExposedOp] = []  # since the last mark
         self.instances: list[Instance] = []
         self.turns: list[RepeatedIterations] = []
         self.extrapolated: set[str] = set()
@@ -93,15 +192,15 @@ class Tally:
         sums.latency += latency
         sums.compute += compute
         sums.contention += contention
-        self._hide(one, self._hiding.setdefault(program, Hiding()))
+        self._hide(one, self._hiding.setdefault(program, ExposedTime()))
         self.instances.append(one.alone() if self._kept is None else one.of(self._kept))
 
-    def mark(self) -> TallyMark:
+    def mark(self) -> TotalsMark:
         self._settled = []
-        return TallyMark({name: sums.copy() for name, sums in self._ops.items()}, self._number, len(self.instances))
+        return TotalsMark({name: sums.copy() for name, sums in self._ops.items()}, self._number, len(self.instances))
 
     def pass_over(
-        self, times: int, seconds: Floats, mark: TallyMark, per_turn: Mapping[str, int], first: tuple[int, int]
+        self, times: int, seconds: Floats, mark: TotalsMark, per_turn: Mapping[str, int], first: tuple[int, int]
     ) -> None:
         """So many turns of a loop as the one since the mark, each of so many seconds on each rank.
 
@@ -151,14 +250,14 @@ class Tally:
         ]
         self.turns.append(RepeatedIterations(begin + times * seconds, seconds, times, dict(per_turn)))
 
-    def _hide(self, one: Instance, hiding: Hiding) -> None:
+    def _hide(self, one: Instance, hiding: ExposedTime) -> None:
         """Charges each instant of communication that nothing computed hides to one op, the first in the program."""
         if lane(one.op) == COMPUTE:
             self._settle(hiding, hiding.computes(self._number, one))
         else:
             hiding.communicates(self._number, one)
 
-    def _settle(self, hiding: Hiding, done: Sequence[Moving]) -> None:
+    def _settle(self, hiding: ExposedTime, done: Sequence[ExposedOp]) -> None:
         for moving in done:
             self._ops[moving.name].exposed += moving.stands_for * moving.seconds
         self._settled += done
@@ -191,14 +290,14 @@ class Tally:
         }
 
 
-class Untold(Tally):
+class NoTotals(OpTotals):
     """Of a walk of which only the ends are asked for: keeps nothing."""
 
     def note(self, one: Instance, program: int) -> None:
         """An instance, which is not kept."""
 
     def pass_over(
-        self, times: int, seconds: Floats, mark: TallyMark, per_turn: Mapping[str, int], first: tuple[int, int]
+        self, times: int, seconds: Floats, mark: TotalsMark, per_turn: Mapping[str, int], first: tuple[int, int]
     ) -> None:
         """Turns, which are not kept."""
 
