@@ -25,7 +25,7 @@ from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.arrays.cupy_library import CUDA_R_32F, GEMM, CupyLibrary
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.operands.operands import Operands
 
 Operation = Literal["copy", "add", "zero", "to host", "to device"]
 LONG_ENOUGH_SECONDS, MOST_AT_ONCE = 5e-3, 200

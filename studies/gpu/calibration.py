@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.formats.measured_rows import Dtype, TransferRow
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.ops import GemmLayout
-from quadrille.runtime.launching.launch import launch_all
+from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.runtime.measuring.device_benchmarks import (
     DeviceBench,
     DeviceProduct,
@@ -106,7 +106,7 @@ def _staged(counts: Sequence[int]) -> tuple[list[TransferRow], dict[str, float]]
     with tempfile.TemporaryDirectory() as folder:
         for count in counts:
             found = Path(folder) / f"{count}.json"
-            launch_all("staged steps", count, [str(found)], program=STEPS)
+            launch_or_raise("staged steps", count, [str(found)], program=STEPS)
             told = json.loads(found.read_text())
             rows += [
                 TransferRow(pattern=pattern, ranks=among, bytes=size, seconds=seconds, spread=off)
