@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 from quadrille.algorithms.matmuls.forms import Form, Product
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.experiments.measure.run_options import RunOptions, VerifyMethod
 from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod
 from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
 from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.files.matrix_files import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
 from quadrille.experiments.calibrate.chunk_tuning import best_row
-from quadrille.experiments.measure.run_options import RunOptions
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.message_options import (
     WHOLE_MESSAGES,
     MessageOptions,

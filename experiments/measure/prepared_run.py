@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.measure.message_options import delivery_at
-from quadrille.experiments.measure.run_options import RunOptions
 from quadrille.experiments.output.destinations import Destinations, check_apart
 from quadrille.experiments.predict.collectives_choice import NO_MACHINE, Chosen, with_choices, with_chosen
 from quadrille.experiments.predict.order_choice import NO_MACHINE as NO_MACHINE_FOR_ORDER
 from quadrille.experiments.predict.order_choice import ChosenOrder, as_it_is
 from quadrille.experiments.workloads.fitting_grids import check_ranks
 from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.execution.rank_environment import (
     RankEnvironment,

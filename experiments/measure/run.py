@@ -17,10 +17,10 @@ from quadrille.experiments.measure.measured_record import (
     typical,
 )
 from quadrille.experiments.measure.prepared_run import PreparedRun, prepared_run
-from quadrille.experiments.measure.run_options import RunOptions
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.collectives_choice import told
 from quadrille.experiments.records.results import write_results
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.arrays.blas import describe_blas
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.execution.rank_environment import open_carrier

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
-from quadrille.experiments.measure.run_options import RunOptions
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
 from quadrille.runtime.execution.results import Execution

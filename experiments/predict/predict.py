@@ -8,12 +8,12 @@ from quadrille.algorithms.formats.record import AskedGranularity, Record
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.algorithms.units import format_bytes, format_seconds
-from quadrille.experiments.measure.run_options import RunOptions
 from quadrille.experiments.output.destinations import Destinations, check_apart
 from quadrille.experiments.predict.collectives_choice import Chosen, told, with_chosen
 from quadrille.experiments.predict.prepared import Prepared, even_within, prepare
 from quadrille.experiments.records.results import write_results
 from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.gc_paused import gc_paused
 from quadrille.topologies.machines.machine import Machine

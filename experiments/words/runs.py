@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast, get_args
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.forms import Operand, Product
 from quadrille.algorithms.units import parse_bytes
-from quadrille.experiments.measure.run_options import RunOptions, VerifyMethod
 from quadrille.experiments.words.numbers import one_of, whole_number
+from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod
 from quadrille.runtime.arrays.array_library import Backend
 from quadrille.runtime.carriers.message_options import Progress
 from quadrille.runtime.operands.generator import Kind

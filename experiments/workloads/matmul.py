@@ -20,7 +20,7 @@ from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.fitting_grids import fitting
 
 if TYPE_CHECKING:
-    from quadrille.experiments.measure.run_options import RunOptions
+    from quadrille.experiments.workloads.run_options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from quadrille.experiments.workloads.gemm_times import WRITTEN, layouts_known, m
 from quadrille.experiments.workloads.training_lines import USUAL_OPTIONS
 
 if TYPE_CHECKING:
-    from quadrille.experiments.measure.run_options import RunOptions
+    from quadrille.experiments.workloads.run_options import RunOptions
 
 OF_GPTS = ("zero", "micro_batch", "interleave", "recompute", "gradient_bytes")
 """Flags that a problem must have a field for."""
