@@ -7,7 +7,7 @@ import msgspec
 
 from quadrille.experiments.words.matmul import MatmulWords
 from quadrille.experiments.words.training import TrainingWords
-from quadrille.topologies.machines.find import is_file_name
+from quadrille.topologies.find_machine import is_file_name
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import with_faults
 
@@ -67,7 +67,7 @@ def chosen_machine(words: MachineWords, gpus: int | None = None, *, wiring_is_en
     ------
     InputError : an unknown name, a file that holds no machine, a setting, routing or fault that does not fit
     """
-    from quadrille.topologies.machines.find import find_machine, find_wiring
+    from quadrille.topologies.find_machine import find_machine, find_wiring
     from quadrille.topologies.routes.routing import parse_routing
 
     find = find_wiring if wiring_is_enough else find_machine

@@ -34,7 +34,7 @@ class FullestDevice:
     def remark(self, machine: Machine) -> str:
         """A line for an oversubscribed device; empty where each rank has a core.
 
-        >>> from quadrille.topologies.machines.find import find_machine
+        >>> from quadrille.topologies.find_machine import find_machine
         >>> FullestDevice(ranks=3, cores=1, threads=1).remark(find_machine("perlmutter", gpus=4))
         'perlmutter: 3 ranks share 1 core, more ranks than cores'
         """
@@ -49,7 +49,7 @@ class FullestDevice:
 def fullest_device(machine: Machine, ranks: int, rule: str = "packed", grid: Grid | None = None) -> FullestDevice:
     """The fullest device of a run on a machine.
 
-    >>> from quadrille.topologies.machines.find import find_machine
+    >>> from quadrille.topologies.find_machine import find_machine
     >>> fullest_device(find_machine("perlmutter", gpus=8), 8)
     FullestDevice(ranks=1, cores=1, threads=1)
 
@@ -76,7 +76,7 @@ def nodes_of_ranks(placement: "RankPlacement") -> list[int]:
     """The number of the node of each rank.
 
     >>> from quadrille.simulator.machine.placement import place_ranks
-    >>> from quadrille.topologies.machines.find import find_machine
+    >>> from quadrille.topologies.find_machine import find_machine
     >>> nodes_of_ranks(place_ranks(find_machine("perlmutter", gpus=8), 6))
     [0, 0, 0, 0, 1, 1]
     """
@@ -87,7 +87,7 @@ def nodes_of_ranks(placement: "RankPlacement") -> list[int]:
 def differing_hosts(machine: Machine, nodes: Sequence[int], hosts: Sequence[int]) -> Iterator[str]:
     """A line if the machine groups the ranks by host otherwise than the run does.
 
-    >>> from quadrille.topologies.machines.find import find_machine
+    >>> from quadrille.topologies.find_machine import find_machine
     >>> machine = find_machine("perlmutter", gpus=8)
     >>> list(differing_hosts(machine, [0, 0, 0, 0, 1, 1], [3, 3, 3, 3, 0, 0]))
     []

@@ -7,7 +7,7 @@ from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.algorithms.training.gemm_layouts import GemmTimes
 from quadrille.experiments.workloads.fullest_device import fullest_device
-from quadrille.topologies.machines.find import find_machine
+from quadrille.topologies.find_machine import find_machine
 
 if TYPE_CHECKING:
     from quadrille.topologies.machines.machine import Machine

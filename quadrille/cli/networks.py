@@ -116,7 +116,7 @@ app.command("collective", help="Predict one collective of many groups on a machi
 @app.command()
 def machines(name: Annotated[str, typer.Argument(metavar="[NAME]", help="One of them only.")] = "") -> None:
     """List the machines known by name, and the source of every number."""
-    from quadrille.topologies.machines.find import describe_machines
+    from quadrille.topologies.find_machine import describe_machines
 
     print(describe_machines(name))
 

@@ -39,7 +39,7 @@ from quadrille.experiments.sweep.training_study import (
 )
 from quadrille.experiments.words.machines import MachineWords
 from quadrille.runtime.host.console import run_as_program
-from quadrille.topologies.machines.find import of_name
+from quadrille.topologies.find_machine import of_name
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from quadrille.studies.published_collectives.answers import CollectivesAnswer, J
 from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
 from quadrille.studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow, read_rows
 from quadrille.studies.published_collectives.sites import LearntCollectives, calibration_rows, learn, machine_of
-from quadrille.topologies.machines.find import find_machine
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.network import Network

@@ -27,7 +27,7 @@ from quadrille.studies.published_training.rows import Metric, TrainingRow, read_
 from quadrille.studies.published_training.runs import PublishedRun, run_of
 from quadrille.studies.published_training.sites import LearntTraining, learn, question_of, slow_networks
 from quadrille.studies.published_training.step import StepSeconds, step_seconds
-from quadrille.topologies.machines.find import find_machine
+from quadrille.topologies.find_machine import find_machine
 
 ROWS = Path(collectives.__file__).parent / "published_results.csv"
 RESULTS = Path(__file__).parent / "results"

@@ -11,7 +11,7 @@ from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.simulator import simulate
 from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, TOO_LONG, LaneSimulation
 from quadrille.simulator.simulate import Shortcuts, Simulator
-from quadrille.topologies.machines.find import find_machine
+from quadrille.topologies.find_machine import find_machine
 
 
 @pytest.fixture(scope="module")

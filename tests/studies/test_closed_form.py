@@ -19,7 +19,7 @@ from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.matmul_grids import rank_grids
 from quadrille.experiments.workloads.grids import grids
 from quadrille.simulator.simulate import simulate
-from quadrille.topologies.machines.find import find_machine
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine, Network
 from tests.support.toy_machines import (
     BANDWIDTH,

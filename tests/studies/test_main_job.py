@@ -64,7 +64,7 @@ def test_the_job_of_files_multiplies_what_is_in_them(uncalibrated, tmp_path, cap
 def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
     from quadrille.experiments.predict.predict import prediction_of
     from quadrille.experiments.words.matmul import parse_matmul
-    from quadrille.topologies.machines.find import find_machine
+    from quadrille.topologies.find_machine import find_machine
 
     matmul = SMALL[1]
     made, _ = prediction_of(parse_matmul(matmul.flags), find_machine("perlmutter", gpus=1))

@@ -19,7 +19,7 @@ from quadrille.studies.scaling.question import Question as AnyQuestion
 from quadrille.studies.scaling.question import asked, parse_algorithms
 from quadrille.studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
 from quadrille.studies.scaling.study import scaling
-from quadrille.topologies.machines.find import find_machine
+from quadrille.topologies.find_machine import find_machine
 from tests.support.toy_machines import FREE, one_host, star
 
 PERLMUTTER = MachineWords(machine="perlmutter")

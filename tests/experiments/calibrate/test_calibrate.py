@@ -37,7 +37,7 @@ from quadrille.simulator.machine.network import network_of
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.build import build
 from quadrille.topologies.files import node_link
-from quadrille.topologies.machines.find import find_machine
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import load_machine
 from quadrille.topologies.routes.routing import Routing, parse_routing
 from tests.experiments.calibrate.test_link_saturation import rounds, slower

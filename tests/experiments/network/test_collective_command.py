@@ -16,7 +16,7 @@ from quadrille.experiments.network.question import Question
 from quadrille.experiments.predict.collectives_choice import chosen_collectives
 from quadrille.experiments.words.machines import MachineWords
 from quadrille.simulator.collectives.collective import SimulationOptions
-from quadrille.topologies.machines.find import find_machine
+from quadrille.topologies.find_machine import find_machine
 from tests.support.quadrille import called
 from tests.support.toy_machines import collective as collective_schedule
 from tests.support.toy_machines import leaf_spine

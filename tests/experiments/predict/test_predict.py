@@ -11,7 +11,7 @@ from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.records.record_table import print_record
 from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.experiments.workloads.fullest_device import fullest_device
-from quadrille.topologies.machines.find import find_machine
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Host, Network, ReferenceKernels, save_machine
 from tests.simulator.engine.test_token_buckets import laboratory
 from tests.support.quadrille import HOST, called

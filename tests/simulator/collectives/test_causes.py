@@ -10,7 +10,7 @@ from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import Question
 from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.run import Causes
-from quadrille.topologies.machines.find import find_machine
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.what_if import with_faults
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier")

@@ -4,7 +4,7 @@ import pytest
 
 from quadrille.simulator.machine.compute_model import ComputeModel
 from quadrille.simulator.machine.rooflines import best_product_seconds, product_seconds
-from quadrille.topologies.machines.find import describe_machines, find_machine
+from quadrille.topologies.find_machine import describe_machines, find_machine
 from quadrille.topologies.machines.named import MACHINES
 from quadrille.topologies.nodes.achieved import A100_ROWS, BEST_ROWS
 
