@@ -111,8 +111,8 @@ class OpPlans:
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=2))
-    >>> *_, op = schedule.program(schedule.place(0))
-    >>> comm_plan = OpPlans(schedule, Choices()).communication(op, schedule.place(0))
+    >>> *_, op = schedule.program(schedule.coordinates(0))
+    >>> comm_plan = OpPlans(schedule, Choices()).communication(op, schedule.coordinates(0))
     >>> [step.sent for step in comm_plan.steps()]
     [128.0, 128.0]
     """

@@ -19,12 +19,12 @@ from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.options.values import one_of
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import Row, percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
+from quadrille.experiments.words.numbers import one_of
+from quadrille.experiments.words.runs import RunWords
 from quadrille.runtime.arrays.cupy_library import open_cupy
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.host.devices import load_cupy
@@ -147,15 +147,15 @@ def _shared(machine: Machine, counts: Sequence[int]) -> Iterator[Shared]:
         for count in counts:
             cases = [
                 Case(
-                    Flags(matmul=SHARED, grid=GRIDS[count], dtype=dtype),
+                    MatmulWords(matmul=SHARED, grid=GRIDS[count], dtype=dtype),
                     str(Path(folder) / f"{count} {dtype}.json"),
-                    RunFlags(backend="cupy", carrier="mpi"),
+                    RunWords(backend="cupy", carrier="mpi"),
                 )
                 for dtype in SHARED_DTYPES
             ]
             measure(count, cases)
             for case in cases:
-                predicted, _ = prediction_of(parse_experiment(case.flags), machine, backend="cupy")
+                predicted, _ = prediction_of(parse_matmul(case.flags), machine, backend="cupy")
                 yield Shared(count, case.flags.dtype, predicted.seconds, load_record(case.record).seconds)
 
 
