@@ -43,7 +43,7 @@ from studies.gpu.parts import (
     driver_facts,
 )
 from studies.gpu.parts import SCHEMA as PART_SCHEMA
-from studies.gpu.report import calibration_tables, executed_table, shared_table
+from studies.gpu.report import brief, calibration_tables, executed_table, shared_table
 from studies.gpu.steps import STEPS, Step
 from studies.launching.supervise import PR_SET_PDEATHSIG, signal_group
 from studies.remarks import remark, run_as_program
@@ -235,13 +235,13 @@ def show(session: Session) -> None:
 
 
 def found_tables(folder: Path) -> Iterator[Group]:
-    """The tables of the parts that have left something."""
+    """The tables of the parts that have left something; `log.txt` has all rows."""
     if (path := folder / GPU).exists():
         facts = files.read(path, GpuFacts, PART_SCHEMA)
         known = {**facts.driver, **facts.versions, **facts.made.versions}
         yield table(facts.device, ["what", "it is"], [(name, str(value)) for name, value in known.items()])
     if (path := folder / CALIBRATION).exists():
-        yield from calibration_tables(files.read(path, Calibration, calibration.SCHEMA))
+        yield from calibration_tables(brief(files.read(path, Calibration, calibration.SCHEMA)))
     if (path := folder / EXECUTOR).exists():
         yield executed_table(files.read(path, ExecutedRuns, PART_SCHEMA).runs)
     if (path := folder / RANKS).exists():

@@ -201,9 +201,12 @@ def measure_attention(bench: DeviceBench, sizes: Sizes) -> tuple[DeviceAttention
     )
 
 
-def measure_staged(counts: Sequence[int]) -> StagedSteps:
-    """Staged steps on so many ranks of the GPU; what ops cost is that of the fewest ranks, as a file has one number."""
-    staged = StagedSteps()
+def measure_staged(counts: Sequence[int], staged: StagedSteps | None = None) -> StagedSteps:
+    """Staged steps on so many ranks of the GPU, behind those that are known.
+
+    What ops cost is that of the first number of ranks, as a machine file has one number for all.
+    """
+    staged = staged or StagedSteps()
     with tempfile.TemporaryDirectory() as folder:
         for count in counts:
             path = Path(folder) / f"{count}.json"

@@ -23,7 +23,16 @@ from algorithms.provenance import Provenance, provenance
 from runtime.cupy_library import open_cupy
 from runtime.measuring.device_benchmarks import DeviceBench
 from studies.gpu import calibration
-from studies.gpu.calibration import DTYPES, FULL, TINY, Calibration, Sizes, empty_calibration, only_first_gpu
+from studies.gpu.calibration import (
+    DTYPES,
+    FULL,
+    TINY,
+    Calibration,
+    Sizes,
+    StagedSteps,
+    empty_calibration,
+    only_first_gpu,
+)
 from studies.gpu.report import (
     LEAST_SHARE,
     Executed,
@@ -154,6 +163,7 @@ def streams(part: Part) -> None:
         part.begun(library), launch=bench.launch(), streams=calibration.measure_streams(bench, part.sizes)
     )
     part.keep(found)
+    print_tables(*calibration_tables(found))
 
 
 def kernels(part: Part) -> None:
@@ -162,14 +172,20 @@ def kernels(part: Part) -> None:
     found = part.begun(library)
     found = msgspec.structs.replace(found, attention=calibration.measure_attention(bench, part.sizes))
     part.keep(found)
-    part.keep(msgspec.structs.replace(found, kernels=calibration.measure_kernels(bench, part.sizes)))
+    found = msgspec.structs.replace(found, kernels=calibration.measure_kernels(bench, part.sizes))
+    part.keep(found)
+    print_tables(*calibration_tables(found))
 
 
 def staged(part: Part) -> None:
     """Messages between ranks that share the GPU, by pattern and size."""
-    with only_first_gpu():
-        steps = calibration.measure_staged([count for count in COUNTS if count > 1])
-    part.keep(msgspec.structs.replace(part.begun(open_cupy("bfloat16", 0)), staged=steps))
+    found, steps = part.begun(open_cupy("bfloat16", 0)), StagedSteps()
+    for count in COUNTS[1:]:
+        with only_first_gpu():
+            steps = calibration.measure_staged([count], steps)
+        found = msgspec.structs.replace(found, staged=steps)
+        part.keep(found)
+    print_tables(*calibration_tables(found)[-1:])
 
 
 def executor(part: Part) -> None:

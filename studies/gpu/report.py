@@ -8,7 +8,7 @@ from rich.console import Group
 from algorithms.formats.machine_rows import Dtype
 from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
 from runtime.measuring.device_benchmarks import DeviceProduct, LaunchCost
-from studies.gpu.calibration import DTYPES, Calibration
+from studies.gpu.calibration import DTYPES, Calibration, StagedSteps
 from studies.tables import UNKNOWN, Row, percent, table
 from topologies.nodes import gpus
 from topologies.nodes.gpus import Gpu
@@ -76,6 +76,18 @@ def peaks(calibration: Calibration) -> dict[str, float]:
     sheet = data_sheet(calibration.name)
     best = {str(dtype): rate for dtype, rate in best_rates(calibration).items()}
     return best | (sheet.peak_flops_per_second if sheet else {})
+
+
+def brief(calibration: Calibration) -> Calibration:
+    """What a screen has room for: products of operands as they lie, the largest streams, no functions of layers."""
+    most = max((one.bytes for one in calibration.streams), default=0)
+    return msgspec.structs.replace(
+        calibration,
+        products=tuple(one for one in calibration.products if one.layout == "NN"),
+        streams=tuple(one for one in calibration.streams if one.bytes == most),
+        kernels=(),
+        staged=StagedSteps(),
+    )
 
 
 def calibration_tables(calibration: Calibration) -> list[Group]:

@@ -55,7 +55,7 @@ STEPS = (
     Step("test_four_ranks_share_one_gpu_through_staging", 60),
     Step("streams", 45),
     Step("products", 90, 20),
-    Step("staged", 60, 20),
+    Step("staged", 90, 20),
     Step("ranks", 90, 30),
     Step("test_sums_of_a_thousand_ones_stay_exact_in_float32_accumulation", 30),
     Step("test_float32_products_are_not_made_in_tf32", 30),
