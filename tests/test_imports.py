@@ -12,7 +12,7 @@ MAY_IMPORT = {
     "algorithms": {"msgspec", "numpy"},
     "topologies": {"algorithms.errors", "networkx", "numpy"},
     "simulator": {"algorithms", "topologies", "networkx", "numba", "numpy", "simpy"},
-    "runtime": {"algorithms", "cupy", "cupy_backends", "mpi4py", "numpy", "threadpoolctl"},
+    "runtime": {"algorithms", "cupy", "cupy_backends", "ml_dtypes", "mpi4py", "numpy", "threadpoolctl"},
 }
 PACKAGES = {*MAY_IMPORT, "studies"}
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))

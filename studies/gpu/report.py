@@ -11,10 +11,13 @@ from runtime.measuring.device_benchmarks import DeviceProduct, LaunchCost
 from studies.gpu.calibration import DTYPES, Calibration, StagedSteps
 from studies.tables import UNKNOWN, Row, percent, table
 from topologies.nodes import gpus
+from topologies.nodes.achieved import MULTIPROCESSORS, Product, fit
 from topologies.nodes.gpus import Gpu
 
 LEAST_SHARE = 0.95
 """Of the speed of a bare product that a whole run of one rank is to reach."""
+LARGE = 2048
+"""Rows and columns from which a product fills a GPU."""
 DATA_SHEETS = {
     "V100": gpus.V100_32GB,
     "A100": gpus.A100_80GB,
@@ -90,11 +93,36 @@ def brief(calibration: Calibration) -> Calibration:
     )
 
 
+def achieved_by(calibration: Calibration) -> dict[str, tuple[float, str]]:
+    """What the GPU reaches of its data sheet, as `topologies/nodes/achieved.py` has it, each number with its source.
+
+    Nothing where the data sheet is not known, or products or copies are not measured.
+    """
+    sheet, dtype = data_sheet(calibration.name), "bfloat16"
+    rows = [
+        Product(1, one.m, one.k, one.n, one.flops_per_second)
+        for one in calibration.products
+        if (one.dtype, one.layout) == (dtype, "NN") and min(one.m, one.n) >= LARGE
+    ]
+    copies = [2 * one.bytes / one.seconds for one in calibration.streams if one.operation == "copy"]
+    if sheet is None or sheet.generation not in MULTIPROCESSORS or len({row.k for row in rows}) < 2 or not copies:
+        return {}
+    best = max(rows, key=lambda row: row.flops_per_second)
+    share, ramp = fit(rows, sheet.peak_flops_per_second[dtype], MULTIPROCESSORS[sheet.generation][0])
+    source = f"{calibration.name}, {calibration.made.date[:10]}"
+    return {
+        "product_share": (share, f"fit to {len(rows)} products NN in {dtype}, {source}"),
+        "ramp": (ramp, "the same fit"),
+        "memory_share": (max(copies) / sheet.memory_bytes_per_second, f"bytes read and written by a copy, {source}"),
+        "best product": (best.flops_per_second, f"{best.m} x {best.k} x {best.n} in {dtype}, {source}"),
+    }
+
+
 def calibration_tables(calibration: Calibration) -> list[Group]:
     """A table for each part that was measured."""
     kinds = "peak of its data sheet" if data_sheet(calibration.name) else "best that was measured"
     dtypes = list(best_rates(calibration))
-    parts = [
+    parts: list[tuple[str, list[str], list[Row]]] = [
         (
             f"Products on {calibration.device}, and the share of the {kinds}; tf32 is float32 multiplied in TF32",
             ["m x k x n", "layout", *(f"{dtype} Tflop/s" for dtype in dtypes)],
@@ -108,6 +136,11 @@ def calibration_tables(calibration: Calibration) -> list[Group]:
             list(_attention_rows(calibration)),
         ),
         ("Handing work over", ["what", "time"], list(_launch_rows(calibration.launch))),
+        (
+            "What the GPU reaches of its data sheet, as topologies/nodes/achieved.py has it",
+            ["quantity", "from", "value"],
+            [(name, source, f"{value:.4g}") for name, (value, source) in achieved_by(calibration).items()],
+        ),
         ("Messages between ranks, staged", ["pattern, ranks", "bytes", "time"], list(_staged_rows(calibration))),
     ]
     return [table(title, columns, rows, names=2) for title, columns, rows in parts if rows]

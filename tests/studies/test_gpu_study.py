@@ -26,13 +26,14 @@ from studies.experiments.predict import prediction_of
 from studies.gpu import calibration, study
 from studies.gpu.calibration import DTYPES, TINY, Calibration, StagedSteps
 from studies.gpu.device_machine import machine_of_device
-from studies.gpu.report import Executed, Shared
+from studies.gpu.report import Executed, Shared, achieved_by
 from studies.gpu.study import GpuSpeed, gpu, show
 from studies.matmuls.experiment import Flags, parse_experiment
 from tests import fake_device
 from tests.fake_device import FAKE
 from tests.quadrille import called
 from tests.toy_machines import transfer_row
+from topologies.nodes.achieved import Product
 
 MADE = provenance(["test"])
 
@@ -242,6 +243,19 @@ def test_tables_show_shares_of_the_data_sheet_s_peak_and_what_was_measured(capsy
     printed = capsys.readouterr().out
     assert "494.7 (50%)" in printed and "494.7 (100%)" in printed, "of bfloat16 and of tf32"
     assert "95.0 %" in printed and "NO" in printed and "1.05 TB/s" in printed
+
+
+def test_what_a_gpu_reaches_of_its_data_sheet_is_found_again_from_products_of_known_share_and_ramp(capsys):
+    share, ramp, peak, products = 0.8, 200.0, 989.4e12, []
+    for m, k, n in ((8192, 8192, 8192), (4096, 4096, 4096), (8192, 1024, 4096), (2048, 13312, 2048)):
+        rate = share * k / (k + ramp) * peak * Product(1, m, k, n, 1.0).waves(132)
+        products.append(DeviceProduct(m, k, n, "bfloat16", "NN", 2 * m * k * n / rate, 0.0))
+    copy = DeviceStream("copy", 1 << 30, 2 * (1 << 30) / 2.68e12, 0.0)
+    found = achieved_by(calibrated(products=tuple(products), streams=(copy,)))
+    values = {name: value for name, (value, _) in found.items()}
+    assert values["product_share"] == pytest.approx(share) and values["ramp"] == pytest.approx(ramp)
+    assert values["memory_share"] == pytest.approx(2.68 / 3.35, rel=1e-3)
+    assert achieved_by(calibrated("Fake GPU", products=tuple(products), streams=(copy,))) == {}
 
 
 def test_a_calibration_in_parts_is_enough_for_a_machine_file_with_products_streams_and_launch():
