@@ -397,7 +397,7 @@ AS_A_MODULE = """
 import sys
 from tests import fake_device
 fake = fake_device.Cupy()
-fake.__spec__, fake.__path__, fake.memory = __spec__, [], (1 << 32, 1 << 33)
+fake.__spec__, fake.__path__, fake.memory = __spec__, [], (1 << 30, 1 << 30)
 sys.modules |= {"cupy": fake, "cupy.cuda": fake.cuda, "cupy.cuda.nccl": fake.cuda.nccl}
 """
 """A cupy.py by which processes that a test starts get the fake."""

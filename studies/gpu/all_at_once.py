@@ -58,7 +58,7 @@ GRACE_SECONDS = 6.0
 """What a step gets to end its ranks after it was told to end."""
 DETAIL_LINES = 40
 """Of what a failed step printed last, kept in the summary."""
-OUTCOME = re.compile(r"^\S+::(\S+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
+OUTCOME = re.compile(r"^\S+\.py::(.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
 
 Status = Literal["passed", "failed", "timed out", "skipped", "left out"]
 
@@ -203,9 +203,20 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
 
 def line_of(result: StepResult, *, again: bool = False) -> str:
     """One line about a step as it ends."""
-    reason = result.detail.strip().splitlines()[-1:] if result.status in ("failed", "timed out") else []
-    words = [f"{result.status:10}", f"{result.seconds:6.1f} s", result.name, *(f"({line})" for line in reason)]
+    reason = reason_of(result.detail) if result.status in ("failed", "timed out") else ""
+    words = [f"{result.status:10}", f"{result.seconds:6.1f} s", result.name, *([f"({reason})"] if reason else [])]
     return "  ".join([*words, "(earlier)"] if again else words)
+
+
+def reason_of(detail: str) -> str:
+    r"""The line that says most of what a step printed: that of the first test that failed, or the last one.
+
+    >>> reason_of("E  assert 1 == 2\nFAILED a.py::test_b - assert 1 == 2\n=== 1 failed ===")
+    'FAILED a.py::test_b - assert 1 == 2'
+    """
+    lines = [line for line in detail.splitlines() if line.strip()]
+    failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    return [*failed, *lines[-1:], ""][0]
 
 
 def opened(folder: Path, made: Provenance, options: Sequence[str], minutes: float) -> Session:

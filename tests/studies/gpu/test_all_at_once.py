@@ -130,12 +130,12 @@ def test_without_the_device_no_other_step_is_run(tmp_path, capsys):
 
 
 def test_outcomes_of_tests_are_read_as_they_come_so_that_those_before_a_hang_are_known(tmp_path):
-    lines = "tests/a.py::test_b[1-x] PASSED [ 50%]\ntests/a.py::test_b[2-x] FAILED [100%]\n"
+    lines = "tests/a.py::test_b[1-x] PASSED [ 50%]\ntests/a.py::test_b[of two words] FAILED [100%]\n"
     code = f"import time; print({lines!r}, flush=True); time.sleep(600)"
     ran = session(tmp_path)
     ran.run([Program("test_b", code, limit_seconds=2.0)])
     assert ran.results["test_b"].status == "timed out"
-    assert ran.results["test_b"].tests == {"test_b[1-x]": "PASSED", "test_b[2-x]": "FAILED"}
+    assert ran.results["test_b"].tests == {"test_b[1-x]": "PASSED", "test_b[of two words]": "FAILED"}
     assert status_of(0, lines.replace("FAILED", "SKIPPED")) == "passed"
 
 

@@ -73,6 +73,20 @@ def test_wheels_are_installed_once_and_found_before_the_machine_s_own_packages(t
     install(folder, prefix)
 
 
+@pytest.mark.parametrize("may", [True, False])
+def test_open_mpi_is_told_where_no_process_may_read_another(tmp_path, monkeypatch, may):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "mpirun").touch()
+    monkeypatch.setattr(borrowed_python, "reads_other_processes", lambda: may)
+    assert environment({}, tmp_path).get("OMPI_MCA_smsc") == (None if may else "^cma")
+
+
+def test_whether_a_process_may_read_its_child_is_found_by_trying():
+    code = "from studies.gpu.borrowed_python import reads_other_processes as may; print(may())"
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stdout in ("True\n", "False\n")
+
+
 def test_without_wheels_it_goes_on_with_what_there_is(tmp_path, capsys):
     install(tmp_path, tmp_path / "prefix")
     assert "no wheels in" in capsys.readouterr().err
