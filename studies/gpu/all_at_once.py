@@ -318,14 +318,29 @@ def main(words: Sequence[str]) -> int:
     with ended_by_term(), contextlib.suppress(KeyboardInterrupt):
         session.run(steps)
     show(session)
-    bad = [step.name for step in steps if not _is_well(session.results.get(step.name))]
-    if bad:
-        remark(f"{len(bad)} of {len(steps)} steps did not pass: {', '.join(bad)}; {session.folder / LOG} has all")
-    return 1 if bad else 0
+    remark(verdict([session.results.get(step.name) for step in steps], session.folder / LOG))
+    return 0 if all(is_well(session.results.get(step.name)) for step in steps) else 1
 
 
-def _is_well(result: StepResult | None) -> bool:
+def is_well(result: StepResult | None) -> bool:
+    """Whether a step ran and passed, or was left out for want of time."""
     return result is not None and result.status in ("passed", "skipped", "left out")
+
+
+def verdict(results: Sequence[StepResult | None], log: Path) -> str:
+    """The session in a line.
+
+    Parameters
+    ----------
+    results : None of steps that it did not come to
+    """
+    came = [one for one in results if one is not None]
+    passed = sum(one.status == "passed" for one in came)
+    words = [f"{passed} of {len(results)} steps passed"]
+    words += [f"{one.status}: {one.name}" for one in came if one.status != "passed"]
+    if missing := len(results) - len(came):
+        words.append(f"{missing} were not come to")
+    return f"{'; '.join(words)}; {log} has all"
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ def test_a_session_that_is_told_to_end_ends_its_step_and_shows_what_it_has(tmp_p
     monkeypatch.setattr(all_at_once, "chosen", lambda names: steps)
     assert main([str(tmp_path)]) == 1
     shown = capsys.readouterr()
-    assert "quick" in shown.out and "1 of 2 steps did not pass: told" in shown.err
+    assert "quick" in shown.out and "1 of 2 steps passed; 1 were not come to" in shown.err
 
 
 def test_names_of_steps_are_checked():
@@ -248,4 +248,4 @@ def test_where_there_is_no_gpu_the_session_says_so_and_ends_at_once(tmp_path, mo
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
     assert main([str(tmp_path / "results")]) == 1
     shown = capsys.readouterr()
-    assert "CuPy cannot be imported" in shown.out and "did not pass: device" in shown.err
+    assert "CuPy cannot be imported" in shown.out and f"0 of {len(STEPS)} steps passed; failed: device" in shown.err
