@@ -332,14 +332,14 @@ def verdict(results: Sequence[StepResult | None], log: Path) -> str:
 
     Parameters
     ----------
-    results : None of steps that it did not come to
+    results : None of steps that the session did not reach
     """
     came = [one for one in results if one is not None]
     passed = sum(one.status == "passed" for one in came)
     words = [f"{passed} of {len(results)} steps passed"]
     words += [f"{one.status}: {one.name}" for one in came if one.status != "passed"]
     if missing := len(results) - len(came):
-        words.append(f"{missing} were not come to")
+        words.append(f"{missing} not reached")
     return f"{'; '.join(words)}; {log} has all"
 
 
