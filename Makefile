@@ -52,7 +52,7 @@ $(INSTALLED): requirements.lock Makefile
 	@site=$$("$(VENV_PYTHON)" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	"$(VENV_PYTHON)" -c 'import os, sys; print(os.path.relpath(os.getcwd(), sys.argv[1]))' "$$site" > "$$site/quadrille.pth"
 	@printf '%s\n' '#!/bin/sh' \
-	  'exec "$$(dirname "$$(readlink -f "$$0")")/python" -P -m studies.command_line "$$@"' > "$(QUADRILLE)"
+	  'exec "$$(dirname "$$(readlink -f "$$0")")/python" -P -m quadrille "$$@"' > "$(QUADRILLE)"
 	@chmod +x "$(QUADRILLE)"
 	@touch "$@"
 
@@ -86,14 +86,14 @@ bench-gpu: $(INSTALLED) ## the speed of a CUDA device, and ranks that share it, 
 	@$(WITH_CUPY) "$(QUADRILLE)" study gpu $(ARGS)
 
 gpu-wheels: ## fill build/gpu-wheels with what a machine with a GPU and no network may lack (GPU_PYTHON=3.12)
-	@"$(PYTHON)" -m studies.gpu.borrowed_python wheels "$(GPU_WHEELS)" --python "$(GPU_PYTHON)"
+	@"$(PYTHON)" -P studies/gpu/borrowed_python.py wheels "$(GPU_WHEELS)" --python "$(GPU_PYTHON)"
 
 gpu-all: ## there: all that takes a GPU, in 8 minutes and without a network, into the folder OUT; goes on where it was killed
-	@"$(PYTHON)" -m studies.gpu.borrowed_python run "$(GPU_WHEELS)" "$(OUT)" --commit "$(COMMIT)" $(ARGS)
+	@"$(PYTHON)" -P studies/gpu/borrowed_python.py run "$(GPU_WHEELS)" "$(OUT)" --commit "$(COMMIT)" $(ARGS)
 
 studies: $(INSTALLED) ## run every study again and rewrite its results (more than an hour)
 	@for study in studies/*/study.py; do \
-	  echo "$$study" >&2; module=$$(echo "$${study%.py}" | tr / .); "$(VENV_PYTHON)" -P -m "$$module" || exit 1; \
+	  echo "$$study" >&2; module=$$(echo "$${study%.py}" | tr / .); "$(VENV_PYTHON)" -P -m "quadrille.$$module" || exit 1; \
 	done
 
 clean: ## remove .venv and all caches

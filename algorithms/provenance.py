@@ -34,7 +34,15 @@ GIT_SECONDS = 5.0
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Command line, date with its zone (ISO 8601), host name, and versions by name."""
+    """The origin of a file.
+
+    Parameters
+    ----------
+    command : command line that wrote the file
+    date : date and time with the zone (ISO 8601)
+    host : name of the host
+    versions : versions of Python, Quadrille and the libraries, and the commit of a clone
+    """
 
     command: str
     date: str

@@ -14,7 +14,7 @@ import math
 import re
 from fractions import Fraction
 
-from algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError
 
 BITS_PER_BYTE = 8
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12

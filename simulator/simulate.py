@@ -1,6 +1,6 @@
 """The virtual-time interpreter: one schedule, predicted on a machine.
 
-Ranks that behave alike are simulated as one (`alike_ranks.py`), and turns of
+Ranks that behave alike are simulated as one (`rank_classes.py`), and turns of
 loops that repeat are simulated a few times (`turns.py`), so that what is kept
 grows neither with ranks nor with turns.  The simulation itself is in `lanes.py`.
 
@@ -14,30 +14,38 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from algorithms.collectives.choices import Choices
-from algorithms.counting.coordinates import Kind
-from algorithms.formats.machine import Machine
-from algorithms.formats.record import AskedGranularity, Granularity
-from algorithms.ops import Communication
-from algorithms.schedule import Schedule
-from algorithms.timelines.spans import Span
-from algorithms.timelines.timeline import Timeline
-from algorithms.traffic import traffic
-from simulator.duties import Duties
-from simulator.folding.alike_ranks import Population, population
-from simulator.folding.gaps import Gap, Stretch, Turn, shortest, slots_of, stretches, walk_without
-from simulator.folding.looks import Loop
-from simulator.folding.turns import Rhythm, put_in, rhythm
-from simulator.folding.unrolled import loads_with_turns, with_turns
-from simulator.folding.watch import GivenUp, Watch, turns_in
-from simulator.garbage import seldom_collected
-from simulator.homes import homes_of
-from simulator.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
-from simulator.prediction import Extent, Prediction, Stories, mean_parts, sums
-from simulator.steady.walkable import why_impossible
-from simulator.uncertainty import of_messages, uncertainty
+from quadrille.algorithms.analysis.coordinate_dependence import Kind
+from quadrille.algorithms.analysis.op_plans import OpPlans
+from quadrille.algorithms.analysis.traffic import traffic
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.formats.record import AskedGranularity, Granularity
+from quadrille.algorithms.schedule.ops import Communication
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.timelines.spans import Span
+from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.simulator.bounds.supported import unsupported_reason
+from quadrille.simulator.gc_paused import gc_paused
+from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector, iteration_count
+from quadrille.simulator.loops.restore import PeriodWindow, period_window, restore
+from quadrille.simulator.loops.skipped_iterations import (
+    Iteration,
+    IterationRange,
+    SkippedIterations,
+    copy_counts,
+    iteration_ranges,
+    shortest,
+    walk_skipping,
+)
+from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums
+from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, LaneSimulation, OpInstance, SimulationInputs
+from quadrille.simulator.ranks.restored_timeline import loads_with_turns, with_turns
+from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks
+from quadrille.simulator.symmetry.signatures import LoopPosition
+from quadrille.simulator.uncertainty import message_margins, uncertainty
+from quadrille.topologies.machines.machine import Machine
 
-__all__ = ["Prediction", "Simulation", "Switches", "simulate"]
+__all__ = ["Prediction", "Shortcuts", "Simulator", "simulate"]
 
 EXPANDED = 64
 """Timelines of so many ranks name each of them and all turns; of more, only those that stand for others."""
@@ -61,7 +69,7 @@ GIVEN_UP_SECONDS = LONG_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switches:
+class Shortcuts:
     """What makes a simulation fast and changes no answer: each may be switched off, to see that it does not.
 
     Parameters
@@ -78,7 +86,7 @@ class Switches:
     local: bool = True
 
 
-EVERYTHING = Switches()
+EVERYTHING = Shortcuts()
 
 
 def simulate(
@@ -88,7 +96,7 @@ def simulate(
     choices: Choices | None = None,
     threads: int | None = None,
     placement: str = "packed",
-    switches: Switches = EVERYTHING,
+    shortcuts: Shortcuts = EVERYTHING,
     granularity: AskedGranularity = "exact",
 ) -> Prediction:
     """Predict the schedule on a machine.
@@ -107,19 +115,19 @@ def simulate(
     Deadlock : ranks that wait on each other, with their ops
     """
     chosen = choices or Choices()
-    simulation = Simulation(
+    simulation = Simulator(
         schedule,
         machine,
         choices=chosen,
         threads=threads,
         placement=placement,
-        switches=switches,
+        shortcuts=shortcuts,
         granularity=granularity,
     )
     return simulation.run()
 
 
-class Simulation:
+class Simulator:
     """A schedule on a machine, known well enough to say how much is to be simulated; arguments as `simulate`."""
 
     def __init__(
@@ -130,22 +138,22 @@ class Simulation:
         choices: Choices,
         threads: int | None,
         placement: str,
-        switches: Switches,
+        shortcuts: Shortcuts,
         granularity: AskedGranularity = "exact",
     ) -> None:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
-        self._homes = homes_of(machine, schedule.grid.size, placement, schedule.grid)
-        self._switches, self._asked = switches, granularity
+        self._homes = place_ranks(machine, schedule.grid.size, placement, schedule.grid)
+        self._switches, self._asked = shortcuts, granularity
         self._given_up = ""
 
     @cached_property
-    def _ranks(self) -> Population:
-        switches = self._switches
-        return population(self._schedule, self._choices, self._homes, fold=switches.fold, turns=switches.fold_time)
+    def _ranks(self) -> SimulatedRanks:
+        shortcuts = self._switches
+        return choose_ranks(self._schedule, self._choices, self._homes, fold=shortcuts.fold, turns=shortcuts.fold_time)
 
     @cached_property
-    def _given(self) -> Circumstances:
-        return Circumstances(self._schedule, self._machine, self._choices, self._ranks, self._threads)
+    def _given(self) -> SimulationInputs:
+        return SimulationInputs(self._schedule, self._machine, self._choices, self._ranks, self._threads)
 
     @property
     def simulated_ranks(self) -> int:
@@ -173,19 +181,19 @@ class Simulation:
         """How long it would take if no turn were left out."""
         return self._seconds_without([])
 
-    def _seconds_without(self, gaps: Sequence[Gap]) -> float:
-        ranks, known = self._ranks.simulated, Duties(self._schedule, self._choices)
+    def _seconds_without(self, gaps: Sequence[SkippedIterations]) -> float:
+        ranks, known = self._ranks.simulated, OpPlans(self._schedule, self._choices)
         looked_at = ranks[:: max(1, len(ranks) // LOOKED_AT)]
         steps: dict[tuple[int, Kind], int] = {}
         return sum(self._wall_seconds_of(rank, known, steps, gaps) for rank in looked_at) * len(ranks) / len(looked_at)
 
     def _wall_seconds_of(
-        self, rank: int, known: Duties, steps: dict[tuple[int, Kind], int], gaps: Sequence[Gap]
+        self, rank: int, known: OpPlans, steps: dict[tuple[int, Kind], int], gaps: Sequence[SkippedIterations]
     ) -> float:
         """Seconds for the ops and steps of a rank; `steps` keeps how many an op has at each kind of place."""
         schedule, seconds = self._schedule, 0.0
         place = schedule.place(rank)
-        for op, moment, _ in walk_without(schedule.program(place), place, gaps):
+        for op, moment, _ in walk_skipping(schedule.program(place), place, gaps):
             seconds += OP_WALL_SECONDS
             if isinstance(op, Communication):
                 kind = id(op), known.kind(op, moment)
@@ -195,7 +203,7 @@ class Simulation:
                 seconds += steps[kind] * STEP_WALL_SECONDS
         return seconds
 
-    def _gaps(self) -> list[Gap]:
+    def _gaps(self) -> list[SkippedIterations]:
         """What is left out if every stretch is in rhythm at once."""
         return [shortest(one) for one in self._stretches]
 
@@ -216,7 +224,7 @@ class Simulation:
     @cached_property
     def _has_bounds(self) -> bool:
         """Whether the schedule can be walked at the granularity of collectives."""
-        return not why_impossible(self._schedule, self._homes, self._choices)
+        return not unsupported_reason(self._schedule, self._homes, self._choices)
 
     def run(self, wanted: Sequence[int] = ()) -> Prediction:
         """Simulate.
@@ -227,15 +235,15 @@ class Simulation:
         """
         if self.granularity == "exact":
             try:
-                with seldom_collected():
+                with gc_paused():
                     return self._exactly()
-            except GivenUp as reason:
+            except BudgetExceeded as reason:
                 self._given_up = str(reason)
         return self._at_steady_rates(wanted)
 
     def _at_steady_rates(self, wanted: Sequence[int]) -> Prediction:
-        from simulator.steady.predicted import predicted
-        from simulator.steady.steady import steady
+        from quadrille.simulator.bounds.bounds import steady
+        from quadrille.simulator.bounds.predicted import predicted
 
         schedule, machine = self._schedule, self._machine
         found = steady(
@@ -260,16 +268,16 @@ class Simulation:
 
     def _exactly(self) -> Prediction:
         """Simulate; stretches that were taken to be in rhythm and were not, once more as a whole."""
-        whole: set[Turn] = set()
+        whole: set[Iteration] = set()
         most = GIVEN_UP_SECONDS if self._asked == "auto" and self._has_bounds else inf
         long = self.expected_wall_seconds > COMPILED_FROM_SECONDS
         while True:
-            watch, switches = self._watch(whole), self._switches
-            lanes = Lanes(
+            watch, shortcuts = self._watch(whole), self._switches
+            lanes = LaneSimulation(
                 self._given,
                 watch,
-                local=switches.local,
-                memory=switches.memory,
+                local=shortcuts.local,
+                memory=shortcuts.memory,
                 long=long,
                 most_wall_seconds=most,
             )
@@ -277,33 +285,37 @@ class Simulation:
             most -= lanes.wall_seconds
             timeline = self._ranks.timeline(lanes.spans)
             turn_of = [lanes.turns.get(_instance(span)) for span in timeline.spans]
-            found = [(gap, rhythm(gap, timeline.spans, turn_of)) for gap in watch.gaps]
+            found = [(gap, period_window(gap, timeline.spans, turn_of)) for gap in watch.gaps]
             missed = {(gap.loop, gap.first) for gap, one in found if one is None}
             if not missed:
                 return self._prediction(lanes, timeline, [one for _, one in found if one is not None], turn_of)
             whole |= missed
 
-    def _watch(self, whole: Collection[Turn]) -> Watch:
+    def _watch(self, whole: Collection[Iteration]) -> PeriodDetector:
         """What decides which turns are left out, but for the stretches that are to be simulated as a whole."""
         schedule, ranks = self._schedule, self._ranks.simulated
 
-        def ranks_with(loop: Loop) -> int:
+        def ranks_with(loop: LoopPosition) -> int:
             places = [schedule.place(rank) for rank in ranks]
-            return sum(turns_in(schedule.program(place), place, loop) > 0 for place in places)
+            return sum(iteration_count(schedule.program(place), place, loop) > 0 for place in places)
 
         shortened = [one for one in self._stretches if (one.loop, one.first) not in whole]
         patient = self._asked != "auto" or self._whole_wall_seconds <= LONG_SECONDS or not self._has_bounds
-        return Watch(shortened, ranks_with, patient=patient)
+        return PeriodDetector(shortened, ranks_with, patient=patient)
 
     @cached_property
-    def _stretches(self) -> list[Stretch]:
+    def _stretches(self) -> list[IterationRange]:
         """Turns of which some may be left out."""
-        return stretches(self._ranks.turns, slots_of(self._schedule)) if self._switches.fold_time else []
+        return iteration_ranges(self._ranks.turns, copy_counts(self._schedule)) if self._switches.fold_time else []
 
     def _prediction(
-        self, lanes: Lanes, short: Timeline, rhythms: Sequence[Rhythm], turn_of: Sequence[Turn | None]
+        self,
+        lanes: LaneSimulation,
+        short: Timeline,
+        rhythms: Sequence[PeriodWindow],
+        turn_of: Sequence[Iteration | None],
     ) -> Prediction:
-        told = put_in(rhythms, short.spans, turn_of)
+        told = restore(rhythms, short.spans, turn_of)
         timeline = with_turns(short, told)
         weights = {_instance(span): int(weight) for span, weight in zip(short.spans, told.weights, strict=True)}
         spent = sums(lanes.spent, lambda instance: weights[instance] * self._ranks.count(instance[0]))
@@ -319,7 +331,7 @@ class Simulation:
             uncertainty(
                 self._given.machine,
                 timeline.makespan,
-                of_messages(self._schedule, self._choices),
+                message_margins(self._schedule, self._choices),
                 computing=sum(one["compute"] for one in parts.values()),
             ),
             {name: max(0.0, spent[name]["contention"]) / timeline.ranks for name in parts},
@@ -330,12 +342,12 @@ class Simulation:
             labels=dict(sorted(lanes.labels.items())),
         )
 
-    def _extent(self, lanes: Lanes, rhythms: Sequence[Rhythm]) -> Extent:
+    def _extent(self, lanes: LaneSimulation, rhythms: Sequence[PeriodWindow]) -> Extent:
         folded = self._ranks.classes is not None
         skipped = sum(one.gap.count for one in rhythms)
         return Extent(folded, self._ranks.why_not, *self._ranks.class_counts(), lanes.engine.tally.changes, skipped)
 
-    def _stories(self, lanes: Lanes, short: Timeline, timeline: Timeline) -> Stories:
+    def _stories(self, lanes: LaneSimulation, short: Timeline, timeline: Timeline) -> TimeBreakdowns:
         """The stories of all spans, under the indices that they have with all turns."""
         spent = {}
         for before, after in zip(short.spans, timeline.spans, strict=True):
@@ -349,8 +361,8 @@ class Simulation:
                     first[key] = min(span.index, first.get(key, span.index))
             for key, index in first.items():
                 said.setdefault(key, []).append((index, turns.per_turn[key[1]]))
-        return Stories(spent, self._ranks.stands_for, said)
+        return TimeBreakdowns(spent, self._ranks.stands_for, said)
 
 
-def _instance(span: Span) -> Instance:
+def _instance(span: Span) -> OpInstance:
     return span.rank, span.op, span.index

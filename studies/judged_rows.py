@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
-from studies.tables import percent, table
+from quadrille.experiments.output.tables import percent, table
 
 if TYPE_CHECKING:
     from rich.console import Group

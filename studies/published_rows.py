@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import isfinite, nan
 from pathlib import Path
 
-from algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError
 
 
 def published_rows(

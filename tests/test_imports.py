@@ -1,6 +1,7 @@
-"""The two interpreters know the schedule and never each other."""
+"""Imports go one way, and the two interpreters know the schedule and never each other."""
 
 import ast
+import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -8,14 +9,30 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MAY_IMPORT = {
+FLOORS = {
     "algorithms": {"msgspec", "numpy"},
-    "topologies": {"algorithms.errors", "networkx", "numpy"},
-    "simulator": {"algorithms", "topologies", "networkx", "numba", "numpy", "simpy"},
-    "runtime": {"algorithms", "cupy", "cupy_backends", "ml_dtypes", "mpi4py", "numpy", "threadpoolctl"},
+    "topologies": {"quadrille.algorithms", "msgspec", "networkx", "numpy"},
+    "simulator": {"quadrille.algorithms", "quadrille.topologies", "networkx", "numba", "numpy", "simpy"},
+    "runtime": {
+        "quadrille.algorithms",
+        "cupy",
+        "cupy_backends",
+        "ml_dtypes",
+        "mpi4py",
+        "msgspec",
+        "numpy",
+        "pyroute2",
+        "threadpoolctl",
+    },
 }
-PACKAGES = {*MAY_IMPORT, "studies"}
-MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+"""What the modules of a package may import besides the standard library and their own package."""
+BELOW = {
+    "experiments": ("algorithms", "topologies", "simulator", "runtime"),
+    "studies": ("algorithms", "topologies", "simulator", "runtime", "experiments"),
+}
+"""Packages of ours that a package may import; other people's packages are free there."""
+PACKAGES = (*FLOORS, *BELOW)
+MODULES = sorted(path for package in (*PACKAGES, "quadrille/cli") for path in (ROOT / package).rglob("*.py"))
 
 
 def imports(node):
@@ -55,18 +72,26 @@ def imported_at_import(tree):
             yield from imports(part)
 
 
-def allowed(module, permitted):
-    """Whether a dotted module is one of, or inside one of, those permitted."""
-    return any(module == one or module.startswith(one + ".") for one in permitted)
+def inside(module, packages):
+    """Whether a dotted module is one of the packages or inside one."""
+    return any(module == package or module.startswith(package + ".") for package in packages)
+
+
+def may_import(package):
+    """The dotted packages that modules of a package may import, and whether other people's packages are free."""
+    if package in FLOORS:
+        return FLOORS[package] | {f"quadrille.{package}"}, False
+    below = PACKAGES if package == "quadrille/cli" else (*BELOW[package], package)
+    return {f"quadrille.{name}" for name in below} | ({"quadrille.cli"} if package == "quadrille/cli" else set()), True
 
 
 def strangers(source, package):
     """Modules that `source` imports though its package may not."""
+    permitted, others_free = may_import(package)
     names = {name for name in imports(ast.parse(source)) if name.partition(".")[0] not in sys.stdlib_module_names}
-    permitted = MAY_IMPORT[package] | {package}
-    # `from algorithms import errors` also yields `algorithms` itself, which a permitted `algorithms.errors` covers.
-    parents = {one.rpartition(".")[0] for one in permitted} if "algorithms.errors" in names else set()
-    return sorted(name for name in names if not allowed(name, permitted) and name not in parents)
+    parents = {name.rpartition(".")[0] for name in permitted} & names  # `from quadrille import simulator`
+    names = {name for name in names - parents if not others_free or inside(name, {"quadrille", *PACKAGES})}
+    return sorted(name for name in names if not inside(name, permitted))
 
 
 def relative(path):
@@ -74,19 +99,19 @@ def relative(path):
 
 
 def dotted(path):
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return name if name.startswith("quadrille.") else f"quadrille.{name}"
 
 
-def circle(sources, of=str):
+def circle(sources, part_of=str):
     """Modules that import each other in a circle, functions included, of sources by module; empty where none do.
 
-    `of` gives what a module stands for, such as its folder, or None where it does not matter.
+    `part_of` gives what a module stands for, such as its folder.
     """
-    graph = {of(name): set() for name in sources if of(name)}
+    graph = {part_of(name): set() for name in sources}
     for name, source in sources.items():
-        others = {of(one) for one in imports(ast.parse(source)) if one in sources}
-        if of(name):
-            graph[of(name)] |= others - {None, of(name)}
+        imported = {part_of(module) for module in imports(ast.parse(source)) if module in sources}
+        graph[part_of(name)] |= imported - {part_of(name)}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -94,7 +119,13 @@ def circle(sources, of=str):
     return []
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
+def room(module):
+    """The folder that a module is in; a module of a package's root is a room of its own."""
+    parts = module.split(".")
+    return module if len(parts) == 3 else ".".join(parts[:-1])
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "quadrille/cli"])
 def test_a_package_imports_only_what_it_may_also_inside_functions(package):
     found = {relative(path): strangers(path.read_text(), package) for path in (ROOT / package).rglob("*.py")}
     assert not {path: names for path, names in found.items() if names}
@@ -103,9 +134,8 @@ def test_a_package_imports_only_what_it_may_also_inside_functions(package):
 def test_no_modules_and_no_folders_import_each_other_in_a_circle():
     packages = {dotted(path) for path in MODULES if path.name == "__init__.py"}
     sources = {dotted(path): path.read_text() for path in MODULES if dotted(path) not in packages}
-    of_modules, of_folders = circle(sources), circle(sources, folder)
-    assert not of_modules
-    assert not of_folders
+    assert not circle(sources)
+    assert not circle(sources, room)
 
 
 def test_a_circle_is_found_where_a_function_closes_it():
@@ -114,48 +144,71 @@ def test_a_circle_is_found_where_a_function_closes_it():
     assert not circle(sources | {"a.three": "import json"})
 
 
-def folder(module):
-    """The folder that a module is in; None for those of a package's top, which its folders share."""
-    parts = module.split(".")
-    return ".".join(parts[:2]) if len(parts) > 2 else None
+def test_a_circle_between_a_root_module_and_a_folder_counts():
+    sources = {
+        "quadrille.p.root": "import quadrille.p.folder.one",
+        "quadrille.p.folder.one": "import json",
+        "quadrille.p.folder.two": "import quadrille.p.root",
+    }
+    assert not circle(sources)
+    assert set(circle(sources, room)) == {"quadrille.p.root", "quadrille.p.folder"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_cupy_is_imported_inside_functions_only_and_by_nobody_but_the_runtime(path):
     tree = ast.parse(path.read_text())
-    assert not allowed_names(imported_at_import(tree), {"cupy", "cupy_backends"})
+    assert not [name for name in imported_at_import(tree) if inside(name, {"cupy", "cupy_backends"})]
     if path.relative_to(ROOT).parts[0] != "runtime":
-        assert not allowed_names(imports(tree), {"cupy", "cupy_backends"})
+        assert not [name for name in imports(tree) if inside(name, {"cupy", "cupy_backends"})]
 
 
-def allowed_names(names, permitted):
-    return [name for name in names if allowed(name, permitted)]
-
-
-def test_every_package_is_watched():
+def test_every_package_is_watched_and_linked_under_the_one_import_name():
     found = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert found - {"tests"} == PACKAGES
+    assert found - {"tests", "quadrille"} == set(PACKAGES)
+    for package in PACKAGES:
+        link = ROOT / "quadrille" / package
+        assert link.is_symlink()
+        assert str(link.readlink()) == f"../{package}"
+
+
+def test_nobody_imports_a_folder_by_its_bare_name():
+    tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    paths = [ROOT / name for name in tracked.stdout.split()] or MODULES
+    bare = {
+        relative(path): names
+        for path in paths
+        if path.exists() and (names := [one for one in imports(ast.parse(path.read_text())) if inside(one, PACKAGES)])
+    }
+    assert not bare
 
 
 @pytest.mark.parametrize(
     ("package", "source", "named"),
     [
-        ("simulator", "def f():\n    from runtime import world", ["runtime", "runtime.world"]),
-        ("runtime", "import simulator.engine", ["simulator.engine"]),
+        (
+            "simulator",
+            "def f():\n    from quadrille.runtime import host",
+            ["quadrille.runtime", "quadrille.runtime.host"],
+        ),
+        ("runtime", "import quadrille.simulator.engine", ["quadrille.simulator.engine"]),
         ("runtime", "import importlib\nimportlib.import_module('simulator')", ["simulator"]),
-        ("algorithms", "from studies import tables", ["studies", "studies.tables"]),
+        ("runtime", "import quadrille.topologies.network", ["quadrille.topologies.network"]),
+        ("algorithms", "from quadrille import studies", ["quadrille.studies"]),
         ("algorithms", "import networkx", ["networkx"]),
-        ("algorithms", "import json, numpy.linalg\nfrom algorithms.grid import Grid", []),
-        ("topologies", "from algorithms.errors import InputError", []),
-        ("topologies", "from algorithms import errors", []),
-        ("topologies", "from algorithms.grid import Grid", ["algorithms.grid", "algorithms.grid.Grid"]),
+        ("algorithms", "import json, numpy.linalg\nfrom quadrille.algorithms.units import GIB", []),
+        ("algorithms", "from algorithms.units import GIB", ["algorithms.units", "algorithms.units.GIB"]),
+        ("topologies", "from quadrille.algorithms.errors import InputError", []),
+        ("experiments", "import rich.table", []),
+        ("experiments", "from quadrille.cli import options", ["quadrille.cli", "quadrille.cli.options"]),
+        ("studies", "import quadrille.cli.options", ["quadrille.cli.options"]),
+        ("quadrille/cli", "import quadrille.studies.fidelity.study, quadrille.cli.options", []),
     ],
 )
 def test_a_stranger_is_found_wherever_it_is_imported(package, source, named):
     assert strangers(source, package) == named
 
 
-def test_what_runs_at_import_is_told_from_what_a_function_does():
+def test_code_that_runs_at_import_is_told_from_code_that_a_function_runs():
     source = (
         "import numpy\nif TYPE_CHECKING:\n    import cupy\ndef f():\n    import cupy.cuda\nclass A:\n    import json"
     )

@@ -9,20 +9,21 @@ from dataclasses import dataclass, fields
 import pytest
 import typer
 
-from algorithms.formats import machine, record
-from algorithms.formats.machine import load_machine
-from algorithms.formats.record import load_record
-from algorithms.matmuls.catalogue import algorithms
-from studies import command_line
-from studies.commands import hosts
-from studies.experiments.workloads import experiment_of
-from studies.laboratory import command as laboratories
-from studies.launching.launch import split_launcher_options
-from studies.matmuls.fitting_grids import check_ranks
-from studies.training.flags import TrainingFlags
-from tests.quadrille import HOST, ROOT, called
-from topologies.build import FAMILIES
-from topologies.machines.named import MACHINES
+from quadrille.algorithms.formats import record
+from quadrille.algorithms.formats.record import load_record
+from quadrille.algorithms.matmuls.catalogue import algorithms
+from quadrille.cli import hosts
+from quadrille.cli import main as command_line
+from quadrille.experiments.laboratory import command as laboratories
+from quadrille.experiments.workloads.fitting_grids import check_ranks
+from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.runtime.launching.launch import split_launcher_options
+from quadrille.topologies.build import FAMILIES
+from quadrille.topologies.machines import machine
+from quadrille.topologies.machines.machine import load_machine
+from quadrille.topologies.machines.named import MACHINES
+from tests.support.quadrille import HOST, ROOT, called
 
 README = (ROOT / "README.md").read_text()
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

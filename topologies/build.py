@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
 
-from algorithms.errors import InputError
-from topologies.cluster import gpu_cluster
-from topologies.families.every import EVERY
-from topologies.families.lists import word_of
-from topologies.machines.named import MACHINES
-from topologies.network import Argument, Network
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.cluster import gpu_cluster
+from quadrille.topologies.families.every import EVERY
+from quadrille.topologies.families.lists import word_of
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.network import Argument, Network
 
 FAMILIES: dict[str, Callable[..., Network]] = {
     **{name: family.of_hosts for name, family in EVERY.items()},

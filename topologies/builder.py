@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.network import Argument, Floats, Ints, Network
-from topologies.routes.ways import Ways
+from quadrille.topologies.network import Argument, Floats, Ints, Network
+from quadrille.topologies.structured_paths import Ways
 
 
 class Builder:

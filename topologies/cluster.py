@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.builder import Builder
-from topologies.cluster_ways import cluster_ways
-from topologies.fabrics import FABRICS, Fabric, fabric_of, parameters_of
-from topologies.families.lists import word_of
-from topologies.limits import check_counts, check_size
-from topologies.network import Argument, Ints, Network
-from topologies.nodes.gpu_node import NodeKind, nvswitch_node
-from topologies.nodes.node_kinds import NODE_KINDS
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.cluster_paths import cluster_ways
+from quadrille.topologies.fabrics import FABRICS, Fabric, fabric_of, parameters_of
+from quadrille.topologies.families.lists import word_of
+from quadrille.topologies.limits import check_counts, check_size
+from quadrille.topologies.network import Argument, Ints, Network
+from quadrille.topologies.nodes.gpu_node import NodeKind, nvswitch_node
+from quadrille.topologies.nodes.node_kinds import NODE_KINDS
 
 OWN_NUMBERS = ("gpus_per_node", "nics_per_node", "gpu_bandwidth", "gpu_latency", "nic_bandwidth", "nic_latency")
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import Any
 
-from algorithms.errors import InputError
-from topologies.builder import Builder
-from topologies.families.every import EVERY
-from topologies.network import Ints
-from topologies.routes.ways import Ways
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.families.every import EVERY
+from quadrille.topologies.network import Ints
+from quadrille.topologies.structured_paths import Ways
 
 Fabric = Callable[[Builder, Ints], Ways]
 """Joins endpoints, given by their node numbers, and says which ways there are between them."""

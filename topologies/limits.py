@@ -2,7 +2,7 @@
 
 from math import isfinite
 
-from algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError
 
 MOST_COUNTED = 1 << 60
 MOST_NODES = 1 << 24

@@ -15,8 +15,8 @@ Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication
 operations in MPICH", IJHPCA 19(1), 2005.
 """
 
-from algorithms.collectives import exchanges, pipelines
-from algorithms.collectives.lowered import Lowered, Name
+from quadrille.algorithms.collectives import exchanges, pipelines
+from quadrille.algorithms.collectives.lowered import Lowered, Name
 
 
 def all_gather(members: int, algorithm: Name) -> Lowered:

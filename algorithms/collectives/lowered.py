@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from algorithms.collectives import runs
-from algorithms.collectives.runs import Runs, Section
-from algorithms.collectives.transfer_steps import IDLE, Step
+from quadrille.algorithms.collectives import runs
+from quadrille.algorithms.collectives.runs import Runs, Section
+from quadrille.algorithms.collectives.transfer_steps import IDLE, Step
 
 Name = Literal[
     "ring",

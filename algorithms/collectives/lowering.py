@@ -2,8 +2,8 @@
 
 from typing import get_args
 
-from algorithms.collectives import hierarchies, trees
-from algorithms.collectives.flat import (
+from quadrille.algorithms.collectives import hierarchies, trees
+from quadrille.algorithms.collectives.flat import (
     all_gather,
     all_reduce,
     all_to_all,
@@ -12,8 +12,8 @@ from algorithms.collectives.flat import (
     reduce,
     reduce_scatter,
 )
-from algorithms.collectives.lowered import Lowered, Name
-from algorithms.ops import CollectiveKind
+from quadrille.algorithms.collectives.lowered import Lowered, Name
+from quadrille.algorithms.schedule.ops import CollectiveKind
 
 SETS: dict[str, dict[CollectiveKind, Name]] = {
     "ring": {

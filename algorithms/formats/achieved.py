@@ -12,11 +12,19 @@ Variant = Literal["fused", "unfused"]
 
 
 class Achieved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What products and passes over memory reach.
+    """The share of a device's peaks that products and passes over memory reach.
 
-    A product is made of tiles; as many as there are multiprocessors are under
-    way at once, and a tile costs as much as one whose inner dimension is
-    longer by `ramp`.
+    A product is made of tiles; the device works on as many tiles at once as it has multiprocessors.
+
+    Parameters
+    ----------
+    product_share : share of the peak that the largest products reach
+    ramp : inner dimension that a tile costs beyond its own, in elements
+    tile_rows, tile_columns : size of a tile of the result, in elements
+    multiprocessors : tiles that are computed at the same time
+    memory_share : share of the memory bandwidth that passes over memory reach
+    attention : `fused` (scores stay on chip) or `unfused` (scores go through memory)
+    pointwise : `fused` or `unfused` biases, moments of norms and column sums
     """
 
     product_share: Share

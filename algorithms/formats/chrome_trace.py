@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithms.formats import files
-from algorithms.provenance import Provenance
-from algorithms.timelines.spans import COMPUTE, Span
-from algorithms.timelines.timeline import Timeline
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.timelines.spans import COMPUTE, Span
+from quadrille.algorithms.timelines.timeline import Timeline
 
 SCHEMA = "quadrille/trace/1"
 

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from algorithms.errors import InputError, RunError
-from algorithms.formats.field_errors import explain
-from algorithms.formats.toml_writer import toml_text
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.formats.field_errors import explain
+from quadrille.algorithms.formats.toml_writer import toml_text
 
 T = TypeVar("T")
 STDOUT = "-"

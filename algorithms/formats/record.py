@@ -3,7 +3,7 @@
 The classes mirror the file, field by field; units stand in the names.
 `seconds` is the median makespan over the repeats.  Per op, `seconds`,
 `waiting_seconds` and `exposed_seconds` are means over ranks of medians over
-repeats, as `algorithms.timelines` defines them.  `links` are those of a
+repeats, as `quadrille.algorithms.timelines` defines them.  `links` are those of a
 prediction that are used most, the most used first; `critical_path` adds up to
 `seconds`.
 """
@@ -15,11 +15,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from algorithms.formats import files
-from algorithms.formats.machine import Faults
-from algorithms.formats.workload import Count, Size, Workload
-from algorithms.grid import AXES, Axis
-from algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.workload import Count, Size, Workload
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.grid import AXES, Axis
 
 __all__ = ["Provenance", "Record", "load_record", "provenance", "save_record"]
 
@@ -41,7 +41,28 @@ AskedGranularity = Literal["auto", Granularity]
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Choices that change how the same thing is computed; those from `scheme` on are of training steps only."""
+    """The choices that change how a workload is computed; those from `scheme` on are for training steps only.
+
+    Parameters
+    ----------
+    overlap : overlaps of communication with computation
+    bands : bands of rows that a product and the sum of its result are cut into
+    gathered : whether the backward pass keeps what the forward pass gathered, or gathers it again
+    collectives : collective algorithms, as `--collectives` takes them
+    threads : BLAS threads of a rank
+    panel : width of a SUMMA panel, in rows or columns
+    scheme : parallel scheme of a training step
+    sequence_parallel : whether rows are scattered between products (Megatron-LM's sequence parallelism)
+    zero : ZeRO stage: 1 shards the optimizer, 2 also gradients, 3 also weights, over the data axis
+    micro_batch : sequences or rows of a microbatch on each coordinate of data and z
+    interleave : chunks of layers of a pipeline stage
+    recompute : activation recomputation
+    gradient_bytes : bytes of an accumulated gradient element, in a 16-bit dtype
+    steps : training steps of one run
+    clip : largest norm of all gradients together; 0 for none
+    keep_first : layers of a stage that keep their gathered weights
+    gemm_layouts : layout of products: as written, or the fastest of a machine's rows
+    """
 
     overlap: tuple[Literal["oar", "ors", "oag"], ...] = ()
     bands: Size | UnsetType = UNSET
@@ -63,10 +84,15 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class MachineName(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which machine: its name and the hash of its content, where there is a machine file.
+    """The machine of a record.
 
-    The hash is of the machine with its routing and faults, which are named
-    beside it; `placement` is the rule by which ranks were given their places.
+    Parameters
+    ----------
+    name : name of the machine
+    sha256 : hash of the content of the machine file, its routing and faults included
+    routing : the routing rule
+    faults : failed links, slow links and slow devices
+    placement : the rule that placed ranks
     """
 
     name: str
@@ -79,9 +105,23 @@ class MachineName(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One op of the schedule, over all its instances in a run.
 
-    `seconds_of_repeats` are the means over ranks of each repeat, where measured:
-    they show the spread.  `contention_seconds` is the part of the transfer that
-    the messages would not take alone.
+    `seconds`, `waiting_seconds` and `exposed_seconds` are means over ranks of medians over repeats.
+
+    Parameters
+    ----------
+    name : name of the op
+    kind : kind of op, such as gemm or all_gather
+    axis : grid axis of a communication op
+    algorithm : algorithm of a collective
+    count : times that a rank runs the op
+    bytes_sent_per_rank_max, bytes_sent_total : payload sent, by the rank that sends most and by all ranks
+    seconds : time from the arrival of the last member to the end
+    waiting_seconds : time that a rank waits for the other members
+    exposed_seconds : time in which the rank computes nothing
+    extrapolated : whether the prediction goes beyond what was calibrated
+    seconds_by_part : time by cause
+    seconds_of_repeats : mean over ranks of each repeat (measured records)
+    contention_seconds : part of the transfer that is due to shared links
     """
 
     name: str
@@ -101,11 +141,12 @@ class OpRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Seconds of the small reference kernels beside each repeat: they show the drift of the machine.
+    """Times of the reference kernels beside each repeat; they show the drift of the machine.
 
     Parameters
     ----------
-    at_once : ranks that time them together, where hosts share cores: one for each core; 0: all ranks of a host
+    gemm_seconds, copy_seconds, add_seconds : time of a small matrix product, copy and addition, for each repeat
+    at_once : ranks that timed the kernels together, where hosts share cores; 0 for all ranks of a host
     """
 
     gemm_seconds: tuple[PositiveSeconds, ...] = ()
@@ -115,7 +156,18 @@ class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the result was checked; `max_error` is null where it is not a number."""
+    """The check of a result.
+
+    Parameters
+    ----------
+    method : `serial` (the block computed again in float64) or `freivalds` (products with random vectors)
+    max_error : largest relative error; null where it is not a number
+    bound : largest relative error that is accepted
+    ok : whether the result is correct
+    vectors : random vectors of a Freivalds check
+    smallest_error_seen : smallest change of one element that a Freivalds check is certain to notice
+    reason : what is wrong, in words
+    """
 
     method: Literal["serial", "freivalds"]
     max_error: float | None
@@ -127,15 +179,14 @@ class Verified(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the messages of our own steps went in a run.
+    """How the messages of Quadrille's own collectives were sent.
 
     Parameters
     ----------
-    chunk_bytes : into which they were cut; 0 where steps went whole
-    progress : what advanced communication beside local work
-    overlap_obtained : how fast communication went beside local work, of how fast it went while nothing was computed,
-        1 at most; there where some went beside local work
-    overlap_obtained_by_op : the same of each op that may run beside local work
+    chunk_bytes : chunk size of messages; 0 for whole steps
+    progress : what advanced messages beside local work: nothing, or a progress thread
+    overlap_obtained : rate of messages beside local work over their rate while nothing is computed, at most 1
+    overlap_obtained_by_op : the same ratio for each op that may run beside local work
     """
 
     chunk_bytes: Count = 0
@@ -145,9 +196,16 @@ class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was chosen because it is predicted to take least, and what is next.
+    """An automatic choice: the alternative with the shortest predicted time, and the second best.
 
-    By what a collective goes is judged alone and in all its turns; the order of ranks by the whole run.
+    A collective is judged alone, with all its instances; an order of ranks is judged by the whole run.
+
+    Parameters
+    ----------
+    chosen : the chosen alternative
+    seconds : predicted time of the chosen alternative
+    second : the second best alternative
+    second_seconds : predicted time of the second best alternative
     """
 
     chosen: str
@@ -157,11 +215,16 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LinkLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a link (or another shared resource, such as the cores of a host) had to carry.
+    """The load of a link or of another shared resource, such as the cores of a host.
 
-    `bytes` are units of the resource; `busy_s` the seconds in which something
-    used it; `utilisation` is bytes / (capacity · makespan).  Of links that are
-    known to carry the same, one may stand for all.
+    One link may stand for several that carry the same.
+
+    Parameters
+    ----------
+    link : name of the link or resource
+    bytes : bytes carried (or units of the resource used)
+    busy_s : time in which anything used the link [s]
+    utilisation : bytes / (capacity x makespan)
     """
 
     link: str
@@ -170,8 +233,17 @@ class LinkLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     utilisation: Annotated[float, Meta(ge=0)]
 
 
-class Station(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A stretch of the critical path: `count` instances of an op, one after the other, on a rank."""
+class PathSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A segment of the critical path: consecutive instances of one op on one rank.
+
+    Parameters
+    ----------
+    op : name of the op
+    rank : the rank
+    count : instances of the op
+    seconds : length of the segment
+    seconds_by_part : length by cause
+    """
 
     op: str
     rank: Count | None = None
@@ -181,26 +253,23 @@ class Station(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a prediction was computed: nothing of it changes the answer, but `shards` and `granularity`.
+    """How a prediction was computed; only `shards` and `granularity` may change the predicted time.
 
-    At the granularity of collectives every transfer keeps one rate, and the
-    exact simulation would say something from `bound_low_seconds` (every transfer
-    alone on its route) to `bound_high_seconds` (beside all that may ever be
-    under way with it).
+    At collective granularity every transfer keeps one rate, and the exact makespan lies between two bounds.
 
     Parameters
     ----------
-    folded : whether ranks that behave alike were simulated as one
-    why_not : what keeps ranks apart, in words, where they were not folded
-    rank_classes, flow_classes, link_classes : how many kinds there were; without folding, of ranks alone
-    events : changes of state that were simulated
-    iterations_skipped : turns of loops that were known from those before
-    shards : `even` where all shards were given the mean size
-    shards_bound : how far off that puts the makespan at most, relative
-    granularity : `collective` where it is not the exact simulation
-    bound_low_seconds, bound_high_seconds : between which two its makespan lies then
-    bound_proven : whether it must, or is only expected to
-    approximation : what was simplified and what the bound says, in words
+    folded : whether equivalent ranks were simulated once
+    why_not : the reason why ranks were not folded
+    rank_classes, flow_classes, link_classes : equivalence classes of ranks, flows and links
+    events : state changes that were simulated
+    iterations_skipped : loop iterations that repeat earlier ones and were skipped
+    shards : `even` where every shard has the mean size
+    shards_bound : largest relative change of the makespan that even shards can cause
+    granularity : `exact`, or `collective` for a bounded prediction
+    bound_low_seconds, bound_high_seconds : lower and upper bound of the exact makespan
+    bound_proven : whether the bounds are proven, or only expected to hold
+    approximation : what was simplified and what the bounds say, in words
     """
 
     folded: bool
@@ -222,22 +291,45 @@ class Simulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run of a workload, predicted by the simulator or measured by the runtime.
 
-    Of training steps only:
-
     Parameters
     ----------
-    losses : of every step, where it was run; null where it is not a number
-    seconds_per_iteration : of one step, without what happens once before the first
-    model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu : of the products of a step, without and with
-        those that are made again, each attention a whole square (`training/flops.py`); null where nothing took time
-    percent_of_peak : the hardware's, as the papers have it, of what the machine's device can do in the dtype
-    exposed_seconds_by_axis : of the mean rank, of all steps: communication while its compute lane is idle
-    memory_bytes_by_kind : of the rank that keeps most
-    fits : whether the device has room for it; null where no machine is known
-
-    Of runs in chunks, with a progress thread or with ops beside local work only: `messages`.
-    With `--collectives auto` on a known machine only: `collectives`, what was chosen for each op and why; with
-    `--order auto`: `order_choice`, which order of ranks and why.
+    kind : `predicted` or `measured`
+    workload : the work that was done
+    dtype : element type
+    passes : `forward` (C) or `training` (C and both gradients)
+    algorithm : algorithm of a matmul, or scheme of a training step
+    grid : length of each axis of the grid of ranks
+    order : axes from the fastest to the slowest in the order of ranks
+    ranks : number of ranks
+    options : choices that change how the workload is computed
+    backend : array library: numpy or cupy
+    machine : the machine; null where no machine was named
+    seconds : median makespan over the repeats
+    seconds_low, seconds_high : 5th and 95th percentile of the repeats (measured), or the prediction interval
+    repeats, warmups : measured runs, and runs before them
+    seconds_of_repeats : makespan of each repeat
+    flops_per_rank_max : arithmetic of the rank that computes most [flop]
+    bytes_sent_per_rank_max, bytes_sent_total : payload sent, by the rank that sends most and by all ranks
+    bytes_lower_bound_per_rank : bytes that any algorithm must send; null where no bound is known
+    peak_bytes_per_rank_max : memory of the rank that keeps most
+    ops : time and traffic of each op
+    links : the busiest links of a prediction
+    critical_path : the ops that add up to the predicted makespan
+    simulation : how the prediction was computed
+    reference : reference kernels beside each repeat
+    verified : the check of the result
+    provenance : command, date, host and versions that wrote the record
+    losses : loss of each training step; null where it is not a number
+    seconds_per_iteration : time of one training step, without one-time work before the first
+    model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu : rate of a training step, without and with
+        recomputation; null where nothing took time
+    percent_of_peak : hardware FLOP/s utilisation (HFU) of a training step [%]
+    exposed_seconds_by_axis : communication of the mean rank that no computation hides, by grid axis, over all steps
+    memory_bytes_by_kind : memory of the fullest rank, by kind
+    fits : whether the device has room; null where no machine is known
+    messages : how messages were sent, in runs with chunks, a progress thread or overlap
+    collectives : choice for each op, with `--collectives auto`
+    order_choice : choice of the order of ranks, with `--order auto`
     """
 
     kind: Kind
@@ -264,7 +356,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     peak_bytes_per_rank_max: Count
     ops: tuple[OpRecord, ...] = ()
     links: tuple[LinkLoad, ...] = ()
-    critical_path: tuple[Station, ...] = ()
+    critical_path: tuple[PathSegment, ...] = ()
     simulation: Simulation | None = None
     reference: Reference | None = None
     verified: Verified | None = None

@@ -10,7 +10,13 @@ Size = Annotated[int, Meta(gt=0)]
 
 
 class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Sizes of C_mn = A_mk @ B_kn; `transposed` is there where A is stored as k x m, or B as n x k."""
+    """The sizes of C_mn = A_mk @ B_kn.
+
+    Parameters
+    ----------
+    m, k, n : sizes of the product
+    transposed : `a` for A stored as k x m, `b` for B stored as n x k
+    """
 
     m: Size
     k: Size
@@ -19,16 +25,37 @@ class Matmul(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Mlp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stack of linear layers: widths of the input and of every layer's output, rows of one batch."""
+    """A stack of linear layers.
+
+    Parameters
+    ----------
+    widths : width of the input and of each layer's output
+    rows : rows of one batch
+    """
 
     widths: tuple[Size, ...]
     rows: Size
 
 
 class Gpt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A transformer, and the sequences of one batch.
+    """A transformer and its batch; keys after `batch` appear where they differ from the plain GPT.
 
-    What follows `batch` is there where it differs from the plain GPT (`training/architecture.py`).
+    Parameters
+    ----------
+    layers : transformer layers
+    hidden : width of the residual stream
+    heads : attention heads
+    sequence : tokens of a sequence
+    vocabulary : entries of the embedding table
+    batch : sequences of one global batch
+    inner : width of the MLP; 0 for 4 x hidden
+    key_heads : heads of keys and values (grouped-query attention); 0 for as many as query heads
+    gated : whether the MLP is gated (SwiGLU)
+    norm : LayerNorm or RMSNorm
+    biases : whether linear layers have biases
+    positions : learned, rotary or no positions
+    rotary_base : base of the rotary frequencies
+    shared_table : whether input and output share one embedding table
     """
 
     layers: Size
@@ -38,9 +65,7 @@ class Gpt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     vocabulary: Size
     batch: Size
     inner: Annotated[int, Meta(ge=0)] = 0
-    """Width of the MLP; 0 for four times hidden."""
     key_heads: Count = 0
-    """Heads of keys and values; 0 for as many as of queries."""
     gated: bool = False
     norm: Literal["layer", "rms"] = "layer"
     biases: bool = True
@@ -50,7 +75,14 @@ class Gpt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What was computed: exactly one kind of work is named."""
+    """The work that was done; exactly one of the keys is there.
+
+    Parameters
+    ----------
+    matmul : one matrix multiplication
+    mlp : training steps of a stack of linear layers
+    gpt : training steps of a transformer
+    """
 
     matmul: Matmul | None = None
     mlp: Mlp | None = None

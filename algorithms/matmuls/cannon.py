@@ -4,15 +4,15 @@ Source: Cannon, "A cellular computer to implement the Kalman filter algorithm",
 PhD thesis, Montana State University, 1969.
 """
 
-from algorithms.grid import Grid
-from algorithms.matmuls.matmul import Matmul, make_schedule
-from algorithms.matmuls.summa import on_mesh, panelled, panels_of
-from algorithms.numbers import Multiple
-from algorithms.ops import Gemm, Op, Pointwise, Shift
-from algorithms.parts import Panel, Part
-from algorithms.program import Program, Repeat
-from algorithms.schedule import Schedule, declare
-from algorithms.tensors import Tensor
+from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
+from quadrille.algorithms.matmuls.summa import on_mesh, panelled, panels_of
+from quadrille.algorithms.schedule.expressions import Affine
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import Gemm, Op, Pointwise, Shift
+from quadrille.algorithms.schedule.parts import Panel, Part
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.schedule import Schedule, declare
+from quadrille.algorithms.schedule.tensors import Tensor
 
 LOOP = "t"
 
@@ -47,8 +47,8 @@ def _turns(turns: int) -> Program:
         Shift(name="turn B", axis="z", distance=-1, source="B turning", into="B turning", ahead=1),
     )
     return (
-        Shift(name="skew A", axis="x", distance=Multiple("z", -1), source="A", into="A turning"),
-        Shift(name="skew B", axis="z", distance=Multiple("x", -1), source="B", into="B turning"),
+        Shift(name="skew A", axis="x", distance=Affine("z", -1), source="A", into="A turning"),
+        Shift(name="skew B", axis="z", distance=Affine("x", -1), source="B", into="B turning"),
         Pointwise(name="zero C", function="zero", into="C"),
         Repeat(LOOP, turns - 1, pass_on),
         Repeat(LOOP, 1, (multiply,), first=turns - 1),

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from algorithms.errors import InputError
-from algorithms.grid import AXES, Axis, Grid
-from algorithms.matmuls import cannon, matmul_1d, matmul_3d, matmul_4d, matmul_25d, summa
-from algorithms.matmuls.forms import Transposed
-from algorithms.matmuls.matmul import Matmul
-from algorithms.schedule import Schedule
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.matmuls import cannon, matmul_1d, matmul_3d, matmul_4d, matmul_25d, summa
+from quadrille.algorithms.matmuls.forms import Transposed
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
+from quadrille.algorithms.schedule.schedule import Schedule
 
 AlgorithmName = Literal["1d-column", "1d-row", "cannon", "summa", "2.5d", "3d", "4d"]
 

@@ -22,7 +22,7 @@ Source: Bian et al., arXiv 2105.14450, algorithms 1 to 6; Xu et al. (Optimus), a
 from dataclasses import dataclass
 from typing import Literal
 
-from algorithms.ops import GemmLayout
+from quadrille.algorithms.schedule.ops import GemmLayout
 
 Transposed = Literal["none", "a", "b"]
 Dimension = Literal["m", "k", "n"]

@@ -4,10 +4,10 @@ Source: Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language
 Models Using Model Parallelism", arXiv 1909.08053, section 3.
 """
 
-from algorithms.grid import Grid
-from algorithms.matmuls.matmul import Matmul
-from algorithms.matmuls.matmul_4d import matmul_4d
-from algorithms.schedule import Schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.matmuls.matmul_4d import matmul_4d
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.schedule import Schedule
 
 
 def column(problem: Matmul, grid: Grid) -> Schedule:

@@ -6,13 +6,13 @@ multiplication and LU factorization algorithms", Euro-Par 2011.
 
 from dataclasses import replace
 
-from algorithms.grid import Axis, Grid
-from algorithms.matmuls.matmul import Matmul, make_schedule
-from algorithms.matmuls.summa import on_mesh, panelled, panels_of
-from algorithms.ops import Broadcast, Pointwise, Reduce
-from algorithms.parts import Panel
-from algorithms.program import Program
-from algorithms.schedule import Schedule, declare
+from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
+from quadrille.algorithms.matmuls.summa import on_mesh, panelled, panels_of
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.ops import Broadcast, Pointwise, Reduce
+from quadrille.algorithms.schedule.parts import Panel
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.schedule import Schedule, declare
 
 LAYER: Axis = "y"
 FIRST_LAYER = (LAYER, 0)

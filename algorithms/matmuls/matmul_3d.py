@@ -7,14 +7,14 @@ Parallelism in Distributed Training for Huge Neural Networks", arXiv 2105.14450.
 
 from dataclasses import replace
 
-from algorithms.grid import Axis, Grid
-from algorithms.matmuls.forms import ABOUT, Dimension, Form, Letter, Product
-from algorithms.matmuls.matmul import Matmul, make_schedule
-from algorithms.ops import AllGather, Gemm, OverlapName, ReduceScatter
-from algorithms.parts import Part
-from algorithms.program import Program
-from algorithms.schedule import Schedule, declare
-from algorithms.tensors import Tensor
+from quadrille.algorithms.matmuls.forms import ABOUT, Dimension, Form, Letter, Product
+from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.ops import AllGather, Gemm, OverlapName, ReduceScatter
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.schedule import Schedule, declare
+from quadrille.algorithms.schedule.tensors import Tensor
 
 CUT: dict[Dimension, Axis] = {"m": "z", "k": "y", "n": "x"}
 """The axis that cuts a dimension."""

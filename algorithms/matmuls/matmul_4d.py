@@ -4,13 +4,13 @@ Source: Singh et al., "A 4D Hybrid Algorithm to Scale Parallel Training to
 Thousands of GPUs", arXiv 2305.13525.
 """
 
-from algorithms.grid import Grid
-from algorithms.matmuls.matmul import Matmul, make_schedule
-from algorithms.ops import AllGather, AllReduce, Gemm, ReduceScatter
-from algorithms.parts import Part
-from algorithms.program import Program
-from algorithms.schedule import Schedule, declare
-from algorithms.tensors import Tensor
+from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Gemm, ReduceScatter
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.schedule import Schedule, declare
+from quadrille.algorithms.schedule.tensors import Tensor
 
 
 def matmul_4d(problem: Matmul, grid: Grid, name: str = "4d") -> Schedule:

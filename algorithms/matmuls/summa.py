@@ -16,15 +16,15 @@ Algorithm", Concurrency 9(4), 1997; the NN, NT, TN triple as in Xu et al.,
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from algorithms.grid import Axis, Grid
-from algorithms.matmuls.forms import Factors, Form
-from algorithms.matmuls.matmul import Matmul, make_schedule
-from algorithms.numbers import Owner
-from algorithms.ops import Broadcast, Gemm, OverlapName, Pointwise, Reduce
-from algorithms.parts import Panel, Part
-from algorithms.program import Program, Repeat
-from algorithms.schedule import Schedule, declare
-from algorithms.tensors import Tensor
+from quadrille.algorithms.matmuls.forms import Factors, Form
+from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
+from quadrille.algorithms.schedule.expressions import PanelOwner
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.ops import Broadcast, Gemm, OverlapName, Pointwise, Reduce
+from quadrille.algorithms.schedule.parts import Panel, Part
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.schedule import Schedule, declare
+from quadrille.algorithms.schedule.tensors import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class MovedPanels:
     overlap: OverlapName | None = None
 
     def send(self, panel: Panel, axis: Axis) -> Broadcast:
-        owner = Owner(panel, axis)
+        owner = PanelOwner(panel, axis)
         return Broadcast(
             name=self.op, axis=axis, root=owner, source=self.matrix, into=self.window, overlap=self.overlap
         )
 
     def collect(self, panel: Panel, axis: Axis) -> Reduce:
-        owner = Owner(panel, axis)
+        owner = PanelOwner(panel, axis)
         return Reduce(name=self.op, axis=axis, root=owner, source=self.window, into=self.matrix, overlap=self.overlap)
 
 

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from algorithms.timelines.spans import COMPUTE, Span
+from quadrille.algorithms.timelines.spans import COMPUTE, Span
 
 
 def exposed_seconds(spans: Sequence[Span]) -> list[float]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
-from algorithms.errors import InputError
-from algorithms.grid import Axis
-from algorithms.timelines.exposure import exposed_seconds
-from algorithms.timelines.spans import Span
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.timelines.exposure import exposed_seconds
+from quadrille.algorithms.timelines.spans import Span
 
 
 class SpansOfRanks(Protocol):

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from algorithms.grid import Axis, Grid
-from algorithms.ops import Op, kind
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.ops import Op, kind
 
 COMPUTE = "compute"
 ALONE = -1

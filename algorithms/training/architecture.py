@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Literal, get_args
 
-from algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError
 
 NormKind = Literal["layer", "rms"]
 Positions = Literal["learned", "rotary", "none"]

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from algorithms.ops import Kernel
-from algorithms.program import Program
-from algorithms.tensors import Tensor
-from algorithms.training.layers import Parameter
-from algorithms.training.scheme import Layout, Linear, Scheme
+from quadrille.algorithms.schedule.ops import Kernel
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.layers import Parameter
+from quadrille.algorithms.training.scheme import Layout, Linear, Scheme
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ appendix A (selective recomputation).
 
 from dataclasses import dataclass
 
-from algorithms.training.models import ModelShape
-from algorithms.training.recompute import Recompute
+from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.recompute import Recompute
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from algorithms.grid import Axis
-from algorithms.program import Program
-from algorithms.tensors import DType, Tensor
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.tensors import DType, Tensor
 
 LOSS = "loss"
 """The tensor of every problem's loss, a copy for each step."""

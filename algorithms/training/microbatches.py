@@ -13,8 +13,8 @@ Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2.
 
 from dataclasses import dataclass
 
-from algorithms.errors import InputError
-from algorithms.grid import Grid
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
 
 MICROBATCH = "microbatch"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from algorithms.errors import InputError
-from algorithms.training.architecture import LLAMA, PLAIN, ROTARY_BASE, Architecture
-from algorithms.training.models import ModelShape
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.training.architecture import LLAMA, PLAIN, ROTARY_BASE, Architecture
+from quadrille.algorithms.training.models import ModelShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ Models", arXiv 2407.21783, table 3.
 
 from dataclasses import dataclass, replace
 
-from algorithms.errors import InputError
-from algorithms.training.architecture import LLAMA, PLAIN, Architecture
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture
 
 
 @dataclass(frozen=True, slots=True)

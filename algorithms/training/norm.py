@@ -18,14 +18,14 @@ the sample variance", The American Statistician 37(3), 1983 (the errors).
 
 from dataclasses import dataclass
 
-from algorithms.kernels import Function
-from algorithms.ops import AllReduce, Kernel
-from algorithms.parts import Part
-from algorithms.program import Program
-from algorithms.tensors import Copies, Tensor
-from algorithms.training.architecture import NormKind
-from algorithms.training.layers import Layer
-from algorithms.training.scheme import ONE, TWO, Scheme
+from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.ops import AllReduce, Kernel
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.architecture import NormKind
+from quadrille.algorithms.training.layers import Layer
+from quadrille.algorithms.training.scheme import ONE, TWO, Scheme
 
 EPSILON = 1e-5
 

@@ -17,8 +17,8 @@ et al., "ZeRO", arXiv 1910.02054, section 3.1 (16 bytes).
 
 from dataclasses import dataclass, replace
 
-from algorithms.errors import InputError
-from algorithms.tensors import ITEM_BYTES, DType, Tensor
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType, Tensor
 
 GRADIENT_BYTES = (4, 2)
 

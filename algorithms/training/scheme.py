@@ -9,14 +9,14 @@ nothing is redistributed.
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from algorithms.errors import InputError
-from algorithms.grid import AXES, Axis, Grid
-from algorithms.matmuls.matmul import Gathered
-from algorithms.parts import Part
-from algorithms.program import Program
-from algorithms.tensors import Copies, Tensor
-from algorithms.training.architecture import PLAIN, Architecture
-from algorithms.training.layers import Layer, Parameter, Start
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.matmuls.matmul import Gathered
+from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.architecture import PLAIN, Architecture
+from quadrille.algorithms.training.layers import Layer, Parameter, Start
 
 Orientation = Literal["normal", "transposed"]
 ONE, TWO = Part("one"), Part("two")

@@ -26,17 +26,17 @@ Large Transformer Models", arXiv 2205.05198; Bian et al., arXiv 2105.14450.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from algorithms.grid import Axis, Grid
-from algorithms.ops import AllGather, AllReduce, Gemm, OverlapName, ReduceScatter
-from algorithms.parts import Part
-from algorithms.program import Program
-from algorithms.tensors import Copies, Tensor
-from algorithms.training.architecture import PLAIN, Architecture
-from algorithms.training.biases import bias_of
-from algorithms.training.layers import Layer, Parameter, Start
-from algorithms.training.scheme import Layout, Linear, Vector, check_axes, sides
-from algorithms.training.vectors import on_diagonal, repeated
-from algorithms.training.vocabulary import WHOLE_ROWS, Ends, embedding, vocabulary_loss
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Gemm, OverlapName, ReduceScatter
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.architecture import PLAIN, Architecture
+from quadrille.algorithms.training.biases import bias_of
+from quadrille.algorithms.training.layers import Layer, Parameter, Start
+from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes, sides
+from quadrille.algorithms.training.vectors import on_diagonal, repeated
+from quadrille.algorithms.training.vocabulary import WHOLE_ROWS, VocabularyLayout, embedding, vocabulary_loss
 
 Activations = Literal["repeated", "sequences scattered", "rows scattered"]
 Vectors = Literal["repeated", "diagonal"]
@@ -107,9 +107,9 @@ class Scheme4D:
         return vocabulary_loss(self._ends, rows, source, towards_source, tokens, architecture)
 
     @property
-    def _ends(self) -> Ends:
+    def _ends(self) -> VocabularyLayout:
         positions_over: tuple[Axis, ...] = ("z", "x") if self.vectors == "diagonal" else ()
-        return Ends(self.stream, self.inner, self.scattered, positions_over)
+        return VocabularyLayout(self.stream, self.inner, self.scattered, positions_over)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,17 @@ Parallelize the Tensor Parallelism Efficiently", arXiv 2105.14500.
 
 from dataclasses import dataclass, replace
 
-from algorithms.grid import Axis, Grid
-from algorithms.matmuls.summa import MovedPanels, product_nn, product_nt, product_tn
-from algorithms.parts import Panel, Part
-from algorithms.program import Program
-from algorithms.tensors import Copies, Tensor
-from algorithms.training.architecture import PLAIN, Architecture
-from algorithms.training.biases import bias_of
-from algorithms.training.layers import Layer, Parameter, Start
-from algorithms.training.scheme import Layout, Linear, Vector, check_axes
-from algorithms.training.vectors import on_first_row
-from algorithms.training.vocabulary_mesh import mesh_embedding, mesh_vocabulary_loss
+from quadrille.algorithms.matmuls.summa import MovedPanels, product_nn, product_nt, product_tn
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.parts import Panel, Part
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.architecture import PLAIN, Architecture
+from quadrille.algorithms.training.biases import bias_of
+from quadrille.algorithms.training.layers import Layer, Parameter, Start
+from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes
+from quadrille.algorithms.training.vectors import on_first_row
+from quadrille.algorithms.training.vocabulary_mesh import mesh_embedding, mesh_vocabulary_loss
 
 WIDEST = 1 << 62
 """Wider than any block: panels then end only where blocks do."""

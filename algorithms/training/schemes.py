@@ -12,11 +12,11 @@ the gradient of I (NT), C = A^T B that of W (TN), and their own gradients are
 among these again; the matrix-vector pair is `vectors.on_diagonal`.
 """
 
-from algorithms.errors import InputError
-from algorithms.grid import Axis
-from algorithms.training.scheme import Scheme
-from algorithms.training.scheme_4d import Scheme4D
-from algorithms.training.scheme_mesh import SchemeMesh
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.training.scheme import Scheme
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.algorithms.training.scheme_mesh import SchemeMesh
 
 ALL: tuple[Axis, ...] = ("data", "z", "y", "x")
 SCHEMES: dict[str, Scheme] = {

@@ -15,14 +15,14 @@ Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2; Bian et al., arXiv
 
 from dataclasses import replace
 
-from algorithms.grid import Axis
-from algorithms.numbers import Multiple
-from algorithms.ops import AllGather, Broadcast, Reduce, ReduceScatter
-from algorithms.parts import Part
-from algorithms.program import Program
-from algorithms.tensors import Copies, Tensor
-from algorithms.training.layers import Parameter, Start
-from algorithms.training.scheme import ONE, Layout, Vector
+from quadrille.algorithms.schedule.expressions import Affine
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Reduce, ReduceScatter
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Program
+from quadrille.algorithms.schedule.tensors import Copies, Tensor
+from quadrille.algorithms.training.layers import Parameter, Start
+from quadrille.algorithms.training.scheme import ONE, Layout, Vector
 
 
 def repeated(name: str, columns: Part, layout: Layout, start: Start, copies: Copies) -> Vector:
@@ -54,7 +54,7 @@ def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: 
     stored = Tensor(name, replace(ONE, axes=(third,), rotated_by=(layout.columns,)), piece, copies=copies)
     shard, local = Tensor(f"{name} shard", ONE, piece), Tensor(f"{name} local", ONE, whole)
     gradients = [replace(one, name=f"d{one.name}") for one in (shard, local)]
-    root = Multiple(layout.columns, -1, around=third)
+    root = Affine(layout.columns, -1, around=third)
 
     def fetch(suffix: str) -> Program:
         return (

@@ -17,15 +17,15 @@ Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2.
 
 from dataclasses import dataclass, replace
 
-from algorithms.matmuls.summa import MovedPanels, product_nn, product_nt, product_tn
-from algorithms.ops import Kernel, Pointwise
-from algorithms.parts import Panel, Part
-from algorithms.program import Program, Repeat
-from algorithms.tensors import Tensor
-from algorithms.training.architecture import PLAIN, Architecture
-from algorithms.training.layers import Layer, Parameter
-from algorithms.training.scheme import Layout
-from algorithms.training.vocabulary import OUTPUT_TABLE, TABLE, TOKENS, cross_entropy, learned_positions
+from quadrille.algorithms.matmuls.summa import MovedPanels, product_nn, product_nt, product_tn
+from quadrille.algorithms.schedule.ops import Kernel, Pointwise
+from quadrille.algorithms.schedule.parts import Panel, Part
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.architecture import PLAIN, Architecture
+from quadrille.algorithms.training.layers import Layer, Parameter
+from quadrille.algorithms.training.scheme import Layout
+from quadrille.algorithms.training.vocabulary import OUTPUT_TABLE, TABLE, TOKENS, cross_entropy, learned_positions
 
 PANEL, TOWARDS_PANEL = f"{TABLE} panel", f"d{TABLE} panel"
 OUTPUT_PANEL, TOWARDS_OUTPUT_PANEL = f"{OUTPUT_TABLE} panel", f"d{OUTPUT_TABLE} panel"

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.parts import Place
-from algorithms.schedule import Schedule
-from algorithms.tensors import ITEM_BYTES, Block, ElementType, Tensor
-from runtime.files.shared_files import SharedFile
-from runtime.rectangles import split_block
-from runtime.whereabouts import Together, Watcher, at_work
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Block, ElementType, Tensor
+from quadrille.runtime.files.rectangles import split_block
+from quadrille.runtime.files.shared_files import SharedFile
+from quadrille.runtime.host.progress_reports import Together, Watcher, at_work
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -127,7 +127,7 @@ class CheckpointWriter(SharedFile):
         header = header_of(self._stored, steps, model)
         super().__init__(path, header, content, flag="--save", kind="a file", token=token)
 
-    def write(self, place: Place, outputs: Mapping[str, Any], fetch: Callable[[Any], NDArray[Any]]) -> None:
+    def write(self, place: Coordinates, outputs: Mapping[str, Any], fetch: Callable[[Any], NDArray[Any]]) -> None:
         """Put the blocks of one rank in their places; of repeated blocks the first rank writes its own."""
         for name in self._names:
             tensor = self._schedule.tensors[name]
@@ -159,7 +159,7 @@ class CheckpointWriter(SharedFile):
         self.close()
 
 
-def _writes(tensor: Tensor, place: Place) -> bool:
+def _writes(tensor: Tensor, place: Coordinates) -> bool:
     """Whether the rank at `place` is the first of those that hold its block."""
     if tensor.stages is not None and place.coordinates["pipeline"] != tensor.stages[0]:
         return False

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.errors import InputError
-from algorithms.schedule import Schedule
-from algorithms.tensors import Block, ElementType
-from runtime.execution import Source
-from runtime.rectangles import split_block
-from runtime.whereabouts import Together, Watcher, at_work
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import Block, ElementType
+from quadrille.runtime.execution.inputs import Source
+from quadrille.runtime.files.rectangles import split_block
+from quadrille.runtime.host.progress_reports import Together, Watcher, at_work
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-from runtime.files.checkpoint import (
+from quadrille.runtime.files.checkpoint import (
     CODES,
     DTYPES,
     HEADER_BEGIN,

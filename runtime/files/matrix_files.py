@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from algorithms.errors import InputError, RunError
-from algorithms.matmuls.forms import Operand, Transposed
-from algorithms.tensors import Block, DType
-from runtime.files.shared_files import SharedFile
-from runtime.generator import Kind, check_exact
-from runtime.operands import Operands
-from runtime.rectangles import Rectangle, split_block
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.matmuls.forms import Operand, Transposed
+from quadrille.algorithms.schedule.tensors import Block, DType
+from quadrille.runtime.files.generator import Kind, check_exact
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.files.rectangles import Rectangle, split_block
+from quadrille.runtime.files.shared_files import SharedFile
 
 
 def file_dtype(dtype: DType) -> np.dtype[Any]:

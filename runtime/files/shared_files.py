@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.errors import InputError, RunError
-from runtime import processes
-from runtime.rectangles import Rectangle
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.runtime.files.rectangles import Rectangle
+from quadrille.runtime.host import processes
 
 WRITE_BYTES = 2**26
 """Most bytes given to the system in one write; Linux takes less than 2^31 at once."""

@@ -14,8 +14,8 @@ Source: Vaswani et al., "Attention Is All You Need", 2017; Dao et al.,
 
 from math import log, sqrt
 
-from runtime.communicators import Array
-from runtime.kernels.kernel_arguments import Given
+from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.kernels.kernel_arguments import Given
 
 KEY_AND_VALUE = 2
 

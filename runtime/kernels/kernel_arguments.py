@@ -1,11 +1,11 @@
-"""What a function of `algorithms/kernels.py` is called with, whatever it is and whichever module of arrays it uses."""
+"""The arguments of a layer function on real arrays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from algorithms.tensors import Block
-from runtime.communicators import Array
+from quadrille.algorithms.schedule.tensors import Block
+from quadrille.runtime.arrays.array_library import Array
 
 
 @dataclass(frozen=True, slots=True)

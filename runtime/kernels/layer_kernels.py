@@ -1,4 +1,4 @@
-"""The functions of `algorithms/kernels.py` on real arrays, NumPy's or CuPy's: the module of arrays is an argument.
+"""The functions of `algorithms/schedule/kernels.py` on real arrays; the array module, NumPy or CuPy, is an argument.
 
 Each takes the blocks that the rank holds, as matrices or, where a function goes
 element by element, as they are stored.  Formulas are written out where they
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.kernels import Function
-from algorithms.pieces import shared_rectangle
-from runtime.communicators import Array
-from runtime.kernels import attention_kernels, norm_kernels, vocabulary_kernels
-from runtime.kernels.kernel_arguments import Given as Given
+from quadrille.algorithms.analysis.shard_ranges import shared_rectangle
+from quadrille.algorithms.schedule.kernels import Function
+from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.kernels import attention_kernels, norm_kernels, vocabulary_kernels
+from quadrille.runtime.kernels.kernel_arguments import Given as Given
 
 GELU_SLOPE = sqrt(2 / pi)
 GELU_CUBE = 0.044715

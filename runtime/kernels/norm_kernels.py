@@ -4,8 +4,8 @@ Source: Ba, Kiros, Hinton, "Layer Normalization", 2016; Zhang, Sennrich, "Root
 Mean Square Layer Normalization", 2019.
 """
 
-from runtime.communicators import Array
-from runtime.kernels.kernel_arguments import Given
+from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.kernels.kernel_arguments import Given
 
 
 def row_moments(given: Given) -> None:

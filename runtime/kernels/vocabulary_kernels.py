@@ -6,9 +6,9 @@ order of the device's own, so its last bits may differ from run to run.
 Source: CuPy documentation, "Differences between CuPy and NumPy", and cupyx.scatter_add.
 """
 
-from algorithms.tensors import Block
-from runtime.communicators import Array
-from runtime.kernels.kernel_arguments import Given
+from quadrille.algorithms.schedule.tensors import Block
+from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.kernels.kernel_arguments import Given
 
 
 def _within(given: Given, tokens: Array, span: tuple[int, int]) -> tuple[Array, Array]:

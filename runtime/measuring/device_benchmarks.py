@@ -16,22 +16,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from algorithms.formats.machine_rows import Dtype
-from algorithms.formats.percentiles import spread
-from algorithms.grid import Grid
-from algorithms.kernels import FACTS, Function, attention_flops
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from algorithms.ops import GemmLayout
-from algorithms.tensors import Block, DType
-from runtime.communicators import Array
-from runtime.cupy_library import CUBLAS_DEFAULT_MATH, CUDA_R_32F, GEMM, CupyLibrary
-from runtime.execute import execute
-from runtime.in_process import InProcess
-from runtime.kernels.kernel_arguments import Given
-from runtime.kernels.layer_kernels import carry_out
-from runtime.measuring.measured_kernels import arguments
-from runtime.operands import Operands
+from quadrille.algorithms.formats.measured_rows import Dtype
+from quadrille.algorithms.formats.percentiles import spread
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.kernels import SIGNATURES, Function, attention_flops
+from quadrille.algorithms.schedule.ops import GemmLayout
+from quadrille.algorithms.schedule.tensors import Block, DType
+from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.arrays.cupy_library import CUBLAS_DEFAULT_MATH, CUDA_R_32F, GEMM, CupyLibrary
+from quadrille.runtime.carriers.in_process import InProcess
+from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.kernels.kernel_arguments import Given
+from quadrille.runtime.kernels.layer_kernels import carry_out
+from quadrille.runtime.measuring.measured_kernels import arguments
 
 Operation = Literal["copy", "add", "zero", "to host", "to device"]
 LONG_ENOUGH_SECONDS, MOST_AT_ONCE = 5e-3, 200
@@ -186,13 +186,13 @@ class DeviceBench:
 
     def kernel(self, function: Function, dtype: DType, elements: int) -> DeviceKernel:
         """A layer's function on a matrix of about so many elements, with sums and moments in float32."""
-        facts, given = FACTS[function], arguments(function, "float32", elements)
+        signature, given = SIGNATURES[function], arguments(function, "float32", elements)
         into, updates, sources = (
             tuple(self._random(one.shape, _kept(dtype, word)) for one, word in zip(arrays, words, strict=True))
             for arrays, words in (
-                (given.into, facts.into),
-                (given.updates, facts.updates),
-                (given.sources, facts.sources),
+                (given.into, signature.into),
+                (given.updates, signature.updates),
+                (given.sources, signature.sources),
             )
         )
         made = Given(self._library.module, into, updates, sources, (), given.scalars, 0)

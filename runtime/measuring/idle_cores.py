@@ -9,9 +9,9 @@ from statistics import median
 
 from mpi4py import MPI
 
-from runtime.delivery import Delivery
-from runtime.measuring.beside import BesideProducts
-from runtime.measuring.microbenchmarks import Bench, measured_by_first
+from quadrille.runtime.carriers.message_options import Delivery
+from quadrille.runtime.measuring.microbenchmarks import Bench, measured_by_first
+from quadrille.runtime.measuring.overlap_interference import BesideProducts
 
 PRODUCTS = 1, 2, 3, 1, 2, 3
 """One after the other without a wait: 15 to 100 ms.  In those that are longer the kernel moves ranks about."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.kernels import FACTS, Function
-from algorithms.tensors import DType
-from runtime.kernels.kernel_arguments import Given
+from quadrille.algorithms.schedule.kernels import SIGNATURES, Function
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.runtime.kernels.kernel_arguments import Given
 
 MEASURED: tuple[Function, ...] = (
     "add_to",
@@ -46,7 +46,7 @@ def arguments(function: Function, dtype: DType, elements: int) -> Given:
     [(16, 1024)]
     """
     columns = min(COLUMNS, elements)
-    rows, facts = max(1, elements // columns), FACTS[function]
+    rows, facts = max(1, elements // columns), SIGNATURES[function]
     lengths = {"m": rows, "n": columns, "2n": 2 * columns, "1": 1, "2": 2}
 
     def made(words: Sequence[str]) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 All ranks of a communicator measure at the same moment, which is what the ranks
 of a run do; `apart` lets some measure while the others sleep.  Operands
 rotate through a pool larger than the cache, because a run finds its operands so;
-steps of communication are measured in chains (`chains.py`).  A reference product beside each point
+steps of communication are measured in chains (`chained_transfers.py`).  A reference product beside each point
 tells whether something else ran: such a point is measured again.
 
 Nothing here knows of an algorithm, and nothing is fitted.
@@ -20,20 +20,20 @@ import numpy as np
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
-from algorithms.formats.percentiles import spread
-from algorithms.kernels import Function
-from algorithms.ops import Calls, CollectiveKind
-from algorithms.tensors import DType
-from runtime.array_library import ArrayLibrary
-from runtime.delivery import Delivery
-from runtime.kernels.layer_kernels import carry_out
-from runtime.measuring.chains import STEPS, MeasuredChain, Overheads, Pattern, measure_chain
-from runtime.measuring.library_chains import CollectiveTimes, Shape, measure_collective
-from runtime.measuring.measured_kernels import arguments
-from runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
-from runtime.measuring.reference_kernels import ReferenceKernels, Times, seconds
-from runtime.numpy_library import NumpyLibrary
-from runtime.whereabouts import come_further
+from quadrille.algorithms.formats.percentiles import spread
+from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.ops import Calls, CollectiveKind
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.runtime.arrays.array_library import ArrayLibrary
+from quadrille.runtime.arrays.numpy_library import NumpyLibrary
+from quadrille.runtime.carriers.message_options import Delivery
+from quadrille.runtime.host.progress_reports import come_further
+from quadrille.runtime.kernels.layer_kernels import carry_out
+from quadrille.runtime.measuring.chained_library_calls import CollectiveTimes, Shape, measure_collective
+from quadrille.runtime.measuring.chained_transfers import STEPS, MeasuredChain, Overheads, Pattern, measure_chain
+from quadrille.runtime.measuring.measured_kernels import arguments
+from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
+from quadrille.runtime.measuring.reference_kernels import ReferenceKernels, Times, seconds
 
 Result = TypeVar("Result")
 POOL_BYTES = 96 << 20

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from algorithms.kernels import Function
-from algorithms.ops import Calls, CollectiveKind, GemmLayout
-from algorithms.tensors import DType
-from runtime.measuring.chains import Pattern
-from runtime.measuring.library_chains import Shape
+from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.ops import Calls, CollectiveKind, GemmLayout
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.runtime.measuring.chained_library_calls import Shape
+from quadrille.runtime.measuring.chained_transfers import Pattern
 
 
 @dataclass(frozen=True, slots=True)

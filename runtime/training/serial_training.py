@@ -65,7 +65,7 @@ def adam_step(value: Array, moments: tuple[Array, Array], g: Array, step: int, a
 
     Parameters
     ----------
-    adam : the optimizer's numbers (`algorithms.training.adam.Adam`)
+    adam : the optimizer's numbers (`quadrille.algorithms.training.adam.Adam`)
     """
     first = adam.beta1 * moments[0] + (1 - adam.beta1) * g
     second = adam.beta2 * moments[1] + (1 - adam.beta2) * g**2
@@ -85,7 +85,7 @@ def train(
 
     Parameters
     ----------
-    adam : the optimizer's numbers (`algorithms.training.adam.Adam`)
+    adam : the optimizer's numbers (`quadrille.algorithms.training.adam.Adam`)
     moments : those that the run goes on from; zeros where there are none
     """
     held = {name: np.array(value, np.float64) for name, value in parameters.items()}

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.training.architecture import PLAIN, Architecture
-from runtime.training.serial_training import Array, Matrices, gelu, gelu_slope
+from quadrille.algorithms.training.architecture import PLAIN, Architecture
+from quadrille.runtime.training.serial_training import Array, Matrices, gelu, gelu_slope
 
 EPSILON = 1e-5
 

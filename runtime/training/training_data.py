@@ -26,16 +26,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.errors import InputError
-from algorithms.schedule import Schedule
-from algorithms.tensors import Block, Tensor
-from algorithms.training.adam import STEP
-from algorithms.training.layers import Start
-from algorithms.training.microbatches import MICROBATCH
-from runtime import generator
-from runtime.generator import INCREMENT, MASK, mix, stream_key
-from runtime.operands import round_to
-from runtime.rectangles import Rectangle, split_block
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import Block, Tensor
+from quadrille.algorithms.training.adam import STEP
+from quadrille.algorithms.training.layers import Start
+from quadrille.algorithms.training.microbatches import MICROBATCH
+from quadrille.runtime.files import generator
+from quadrille.runtime.files.generator import INCREMENT, MASK, mix, stream_key
+from quadrille.runtime.files.operands import round_to
+from quadrille.runtime.files.rectangles import Rectangle, split_block
 
 TEXT = Path(__file__).parent / "texts" / "through_the_looking_glass.txt"
 DEVIATION = 0.02

@@ -5,7 +5,7 @@ from math import inf
 
 import numpy as np
 
-from runtime.verifying.products import Array
+from quadrille.runtime.verifying.products import Array
 
 
 @dataclass(frozen=True, slots=True)

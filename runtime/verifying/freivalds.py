@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.matmuls.forms import Product
-from runtime.generator import signs
-from runtime.operands import Operands
-from runtime.rectangles import Rectangle
-from runtime.verifying.findings import Finding, relative_errors
-from runtime.verifying.products import Array, Range, contracted_length, left_panel, right_panel, spans, tiles
+from quadrille.algorithms.matmuls.forms import Product
+from quadrille.runtime.files.generator import signs
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.files.rectangles import Rectangle
+from quadrille.runtime.verifying.findings import Finding, relative_errors
+from quadrille.runtime.verifying.products import Array, Range, contracted_length, left_panel, right_panel, spans, tiles
 
 VECTORS = 8
 SPREAD = 9.2

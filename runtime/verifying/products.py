@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.matmuls.forms import FORMS, Factors, Operand, Product
-from algorithms.tensors import Block
-from runtime.operands import Operands
-from runtime.rectangles import Rectangle, split_block
+from quadrille.algorithms.matmuls.forms import FORMS, Factors, Operand, Product
+from quadrille.algorithms.schedule.tensors import Block
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.files.rectangles import Rectangle, split_block
 
 Range = tuple[int, int]
 Array = NDArray[np.float64]

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.matmuls.forms import Product
-from runtime.operands import Operands
-from runtime.rectangles import Rectangle
-from runtime.verifying.findings import Finding, relative_errors
-from runtime.verifying.products import Array, contracted_length, left_panel, right_panel, spans, tiles
+from quadrille.algorithms.matmuls.forms import Product
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.files.rectangles import Rectangle
+from quadrille.runtime.verifying.findings import Finding, relative_errors
+from quadrille.runtime.verifying.products import Array, contracted_length, left_panel, right_panel, spans, tiles
 
 
 def against_serial_product(product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands) -> Finding:

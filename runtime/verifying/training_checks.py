@@ -31,19 +31,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.parts import Place
-from algorithms.schedule import Schedule
-from algorithms.tensors import Block, DType
-from algorithms.training.adam import Adam
-from algorithms.training.continued import moment_names
-from algorithms.training.gpt import Gpt
-from algorithms.training.mlp import Mlp
-from runtime.execution import Source, WholeMatrices
-from runtime.files.checkpoint import contents
-from runtime.training.serial_training import LossOf, Matrices, mlp_loss, train
-from runtime.training.serial_transformer import gpt_loss
-from runtime.training.training_data import TrainingSource
-from runtime.verifying.verify import EPS, Verification
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import Block, DType
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.resume import moment_names
+from quadrille.runtime.execution.inputs import Source, WholeMatrices
+from quadrille.runtime.files.checkpoint import contents
+from quadrille.runtime.training.serial_training import LossOf, Matrices, mlp_loss, train
+from quadrille.runtime.training.serial_transformer import gpt_loss
+from quadrille.runtime.training.training_data import TrainingSource
+from quadrille.runtime.verifying.verify import EPS, Verification
 
 Array = NDArray[np.float64]
 FIXED, PER_DOUBLING = 4.0, 1.0
@@ -196,7 +196,11 @@ class Deviation:
 
 
 def verify_blocks(
-    schedule: Schedule, place: Place, blocks: Mapping[str, Sequence[NDArray[Any]]], reference: Reference, dtype: DType
+    schedule: Schedule,
+    place: Coordinates,
+    blocks: Mapping[str, Sequence[NDArray[Any]]],
+    reference: Reference,
+    dtype: DType,
 ) -> Verification:
     """The verdict on what one rank holds of losses, gradients and parameters."""
     factor = (FIXED + PER_DOUBLING * log2(schedule.grid.size)) * sqrt(reference.terms)

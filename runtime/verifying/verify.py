@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite, log2
 from typing import Literal
 
-from algorithms.matmuls.forms import Factors
-from algorithms.tensors import DType
-from runtime.operands import Operands
-from runtime.verifying.faults import first_fault, first_fraction
-from runtime.verifying.findings import Finding
-from runtime.verifying.freivalds import VECTORS, against_random_signs
-from runtime.verifying.products import TILE, Output, factors_of
-from runtime.verifying.serial_product import against_serial_product
+from quadrille.algorithms.matmuls.forms import Factors
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.verifying.findings import Finding
+from quadrille.runtime.verifying.freivalds import VECTORS, against_random_signs
+from quadrille.runtime.verifying.impossible_entries import first_fault, first_fraction
+from quadrille.runtime.verifying.products import TILE, Output, factors_of
+from quadrille.runtime.verifying.serial_product import against_serial_product
 
 Method = Literal["serial", "freivalds"]
 
@@ -111,7 +111,7 @@ def verify(
 ) -> Verification:
     """The verdict on what this rank holds.
 
-    >>> from runtime.rectangles import Rectangle
+    >>> from quadrille.runtime.files.rectangles import Rectangle
     >>> operands = Operands(3, 5, 4, "float32", kind="integers")
     >>> a, b = (operands.block(name, Rectangle(0, rows, 0, columns)) for name, rows, columns in
     ...         [("A", 3, 5), ("B", 5, 4)])

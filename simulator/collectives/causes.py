@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from algorithms.formats.record import PathPart
-from simulator.collectives.moves import Moves, Ran, run
-from simulator.collectives.programs import Floats, Ints, Programs
+from quadrille.algorithms.formats.record import PathPart
+from quadrille.simulator.collectives.flows import Moves, Ran, run
+from quadrille.simulator.collectives.programs import Floats, Ints, Programs
 
 
 @dataclass(frozen=True, slots=True)

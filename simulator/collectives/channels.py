@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.collectives.programs import Ints
-from simulator.collectives.ways_through import inside, ways_through
-from topologies.routes.routing import Routes
+from quadrille.simulator.collectives.node_paths import inside, ways_through
+from quadrille.simulator.collectives.programs import Ints
+from quadrille.topologies.routes.routing import Routes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

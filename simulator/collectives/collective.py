@@ -1,7 +1,7 @@
 """A collective of many groups at once on a network given as arrays, exactly.
 
 Programs of all members, the flows between them, classes of what behaves alike,
-then the shortest way to the end (`moves.py`) and, where asked for, what its time
+then the shortest way to the end (`flows.py`) and, where asked for, what its time
 is made of (`causes.py`).
 
 Reductions take no time of their own: libraries fuse them with the transfer that
@@ -15,12 +15,12 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.collectives.causes import Causes, causes_of
-from simulator.collectives.moves import Moves, run
-from simulator.collectives.programs import Floats, Ints, Job, Programs, Shards, of_classes, programs_of
-from simulator.collectives.shapes import shapes
-from simulator.folding.fold import Folding, fold, quotient, unfolded
-from simulator.folding.partition import Columns, Flows
+from quadrille.simulator.collectives.causes import Causes, causes_of
+from quadrille.simulator.collectives.flows import Moves, run
+from quadrille.simulator.collectives.programs import Floats, Ints, Job, Programs, Shards, of_classes, programs_of
+from quadrille.simulator.collectives.shapes import shapes
+from quadrille.simulator.symmetry.fold import Folding, fold, quotient, unfolded
+from quadrille.simulator.symmetry.partition import Columns, Flows
 
 
 class Paths(Protocol):

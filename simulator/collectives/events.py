@@ -6,9 +6,9 @@ An event is the end of a transfer's latency, or of its bytes.
 from math import inf
 from typing import Any
 
-from algorithms.collectives.runs import NOBODY
-from simulator.collectives.recurrence import look_back, rebase
-from simulator.collectives.walk import (
+from quadrille.algorithms.collectives.runs import NOBODY
+from quadrille.simulator.collectives.recurrence import look_back, rebase
+from quadrille.simulator.collectives.walk import (
     ALIVE,
     BEGUN,
     CLOCK,
@@ -29,8 +29,8 @@ from simulator.collectives.walk import (
     WATCHED,
     Walk,
 )
-from simulator.sharing.heap import HEAP, put, take
-from simulator.sharing.rates import begin, end, settle
+from quadrille.simulator.engine.event_queue import HEAP, put, take
+from quadrille.simulator.engine.rates import begin, end, settle
 
 # What `walk` gives back
 DONE, MORE, STUCK, PAUSE = range(4)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.collectives.channels import by_node
-from simulator.collectives.programs import Ints
-from topologies.routes.routing import Routes
+from quadrille.simulator.collectives.channels import by_node
+from quadrille.simulator.collectives.programs import Ints
+from quadrille.topologies.routes.routing import Routes
 
 
 def tree_edges(routes: Routes, places: Ints, orders: Sequence[Ints]) -> list[tuple[Ints, Ints, Ints, Ints]]:

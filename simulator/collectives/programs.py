@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.collectives.runs import NOBODY, Runs
-from simulator.collectives.sizes import Pieces, select, together, total_bytes
+from quadrille.algorithms.collectives.runs import NOBODY, Runs
+from quadrille.simulator.collectives.sizes import Pieces, select, together, total_bytes
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

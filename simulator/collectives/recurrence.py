@@ -12,7 +12,7 @@ Source: Brent, "An improved Monte Carlo factorization algorithm", BIT 20, 1980,
 section 2 (cycles found by keeping one state at powers of two).
 """
 
-from simulator.collectives.walk import (
+from quadrille.simulator.collectives.walk import (
     CLOCK,
     DEVIATION,
     EPOCH,

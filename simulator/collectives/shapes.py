@@ -5,10 +5,10 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.collectives.runs import NOBODY
-from simulator.collectives.programs import Ints, Programs
-from simulator.collectives.sizes import Pieces
-from simulator.folding.partition import firsts
+from quadrille.algorithms.collectives.runs import NOBODY
+from quadrille.simulator.collectives.programs import Ints, Programs
+from quadrille.simulator.collectives.sizes import Pieces
+from quadrille.simulator.symmetry.partition import firsts
 
 
 def shapes(programs: Programs) -> Ints:

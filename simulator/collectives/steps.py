@@ -20,17 +20,18 @@ from typing import TypeVar
 
 import numpy as np
 
-from algorithms.errors import Deadlock
-from simulator.collectives import events, recurrence, walk
-from simulator.collectives.programs import Floats, Ints, Programs
-from simulator.collectives.sizes import Pieces
-from simulator.collectives.walk import IDLE, SENDER_WAITS, Array, Walk
-from simulator.folding.partition import Flows
-from simulator.sharing import heap, rates
-from simulator.sharing.compiled import Kernel, compiled
-from simulator.sharing.rates import State, as_lists, new_state
+from quadrille.algorithms.errors import Deadlock
+from quadrille.simulator.collectives import events, recurrence, walk
+from quadrille.simulator.collectives.programs import Floats, Ints, Programs
+from quadrille.simulator.collectives.sizes import Pieces
+from quadrille.simulator.collectives.walk import IDLE, SENDER_WAITS, Array, Walk
+from quadrille.simulator.engine import event_queue as heap
+from quadrille.simulator.engine import rates
+from quadrille.simulator.engine.compiled import Kernel, compiled
+from quadrille.simulator.engine.rates import FlowState, as_lists, new_state
+from quadrille.simulator.symmetry.partition import Flows
 
-Columns = TypeVar("Columns", Walk, State)
+Columns = TypeVar("Columns", Walk, FlowState)
 PROGRAM_COLUMNS = ("offsets", "count", "cycle", "send", "receive", "sent_bytes", "empty", "sender", "receiver")
 KERNELS = (*rates.KERNELS, *heap.KERNELS, *recurrence.KERNELS, *events.KERNELS)
 
@@ -107,7 +108,7 @@ def walk_programs(
     return Walked(begun.ends, begun.busy, int(begun.numbers[walk.EVENTS]), float(begun.reals[walk.ERROR]))
 
 
-def _go_on(walk_on: Kernel, pause: Kernel, begun: Walk, state: State, last: int) -> int:
+def _go_on(walk_on: Kernel, pause: Kernel, begun: Walk, state: FlowState, last: int) -> int:
     """The walk until there is more than that many events, or nothing more."""
     while (outcome := int(walk_on(begun, state, last))) == events.PAUSE:
         pause(begun)

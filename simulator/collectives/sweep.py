@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.collectives.programs import Floats, Ints, Programs
-from simulator.collectives.sizes import Pieces, select, step_bytes
+from quadrille.simulator.collectives.programs import Floats, Ints, Programs
+from quadrille.simulator.collectives.sizes import Pieces, select, step_bytes
 
 STEADY = 1e-13
 """Steps of two members that differ by less than this part of one are the same."""

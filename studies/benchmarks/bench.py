@@ -21,20 +21,20 @@ from pathlib import Path
 
 import msgspec
 
-from algorithms.formats import files
-from algorithms.formats.machine import Machine, load_machine
-from algorithms.formats.record import Record, load_record
-from algorithms.matmuls.catalogue import algorithms
-from algorithms.provenance import ROOT, Provenance, provenance
-from studies.benchmarks.executor_overhead import Overhead, executor_overhead
-from studies.experiments.batch import Case, measure
-from studies.experiments.predict import prediction_of
-from studies.flags.grids import grids
-from studies.flags.plan import RunFlags
-from studies.host_fidelity.study import HostFidelity, calibrated, host_fidelity
-from studies.matmuls.experiment import Flags, parse_experiment
-from studies.matmuls.fitting_grids import fitting_grids
-from studies.tables import Row, percent, print_tables, table
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import Record, load_record
+from quadrille.algorithms.matmuls.catalogue import algorithms
+from quadrille.algorithms.provenance import ROOT, Provenance, provenance
+from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.options.grids import grids
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.output.tables import Row, percent, print_tables, table
+from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.workloads.fitting_grids import fitting_grids
+from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.studies.benchmarks.executor_overhead import Overhead, executor_overhead
+from quadrille.studies.host_fidelity.study import HostFidelity, calibrated, host_fidelity
+from quadrille.topologies.machines.machine import Machine, load_machine
 
 SCHEMA = "quadrille/bench/1"
 RANKS = 2
@@ -113,7 +113,7 @@ def _figures(path: str, machine: Machine, folder: Path, made: Provenance, *, tes
     _say("order")
     ordered = _pairs(RANKS, _forward(ORDERED), machine, folder / "order", RunFlags(repeats="7"))
     _say("main job")
-    main_job = _timed(["-P", "-m", "studies.command_line", "study", "main-job", "--folder", str(folder / "main-job")])
+    main_job = _timed(["-P", "-m", "quadrille", "study", "main-job", "--folder", str(folder / "main-job")])
     if tests:
         _say("tests")
     return Figures(

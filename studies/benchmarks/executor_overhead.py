@@ -1,6 +1,6 @@
 """What the executor costs over the same NumPy and MPI calls written by hand.
 
-    python -m studies.benchmarks.executor_overhead RECORD.json      (on two ranks, started by `launch`)
+    python -m quadrille.studies.benchmarks.executor_overhead RECORD.json      (on two ranks, started by `launch`)
 
 Both do the 4D product on z=2: the shards of B are exchanged, then each rank
 multiplies.  Before every repeat of the executor the hand-written one runs, so
@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from studies.benchmarks.ratios import ratio_of_pairs
-from studies.launching.launch import launch_all
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.runtime.launching.launch import launch_all
+from quadrille.studies.benchmarks.ratios import ratio_of_pairs
 
-PROGRAM = ("-m", "studies.benchmarks.executor_overhead")
+PROGRAM = ("-m", "quadrille.studies.benchmarks.executor_overhead")
 SIZE = 2048
 PAIRS = 30
 
@@ -81,10 +81,10 @@ class ByHand:
 
 def main(path: str) -> None:
     """Measure the pairs on this rank; rank 0 writes them."""
-    from runtime.execute import execute
-    from runtime.mpi import MpiCarrier
-    from runtime.operands import Operands
-    from runtime.world import world
+    from quadrille.runtime.carriers.mpi import MpiCarrier
+    from quadrille.runtime.execution.execute import execute
+    from quadrille.runtime.files.operands import Operands
+    from quadrille.runtime.host.world import world
 
     communicator = world()
     random = np.random.default_rng(communicator.Get_rank())
@@ -114,7 +114,7 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    from runtime.world import fail_all
+    from quadrille.runtime.host.world import fail_all
 
     try:
         main(sys.argv[1])

@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from algorithms.errors import InputError, QuadrilleError
-from algorithms.formats.machine import Machine
-from studies.flags.machine_flags import MachineFlags
-from studies.flags.machines import of_name
-from studies.remarks import run_as_program
-from studies.sweep.answers import predicted_matmul
-from studies.sweep.best_step import best_step
-from studies.sweep.outcomes import SweepAnswer, SweepRow
-from studies.sweep.points import Asked
-from studies.sweep.training_study import (
+from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.options.machines import of_name
+from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.sweep.answers import predicted_matmul
+from quadrille.experiments.sweep.best_step import best_step
+from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
+from quadrille.experiments.sweep.points import Asked
+from quadrille.experiments.sweep.training_study import (
     ALL_OVERLAPS,
     STEP_COLUMNS,
     Asking,
@@ -40,7 +39,8 @@ from studies.sweep.training_study import (
     grid_words,
     step_cells,
 )
-from studies.tables import UNKNOWN, percent, table
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,7 +138,7 @@ def on_switch(name: str, gpus: int, domain: int | None) -> Machine:
     ------
     InputError : an unknown machine, or one whose GPUs are not joined by a switch
     """
-    from topologies.machines.named import machine
+    from quadrille.topologies.machines.named import machine
 
     named = machine(name)
     node = named.node

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, get_args
 
-from studies.fidelity.judgement import Group, Result
-from studies.pictures import write_figure
+from quadrille.experiments.output.pictures import write_figure
+from quadrille.studies.fidelity.judgement import Group, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from algorithms.formats.record import Cause, Record
-from studies.comparing.comparison import Comparison
-from studies.comparing.error_sizes import ErrorSizes, raw_and_drift_removed
-from studies.fidelity.trials import NO_OVERLAP, Trial
+from quadrille.algorithms.formats.record import Cause, Record
+from quadrille.experiments.compare.comparison import Comparison
+from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
+from quadrille.studies.fidelity.trials import NO_OVERLAP, Trial
 
 Group = Literal["shared memory", "laboratory", "laboratory, overlap", "library", "GPU"]
 ALIKE = 0.08

@@ -13,16 +13,16 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from algorithms.errors import InputError
-from algorithms.formats.machine import Machine
-from algorithms.formats.record import Record, load_record, save_record
-from algorithms.provenance import provenance
-from studies.comparing.problem import check_same_problem
-from studies.destinations import make_folder
-from studies.experiments.predict import prediction_of
-from studies.experiments.workloads import experiment_of
-from studies.fidelity.sites import TrialSite
-from studies.fidelity.trials import Trial
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.record import Record, load_record, save_record
+from quadrille.algorithms.provenance import provenance
+from quadrille.experiments.compare.problem import check_same_problem
+from quadrille.experiments.output.destinations import make_folder
+from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.studies.fidelity.sites import TrialSite
+from quadrille.studies.fidelity.trials import Trial
+from quadrille.topologies.machines.machine import Machine
 
 MACHINE_FILE = "machine.toml"
 
@@ -77,7 +77,7 @@ def predicted(trial: Trial, machine: Machine, kept: Files) -> Record:
 def predicting(trial: Trial) -> list[str]:
     """The words of the command that predicts a trial, in the folder of its site.
 
-    >>> from studies.matmuls.experiment import Flags
+    >>> from quadrille.experiments.workloads.matmul import Flags
     >>> " ".join(predicting(Trial(TrialSite(), Flags(matmul="4,4,4", grid="z=2"))))
     'quadrille simulate --matmul 4,4,4 --grid z=2 --granularity exact --machine machine.toml'
     """

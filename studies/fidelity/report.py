@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from rich.console import Group as Tables
 
-from algorithms.formats.record import Cause
-from studies.fidelity.judgement import CLEAR_GAIN, CLOSE_GAIN, Errors, Group, Judgement, Result
-from studies.tables import UNKNOWN, milliseconds, percent, table
+from quadrille.algorithms.formats.record import Cause
+from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, table
+from quadrille.studies.fidelity.judgement import CLEAR_GAIN, CLOSE_GAIN, Errors, Group, Judgement, Result
 
 CAUSES: tuple[Cause, ...] = ("compute", "transfer", "latency", "waiting", "other")
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algorithms.errors import InputError
-from algorithms.formats.machine import Machine, load_machine, save_machine
-from algorithms.provenance import provenance
-from studies.experiments.batch import Launched
-from studies.flags.plan import RunFlags
-from studies.flags.values import whole_number
-from studies.launching.launch import launch_all
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.provenance import provenance
+from quadrille.experiments.measure.batch import Launched
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.options.values import whole_number
+from quadrille.runtime.launching.launch import launch_all
+from quadrille.topologies.machines.machine import Machine, load_machine, save_machine
 
 if TYPE_CHECKING:
-    from runtime.cupy_library import CupyLibrary
-    from studies.laboratory.laboratory import Laboratory
+    from quadrille.runtime.arrays.cupy_library import CupyLibrary
+    from quadrille.runtime.laboratory.laboratory import Laboratory
 
 SHARED_MEMORY = "shared memory"
 GPU = "GPU"
@@ -97,7 +97,7 @@ def check_sites(sites: Iterable[TrialSite]) -> None:
         if site.gpu:
             _gpu()
         if site.topology:
-            from studies.laboratory.ranks import with_wiring
+            from quadrille.experiments.laboratory.ranks import with_wiring
 
             with_wiring(_asked(site, others=sites).entry, site.ranks, ["calibrate"])
 
@@ -106,7 +106,7 @@ def check_sites(sites: Iterable[TrialSite]) -> None:
 def standing(site: TrialSite) -> Iterator[Launched]:
     """What starts ranks at the site, while it stands; of several GPUs they see the first only."""
     if site.gpu:
-        from studies.gpu.calibration import only_first_gpu
+        from quadrille.studies.gpu.calibration import only_first_gpu
 
         with only_first_gpu():
             yield launch_all
@@ -114,8 +114,8 @@ def standing(site: TrialSite) -> Iterator[Launched]:
     if not site.topology:
         yield launch_all
         return
-    from studies.laboratory.laboratory import standing as standing_laboratory
-    from studies.laboratory.ranks import launched_in
+    from quadrille.experiments.laboratory.ranks import launched_in
+    from quadrille.runtime.laboratory.laboratory import standing as standing_laboratory
 
     with standing_laboratory(_laboratory(site)) as entry:
         yield launched_in(entry)
@@ -132,7 +132,7 @@ def _asked(site: TrialSite, others: Iterable[TrialSite]) -> "Laboratory":
 
 
 def _laboratory(site: TrialSite) -> "Laboratory":
-    from studies.laboratory.command import laboratory_of
+    from quadrille.experiments.laboratory.command import laboratory_of
 
     return laboratory_of(site.topology, site.rate)
 
@@ -147,7 +147,7 @@ def has_gpu() -> bool:
 
 
 def _gpu() -> "CupyLibrary":
-    from runtime.cupy_library import open_cupy
+    from quadrille.runtime.arrays.cupy_library import open_cupy
 
     return open_cupy("bfloat16", 0)
 
@@ -155,7 +155,7 @@ def _gpu() -> "CupyLibrary":
 def calibrated(site: TrialSite, launched: Launched, path: Path) -> Machine:
     """The site's machine, from microbenchmarks alone, in a file of its own."""
     if site.gpu:
-        from studies.gpu.calibration import measure_device
+        from quadrille.studies.gpu.calibration import measure_device
 
         measured = measure_device(_gpu(), [site.ranks], provenance([]))
         save_machine(measured.machine(site.ranks), str(path))

@@ -2,7 +2,7 @@
 
 Each site is calibrated by microbenchmarks, everything that is to be run there
 is predicted from that, and then measured, case after case in one launch; again
-where the machine was not as it was calibrated (`second_looks.py`).
+where the machine was not as it was calibrated (`remeasure.py`).
 """
 
 import sys
@@ -15,25 +15,25 @@ from pathlib import Path
 
 import msgspec
 
-from algorithms.errors import InputError
-from algorithms.formats import files
-from algorithms.formats.machine import Machine, load_machine
-from algorithms.formats.record import Record, load_record
-from algorithms.provenance import Provenance, provenance
-from studies.comparing.side_by_side import compare_records
-from studies.destinations import Destinations, make_folder
-from studies.experiments.batch import Case, Launched, measure
-from studies.fidelity.figure import draw_fidelity
-from studies.fidelity.judgement import Judgement, Result, judged, result
-from studies.fidelity.kept import MACHINE_FILE, files_of, predicted, site_folder
-from studies.fidelity.report import judgement_table, trials_table
-from studies.fidelity.second_looks import look_again
-from studies.fidelity.sites import TrialSite, calibrated, check_sites, standing
-from studies.fidelity.trials import Trial, draw, matrix
-from studies.flags.plan import RunFlags
-from studies.flags.values import whole_number
-from studies.remarks import remark, run_as_program
-from studies.tables import print_tables
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import Record, load_record
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.measure.batch import Case, Launched, measure
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.options.values import whole_number
+from quadrille.experiments.output.destinations import Destinations, make_folder
+from quadrille.experiments.output.tables import print_tables
+from quadrille.runtime.launching.remarks import remark, run_as_program
+from quadrille.studies.fidelity.figure import draw_fidelity
+from quadrille.studies.fidelity.judgement import Judgement, Result, judged, result
+from quadrille.studies.fidelity.kept import MACHINE_FILE, files_of, predicted, site_folder
+from quadrille.studies.fidelity.remeasure import look_again
+from quadrille.studies.fidelity.report import judgement_table, trials_table
+from quadrille.studies.fidelity.sites import TrialSite, calibrated, check_sites, standing
+from quadrille.studies.fidelity.trials import Trial, draw, matrix
+from quadrille.topologies.machines.machine import Machine, load_machine
 
 SCHEMA = "quadrille/fidelity/1"
 RESULTS = Path(__file__).resolve().parent / "results"

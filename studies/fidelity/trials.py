@@ -6,14 +6,14 @@ from typing import get_args
 
 import numpy as np
 
-from algorithms.grid import Grid, parse_grid
-from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
-from studies.experiments.batch import Case
-from studies.fidelity.sites import TrialSite, has_gpu
-from studies.flags.grids import grids
-from studies.flags.plan import RunFlags
-from studies.matmuls.experiment import Flags
-from studies.training.flags import TrainingFlags
+from quadrille.algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
+from quadrille.algorithms.schedule.grid import Grid, parse_grid
+from quadrille.experiments.measure.batch import Case
+from quadrille.experiments.options.grids import grids
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.workloads.matmul import Flags
+from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.studies.fidelity.sites import TrialSite, has_gpu
 
 OVERLAPS = ("oar", "ors", "oag")
 NO_OVERLAP, WHOLE = "none", "1"

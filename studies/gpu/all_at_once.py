@@ -1,6 +1,6 @@
 """`make gpu-all`: everything that a GPU is needed for, in one command of some minutes on a machine with one.
 
-python -m studies.gpu.all_at_once FOLDER [--minutes M] [--commit TEXT] [--only NAME,…] [--tiny]
+python -m quadrille.studies.gpu.all_at_once FOLDER [--minutes M] [--commit TEXT] [--only NAME,…] [--tiny]
 
 Each step (`steps.py`) is a process of its own with a limit of its own: one that hangs or crashes takes nothing from
 the next.  After each, `summary.json` is written anew, and what steps print goes to `log.txt`, so that a killed
@@ -26,13 +26,16 @@ from typing import Literal
 import msgspec
 from rich.console import Group
 
-from algorithms.errors import InputError
-from algorithms.formats import files
-from algorithms.provenance import ROOT, Provenance, provenance
-from algorithms.units import format_seconds
-from studies.gpu import calibration
-from studies.gpu.calibration import Calibration
-from studies.gpu.parts import (
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import ROOT, Provenance, provenance
+from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.output.tables import print_tables, table
+from quadrille.runtime.launching.remarks import remark, run_as_program
+from quadrille.runtime.launching.supervise import PR_SET_PDEATHSIG, signal_group
+from quadrille.studies.gpu import calibration
+from quadrille.studies.gpu.calibration import Calibration
+from quadrille.studies.gpu.parts import (
     CALIBRATION,
     EXECUTOR,
     GPU,
@@ -42,12 +45,9 @@ from studies.gpu.parts import (
     SharedRuns,
     driver_facts,
 )
-from studies.gpu.parts import SCHEMA as PART_SCHEMA
-from studies.gpu.report import brief, calibration_tables, executed_table, shared_table
-from studies.gpu.steps import STEPS, Step
-from studies.launching.supervise import PR_SET_PDEATHSIG, signal_group
-from studies.remarks import remark, run_as_program
-from studies.tables import print_tables, table
+from quadrille.studies.gpu.parts import SCHEMA as PART_SCHEMA
+from quadrille.studies.gpu.report import brief, calibration_tables, executed_table, shared_table
+from quadrille.studies.gpu.steps import STEPS, Step
 
 SCHEMA = "quadrille/gpu-summary/1"
 NEEDED = "device"
@@ -313,7 +313,7 @@ def main(words: Sequence[str]) -> int:
     steps = chosen(given.only)
     more = {"commit": given.commit} if given.commit else {}
     options = [*(["--commit", given.commit] if given.commit else []), *(["--tiny"] if given.tiny else [])]
-    made = provenance(["python", "-m", "studies.gpu.all_at_once", *words], **more)
+    made = provenance(["python", "-m", "quadrille.studies.gpu.all_at_once", *words], **more)
     session = opened(given.folder, made, options, given.minutes)
     with ended_by_term(), contextlib.suppress(KeyboardInterrupt):
         session.run(steps)

@@ -1,7 +1,7 @@
 """A Python for a machine with a GPU and no network: what that machine has, and wheels of ours for what it may lack.
 
-python -m studies.gpu.borrowed_python wheels FOLDER [--python 3.12]      (here: fills the folder from the lock)
-python -m studies.gpu.borrowed_python run FOLDER WORD …                  (there: installs them, and runs the session)
+python -P studies/gpu/borrowed_python.py wheels FOLDER [--python 3.12]      (here: fills the folder from the lock)
+python -P studies/gpu/borrowed_python.py run FOLDER WORD …                  (there: installs them, and runs the session)
 
 NumPy, Numba and Matplotlib are large and come from that machine, and so does CuPy, which has to fit its driver.
 The machine's own Python runs everything, with the wheels before its packages on PYTHONPATH: CuPy looks for CUDA's
@@ -170,7 +170,7 @@ def main(words: Sequence[str]) -> None:
         return
     install(given.folder)
     sys.stdout.flush()
-    session = [sys.executable, "-P", "-m", "studies.gpu.all_at_once", *rest]
+    session = [sys.executable, "-P", "-m", "quadrille.studies.gpu.all_at_once", *rest]
     os.execve(sys.executable, session, environment(os.environ))  # noqa: S606 - this Python, from a list
 
 

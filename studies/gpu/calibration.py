@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from algorithms.formats.machine import Machine
-from algorithms.formats.machine_rows import Dtype, TransferRow
-from algorithms.kernels import Function
-from algorithms.ops import GemmLayout
-from algorithms.provenance import Provenance
-from algorithms.tensors import DType
-from runtime.devices import Device
-from runtime.measuring.device_benchmarks import (
+from quadrille.algorithms.formats.measured_rows import Dtype, TransferRow
+from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.ops import GemmLayout
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.runtime.host.devices import Device
+from quadrille.runtime.launching.launch import launch_all
+from quadrille.runtime.measuring.device_benchmarks import (
     DeviceAttention,
     DeviceBench,
     DeviceKernel,
@@ -31,13 +31,13 @@ from runtime.measuring.device_benchmarks import (
     LaunchCost,
     Operation,
 )
-from runtime.measuring.measured_kernels import MEASURED
-from studies.gpu.device_machine import machine_of_device
-from studies.gpu.staged_steps import STEPS
-from studies.launching.launch import launch_all
+from quadrille.runtime.measuring.measured_kernels import MEASURED
+from quadrille.studies.gpu.device_machine import machine_of_device
+from quadrille.studies.gpu.staged_steps import STEPS
+from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
-    from runtime.cupy_library import CupyLibrary
+    from quadrille.runtime.arrays.cupy_library import CupyLibrary
 
 SCHEMA = "quadrille/gpu-calibration/1"
 DTYPES: tuple[Dtype, ...] = ("bfloat16", "float16", "tf32", "float32", "float64")

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from algorithms.formats.machine import Device, Host, Machine
-from algorithms.formats.machine_rows import GemmRow, KernelRow, MemoryRow, TransferRow
-from algorithms.provenance import Provenance
-from runtime.measuring.device_benchmarks import DeviceKernel, DeviceProduct, DeviceStream, LaunchCost
+from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, MemoryRow, TransferRow
+from quadrille.algorithms.provenance import Provenance
+from quadrille.runtime.measuring.device_benchmarks import DeviceKernel, DeviceProduct, DeviceStream, LaunchCost
+from quadrille.topologies.machines.machine import Device, Host, Machine
 
 ON_DEVICE = ("copy", "add", "zero")
 COPY_TOUCHES = 2

@@ -1,6 +1,6 @@
 """The parts of a session on a GPU, each a process of its own that writes what it finds as it goes.
 
-python -m studies.gpu.parts PART FOLDER [--commit TEXT] [--tiny]
+python -m quadrille.studies.gpu.parts PART FOLDER [--commit TEXT] [--tiny]
 
 A part reads what earlier parts have left in the folder and adds to it: `gpu.json` (what GPU, driver and libraries),
 `calibration.json`, `machine.toml` (made anew whenever enough is known), `executor.json` and `ranks.json`.
@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from algorithms.errors import RunError
-from algorithms.formats import files
-from algorithms.formats.machine import load_machine, save_machine
-from algorithms.provenance import Provenance, provenance
-from runtime.cupy_library import open_cupy
-from runtime.measuring.device_benchmarks import DeviceBench
-from studies.gpu import calibration
-from studies.gpu.calibration import (
+from quadrille.algorithms.errors import RunError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.experiments.output.tables import print_tables
+from quadrille.runtime.arrays.cupy_library import open_cupy
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.measuring.device_benchmarks import DeviceBench
+from quadrille.studies.gpu import calibration
+from quadrille.studies.gpu.calibration import (
     DTYPES,
     FULL,
     TINY,
@@ -33,7 +34,7 @@ from studies.gpu.calibration import (
     empty_calibration,
     only_first_gpu,
 )
-from studies.gpu.report import (
+from quadrille.studies.gpu.report import (
     LEAST_SHARE,
     Executed,
     Shared,
@@ -41,12 +42,11 @@ from studies.gpu.report import (
     executed_table,
     shared_table,
 )
-from studies.gpu.study import EXECUTED, run_executed, run_shared
-from studies.remarks import run_as_program
-from studies.tables import print_tables
+from quadrille.studies.gpu.study import EXECUTED, run_executed, run_shared
+from quadrille.topologies.machines.machine import load_machine, save_machine
 
 if TYPE_CHECKING:
-    from runtime.cupy_library import CupyLibrary
+    from quadrille.runtime.arrays.cupy_library import CupyLibrary
 
 GPU, CALIBRATION, MACHINE, EXECUTOR, RANKS = (
     "gpu.json",
@@ -236,7 +236,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--tiny", action="store_true")
     given = parser.parse_args(words)
     more = {"commit": given.commit} if given.commit else {}
-    made = provenance(["python", "-m", "studies.gpu.parts", *words], **more)
+    made = provenance(["python", "-m", "quadrille.studies.gpu.parts", *words], **more)
     PARTS[given.part](Part(given.folder, made, TINY if given.tiny else FULL))
 
 

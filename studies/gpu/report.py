@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from rich.console import Group
 
-from algorithms.formats.machine_rows import Dtype
-from algorithms.units import format_bytes, format_bytes_per_second, format_seconds
-from runtime.measuring.device_benchmarks import DeviceProduct, LaunchCost
-from studies.gpu.calibration import DTYPES, Calibration, StagedSteps
-from studies.tables import UNKNOWN, Row, percent, table
-from topologies.nodes import gpus
-from topologies.nodes.achieved import MULTIPROCESSORS, Product, fit
-from topologies.nodes.gpus import Gpu
+from quadrille.algorithms.formats.measured_rows import Dtype
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
+from quadrille.experiments.output.tables import UNKNOWN, Row, percent, table
+from quadrille.runtime.measuring.device_benchmarks import DeviceProduct, LaunchCost
+from quadrille.studies.gpu.calibration import DTYPES, Calibration, StagedSteps
+from quadrille.topologies.nodes import gpus
+from quadrille.topologies.nodes.achieved import MULTIPROCESSORS, Product, fit
+from quadrille.topologies.nodes.gpus import Gpu
 
 LEAST_SHARE = 0.95
 """Of the speed of a bare product that a whole run of one rank is to reach."""

@@ -1,6 +1,6 @@
 """Steps of messages between ranks that share a GPU, as our own collectives send them, in chains as on hosts.
 
-python -m studies.gpu.staged_steps ROWS.json      (on every rank, started by `launch`)
+python -m quadrille.studies.gpu.staged_steps ROWS.json      (on every rank, started by `launch`)
 """
 
 import json
@@ -8,21 +8,21 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from algorithms.formats.percentiles import spread
-from runtime.cupy_library import open_cupy
-from runtime.devices import number_on_host
-from runtime.gpu_awareness import gpu_awareness
-from runtime.measuring.chains import Pattern, measure_chain
-from runtime.staging import find_staging
+from quadrille.algorithms.formats.percentiles import spread
+from quadrille.runtime.arrays.cupy_library import open_cupy
+from quadrille.runtime.carriers.gpu_awareness import gpu_awareness
+from quadrille.runtime.carriers.staging import find_staging
+from quadrille.runtime.host.devices import number_on_host
+from quadrille.runtime.measuring.chained_transfers import Pattern, measure_chain
 
-STEPS = ("-m", "studies.gpu.staged_steps")
+STEPS = ("-m", "quadrille.studies.gpu.staged_steps")
 SIZES = (8, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
 PATTERNS: tuple[Pattern, ...] = ("shift", "exchange", "one_way")
 
 
 def main(path: str) -> None:
     """Measure every pattern and size on all ranks; rank 0 writes the rows, and what ops cost beside them."""
-    from runtime.world import world
+    from quadrille.runtime.host.world import world
 
     communicator = world()
     library = open_cupy("float64", number_on_host(communicator))
@@ -39,7 +39,7 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    from runtime.world import fail_all
+    from quadrille.runtime.host.world import fail_all
 
     try:
         main(sys.argv[1])

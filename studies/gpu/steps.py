@@ -39,11 +39,11 @@ class Step:
         """Its command line.
 
         >>> Step("streams", 60).words("results", ["--tiny"])[1:]
-        ['-P', '-m', 'studies.gpu.parts', 'streams', 'results', '--tiny']
+        ['-P', '-m', 'quadrille.studies.gpu.parts', 'streams', 'results', '--tiny']
         """
         if self.is_test:
             return [sys.executable, "-P", *PYTEST, f"{TESTS}::{self.name}"]
-        return [sys.executable, "-P", "-m", "studies.gpu.parts", self.name, folder, *options]
+        return [sys.executable, "-P", "-m", "quadrille.studies.gpu.parts", self.name, folder, *options]
 
 
 STEPS = (

@@ -11,25 +11,25 @@ from pathlib import Path
 
 import msgspec
 
-from algorithms.errors import InputError
-from algorithms.formats import files
-from algorithms.formats.machine import Machine, save_machine
-from algorithms.formats.record import load_record
-from algorithms.provenance import Provenance, provenance
-from algorithms.tensors import DType
-from runtime.cupy_library import open_cupy
-from runtime.devices import load_cupy
-from runtime.measuring.device_benchmarks import DeviceBench
-from studies.destinations import Destinations
-from studies.experiments.batch import Case, measure
-from studies.experiments.predict import prediction_of
-from studies.flags.plan import RunFlags
-from studies.flags.values import one_of
-from studies.gpu.calibration import FULL, Calibration, Sizes, measure_device, only_first_gpu
-from studies.gpu.report import Executed, Shared, calibration_tables, executed_table, shared_table
-from studies.matmuls.experiment import Flags, parse_experiment
-from studies.remarks import remark, run_as_program
-from studies.tables import print_tables
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import load_record
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.options.values import one_of
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.tables import print_tables
+from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.runtime.arrays.cupy_library import open_cupy
+from quadrille.runtime.host.devices import load_cupy
+from quadrille.runtime.launching.remarks import remark, run_as_program
+from quadrille.runtime.measuring.device_benchmarks import DeviceBench
+from quadrille.studies.gpu.calibration import FULL, Calibration, Sizes, measure_device, only_first_gpu
+from quadrille.studies.gpu.report import Executed, Shared, calibration_tables, executed_table, shared_table
+from quadrille.topologies.machines.machine import Machine, save_machine
 
 SCHEMA = "quadrille/gpu/1"
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -18,23 +18,23 @@ from typing import get_args
 import msgspec
 import numpy as np
 
-from algorithms.formats import files
-from algorithms.formats.machine import Machine, load_machine
-from algorithms.formats.record import Record, load_record
-from algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
-from algorithms.provenance import Provenance, provenance
-from algorithms.units import format_seconds
-from studies.comparing.comparison import Comparison
-from studies.comparing.error_sizes import ErrorSizes, raw_and_drift_removed
-from studies.comparing.side_by_side import compare_records
-from studies.destinations import Destinations
-from studies.experiments.batch import Case, measure
-from studies.experiments.predict import prediction_of
-from studies.flags.grids import grids
-from studies.flags.plan import RunFlags
-from studies.launching.launch import launch_all
-from studies.matmuls.experiment import Flags, parse_experiment
-from studies.remarks import run_as_program
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import Record, load_record
+from quadrille.algorithms.matmuls.catalogue import AlgorithmName, find_algorithm
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.compare.comparison import Comparison
+from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
+from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.options.grids import grids
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.runtime.launching.launch import launch_all
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.topologies.machines.machine import Machine, load_machine
 
 SCHEMA = "quadrille/host-fidelity/1"
 SEED, CASES = 1, 24

@@ -1,6 +1,6 @@
-"""Which token bucket keeps a rate, and at what cost to the cores: the trial behind `studies/token_buckets.py`.
+"""Which token bucket keeps a rate, and at what cost to the cores: the trial behind `token_buckets.py`.
 
-    python -m studies.laboratory_trials.buckets > studies/laboratory_trials/results/buckets.csv
+    python -m quadrille.studies.laboratory_trials.buckets > studies/laboratory_trials/results/buckets.csv
 
 Four hosts on one switch, each sending to the next over a plain TCP connection for a second,
 at several rates and with buckets of several sizes.  As root.  What cores spend is that of
@@ -17,12 +17,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from studies.laboratory import laboratory, namespaces, queues
-from studies.laboratory.command import laboratory_of
-from studies.laboratory.register import Entry
-from studies.laboratory.wiring import Wiring
-from studies.laboratory_trials.circumstances import busy_seconds, head_line
-from studies.remarks import run_as_program
+from quadrille.experiments.laboratory.command import laboratory_of
+from quadrille.runtime.laboratory import laboratory, namespaces, queues
+from quadrille.runtime.laboratory.namespace_plan import Wiring
+from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.studies.laboratory_trials.circumstances import busy_seconds, head_line
 
 RATES = ("20mbit", "200mbit", "1gbit")
 BUCKETS = (4_000, 16_384, 25_000, 65_536, 70_000, 80_000, 131_072)

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from algorithms.provenance import provenance
-from studies.launching.surroundings import usable_cores
+from quadrille.algorithms.provenance import provenance
+from quadrille.runtime.launching.environment import usable_cores
 
 BUSY = ("user", "nice", "system", "irq", "softirq")
 """Kinds of work of a core, as proc(5) names them."""

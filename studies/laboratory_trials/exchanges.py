@@ -1,6 +1,6 @@
 """What lets two ranks exchange at a link's full rate in both directions: shorter messages, or settings of Open MPI.
 
-    python -m studies.laboratory_trials.exchanges [HOSTS] > studies/laboratory_trials/results/exchanges.csv
+    python -m quadrille.studies.laboratory_trials.exchanges [HOSTS] > studies/laboratory_trials/results/exchanges.csv
 
 Four hosts on one switch at 200 Mbit/s (or two), with every setting and chunk size of
 SETTINGS in turn; as root.  First collectives on 4 MiB of all groups of two ranks along z at
@@ -30,21 +30,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
 
-from algorithms.errors import InputError
-from algorithms.formats.record import load_record
-from algorithms.grid import parse_grid
-from algorithms.ops import AllGather, collective_kind
-from runtime.delivery import CHUNK_BYTES, NAP_SECONDS, Delivery
-from studies.experiments.batch import Case, measure
-from studies.flags.plan import RunFlags
-from studies.laboratory import laboratory
-from studies.laboratory.command import laboratory_of
-from studies.laboratory.ranks import launched_in
-from studies.laboratory.register import Entry
-from studies.laboratory_trials import rings
-from studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
-from studies.remarks import run_as_program
-from studies.training.flags import TrainingFlags
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.record import load_record
+from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.algorithms.schedule.ops import AllGather, collective_kind
+from quadrille.experiments.laboratory.command import laboratory_of
+from quadrille.experiments.laboratory.ranks import launched_in
+from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.runtime.carriers.message_options import CHUNK_BYTES, NAP_SECONDS, Delivery
+from quadrille.runtime.laboratory import laboratory
+from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.studies.laboratory_trials import rings
+from quadrille.studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
 
 GRIDS = {2: "z=2", 4: "x=2,z=2"}
 """By the number of hosts: groups of two ranks only."""
@@ -143,7 +143,7 @@ def _have_collectives_measured(entry: Entry) -> None:
     rate = f"{min(entry.rates.values()):.0f}"
     for setting in SETTINGS:
         launched = launched_in(entry, options(setting))
-        program = ("-m", "studies.laboratory_trials.exchanges")
+        program = ("-m", "quadrille.studies.laboratory_trials.exchanges")
         launched(f"exchanges with {setting}", len(entry.addresses), [ON_RANKS, setting, rate], program=program)
 
 

@@ -1,6 +1,6 @@
 """What overlaps gain in whole training steps, and how our step compares with the MPI library's without overlap.
 
-    python -m studies.laboratory_trials.overlaps [TOPOLOGY [GRID …]] > studies/laboratory_trials/results/overlaps.csv
+    python -m quadrille.studies.laboratory_trials.overlaps [TOPOLOGY [GRID …]] > overlaps.csv
 
 One step of a two-layer MLP on the hosts of a topology (by default one switch), for each grid: without overlap, with
 each overlap that its groups allow, with all, with all and products in bands, and by the MPI library, by its regular
@@ -30,18 +30,18 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from algorithms.errors import InputError
-from algorithms.formats.record import Record, load_record
-from algorithms.grid import DEFAULT_ORDER, parse_grid
-from algorithms.units import parse_rate
-from studies.experiments.batch import Case, measure
-from studies.flags.plan import RunFlags
-from studies.laboratory import laboratory
-from studies.laboratory.command import laboratory_of
-from studies.laboratory.ranks import launched_in
-from studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
-from studies.remarks import run_as_program
-from studies.training.flags import TrainingFlags
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.record import Record, load_record
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, parse_grid
+from quadrille.algorithms.units import parse_rate
+from quadrille.experiments.laboratory.command import laboratory_of
+from quadrille.experiments.laboratory.ranks import launched_in
+from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.runtime.laboratory import laboratory
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
 
 GRIDS = {"x=2,z=2": ("oag", "ors"), "y=2,x=2": ("oar",), "x=2,y=2,z=2": ("oag", "ors", "oar")}
 """Grids, and the overlaps for which they have communication."""

@@ -1,6 +1,6 @@
 """What collectives make of a link: our own rings in chunks and in whole steps, and the MPI library's both ways.
 
-    python -m studies.laboratory_trials.rings > studies/laboratory_trials/results/rings.csv
+    python -m quadrille.studies.laboratory_trials.rings > studies/laboratory_trials/results/rings.csv
 
 Four hosts on one switch at 200 Mbit/s, one collective of all four, 10 times; as root.  The
 share is of the link's rate, for the bytes that a rank of a ring sends (the library's
@@ -16,21 +16,28 @@ from statistics import median
 
 import numpy as np
 
-from algorithms.collectives.choices import parse_choices
-from algorithms.grid import Grid
-from algorithms.ops import CALLED_BOTH_WAYS, AllGather, AllReduce, Collective, ReduceScatter, collective_kind
-from algorithms.parts import Part
-from algorithms.program import Repeat, in_sequence
-from algorithms.schedule import Role, Schedule, declare
-from algorithms.tensors import Tensor
-from runtime.delivery import CHUNK_BYTES, NAP_SECONDS, Delivery
-from runtime.execute import execute
-from runtime.mpi import MpiCarrier
-from studies.laboratory import laboratory
-from studies.laboratory.command import laboratory_of
-from studies.laboratory.ranks import launch_in
-from studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
-from studies.remarks import run_as_program
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import (
+    VECTOR_CALL_KINDS,
+    AllGather,
+    AllReduce,
+    Collective,
+    ReduceScatter,
+    collective_kind,
+)
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Repeat, in_sequence
+from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.experiments.laboratory.command import laboratory_of
+from quadrille.experiments.laboratory.ranks import launch_in
+from quadrille.runtime.carriers.message_options import CHUNK_BYTES, NAP_SECONDS, Delivery
+from quadrille.runtime.carriers.mpi import MpiCarrier
+from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.laboratory import laboratory
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
 
 HOSTS, RATE, TIMES = 4, "200mbit", 10
 SIZES = (4 << 20, 16 << 20)
@@ -56,12 +63,12 @@ def main(words: list[str]) -> None:
     print(head_line(), flush=True)
     with laboratory.standing(laboratory_of(f"star:hosts={HOSTS}", RATE, name=f"rings{os.getpid()}")) as entry:
         rate = min(entry.rates.values())
-        sys.exit(launch_in(entry, HOSTS, [f"{rate:.0f}"], program=("-m", "studies.laboratory_trials.rings")))
+        sys.exit(launch_in(entry, HOSTS, [f"{rate:.0f}"], program=("-m", "quadrille.studies.laboratory_trials.rings")))
 
 
 def ways_of(op: Collective) -> list[tuple[str, Delivery]]:
     """Those that carry a collective out differently: MPI has one call for an all-reduce."""
-    both = collective_kind(op) in CALLED_BOTH_WAYS
+    both = collective_kind(op) in VECTOR_CALL_KINDS
     return [way for way in WAYS if both or way[0] != "library:vector"]
 
 

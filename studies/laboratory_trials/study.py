@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from algorithms.errors import InputError, RunError
-from algorithms.formats import files
-from studies.laboratory.namespaces import check_allowed
-from studies.remarks import remark, run_as_program
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.formats import files
+from quadrille.runtime.laboratory.namespaces import check_allowed
+from quadrille.runtime.launching.remarks import remark, run_as_program
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TRIALS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -52,7 +52,7 @@ def add_rows(name: str, words: Sequence[str], results: Path) -> None:
     ------
     RunError : a trial that failed, with what it said on stderr
     """
-    module = f"studies.laboratory_trials.{name}"
+    module = f"quadrille.studies.laboratory_trials.{name}"
     remark(" ".join([module, *words]))
     command = [sys.executable, "-P", "-m", module, *words]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

@@ -16,26 +16,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from algorithms.errors import RunError
-from algorithms.formats import files
-from algorithms.formats.machine import Machine, load_machine
-from algorithms.formats.record import load_record, save_record
-from algorithms.formats.timeline_files import save_timeline
-from algorithms.matmuls.forms import Operand
-from algorithms.provenance import provenance
-from algorithms.units import format_seconds
-from studies.comparing.cases import CASES_SCHEMA, Cases, summarise
-from studies.comparing.comparison import Comparison
-from studies.comparing.side_by_side import compare_records
-from studies.destinations import make_folder
-from studies.experiments.batch import Case, measure
-from studies.experiments.predict import prediction_of
-from studies.flags.plan import RunFlags
-from studies.launching.launch import launch_all
-from studies.matmuls.experiment import Flags, parse_experiment
-from studies.matmuls.operand_files import write_operands
-from studies.remarks import run_as_program
-from studies.tables import percent, print_tables, table
+from quadrille.algorithms.errors import RunError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import load_record, save_record
+from quadrille.algorithms.formats.timeline_files import save_timeline
+from quadrille.algorithms.matmuls.forms import Operand
+from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.compare.cases import CASES_SCHEMA, Cases, summarise
+from quadrille.experiments.compare.comparison import Comparison
+from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.measure.operand_files import write_operands
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.output.destinations import make_folder
+from quadrille.experiments.output.tables import percent, print_tables, table
+from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.runtime.launching.launch import launch_all
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.topologies.machines.machine import Machine, load_machine
 
 FOLDER = Path("out") / "main-job"
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algorithms.grid import parse_grid
-from algorithms.units import format_seconds
-from studies.flags.machine_flags import MachineFlags
-from studies.remarks import run_as_program
-from studies.sweep.answers import predicted_matmul
-from studies.sweep.outcomes import SweepAnswer, SweepRow
-from studies.sweep.points import Asked
-from studies.sweep.training_step import predicted_step
-from studies.sweep.training_study import (
+from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.output.tables import UNKNOWN, percent, table
+from quadrille.experiments.sweep.answers import predicted_matmul
+from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
+from quadrille.experiments.sweep.points import Asked
+from quadrille.experiments.sweep.training_step import predicted_step
+from quadrille.experiments.sweep.training_study import (
     ALL_OVERLAPS,
     Asking,
     Findings,
@@ -37,8 +37,8 @@ from studies.sweep.training_study import (
     conclude,
     grid_words,
 )
-from studies.tables import UNKNOWN, percent, table
-from studies.training.flags import TrainingFlags
+from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.runtime.launching.remarks import run_as_program
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,10 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from algorithms.provenance import Provenance
-from studies.judged_rows import Role, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
-from studies.published_collectives.sites import LearntCollectives
-from studies.tables import print_tables, table
+from quadrille.algorithms.provenance import Provenance
+from quadrille.experiments.output.tables import print_tables, table
+from quadrille.studies.judged_rows import Role, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
+from quadrille.studies.published_collectives.sites import LearntCollectives
 
 LARGE = 1 << 20
 """From here on bandwidth counts most, below latency."""

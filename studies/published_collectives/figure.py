@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from studies.pictures import write_figure
+from quadrille.experiments.output.pictures import write_figure
 
 if TYPE_CHECKING:
-    from studies.published_collectives.answers import Judged
+    from quadrille.studies.published_collectives.answers import Judged
 
 COLUMNS = 3
 COLOURS = {"judged": "C0", "calibration": "C3"}

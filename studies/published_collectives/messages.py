@@ -14,15 +14,15 @@ from typing import Literal
 
 import numpy as np
 
-from algorithms.collectives.nccl.tables import PROTOCOLS, STEP_LATENCY, US
-from algorithms.errors import InputError
-from algorithms.formats.machine import Machine
-from simulator.collectives.nccl_channels import NcclSettings
-from simulator.collectives.nccl_group import counted, generation_of, inside_links, is_amd
-from simulator.machine_network import routes_of
-from simulator.sharing.flows import Traffic, simulate_flows
-from studies.published_collectives.rows import CollectiveRow
-from topologies.network import Network
+from quadrille.algorithms.collectives.nccl.tables import PROTOCOLS, STEP_LATENCY, US
+from quadrille.algorithms.errors import InputError
+from quadrille.simulator.collectives.nccl.channels import NcclSettings
+from quadrille.simulator.collectives.nccl.group import counted, generation_of, inside_links, is_amd
+from quadrille.simulator.engine.flows import FlowSet, simulate_flows
+from quadrille.simulator.machine.network import routes_of
+from quadrille.studies.published_collectives.rows import CollectiveRow
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.network import Network
 
 Metric = Literal["time", "bandwidth"]
 SCALES: Mapping[tuple[str, str], tuple[Metric, float]] = {
@@ -113,7 +113,7 @@ def _seconds(
         hop = STEP_LATENCY["net" if apart else "nvlink"]["ring"][PROTOCOLS.index("Simple")] * US
         before = settings.launch_seconds + hop + (settings.network_latency if apart else 0.0)
     sizes = np.full(count, float(row.size))
-    traffic = Traffic(
+    traffic = FlowSet(
         paths.offsets, paths.links, paths.shares, sizes, zero, zero, np.ones(count), np.full(count, np.inf)
     )
     return before, float(simulate_flows(capacities, traffic).finish.max())

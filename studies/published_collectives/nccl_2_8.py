@@ -14,9 +14,9 @@ nearest to it.
 
 from math import inf
 
-from algorithms.collectives.nccl import Communicator, NcclPlan
-from algorithms.collectives.nccl.costs import halvings, low_latency_most, ring_steps
-from algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl import Communicator, NcclPlan
+from quadrille.algorithms.collectives.nccl.costs import halvings, low_latency_most, ring_steps
+from quadrille.algorithms.collectives.nccl.tables import (
     BUFFER_BYTES,
     BYTES_PER_THREAD,
     DATA_IN_BUFFER,
@@ -30,7 +30,7 @@ from algorithms.collectives.nccl.tables import (
     Protocol,
     Triple,
 )
-from algorithms.ops import CollectiveKind
+from quadrille.algorithms.schedule.ops import CollectiveKind
 
 US, GB = 1e-6, 1e9
 BASE = {"tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4)}

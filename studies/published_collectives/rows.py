@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from algorithms.errors import InputError
-from algorithms.ops import CollectiveKind
-from studies.published_rows import printed_value, published_rows
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.studies.published_rows import printed_value, published_rows
 
 KINDS = ("collective", "p2p")
 NEEDED = (

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2
 
-from simulator.collectives.nccl_channels import NcclSettings
-from studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow
-from topologies.machines.named import MACHINES
+from quadrille.simulator.collectives.nccl.channels import NcclSettings
+from quadrille.studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow
+from quadrille.topologies.machines.named import MACHINES
 
 NAMES = {
     "ABCI 2.0 Compute Node (A)": "abci-a100",
@@ -219,7 +219,7 @@ def _with(settings: NcclSettings, what: str, value: float) -> NcclSettings:
 
 def published_seconds(row: CollectiveRow) -> float:
     """The row's value as a time [s]."""
-    from studies.network.bandwidths import bus_factor
+    from quadrille.experiments.network.bandwidths import bus_factor
 
     metric, scale = SCALES[row.metric, row.unit]
     if metric == "time":

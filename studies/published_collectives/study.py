@@ -10,30 +10,30 @@ from functools import cache, partial
 from math import inf
 from pathlib import Path
 
-from algorithms.collectives.choices import parse_choices
-from algorithms.collectives.nccl import Communicator, NcclPlan
-from algorithms.errors import InputError
-from algorithms.formats import files
-from algorithms.formats.machine import Machine
-from algorithms.ops import CollectiveKind
-from algorithms.provenance import provenance
-from simulator.collectives.nccl_channels import NcclSettings
-from simulator.machine_network import network_of
-from studies.destinations import Destinations
-from studies.flags.machines import find_machine
-from studies.judged_rows import Role
-from studies.network.bandwidths import bus_factor
-from studies.network.collective import predict_collective
-from studies.network.question import Question
-from studies.published_collectives import messages
-from studies.published_collectives.answers import CollectivesAnswer, Judged, learnt, show, summarise
-from studies.published_collectives.nccl_2_8 import plan_2_8
-from studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow, read_rows
-from studies.published_collectives.sites import LearntCollectives, calibration_rows, learn, machine_of
-from studies.remarks import run_as_program
-from studies.tables import percent
-from topologies.machines.named import MACHINES
-from topologies.network import Network
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.nccl import Communicator, NcclPlan
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.experiments.network.bandwidths import bus_factor
+from quadrille.experiments.network.collective import predict_collective
+from quadrille.experiments.network.question import Question
+from quadrille.experiments.options.machines import find_machine
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.tables import percent
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.simulator.collectives.nccl.channels import NcclSettings
+from quadrille.simulator.machine.network import network_of
+from quadrille.studies.judged_rows import Role
+from quadrille.studies.published_collectives import messages
+from quadrille.studies.published_collectives.answers import CollectivesAnswer, Judged, learnt, show, summarise
+from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
+from quadrille.studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow, read_rows
+from quadrille.studies.published_collectives.sites import LearntCollectives, calibration_rows, learn, machine_of
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.network import Network
 
 FOLDER = Path(__file__).parent
 ROWS = FOLDER / "published_results.csv"
@@ -71,7 +71,7 @@ def published_collectives(
     if json:
         files.write_json(json, answer, SCHEMA)
     if figure:
-        from studies.published_collectives.figure import draw
+        from quadrille.studies.published_collectives.figure import draw
 
         draw(judged, figure)
     if json != files.STDOUT:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from algorithms.provenance import Provenance
-from studies.judged_rows import Role, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
-from studies.published_training.sites import LearntTraining
-from studies.tables import percent, print_tables, table
+from quadrille.algorithms.provenance import Provenance
+from quadrille.experiments.output.tables import percent, print_tables, table
+from quadrille.studies.judged_rows import Role, Spread, judged_of, skipped_table, spread_of, spread_table, spreads
+from quadrille.studies.published_training.sites import LearntTraining
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -1,7 +1,7 @@
 """Training steps that claims are about: which model on how many GPUs of what, on which grid, and their seconds.
 
 Layers are alike: a few are simulated, and the step goes on to all in a straight line
-(`studies.training.depths`).  Where even those would take too long, since no ranks are
+(`quadrille.experiments.predict.depths`).  Where even those would take too long, since no ranks are
 alike, all layers are simulated at the granularity of collectives, and the exact step
 is known between two bounds.  Grids follow one rule: x within a node, then the smallest
 power of two for z with which the model fits, the rest data.
@@ -12,26 +12,26 @@ from functools import cache
 
 import numpy as np
 
-from algorithms.collectives.choices import parse_choices
-from algorithms.formats.machine import Machine
-from algorithms.formats.record import AskedGranularity
-from algorithms.formats.what_if import apply
-from algorithms.grid import AXES, Grid
-from algorithms.ops import OverlapName
-from algorithms.reordering.overlap import overlap
-from algorithms.schedule import Schedule
-from algorithms.training.flops import flops_per_second_per_gpu, step_flops
-from algorithms.training.gpt import Gpt, gpt_schedule
-from algorithms.training.models import ModelShape
-from algorithms.training.recompute import Recompute
-from algorithms.training.schemes import find_scheme
-from simulator.folding.even_shards import evenly
-from simulator.simulate import Prediction, Simulation, Switches
-from studies.flags.manner import Manner
-from studies.published_training.step import machine_for
-from studies.rank.memory import peak_bytes_by_grid
-from studies.training.depths import depths_of, straight
-from topologies.machines.named import MACHINES
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.formats.record import AskedGranularity
+from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.schedule.grid import AXES, Grid
+from quadrille.algorithms.schedule.ops import OverlapName
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
+from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
+from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.recompute import Recompute
+from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.experiments.options.execution_options import Manner
+from quadrille.experiments.predict.depths import depths_of, straight
+from quadrille.experiments.rank.memory import peak_bytes_by_grid
+from quadrille.simulator.simulate import Prediction, Shortcuts, Simulator
+from quadrille.simulator.symmetry.even_shards import with_even_shards
+from quadrille.studies.published_training.step import machine_for
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.what_if import apply
 
 OVERLAPS: frozenset[OverlapName] = frozenset({"oar", "ors", "oag"})
 CHOICES = parse_choices("library")
@@ -125,14 +125,14 @@ class Taken:
 def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS) -> Taken:
     """One step: straight on from few layers to all, or all of them at the granularity of collectives."""
 
-    def simulation(layers: int, granularity: AskedGranularity) -> Simulation:
-        return Simulation(
-            evenly(training.schedule(grid, layers, overlaps)),
+    def simulation(layers: int, granularity: AskedGranularity) -> Simulator:
+        return Simulator(
+            with_even_shards(training.schedule(grid, layers, overlaps)),
             training.model,
             choices=CHOICES,
             threads=None,
             placement="packed",
-            switches=Switches(),
+            shortcuts=Shortcuts(),
             granularity=granularity,
         )
 

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from algorithms.grid import DEFAULT_ORDER, Axis, Grid
-from algorithms.training.models import SHAPES, ModelShape
-from studies.published_training.answers import Claimed, in_words
-from studies.published_training.claimed_steps import Training, smallest_depth, taken
-from studies.published_training.limited import limited
-from studies.published_training.megatron import fastest, megatron_runs
-from studies.remarks import remark
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
+from quadrille.algorithms.training.models import SHAPES, ModelShape
+from quadrille.runtime.launching.remarks import remark
+from quadrille.studies.published_training.answers import Claimed, in_words
+from quadrille.studies.published_training.claimed_steps import Training, smallest_depth, taken
+from quadrille.studies.published_training.limited import limited
+from quadrille.studies.published_training.megatron import fastest, megatron_runs
 
 AXONN, SC24, BIAN = "arXiv 2305.13525", "SC'24, arXiv 2502.08145", "arXiv 2105.14450"
 BIAN_ORDER: tuple[Axis, ...] = ("z", *(axis for axis in DEFAULT_ORDER if axis != "z"))

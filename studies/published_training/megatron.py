@@ -2,11 +2,11 @@
 
 from math import ceil
 
-from studies.published_training.claimed_steps import Training
-from studies.published_training.memory import peak_bytes
-from studies.published_training.runs import PublishedRun
-from studies.published_training.step import step_seconds, turn_seconds
-from topologies.machines.named import MACHINES
+from quadrille.studies.published_training.claimed_steps import Training
+from quadrille.studies.published_training.memory import peak_bytes
+from quadrille.studies.published_training.runs import PublishedRun
+from quadrille.studies.published_training.step import step_seconds, turn_seconds
+from quadrille.topologies.machines.named import MACHINES
 
 MICROS = (1, 2, 4)
 

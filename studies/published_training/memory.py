@@ -14,13 +14,13 @@ optimizer's gradients); microsoft/DeepSpeed, deepspeed/runtime/bf16_optimizer.py
 from functools import cache
 from math import ceil
 
-from algorithms.collectives.choices import parse_choices
-from algorithms.grid import Grid
-from algorithms.training.gpt import gpt_of, gpt_schedule
-from studies.published_training.runs import PublishedRun
-from studies.published_training.stage import MEGATRON, MEGATRON_SCATTERED
-from studies.published_training.step import HALF_BYTES, WIDE_BYTES, stage_parameters
-from studies.training.figures import peak_bytes as bytes_of_stages
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.gpt import gpt_of, gpt_schedule
+from quadrille.experiments.workloads.training_figures import peak_bytes as bytes_of_stages
+from quadrille.studies.published_training.runs import PublishedRun
+from quadrille.studies.published_training.stage import MEGATRON, MEGATRON_SCATTERED
+from quadrille.studies.published_training.step import HALF_BYTES, WIDE_BYTES, stage_parameters
 
 
 @cache

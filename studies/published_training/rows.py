@@ -6,8 +6,8 @@ from math import prod
 from pathlib import Path
 from typing import Literal
 
-from algorithms.errors import InputError
-from studies.published_rows import printed_value, published_rows
+from quadrille.algorithms.errors import InputError
+from quadrille.studies.published_rows import printed_value, published_rows
 
 NEEDED = (
     "id",

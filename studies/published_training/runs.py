@@ -19,15 +19,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from algorithms.formats.achieved import Variant
-from algorithms.tensors import DType
-from algorithms.training.flops import flops_per_second_per_gpu, step_flops
-from algorithms.training.models import ModelShape
-from algorithms.training.recompute import RECOMPUTES, Recompute
-from studies.published_training.fused import OF_A100
-from studies.published_training.rows import WORDS, TrainingRow
-from topologies.machines.named import MACHINES
-from topologies.nodes.gpus import A100_40GB, A100_80GB, H100_SXM, V100_16GB, V100_32GB, Generation, Gpu
+from quadrille.algorithms.formats.achieved import Variant
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
+from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.recompute import RECOMPUTES, Recompute
+from quadrille.studies.published_training.fused import OF_A100
+from quadrille.studies.published_training.rows import WORDS, TrainingRow
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.nodes.gpus import A100_40GB, A100_80GB, H100_SXM, V100_16GB, V100_32GB, Generation, Gpu
 
 NAMES: dict[tuple[str, Generation], str] = {
     ("selene", "ampere"): "selene",

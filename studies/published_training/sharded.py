@@ -19,7 +19,7 @@ Parallel", VLDB 2023, sections 3.3.1 to 3.3.3 (overlap and prefetching) and 3.2.
 
 from dataclasses import dataclass
 
-from studies.published_training.stage import Seconds
+from quadrille.studies.published_training.stage import Seconds
 
 
 @dataclass(frozen=True, slots=True)

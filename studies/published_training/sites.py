@@ -13,16 +13,16 @@ go to the row that is printed first.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from algorithms.collectives.choices import parse_choices
-from studies.network.bandwidths import bus_factor
-from studies.network.question import Question
-from studies.published_collectives.rows import CollectiveRow
-from studies.published_collectives.sites import machine_of
-from studies.published_training.memory import peak_bytes
-from studies.published_training.rows import TrainingRow
-from studies.published_training.runs import NAMES, PublishedRun
-from studies.published_training.step import step_seconds
-from topologies.machines.named import MACHINES
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.experiments.network.bandwidths import bus_factor
+from quadrille.experiments.network.question import Question
+from quadrille.studies.published_collectives.rows import CollectiveRow
+from quadrille.studies.published_collectives.sites import machine_of
+from quadrille.studies.published_training.memory import peak_bytes
+from quadrille.studies.published_training.rows import TrainingRow
+from quadrille.studies.published_training.runs import NAMES, PublishedRun
+from quadrille.studies.published_training.step import step_seconds
+from quadrille.topologies.machines.named import MACHINES
 
 REACHED = 0.5
 LEFT_AT_LEAST = 8

@@ -18,28 +18,28 @@ overlapped); NVIDIA/Megatron-LM, megatron/core/tensor_parallel/layers.py
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from algorithms.attention_products import squares
-from algorithms.collectives.choices import parse_choices
-from algorithms.formats.machine import Machine
-from algorithms.grid import Grid
-from algorithms.kernels import ATTENTION_PRODUCTS
-from algorithms.ops import Kernel, OverlapName
-from algorithms.parts import Part
-from algorithms.program import Program, ops
-from algorithms.reordering.overlap import overlap
-from algorithms.schedule import Schedule
-from algorithms.tensors import DType
-from algorithms.timelines.op_times import OpTimes
-from algorithms.training.gpt import Gpt, gpt_schedule
-from algorithms.training.layers import Layer
-from algorithms.training.models import ModelShape
-from algorithms.training.norm import Norm, normalisation
-from algorithms.training.scheme_4d import Scheme4D
-from algorithms.training.schemes import find_scheme
-from algorithms.training.transformer import Shape, transformer_layer
-from simulator.simulate import simulate
-from studies.published_training.fused import fused_seconds
-from topologies.nodes.gpus import Generation
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.schedule.attention_products import attention_products
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
+from quadrille.algorithms.schedule.ops import Kernel, OverlapName
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import Program, ops
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.timelines.op_times import OpTimes
+from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
+from quadrille.algorithms.training.layers import Layer
+from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.norm import Norm, normalisation
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.algorithms.training.transformer import LayerShape, transformer_layer
+from quadrille.simulator.simulate import simulate
+from quadrille.studies.published_training.fused import fused_seconds
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.nodes.gpus import Generation
 
 MEGATRON = Scheme4D()
 """With x the only long axis these are Megatron-LM's column and row parallel pairs."""
@@ -101,7 +101,7 @@ def pieces_of(
     times = {name: _counted(one) for name, one in found.timeline.op_times().items()}
     rows, hidden = Part("batch", each=shape.sequence), Part("hidden")
     norm = Norm("last", rows, hidden, shape.hidden, "X", "last N", "dlast N", "dX")
-    layer = transformer_layer(Shape(1, shape.hidden, shape.heads, shape.sequence), rows, scheme)
+    layer = transformer_layer(LayerShape(1, shape.hidden, shape.heads, shape.sequence), rows, scheme)
     if fused_on is not None:
         times |= _fused(layer, schedule, fused_on, machine.device.peak_flops_per_second[dtype])
     loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens)
@@ -120,7 +120,7 @@ def _counted(one: OpTimes) -> float:
 
 def _fused(layer: Layer, schedule: Schedule, generation: Generation, peak: float) -> dict[str, float]:
     place = schedule.place(0)
-    works = {op.name: squares(op, schedule, place) for op in _squares((*layer.forward, *layer.backward))}
+    works = {op.name: attention_products(op, schedule, place) for op in _squares((*layer.forward, *layer.backward))}
     return {name: fused_seconds(work, generation, peak) for name, work in works.items() if work is not None}
 
 

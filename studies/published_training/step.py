@@ -19,21 +19,21 @@ from math import ceil
 
 import msgspec
 
-from algorithms.collectives.choices import parse_choices
-from algorithms.formats.machine import Machine
-from algorithms.ops import CollectiveKind
-from algorithms.tensors import DType
-from algorithms.training.models import ModelShape
-from algorithms.training.pipeline import Stages
-from studies.flags.machines import achieved_of, find_machine
-from studies.network.collective import predict_collective
-from studies.network.question import Question
-from studies.published_training.runs import PublishedRun
-from studies.published_training.sharded import Sharded, sharded_layers
-from studies.published_training.stage import Pieces, Seconds, pieces_of
-from studies.training.turns import TurnSeconds, stage_ends
-from topologies.machines.named import MACHINES
-from topologies.nodes.gpus import Generation, Gpu
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.pipeline import Stages
+from quadrille.experiments.network.collective import predict_collective
+from quadrille.experiments.network.question import Question
+from quadrille.experiments.options.machines import achieved_of, find_machine
+from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
+from quadrille.studies.published_training.runs import PublishedRun
+from quadrille.studies.published_training.sharded import Sharded, sharded_layers
+from quadrille.studies.published_training.stage import Pieces, Seconds, pieces_of
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.nodes.gpus import Generation, Gpu
 
 UPDATE_BYTES = 52
 """Touched for each parameter: gradients made fp32 (6), their norm (4), clipped (8), Adam's four numbers read and three

@@ -10,24 +10,24 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from algorithms.formats import files
-from algorithms.provenance import provenance
-from algorithms.training.flops import step_flops
-from simulator.machine_network import network_of
-from studies.destinations import Destinations
-from studies.flags.machines import find_machine
-from studies.judged_rows import Role
-from studies.network.collective import predict_collective
-from studies.published_collectives import rows as collectives
-from studies.published_collectives.sites import machine_of
-from studies.published_training.answers import Judged, TrainingAnswer, learnt, show, summarise
-from studies.published_training.claims import predicted_claims
-from studies.published_training.memory import peak_bytes
-from studies.published_training.rows import Metric, TrainingRow, read_rows
-from studies.published_training.runs import PublishedRun, run_of
-from studies.published_training.sites import LearntTraining, learn, question_of, slow_networks
-from studies.published_training.step import StepSeconds, step_seconds
-from studies.remarks import run_as_program
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.training.flops import step_flops
+from quadrille.experiments.network.collective import predict_collective
+from quadrille.experiments.options.machines import find_machine
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.simulator.machine.network import network_of
+from quadrille.studies.judged_rows import Role
+from quadrille.studies.published_collectives import rows as collectives
+from quadrille.studies.published_collectives.sites import machine_of
+from quadrille.studies.published_training.answers import Judged, TrainingAnswer, learnt, show, summarise
+from quadrille.studies.published_training.claims import predicted_claims
+from quadrille.studies.published_training.memory import peak_bytes
+from quadrille.studies.published_training.rows import Metric, TrainingRow, read_rows
+from quadrille.studies.published_training.runs import PublishedRun, run_of
+from quadrille.studies.published_training.sites import LearntTraining, learn, question_of, slow_networks
+from quadrille.studies.published_training.step import StepSeconds, step_seconds
 
 ROWS = Path(collectives.__file__).parent / "published_results.csv"
 RESULTS = Path(__file__).parent / "results"

@@ -1,6 +1,6 @@
 """Our product and its peers', in turn on the same ranks.
 
-    python -m studies.runtime_speed.pairs ASKED.json FOUND.json      (on every rank, started by `launch`)
+    python -m quadrille.studies.runtime_speed.pairs ASKED.json FOUND.json      (on every rank, started by `launch`)
 
 Before each repeat of ours every peer has its turn, in an order that moves on by
 one each time.  A turn lasts from the first rank's start to the last rank's end.
@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.costs.bounds import words_3d
-from algorithms.errors import RunError
-from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from algorithms.tensors import DType
-from studies.flags.grids import grids
-from studies.runtime_speed.peers import PEERS, Peer
+from quadrille.algorithms.analysis.bounds import words_3d
+from quadrille.algorithms.errors import RunError
+from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.experiments.options.grids import grids
+from quadrille.studies.runtime_speed.peers import PEERS, Peer
 
-PAIRS = ("-m", "studies.runtime_speed.pairs")
+PAIRS = ("-m", "quadrille.studies.runtime_speed.pairs")
 OURS = "quadrille 3d"
 WARMUPS = 2
 REST_SECONDS = 0.15
@@ -83,9 +83,9 @@ def measured(communicator: Any, sizes: Matmul, pairs: int, names: Sequence[str])
     ------
     RunError : a peer whose product is wrong
     """
-    from runtime.execute import execute
-    from runtime.mpi import MpiCarrier
-    from runtime.operands import Operands
+    from quadrille.runtime.carriers.mpi import MpiCarrier
+    from quadrille.runtime.execution.execute import execute
+    from quadrille.runtime.files.operands import Operands
 
     random = np.random.default_rng(0)
     a, b = (random.random(shape, np.float64).astype(sizes.dtype) for shape in ((sizes.m, sizes.k), (sizes.k, sizes.n)))
@@ -130,7 +130,7 @@ def check_product(communicator: Any, name: str, peer: Peer, a: Any, b: Any) -> N
 
 def main(asked: str, found: str) -> None:
     """Measure every product of the file on this rank; rank 0 writes what was found."""
-    from runtime.world import world
+    from quadrille.runtime.host.world import world
 
     communicator, wanted = world(), json.loads(Path(asked).read_text())
     products = [measured(communicator, _matmul(*one), wanted["pairs"], wanted["peers"]) for one in wanted["products"]]
@@ -143,7 +143,7 @@ def _matmul(m: int, k: int, n: int, dtype: DType) -> Matmul:
 
 
 if __name__ == "__main__":
-    from runtime.world import fail_all
+    from quadrille.runtime.host.world import fail_all
 
     try:
         main(*sys.argv[1:])

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from algorithms.matmuls.matmul import Matmul
-from algorithms.parts import cut
-from studies.runtime_speed import scalapack
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.parts import cut
+from quadrille.studies.runtime_speed import scalapack
 
 POLL_SECONDS = 0.0005
 

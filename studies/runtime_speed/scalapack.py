@@ -31,12 +31,12 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.matmuls.matmul import Matmul
-from studies.launching.mpirun import without_rank
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.runtime.launching.mpirun import without_rank
 
 NAMES = ("scalapack-openmpi", "scalapack")
 """Of the library, without lib and .so."""
-EXAMINE = ("-P", "-m", "studies.runtime_speed.scalapack")
+EXAMINE = ("-P", "-m", "quadrille.studies.runtime_speed.scalapack")
 EXAMINATION_SECONDS = 20
 DENSE = 1
 """The kind of matrix that a descriptor describes."""

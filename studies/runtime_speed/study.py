@@ -15,17 +15,17 @@ from statistics import median, quantiles
 
 import msgspec
 
-from algorithms.formats import files
-from algorithms.matmuls.matmul import parse_sizes
-from algorithms.provenance import Provenance, provenance
-from algorithms.tensors import DType
-from studies.benchmarks.ratios import Ratio, ratio_of_pairs
-from studies.destinations import Destinations
-from studies.launching.launch import launch_all
-from studies.remarks import run_as_program
-from studies.runtime_speed.pairs import OURS, PAIRS
-from studies.runtime_speed.peers import PEERS, SCALAPACK, missing, versions
-from studies.tables import Row, milliseconds, percent, print_tables, table
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.matmuls.matmul import parse_sizes
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.tables import Row, milliseconds, percent, print_tables, table
+from quadrille.runtime.launching.launch import launch_all
+from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.studies.benchmarks.ratios import Ratio, ratio_of_pairs
+from quadrille.studies.runtime_speed.pairs import OURS, PAIRS
+from quadrille.studies.runtime_speed.peers import PEERS, SCALAPACK, missing, versions
 
 SCHEMA = "quadrille/runtime-speed/1"
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -4,31 +4,31 @@ Efficiency is the rate of one GPU, flop / (GPUs * seconds), over that of the
 fastest simulated run on the fewest GPUs.
 
 The simulated seconds are the answer; the closed form only says which grids are
-worth a simulation.  Where the two disagree, and why, is said in `studies.closed_form`.
+worth a simulation.  Where the two disagree, and why, is said in `quadrille.experiments.predict`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from algorithms.costs.volumes import volumes
-from algorithms.errors import InputError
-from algorithms.formats.machine import Machine
-from algorithms.formats.record import MachineName
-from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from algorithms.reordering.overlap import overlap
-from algorithms.units import format_bytes
-from simulator.machine_network import network_of, speeds_of
-from simulator.simulate import Prediction, simulate
-from studies.closed_form.yardstick import Yardstick
-from studies.flags.machine_flags import MachineFlags, chosen_machine
-from studies.flags.placement import Placement, placement
-from studies.matmuls.experiment import sizes_of
-from studies.scaling.question import Question
-from studies.scaling.ranking import RankedGrid, rank_grids
-from studies.scaling.report import GridRun, Ranked, Scaling
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.record import MachineName
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.units import format_bytes
+from quadrille.experiments.options.machine_flags import MachineFlags, chosen_machine
+from quadrille.experiments.options.memory_check import Placement, placement
+from quadrille.experiments.predict.closed_form import Yardstick
+from quadrille.experiments.predict.matmul_grids import RankedGrid, rank_grids
+from quadrille.experiments.workloads.matmul import sizes_of
+from quadrille.simulator.machine.network import network_of, speeds_of
+from quadrille.simulator.simulate import Prediction, simulate
+from quadrille.studies.scaling.question import Question
+from quadrille.studies.scaling.report import GridRun, Ranked, Scaling
+from quadrille.topologies.machines.machine import Machine
 
 
 def answer(question: Question, machine: Machine | MachineFlags) -> Scaling:

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
-from algorithms.collectives.choices import Choices, parse_choices
-from algorithms.errors import InputError
-from algorithms.grid import DEFAULT_ORDER, Axis, parse_order
-from algorithms.matmuls.catalogue import Algorithm, find_algorithm
-from algorithms.matmuls.catalogue import algorithms as all_algorithms
-from algorithms.matmuls.forms import Transposed
-from algorithms.matmuls.matmul import DEFAULT_PANEL, Gathered, Matmul, Passes
-from algorithms.ops import OverlapName
-from algorithms.reordering.overlap import parse_overlap
-from algorithms.tensors import DType
+from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.matmuls.catalogue import Algorithm, find_algorithm
+from quadrille.algorithms.matmuls.catalogue import algorithms as all_algorithms
+from quadrille.algorithms.matmuls.forms import Transposed
+from quadrille.algorithms.matmuls.matmul import DEFAULT_PANEL, Gathered, Matmul, Passes
+from quadrille.algorithms.passes.overlap import parse_overlap
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, parse_order
+from quadrille.algorithms.schedule.ops import OverlapName
+from quadrille.algorithms.schedule.tensors import DType
 
 ScalingKind = Literal["weak", "strong"]
 DEFAULT_GPUS = (1, 2, 4, 8, 16, 32, 64)

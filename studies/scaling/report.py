@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from algorithms.formats import files
-from algorithms.formats.record import MachineName
-from algorithms.formats.workload import Matmul
-from algorithms.grid import DEFAULT_ORDER, Axis, Grid
-from algorithms.matmuls.matmul import Gathered
-from algorithms.ops import OverlapName
-from algorithms.provenance import Provenance
-from algorithms.units import format_bytes
-from studies.pictures import write_figure
-from studies.tables import milliseconds, percent, print_tables, table
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import MachineName
+from quadrille.algorithms.formats.workload import Matmul
+from quadrille.algorithms.matmuls.matmul import Gathered
+from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
+from quadrille.algorithms.schedule.ops import OverlapName
+from quadrille.algorithms.units import format_bytes
+from quadrille.experiments.output.pictures import write_figure
+from quadrille.experiments.output.tables import milliseconds, percent, print_tables, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,7 +1,7 @@
 """`quadrille study weak-scaling` and `strong-scaling`: how one matmul goes on more and more GPUs.
 
 For each number of GPUs all grids are ranked by the closed form of
-`studies.scaling.ranking`, and the best few that fit in memory are simulated.
+`quadrille.experiments.predict.matmul_grids`, and the best few that fit in memory are simulated.
 
     strong    the same matmul on more GPUs
     weak      m grows with the GPUs: each brings its own rows
@@ -13,14 +13,14 @@ from typing import get_args
 
 import msgspec
 
-from algorithms.formats.machine import Machine
-from algorithms.provenance import provenance
-from studies.destinations import Destinations
-from studies.flags.machine_flags import MachineFlags
-from studies.remarks import remark_all, run_as_program
-from studies.scaling.answer import answer
-from studies.scaling.question import DEFAULT_GPUS, Question, ScalingKind, asked
-from studies.scaling.report import Scaling, write_outputs
+from quadrille.algorithms.provenance import provenance
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.runtime.launching.remarks import remark_all, run_as_program
+from quadrille.studies.scaling.answer import answer
+from quadrille.studies.scaling.question import DEFAULT_GPUS, Question, ScalingKind, asked
+from quadrille.studies.scaling.report import Scaling, write_outputs
+from quadrille.topologies.machines.machine import Machine
 
 MACHINE = "perlmutter"
 GPUS, TOP = DEFAULT_GPUS, 3

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from studies.simulator_speed.workloads import Sizes, hand_seconds, write_traffic
+from quadrille.studies.simulator_speed.workloads import Sizes, hand_seconds, write_traffic
 
 SIZES = (64, 256, 1024, 4096, 16_384, 65_536, 131_072)
 ODD_SIZES = (100, 1000, 10_000)

@@ -8,9 +8,9 @@ from statistics import median
 import msgspec
 import numpy as np
 
-from algorithms.provenance import Provenance
-from algorithms.units import format_bytes, format_seconds
-from studies.tables import UNKNOWN, Row, print_tables, table
+from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.output.tables import UNKNOWN, Row, print_tables, table
 
 PATIENCE = 120.0
 """Seconds after which a process is stopped, and larger sizes with the same switches are left out."""

@@ -19,11 +19,11 @@ from datetime import date
 from itertools import groupby
 from pathlib import Path
 
-from algorithms.formats import files
-from algorithms.provenance import provenance
-from studies.remarks import remark, run_as_program
-from studies.simulator_speed.cases import FLOOR_SECONDS, Case, cases
-from studies.simulator_speed.report import PATIENCE, Line, Speed, growth, print_speed
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import provenance
+from quadrille.runtime.launching.remarks import remark, run_as_program
+from quadrille.studies.simulator_speed.cases import FLOOR_SECONDS, Case, cases
+from quadrille.studies.simulator_speed.report import PATIENCE, Line, Speed, growth, print_speed
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SCHEMA = "quadrille/simulator-speed/1"
@@ -133,7 +133,7 @@ def ask_timed(words: Sequence[str]) -> dict[str, object] | None:
 
 
 def _command(words: Sequence[str]) -> list[str]:
-    return [sys.executable, "-P", "-m", "studies.command_line", *words, "--json", "-"]
+    return [sys.executable, "-P", "-m", "quadrille", *words, "--json", "-"]
 
 
 def ask(words: Sequence[str]) -> dict[str, object] | None:
@@ -162,7 +162,7 @@ def ask(words: Sequence[str]) -> dict[str, object] | None:
 
 def _simgrid(*, quick: bool) -> tuple[str, list[Line]]:
     """SimGrid on the same traffic where it is installed, and what to say of it."""
-    from studies.simulator_speed.simgrid.runner import NotInstalled, simgrid_rows
+    from quadrille.studies.simulator_speed.simgrid_runner import NotInstalled, simgrid_rows
 
     try:
         rows = simgrid_rows(quick=quick)

@@ -1,6 +1,6 @@
 """`quadrille study which-grid`: the best grid for one training job on each of several machines, and why it is that.
 
-All grids are ranked by the closed form and the first few simulated (`studies.sweep.best_step`).
+All grids are ranked by the closed form and the first few simulated (`quadrille.experiments.sweep.best_step`).
 Why is asked of the simulator: the same box of ranks is simulated once with each of its long
 axes laid innermost, so that another axis has the links inside the node.  Beside them stands the
 grid that the analytical model of `quadrille rank` puts first, which knows neither
@@ -13,19 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algorithms.errors import QuadrilleError
-from algorithms.grid import AXES, Axis
-from algorithms.units import format_seconds
-from studies.flags.machine_flags import MachineFlags
-from studies.rank.analytical import ranked
-from studies.rank.question import RankFlags, parse_question
-from studies.rank.sharing import Crew
-from studies.remarks import run_as_program
-from studies.sweep.answers import predicted_matmul
-from studies.sweep.outcomes import SweepAnswer, SweepRow
-from studies.sweep.points import Asked
-from studies.sweep.training_step import predicted_step
-from studies.sweep.training_study import (
+from quadrille.algorithms.errors import QuadrilleError
+from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.output.tables import UNKNOWN, table
+from quadrille.experiments.rank.analytical import ranked
+from quadrille.experiments.rank.question import RankFlags, parse_question
+from quadrille.experiments.rank.sharing import Crew
+from quadrille.experiments.sweep.answers import predicted_matmul
+from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow
+from quadrille.experiments.sweep.points import Asked
+from quadrille.experiments.sweep.training_step import predicted_step
+from quadrille.experiments.sweep.training_study import (
     Asking,
     Findings,
     Point,
@@ -36,7 +36,7 @@ from studies.sweep.training_study import (
     grid_words,
     times,
 )
-from studies.tables import UNKNOWN, table
+from quadrille.runtime.launching.remarks import run_as_program
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ def which_grid(asked: GridQuestion, asking: Asking) -> Findings:
 
 def nodes_of(asked: GridQuestion) -> dict[str, int]:
     """GPUs of a node of every machine."""
-    from topologies.machines.named import machine
+    from quadrille.topologies.machines.named import machine
 
     return {name: machine(name).gpus_per_node for name in asked.machines}
 
@@ -171,7 +171,7 @@ def _order(answer: SweepAnswer) -> str:
 def inside(answer: SweepAnswer, per_node: int) -> list[Axis]:
     """The axes whose groups lie wholly inside a node.
 
-    >>> from studies.sweep.outcomes import Trained
+    >>> from quadrille.experiments.sweep.outcomes import Trained
     >>> trained = Trained(
     ...     scheme="4d", order=("x", "y", "z", "data"), model_flops_per_second_per_gpu=1,
     ...     hardware_flops_per_second_per_gpu=1, layers_simulated=1)

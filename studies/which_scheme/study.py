@@ -5,7 +5,7 @@
 
 Every scheme is given every overlap that it has, full recomputation, and data as an
 axis beside its own; its grid is the fastest in simulation of the few that its closed
-form ranks first (`studies.sweep.best_step`).
+form ranks first (`quadrille.experiments.sweep.best_step`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from studies.flags.machine_flags import MachineFlags
-from studies.remarks import run_as_program
-from studies.sweep.answers import predicted_matmul
-from studies.sweep.outcomes import SweepRow
-from studies.sweep.sweep import NOT_REACHED
-from studies.sweep.training_study import (
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.output.tables import table
+from quadrille.experiments.sweep.answers import predicted_matmul
+from quadrille.experiments.sweep.outcomes import SweepRow
+from quadrille.experiments.sweep.sweep import NOT_REACHED
+from quadrille.experiments.sweep.training_study import (
     ALL_OVERLAPS,
     STEP_COLUMNS,
     Asking,
@@ -30,7 +30,7 @@ from studies.sweep.training_study import (
     step_cells,
     times,
 )
-from studies.tables import table
+from quadrille.runtime.launching.remarks import run_as_program
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

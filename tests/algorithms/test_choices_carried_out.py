@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.collectives.choices import Choices, parse_choices
-from algorithms.collectives.lowering import lower
-from algorithms.costs.volumes import bytes_sent
-from algorithms.grid import AXES, Grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from algorithms.storage import storage
-from runtime.execute import execute
-from runtime.in_process import InProcess
-from simulator.simulate import simulate
-from tests.runtime.test_execute import assembled, products, whole_integers
-from tests.toy_machines import BANDWIDTH, LATENCY, collective, star
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.analysis.volumes import bytes_sent
+from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.lowering import lower
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import AXES, Grid
+from quadrille.runtime.carriers.in_process import InProcess
+from quadrille.runtime.execution.execute import execute
+from quadrille.simulator.simulate import simulate
+from tests.runtime.execution.test_execute import assembled, products, whole_integers
+from tests.support.toy_machines import BANDWIDTH, LATENCY, collective, star
 
 GRIDS = [
     ("4d", Grid(data=2, z=4, x=2)),

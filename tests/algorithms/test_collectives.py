@@ -4,9 +4,9 @@ from math import ceil, log2
 
 import pytest
 
-from algorithms.collectives.lowered import Lowered
-from algorithms.collectives.lowering import SETS, lower
-from algorithms.collectives.transfer_steps import IDLE
+from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.lowering import SETS, lower
+from quadrille.algorithms.collectives.transfer_steps import IDLE
 
 SIZES = range(1, 14)
 

@@ -2,18 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.costs import alpha_beta
-from algorithms.costs.axonn import (
-    FRONTIER,
-    PERLMUTTER,
-    axis_bandwidths,
-    effective_bandwidth,
-    layer_cost,
-)
-from algorithms.costs.axonn_gpt import gpt_block_seconds, gpt_block_seconds_of_authors
-from algorithms.errors import InputError
-from algorithms.grid import AXES, Grid
-from algorithms.units import GIB
+from quadrille.algorithms.analysis import alpha_beta
+from quadrille.algorithms.analysis.axonn import FRONTIER, PERLMUTTER, axis_bandwidths, effective_bandwidth, layer_cost
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import AXES, Grid
+from quadrille.algorithms.training.axonn_gpt import gpt_block_seconds, gpt_block_seconds_of_authors
+from quadrille.algorithms.units import GIB
 
 lengths = st.integers(1, 7)
 

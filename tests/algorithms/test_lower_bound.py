@@ -1,4 +1,4 @@
-"""What the schedules send against the tight lower bound of Al Daas et al. (`algorithms.costs.bounds`)."""
+"""What the schedules send against the tight lower bound of Al Daas et al. (`quadrille.algorithms.analysis.bounds`)."""
 
 from itertools import permutations
 from math import lcm
@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.collectives.choices import Choices
-from algorithms.costs.bounds import lower_bound_words, optimal_grid, regime
-from algorithms.costs.volumes import volumes
-from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from algorithms.tensors import ITEM_BYTES
+from quadrille.algorithms.analysis.bounds import lower_bound_words, optimal_grid, regime
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 
 ITEM = ITEM_BYTES["float32"]
 OPTIMAL = [  # d1, d2, d3, ranks, regime: grids are whole and every piece is even

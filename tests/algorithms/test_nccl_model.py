@@ -5,12 +5,18 @@ from math import inf
 
 import pytest
 
-from algorithms.collectives.nccl import Communicator, choose, communicator, plan, predicted_seconds
-from algorithms.collectives.nccl.choice import used_channels
-from algorithms.collectives.nccl.communicator import channels_between, channels_inside
-from algorithms.collectives.nccl.costs import SERVED, bandwidth, latency
-from algorithms.collectives.nccl.tables import ALGORITHMS, CORRECTED_SIZES, GENERATIONS, PROTOCOLS, TREE_CORRECTION
-from algorithms.errors import InputError
+from quadrille.algorithms.collectives.nccl import Communicator, choose, communicator, plan, predicted_seconds
+from quadrille.algorithms.collectives.nccl.choice import used_channels
+from quadrille.algorithms.collectives.nccl.communicator import channels_between, channels_inside
+from quadrille.algorithms.collectives.nccl.costs import SERVED, bandwidth, latency
+from quadrille.algorithms.collectives.nccl.tables import (
+    ALGORITHMS,
+    CORRECTED_SIZES,
+    GENERATIONS,
+    PROTOCOLS,
+    TREE_CORRECTION,
+)
+from quadrille.algorithms.errors import InputError
 
 GIB = 1 << 30
 A100 = communicator(8, 1, "ampere", nvlinks=12)

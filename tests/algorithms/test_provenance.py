@@ -4,9 +4,9 @@ import tomllib
 
 import pytest
 
-from algorithms import provenance as module
-from algorithms.provenance import provenance
-from tests.quadrille import ROOT
+from quadrille.algorithms import provenance as module
+from quadrille.algorithms.provenance import provenance
+from tests.support.quadrille import ROOT
 
 
 def test_our_own_version_is_that_of_the_project():

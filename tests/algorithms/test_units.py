@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms import units
-from algorithms.errors import InputError
+from quadrille.algorithms import units
+from quadrille.algorithms.errors import InputError
 
 
 def test_a_bit_is_an_eighth_of_a_byte():

@@ -7,26 +7,26 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from algorithms.errors import InputError
-from algorithms.formats.record import load_record
-from algorithms.grid import Grid
-from algorithms.tensors import ITEM_BYTES
-from runtime.arrays import find_array_library
-from runtime.devices import check_unshared, free_bytes
-from runtime.gpu_awareness import Awareness, gpu_awareness
-from runtime.measuring.device_benchmarks import DeviceBench, Tf32Library
-from runtime.mpi_communicator import MpiCommunicator
-from runtime.operands import round_to
-from runtime.staging import StagedCommunicator, find_staging
-from studies.experiments.batch import Case, measure
-from studies.flags.plan import RunFlags
-from studies.gpu.report import LEAST_SHARE
-from studies.launching.launch import launch
-from studies.training.flags import TrainingFlags
-from tests.quadrille import called
-from tests.runtime.test_staging import StagedInProcess
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.record import load_record
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES
+from quadrille.experiments.measure.batch import Case, measure
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.runtime.arrays.arrays import find_array_library
+from quadrille.runtime.carriers.gpu_awareness import Awareness, gpu_awareness
+from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator
+from quadrille.runtime.carriers.staging import StagedCommunicator, find_staging
+from quadrille.runtime.files.operands import round_to
+from quadrille.runtime.host.devices import check_unshared, free_bytes
+from quadrille.runtime.launching.launch import launch
+from quadrille.runtime.measuring.device_benchmarks import DeviceBench, Tf32Library
+from quadrille.studies.gpu.report import LEAST_SHARE
+from tests.runtime.carriers.test_staging import StagedInProcess
 from tests.runtime.test_training_on_device import CASES, MEGATRON
-from tests.training_jobs import ended, losses, verdict
+from tests.support.quadrille import called
+from tests.support.training_jobs import ended, losses, verdict
 
 pytestmark = pytest.mark.gpu
 
@@ -170,16 +170,16 @@ def test_awareness_has_an_answer_and_a_reason(library):
 RANKS = """
 import numpy as np
 from mpi4py import MPI
-from algorithms.collectives.choices import parse_choices
-from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from runtime.arrays import find_array_library
-from runtime.devices import number_on_host
-from runtime.execute import execute
-from runtime.mpi import MpiCarrier
-from runtime.rectangles import split_block
-from runtime.staging import StagedCommunicator
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.runtime.arrays.arrays import find_array_library
+from quadrille.runtime.host.devices import number_on_host
+from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.carriers.mpi import MpiCarrier
+from quadrille.runtime.files.rectangles import split_block
+from quadrille.runtime.carriers.staging import StagedCommunicator
 
 library = find_array_library("cupy", "float32", rank_on_host=number_on_host(MPI.COMM_WORLD))
 carrier = MpiCarrier(staging=lambda group: StagedCommunicator(group, library))
@@ -206,11 +206,14 @@ def test_four_ranks_share_one_gpu_through_staging(library):
 
 NCCL = RANKS.replace(
     "MpiCarrier(staging=lambda group: StagedCommunicator(group, library))", "NcclCarrier(library)"
-).replace("from runtime.staging import StagedCommunicator", "from runtime.nccl import NcclCarrier")
+).replace(
+    "from quadrille.runtime.carriers.staging import StagedCommunicator",
+    "from quadrille.runtime.carriers.nccl import NcclCarrier",
+)
 
 
 WITH_OUR_LINE = f"""
-from runtime.world import fail_all
+from quadrille.runtime.host.world import fail_all
 try:
     exec({NCCL!r})
 except BaseException as error:
@@ -220,7 +223,7 @@ except BaseException as error:
 
 @pytest.mark.mpi
 def test_nccl_carries_where_every_rank_has_a_gpu_and_refuses_where_not(library, capfd):
-    from runtime.nccl import load_nccl
+    from quadrille.runtime.carriers.nccl import load_nccl
 
     try:
         load_nccl()
@@ -235,8 +238,8 @@ def test_nccl_carries_where_every_rank_has_a_gpu_and_refuses_where_not(library, 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_nccl_of_one_rank_gives_back_what_it_was_given(library, dtype):
-    from runtime.nccl import load_nccl
-    from runtime.nccl_communicator import NcclCommunicator
+    from quadrille.runtime.carriers.nccl import load_nccl
+    from quadrille.runtime.carriers.nccl_communicator import NcclCommunicator
 
     try:
         nccl = load_nccl()

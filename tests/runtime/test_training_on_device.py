@@ -7,19 +7,19 @@ from functools import partial
 import numpy as np
 import pytest
 
-from runtime.cupy_library import CupyLibrary
-from runtime.kernels import layer_kernels
-from runtime.kernels.layer_kernels import Given, carry_out
-from studies.experiments.batch import Case
-from studies.flags.plan import RunFlags
-from studies.launching.launch import launch
-from studies.training.flags import TrainingFlags
-from tests import fake_device
-from tests.fake_device import FAKE
-from tests.quadrille import called
-from tests.runtime.test_nccl import NcclInProcess
-from tests.runtime.test_staging import StagedInProcess
-from tests.training_jobs import ended, losses, verdict
+from quadrille.experiments.measure.batch import Case
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.runtime.arrays.cupy_library import CupyLibrary
+from quadrille.runtime.kernels import layer_kernels
+from quadrille.runtime.kernels.layer_kernels import Given, carry_out
+from quadrille.runtime.launching.launch import launch
+from tests.runtime.carriers.test_nccl import NcclInProcess
+from tests.runtime.carriers.test_staging import StagedInProcess
+from tests.support import fake_device
+from tests.support.fake_device import FAKE
+from tests.support.quadrille import called
+from tests.support.training_jobs import ended, losses, verdict
 
 ONE = "layers=1,hidden=12,heads=3,sequence=5,vocabulary=127"
 TWO = "layers=2,hidden=12,heads=3,sequence=5,vocabulary=127"
@@ -108,11 +108,11 @@ def test_the_command_trains_on_a_device(library, capsys, problem):
 
 RANKS = """
 import sys
-from tests import fake_device
+from tests.support import fake_device
 cupy = fake_device.Cupy()
 cupy.memory = (10**9, 10**9)
 sys.modules |= {"cupy": cupy, "cupy.cuda": cupy.cuda, "cupy.cuda.nccl": cupy.cuda.nccl}
-from studies.experiments.batch import main
+from quadrille.experiments.measure.batch import main
 main(sys.argv[1])
 """
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.formats.machine import Device, Machine
-from simulator.machine_network import network_of
-from studies.network.collective import predict_collective
-from studies.network.question import Question
+from quadrille.experiments.network.collective import predict_collective
+from quadrille.experiments.network.question import Question
+from quadrille.simulator.machine.network import network_of
+from quadrille.topologies.machines.machine import Device, Machine
 
 INJECTION = {"perlmutter": 80e9, "frontier": 40e9}
 GPUS_PER_NODE = {"perlmutter": 4, "frontier": 8}

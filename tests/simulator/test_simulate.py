@@ -10,29 +10,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.collectives.choices import Choices, parse_choices
-from algorithms.collectives.lowering import chunks
-from algorithms.costs import alpha_beta
-from algorithms.costs.axonn import layer_cost
-from algorithms.costs.volumes import bytes_sent, flops
-from algorithms.dependencies import Dependencies
-from algorithms.errors import Deadlock, InputError
-from algorithms.formats.machine import Fit, Host, Machine
-from algorithms.grid import AXES, Grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from algorithms.ops import Receive, Send, lane
-from algorithms.parts import Part
-from algorithms.program import walk
-from algorithms.reordering.overlap import OVERLAPS, overlap, parse_overlap
-from algorithms.schedule import Role
-from algorithms.tensors import Tensor
-from runtime.execute import execute
-from runtime.in_process import InProcess
-from simulator import tasks
-from simulator.simulate import simulate
-from simulator.uncertainty import uncertainty
-from tests.toy_machines import (
+from quadrille.algorithms.analysis import alpha_beta
+from quadrille.algorithms.analysis.axonn import layer_cost
+from quadrille.algorithms.analysis.dependencies import Dependencies
+from quadrille.algorithms.analysis.volumes import bytes_sent, flops
+from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.collectives.lowering import chunks
+from quadrille.algorithms.errors import Deadlock, InputError
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.passes.overlap import OVERLAPS, overlap, parse_overlap
+from quadrille.algorithms.schedule.grid import AXES, Grid
+from quadrille.algorithms.schedule.ops import Receive, Send, lane
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import walk
+from quadrille.algorithms.schedule.schedule import Role
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.runtime.carriers.in_process import InProcess
+from quadrille.runtime.execution.execute import execute
+from quadrille.simulator.ranks import tasks
+from quadrille.simulator.simulate import simulate
+from quadrille.simulator.uncertainty import uncertainty
+from quadrille.topologies.machines.machine import Fit, Host, Machine
+from tests.support.toy_machines import (
     BANDWIDTH,
     FREE,
     LATENCY,

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.quadrille import HOST, called, quadrille
+from tests.support.quadrille import HOST, called, quadrille
 
 SIZES = ["--matmul", "61,47,53"]
 RECORD = {

@@ -3,25 +3,35 @@ from math import isclose
 
 import pytest
 
-from algorithms.collectives.choices import Choices, parse_choices
-from algorithms.costs import alpha_beta
-from algorithms.costs.axonn import NodeBandwidths, effective_bandwidth, layer_cost
-from algorithms.costs.volumes import volumes
-from algorithms.errors import InputError
-from algorithms.formats.machine import Machine, Network
-from algorithms.formats.machine_rows import MemoryRow, TransferRow
-from algorithms.grid import AXES, Grid
-from algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from algorithms.reordering.overlap import overlap
-from algorithms.training.gpt import Gpt, gpt_schedule
-from algorithms.training.schemes import SCHEMES
-from simulator.simulate import simulate
-from studies.closed_form.yardstick import Yardstick
-from studies.flags.grids import grids
-from studies.flags.machines import find_machine
-from studies.scaling.ranking import rank_grids
-from tests.toy_machines import BANDWIDTH, FREE, LATENCY, device, gemm_row, leaf_spine, memory_row, one_host, star
+from quadrille.algorithms.analysis import alpha_beta
+from quadrille.algorithms.analysis.axonn import NodeBandwidths, effective_bandwidth, layer_cost
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.collectives.choices import Choices, parse_choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.measured_rows import MemoryRow, TransferRow
+from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.schedule.grid import AXES, Grid
+from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
+from quadrille.algorithms.training.schemes import SCHEMES
+from quadrille.experiments.options.grids import grids
+from quadrille.experiments.options.machines import find_machine
+from quadrille.experiments.predict.closed_form import Yardstick
+from quadrille.experiments.predict.matmul_grids import rank_grids
+from quadrille.simulator.simulate import simulate
+from quadrille.topologies.machines.machine import Machine, Network
+from tests.support.toy_machines import (
+    BANDWIDTH,
+    FREE,
+    LATENCY,
+    device,
+    gemm_row,
+    leaf_spine,
+    memory_row,
+    one_host,
+    star,
+)
 
 
 def simulated(problem, ranked, machine, choices=None):

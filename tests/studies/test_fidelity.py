@@ -5,23 +5,23 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from algorithms.errors import InputError
-from algorithms.formats.machine import load_machine
-from algorithms.formats.record import Reference, load_record, save_record
-from runtime.measuring import device_benchmarks
-from studies.experiments.predict import prediction_of
-from studies.experiments.workloads import experiment_of
-from studies.fidelity import kept, study
-from studies.fidelity.judgement import Gain, Result, errors, gains, group, judged, order
-from studies.fidelity.sites import TrialSite, asked_site, calibrated, check_sites, standing
-from studies.fidelity.study import chosen_trials, fidelity
-from studies.fidelity.trials import GPU_SITES, OVERLAPS, SITES, Trial, draw, matrix
-from studies.flags.plan import RunFlags
-from studies.gpu import calibration
-from studies.laboratory import namespaces
-from tests import fake_device
-from tests.quadrille import HOST, called
-from tests.toy_machines import transfer_row
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.record import Reference, load_record, save_record
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.runtime.laboratory import namespaces
+from quadrille.runtime.measuring import device_benchmarks
+from quadrille.studies.fidelity import kept, study
+from quadrille.studies.fidelity.judgement import Gain, Result, errors, gains, group, judged, order
+from quadrille.studies.fidelity.sites import TrialSite, asked_site, calibrated, check_sites, standing
+from quadrille.studies.fidelity.study import chosen_trials, fidelity
+from quadrille.studies.fidelity.trials import GPU_SITES, OVERLAPS, SITES, Trial, draw, matrix
+from quadrille.studies.gpu import calibration
+from quadrille.topologies.machines.machine import load_machine
+from tests.support import fake_device
+from tests.support.quadrille import HOST, called
+from tests.support.toy_machines import transfer_row
 
 KERNELS = ("gemm_seconds", "copy_seconds", "add_seconds")
 SLOWER = 1.25

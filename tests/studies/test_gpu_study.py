@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from algorithms.formats import files
-from algorithms.formats.machine import load_machine, save_machine
-from algorithms.provenance import provenance
-from runtime.cupy_library import CupyLibrary
-from runtime.measuring import device_benchmarks, measured_kernels
-from runtime.measuring.device_benchmarks import (
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import provenance
+from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.runtime.arrays.cupy_library import CupyLibrary
+from quadrille.runtime.measuring import device_benchmarks, measured_kernels
+from quadrille.runtime.measuring.device_benchmarks import (
     DeviceBench,
     DeviceKernel,
     DeviceProduct,
@@ -21,19 +22,18 @@ from runtime.measuring.device_benchmarks import (
     LaunchCost,
     Tf32Library,
 )
-from runtime.measuring.measured_kernels import MEASURED
-from studies.experiments.predict import prediction_of
-from studies.gpu import calibration, study
-from studies.gpu.calibration import DTYPES, TINY, Calibration, StagedSteps
-from studies.gpu.device_machine import machine_of_device
-from studies.gpu.report import Executed, Shared, achieved_by
-from studies.gpu.study import GpuSpeed, gpu, show
-from studies.matmuls.experiment import Flags, parse_experiment
-from tests import fake_device
-from tests.fake_device import FAKE
-from tests.quadrille import called
-from tests.toy_machines import transfer_row
-from topologies.nodes.achieved import Product
+from quadrille.runtime.measuring.measured_kernels import MEASURED
+from quadrille.studies.gpu import calibration, study
+from quadrille.studies.gpu.calibration import DTYPES, TINY, Calibration, StagedSteps
+from quadrille.studies.gpu.device_machine import machine_of_device
+from quadrille.studies.gpu.report import Executed, Shared, achieved_by
+from quadrille.studies.gpu.study import GpuSpeed, gpu, show
+from quadrille.topologies.machines.machine import load_machine, save_machine
+from quadrille.topologies.nodes.achieved import Product
+from tests.support import fake_device
+from tests.support.fake_device import FAKE
+from tests.support.quadrille import called
+from tests.support.toy_machines import transfer_row
 
 MADE = provenance(["test"])
 
@@ -183,7 +183,7 @@ def test_where_no_cupy_is_the_command_is_refused_in_one_line(capsys, monkeypatch
     def missing():
         raise InputError("backend 'cupy': CuPy cannot be imported; install it")
 
-    monkeypatch.setattr("runtime.cupy_library.use_device", lambda rank: missing())
+    monkeypatch.setattr("quadrille.runtime.arrays.cupy_library.use_device", lambda rank: missing())
     ended = called(capsys, "study", "gpu")
     assert ended.status == 2 and "CuPy cannot be imported" in ended.line and ended.out == ""
     ended = called(capsys, "study", "gpu", "--ranks", "3")

@@ -4,16 +4,16 @@ from math import prod
 import msgspec
 import pytest
 
-from algorithms.errors import InputError, RunError
-from algorithms.formats.machine import load_machine
-from algorithms.formats.record import save_record
-from studies.comparing.error_sizes import error_sizes
-from studies.experiments.predict import prediction_of
-from studies.host_fidelity import study as host_fidelity
-from studies.host_fidelity.study import LEAST, MOST, draw, table
-from studies.launching import launch as launching
-from studies.matmuls.experiment import parse_experiment
-from tests.quadrille import HOST
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.formats.record import save_record
+from quadrille.experiments.compare.error_sizes import error_sizes
+from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.workloads.matmul import parse_experiment
+from quadrille.runtime.launching import launch as launching
+from quadrille.studies.host_fidelity import study as host_fidelity
+from quadrille.studies.host_fidelity.study import LEAST, MOST, draw, table
+from quadrille.topologies.machines.machine import load_machine
+from tests.support.quadrille import HOST
 
 WORDS_OF_A_CASE = [
     *("command", "ranks", "algorithm", "passes", "dtype", "m", "k", "n", "grid", "seconds", "spread"),

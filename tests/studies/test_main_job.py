@@ -3,18 +3,18 @@ import json
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError, RunError
-from algorithms.formats.machine import load_machine
-from algorithms.formats.record import load_record, save_record
-from algorithms.formats.timeline_files import load_timeline
-from studies import destinations
-from studies.comparing.cases import CASES_SCHEMA
-from studies.comparing.side_by_side import compare_records
-from studies.experiments.batch import Case
-from studies.main_job import study as main_job
-from studies.main_job.study import MATMULS, NamedMatmul
-from studies.matmuls.experiment import Flags
-from tests.quadrille import HOST, called
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.formats.record import load_record, save_record
+from quadrille.algorithms.formats.timeline_files import load_timeline
+from quadrille.experiments.compare.cases import CASES_SCHEMA
+from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.measure.batch import Case
+from quadrille.experiments.output import destinations
+from quadrille.experiments.workloads.matmul import Flags
+from quadrille.studies.main_job import study as main_job
+from quadrille.studies.main_job.study import MATMULS, NamedMatmul
+from quadrille.topologies.machines.machine import load_machine
+from tests.support.quadrille import HOST, called
 
 SMALL = (
     NamedMatmul("files", 2, Flags(matmul="61,47,53", grid="z=2", dtype="float64"), files=True),
@@ -62,9 +62,9 @@ def test_the_job_of_files_multiplies_what_is_in_them(uncalibrated, tmp_path, cap
 
 
 def test_a_result_that_did_not_verify_is_no_comparison(tmp_path):
-    from studies.experiments.predict import prediction_of
-    from studies.flags.machines import find_machine
-    from studies.matmuls.experiment import parse_experiment
+    from quadrille.experiments.options.machines import find_machine
+    from quadrille.experiments.predict.predict import prediction_of
+    from quadrille.experiments.workloads.matmul import parse_experiment
 
     matmul = SMALL[1]
     made, _ = prediction_of(parse_experiment(matmul.flags), find_machine("perlmutter", gpus=1))
@@ -88,8 +88,8 @@ def test_a_folder_that_is_read_only_is_refused(tmp_path, monkeypatch):
 
 
 def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
-    from studies.matmuls.experiment import parse_experiment
-    from studies.matmuls.fitting_grids import check_ranks
+    from quadrille.experiments.workloads.fitting_grids import check_ranks
+    from quadrille.experiments.workloads.matmul import parse_experiment
 
     assert len({matmul.name for matmul in MATMULS}) == len(MATMULS)
     assert any(matmul.files for matmul in MATMULS)
@@ -98,7 +98,7 @@ def test_the_jobs_have_names_of_their_own_and_the_ranks_of_their_grids():
 
 
 def test_the_study_keeps_its_comparisons(monkeypatch, tmp_path):
-    from tests.studies.comparing.test_compare import MEASURED, PREDICTED
+    from tests.experiments.compare.test_compare import MEASURED, PREDICTED
 
     monkeypatch.setattr(main_job, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(main_job, "main_job", lambda: [compare_records(PREDICTED, MEASURED)])

@@ -8,21 +8,21 @@ from functools import partial
 
 import pytest
 
-from algorithms.collectives.choices import parse_choices
-from algorithms.collectives.nccl import communicator
-from algorithms.errors import InputError
-from simulator.collectives.nccl_channels import NcclSettings
-from studies.command_line import main
-from studies.flags.machines import find_machine
-from studies.network.collective import predict_collective
-from studies.network.question import Question
-from studies.published_collectives.nccl_2_8 import plan_2_8
-from studies.published_collectives.rows import read_rows
-from studies.published_collectives.sites import calibration_rows, learn, machine_of, published_seconds
-from studies.published_collectives.study import ROWS, published_collectives
-from topologies.machines.named import MACHINES
-from topologies.machines.processors import PROCESSORS, vendor
-from topologies.nodes.node_kinds import NODE_KINDS
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.nccl import communicator
+from quadrille.algorithms.errors import InputError
+from quadrille.cli.main import main
+from quadrille.experiments.network.collective import predict_collective
+from quadrille.experiments.network.question import Question
+from quadrille.experiments.options.machines import find_machine
+from quadrille.simulator.collectives.nccl.channels import NcclSettings
+from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
+from quadrille.studies.published_collectives.rows import read_rows
+from quadrille.studies.published_collectives.sites import calibration_rows, learn, machine_of, published_seconds
+from quadrille.studies.published_collectives.study import ROWS, published_collectives
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.machines.processors import PROCESSORS, vendor
+from quadrille.topologies.nodes.node_kinds import NODE_KINDS
 
 COLUMNS = (
     "id",
@@ -226,7 +226,7 @@ def _with_seconds(row, seconds):
 
 
 def test_every_machine_of_the_table_is_one_of_ours():
-    from studies.published_collectives.sites import BY_WORD, NAMES, NODE_OF_GPU
+    from quadrille.studies.published_collectives.sites import BY_WORD, NAMES, NODE_OF_GPU
 
     assert {*NAMES.values(), *(name for *_, name in BY_WORD), *NODE_OF_GPU.values()} <= set(MACHINES)
 

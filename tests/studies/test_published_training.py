@@ -10,32 +10,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.collectives.choices import parse_choices
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.reordering.overlap import overlap
-from algorithms.storage import storage
-from algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
-from algorithms.training.memory import fullest
-from algorithms.training.models import ModelShape
-from algorithms.training.pipeline import Stages
-from simulator.folding.even_shards import evenly
-from simulator.simulate import simulate
-from studies.published_training.claimed_steps import OVERLAPS, Training, smallest_depth, taken
-from studies.published_training.claims import AXONN_80B, FUSED, LARGEST, Found, predicted_claims
-from studies.published_training.limited import limited
-from studies.published_training.megatron import fastest, megatron_runs
-from studies.published_training.memory import peak_bytes
-from studies.published_training.rows import read_rows
-from studies.published_training.runs import PublishedRun, cut, run_of
-from studies.published_training.sharded import Sharded, sharded_layers
-from studies.published_training.sites import LearntTraining, learn
-from studies.published_training.stage import MEGATRON, Seconds, pieces_of
-from studies.published_training.step import machine_for, stage_parameters, step_seconds, turn_seconds
-from studies.published_training.study import ROWS, judge, published_training, runs_of
-from studies.training.turns import TurnSeconds, stage_ends
-from topologies.machines.named import MACHINES
-from topologies.nodes.gpus import A100_80GB
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
+from quadrille.algorithms.training.memory import largest_memory
+from quadrille.algorithms.training.models import ModelShape
+from quadrille.algorithms.training.pipeline import Stages
+from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
+from quadrille.simulator.simulate import simulate
+from quadrille.simulator.symmetry.even_shards import with_even_shards
+from quadrille.studies.published_training.claimed_steps import OVERLAPS, Training, smallest_depth, taken
+from quadrille.studies.published_training.claims import AXONN_80B, FUSED, LARGEST, Found, predicted_claims
+from quadrille.studies.published_training.limited import limited
+from quadrille.studies.published_training.megatron import fastest, megatron_runs
+from quadrille.studies.published_training.memory import peak_bytes
+from quadrille.studies.published_training.rows import read_rows
+from quadrille.studies.published_training.runs import PublishedRun, cut, run_of
+from quadrille.studies.published_training.sharded import Sharded, sharded_layers
+from quadrille.studies.published_training.sites import LearntTraining, learn
+from quadrille.studies.published_training.stage import MEGATRON, Seconds, pieces_of
+from quadrille.studies.published_training.step import machine_for, stage_parameters, step_seconds, turn_seconds
+from quadrille.studies.published_training.study import ROWS, judge, published_training, runs_of
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.nodes.gpus import A100_80GB
 
 SC21 = "Narayanan 2021 Megatron PTD-P (SC21)"
 BLOOM = "BigScience BLOOM tuning chronicles"
@@ -379,7 +379,7 @@ def test_memory_is_that_of_the_schedule_that_simulate_predicts(runs):
         small.shape, 8, dtype="float16", micro_batch=1, zero=1, gradient_bytes=2, recompute=small.recompute
     )
     schedule = gpt_schedule(problem, Grid(pipeline=2, data=2, x=small.tensor), MEGATRON)
-    assert peak_bytes(small) == sum(fullest(schedule, parse_choices("library")).values())
+    assert peak_bytes(small) == sum(largest_memory(schedule, parse_choices("library")).values())
 
 
 def test_recomputation_follows_from_seconds_and_flops_where_it_is_not_said(own):
@@ -450,7 +450,10 @@ SMALL = Training("perlmutter", 8, ModelShape("small", 7, 1024, 16, 256, 512), 8)
 def test_a_step_continued_from_few_layers_is_that_of_all(overlaps):
     grid = Grid(x=4, z=2)
     whole = simulate(
-        evenly(SMALL.schedule(grid, 7, overlaps)), SMALL.model, choices=parse_choices("library"), granularity="exact"
+        with_even_shards(SMALL.schedule(grid, 7, overlaps)),
+        SMALL.model,
+        choices=parse_choices("library"),
+        granularity="exact",
     )
     step = taken(SMALL, grid, overlaps).seconds
     assert step == pytest.approx(whole.timeline.makespan, rel=0.02)
@@ -469,7 +472,7 @@ def test_a_step_that_would_take_long_is_known_between_bounds(monkeypatch):
     assert exact.exact
     assert exact.low == exact.seconds == exact.high
     taken.cache_clear()
-    monkeypatch.setattr("simulator.simulate.LONG_SECONDS", 0.0)
+    monkeypatch.setattr("quadrille.simulator.simulate.LONG_SECONDS", 0.0)
     found = taken(SMALL, grid)
     taken.cache_clear()
     assert not found.exact
@@ -523,7 +526,7 @@ def test_work_is_ended_when_its_time_is_up():
 
 def test_a_claim_that_takes_too_long_is_left_out_and_said_so(monkeypatch, capsys):
     claim = ("luck", "x", 2.0, "nobody", partial(_found, 3.0))
-    monkeypatch.setattr("studies.published_training.claims.CLAIMS", (claim,))
+    monkeypatch.setattr("quadrille.studies.published_training.claims.CLAIMS", (claim,))
     (late,) = predicted_claims(limit=0.01)
     assert (late.predicted, late.relative_error, late.predicted_low) == (None, None, None)
     assert late.setting == "left out: not done after 0.01 s"

@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.errors import InputError
-from algorithms.formats import files
-from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from simulator.simulate import simulate
-from studies.flags.machine_flags import MachineFlags
-from studies.flags.machines import find_machine
-from studies.scaling import study
-from studies.scaling.answer import answer
-from studies.scaling.question import Question as AnyQuestion
-from studies.scaling.question import asked, parse_algorithms
-from studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
-from studies.scaling.study import scaling
-from tests.toy_machines import FREE, one_host, star
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.options.machines import find_machine
+from quadrille.simulator.simulate import simulate
+from quadrille.studies.scaling import study
+from quadrille.studies.scaling.answer import answer
+from quadrille.studies.scaling.question import Question as AnyQuestion
+from quadrille.studies.scaling.question import asked, parse_algorithms
+from quadrille.studies.scaling.report import CSV_COLUMNS, SCHEMA, Scaling, csv_text
+from quadrille.studies.scaling.study import scaling
+from tests.support.toy_machines import FREE, one_host, star
 
 PERLMUTTER = MachineFlags(machine="perlmutter")
 SMALL = (64, 48, 96)

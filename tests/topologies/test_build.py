@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from topologies.build import FAMILIES, build, parse_topology
-from topologies.families.leaf_spine import leaf_spine
-from topologies.machines.named import MACHINES
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.build import FAMILIES, build, parse_topology
+from quadrille.topologies.families.leaf_spine import leaf_spine
+from quadrille.topologies.machines.named import MACHINES
 
 CABLE = {"bandwidth": 25e6, "latency": 25e-6}
 NODE = {

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from topologies.build import build, parse_topology
-from topologies.cluster import gpu_cluster, rails
-from topologies.fabrics import FABRICS
-from topologies.routes.routing import Routes, parse_routing
-from topologies.routes.search import SearchedWays
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.build import build, parse_topology
+from quadrille.topologies.cluster import gpu_cluster, rails
+from quadrille.topologies.fabrics import FABRICS
+from quadrille.topologies.routes.routing import Routes, parse_routing
+from quadrille.topologies.routes.search import SearchedWays
 
 NUMBERS = {
     "gpus_per_node": 4,

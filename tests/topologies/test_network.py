@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from topologies.builder import Builder, reverse
-from topologies.families.leaf_spine import leaf_spine
-from topologies.families.star import star
-from topologies.limits import MOST_NODES, check_cable, check_counts, check_size
-from topologies.network import link_name
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder, reverse
+from quadrille.topologies.families.leaf_spine import leaf_spine
+from quadrille.topologies.families.star import star
+from quadrille.topologies.limits import MOST_NODES, check_cable, check_counts, check_size
+from quadrille.topologies.network import link_name
 
 
 @pytest.fixture

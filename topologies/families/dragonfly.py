@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.builder import Builder, reverse
-from topologies.families.global_links import GlobalLinks, GroupWays, Rates, global_cables, local_and_global
-from topologies.limits import check_counts, check_size
-from topologies.network import Ints, Network
-from topologies.routes.ways import side_by_side
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder, reverse
+from quadrille.topologies.families.global_links import GlobalLinks, GroupWays, Rates, global_cables, local_and_global
+from quadrille.topologies.limits import check_counts, check_size
+from quadrille.topologies.network import Ints, Network
+from quadrille.topologies.structured_paths import side_by_side
 
 
 def dragonfly(

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.builder import Builder, reverse
-from topologies.limits import check_cable, check_counts, check_size
-from topologies.network import Ints, Network
-from topologies.routes.ways import OneWay, side_by_side
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder, reverse
+from quadrille.topologies.limits import check_cable, check_counts, check_size
+from quadrille.topologies.network import Ints, Network
+from quadrille.topologies.structured_paths import OneWay, side_by_side
 
 
 def dumbbell(

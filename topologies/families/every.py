@@ -3,20 +3,20 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topologies.families.dragonfly import add_dragonfly, dragonfly
-from topologies.families.dragonfly_plus import add_dragonfly_plus, dragonfly_plus
-from topologies.families.dumbbell import add_dumbbell, dumbbell
-from topologies.families.fat_tree import add_fat_tree, fat_tree
-from topologies.families.full import add_full, full
-from topologies.families.host import host
-from topologies.families.leaf_spine import add_leaf_spine, leaf_spine
-from topologies.families.rail_optimised import add_rail_optimised, rail_optimised
-from topologies.families.ring import add_ring, ring
-from topologies.families.star import add_star, star
-from topologies.families.torus import add_mesh, add_torus, mesh, torus
-from topologies.families.tree import add_tree, tree
-from topologies.network import Network
-from topologies.routes.ways import Ways
+from quadrille.topologies.families.dragonfly import add_dragonfly, dragonfly
+from quadrille.topologies.families.dragonfly_plus import add_dragonfly_plus, dragonfly_plus
+from quadrille.topologies.families.dumbbell import add_dumbbell, dumbbell
+from quadrille.topologies.families.fat_tree import add_fat_tree, fat_tree
+from quadrille.topologies.families.full import add_full, full
+from quadrille.topologies.families.host import host
+from quadrille.topologies.families.leaf_spine import add_leaf_spine, leaf_spine
+from quadrille.topologies.families.rail_optimised import add_rail_optimised, rail_optimised
+from quadrille.topologies.families.ring import add_ring, ring
+from quadrille.topologies.families.star import add_star, star
+from quadrille.topologies.families.torus import add_mesh, add_torus, mesh, torus
+from quadrille.topologies.families.tree import add_tree, tree
+from quadrille.topologies.network import Network
+from quadrille.topologies.structured_paths import Ways
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """The three-level fat tree of equal switches."""
 
-from algorithms.errors import InputError
-from topologies.builder import Builder
-from topologies.families.tree import TreeWays, add_tree
-from topologies.limits import check_counts, check_size
-from topologies.network import Ints, Network
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.families.tree import TreeWays, add_tree
+from quadrille.topologies.limits import check_counts, check_size
+from quadrille.topologies.network import Ints, Network
 
 
 def fat_tree(ports: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topologies.builder import Builder
-from topologies.limits import check_cable, check_counts, check_size
-from topologies.network import Ints, Network
-from topologies.routes.ways import OneWay
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.limits import check_cable, check_counts, check_size
+from quadrille.topologies.network import Ints, Network
+from quadrille.topologies.structured_paths import OneWay
 
 
 def full(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.builder import Builder, reverse
-from topologies.limits import check_cable
-from topologies.network import Ints
-from topologies.routes.ways import side_by_side
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder, reverse
+from quadrille.topologies.limits import check_cable
+from quadrille.topologies.network import Ints
+from quadrille.topologies.structured_paths import side_by_side
 
 
 def global_cables(family: str, groups: int, routers: int, per_router: int) -> int:

@@ -1,8 +1,8 @@
 """One host, whose ranks share its cores and memory and need no network."""
 
-from topologies.builder import Builder
-from topologies.limits import check_counts
-from topologies.network import Network
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.limits import check_counts
+from quadrille.topologies.network import Network
 
 
 def host(cores: int = 1) -> Network:

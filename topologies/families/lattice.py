@@ -20,10 +20,10 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.errors import InputError
-from topologies.builder import reverse
-from topologies.network import Floats, Ints
-from topologies.routes.ways import COUNTABLE
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import reverse
+from quadrille.topologies.network import Floats, Ints
+from quadrille.topologies.structured_paths import COUNTABLE
 
 MOST_HOPS = 1 << 28
 """Hops of all pairs together that are listed at once."""

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topologies.builder import Builder, reverse
-from topologies.limits import check_cable, check_counts, check_size
-from topologies.network import Floats, Ints, Network
-from topologies.routes.ways import side_by_side
+from quadrille.topologies.builder import Builder, reverse
+from quadrille.topologies.limits import check_cable, check_counts, check_size
+from quadrille.topologies.network import Floats, Ints, Network
+from quadrille.topologies.structured_paths import side_by_side
 
 
 def leaf_spine(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TypeVar
 
-from algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError
 
 WholeNumbers = int | str | Sequence[int]
 Numbers = float | str | Sequence[float]

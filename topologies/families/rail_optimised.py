@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.builder import Builder
-from topologies.families.leaf_spine import LeafSpineWays
-from topologies.limits import check_cable, check_counts, check_size
-from topologies.network import Ints, Network
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.families.leaf_spine import LeafSpineWays
+from quadrille.topologies.limits import check_cable, check_counts, check_size
+from quadrille.topologies.network import Ints, Network
 
 
 def rail_optimised(

@@ -1,10 +1,10 @@
 """Hosts in a ring, each wired to its two neighbours."""
 
-from topologies.builder import Builder
-from topologies.families.lattice import LatticeWays
-from topologies.families.torus import add_torus
-from topologies.limits import check_counts, check_size
-from topologies.network import Ints, Network
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.families.lattice import LatticeWays
+from quadrille.topologies.families.torus import add_torus
+from quadrille.topologies.limits import check_counts, check_size
+from quadrille.topologies.network import Ints, Network
 
 
 def ring(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:

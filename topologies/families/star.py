@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from topologies.builder import Builder, reverse
-from topologies.limits import check_cable, check_counts, check_size
-from topologies.network import Ints, Network
-from topologies.routes.ways import OneWay, side_by_side
+from quadrille.topologies.builder import Builder, reverse
+from quadrille.topologies.limits import check_cable, check_counts, check_size
+from quadrille.topologies.network import Ints, Network
+from quadrille.topologies.structured_paths import OneWay, side_by_side
 
 
 def star(hosts: int, *, bandwidth: float, latency: float, cores: int = 1) -> Network:

@@ -5,12 +5,12 @@ from math import prod
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.builder import Builder
-from topologies.families.lattice import LatticeWays
-from topologies.families.lists import WholeNumbers, whole_numbers, word_of
-from topologies.limits import check_cable, check_counts, check_size
-from topologies.network import Ints, Network
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.families.lattice import LatticeWays
+from quadrille.topologies.families.lists import WholeNumbers, whole_numbers, word_of
+from quadrille.topologies.limits import check_cable, check_counts, check_size
+from quadrille.topologies.network import Ints, Network
 
 MOST_DIMENSIONS = 12
 

@@ -6,12 +6,12 @@ from math import prod
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.builder import Builder, reverse
-from topologies.families.lists import Numbers, WholeNumbers, numbers, whole_numbers, word_of
-from topologies.limits import check_cable, check_counts, check_size
-from topologies.network import Floats, Ints, Network
-from topologies.routes.ways import COUNTABLE
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder, reverse
+from quadrille.topologies.families.lists import Numbers, WholeNumbers, numbers, whole_numbers, word_of
+from quadrille.topologies.limits import check_cable, check_counts, check_size
+from quadrille.topologies.network import Floats, Ints, Network
+from quadrille.topologies.structured_paths import COUNTABLE
 
 
 def tree(

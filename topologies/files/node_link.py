@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.files.node_link_parts import (
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.files.node_link_parts import (
     check_keys,
     cores_of_nodes,
     links_of_edges,
@@ -37,8 +37,8 @@ from topologies.files.node_link_parts import (
     places_of,
     routes_of,
 )
-from topologies.network import Network, with_unshared
-from topologies.routes.listed import ListedWays, RouteTable
+from quadrille.topologies.network import Network, with_unshared
+from quadrille.topologies.routes.listed import ListedWays, RouteTable
 
 SCHEMA = "quadrille/topology/1"
 KEYS = ("schema", "directed", "multigraph", "graph", "nodes", "edges", "links", "routes", "provenance")

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.limits import MOST_COUNTED
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.limits import MOST_COUNTED
 
 NODE = re.compile(r"([a-z_]+):(0|[1-9][0-9]{0,8})")
 NODE_KEYS = ("id", "kind", "cores")

@@ -11,15 +11,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from topologies.builder import Builder, reverse
-from topologies.families.star import star
-from topologies.families.torus import torus
-from topologies.families.tree import tree
-from topologies.files.xml_elements import BYTES_PER_SECOND, SECONDS, Element, whole_numbers
-from topologies.limits import check_size
-from topologies.network import Ints, Network, with_unshared
-from topologies.routes.listed import ListedWays
-from topologies.routes.ways import side_by_side
+from quadrille.topologies.builder import Builder, reverse
+from quadrille.topologies.families.star import star
+from quadrille.topologies.families.torus import torus
+from quadrille.topologies.families.tree import tree
+from quadrille.topologies.files.xml_elements import BYTES_PER_SECOND, SECONDS, Element, whole_numbers
+from quadrille.topologies.limits import check_size
+from quadrille.topologies.network import Ints, Network, with_unshared
+from quadrille.topologies.routes.listed import ListedWays
+from quadrille.topologies.structured_paths import side_by_side
 
 IGNORED = ("speed", "loopback_bw", "loopback_lat", "router_id")
 ACCEPTED = (

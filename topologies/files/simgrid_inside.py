@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from topologies.files.simgrid_clusters import router_links
-from topologies.network import Network
-from topologies.routes.routing import Routes
+from quadrille.topologies.files.simgrid_clusters import router_links
+from quadrille.topologies.network import Network
+from quadrille.topologies.routes.routing import Routes
 
 NamedWay = tuple[tuple[str, bool], ...]
 """Links by name, and whether each is taken backwards."""

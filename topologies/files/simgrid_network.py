@@ -16,13 +16,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.builder import Builder
-from topologies.files.simgrid_inside import NamedWay
-from topologies.files.simgrid_routes import hops_between
-from topologies.files.simgrid_zones import Platform
-from topologies.network import Ints, Network, with_unshared
-from topologies.routes.listed import ListedWays
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.files.simgrid_inside import NamedWay
+from quadrille.topologies.files.simgrid_routes import hops_between
+from quadrille.topologies.files.simgrid_zones import Platform
+from quadrille.topologies.network import Ints, Network, with_unshared
+from quadrille.topologies.routes.listed import ListedWays
 
 ALL_PAIRS_CHECKED = 64
 ROUTES_KEPT = 1 << 16

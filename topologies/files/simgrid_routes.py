@@ -14,9 +14,9 @@ from itertools import pairwise, product
 
 import networkx as nx
 
-from algorithms.errors import InputError
-from topologies.files.simgrid_inside import NamedWay
-from topologies.files.simgrid_zones import SEARCHED, Platform, Route, Zone
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.files.simgrid_inside import NamedWay
+from quadrille.topologies.files.simgrid_zones import SEARCHED, Platform, Route, Zone
 
 
 def hops_between(platform: Platform, source: str, target: str) -> NamedWay:

@@ -13,11 +13,11 @@ Virtual Platforms: XML Reference", simgrid.org.
 
 from pathlib import Path
 
-from topologies.files.simgrid_clusters import cluster
-from topologies.files.simgrid_network import listed_network
-from topologies.files.simgrid_zones import IGNORED, Platform
-from topologies.files.xml_elements import Element, elements
-from topologies.network import Network
+from quadrille.topologies.files.simgrid_clusters import cluster
+from quadrille.topologies.files.simgrid_network import listed_network
+from quadrille.topologies.files.simgrid_zones import IGNORED, Platform
+from quadrille.topologies.files.xml_elements import Element, elements
+from quadrille.topologies.network import Network
 
 VERSIONS = ("4", "4.1")
 

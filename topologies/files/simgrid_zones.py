@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from topologies.files.simgrid_clusters import cluster, cores, host_names, policy, router_name
-from topologies.files.simgrid_inside import ClusterInside, HostLinks, InsideZone, NamedWay
-from topologies.files.xml_elements import BYTES_PER_SECOND, SECONDS, Element
+from quadrille.topologies.files.simgrid_clusters import cluster, cores, host_names, policy, router_name
+from quadrille.topologies.files.simgrid_inside import ClusterInside, HostLinks, InsideZone, NamedWay
+from quadrille.topologies.files.xml_elements import BYTES_PER_SECOND, SECONDS, Element
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.files import node_link
-from topologies.network import Network
-from topologies.routes.listed import ListedWays
-from topologies.routes.search import Hops
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.files import node_link
+from quadrille.topologies.network import Network
+from quadrille.topologies.routes.listed import ListedWays
+from quadrille.topologies.routes.search import Hops
 
 MOST_BYTES = 1 << 30
 MOST_LISTED = 1024
@@ -25,7 +25,7 @@ def load_topology(path: str | Path) -> Network:
     """
     text = _text(path)
     if str(path).endswith(".xml"):
-        from topologies.files import simgrid_xml  # which brings networkx
+        from quadrille.topologies.files import simgrid_xml  # which brings networkx
 
         return simgrid_xml.parse(text, str(path))
     net = node_link.parse(text, str(path))
@@ -62,7 +62,7 @@ def is_topology_file(text: str) -> bool:
 
 def built_alike(net: Network) -> Network | None:
     """What the family that a network names would build, if that has the very same nodes and links; else None."""
-    from topologies.build import FAMILIES, build
+    from quadrille.topologies.build import FAMILIES, build
 
     if net.family not in FAMILIES:
         return None

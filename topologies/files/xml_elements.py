@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from xml.parsers import expat
 
-from algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError
 
 DEEPEST = 64
 

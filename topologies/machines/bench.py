@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from topologies.fabrics import Fabric
-from topologies.families.leaf_spine import add_leaf_spine
-from topologies.machines.named_machine import NamedMachine, NodesToWire, Wiring
-from topologies.nodes.gpu_node import nvswitch_node
-from topologies.nodes.gpus import H100_SXM
-from topologies.quantity import Quantity
+from quadrille.topologies.fabrics import Fabric
+from quadrille.topologies.families.leaf_spine import add_leaf_spine
+from quadrille.topologies.machines.named_machine import NamedMachine, NodesToWire, Wiring
+from quadrille.topologies.nodes.gpu_node import nvswitch_node
+from quadrille.topologies.nodes.gpus import H100_SXM
+from quadrille.topologies.quantity import Quantity
 
 PINNED = "pinned: the cluster on which simulators of the field were compared"
 NODES_PER_LEAF = 4

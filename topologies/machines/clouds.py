@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from topologies.machines.named_machine import OVERHEAD, NamedMachine
-from topologies.machines.wirings import ONE_SWITCH, one_switch
-from topologies.nodes.amd import MI300X_NODE
-from topologies.nodes.gpus import A100_80GB
-from topologies.nodes.switched import AWS_P4D, AWS_P6_B200, switched_node
-from topologies.quantity import Quantity
+from quadrille.topologies.machines.fabric_wirings import ONE_SWITCH, one_switch
+from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine
+from quadrille.topologies.nodes.amd import MI300X_NODE
+from quadrille.topologies.nodes.gpus import A100_80GB
+from quadrille.topologies.nodes.switched import AWS_P4D, AWS_P6_B200, switched_node
+from quadrille.topologies.quantity import Quantity
 
 EFA = Quantity(
     "network",

@@ -4,13 +4,13 @@ The numbers are peaks and the wiring is the vendor's; a calibration on the
 machine itself always beats them.  What is called an assumption is ours.
 """
 
-from algorithms.errors import InputError
-from topologies.machines.bench import BENCH
-from topologies.machines.clouds import CLOUDS
-from topologies.machines.named_machine import NamedMachine
-from topologies.machines.nvidia import NVIDIA
-from topologies.machines.sites import SITES
-from topologies.machines.slingshot import SLINGSHOT
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.machines.bench import BENCH
+from quadrille.topologies.machines.clouds import CLOUDS
+from quadrille.topologies.machines.named_machine import NamedMachine
+from quadrille.topologies.machines.nvidia import NVIDIA
+from quadrille.topologies.machines.sites import SITES
+from quadrille.topologies.machines.slingshot import SLINGSHOT
 
 __all__ = ["MACHINES", "NamedMachine", "machine"]
 

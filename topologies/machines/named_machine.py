@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from algorithms.errors import InputError
-from topologies.cluster import cluster_of, is_true
-from topologies.fabrics import Fabric
-from topologies.limits import check_cable, check_counts
-from topologies.network import Argument, Network
-from topologies.nodes.gpu_node import NodeKind
-from topologies.nodes.gpus import Gpu
-from topologies.quantity import Quantity
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.cluster import cluster_of, is_true
+from quadrille.topologies.fabrics import Fabric
+from quadrille.topologies.limits import check_cable, check_counts
+from quadrille.topologies.network import Argument, Network
+from quadrille.topologies.nodes.gpu_node import NodeKind
+from quadrille.topologies.nodes.gpus import Gpu
+from quadrille.topologies.quantity import Quantity
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """NVIDIA's own clusters, and single nodes of its GPUs."""
 
-from topologies.machines.named_machine import OVERHEAD, NamedMachine
-from topologies.machines.wirings import ONE_SWITCH, QUANTUM_LATENCY, SPRAYED, one_switch, sprayed_tree
-from topologies.nodes.switched import DGX_A100_NODE, HGX_B200, HGX_H100, HGX_H200
-from topologies.quantity import Quantity
+from quadrille.topologies.machines.fabric_wirings import ONE_SWITCH, QUANTUM_LATENCY, SPRAYED, one_switch, sprayed_tree
+from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine
+from quadrille.topologies.nodes.switched import DGX_A100_NODE, HGX_B200, HGX_H100, HGX_H200
+from quadrille.topologies.quantity import Quantity
 
 SUPERPOD_A100 = 'NVIDIA, "DGX SuperPOD: Scalable Infrastructure for AI Leadership", RA-09950-001, 2020'
 SUPERPOD_H100 = 'NVIDIA, "DGX SuperPOD: Next Generation Scalable Infrastructure, DGX H100", RA-11333-001, 2023'

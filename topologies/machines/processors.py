@@ -5,11 +5,11 @@ A vendor is `intel`, `amd`, or `other` (POWER and Arm).
 
 from typing import Literal
 
-from topologies.nodes.meshed import ABCI as ABCI_GUIDE
-from topologies.nodes.meshed import CSCS, DGX_1, IDRIS_V100, NERSC
-from topologies.nodes.power9 import CORAL, TACC
-from topologies.nodes.switched import ABCI, AWS_P4, AWS_P6, DGX_A100, DGX_B200, DGX_H100, IDRIS_A100
-from topologies.quantity import Quantity
+from quadrille.topologies.nodes.meshed import ABCI as ABCI_GUIDE
+from quadrille.topologies.nodes.meshed import CSCS, DGX_1, IDRIS_V100, NERSC
+from quadrille.topologies.nodes.power9 import CORAL, TACC
+from quadrille.topologies.nodes.switched import ABCI, AWS_P4, AWS_P6, DGX_A100, DGX_B200, DGX_H100, IDRIS_A100
+from quadrille.topologies.quantity import Quantity
 
 Vendor = Literal["intel", "amd", "other"]
 

@@ -1,17 +1,17 @@
 """Machines of computing centres whose networks are trees: Summit, Longhorn, Jean Zay, ABCI."""
 
-from topologies.machines.named_machine import OVERHEAD, NamedMachine
-from topologies.machines.wirings import (
+from quadrille.topologies.machines.fabric_wirings import (
     ONE_SWITCH,
     SPRAYED,
     SWITCH_IB2_LATENCY,
     one_switch,
     sprayed_tree,
 )
-from topologies.nodes.meshed import ABCI_V, IDRIS_V100, JEAN_ZAY_V100
-from topologies.nodes.power9 import LONGHORN, OLCF, SUMMIT
-from topologies.nodes.switched import ABCI_A, IDRIS_A100, JEAN_ZAY_A100
-from topologies.quantity import Quantity
+from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine
+from quadrille.topologies.nodes.meshed import ABCI_V, IDRIS_V100, JEAN_ZAY_V100
+from quadrille.topologies.nodes.power9 import LONGHORN, OLCF, SUMMIT
+from quadrille.topologies.nodes.switched import ABCI_A, IDRIS_A100, JEAN_ZAY_A100
+from quadrille.topologies.quantity import Quantity
 
 ABCI = 'AIST, "ABCI 2.0 User Guide", docs.abci.ai, System Overview'
 

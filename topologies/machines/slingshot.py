@@ -28,13 +28,13 @@ detours.
 
 from dataclasses import dataclass
 
-from topologies.fabrics import Fabric
-from topologies.families.dragonfly import add_dragonfly
-from topologies.families.tree import add_tree
-from topologies.machines.named_machine import OVERHEAD, NamedMachine, NodesToWire
-from topologies.nodes.amd import FRONTIER, OLCF
-from topologies.nodes.meshed import CSCS, GH200_QUAD, NERSC, PERLMUTTER
-from topologies.quantity import Quantity
+from quadrille.topologies.fabrics import Fabric
+from quadrille.topologies.families.dragonfly import add_dragonfly
+from quadrille.topologies.families.tree import add_tree
+from quadrille.topologies.machines.named_machine import OVERHEAD, NamedMachine, NodesToWire
+from quadrille.topologies.nodes.amd import FRONTIER, OLCF
+from quadrille.topologies.nodes.meshed import CSCS, GH200_QUAD, NERSC, PERLMUTTER
+from quadrille.topologies.quantity import Quantity
 
 LINK = 25e9
 SWITCH_LATENCY = 350e-9

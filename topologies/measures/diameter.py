@@ -8,10 +8,10 @@ it.  Where both meet, or where every place was searched from, it is exact.
 
 import numpy as np
 
-from topologies.cluster_ways import ClusterWays
-from topologies.measures.figure import Figure
-from topologies.network import Network
-from topologies.routes.search import Hops, SearchedWays
+from quadrille.topologies.cluster_paths import ClusterWays
+from quadrille.topologies.measures.figure import Figure
+from quadrille.topologies.network import Network
+from quadrille.topologies.routes.search import Hops, SearchedWays
 
 LEAST_SEARCHES = 4
 WORK = 20_000_000
@@ -21,7 +21,7 @@ WORK = 20_000_000
 def diameter(net: Network) -> Figure:
     """Most hops of a shortest way between two places.
 
-    >>> from topologies.families.star import star
+    >>> from quadrille.topologies.families.star import star
     >>> str(diameter(star(3, bandwidth=1e9, latency=0.0)))
     '2 (searched from 1 of 3 places, and no two can be further apart)'
 

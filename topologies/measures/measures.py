@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topologies.measures.bisection import bisection, oversubscription
-from topologies.measures.diameter import diameter
-from topologies.measures.figure import Figure
-from topologies.network import Network
+from quadrille.topologies.measures.bisection import bisection, oversubscription
+from quadrille.topologies.measures.diameter import diameter
+from quadrille.topologies.measures.figure import Figure
+from quadrille.topologies.network import Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Measures:
 def measures(net: Network) -> Measures:
     """All measures of a network.
 
-    >>> from topologies.families.leaf_spine import leaf_spine
+    >>> from quadrille.topologies.families.leaf_spine import leaf_spine
     >>> found = measures(leaf_spine(4, 1, 8, bandwidth=1e9, latency=1e-6, uplink_bandwidth=4e9))
     >>> found.diameter.value, found.bisection.value, found.oversubscription.value
     (4, 8000000000.0, 2.0)
@@ -59,7 +59,7 @@ def measures(net: Network) -> Measures:
 def links_by_kind(net: Network) -> dict[str, int]:
     """How many links there are from one kind of node to another.
 
-    >>> from topologies.families.star import star
+    >>> from quadrille.topologies.families.star import star
     >>> links_by_kind(star(3, bandwidth=1e9, latency=0.0))
     {'host>switch': 3, 'switch>host': 3}
     """

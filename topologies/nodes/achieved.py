@@ -14,8 +14,8 @@ from math import ceil
 
 import numpy as np
 
-from topologies.nodes.gpus import Generation
-from topologies.quantity import Quantity
+from quadrille.topologies.nodes.gpus import Generation
+from quadrille.topologies.quantity import Quantity
 
 TILE = (256, 128)
 GUIDE = (

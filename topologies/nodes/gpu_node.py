@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 
-from algorithms.errors import InputError
-from topologies.limits import check_cable, check_counts
-from topologies.nodes.gpus import Gpu
-from topologies.quantity import Quantity
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.limits import check_cable, check_counts
+from quadrille.topologies.nodes.gpus import Gpu
+from quadrille.topologies.quantity import Quantity
 
 MOST_GPUS = 576
 """In a node: the largest NVLink domain that its vendor names.

@@ -7,7 +7,7 @@ is not listed is not computed by the GPU's matrix units.
 from dataclasses import dataclass
 from typing import Literal
 
-from topologies.quantity import Quantity, of, table
+from quadrille.topologies.quantity import Quantity, of, table
 
 Generation = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3"]
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from itertools import combinations
 
-from topologies.nodes.gpu_node import Cable, NodeKind, named_node
-from topologies.nodes.gpus import A100_40GB, GH200_96GB, V100_16GB, V100_32GB, Gpu
-from topologies.nodes.sources import (
+from quadrille.topologies.nodes.gpu_node import Cable, NodeKind, named_node
+from quadrille.topologies.nodes.gpus import A100_40GB, GH200_96GB, V100_16GB, V100_32GB, Gpu
+from quadrille.topologies.nodes.sources import (
     INSIDE_LATENCY,
     LATENCY,
     NVLINK2,

@@ -2,9 +2,9 @@
 
 from itertools import combinations
 
-from topologies.nodes.gpu_node import Cable, NodeKind, named_node
-from topologies.nodes.gpus import V100_16GB
-from topologies.nodes.sources import INSIDE_LATENCY, LATENCY, NVLINK2, network_numbers
+from quadrille.topologies.nodes.gpu_node import Cable, NodeKind, named_node
+from quadrille.topologies.nodes.gpus import V100_16GB
+from quadrille.topologies.nodes.sources import INSIDE_LATENCY, LATENCY, NVLINK2, network_numbers
 
 CORAL = (
     'Vazhkudai et al., "The Design, Deployment, and Evaluation of the CORAL Pre-Exascale Systems", SC18, '

@@ -3,9 +3,9 @@
 The NVSwitches of a node are modelled as one that blocks nothing.
 """
 
-from topologies.nodes.gpu_node import Cable, NodeKind, named_node
-from topologies.nodes.gpus import A100_40GB, A100_80GB, B200_SXM, H100_SXM, H200_SXM, Gpu
-from topologies.nodes.sources import (
+from quadrille.topologies.nodes.gpu_node import Cable, NodeKind, named_node
+from quadrille.topologies.nodes.gpus import A100_40GB, A100_80GB, B200_SXM, H100_SXM, H200_SXM, Gpu
+from quadrille.topologies.nodes.sources import (
     HALF_INSIDE_LATENCY,
     LATENCY,
     NVLINK3,

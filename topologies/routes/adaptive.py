@@ -25,7 +25,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from topologies.network import Floats, Ints
+from quadrille.topologies.network import Floats, Ints
 
 
 class AdaptiveChoices:

@@ -29,11 +29,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from topologies.network import Floats, Ints, Network
-from topologies.routes.grouped import Grouped
-from topologies.routes.hashing import hashed
-from topologies.routes.spraying import Split
-from topologies.routes.ways import Flags, Ways
+from quadrille.topologies.network import Floats, Ints, Network
+from quadrille.topologies.routes.grouped import Grouped
+from quadrille.topologies.routes.hashing import hashed
+from quadrille.topologies.routes.spraying import Split
+from quadrille.topologies.structured_paths import Flags, Ways
 
 LOCAL = 1
 """Hops within a group on either side of a minimal way's global link."""

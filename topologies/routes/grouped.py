@@ -2,7 +2,7 @@
 
 from typing import Protocol, runtime_checkable
 
-from topologies.routes.ways import Detours, Ints
+from quadrille.topologies.structured_paths import Detours, Ints
 
 
 class GroupLinks(Protocol):

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.network import Ints
+from quadrille.topologies.network import Ints
 
 
 def hashed(sources: Ints, targets: Ints, seed: int) -> NDArray[np.uint64]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topologies.network import Ints
-from topologies.routes.ways import OneWay
+from quadrille.topologies.network import Ints
+from quadrille.topologies.structured_paths import OneWay
 
 
 class ListedWays(OneWay, ABC):

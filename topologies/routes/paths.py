@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topologies.network import Floats, Ints
+from quadrille.topologies.network import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ so no way is listed.
 
 import numpy as np
 
-from topologies.network import Floats, Ints, Network
+from quadrille.topologies.network import Floats, Ints, Network
 
 ENTRIES_AT_ONCE = 1 << 22
 """Links of pairs that are looked at together."""
@@ -24,7 +24,7 @@ def remaining_shares(
 
     A pair of which no way remains has no entries.
 
-    >>> from topologies.families.tree import tree
+    >>> from quadrille.topologies.families.tree import tree
     >>> net = tree("1x2", "1x3", bandwidth=1e9, latency=1e-6)
     >>> one, other = np.array([0]), np.array([1])
     >>> owners, links, _ = net.ways.spread(one, other)

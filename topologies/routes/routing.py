@@ -9,7 +9,7 @@
     adaptive   the minimal way or that detour, by load (dragonflies; `adaptive.py`)
     balanced   shares on the minimal way and on a detour by every other group (dragonflies; `balanced.py`)
 
-A topology's structure gives the ways (`ways.py`).  Where a link of the chosen
+A topology's structure gives the ways (`structured_paths.py`).  Where a link of the chosen
 way has failed, the next one in order is taken; where all have (or the next
 `MOST_WAYS`), or where there is no structure, ways are searched (`search.py`).  A detour with a failed link
 is drawn again, up to `DRAWS` times, and then given up for the shortest way.
@@ -25,16 +25,16 @@ from typing import Literal, assert_never, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.errors import InputError
-from topologies.network import Floats, Ints, Network
-from topologies.routes.adaptive import AdaptiveChoices
-from topologies.routes.balanced import balanced
-from topologies.routes.grouped import Grouped
-from topologies.routes.hashing import hashed
-from topologies.routes.paths import Paths, joined, put_rows
-from topologies.routes.search import SearchedWays
-from topologies.routes.spraying import MOST_WAYS, Spraying
-from topologies.routes.ways import Ways, detours
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.network import Floats, Ints, Network
+from quadrille.topologies.routes.adaptive import AdaptiveChoices
+from quadrille.topologies.routes.balanced import balanced
+from quadrille.topologies.routes.grouped import Grouped
+from quadrille.topologies.routes.hashing import hashed
+from quadrille.topologies.routes.paths import Paths, joined, put_rows
+from quadrille.topologies.routes.search import SearchedWays
+from quadrille.topologies.routes.spraying import MOST_WAYS, Spraying
+from quadrille.topologies.structured_paths import Ways, detours
 
 Rule = Literal["shortest", "minimal", "spray", "ecmp", "valiant", "adaptive", "balanced"]
 SEEDED = ("ecmp", "valiant", "adaptive")
@@ -82,7 +82,7 @@ def parse_routing(text: str, offered: Sequence[Rule] = get_args(Rule)) -> Routin
 class Routes:
     """Routes through one network, between places given by number.
 
-    >>> from topologies.families.star import star
+    >>> from quadrille.topologies.families.star import star
     >>> paths = Routes(star(3, bandwidth=1e9, latency=1e-6)).between([0, 1], [2, 1])
     >>> paths.offsets.tolist(), paths.links.tolist(), paths.latency.tolist()
     ([0, 2, 2], [0, 5], [2e-06, 0.0])

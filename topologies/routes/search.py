@@ -12,9 +12,9 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from algorithms.errors import InputError
-from topologies.network import Floats, Ints, Network
-from topologies.routes.ways import COUNTABLE
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.network import Floats, Ints, Network
+from quadrille.topologies.structured_paths import COUNTABLE
 
 SOURCES_KEPT = 256
 MOST_PIECES = 64
@@ -157,7 +157,7 @@ class SearchedWays:
 class Hops:
     """Hops between nodes over links that have not failed.
 
-    >>> from topologies.families.star import star
+    >>> from quadrille.topologies.families.star import star
     >>> Hops(star(2, bandwidth=1e9, latency=0.0)).nearest(0).tolist()
     [0, 2, 1]
 

@@ -13,10 +13,10 @@ from functools import cached_property, reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.network import Floats, Ints, Network
-from topologies.routes.remaining import remaining_shares
-from topologies.routes.search import SearchedWays
-from topologies.routes.ways import Spreading, Ways
+from quadrille.topologies.network import Floats, Ints, Network
+from quadrille.topologies.routes.remaining import remaining_shares
+from quadrille.topologies.routes.search import SearchedWays
+from quadrille.topologies.structured_paths import Spreading, Ways
 
 MOST_WAYS = 4096
 """Ways of a pair that are listed; where there are more, a search counts them."""

@@ -7,17 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from algorithms.collectives.nccl.communicator import Communicator
-from algorithms.collectives.nccl.costs import SERVED, predicted_seconds
-from algorithms.collectives.nccl.tables import (
-    ALGORITHMS,
-    BYTES_PER_THREAD,
-    MOST_THREADS,
-    Algorithm,
-    Protocol,
-)
-from algorithms.errors import InputError
-from algorithms.ops import CollectiveKind
+from quadrille.algorithms.collectives.nccl.communicator import Communicator
+from quadrille.algorithms.collectives.nccl.costs import SERVED, predicted_seconds
+from quadrille.algorithms.collectives.nccl.tables import ALGORITHMS, BYTES_PER_THREAD, MOST_THREADS, Algorithm, Protocol
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.ops import CollectiveKind
 
 NEEDS: dict[Algorithm, str] = {
     "nvls": "nvls takes one node whose NVSwitch sums, from Hopper on, and at most 32 GPUs but for all-reduce",

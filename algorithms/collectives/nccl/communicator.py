@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.tables import (
     CHANNEL_SPEEDS,
     CHANNEL_SPEEDS_ACROSS,
     DOUBLED_FROM,
@@ -31,7 +31,7 @@ from algorithms.collectives.nccl.tables import (
     Hardware,
     Triple,
 )
-from algorithms.errors import InputError
+from quadrille.algorithms.errors import InputError
 
 ALONE = 5e12
 """What NCCL counts for a GPU's way to itself, where it has no neighbour in its node (LOC_BW) [B/s]."""

@@ -18,8 +18,8 @@ ncclTopoGetAlgoTime.
 
 from math import inf
 
-from algorithms.collectives.nccl.communicator import Communicator
-from algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.communicator import Communicator
+from quadrille.algorithms.collectives.nccl.tables import (
     ALGORITHMS,
     BASE_LATENCY,
     CORRECTED_SIZES,
@@ -47,7 +47,7 @@ from algorithms.collectives.nccl.tables import (
     Hardware,
     Protocol,
 )
-from algorithms.ops import CollectiveKind
+from quadrille.algorithms.schedule.ops import CollectiveKind
 
 SERVED: dict[CollectiveKind, tuple[Algorithm, ...]] = {
     "all_reduce": ("tree", "ring", "nvls", "nvls_tree"),

@@ -10,10 +10,10 @@ of `tables.py`.
 from dataclasses import dataclass
 from math import ceil, inf
 
-from algorithms.collectives.nccl.choice import Choice
-from algorithms.collectives.nccl.communicator import Communicator
-from algorithms.collectives.nccl.costs import halvings, latency, low_latency_most, ring_steps, step_latencies
-from algorithms.collectives.nccl.tables import (
+from quadrille.algorithms.collectives.nccl.choice import Choice
+from quadrille.algorithms.collectives.nccl.communicator import Communicator
+from quadrille.algorithms.collectives.nccl.costs import halvings, latency, low_latency_most, ring_steps, step_latencies
+from quadrille.algorithms.collectives.nccl.tables import (
     BUFFER_BYTES,
     DATA_IN_BUFFER,
     NVLS_EFFICIENCY,
@@ -30,7 +30,7 @@ from algorithms.collectives.nccl.tables import (
     Algorithm,
     Protocol,
 )
-from algorithms.ops import CollectiveKind
+from quadrille.algorithms.schedule.ops import CollectiveKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,24 @@ each rank.  X, W and Y of the paper, the directions of the two operands and of t
 import numpy as np
 import pytest
 
-from algorithms.collectives.choices import Choices
-from algorithms.costs.volumes import gemm_sizes
-from algorithms.grid import Grid
-from algorithms.matmuls.catalogue import matmul_schedule
-from algorithms.matmuls.matmul import Matmul
-from algorithms.ops import Communication, Gemm, Kernel, Pointwise, kind
-from algorithms.parts import Part
-from algorithms.program import in_sequence, ops
-from algorithms.schedule import Role, Schedule, all_ops, declare
-from algorithms.tensors import Tensor
-from algorithms.traffic import traffic
-from algorithms.training.biases import bias_of
-from algorithms.training.norm import Norm, normalisation
-from algorithms.training.scheme import Linear
-from algorithms.training.schemes import find_scheme
-from runtime.execute import execute
-from runtime.in_process import InProcess
-from tests.runtime.test_execute import assembled
+from quadrille.algorithms.analysis.traffic import traffic
+from quadrille.algorithms.analysis.volumes import gemm_sizes
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import Communication, Gemm, Kernel, Pointwise, kind
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.program import in_sequence, ops
+from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, declare
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.biases import bias_of
+from quadrille.algorithms.training.norm import Norm, normalisation
+from quadrille.algorithms.training.scheme import Linear
+from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.runtime.carriers.in_process import InProcess
+from quadrille.runtime.execution.execute import execute
+from tests.runtime.execution.test_execute import assembled
 
 P = 3
 CUBE = Grid(z=P, y=P, x=P)

@@ -5,24 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.collectives.choices import Choices
-from algorithms.costs.volumes import volumes
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.ops import Kernel
-from algorithms.reordering.overlap import OVERLAPS, overlap
-from algorithms.schedule import all_ops
-from algorithms.storage import storage
-from algorithms.training.adam import Adam
-from algorithms.training.architecture import LLAMA, PLAIN, Architecture
-from algorithms.training.flops import step_flops
-from algorithms.training.gpt import Gpt
-from algorithms.training.schemes import find_scheme
-from algorithms.validate import validate
-from runtime.training.serial_transformer import gpt_loss
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import Kernel
+from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture
+from quadrille.algorithms.training.flops import step_flops
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.runtime.training.serial_transformer import gpt_loss
 from tests.algorithms.training.test_models import total_flops
 from tests.algorithms.training.test_scheme_4d import check_gradients
-from tests.trainings import check_training, schedule_of, trained, whole_matrices
+from tests.support.trainings import check_training, schedule_of, trained, whole_matrices
 
 ADAM = Adam(rate=0.03, decay=0.1, clip=0.05)
 GROUPED = replace(LLAMA, key_heads=3)
@@ -199,7 +199,7 @@ def test_serial_gradients_are_slopes_of_the_loss(trait):
 
 def test_rotary_positions_see_distances_alone():
     """The scores of a turned query and key depend on how far they are apart, not on where they are."""
-    from runtime.training.serial_transformer import turned
+    from quadrille.runtime.training.serial_transformer import turned
 
     random = np.random.default_rng(3)
     q, k = (np.repeat(random.standard_normal((1, 8)), 9, axis=0) for _ in range(2))

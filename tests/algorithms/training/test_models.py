@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.collectives.choices import Choices
-from algorithms.costs.volumes import flops, volumes
-from algorithms.counting.alike import alike
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.training.architecture import LLAMA, PLAIN, Architecture
-from algorithms.training.flops import flops_per_second_per_gpu, step_flops
-from algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
-from algorithms.training.model_words import find_shape
-from algorithms.training.models import SHAPES, ModelShape
-from algorithms.training.scheme_4d import Scheme4D
-from studies.training.experiment import gpt_workload
-from studies.training.lines import sized_flag
+from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
+from quadrille.algorithms.analysis.volumes import flops, volumes
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.architecture import LLAMA, PLAIN, Architecture
+from quadrille.algorithms.training.flops import flops_per_second_per_gpu, step_flops
+from quadrille.algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
+from quadrille.algorithms.training.model_words import find_shape
+from quadrille.algorithms.training.models import SHAPES, ModelShape
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.experiments.workloads.training import gpt_workload
+from quadrille.experiments.workloads.training_lines import sized_flag
 
 KNOWN = {
     "gpt2": (
@@ -134,7 +134,7 @@ def test_a_schedules_own_count_is_the_formula_but_for_attention_half_of_which_is
 
 
 def total_flops(schedule):
-    return sum(one.count * flops(schedule, one.place) for one in alike(schedule, Choices()))
+    return sum(one.count * flops(schedule, one.place) for one in equivalent_ranks(schedule, Choices()))
 
 
 def test_one_rank_counts_all_flops():

@@ -4,25 +4,25 @@ from itertools import combinations
 
 import pytest
 
-from algorithms.collectives.choices import Choices
-from algorithms.costs.volumes import volumes
-from algorithms.dependencies import Dependencies
-from algorithms.grid import Grid
-from algorithms.ops import AllGather, ReduceScatter, lane, reads
-from algorithms.program import walk
-from algorithms.reordering.overlap import OVERLAPS, overlap
-from algorithms.schedule import all_ops
-from algorithms.storage import storage
-from algorithms.training.adam import Adam
-from algorithms.training.gpt import Gpt
-from algorithms.training.mlp import Mlp
-from algorithms.training.scheme_4d import Scheme4D
-from algorithms.training.schemes import find_scheme
-from algorithms.validate import validate
-from simulator.simulate import Switches, simulate
-from tests.toy_machines import star
-from tests.trainings import schedule_of as validated
-from tests.trainings import trained, whole_matrices
+from quadrille.algorithms.analysis.dependencies import Dependencies
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import AllGather, ReduceScatter, lane, reads
+from quadrille.algorithms.schedule.program import walk
+from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.simulator.simulate import Shortcuts, simulate
+from tests.support.toy_machines import star
+from tests.support.trainings import schedule_of as validated
+from tests.support.trainings import trained, whole_matrices
 
 ALL = OVERLAPS
 SETS = [names for size in range(1, 4) for names in combinations(OVERLAPS, size)]
@@ -275,7 +275,7 @@ def test_folding_over_time_knows_rotated_loops():
     plain = schedule_of(Gpt(40, 12, 4, 5, 17, 4), Grid(z=2, x=2))
     machine = star(4, bandwidth=1e9, peak=2e11)
     changed = overlap(plain, ALL)
-    folded, whole = (simulate(changed, machine, switches=Switches(fold_time=fold)) for fold in (True, False))
+    folded, whole = (simulate(changed, machine, shortcuts=Shortcuts(fold_time=fold)) for fold in (True, False))
     assert folded.extent.iterations_skipped > whole.extent.iterations_skipped == 0
     assert folded.timeline.makespan == pytest.approx(whole.timeline.makespan, rel=1e-9)
 

@@ -5,19 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from algorithms.collectives.choices import Choices
-from algorithms.costs.volumes import volumes
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.training.adam import Adam
-from algorithms.training.gpt import Gpt
-from algorithms.training.microbatches import microbatches
-from algorithms.training.mlp import Mlp
-from algorithms.training.pipeline import Stages, slots
-from algorithms.training.scheme_4d import Scheme4D
-from simulator.simulate import simulate
-from tests.toy_machines import FREE, star
-from tests.trainings import check_training, schedule_of
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.microbatches import microbatches
+from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.pipeline import Stages, slots
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.simulator.simulate import simulate
+from tests.support.toy_machines import FREE, star
+from tests.support.trainings import check_training, schedule_of
 
 BIG = Adam(rate=0.03, decay=0.1, clip=0.05)
 
@@ -123,8 +123,8 @@ def test_the_order_of_interleaved_chunks_by_hand():
 )
 def test_the_program_takes_turns_in_that_order(count, chunks, turns):
     """The program's loops, walked on a rank of every stage, say what `order` says."""
-    from algorithms.ops import Pointwise
-    from algorithms.program import walk
+    from quadrille.algorithms.schedule.ops import Pointwise
+    from quadrille.algorithms.schedule.program import walk
 
     stages = Stages(count, layers=count * chunks, microbatches=turns, chunks=chunks)
     passes = [(Pointwise(name=letter, function="zero", into=letter),) for letter in "FB"]

@@ -2,17 +2,17 @@
 
 import pytest
 
-from algorithms.collectives.choices import Choices
-from algorithms.costs.volumes import flops, volumes
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.schedule import all_ops
-from algorithms.storage import storage
-from algorithms.training.adam import Adam
-from algorithms.training.gpt import Gpt, gpt_schedule
-from algorithms.training.recompute import RECOMPUTES, find_recompute
-from algorithms.training.scheme_4d import Scheme4D
-from tests.trainings import check_training
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.analysis.volumes import flops, volumes
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
+from quadrille.algorithms.training.recompute import RECOMPUTES, find_recompute
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from tests.support.trainings import check_training
 
 FORMS = ["repeated", "sequences scattered", "rows scattered"]
 H, A, S, B = 24, 4, 7, 6

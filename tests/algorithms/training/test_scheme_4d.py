@@ -6,15 +6,15 @@ import itertools
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.training.adam import Adam
-from algorithms.training.gpt import Gpt
-from algorithms.training.mlp import Mlp
-from algorithms.training.scheme_4d import Scheme4D
-from runtime.training.serial_training import clipped, gelu, gelu_slope, mlp_loss, train
-from runtime.training.serial_transformer import gpt_loss
-from tests.trainings import check_training, reference, schedule_of, whole_matrices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.runtime.training.serial_training import clipped, gelu, gelu_slope, mlp_loss, train
+from quadrille.runtime.training.serial_transformer import gpt_loss
+from tests.support.trainings import check_training, reference, schedule_of, whole_matrices
 
 GRIDS = [
     Grid(),

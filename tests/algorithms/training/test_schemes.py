@@ -6,21 +6,21 @@ from math import prod
 import numpy as np
 import pytest
 
-from algorithms.collectives.choices import Choices
-from algorithms.costs.volumes import volumes
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.ops import AllReduce
-from algorithms.program import walk
-from algorithms.reordering.overlap import overlap
-from algorithms.schedule import all_ops
-from algorithms.training.adam import Adam
-from algorithms.training.gpt import Gpt
-from algorithms.training.mlp import Mlp
-from algorithms.training.scheme_mesh import SchemeMesh
-from algorithms.training.schemes import find_scheme
-from algorithms.validate import validate
-from tests.trainings import assembled, check_training, schedule_of, trained, whole_matrices
+from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import AllReduce
+from quadrille.algorithms.schedule.program import walk
+from quadrille.algorithms.schedule.schedule import all_ops
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.scheme_mesh import SchemeMesh
+from quadrille.algorithms.training.schemes import find_scheme
+from tests.support.trainings import assembled, check_training, schedule_of, trained, whole_matrices
 
 WIDTHS, ROWS = (7, 11, 5, 13), 17
 GRIDS = {

@@ -6,17 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithms.collectives.choices import Choices
-from algorithms.costs.volumes import volumes
-from algorithms.errors import InputError
-from algorithms.grid import Grid
-from algorithms.storage import storage
-from algorithms.training.adam import Adam
-from algorithms.training.gpt import Gpt
-from algorithms.training.mlp import Mlp
-from algorithms.training.scheme_4d import Scheme4D
-from runtime.kernels.layer_kernels import Given, carry_out
-from tests.trainings import assembled, check_training, reference, schedule_of, trained, whole_matrices
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.adam import Adam
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.mlp import Mlp
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.runtime.kernels.layer_kernels import Given, carry_out
+from tests.support.trainings import assembled, check_training, reference, schedule_of, trained, whole_matrices
 
 BIG = Adam(rate=0.03, decay=0.1, clip=0.05)
 

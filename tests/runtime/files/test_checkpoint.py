@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from runtime.files.checkpoint_reader import open_checkpoint
-from tests.quadrille import ROOT, called
-from tests.training_jobs import SMALL, ended, losses, verdict
+from quadrille.algorithms.errors import InputError
+from quadrille.runtime.files.checkpoint_reader import open_checkpoint
+from tests.support.quadrille import ROOT, called
+from tests.support.training_jobs import SMALL, ended, losses, verdict
 
 GPT = {"gpt": SMALL, "batch": "6", "dtype": "float64"}
 GRIDS = [
@@ -199,10 +199,10 @@ def test_a_checkpoint_that_does_not_fit_ends_a_run_with_one_line_and_status_2(ca
 
 KILLED = """
 import os, signal, sys
-from runtime.files.checkpoint import CheckpointWriter
+from quadrille.runtime.files.checkpoint import CheckpointWriter
 sealed = CheckpointWriter.seal
 CheckpointWriter.seal = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-from studies.command_line import main
+from quadrille.cli.main import main
 main(sys.argv[1:])
 """
 

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError, RunError
-from algorithms.tensors import Block
-from runtime.files.matrix_files import (
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.schedule.tensors import Block
+from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
     commit_all,
@@ -18,8 +18,8 @@ from runtime.files.matrix_files import (
     open_matrix,
     open_operands,
 )
-from runtime.files.shared_files import writing_token
-from runtime.rectangles import Rectangle, whole
+from quadrille.runtime.files.rectangles import Rectangle, whole
+from quadrille.runtime.files.shared_files import writing_token
 
 VALUES = np.random.default_rng(0).random((5, 7))
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from algorithms.training.norm import EPSILON
-from runtime.kernels.layer_kernels import KERNELS, Given
-from runtime.training.serial_transformer import layer_norm
+from quadrille.algorithms.training.norm import EPSILON
+from quadrille.runtime.kernels.layer_kernels import KERNELS, Given
+from quadrille.runtime.training.serial_transformer import layer_norm
 
 ROWS, COLUMNS = 64, 512
 EPS = 2.0**-23

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from runtime.delivery import WHOLE
-from runtime.measuring import idle_cores
-from runtime.measuring.idle_cores import measure_idle_cores
-from tests.launched import launched
+from quadrille.runtime.carriers.message_options import WHOLE
+from quadrille.runtime.measuring import idle_cores
+from quadrille.runtime.measuring.idle_cores import measure_idle_cores
+from tests.support.launched import launched
 
 PROGRAM = """
 import json
 from mpi4py import MPI
-from runtime.delivery import WHOLE
-from runtime.measuring import beside, idle_cores
+from quadrille.runtime.carriers.message_options import WHOLE
+from quadrille.runtime.measuring import beside, idle_cores
 beside.SIZE, beside.REPEATS = 64, 3
 found = [MPI.COMM_WORLD.gather(idle_cores.measure_idle_cores(MPI.COMM_WORLD, cores, WHOLE)) for cores in (2, 3)]
 if MPI.COMM_WORLD.rank == 0:

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from runtime.measuring.links import SIZES, paced
-from tests.launched import launched
+from quadrille.runtime.measuring.links import SIZES, paced
+from tests.support.launched import launched
 
 PROGRAM = """
 import json
 from dataclasses import astuple
 from mpi4py import MPI
-from runtime.measuring import links
+from quadrille.runtime.measuring import links
 links.SIZES, links.SEVERAL, links.FEW, links.REST_SECONDS = (1 << 12, 1 << 16), 3, 3, 0.0
 world = MPI.COMM_WORLD
 found = world.gather(astuple(links.measure_link_speed(world)))

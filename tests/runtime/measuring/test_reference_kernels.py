@@ -1,8 +1,8 @@
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from runtime.measuring import reference_kernels
-from runtime.measuring.reference_kernels import SAMPLES, ReferenceKernels, seconds
+from quadrille.runtime.measuring import reference_kernels
+from quadrille.runtime.measuring.reference_kernels import SAMPLES, ReferenceKernels, seconds
 
 
 def blas_threads():

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from algorithms.errors import InputError
-from algorithms.reordering import banded_ops
-from tests.training_jobs import ended, verdict
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.passes import banded_ops
+from tests.support.training_jobs import ended, verdict
 
 SIZES = {"layers": 4, "hidden": 30, "heads": 6, "sequence": 7, "vocabulary": 127}
 AXES = {

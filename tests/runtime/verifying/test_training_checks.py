@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from runtime.training.training_data import TrainingSource
-from tests.training_jobs import SMALL, ended, losses, outputs, verdict
+from quadrille.runtime.training.training_data import TrainingSource
+from tests.support.training_jobs import SMALL, ended, losses, outputs, verdict
 
 CHOSEN = [
     {"grid": "data=2,z=3,y=2"},

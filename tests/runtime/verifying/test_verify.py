@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.tensors import Block
-from runtime import generator
-from runtime.operands import Operands
-from runtime.rectangles import Rectangle, whole
-from runtime.verifying import freivalds, products
-from runtime.verifying.freivalds import SPREAD
-from runtime.verifying.products import Output, output_of_block
-from runtime.verifying.verify import (
+from quadrille.algorithms.schedule.tensors import Block
+from quadrille.runtime.files import generator
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.files.rectangles import Rectangle, whole
+from quadrille.runtime.verifying import freivalds, products
+from quadrille.runtime.verifying.freivalds import SPREAD
+from quadrille.runtime.verifying.products import Output, output_of_block
+from quadrille.runtime.verifying.verify import (
     EPS,
     TILES_AT_ONCE,
     VERIFY_BYTES,

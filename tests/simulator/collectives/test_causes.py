@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.collectives.choices import SETS, parse_choices
-from algorithms.formats.what_if import with_faults
-from simulator.collectives.causes import Causes
-from simulator.collectives.collective import Ways
-from studies.flags.machines import find_machine
-from studies.network.collective import predict_collective
-from studies.network.question import Question
+from quadrille.algorithms.collectives.choices import SETS, parse_choices
+from quadrille.experiments.network.collective import predict_collective
+from quadrille.experiments.network.question import Question
+from quadrille.experiments.options.machines import find_machine
+from quadrille.simulator.collectives.causes import Causes
+from quadrille.simulator.collectives.collective import Ways
+from quadrille.topologies.machines.what_if import with_faults
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier")
 

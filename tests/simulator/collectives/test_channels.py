@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from simulator.collectives.channels import by_node, ring_orders
-from simulator.collectives.node_trees import tree_edges
-from simulator.collectives.ways_through import inside, ways_through
-from topologies.build import build
-from topologies.routes.routing import Routes
+from quadrille.simulator.collectives.channels import by_node, ring_orders
+from quadrille.simulator.collectives.node_paths import inside, ways_through
+from quadrille.simulator.collectives.node_trees import tree_edges
+from quadrille.topologies.build import build
+from quadrille.topologies.routes.routing import Routes
 
 
 def routes(node, nodes=4):

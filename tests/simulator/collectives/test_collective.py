@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.collectives.choices import parse_choices
-from algorithms.collectives.lowering import SETS, lower
-from simulator.collectives import steps
-from simulator.collectives.collective import Ways, simulate_collective
-from simulator.collectives.programs import Job
-from simulator.simulate import simulate
-from tests import toy_machines
-from tests.toy_networks import LEAF, NIC, NODE, star, two_levels
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.lowering import SETS, lower
+from quadrille.simulator.collectives import steps
+from quadrille.simulator.collectives.collective import Ways, simulate_collective
+from quadrille.simulator.collectives.programs import Job
+from quadrille.simulator.simulate import simulate
+from tests.support import toy_machines
+from tests.support.toy_networks import LEAF, NIC, NODE, star, two_levels
 
 EXACT = 1e-9
 GIB = 2**30

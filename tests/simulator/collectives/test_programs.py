@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.collectives.lowering import SETS, lower
-from algorithms.collectives.runs import NOBODY
-from algorithms.errors import Deadlock
-from algorithms.parts import boundaries
-from simulator.collectives.programs import Job, of_classes, programs_of
-from simulator.collectives.shapes import shapes
-from simulator.collectives.sizes import sent_bytes, step_bytes
-from simulator.collectives.steps import walk_programs
-from simulator.folding.partition import Flows
+from quadrille.algorithms.collectives.lowering import SETS, lower
+from quadrille.algorithms.collectives.runs import NOBODY
+from quadrille.algorithms.errors import Deadlock
+from quadrille.algorithms.schedule.parts import boundaries
+from quadrille.simulator.collectives.programs import Job, of_classes, programs_of
+from quadrille.simulator.collectives.shapes import shapes
+from quadrille.simulator.collectives.sizes import sent_bytes, step_bytes
+from quadrille.simulator.collectives.steps import walk_programs
+from quadrille.simulator.symmetry.partition import Flows
 
 KINDS = ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"]
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.collectives.lowering import SETS, lower
-from simulator.collectives.programs import Job, programs_of
-from simulator.collectives.steps import walk_programs
-from simulator.collectives.sweep import sections, sweep
-from simulator.folding.partition import Flows
+from quadrille.algorithms.collectives.lowering import SETS, lower
+from quadrille.simulator.collectives.programs import Job, programs_of
+from quadrille.simulator.collectives.steps import walk_programs
+from quadrille.simulator.collectives.sweep import sections, sweep
+from quadrille.simulator.symmetry.partition import Flows
 
 EXACT = 1e-9
 

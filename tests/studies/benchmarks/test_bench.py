@@ -3,12 +3,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from algorithms.formats.record import Verified
-from algorithms.matmuls.catalogue import algorithms
-from studies.benchmarks import bench
-from studies.benchmarks.bench import Pair
-from studies.benchmarks.ratios import ratio_of_pairs
-from studies.matmuls.experiment import parse_experiment
+from quadrille.algorithms.formats.record import Verified
+from quadrille.algorithms.matmuls.catalogue import algorithms
+from quadrille.experiments.workloads.matmul import parse_experiment
+from quadrille.studies.benchmarks import bench
+from quadrille.studies.benchmarks.bench import Pair
+from quadrille.studies.benchmarks.ratios import ratio_of_pairs
 
 
 def interval(ratios):

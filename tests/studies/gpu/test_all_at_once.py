@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.errors import InputError
-from algorithms.formats import files
-from algorithms.formats.machine import load_machine
-from algorithms.provenance import provenance
-from studies.gpu import all_at_once
-from studies.gpu.all_at_once import SCHEMA, Session, Summary, chosen, main, opened, run_step, status_of
-from studies.gpu.parts import PARTS
-from studies.gpu.steps import STEPS, TESTS, Step
-from tests.fake_device import AS_A_MODULE
-from tests.quadrille import ROOT
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import provenance
+from quadrille.studies.gpu import all_at_once
+from quadrille.studies.gpu.all_at_once import SCHEMA, Session, Summary, chosen, main, opened, run_step, status_of
+from quadrille.studies.gpu.parts import PARTS
+from quadrille.studies.gpu.steps import STEPS, TESTS, Step
+from quadrille.topologies.machines.machine import load_machine
+from tests.support.fake_device import AS_A_MODULE
+from tests.support.quadrille import ROOT
 
 MADE = provenance(["test"])
 

@@ -9,9 +9,9 @@ import zipfile
 
 import pytest
 
-from studies.gpu import borrowed_python
-from studies.gpu.borrowed_python import LOCK, WHEELS, environment, fetch_wheels, install, locked
-from tests.quadrille import ROOT
+from quadrille.studies.gpu import borrowed_python
+from quadrille.studies.gpu.borrowed_python import LOCK, WHEELS, environment, fetch_wheels, install, locked
+from tests.support.quadrille import ROOT
 
 OF_THE_MACHINE = {"matplotlib", "numba", "numpy"}
 """Large ones, which a machine with CuPy and PyTorch has."""
@@ -65,7 +65,7 @@ def test_wheels_are_installed_once_and_found_before_the_machine_s_own_packages(t
     assert found["PATH"] == f"{prefix}/bin{os.pathsep}/usr/bin"
     assert found["MPI4PY_LIBMPI"] == f"{prefix}/lib/libmpi.so.40" and (prefix / "lib" / "libmpi.so.40").exists()
     told = subprocess.run(
-        [sys.executable, "-P", "-c", "import toy, studies; print(toy.VERSION)"],
+        [sys.executable, "-P", "-c", "import toy, quadrille.studies; print(toy.VERSION)"],
         env=found, cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert told.stdout == "1\n"
@@ -82,7 +82,7 @@ def test_open_mpi_is_told_where_no_process_may_read_another(tmp_path, monkeypatc
 
 
 def test_whether_a_process_may_read_its_child_is_found_by_trying():
-    code = "from studies.gpu.borrowed_python import reads_other_processes as may; print(may())"
+    code = "from quadrille.studies.gpu.borrowed_python import reads_other_processes as may; print(may())"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout in ("True\n", "False\n")
 

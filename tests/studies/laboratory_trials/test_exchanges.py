@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from algorithms.grid import parse_grid
-from runtime.execute import execute
-from runtime.in_process import InProcess
-from studies.experiments.workloads import experiment_of
-from studies.flags.plan import parse_plan
-from studies.laboratory_trials import rings
-from studies.laboratory_trials.exchanges import (
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.experiments.options.run_options import parse_plan
+from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.runtime.carriers.in_process import InProcess
+from quadrille.runtime.execution.execute import execute
+from quadrille.studies.laboratory_trials import rings
+from quadrille.studies.laboratory_trials.exchanges import (
     COLUMNS,
     DEFAULTS,
     GRIDS,

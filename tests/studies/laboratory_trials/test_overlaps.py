@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from algorithms.grid import parse_grid, parse_order
-from studies.experiments.predict import prediction_of
-from studies.experiments.workloads import experiment_of
-from studies.laboratory_trials.overlaps import (
+from quadrille.algorithms.schedule.grid import parse_grid, parse_order
+from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.studies.laboratory_trials.overlaps import (
     ALL,
     GRIDS,
     HIDDEN,
@@ -19,7 +19,7 @@ from studies.laboratory_trials.overlaps import (
     possible_gain,
     ways_of,
 )
-from tests.toy_machines import star
+from tests.support.toy_machines import star
 
 CASES = [(grid, overlap) for grid, overlaps in GRIDS.items() for overlap in overlaps]
 

@@ -1,7 +1,7 @@
 """The trial of rings has a row for each way that carries a collective out differently."""
 
-from algorithms.ops import AllReduce
-from studies.laboratory_trials.rings import OPS, ways_of
+from quadrille.algorithms.schedule.ops import AllReduce
+from quadrille.studies.laboratory_trials.rings import OPS, ways_of
 
 
 def test_the_library_is_tried_by_both_calls_where_mpi_has_two():

@@ -3,11 +3,12 @@
 import re
 import subprocess
 import time
+from pkgutil import resolve_name
 
 import pytest
 
-from algorithms.errors import RunError
-from studies.laboratory_trials import circumstances, study
+from quadrille.algorithms.errors import RunError
+from quadrille.studies.laboratory_trials import circumstances, study
 
 
 def test_a_trial_says_under_which_circumstances_it_ran():
@@ -34,13 +35,13 @@ def test_rows_are_added_behind_those_of_other_days(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "run", measured)
     for hosts in ("2", "4"):
         study.add_rows("exchanges", (hosts,), tmp_path)
-    module = "studies.laboratory_trials.exchanges"
+    module = "quadrille.studies.laboratory_trials.exchanges"
     assert (tmp_path / "exchanges.csv").read_text() == f"# {[module, '2']}\n# {[module, '4']}\n"
 
 
 @pytest.mark.parametrize(("name", "words"), study.TRIALS)
 def test_every_trial_is_a_module_that_takes_these_words(name, words):
-    found = __import__(f"studies.laboratory_trials.{name}", fromlist=["main"])
+    found = resolve_name(f"quadrille.studies.laboratory_trials.{name}")
     assert callable(found.main)
     if name == "overlaps":
         assert set(words[1:]) <= set(found.GRIDS)

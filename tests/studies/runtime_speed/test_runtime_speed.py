@@ -5,13 +5,13 @@ import mpi4py
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError, RunError
-from algorithms.matmuls.matmul import Matmul
-from studies.benchmarks.ratios import ratio_of_pairs
-from studies.runtime_speed import peers
-from studies.runtime_speed.pairs import OURS, best_grid, check_product
-from studies.runtime_speed.peers import BY_HAND, ONE_PROCESS, ByHand, missing
-from studies.runtime_speed.study import runtime_speed
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.studies.benchmarks.ratios import ratio_of_pairs
+from quadrille.studies.runtime_speed import peers
+from quadrille.studies.runtime_speed.pairs import OURS, best_grid, check_product
+from quadrille.studies.runtime_speed.peers import BY_HAND, ONE_PROCESS, ByHand, missing
+from quadrille.studies.runtime_speed.study import runtime_speed
 
 
 class Alone:

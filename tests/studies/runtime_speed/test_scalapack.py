@@ -5,19 +5,19 @@ from ctypes.util import find_library
 
 import pytest
 
-from algorithms.matmuls.matmul import Matmul
-from studies.runtime_speed import scalapack
-from studies.runtime_speed.peers import BY_HAND, ONE_PROCESS, SCALAPACK, missing
-from studies.runtime_speed.study import runtime_speed
-from tests.launched import launched
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.studies.runtime_speed import scalapack
+from quadrille.studies.runtime_speed.peers import BY_HAND, ONE_PROCESS, SCALAPACK, missing
+from quadrille.studies.runtime_speed.study import runtime_speed
+from tests.support.launched import launched
 
 OPEN_MPI, MPICH = "Open MPI v5.0.11, package: Open MPI", "MPICH Version:      4.2.1\nMPICH Release date:  x"
 ON_EVERY_RANK = """
 import numpy as np
-from algorithms.matmuls.matmul import Matmul
-from runtime.world import world
-from studies.runtime_speed.pairs import check_product
-from studies.runtime_speed.scalapack import ScaLapack
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.runtime.host.world import world
+from quadrille.studies.runtime_speed.pairs import check_product
+from quadrille.studies.runtime_speed.scalapack import ScaLapack
 
 ranks = world()
 random = np.random.default_rng(7)

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from studies.simulator_speed.workloads import EQUAL_BYTES, GPUS, hand_seconds, random_pairs, write_traffic
+from quadrille.studies.simulator_speed.workloads import EQUAL_BYTES, GPUS, hand_seconds, random_pairs, write_traffic
 
 SHA256 = {  # of the files that other simulators were given
     (1000, "equal"): "5f3f8e455faf13a2bbe702ce5de29176297b97cbe47510e2b4c9d7d647ac3542",

@@ -4,9 +4,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from topologies.families.dumbbell import dumbbell
-from topologies.routes.routing import Routes, Routing
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.families.dumbbell import dumbbell
+from quadrille.topologies.routes.routing import Routes, Routing
 
 
 @pytest.mark.parametrize(("hosts", "left"), [(2, 1), (5, 3), (8, 4)])

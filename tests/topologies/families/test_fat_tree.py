@@ -1,8 +1,8 @@
 import networkx as nx
 import pytest
 
-from algorithms.errors import InputError
-from topologies.families.fat_tree import fat_tree
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.families.fat_tree import fat_tree
 
 
 @pytest.fixture(params=[2, 4, 6])

@@ -1,7 +1,7 @@
 import networkx as nx
 import pytest
 
-from topologies.families.full import full
+from quadrille.topologies.families.full import full
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 7])

@@ -1,8 +1,8 @@
 import pytest
 
-from algorithms.errors import InputError
-from topologies.families.host import host
-from topologies.routes.routing import Routes
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.families.host import host
+from quadrille.topologies.routes.routing import Routes
 
 
 def test_a_host_is_one_place_with_cores_and_no_links():
@@ -13,7 +13,7 @@ def test_a_host_is_one_place_with_cores_and_no_links():
 
 @pytest.mark.parametrize("rule", ["shortest", "spray"])
 def test_a_flow_from_a_host_to_itself_has_no_links(rule):
-    from topologies.routes.routing import Routing
+    from quadrille.topologies.routes.routing import Routing
 
     paths = Routes(host(), Routing(rule)).between([0, 0], [0, 0])
     assert (paths.offsets.tolist(), len(paths.links), paths.latency.tolist()) == ([0, 0, 0], 0, [0.0, 0.0])

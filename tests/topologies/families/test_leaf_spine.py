@@ -1,8 +1,8 @@
 import networkx as nx
 import pytest
 
-from algorithms.errors import InputError
-from topologies.families.leaf_spine import leaf_spine
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.families.leaf_spine import leaf_spine
 
 
 @pytest.fixture

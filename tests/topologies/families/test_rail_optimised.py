@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from topologies.builder import Builder
-from topologies.families.rail_optimised import add_rail_optimised, rail_optimised
-from topologies.routes.routing import Routes
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.families.rail_optimised import add_rail_optimised, rail_optimised
+from quadrille.topologies.routes.routing import Routes
 
 CABLE = {"bandwidth": 4.0, "latency": 1e-6}
 

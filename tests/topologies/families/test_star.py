@@ -1,8 +1,8 @@
 import networkx as nx
 import pytest
 
-from algorithms.errors import InputError
-from topologies.families.star import star
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.families.star import star
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from topologies.builder import Builder
-from topologies.families.lattice import orders
-from topologies.families.ring import ring
-from topologies.families.torus import add_torus, mesh, torus
-from topologies.routes.routing import Routes, Routing
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.families.lattice import orders
+from quadrille.topologies.families.ring import ring
+from quadrille.topologies.families.torus import add_torus, mesh, torus
+from quadrille.topologies.routes.routing import Routes, Routing
 
 CABLE = {"bandwidth": 3.0, "latency": 1e-6}
 

@@ -4,11 +4,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from topologies.builder import Builder
-from topologies.families.fat_tree import fat_tree
-from topologies.families.tree import add_tree, tree
-from topologies.routes.routing import Routes
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.builder import Builder
+from quadrille.topologies.families.fat_tree import fat_tree
+from quadrille.topologies.families.tree import add_tree, tree
+from quadrille.topologies.routes.routing import Routes
 
 CABLE = {"bandwidth": 4.0, "latency": 1e-6}
 SHAPES = [

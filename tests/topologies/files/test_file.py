@@ -4,12 +4,12 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from topologies.build import build, parse_topology
-from topologies.families.star import star
-from topologies.files.node_link import dumps
-from topologies.files.topology_file import check_written, load_topology
-from topologies.routes.routing import Routes, Routing
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.build import build, parse_topology
+from quadrille.topologies.families.star import star
+from quadrille.topologies.files.node_link import dumps
+from quadrille.topologies.files.topology_file import check_written, load_topology
+from quadrille.topologies.routes.routing import Routes, Routing
 
 STAR = star(2, bandwidth=1e9, latency=1e-6)
 
@@ -129,7 +129,7 @@ def test_a_network_with_routes_of_its_own_comes_back_from_json(write, tmp_path, 
 
 
 def test_routes_between_too_many_places_are_not_listed(monkeypatch, tmp_path):
-    monkeypatch.setattr("topologies.files.topology_file.MOST_LISTED", 4)
+    monkeypatch.setattr("quadrille.topologies.files.topology_file.MOST_LISTED", 4)
     path = tmp_path / "net.xml"
     path.write_text(f'<platform version="4.1">{PLATFORMS["shared"]}</platform>')
     with pytest.raises(InputError, match="own between 5 places; JSON lists them one by one, between at most 4"):
@@ -307,7 +307,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
     ],
 )
 def test_what_cannot_be_read_whole_is_refused(path, message, monkeypatch):
-    monkeypatch.setattr("topologies.files.topology_file.MOST_BYTES", 1000)
+    monkeypatch.setattr("quadrille.topologies.files.topology_file.MOST_BYTES", 1000)
     with pytest.raises(InputError, match=message):
         load_topology(path)
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from topologies.families.torus import torus
-from topologies.families.tree import tree
-from topologies.files.topology_file import load_topology
-from topologies.routes.routing import Routes
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.families.torus import torus
+from quadrille.topologies.families.tree import tree
+from quadrille.topologies.files.topology_file import load_topology
+from quadrille.topologies.routes.routing import Routes
 
 HEAD = '<?xml version="1.0"?>\n<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
 RATES = 'speed="1Gf" bw="125MBps" lat="50us"'

@@ -4,10 +4,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from algorithms.errors import InputError
-from topologies.build import build
-from topologies.machines.named import MACHINES, machine
-from topologies.routes.routing import Routes, Routing
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.build import build
+from quadrille.topologies.machines.named import MACHINES, machine
+from quadrille.topologies.routes.routing import Routes, Routing
 
 DEVICE = ("peak_flops_per_second", "memory_bytes_per_second", "memory_bytes", "overhead_seconds")
 EXPECTED = [

@@ -4,25 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.errors import InputError
-from topologies.build import FAMILIES, build
-from topologies.families.dragonfly import dragonfly
-from topologies.families.dragonfly_plus import dragonfly_plus
-from topologies.families.fat_tree import fat_tree
-from topologies.families.full import full
-from topologies.families.host import host
-from topologies.families.leaf_spine import leaf_spine
-from topologies.families.rail_optimised import rail_optimised
-from topologies.families.ring import ring
-from topologies.families.star import star
-from topologies.families.torus import mesh, torus
-from topologies.families.tree import tree
-from topologies.machines.named import MACHINES, machine
-from topologies.measures import bisection as bisection_module
-from topologies.measures import diameter as diameter_module
-from topologies.measures.bisection import bisection, oversubscription
-from topologies.measures.diameter import diameter
-from topologies.measures.measures import measures
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.build import FAMILIES, build
+from quadrille.topologies.families.dragonfly import dragonfly
+from quadrille.topologies.families.dragonfly_plus import dragonfly_plus
+from quadrille.topologies.families.fat_tree import fat_tree
+from quadrille.topologies.families.full import full
+from quadrille.topologies.families.host import host
+from quadrille.topologies.families.leaf_spine import leaf_spine
+from quadrille.topologies.families.rail_optimised import rail_optimised
+from quadrille.topologies.families.ring import ring
+from quadrille.topologies.families.star import star
+from quadrille.topologies.families.torus import mesh, torus
+from quadrille.topologies.families.tree import tree
+from quadrille.topologies.machines.named import MACHINES, machine
+from quadrille.topologies.measures import bisection as bisection_module
+from quadrille.topologies.measures import diameter as diameter_module
+from quadrille.topologies.measures.bisection import bisection, oversubscription
+from quadrille.topologies.measures.diameter import diameter
+from quadrille.topologies.measures.measures import measures
 
 CABLE = {"bandwidth": 3.0, "latency": 1e-6}
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from simulator.local_work.compute_model import ComputeModel
-from simulator.local_work.rooflines import best_product_seconds, product_seconds
-from studies.flags.machines import find_machine, list_machines
-from topologies.machines.named import MACHINES
-from topologies.nodes.achieved import A100_ROWS, BEST_ROWS
+from quadrille.experiments.options.machines import find_machine, list_machines
+from quadrille.simulator.machine.compute_model import ComputeModel
+from quadrille.simulator.machine.rooflines import best_product_seconds, product_seconds
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.nodes.achieved import A100_ROWS, BEST_ROWS
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -4,14 +4,14 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from algorithms.errors import InputError
-from topologies.cluster import gpu_cluster
-from topologies.nodes.amd import FRONTIER, XGMI_LINKS
-from topologies.nodes.gpu_node import Cable, inside_paths, nvswitch_node
-from topologies.nodes.meshed import CUBE_MESH, DGX_1V, PERLMUTTER
-from topologies.nodes.node_kinds import NODE_KINDS
-from topologies.nodes.power9 import LONGHORN, SUMMIT
-from topologies.quantity import Quantity
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.cluster import gpu_cluster
+from quadrille.topologies.nodes.amd import FRONTIER, XGMI_LINKS
+from quadrille.topologies.nodes.gpu_node import Cable, inside_paths, nvswitch_node
+from quadrille.topologies.nodes.meshed import CUBE_MESH, DGX_1V, PERLMUTTER
+from quadrille.topologies.nodes.node_kinds import NODE_KINDS
+from quadrille.topologies.nodes.power9 import LONGHORN, SUMMIT
+from quadrille.topologies.quantity import Quantity
 
 NUMBERS = {"gpu_bandwidth": 450e9, "gpu_latency": 1e-6, "nic_bandwidth": 50e9, "nic_latency": 2e-6}
 NVSWITCH = nvswitch_node(6, 3, **NUMBERS)

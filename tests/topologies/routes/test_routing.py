@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.errors import InputError
-from topologies.cluster import gpu_cluster
-from topologies.families.dragonfly import dragonfly
-from topologies.families.dragonfly_plus import dragonfly_plus
-from topologies.families.fat_tree import fat_tree
-from topologies.families.full import full
-from topologies.families.host import host
-from topologies.families.leaf_spine import leaf_spine
-from topologies.families.rail_optimised import rail_optimised
-from topologies.families.ring import ring
-from topologies.families.star import star
-from topologies.families.torus import mesh, torus
-from topologies.families.tree import tree
-from topologies.machines.named import machine
-from topologies.routes.routing import Routes, Routing, parse_routing
-from topologies.routes.search import SearchedWays
+from quadrille.algorithms.errors import InputError
+from quadrille.topologies.cluster import gpu_cluster
+from quadrille.topologies.families.dragonfly import dragonfly
+from quadrille.topologies.families.dragonfly_plus import dragonfly_plus
+from quadrille.topologies.families.fat_tree import fat_tree
+from quadrille.topologies.families.full import full
+from quadrille.topologies.families.host import host
+from quadrille.topologies.families.leaf_spine import leaf_spine
+from quadrille.topologies.families.rail_optimised import rail_optimised
+from quadrille.topologies.families.ring import ring
+from quadrille.topologies.families.star import star
+from quadrille.topologies.families.torus import mesh, torus
+from quadrille.topologies.families.tree import tree
+from quadrille.topologies.machines.named import machine
+from quadrille.topologies.routes.routing import Routes, Routing, parse_routing
+from quadrille.topologies.routes.search import SearchedWays
 
 CABLE = {"bandwidth": 1e9, "latency": 1e-6}
 NVSWITCH = {

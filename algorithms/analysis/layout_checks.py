@@ -1,0 +1,209 @@
+"""Whether the tensors of an op fit together at one place: shapes, regions, roots and peers."""
+
+from quadrille.algorithms.analysis.traffic import traffic, written_coordinates
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.expressions import evaluate
+from quadrille.algorithms.schedule.kernels import SIGNATURES
+from quadrille.algorithms.schedule.ops import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Barrier,
+    Broadcast,
+    CommunicationOp,
+    Gemm,
+    HostCopy,
+    Kernel,
+    Op,
+    Pointwise,
+    Receive,
+    Reduce,
+    ReduceScatter,
+    Send,
+    Shift,
+    reads,
+    writes,
+)
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import Block
+
+OPERANDS = {"zero": 0, "copy": 1, "add": 2}
+
+
+def check_op(op: Op, schedule: Schedule, place: Coordinates) -> None:
+    """Refuse an op whose tensors do not fit.
+
+    Raises
+    ------
+    InputError : naming the op, its tensors and the place
+    """
+    _check_memory(op, schedule)
+    match op:
+        case Gemm():
+            _check_product(op, schedule, place)
+        case Pointwise():
+            takes = OPERANDS[op.function]
+            if len(op.sources) != takes:
+                raise InputError(f"op {op.name!r}: {op.function} takes {takes} sources, not {len(op.sources)}")
+            for source in op.sources:
+                _check_same(op, source, op.into, schedule, place)
+        case Kernel():
+            _check_kernel(op, schedule, place)
+        case HostCopy():
+            _check_same(op, op.source, op.into, schedule, place)
+        case _:
+            _check_communication(op, schedule, place)
+
+
+def _check_kernel(op: Kernel, schedule: Schedule, place: Coordinates) -> None:
+    """Every tensor must have the shape that the function's line in `kernels.py` gives it."""
+    facts = SIGNATURES[op.function]
+    given = (*op.into, *op.updates, *op.sources)
+    shapes = (*facts.into, *facts.updates, *facts.sources)
+    counts = len(op.into), len(op.updates), len(op.sources)
+    if counts != (len(facts.into), len(facts.updates), len(facts.sources)):
+        raise InputError(
+            f"op {op.name!r}: {op.function} writes {len(facts.into)}, updates {len(facts.updates)} and reads "
+            f"{len(facts.sources)} tensors, not {', '.join(map(str, counts))}"
+        )
+    known: dict[str, object] = {}
+    for name, shape in zip(given, shapes, strict=True):
+        block = schedule.tensors[name].block(place)
+        fits = _same_as(known, "=", block) if shape == "=" else block.piece is None and _has(block, shape, known, op)
+        if not fits:
+            raise InputError(
+                f"op {op.name!r}: {schedule.tensors[name]} does not fit the others of {op.function} "
+                f"({shape}) at {_where(place)}"
+            )
+
+
+def _has(block: Block, shape: str, known: dict[str, object], op: Kernel) -> bool:
+    """Whether the rows and columns of a block are what the two words of a shape say."""
+    words = zip(shape.split(), (block.rows, block.columns), strict=True)
+    return all(_is(word, span, known, op) for word, span in words)
+
+
+def _is(word: str, span: tuple[int, int], known: dict[str, object], op: Kernel) -> bool:
+    if word == "-":
+        return True
+    if word.isdigit():
+        return span[1] - span[0] == int(word)
+    factor, letter = _factor(word[:-1], op), word[-1]
+    divided = not any(edge % factor for edge in span)
+    return divided and _same_as(known, letter, (span[0] // factor, span[1] // factor))
+
+
+def _factor(word: str, op: Kernel) -> int:
+    """A number, or `(scalar)` or `(scalar+evaluate)`; nothing is 1.
+
+    >>> attention = Kernel(name="attention", function="attention", scalars=(("group", 4.0),))
+    >>> _factor("", attention), _factor("3", attention), _factor("(group+2)", attention)
+    (1, 3, 6)
+    """
+    if not word.startswith("("):
+        return int(word or 1)
+    scalar, _, more = word[1:-1].partition("+")
+    return int(dict(op.scalars).get(scalar, 1)) + int(more or 0)
+
+
+def _same_as(known: dict[str, object], word: str, value: object) -> bool:
+    return known.setdefault(word, value) == value
+
+
+def _check_memory(op: Op, schedule: Schedule) -> None:
+    """A host copy joins the two memories; every other op stays in the device's."""
+    on_host = [name for name in (*reads(op), *writes(op)) if schedule.tensors[name].on_host]
+    if isinstance(op, HostCopy):
+        if len(on_host) != 1:
+            raise InputError(
+                f"op {op.name!r}: one of {op.source!r} and {op.into!r} must be on the host, not {len(on_host)}"
+            )
+    elif on_host:
+        raise InputError(f"op {op.name!r}: {on_host[0]!r} is on the host, where only a host copy reaches it")
+
+
+def _check_communication(op: CommunicationOp, schedule: Schedule, place: Coordinates) -> None:
+    match op:
+        case AllGather() | ReduceScatter() | AllToAll():
+            traffic(op, schedule, place, Choices())
+            if place.grid.length(op.axis) == 1:
+                _check_same(op, op.source, op.into, schedule, place, flat=True)
+        case Broadcast():
+            _check_region(op, op.into, op.source, evaluate(op.root, place), schedule, place)
+        case Reduce():
+            _check_region(op, op.source, op.into, evaluate(op.root, place), schedule, place)
+        case Send() | Receive():
+            traffic(op, schedule, place, Choices())
+        case Shift():
+            _check_shift(op, schedule, place)
+        case AllReduce():
+            _check_bucket(op, schedule)
+        case Barrier():
+            pass
+
+
+def _check_bucket(op: AllReduce, schedule: Schedule) -> None:
+    """What goes in the same messages must be of one dtype, and each buffer there once."""
+    dtypes = {name: schedule.tensors[name].dtype or schedule.dtype for name in op.buffers}
+    if len(set(dtypes.values())) > 1 or len(dtypes) < len(op.buffers):
+        said = ", ".join(f"{name!r} of {dtypes[name]}" for name in op.buffers)
+        raise InputError(f"op {op.name!r} sums {said} together: buffers of one dtype are accepted, each once")
+
+
+def _check_product(op: Gemm, schedule: Schedule, place: Coordinates) -> None:
+    a, b, c = (schedule.tensors[name].block(place) for name in (op.a, op.b, op.c))
+    rows, inner = (a.columns, a.rows) if op.layout == "TN" else (a.rows, a.columns)
+    inner_b, columns = (b.columns, b.rows) if op.layout == "NT" else (b.rows, b.columns)
+    if (rows, columns) != (c.rows, c.columns) or inner != inner_b:
+        raise InputError(
+            f"op {op.name!r}: {op.layout} of {schedule.tensors[op.a]} and {schedule.tensors[op.b]} "
+            f"does not give {schedule.tensors[op.c]} at {_where(place)}"
+        )
+
+
+def _check_same(op: Op, one: str, other: str, schedule: Schedule, place: Coordinates, *, flat: bool = False) -> None:
+    blocks = [schedule.tensors[name].block(place) for name in (one, other)]
+    if (blocks[0].elements != blocks[1].elements) if flat else (blocks[0].shape != blocks[1].shape):
+        raise InputError(
+            f"op {op.name!r}: {schedule.tensors[one]} and {schedule.tensors[other]} differ in size at {_where(place)}"
+        )
+
+
+def _check_region(
+    op: Broadcast | Reduce, region: str, whole: str, root: int, schedule: Schedule, place: Coordinates
+) -> None:
+    """The region must be the same on all members, and inside the root's block of the whole."""
+    members = place.grid.length(op.axis)
+    if not 0 <= root < members:
+        raise InputError(f"op {op.name!r}: root {root} is not among the {members} members of its group")
+    there = place.at(op.axis, root)
+    part, block = schedule.tensors[region].block(place), schedule.tensors[whole].block(there)
+    same = part == schedule.tensors[region].block(there)
+    if part.elements and not (same and _inside(part.rows, block.rows) and _inside(part.columns, block.columns)):
+        raise InputError(
+            f"op {op.name!r}: {schedule.tensors[region]} at {_where(place)} is no region of "
+            f"{schedule.tensors[whole]} at {op.axis}={root}"
+        )
+
+
+def _inside(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _check_shift(op: Shift, schedule: Schedule, place: Coordinates) -> None:
+    """What comes must be what the member behind sends."""
+    members, member = place.grid.length(op.axis), place.coordinates[op.axis]
+    behind = place.at(op.axis, (member - evaluate(op.distance, place)) % members)
+    sent: Block = schedule.tensors[op.source].block(behind)
+    if sent.elements != schedule.tensors[op.into].block(written_coordinates(op, schedule, place)).elements:
+        raise InputError(
+            f"op {op.name!r}: {schedule.tensors[op.source]} at {_where(behind)} does not fill "
+            f"{schedule.tensors[op.into]} at {_where(place)}"
+        )
+
+
+def _where(place: Coordinates) -> str:
+    coordinates = ", ".join(f"{axis}={coordinate}" for axis, coordinate in place.coordinates.items())
+    return coordinates + "".join(f", {loop}={index}" for loop, index in place.indices.items())

@@ -1,0 +1,106 @@
+"""Which ranks behave alike, read off their coordinates.
+
+A cut gives at most two sizes, and a coordinate's size depends only on which
+side of the boundary it lies.  So the coordinates of each axis fall into a few
+intervals whose members do the same to blocks of the same size, and one
+representative of each stands for all (`coordinate_kinds.py`): counts over a hundred thousand
+ranks need a handful of evaluations.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from quadrille.algorithms.analysis.coordinate_dependence import PerKind
+from quadrille.algorithms.analysis.coordinate_kinds import GridKinds, around, cut_on, grid_kinds, uneven
+from quadrille.algorithms.analysis.folded_walk import FoldedWalks
+from quadrille.algorithms.analysis.traffic import traffic
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.exchanges import largest_power_of_two
+from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.ops import AllReduce, Barrier, Broadcast, Collective, Op, Reduce
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class EquivalentRanks:
+    """One rank that stands for `count` ranks."""
+
+    place: Coordinates
+    count: int
+
+    @property
+    def rank(self) -> int:
+        return self.place.grid.rank_at(self.place.coordinates)
+
+
+def equivalent_ranks(schedule: Schedule, choices: Choices) -> list[EquivalentRanks]:
+    """Representatives of all ranks.
+
+    Those of one class have blocks of the same sizes, and each op of theirs sends and computes as much in all its
+    instances together, though it may be in different turns of a loop that it does so (`root_distances.py`).
+    """
+    kinds = grid_kinds(schedule, choices)
+    changes = PerKind(schedule, lambda op, moment: frozenset(_size_changes(op, schedule, moment, choices)))
+    walks = FoldedWalks(schedule, choices)
+    while _split_by_pieces(schedule, kinds, walks, changes):
+        pass
+    return list(_representatives(schedule, kinds))
+
+
+def _split_by_pieces(
+    schedule: Schedule, kinds: GridKinds, walks: FoldedWalks, changes: PerKind[frozenset[int]]
+) -> bool:
+    """Whether pieces along some axis tell more ranks apart, which may tell more apart along another."""
+    before = {axis: len(kinds.intervals(axis)) for axis in AXES}
+    for axis in AXES:
+        if 1 < schedule.grid.length(axis) > len(kinds.intervals(axis)):
+            kinds.starts[axis] |= _piece_boundaries(schedule, axis, kinds, walks, changes)
+    return any(len(kinds.intervals(axis)) > before[axis] for axis in AXES)
+
+
+def _representatives(schedule: Schedule, kinds: GridKinds, along: Axis | None = None) -> Iterator[EquivalentRanks]:
+    for coordinates, count in kinds.each(along):
+        yield EquivalentRanks(Coordinates(schedule.grid, schedule.sizes, coordinates), count)
+
+
+def _piece_boundaries(
+    schedule: Schedule, axis: Axis, kinds: GridKinds, walks: FoldedWalks, changes: PerKind[frozenset[int]]
+) -> set[int]:
+    """Where, along the axis, the pieces of its collectives change their size."""
+    length = schedule.grid.length(axis)
+    starts: set[int] = set()
+    for one in _representatives(schedule, kinds, axis):
+        for found in walks.of(one.place):
+            if _goes_in_pieces(found.op, axis):
+                starts |= changes.of(found.op, found.moment)
+        for tensor in schedule.tensors.values():
+            if axis in tensor.shards:
+                before = tensor.shards[: tensor.shards.index(axis)]
+                rows, columns = tensor.block(one.place).rectangle_shape
+                for size in cut_on(schedule, {rows * columns}, before):
+                    starts |= uneven(size, length)
+    return starts
+
+
+def _goes_in_pieces(op: Op, axis: Axis) -> bool:
+    """Whether each member has a piece of its own."""
+    return isinstance(op, Collective) and not isinstance(op, Broadcast | Reduce | Barrier) and op.axis == axis
+
+
+def _size_changes(op: Op, schedule: Schedule, moment: Coordinates, choices: Choices) -> set[int]:
+    """Where, along the axis of a collective, intervals begin that its pieces tell apart."""
+    moved = traffic(op, schedule, moment, choices) if isinstance(op, Collective) else None
+    if moved is None:
+        return set()
+    length = moved.lowered.members
+    if moved.lowered.algorithm == "doubling" and isinstance(op, AllReduce):
+        core = largest_power_of_two(length)
+        return {length - core, core}
+    sizes = _sizes(moved.edges)
+    changes = {i for i in range(len(sizes)) if sizes[i] != sizes[i - 1]}
+    return {start for change in changes for start in around(change, length)}
+
+
+def _sizes(edges: tuple[int, ...]) -> list[int]:
+    return [edges[i + 1] - edges[i] for i in range(len(edges) - 1)]

@@ -1,0 +1,220 @@
+"""What a communication op moves: from layouts to elements on the wire.
+
+The layouts of the tensors say which contiguous piece of a buffer belongs to
+which member of the group (`shard_ranges.py`); the lowered collective says which pieces go where in
+which step.  Together they give every byte, for one rank at a time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from quadrille.algorithms.analysis.shard_ranges import are_equal, piece_edges
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.lowering import lower
+from quadrille.algorithms.collectives.transfer_steps import PieceRange, Step
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.expressions import evaluate
+from quadrille.algorithms.schedule.ops import (
+    VECTOR_CALL_KINDS,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Barrier,
+    Broadcast,
+    Calls,
+    Collective,
+    CommunicationOp,
+    Op,
+    Pointwise,
+    Receive,
+    Reduce,
+    ReduceScatter,
+    Send,
+    Shift,
+    collective_kind,
+)
+from quadrille.algorithms.schedule.parts import Coordinates, boundaries
+from quadrille.algorithms.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One transfer that a rank takes part in: `peer` is a coordinate along the op's axis."""
+
+    send_to: int | None
+    send: tuple[tuple[int, int], ...]
+    receive_from: int | None
+    receive: tuple[tuple[int, int], ...]
+    reduce: bool
+
+    @property
+    def sent(self) -> int:
+        """Elements sent."""
+        return sum(stop - start for start, stop in self.send)
+
+    @property
+    def received(self) -> int:
+        """Elements received."""
+        return sum(stop - start for start, stop in self.receive)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What one rank sends and receives in one instance of an op.
+
+    Parameters
+    ----------
+    member : the rank's coordinate along the op's axis
+    lowered : the steps
+    edges : where the pieces of the buffer begin and the last one ends [elements]
+    receive_edges : the same for what is received, where that is another buffer (all-to-all)
+    item_bytes : bytes of an element
+    root : the member from which, or to which, a broadcast or reduce goes
+    """
+
+    member: int
+    lowered: Lowered
+    edges: tuple[int, ...]
+    receive_edges: tuple[int, ...]
+    item_bytes: int
+    root: int = 0
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """Step by step, with ranges of elements in place of pieces."""
+        for step in self.lowered.program(self.member):
+            yield Exchange(
+                step.send_to,
+                ranges(step.send, self.edges),
+                step.receive_from,
+                ranges(step.receive, self.receive_edges),
+                step.reduce,
+            )
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(exchange.sent for exchange in self.exchanges()) * self.item_bytes
+
+
+def calls_of(op: Collective, moved: Traffic, choices: Choices) -> Calls | None:
+    """By which of MPI's calls its library carries an op out; None of a kind that has one alone.
+
+    The regular ones are of equal pieces: others go by the vector calls, whatever was chosen.
+    """
+    if collective_kind(op) not in VECTOR_CALL_KINDS:
+        return None
+    return choices.of(op.name).calls if are_equal(moved.edges) else "vector"
+
+
+def ranges(run: PieceRange | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Ranges of elements of a run of pieces: one, two where it goes around the end, one for each piece where they
+    lie apart; empty ones are left out.
+
+    >>> ranges(PieceRange(2, 2), (0, 4, 8, 9))
+    ((8, 9), (0, 4))
+    >>> ranges(PieceRange(1, 2, every=2), (0, 4, 8, 9, 11))
+    ((4, 8), (9, 11))
+    """
+    if run is None:
+        return ()
+    pieces = len(edges) - 1
+    if run.every > 1:
+        apart = ((run.first + j * run.every) % pieces for j in range(run.count))
+        return tuple((edges[i], edges[i + 1]) for i in apart if edges[i + 1] > edges[i])
+    end = run.first + run.count
+    spans = [(edges[run.first], edges[min(end, pieces)])]
+    if end > pieces:
+        spans.append((edges[0], edges[end - pieces]))
+    return tuple((start, stop) for start, stop in spans if stop > start)
+
+
+def traffic(op: CommunicationOp, schedule: Schedule, place: Coordinates, choices: Choices) -> Traffic | None:
+    """What the rank at `place` sends and receives; None where nothing goes over a wire.
+
+    Raises
+    ------
+    InputError : the layouts do not fit the op; the message names it
+    """
+    members = place.grid.length(op.axis)
+    member = place.coordinates[op.axis]
+    match op:
+        case Send() | Receive() | Shift():
+            return _point_to_point(op, schedule, place)
+        case AllGather() | ReduceScatter() | AllReduce() | Broadcast() | Reduce() | AllToAll() | Barrier():
+            if members == 1:
+                return None
+            edges, receive_edges = piece_edges(op, schedule, place)
+            item = _item_bytes(op, schedule)
+            root = evaluate(op.root, place) if isinstance(op, Broadcast | Reduce) else 0
+            lowered = _lowered(op, choices, members, root, edges[-1], item)
+            if isinstance(op, AllReduce | Broadcast | Reduce):
+                edges = receive_edges = tuple(boundaries(edges[-1], lowered.pieces))
+            return Traffic(member, lowered, edges, receive_edges, item, root)
+
+
+def _lowered(op: Collective, choices: Choices, members: int, root: int, elements: int, item_bytes: int) -> Lowered:
+    kind, size = collective_kind(op), elements * item_bytes
+    chosen = choices.of(op.name)
+    algorithm, per_node = chosen.algorithm(kind), chosen.sharing(op.axis)
+    return lower(
+        kind,
+        algorithm,
+        members,
+        root=root,
+        size_bytes=size,
+        per_node=per_node,
+        elements=elements,
+        chunk_bytes=chosen.chunk_bytes,
+    )
+
+
+def _item_bytes(op: CommunicationOp, schedule: Schedule) -> int:
+    match op:
+        case AllReduce():
+            return schedule.item_bytes(op.buffer)
+        case Receive():
+            return schedule.item_bytes(op.into)
+        case AllGather() | ReduceScatter() | Broadcast() | Reduce() | AllToAll() | Send() | Shift():
+            return schedule.item_bytes(op.source)
+        case Barrier():
+            return 1
+
+
+def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, place: Coordinates) -> Traffic | None:
+    members, member = place.grid.length(op.axis), place.coordinates[op.axis]
+    item = _item_bytes(op, schedule)
+    match op:
+        case Send():
+            step = Step(send_to=_peer(op, evaluate(op.to, place), members, member), send=PieceRange(0, 1))
+            sent, received = schedule.tensors[op.source].block(place).elements, 0
+        case Receive():
+            step = Step(receive_from=_peer(op, evaluate(op.sender, place), members, member), receive=PieceRange(0, 1))
+            sent, received = 0, schedule.tensors[op.into].block(place).elements
+        case Shift():
+            distance = evaluate(op.distance, place)
+            if distance % members == 0:
+                return None
+            step = Step(
+                (member + distance) % members, PieceRange(0, 1), (member - distance) % members, PieceRange(0, 1)
+            )
+            sent = schedule.tensors[op.source].block(place).elements
+            received = schedule.tensors[op.into].block(written_coordinates(op, schedule, place)).elements
+    lowered = Lowered("pairwise", members, 1, 1, lambda _member, _step: step)
+    return Traffic(member, lowered, (0, sent), (0, received), item)
+
+
+def written_coordinates(op: Shift | Pointwise, schedule: Schedule, place: Coordinates) -> Coordinates:
+    """The moment to which the copy that the op writes belongs."""
+    copies = schedule.tensors[op.into].copies
+    if not copies or not op.ahead:
+        return place
+    loop, _ = copies[-1]
+    return place.during(loop, place.indices.get(loop, 0) + op.ahead)
+
+
+def _peer(op: Op, coordinate: int, members: int, own: int) -> int:
+    if not 0 <= coordinate < members or coordinate == own:
+        raise InputError(
+            f"op {op.name!r} of member {own}: member {coordinate} is no other one of the {members} in its group"
+        )
+    return coordinate

@@ -1,0 +1,266 @@
+"""Checks of a schedule before anything runs; every message names the faulty op.
+
+Besides names and shapes it follows the sums that are still to be made: a
+product over a dimension that an axis cuts is a partial sum over that axis
+until a reduction along it; a sum that is made twice, or never, is an error.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from quadrille.algorithms.analysis.coordinate_dependence import PerKind
+from quadrille.algorithms.analysis.layout_checks import check_op
+from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.kernels import SIGNATURES, Summed
+from quadrille.algorithms.schedule.ops import (
+    AllReduce,
+    Gemm,
+    Kernel,
+    Op,
+    Pointwise,
+    Reduce,
+    ReduceScatter,
+    Shift,
+    kind,
+    reads,
+    writes,
+)
+from quadrille.algorithms.schedule.parts import Coordinates, Part
+from quadrille.algorithms.schedule.program import Program, Repeat, ops
+from quadrille.algorithms.schedule.schedule import Role, Schedule
+from quadrille.algorithms.schedule.tensors import Tensor, bands_of
+
+MOST_PLACES = 256
+"""Ranks on which shapes are checked, where more than so many differ."""
+
+
+def validate(schedule: Schedule) -> Schedule:
+    """The schedule itself, if nothing is wrong with it.
+
+    Raises
+    ------
+    InputError : naming the op and what is wrong
+    """
+    for role in schedule.roles:
+        _check_names(schedule, role)
+        _check_shapes(schedule, role)
+        _Sums(schedule, _Pending(schedule)).follow(role)
+    kept = _Kept(schedule)
+    written = {name for role in schedule.roles for op in ops(role.program) for name in writes(op)}
+    for name in schedule.outputs:
+        if name not in written and not written.issuperset(kept.under(name)):
+            raise InputError(f"schedule {schedule.name}: output {name!r} is written by no op")
+    return schedule
+
+
+def _check_names(schedule: Schedule, role: Role) -> None:
+    _check_declared(schedule, role)
+    kept = _Kept(schedule)
+    inputs = {one for name in schedule.inputs for one in kept.under(name)}
+    written = inputs | {one for name in schedule.state for one in kept.under(name)}
+    loops = _loop_written(role)
+    for op in ops(role.program):
+        for name in reads(op):
+            if not written.issuperset(kept.under(name)) and name not in loops:
+                raise InputError(f"op {op.name!r} reads {name!r}, which nothing has written before")
+        for name in writes(op):
+            if inputs.intersection(kept.under(name)):
+                raise InputError(f"op {op.name!r} would write or use up {name!r}, which is an input")
+            written.update(kept.under(name))
+
+
+def _check_declared(schedule: Schedule, role: Role) -> None:
+    """Every tensor that an op names is declared, and every op that it is after is there."""
+    names = {op.name for op in ops(role.program)}
+    for op in ops(role.program):
+        for name in (*reads(op), *writes(op)):
+            if name not in schedule.tensors:
+                raise InputError(f"op {op.name!r}: tensor {name!r} is not declared")
+        for name in op.after:
+            if name not in names:
+                raise InputError(f"op {op.name!r} is after {name!r}, which is no op of its program")
+
+
+def _loop_written(role: Role) -> set[str]:
+    """Tensors that an earlier iteration may have written."""
+    found: set[str] = set()
+    for entry in role.program:
+        if isinstance(entry, Repeat):
+            found |= {name for op in ops(entry.body) if isinstance(op, Shift) for name in writes(op)}
+    return found
+
+
+def _check_shapes(schedule: Schedule, role: Role) -> None:
+    """Each op at the ends of its loops, on one rank of each class that plays the role, and on neighbours of rank 0.
+
+    On ranks of different classes most ops have blocks of the same sizes, and are looked at once.  Ranks of a class
+    have such blocks at different places: a swapped axis shows on a rank whose coordinates differ.
+    """
+    classes = [one.place for one in equivalent_ranks(schedule, Choices()) if role.includes(one.place)]
+    step = max(1, len(classes) // MOST_PLACES)
+    places = [classes[i] for i in dict.fromkeys([*range(0, len(classes), step), len(classes) - 1])] if classes else []
+    grid = schedule.grid
+    neighbours = [grid.rank_at({axis: 1}) for axis in grid.order if grid.length(axis) > 1]
+    checked = PerKind(schedule, lambda op, moment: check_op(op, schedule, moment))
+    for place in places:
+        for op, moment in _ends(role.program, place):
+            checked.of(op, moment)
+    for place in map(schedule.place, neighbours):
+        if role.includes(place) and place not in places:
+            for op, moment in _ends(role.program, place):
+                check_op(op, schedule, moment)
+
+
+def _ends(program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
+    """Ops in the first and the last iteration of every loop."""
+    for entry in program:
+        if isinstance(entry, Repeat):
+            indices = entry.indices(place)
+            for index in dict.fromkeys([indices[0], indices[-1]]) if indices else ():
+                yield from _ends(entry.body, place.during(entry.loop, index))
+        else:
+            yield entry, place
+
+
+class _Kept:
+    """By what names it is known what became of a tensor: those of its bands where it has some."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._bands = bands_of(schedule.tensors)
+
+    def under(self, name: str) -> tuple[str, ...]:
+        return self._bands.get(name, (name,))
+
+
+class _Pending:
+    """The axes over which each tensor is still a partial sum; of one with bands, over which any of them is."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._kept = _Kept(schedule)
+        self._axes: dict[str, frozenset[Axis]] = {}
+
+    def __getitem__(self, name: str) -> frozenset[Axis]:
+        return frozenset[Axis]().union(*(self._axes.get(one, frozenset()) for one in self._kept.under(name)))
+
+    def __setitem__(self, name: str, axes: frozenset[Axis]) -> None:
+        self._axes |= dict.fromkeys(self._kept.under(name), axes)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Follows the sums that are still to be made."""
+
+    schedule: Schedule
+    pending: _Pending
+    zeros: set[str] = field(default_factory=set)
+    maxima: set[str] = field(default_factory=set)
+
+    def follow(self, role: Role) -> None:
+        for op in ops(role.program):
+            self._enter(op)
+        for name in self.schedule.outputs:
+            left = self._long(self.pending[name])
+            if left:
+                raise InputError(
+                    f"schedule {self.schedule.name}: {name} is never summed over {', '.join(sorted(left))}"
+                )
+
+    def _enter(self, op: Op) -> None:
+        zeros = self.zeros - {*writes(op)}
+        self._follow(op)
+        self.zeros = zeros | ({op.into} if isinstance(op, Pointwise) and op.function == "zero" else set())
+
+    def _follow(self, op: Op) -> None:
+        match op:
+            case Kernel():
+                self._kernel(op)
+            case Gemm():
+                added = self._contraction(op) | self._of(op.a) | self._of(op.b)
+                self.pending[op.c] = added | (self._of(op.c) if op.accumulate else frozenset())
+            case Pointwise():
+                sources = frozenset[Axis]().union(*(self._of(name) for name in op.sources))
+                self.pending[op.into] = sources
+            case AllReduce():
+                for name in op.buffers:
+                    if (op.combination == "max") != (name in self.maxima) and self._long(self._of(name)):
+                        raise InputError(f"op {op.name!r} takes the {op.combination} of {name!r}, which needs another")
+                    self._sum(op, name, name)
+            case ReduceScatter() | Reduce():
+                self._sum(op, op.source, op.into)
+                shared = self._shared(self.schedule.tensors[op.source])
+                self.pending[op.into] |= shared
+            case _:
+                for source in reads(op):
+                    for into in writes(op):
+                        self.pending[into] = self._of(source)
+
+    def _sum(self, op: ReduceScatter | AllReduce | Reduce, source: str, into: str) -> None:
+        pending = self._of(source)
+        if self.schedule.grid.length(op.axis) > 1 and op.axis not in pending:
+            raise InputError(
+                f"op {op.name!r}: {kind(op)} of {source!r} over {op.axis}, over which it is no partial sum: "
+                "the same values would be added several times"
+            )
+        self.pending[into] = pending - {op.axis}
+
+    def _kernel(self, op: Kernel) -> None:
+        """A linear function keeps partial sums, any other must not be given one; both may leave new ones."""
+        facts = SIGNATURES[op.function]
+        read = {name: self._long(self._of(name)) for name in reads(op)}
+        if not facts.linear:
+            for name, left in read.items():
+                if left:
+                    raise InputError(
+                        f"op {op.name!r}: {op.function} of {name!r}, which is still a partial sum over "
+                        f"{', '.join(sorted(left))}"
+                    )
+        kept = frozenset[Axis]().union(*(self._of(name) for name in reads(op)))
+        sums = facts.sums or (None,) * len(writes(op))
+        for name, summed in zip(writes(op), sums, strict=True):
+            new = frozenset[Axis]() if summed is None else self._summed(op.sources[summed[1]], summed[0])
+            if op.sources and facts.linear and name in op.updates and name not in self.zeros:
+                self._check_alike(op, name, self._of(op.sources[-1]) | new)
+            self.pending[name] = kept | new
+            self.maxima = self.maxima | {name} if op.function == "row_maxima" else self.maxima - {name}
+
+    def _summed(self, name: str, dimensions: Summed) -> frozenset[Axis]:
+        """Axes that cut what is summed over."""
+        tensor = self.schedule.tensors[name]
+        if dimensions == "both":
+            return tensor.cut_over
+        return _cut_axes(tensor.rows if dimensions == "rows" else tensor.columns)
+
+    def _check_alike(self, op: Kernel, name: str, added: frozenset[Axis]) -> None:
+        """What is added to a tensor must be a partial sum over the same axes as the tensor is."""
+        different = self._long(added) ^ self._long(self._of(name))
+        if different:
+            raise InputError(
+                f"op {op.name!r} adds to {name!r}, and only one of the two is a partial sum over "
+                f"{', '.join(sorted(different))}: the other would be counted more than once"
+            )
+
+    def _contraction(self, op: Gemm) -> frozenset[Axis]:
+        tensor = self.schedule.tensors[op.a]
+        inner = tensor.rows if op.layout == "TN" else tensor.columns
+        return _cut_axes(inner)
+
+    def _shared(self, tensor: Tensor) -> frozenset[Axis]:
+        """Axes whose members each hold only their own panels of it."""
+        axes = {part.panel.shared_over for part in (tensor.rows, tensor.columns) if part.panel is not None}
+        return frozenset(axis for axis in axes if axis is not None)
+
+    def _of(self, name: str) -> frozenset[Axis]:
+        return self.pending[name]
+
+    def _long(self, axes: frozenset[Axis]) -> frozenset[Axis]:
+        return frozenset(axis for axis in axes if self.schedule.grid.length(axis) > 1)
+
+
+def _cut_axes(part: Part) -> frozenset[Axis]:
+    """Axes that cut a contracted dimension; a loop over all its panels or turns leaves no sum to make."""
+    if part.panel is not None:
+        return frozenset() if part.panel.shared_over is None else frozenset({part.panel.shared_over})
+    return frozenset() if part.rotated_by else frozenset(part.cut_over)

@@ -1,0 +1,190 @@
+"""Rows of a machine file: what each microbenchmark measured.
+
+Units stand in the names.  A `spread` is relative: half the distance from the 5th to the 95th percentile, over the
+median.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
+
+Count = Annotated[int, Meta(gt=0)]
+Rate = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+Overhead = Annotated[float, Meta(ge=0)]
+Spread = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+Dtype = Literal["float64", "float32", "tf32", "float16", "bfloat16"]
+
+
+class GemmRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A measured matrix product of m x k by k x n on one rank.
+
+    Parameters
+    ----------
+    m, k, n : sizes of the product
+    dtype : element type
+    layout : N or T for each operand: stored as is, or transposed
+    busy_ranks : ranks of a host that multiplied at the same time
+    flops_per_second : achieved rate, 2 m k n over the median time
+    threads : BLAS threads of a rank
+    spread : relative spread of the repeats
+    """
+
+    m: Count
+    k: Count
+    n: Count
+    dtype: Dtype
+    layout: Literal["NN", "NT", "TN"]
+    busy_ranks: Count = 1
+    flops_per_second: Rate
+    threads: Count = 1
+    spread: Spread = 0.0
+
+
+class MemoryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A measured memory-bound operation.
+
+    Parameters
+    ----------
+    operation : copy, add or zero
+    bytes : size of the result
+    busy_ranks : ranks of a host that worked at the same time
+    bytes_per_second : bytes of the result over the median time
+    spread : relative spread of the repeats
+    """
+
+    operation: Literal["copy", "add", "zero"]
+    bytes: Count
+    busy_ranks: Count = 1
+    bytes_per_second: Rate
+    spread: Spread = 0.0
+
+
+class KernelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A measured layer function, such as GELU or softmax.
+
+    Parameters
+    ----------
+    function : name of the function
+    dtype : element type
+    bytes : bytes that the function reads and writes
+    busy_ranks : ranks of a host that worked at the same time
+    seconds : median time
+    spread : relative spread of the repeats
+    """
+
+    function: Function
+    dtype: Dtype
+    bytes: Count
+    busy_ranks: Count = 1
+    seconds: Seconds
+    spread: Spread = 0.0
+
+
+class TransferRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A measured point-to-point step.
+
+    Parameters
+    ----------
+    pattern : who sends to whom: each to its neighbour, pairs both ways, or pairs one way
+    ranks : ranks that take part at the same time
+    bytes : size of a message
+    seconds : median time of the step
+    spread : relative spread of the repeats
+    """
+
+    pattern: Literal["shift", "exchange", "one_way"]
+    ranks: Annotated[int, Meta(ge=2)]
+    bytes: Count
+    seconds: Seconds
+    spread: Spread = 0.0
+
+
+class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A measured collective of the MPI library, in all groups at the same time.
+
+    Parameters
+    ----------
+    kind : kind of collective
+    ranks : members of a group
+    apart : distance in ranks between two neighbours of a group
+    of : ranks of all groups together
+    bytes : size of the whole buffer
+    calls : `regular` (`MPI_Allgather`) or `vector` (`MPI_Allgatherv`), for a kind that has both; a row without it was
+        measured by the vector calls
+    seconds : time from the arrival of the last member to the end of the receivers
+    following_seconds : the same time of a collective that follows another, whose members are out of step
+    member_shares : time of each member as a share of the last member's time, where members always end apart
+    spread : relative spread of the repeats
+
+    Raises
+    ------
+    ValueError : calls of a kind that MPI has one for; shares of a kind with a root, of another number of members than
+        `ranks`, or of members of which none is the last
+    """
+
+    kind: CollectiveKind
+    ranks: Annotated[int, Meta(ge=2)]
+    apart: Count
+    of: Annotated[int, Meta(ge=2)]
+    bytes: Count
+    calls: Calls | UnsetType = UNSET
+    seconds: Seconds
+    following_seconds: Seconds | UnsetType = UNSET
+    member_shares: tuple[Share, ...] | UnsetType = UNSET
+    spread: Spread = 0.0
+
+    def __post_init__(self) -> None:
+        if self.calls is not UNSET and self.kind not in VECTOR_CALL_KINDS:
+            raise ValueError(f"calls = {self.calls!r}: MPI has one call for {self.kind}, two for {VECTOR_CALL_KINDS}")
+        shares = self.member_shares
+        if shares is not UNSET and self.kind in ROOTED:
+            raise ValueError(f"member_shares: of a {self.kind} every member is the root in turn")
+        if shares is not UNSET and (len(shares) != self.ranks or max(shares) < 1):
+            raise ValueError(
+                f"member_shares = {list(shares)}: expected one for each of {self.ranks} ranks, the largest 1"
+            )
+
+    @property
+    def called(self) -> Calls | None:
+        """MPI's calls by which it was measured; None of a kind that has one alone."""
+        if self.kind not in VECTOR_CALL_KINDS:
+            return None
+        return "vector" if self.calls is UNSET else self.calls
+
+    @property
+    def following(self) -> float | None:
+        """Seconds of one that follows another, where they were measured."""
+        return None if self.following_seconds is UNSET else self.following_seconds
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """What each member takes of the last one's seconds, by its coordinate."""
+        return (1.0,) * self.ranks if self.member_shares is UNSET else self.member_shares
+
+
+class MessagesRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The time of a gather beside two products, with one choice of message options.
+
+    A run takes the fastest row that was measured with as many ranks, hosts and threads.  Between hosts with one rank
+    each, `seconds` adds a gather of all ranks and several gathers of pairs.
+
+    Parameters
+    ----------
+    chunk_bytes : chunk size of messages; 0 for whole steps
+    progress : what advanced messages during products: nothing, or a progress thread
+    ranks, hosts, threads : ranks, hosts and BLAS threads of a rank; 0 in files that do not say
+    seconds : time of the gather and the products
+    """
+
+    chunk_bytes: Annotated[int, Meta(ge=0)]
+    progress: Literal["none", "thread"]
+    ranks: Annotated[int, Meta(ge=0)] = 0
+    hosts: Annotated[int, Meta(ge=0)] = 0
+    threads: Annotated[int, Meta(ge=0)] = 0
+    seconds: Seconds

@@ -1,0 +1,193 @@
+"""Overlap as a pass: ordering edges and the order inside lanes change, never which ops there are or their sizes.
+
+    oar   the sum of dI is under way while dW is multiplied
+    ors   the scatter of dW is under way until its result is used, at the end of
+          the backward pass; where the group that sums dI has one rank, dW is
+          multiplied before dI
+    oag   the next weight is gathered while a product uses this one
+          (`reordering/prefetch.py`); for a product alone, what its gradients need
+          again is gathered while it is multiplied, into a second buffer;
+          panels are sent ahead (`reordering/double_buffer.py`)
+
+No bit of a result changes: what is added to what, and in which order, is
+decided by the ops, and these stay.  With ors, a dW that a loop writes in every
+turn has two buffers, used in turn, and scatters have a lane of their own beside
+the gathers' (a second communicator), so that neither queues behind the other.
+
+Source: the authors' code of AxoNN, as described by Singh et al., arXiv 2305.13525, section 4.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import get_args
+
+from quadrille.algorithms.analysis.storage import is_single_rank
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.passes.deferred_accumulation import defer_accumulation
+from quadrille.algorithms.passes.double_buffer import double_buffered
+from quadrille.algorithms.passes.loops import is_layer_loop
+from quadrille.algorithms.passes.prefetch import prefetch
+from quadrille.algorithms.passes.rewriting import map_ops
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.ops import (
+    AllGather,
+    Communication,
+    Gemm,
+    Op,
+    OverlapName,
+    ReduceScatter,
+    reads,
+    writes,
+)
+from quadrille.algorithms.schedule.program import Program, Repeat, in_sequence, ops
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import Tensor
+
+OVERLAPS: tuple[OverlapName, ...] = get_args(OverlapName)
+
+
+def parse_overlap(text: str) -> frozenset[OverlapName]:
+    """The overlaps named in a list such as `oar,ors`; `none` is none of them.
+
+    Raises
+    ------
+    InputError : another word
+    """
+    words = [word.strip() for word in text.split(",")]
+    if words == ["none"]:
+        return frozenset()
+    unknown = [word for word in words if word not in OVERLAPS]
+    if unknown:
+        raise InputError(f"overlap {unknown[0]!r}: accepted are none, or a list of {', '.join(OVERLAPS)}")
+    return frozenset(overlap for overlap in OVERLAPS if overlap in words)
+
+
+def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
+    """The schedule with the communication that these overlaps name running beside the compute lane.
+
+    Raises
+    ------
+    InputError : the schedule has overlaps already
+    """
+    chosen = frozenset(names)
+    if not chosen:
+        return schedule
+    if schedule.overlap:
+        done = ",".join(sorted(schedule.overlap))
+        raise InputError(f"schedule {schedule.name} already overlaps {done}: name all overlaps in one pass")
+    tensors = dict(schedule.tensors)
+
+    def reorder(program: Program) -> Program:
+        changed = without_edges(program)
+        if "ors" in chosen:
+            changed = defer_accumulation(schedule, _weights_first(changed, schedule))
+            _double_sources(changed, schedule, tensors)
+        if "oag" in chosen:
+            again = _gathered_again(changed)
+            changed = _gather_again_ahead(changed, again, tensors) if again else prefetch(schedule, changed)
+        return double_buffered(changed, tensors, chosen)
+
+    reordered = schedule.with_program(reorder)
+    lanes = _second_lanes(reordered, chosen)
+    changed = reordered.with_program(lambda program: in_sequence(_released(_moved_to(program, lanes), chosen)))
+    return replace(changed, tensors=tensors, overlap=chosen)
+
+
+def without_edges(program: Program) -> Program:
+    """The program without the edges that are added anew at the end."""
+    return map_ops(program, lambda op: replace(op, after=()))
+
+
+def _marked(op: Op | Repeat, *names: str) -> bool:
+    return isinstance(op, Communication) and op.overlap in names
+
+
+def _weights_first(program: Program, schedule: Schedule) -> Program:
+    """The program with dW and its scatter before dI and its sum, in every layer whose dI is summed by one rank."""
+    changed = [
+        replace(entry, body=_weights_first(entry.body, schedule)) if isinstance(entry, Repeat) else entry
+        for entry in program
+    ]
+    for position, summed in enumerate(changed):
+        if isinstance(summed, Communication) and _marked(summed, "oar") and is_single_rank(schedule, summed.axis):
+            marks = [i for i in range(position + 1, len(changed)) if _marked(changed[i], "oar", "ors")]
+            products = [i for i in range(position) if isinstance(changed[i], Gemm)]
+            if not (marks and products and _marked(changed[marks[0]], "ors")):
+                continue
+            multiply, scatter = products[-1], marks[0]
+            towards_dw = changed[position + 1 : scatter + 1]
+            if not {*writes(summed)} & {name for op in ops(tuple(towards_dw)) for name in reads(op)}:
+                changed[multiply : scatter + 1] = towards_dw + changed[multiply : position + 1]
+    return tuple(changed)
+
+
+def _double_sources(program: Program, schedule: Schedule, tensors: dict[str, Tensor]) -> None:
+    """Two copies of every dW that is written again in the next turn of a loop, while its scatter is under way."""
+    for entry in program:
+        if not isinstance(entry, Repeat):
+            continue
+        for op in entry.body:
+            if isinstance(op, ReduceScatter) and _marked(op, "ors") and not is_single_rank(schedule, op.axis):
+                source = tensors[op.source]
+                if entry.count != 1 and is_layer_loop(schedule, entry) and entry.loop not in dict(source.copies):
+                    tensors[op.source] = replace(source, copies=(*source.copies, (entry.loop, 2)))
+        _double_sources(entry.body, schedule, tensors)
+
+
+def _gathered_again(program: Program) -> list[AllGather]:
+    """The gathers that repeat one which is not marked: a product alone, whose gradients gather its operands again."""
+    gathers = [entry for entry in program if isinstance(entry, AllGather)]
+    unmarked = {entry.source for entry in gathers if not _marked(entry, "oag")}
+    return [entry for entry in gathers if _marked(entry, "oag") and entry.source in unmarked]
+
+
+def _gather_again_ahead(program: Program, gathers: list[AllGather], tensors: dict[str, Tensor]) -> Program:
+    """These gathers moved before the first product, each into a buffer of its own."""
+    for again in gathers:
+        buffer = f"{again.into} ahead"
+        tensors[buffer] = replace(tensors[again.into], name=buffer)
+        position = program.index(again)
+        first_product = next(i for i, entry in enumerate(program) if isinstance(entry, Gemm))
+        readers = tuple(_reading(entry, again.into, buffer) for entry in program[position + 1 :])
+        before, between = program[:first_product], program[first_product:position]
+        program = (*before, replace(again, into=buffer), *between, *readers)
+    return program
+
+
+def _reading(entry: Op | Repeat, old: str, new: str) -> Op | Repeat:
+    """The op with operand `old` replaced by `new`."""
+    if not isinstance(entry, Gemm) or old not in reads(entry):
+        return entry
+    return replace(entry, a=new if entry.a == old else entry.a, b=new if entry.b == old else entry.b)
+
+
+def _second_lanes(schedule: Schedule, chosen: frozenset[OverlapName]) -> frozenset[Axis]:
+    """Axes on which gathers of weights would queue behind scatters that nothing waits for."""
+    found: set[Axis] = set()
+    for role in schedule.roles:
+        busy: set[Axis] = set()
+        for op in ops(role.program):
+            if isinstance(op, ReduceScatter) and _marked(op, *chosen & {"ors"}):
+                busy.add(op.axis)
+            if isinstance(op, AllGather) and _marked(op, "oag") and op.axis in busy:
+                found.add(op.axis)
+    return frozenset(axis for axis in found if not is_single_rank(schedule, axis))
+
+
+def _moved_to(program: Program, lanes: frozenset[Axis]) -> Program:
+    """The program with the scatters of dW on the second lane of these axes, a communicator of their own."""
+
+    def moved(op: Op) -> Op:
+        second = isinstance(op, ReduceScatter) and _marked(op, "ors") and op.axis in lanes
+        return replace(op, lane=1) if isinstance(op, Communication) and second else op
+
+    return map_ops(program, moved)
+
+
+def _released(program: Program, chosen: frozenset[OverlapName]) -> Program:
+    """The chosen ops concurrent: nothing waits for them except what uses their results."""
+
+    def released(op: Op) -> Op:
+        return replace(op, concurrent=True) if isinstance(op, Communication) and _marked(op, *chosen) else op
+
+    return map_ops(program, released)

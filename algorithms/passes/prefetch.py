@@ -1,0 +1,184 @@
+"""One gather ahead: the next weight is on its way while a product uses this one.
+
+Every marked gather moves up to just before the first reader of the marked gather
+before it, that one's *take*, so that at most two gathered weights are in use.
+Where the one before belongs to the turn before, the loop is rotated, and its last
+turn, written apart, starts what comes after the loop:
+
+    repeat layer, 3            gather W of layer 0
+      gather W                 repeat layer, 2
+      use W                      gather W of the next layer
+                                 use W
+                               repeat layer, 1, from 2
+                                 use W
+
+Only loops over layers are rotated, not those over steps or microbatches; at the
+head of any other loop its first gather is started.  A
+gather never moves above an op that writes its source or touches the buffer that
+it fills: it starts right after that op instead.
+
+Source: the window of one layer is that of the authors' code of AxoNN, as
+described by Singh et al., arXiv 2305.13525, section 4.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from quadrille.algorithms.analysis.storage import is_single_rank, view_sources
+from quadrille.algorithms.passes.loops import is_layer_loop, sum_of
+from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelCount, variables
+from quadrille.algorithms.schedule.ops import AllGather, Op, reads, writes
+from quadrille.algorithms.schedule.parts import Panel
+from quadrille.algorithms.schedule.program import Program, Repeat, ops
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchedBody:
+    """A program without its first gathers.
+
+    Parameters
+    ----------
+    lead : those gathers, which whatever comes before is to start
+    rest : what the program was to start for what comes after it, and did not
+    """
+
+    program: Program
+    lead: Program
+    rest: Program
+
+
+def prefetch(schedule: Schedule, program: Program) -> Program:
+    """The program with every marked gather started one take earlier."""
+    moved = _Ahead(schedule).move(program, ())
+    return moved.lead + moved.program
+
+
+class _Ahead:
+    """Moves the marked gathers of a schedule up."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._views = view_sources(schedule, tuple(all_ops(schedule)))
+
+    def move(self, body: Program, following: Program) -> PrefetchedBody:
+        """A body whose last take starts `following`; seen from its end."""
+        takes = self._takes(body)
+        seen: list[Op | Repeat] = []
+        lead: Program = ()
+        rest = following
+        for position in reversed(range(len(body))):
+            entry = body[position]
+            if self._marked(entry):
+                lead = (entry, *lead)
+            elif isinstance(entry, Repeat) and any(map(self._marked, ops(entry.body))):
+                program, lead, rest = self._loop(entry, lead, rest)
+                seen += reversed(program)
+            else:
+                held = [one for one in lead + rest if self._meet(one, entry)]
+                lead, rest = _without(lead, held), _without(rest, held)
+                seen += [*reversed(held), entry]
+                if position in takes:
+                    seen += reversed(lead + rest)
+                    lead, rest = (), ()
+        return PrefetchedBody(tuple(reversed(seen)), lead, rest)
+
+    def _loop(self, entry: Repeat, lead: Program, rest: Program) -> tuple[Program, Program, Program]:
+        """What becomes of a loop with gathers in it, and the lead and the rest that are to be started before it."""
+        entering = tuple(one for one in lead + rest if entry.loop not in self._depends(one))
+        behind = _without(lead + rest, entering)
+        once = entry.count == 1
+        if once or is_layer_loop(self._schedule, entry):
+            last = self.move(entry.body, entering)
+            if once:
+                mine = tuple(one for one in lead if one in last.rest)
+                inside = (replace(entry, body=last.program), *behind)
+                return inside, _turn(entry, entry.first, last.lead) + mine, _without(last.rest, mine)
+            steady = self.move(entry.body, _turn(entry, _next(entry), last.lead))
+            if not last.rest and not steady.rest:
+                return (*_rotated(entry, steady, last), *behind), _turn(entry, _begin(entry), last.lead), ()
+        moved = self.move(entry.body, ())
+        return (replace(entry, body=moved.lead + moved.program), *lead, *rest), (), ()
+
+    def _marked(self, entry: Op | Repeat) -> bool:
+        long = isinstance(entry, AllGather) and not is_single_rank(self._schedule, entry.axis)
+        return long and isinstance(entry, AllGather) and entry.overlap == "oag"
+
+    def _takes(self, body: Program) -> set[int]:
+        """Positions of the first readers of what the body gathers."""
+        open_: set[str] = set()
+        found: set[int] = set()
+        for position, entry in enumerate(body):
+            if isinstance(entry, AllGather) and self._marked(entry):
+                open_.add(entry.into)
+            elif not isinstance(entry, Repeat) and open_ & {*reads(entry)}:
+                open_ -= {*reads(entry)}
+                found.add(position)
+        return found
+
+    def _meet(self, gather: Op | Repeat, entry: Op | Repeat) -> bool:
+        """Whether a gather must stay behind an entry: it writes the source, or touches the buffer that is filled."""
+        op = _gather(gather)
+        into, source = self._kept(op.into), self._kept(op.source)
+        for other in ops((entry,)):
+            written = {self._kept(name) for name in writes(other)}
+            if source in written or into in written | {self._kept(name) for name in reads(other)}:
+                return True
+        return False
+
+    def _kept(self, name: str) -> str:
+        """The tensor with the buffer behind a name."""
+        return self._views.get(name, name)
+
+    def _depends(self, entry: Op | Repeat) -> frozenset[str]:
+        """Loops and coordinates whose value says which gather it is."""
+        if isinstance(entry, Repeat):
+            inside = frozenset[str]().union(*map(self._depends, entry.body))
+            return variables(entry.first) | (inside - {entry.loop})
+        return frozenset(loop for name in (*reads(entry), *writes(entry)) for loop in self._loops(name))
+
+    def _loops(self, name: str) -> Iterable[str]:
+        return (loop for loop, _ in self._schedule.tensors[name].copies)
+
+
+def _gather(entry: Op | Repeat) -> AllGather:
+    """The gather in the turns that it is pinned to."""
+    while isinstance(entry, Repeat):
+        (entry,) = entry.body
+    assert isinstance(entry, AllGather)
+    return entry
+
+
+def _without(program: Program, others: Iterable[Op | Repeat]) -> Program:
+    left_out = tuple(others)
+    return tuple(entry for entry in program if entry not in left_out)
+
+
+def _turn(entry: Repeat, index: IntExpression, program: Program) -> Program:
+    """Each entry of a program in one turn of a loop."""
+    return tuple(Repeat(entry.loop, 1, (one,), first=index) for one in program)
+
+
+def _next(entry: Repeat) -> IntExpression:
+    """Index of the turn after this one."""
+    return Affine(entry.loop, plus=-1 if entry.backwards else 1)
+
+
+def _begin(entry: Repeat) -> IntExpression:
+    """Index of the first turn."""
+    return sum_of(entry.first, _fewer(entry)) if entry.backwards else entry.first
+
+
+def _rotated(entry: Repeat, steady: PrefetchedBody, last: PrefetchedBody) -> Program:
+    """All turns but the last, and the last."""
+    fewer = _fewer(entry)
+    first, end = (sum_of(entry.first, 1), entry.first) if entry.backwards else (entry.first, sum_of(entry.first, fewer))
+    return (
+        replace(entry, count=fewer, first=first, body=steady.program),
+        Repeat(entry.loop, 1, last.program, first=end, backwards=entry.backwards),
+    )
+
+
+def _fewer(entry: Repeat) -> IntExpression:
+    """One turn less than a loop has."""
+    return PanelCount(entry.count, plus=-1) if isinstance(entry.count, Panel) else sum_of(entry.count, -1)

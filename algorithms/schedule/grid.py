@@ -1,0 +1,145 @@
+"""The grid of ranks: a pipeline × data × z × y × x box, and the groups along its axes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Literal, get_args
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.integers import parse_integer
+
+Axis = Literal["pipeline", "data", "z", "y", "x"]
+AXES: tuple[Axis, ...] = get_args(Axis)
+DEFAULT_ORDER: tuple[Axis, ...] = ("x", "y", "z", "data", "pipeline")
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Ranks 0 .. size - 1 laid out on a pipeline × data × z × y × x box.
+
+    `order` lists the axes from the fastest to the slowest; those that it leaves
+    out follow in the default order.  By default
+    consecutive ranks are neighbours along x, so x is the axis to place on the
+    fastest links of a machine.
+
+    >>> grid = Grid(data=2, y=2, x=2)
+    >>> grid.coordinates(5)
+    {'pipeline': 0, 'data': 1, 'z': 0, 'y': 0, 'x': 1}
+    >>> grid.group(5, "y")
+    (5, 7)
+    >>> Grid(z=2, x=2, order=("z", "x")).group(0, "x")
+    (0, 2)
+
+    Raises
+    ------
+    InputError : a length below one; an order that names an axis twice
+    """
+
+    data: int = 1
+    z: int = 1
+    y: int = 1
+    x: int = 1
+    pipeline: int = 1
+    order: tuple[Axis, ...] = DEFAULT_ORDER
+
+    def __post_init__(self) -> None:
+        for axis in AXES:
+            if self.length(axis) < 1:
+                raise InputError(f"grid axis {axis}={self.length(axis)}: a length is a whole number from 1")
+        if len(set(self.order)) < len(self.order) or not set(self.order) <= set(AXES):
+            raise InputError(f"order {','.join(self.order)} must name each of {','.join(AXES)} at most once")
+        object.__setattr__(self, "order", completed(self.order))
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return prod(self.length(axis) for axis in AXES)
+
+    @property
+    def lengths(self) -> dict[Axis, int]:
+        """The length of each axis, as records hold them: the pipeline's only where there is one."""
+        return {axis: self.length(axis) for axis in AXES if axis != "pipeline" or self.pipeline > 1}
+
+    def length(self, axis: Axis) -> int:
+        """Number of ranks along `axis`."""
+        length: int = getattr(self, axis)
+        return length
+
+    def stride(self, axis: Axis) -> int:
+        """Distance, in ranks, between two neighbours along `axis`."""
+        return prod(self.length(faster) for faster in self.order[: self.order.index(axis)])
+
+    def coordinate(self, rank: int, axis: Axis) -> int:
+        return rank // self.stride(axis) % self.length(axis)
+
+    def coordinates(self, rank: int) -> dict[Axis, int]:
+        return {axis: self.coordinate(rank, axis) for axis in AXES}
+
+    def rank_at(self, coordinates: Mapping[Axis, int]) -> int:
+        """The rank at these coordinates; an axis not named is at 0."""
+        return sum(self.stride(axis) * coordinate for axis, coordinate in coordinates.items())
+
+    def group(self, rank: int, axis: Axis) -> tuple[int, ...]:
+        """Ranks that differ from `rank` along `axis` only, `rank` included."""
+        length, stride = self.length(axis), self.stride(axis)
+        first = rank - self.coordinate(rank, axis) * stride
+        return tuple(range(first, first + length * stride, stride))
+
+    def groups(self, axis: Axis) -> Iterator[tuple[int, ...]]:
+        """Every group along `axis`, by its first rank."""
+        for rank in range(self.size):
+            if self.coordinate(rank, axis) == 0:
+                yield self.group(rank, axis)
+
+    def __str__(self) -> str:
+        return ",".join(f"{axis}={self.length(axis)}" for axis in AXES if self.length(axis) > 1) or "x=1"
+
+
+def parse_order(text: str) -> tuple[Axis, ...]:
+    """Axes from the fastest to the slowest; those not named follow in the default order.
+
+    >>> parse_order("z,x")
+    ('z', 'x', 'y', 'data', 'pipeline')
+    """
+    named = [_axis(word.strip(), "order") for word in text.split(",")]
+    repeated = {axis for axis in named if named.count(axis) > 1}
+    if repeated:
+        raise InputError(f"order {text!r} repeats {', '.join(sorted(repeated))}: name each axis once")
+    return completed(tuple(named))
+
+
+def completed(order: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The order with the axes that it leaves out, in the default order, at its end."""
+    return order + tuple(axis for axis in DEFAULT_ORDER if axis not in order)
+
+
+def parse_grid(text: str, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
+    """The grid written as `axis=length,…`.
+
+    >>> parse_grid("z=2,x=3").size
+    6
+
+    Raises
+    ------
+    InputError : an unknown or repeated axis, a length that is no whole number from 1
+    """
+    lengths: dict[Axis, int] = {}
+    for word in text.split(","):
+        name, equals, value = word.strip().partition("=")
+        axis = _axis(name, "grid")
+        if axis in lengths:
+            raise InputError(f"grid {text!r} repeats axis {axis}: name each axis once")
+        if not equals or not (length := parse_integer(value)):
+            raise InputError(f"grid {text[:80]!r}: {word.strip()[:80]!r} is not {axis}=N with a whole number N from 1")
+        lengths[axis] = length
+    return Grid(**lengths, order=order)
+
+
+def _axis(name: str, where: str) -> Axis:
+    for axis in AXES:
+        if name == axis:
+            return axis
+    raise InputError(f"{where}: unknown axis {name!r}; the axes are {', '.join(AXES)}")
+
+
+assert {field.name for field in fields(Grid)} == {*AXES, "order"}

@@ -1,0 +1,134 @@
+"""A schedule: declared tensors and the ops on them, written once for all ranks.
+
+What repeats is written once (`program.py`), and what differs by pipeline stage
+is chosen by `Role`; all else is the same program on every rank.  Nothing here
+grows with the number of ranks, layers or microbatches.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.schedule.lane_table import lane_table
+from quadrille.algorithms.schedule.ops import Op
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.program import Program, is_concurrent, ops
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType, Tensor
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The program of the ranks with start <= coordinate along `axis` < stop; of all ranks if no axis is named."""
+
+    program: Program
+    axis: Axis | None = None
+    start: int = 0
+    stop: int | None = None
+
+    def includes(self, place: Coordinates) -> bool:
+        if self.axis is None:
+            return True
+        coordinate = place.coordinates[self.axis]
+        return self.start <= coordinate and (self.stop is None or coordinate < self.stop)
+
+    def lines(self) -> list[str]:
+        """Which ranks it is for, and its program as a table."""
+        last = "" if self.stop is None else self.stop - 1
+        return [*([f"role {self.axis}={self.start}..{last}"] if self.axis else []), *lane_table(self.program)]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One sharded algorithm: what both interpreters read.
+
+    Parameters
+    ----------
+    name : the algorithm
+    sizes : length of each dimension, by its letter
+    grid : the grid of ranks
+    dtype : of all tensors that do not say otherwise
+    tensors : every tensor, by name
+    inputs, outputs : names of the tensors that are there at the start and wanted at the end
+    state : those that are there at the start and change: parameters
+    roles : the first one that includes a rank gives its program
+    """
+
+    name: str
+    sizes: Mapping[str, int]
+    grid: Grid
+    dtype: DType
+    tensors: Mapping[str, Tensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    roles: tuple[Role, ...]
+    overlap: frozenset[str] = field(default=frozenset())
+    state: tuple[str, ...] = ()
+    _found: dict[Callable[..., object], object] = field(init=False, default_factory=dict, compare=False, repr=False)
+
+    def once(self, find: Callable[["Schedule"], Found]) -> Found:
+        """What `find` says of this schedule, found the first time that it is asked."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]  # type: ignore[return-value]
+
+    def place(self, rank: int) -> Coordinates:
+        """The place of a rank before anything runs."""
+        return Coordinates(self.grid, self.sizes, self.grid.coordinates(rank))
+
+    def program(self, place: Coordinates) -> Program:
+        """What the rank at `place` runs."""
+        for role in self.roles:
+            if role.includes(place):
+                return role.program
+        raise InputError(f"schedule {self.name}: no role includes coordinates {dict(place.coordinates)}")
+
+    def item_bytes(self, tensor: str) -> int:
+        return ITEM_BYTES[self.tensors[tensor].dtype or self.dtype]
+
+    def with_program(self, change: Callable[["Program"], "Program"], **changes: object) -> "Schedule":
+        """The schedule with every role's program changed."""
+        roles = tuple(replace(role, program=change(role.program)) for role in self.roles)
+        return replace(self, roles=roles, **changes)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        """Its tensors, then a grid of lanes and ops for each role."""
+        head = f"{self.name} on {self.grid}: "
+        head += ", ".join(f"{letter}={size}" for letter, size in self.sizes.items()) + f", {self.dtype}"
+        if self.overlap:
+            head += f", overlap {','.join(sorted(self.overlap))}"
+        tensors = [f"  {self._duty(name):6} {tensor}" for name, tensor in self.tensors.items()]
+        return "\n".join([head, *tensors, *(line for role in self.roles for line in role.lines())])
+
+    def _duty(self, tensor: str) -> str:
+        if tensor in self.state:
+            return "state"
+        return "input" if tensor in self.inputs else "output" if tensor in self.outputs else ""
+
+
+def declare(*tensors: Tensor) -> dict[str, Tensor]:
+    """Tensors by name.
+
+    Raises
+    ------
+    InputError : two of one name
+    """
+    names = [tensor.name for tensor in tensors]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise InputError(f"tensors {', '.join(sorted(twice))} are declared twice: a name stands for one tensor")
+    return {tensor.name: tensor for tensor in tensors}
+
+
+def all_ops(schedule: Schedule) -> Iterator[Op]:
+    """Every op that is written in the schedule, once for each role."""
+    for role in schedule.roles:
+        yield from ops(role.program)
+
+
+def may_overlap(schedule: Schedule, op: Op) -> bool:
+    """Whether it is communication of several ranks that local work need not wait for."""
+    return is_concurrent(op) and schedule.grid.length(op.axis) > 1

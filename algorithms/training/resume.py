@@ -1,0 +1,74 @@
+"""Training that goes on: the optimizer's moments are there at the start, and steps have numbers of their own.
+
+A pass over the schedule of a step: what is carried from one run to the next is
+its state, parameters and moments, and the number of the first step.  The loops
+and ops of the step itself do not change.
+"""
+
+from dataclasses import replace
+
+from quadrille.algorithms.passes.rewriting import filter_ops
+from quadrille.algorithms.schedule.ops import Op, Pointwise
+from quadrille.algorithms.schedule.program import Program, Repeat
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.adam import STEP
+from quadrille.algorithms.training.adam import moment_names as moment_names
+
+
+def training_state(schedule: Schedule) -> tuple[str, ...]:
+    """Tensors that hold all that one step leaves to the next: parameters, then their moments."""
+    moments = {name for one in schedule.state for name in moment_names(one)}
+    parameters = tuple(name for name in schedule.state if name not in moments)
+    return (*parameters, *(name for one in parameters for name in moment_names(one)))
+
+
+def resumed(schedule: Schedule, first_step: int) -> Schedule:
+    """The schedule of steps `first_step`, `first_step` + 1, …, which begins with parameters and moments."""
+    moments = set(training_state(schedule)) - set(schedule.state)
+    gone = _zeroed(schedule, moments)
+    going_on = schedule.with_program(
+        lambda program: _from(filter_ops(program, lambda op: op.name not in gone), first_step),
+        state=training_state(schedule),
+    )
+    return replace(going_on, tensors={name: _counted(one, first_step) for name, one in schedule.tensors.items()})
+
+
+def with_state_outputs(schedule: Schedule) -> Schedule:
+    """The schedule with all that the next step needs among its outputs."""
+    outputs = dict.fromkeys((*schedule.outputs, *training_state(schedule)))
+    return replace(schedule, outputs=tuple(outputs))
+
+
+def _zeroed(schedule: Schedule, moments: set[str]) -> set[str]:
+    """The ops that empty the moments before the first step."""
+    found: set[str] = set()
+    for role in schedule.roles:
+        for op in _ops_before_steps(role.program):
+            if isinstance(op, Pointwise) and op.function == "zero" and op.into in moments:
+                found.add(op.name)
+    return found
+
+
+def _ops_before_steps(program: Program) -> list[Op]:
+    found: list[Op] = []
+    for entry in program:
+        if isinstance(entry, Repeat):
+            found += [] if entry.loop == STEP else _ops_before_steps(entry.body)
+        else:
+            found.append(entry)
+    return found
+
+
+def _from(program: Program, first_step: int) -> Program:
+    return tuple(
+        replace(entry, first=first_step) if isinstance(entry, Repeat) and entry.loop == STEP else entry
+        for entry in program
+    )
+
+
+def _counted(tensor: Tensor, first_step: int) -> Tensor:
+    """Copies for steps are told apart by the numbers of the steps."""
+    if STEP not in dict(tensor.copies) or not first_step:
+        return tensor
+    return replace(tensor, begins=(*tensor.begins, (STEP, first_step)))

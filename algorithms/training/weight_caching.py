@@ -1,0 +1,109 @@
+"""Weights that are kept gathered from the forward to the backward pass, in the first layers of every stage.
+
+    gathered again     two gathers of each weight in a step, one buffer for all layers
+    kept, N layers     the first N layers gather once; k n / (x y) elements more for each of their weights
+
+A loop over layers becomes two: one over the layers that keep, which gather into
+copies of their own, and one over the others.  The loops that go backwards are
+those of the backward pass; there the layers that keep gather nothing.
+
+Source: the authors' code of AxoNN keeps the gathered weights of all, of some or
+of no layers, as the memory allows.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.passes.loops import least_iterations, sum_of
+from quadrille.algorithms.passes.overlap import without_edges
+from quadrille.algorithms.passes.rewriting import rename_tensors
+from quadrille.algorithms.schedule.ops import AllGather, Op, reads, writes
+from quadrille.algorithms.schedule.program import Program, Repeat, in_sequence, ops
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.algorithms.training.transformer import LAYER
+
+
+def cache_weights(schedule: Schedule, layers: int) -> Schedule:
+    """The schedule, whose weights are gathered again, with those of the first layers kept.
+
+    Raises
+    ------
+    InputError : a number below 0, as many layers as a stage has, or nothing that is gathered again
+    """
+    if layers < 0:
+        raise InputError(f"keep_first {layers}: a whole number from 0 is accepted")
+    if layers == 0:
+        return schedule
+    buffers = _gathered_again(schedule)
+    if not buffers:
+        raise InputError(
+            f"keep_first {layers}: {schedule.name} on {schedule.grid} gathers no weights of a layer again; "
+            "4d and bian do, where z is longer than 1 and gathered is 'again'"
+        )
+    most = (
+        min(least_iterations(schedule, one.count) for role in schedule.roles for one in _loops(role.program, buffers))
+        - 1
+    )
+    if layers > most:
+        raise InputError(
+            f"keep_first {layers}: up to {most} is accepted, one less than a stage has; gathered 'keep' keeps all"
+        )
+    kept = {name: f"{name} kept" for name in buffers}
+    tensors = dict(schedule.tensors)
+    for name, source in buffers.items():
+        outer = tuple(one for one in tensors[source].copies if one[0] != LAYER)
+        tensors[kept[name]] = replace(tensors[name], name=kept[name], copies=(*outer, (LAYER, layers)))
+    changed = schedule.with_program(lambda program: in_sequence(_split(without_edges(program), layers, kept)))
+    return replace(changed, tensors=tensors)
+
+
+def _gathered_again(schedule: Schedule) -> dict[str, str]:
+    """Buffers into which weights of single layers are gathered, each with what is gathered."""
+    gathers = [op for op in all_ops(schedule) if isinstance(op, AllGather) and op.overlap == "oag"]
+    return {
+        op.into: op.source
+        for op in gathers
+        if _of_layers(schedule.tensors[op.source]) and not _of_layers(schedule.tensors[op.into])
+    }
+
+
+def _of_layers(tensor: Tensor) -> bool:
+    return any(loop == LAYER for loop, _ in tensor.copies)
+
+
+def _loops(program: Program, buffers: Collection[str]) -> list[Repeat]:
+    """The loops over layers whose products use these buffers."""
+    found: list[Repeat] = []
+    for entry in program:
+        if isinstance(entry, Repeat):
+            own = entry.loop == LAYER and any(_touches(op, buffers) for op in ops(entry.body))
+            found += [entry] if own else _loops(entry.body, buffers)
+    return found
+
+
+def _touches(op: Op, buffers: Collection[str]) -> bool:
+    return any(name in buffers for name in (*reads(op), *writes(op)))
+
+
+def _split(program: Program, layers: int, kept: dict[str, str]) -> Program:
+    changed: list[Op | Repeat] = []
+    for entry in program:
+        if not isinstance(entry, Repeat):
+            changed.append(entry)
+        elif entry.loop != LAYER or not any(_touches(op, kept) for op in ops(entry.body)):
+            changed.append(replace(entry, body=_split(entry.body, layers, kept)))
+        else:
+            both = _two(entry, layers, kept)
+            changed += reversed(both) if entry.backwards else both
+    return tuple(changed)
+
+
+def _two(entry: Repeat, layers: int, kept: dict[str, str]) -> tuple[Repeat, Repeat]:
+    """The layers that keep, and the others."""
+    body = rename_tensors(entry.body, kept)
+    if entry.backwards:
+        body = tuple(op for op in body if not (isinstance(op, AllGather) and op.into in kept.values()))
+    others = replace(entry, count=sum_of(entry.count, -layers), first=sum_of(entry.first, layers))
+    return replace(entry, count=layers, body=body), others

@@ -1,0 +1,97 @@
+"""`quadrille calibrate`: microbenchmarks on the ranks of a launch, fitted into a machine file.
+
+Question: how fast are products, memory-bound work and messages here, alone and
+all at once?  It sees microbenchmarks only, never a whole algorithm.
+
+Ranks are grouped by host.  On each host all ranks measure together, then one
+alone; between hosts, one rank of each takes part, of the first two and of all at once.
+Hosts of a laboratory share the cores of one machine: there the ranks of all of them
+compute as those of one host do.
+"""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import provenance
+from quadrille.experiments.calibrate.chunk_tuning import measure_deliveries, usual_in_best_chunks
+from quadrille.experiments.calibrate.measured_machine import make_machine
+from quadrille.experiments.calibrate.measuring import measure
+from quadrille.experiments.calibrate.sections import links_agree
+from quadrille.experiments.calibrate.topology_option import parse_ways, parse_wiring, star_of
+from quadrille.runtime.arrays.blas import NUMPYS, blas_in_words, open_blas
+from quadrille.runtime.arrays.numpy_library import NumpyLibrary
+from quadrille.runtime.carriers.message_options import usual_delivery
+from quadrille.runtime.host import world
+from quadrille.runtime.host.progress_reports import Together, at_work, own_watcher
+from quadrille.topologies.machines.machine import Machine, save_machine
+
+
+def calibrate(
+    out: str,
+    *,
+    topology: str | None = None,
+    routing: str = "",
+    quick: bool = False,
+    blas: str = NUMPYS,
+    command: Sequence[str] = (),
+) -> None:
+    """Measure on every rank of the world and write the machine file at rank 0.
+
+    Parameters
+    ----------
+    out : path of the machine file, or `-`
+    topology : the wiring of several hosts, as `family:key=value,…`; its link speeds may be left out
+    routing : the ways between them; shortest where nothing is said
+    quick : a third of the products, for a first look
+    blas : whose products are measured
+
+    Raises
+    ------
+    InputError : before anything is measured: a path that cannot be written, a wiring that is not of these hosts, a
+        routing that it does not have, or a BLAS that is not here
+    """
+    communicator = world.world()
+    speaks = communicator.Get_rank() == 0
+    if speaks and out != "-":
+        files.check_writable(out)
+    hosts = world.hosts(communicator)
+    wiring = parse_wiring(topology, len(hosts)) if topology is not None else None
+    ways = parse_ways(routing, wiring, len(hosts))
+    agree = partial(links_agree, wiring or star_of(len(hosts)), ways)
+    multiplied_by = NumpyLibrary() if blas == NUMPYS else open_blas(blas, 1)
+    # nothing breaks between ranks of one host but a rank, and the launcher sees that
+    watcher = own_watcher() if hosts[0].sharing else None
+    with at_work(watcher, Together("microbenchmarks")):
+        tried = measure_deliveries(communicator, hosts) if communicator.Get_size() > 1 else ()
+        delivery = communicator.bcast(usual_in_best_chunks(tried, usual_delivery(hosts[0])))
+        measured = measure(communicator, hosts, delivery, agree=agree, quick=quick, blas=blas)
+    if not speaks:
+        return
+    machine = make_machine(_name(out), measured, hosts, wiring, ways)
+    made = provenance(list(command), blas=blas_in_words(multiplied_by))
+    machine = msgspec.structs.replace(machine, messages=tried, provenance=made)
+    save_machine(machine, out)
+    _report(machine, out)
+
+
+def _name(out: str) -> str:
+    return "host" if out == "-" else out.rpartition("/")[2].removesuffix(".toml")
+
+
+def _report(machine: Machine, out: str) -> None:
+    assert machine.fit is not None
+    for warning in machine.fit.warnings:
+        print(f"calibrate: {warning}", file=sys.stderr)
+    worst = max(machine.fit.residuals.values(), default=0.0)
+    rates = ", ".join(
+        f"{dtype} {rate / 1e9:.1f} Gflop/s" for dtype, rate in machine.device.peak_flops_per_second.items()
+    )
+    where = "stdout" if out == "-" else out
+    print(
+        f"calibrate: best product a core {rates}; median residual of the fit up to {worst:.1%}; wrote {where}",
+        file=sys.stderr,
+    )

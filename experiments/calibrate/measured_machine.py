@@ -1,0 +1,181 @@
+"""A machine file's content, from what was measured: rows, what follows from them, how well the fit explains them."""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+import msgspec
+
+from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, MemoryRow
+from quadrille.algorithms.formats.percentiles import spread
+from quadrille.experiments.calibrate.library_collectives import library_row
+from quadrille.experiments.calibrate.measuring import DTYPES, LAYOUTS, Measured
+from quadrille.experiments.calibrate.sections import (
+    Arguments,
+    links_of,
+    network_section,
+    sources_of,
+    transfer_row,
+    warnings_of,
+    wiring_section,
+)
+from quadrille.experiments.calibrate.topology_option import GivenTopology, star_of
+from quadrille.runtime.host import memory_available, world
+from quadrille.runtime.measuring.points import GemmPoint, KernelPoint, StreamPoint
+from quadrille.runtime.measuring.reference_kernels import Times
+from quadrille.simulator.machine.compute_model import LEAST_ROWS, fit_gemm, touched
+from quadrille.topologies.machines.machine import Device, Fit, Host, Machine, ReferenceKernels
+from quadrille.topologies.routes.routing import Routing
+
+LARGE_RESIDUAL = 0.05
+
+
+def make_machine(
+    name: str,
+    measured: Measured,
+    hosts: Sequence[world.Host],
+    topology: GivenTopology | None,
+    routing: Routing,
+) -> Machine:
+    """The machine file's content but its provenance: rows, what follows from them, and how well the fit explains them.
+
+    Parameters
+    ----------
+    topology, routing : of several hosts, known to be theirs
+    """
+    host, shared = hosts[0], hosts[0].sharing > 0
+    device = _device(measured)
+    wiring, library = _wiring(measured, hosts, topology, routing), tuple(map(library_row, measured.library))
+    between = measured.between
+    filled = links_of(between, wiring, routing)
+    fit = _fit(device, measured.local.disturbed)
+    return Machine(
+        name=name,
+        topology=wiring,
+        routing=str(routing),
+        device=device,
+        host=Host(
+            cores=host.cores,
+            shared_by_hosts=shared,
+            idle_core_seconds=between.idle_core_seconds if between is not None else 0.0,
+            ranks=max(len(one.ranks) for one in hosts) if len(hosts) > 1 and not shared else None,
+            memory_bytes_per_second=_shared_bandwidth(device.memory),
+            issue_seconds=measured.overheads.issue_seconds,
+            alone_seconds=measured.overheads.alone_seconds,
+            transfer=tuple(transfer_row(point) for point in measured.host_transfers),
+            library=library if between is None else (),
+        ),
+        network=None if between is None else network_section(between, library, wiring, routing, filled, shared=shared),
+        reference=_reference(measured.together.reference),
+        reference_alone=_reference(measured.reference_alone),
+        fit=msgspec.structs.replace(fit, warnings=(*fit.warnings, *warnings_of(filled, wiring))),
+        sources=sources_of(filled, wiring),
+    )
+
+
+def _device(measured: Measured) -> Device:
+    """What a rank computes with: what was measured, and the best of it as its peaks."""
+    local = measured.local
+    rows, memory = tuple(map(_gemm_row, local.gemm)), tuple(map(_memory_row, local.streams))
+    largest = max(row.bytes for row in memory)
+    stream = max(row.bytes_per_second for row in memory if row.operation == "copy" and row.bytes == largest)
+    return Device(
+        peak_flops_per_second={
+            dtype: max(row.flops_per_second / row.threads for row in rows if row.dtype == dtype) for dtype in DTYPES
+        },
+        memory_bytes_per_second=2 * stream,
+        memory_bytes=float(memory_available.bytes_available() or 1 << 30),
+        overhead_seconds=measured.overheads.compute_seconds,
+        gemm=rows,
+        memory=memory,
+        kernel=tuple(map(_kernel_row, local.kernels)),
+    )
+
+
+def _shared_bandwidth(rows: Sequence[MemoryRow]) -> float:
+    """The most bytes a second that all ranks together were seen to touch in memory beyond the caches."""
+    largest = max(row.bytes for row in rows)
+    found = [row for row in rows if row.bytes == largest]
+    return max(row.busy_ranks * touched(row.operation, 1) * row.bytes_per_second for row in found)
+
+
+def _wiring(
+    measured: Measured, hosts: Sequence[world.Host], given: GivenTopology | None, routing: Routing
+) -> Arguments:
+    """One host, or the wiring given (a star if none is), with the speeds that were measured where it names none."""
+    if len(hosts) == 1 and given is None:
+        return {"family": "host", "cores": hosts[0].cores}
+    given = given if given is not None else star_of(len(hosts))
+    return wiring_section(measured.between, given, routing)
+
+
+def _fit(device: Device, disturbed: int) -> Fit:
+    residuals: dict[str, float] = {}
+    rows, points = device.gemm, len(device.gemm) + len(device.memory) + len(device.kernel)
+    for dtype in DTYPES:
+        for layout in LAYOUTS:
+            for setting in sorted({(row.threads, row.busy_ranks) for row in rows}):
+                chosen = [
+                    row
+                    for row in rows
+                    if (row.dtype, row.layout, row.threads, row.busy_ranks) == (dtype, layout, *setting)
+                ]
+                if len(chosen) >= LEAST_ROWS:
+                    name = f"gemm {dtype} {layout} {setting[0]} threads {setting[1]} ranks"
+                    residuals[name] = fit_gemm(chosen, dtype).residual
+    warnings = [
+        f"{name}: half of the products are off the fit by {residual:.1%} or more"
+        for name, residual in residuals.items()
+        if residual > LARGE_RESIDUAL
+    ]
+    if disturbed > points / 10:
+        warnings.append(f"something else ran: {disturbed} tries beside {points} points were thrown away")
+    return Fit(residuals=residuals, warnings=tuple(warnings))
+
+
+def _gemm_row(point: GemmPoint) -> GemmRow:
+    return GemmRow(
+        m=point.m,
+        k=point.k,
+        n=point.n,
+        dtype=point.dtype,
+        layout=point.layout,
+        busy_ranks=point.busy_ranks,
+        threads=point.threads,
+        flops_per_second=2.0 * point.m * point.k * point.n / point.seconds,
+        spread=point.spread,
+    )
+
+
+def _memory_row(point: StreamPoint) -> MemoryRow:
+    return MemoryRow(
+        operation=point.operation,  # type: ignore[arg-type]
+        bytes=point.bytes,
+        busy_ranks=point.busy_ranks,
+        bytes_per_second=point.bytes / point.seconds,
+        spread=point.spread,
+    )
+
+
+def _kernel_row(point: KernelPoint) -> KernelRow:
+    return KernelRow(
+        function=point.function,
+        dtype=point.dtype,
+        bytes=point.bytes,
+        busy_ranks=point.busy_ranks,
+        seconds=point.seconds,
+        spread=point.spread,
+    )
+
+
+def _reference(rounds: Iterable[Times]) -> ReferenceKernels:
+    """The reference kernels through the calibration: the median of their calm half, as calm points are kept too."""
+    gemm, copy, add = (sorted(times) for times in zip(*rounds, strict=True))
+    calm = (len(gemm) + 1) // 2
+    return ReferenceKernels(
+        gemm_seconds=median(gemm[:calm]),
+        copy_seconds=median(copy[:calm]),
+        add_seconds=median(add[:calm]),
+        gemm_spread=spread(gemm),
+        copy_spread=spread(copy),
+        add_spread=spread(add),
+    )

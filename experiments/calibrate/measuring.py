@@ -1,0 +1,233 @@
+"""All microbenchmarks of a calibration, in the same order on every rank."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, cast, get_args
+
+from quadrille.algorithms.schedule.ops import GemmLayout
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
+from quadrille.experiments.calibrate.between_hosts import Agree, BetweenHosts, measure_between, patterns
+from quadrille.experiments.calibrate.library_collectives import LIBRARY_BYTES, library_points
+from quadrille.runtime.arrays.blas import NUMPYS, open_blas
+from quadrille.runtime.carriers.message_options import Delivery
+from quadrille.runtime.host import world
+from quadrille.runtime.measuring.chained_transfers import Overheads, measure_chain
+from quadrille.runtime.measuring.measured_kernels import MEASURED
+from quadrille.runtime.measuring.microbenchmarks import Bench, measured_by_first, product_shapes
+from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
+from quadrille.runtime.measuring.reference_kernels import Times
+from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, PAGE_BYTES
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+DTYPES: tuple[DType, ...] = ("float64", "float32")
+LAYOUTS: tuple[GemmLayout, ...] = get_args(GemmLayout)
+PRODUCTS = 24
+"""Products of all sizes measured for each dtype, layout and setting; see `_sizes`."""
+MOST_FLOPS = {"float64": 3.2e9, "float32": 6.4e9}
+SMALLEST, LARGEST = 128, 4096
+STREAM_BYTES = (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
+KERNEL_ELEMENTS = (1 << 12, 1 << 17, 1 << 20)
+TRANSFER_BYTES = (8, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 3 << 24)
+LATER_TRIES = 2
+"""Rounds at the end in which points that were disturbed at every try are measured again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What some ranks of one host measured together; `disturbed` tries were thrown away."""
+
+    gemm: list[GemmPoint]
+    streams: list[StreamPoint]
+    kernels: list[KernelPoint]
+    reference: list[Times]
+    disturbed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All rows of one calibration.
+
+    Parameters
+    ----------
+    together, alone : local work on as many ranks as a host has cores, and on one of them; None where these are one
+    host_transfers : steps between ranks of a host
+    """
+
+    together: Local
+    alone: Local | None
+    host_transfers: list[TransferPoint]
+    between: BetweenHosts | None
+    library: list[CollectivePoint]
+    overheads: Overheads
+
+    @property
+    def local(self) -> Local:
+        """Local work in both settings; the reference kernels are those beside ranks that compute together."""
+        one, other = self.together, self.alone or Local([], [], [], [])
+        return Local(
+            gemm=one.gemm + other.gemm,
+            streams=one.streams + other.streams,
+            kernels=one.kernels + other.kernels,
+            reference=one.reference,
+            disturbed=one.disturbed + other.disturbed,
+        )
+
+    @property
+    def reference_alone(self) -> list[Times]:
+        """The reference kernels on one rank."""
+        return (self.alone or self.together).reference
+
+
+def measure(
+    communicator: "Intracomm",
+    hosts: Sequence[world.Host],
+    delivery: Delivery,
+    *,
+    agree: Agree = lambda _link, _flows: True,
+    quick: bool = False,
+    blas: str = NUMPYS,
+) -> Measured:
+    """All microbenchmarks, in the same order on every rank.
+
+    Local work is measured on as many ranks as a host has cores and on one
+    alone, steps between all ranks of a host and between two, then between hosts, and
+    the library's collectives of all ranks.
+
+    Parameters
+    ----------
+    delivery : how messages go between hosts
+    agree : whether links between them are as one message showed them
+    blas : whose products they are, see `open_blas`
+    """
+    rank, speaks = communicator.Get_rank(), communicator.Get_rank() == 0
+    host = next(host for host in hosts if rank in host.ranks)
+    local = cast("Intracomm", communicator.Split(color=hosts.index(host), key=rank))
+    together, alone = _local_work(communicator, communicator if host.sharing else local, host, quick=quick, blas=blas)
+    transfers, overheads = _within_host(local, speaks)
+    between = None
+    if len(hosts) > 1:
+        _say(speaks, f"messages between {len(hosts)} hosts, minutes where links are slow")
+        between = measure_between(communicator, hosts, TRANSFER_BYTES, delivery, agree)
+        if host.sharing:
+            overheads = overheads or between.overheads
+    if communicator.Get_size() > 1:
+        _say(speaks, f"the MPI library's collectives, {communicator.Get_size()} ranks")
+    sizes = LIBRARY_BYTES[::2] if quick else LIBRARY_BYTES
+    return Measured(
+        together=together,
+        alone=alone,
+        host_transfers=transfers,
+        between=between,
+        library=list(library_points(Bench(communicator), sizes)),
+        overheads=_typical(overheads or [measure_chain(local, "shift", 8).overheads]),
+    )
+
+
+def _local_work(
+    communicator: "Intracomm", sharing: "Intracomm", host: world.Host, *, quick: bool, blas: str
+) -> tuple[Local, Local | None]:
+    """On as many ranks as the host has cores, and on one alone, where that is another number.
+
+    Parameters
+    ----------
+    sharing : the ranks that share the cores with this one
+    """
+    products, speaks = PRODUCTS // 3 if quick else PRODUCTS, communicator.Get_rank() == 0
+
+    def work(bench: Bench) -> Local:
+        threads = max(1, host.cores // bench.ranks)
+        bench.library = bench.library if blas == NUMPYS else open_blas(blas, threads)
+        points, reference = _products(bench, products, threads=threads, say=speaks)
+        _say(speaks, f"copies, sums and layer functions, {bench.ranks} ranks")
+        streams, kernels = _streams(bench), _kernels(bench)
+        return Local(points, streams, kernels, reference + bench.reference(), bench.disturbed)
+
+    computing = min(sharing.Get_size(), host.cores)
+    together = measured_by_first(sharing, computing, work)
+    if communicator.bcast(computing) == 1:  # the same on all
+        return together, None
+    return together, measured_by_first(communicator, 1, _reference_alone if host.sharing else work)
+
+
+def _within_host(local: "Intracomm", speaks: bool) -> tuple[list[TransferPoint], list[Overheads]]:
+    """Steps between two ranks of a host and between all of them, and the overheads beside the latter."""
+    if local.Get_size() == 1:
+        return [], []
+    _say(speaks, f"messages between {local.Get_size()} ranks of a host")
+    transfers, overheads = _transfers(Bench(local))
+    if local.Get_size() > 2:
+        transfers = measured_by_first(local, 2, lambda bench: _transfers(bench)[0]) + transfers
+    return transfers, overheads
+
+
+def _say(speaks: bool, text: str) -> None:
+    """What comes next, by the rank that speaks: each takes a while."""
+    if speaks:
+        print(f"calibrate: {text}", file=sys.stderr, flush=True)
+
+
+def _reference_alone(bench: Bench) -> Local:
+    """On one rank of a laboratory nothing but the reference kernels: its ranks compute together."""
+    return Local([], [], [], bench.reference())
+
+
+def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[list[GemmPoint], list[Times]]:
+    """Products of every dtype and layout, and the reference kernels beside each group of them."""
+    found, reference = [], bench.reference()
+    for dtype in DTYPES:
+        _say(say, f"{dtype} products, {bench.ranks} ranks x {threads} threads")
+        for layout in LAYOUTS:
+            for m, k, n in _sizes(dtype, count, threads):
+                found.append(bench.gemm(GemmPoint(m, k, n, dtype, layout, threads, bench.ranks)))
+            reference += bench.reference(rounds=2)
+    return _measured_again(bench, found), reference
+
+
+def _sizes(dtype: DType, count: int, threads: int) -> Iterator[tuple[int, int, int]]:
+    """m, k and n of products: spread evenly, and about half as many whose results have rows of whole pages."""
+    for columns, products in ((1, count), (PAGE_BYTES // ITEM_BYTES[dtype], max(LEAST_ROWS_IN_PAGES, count // 2))):
+        most = MOST_FLOPS[dtype] * threads
+        yield from product_shapes(products, smallest=SMALLEST, largest=LARGEST, most_flops=most, columns=columns)
+
+
+def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:
+    """The points, those that were disturbed at every try measured once more when all others are done."""
+    for _ in range(LATER_TRIES):
+        if not bench.is_patient():
+            break
+        again = {number: bench.gemm(point) for number, point in enumerate(points) if not point.calm}
+        for number, point in again.items():
+            if point.calm or point.seconds < points[number].seconds:
+                points[number] = point
+    return points
+
+
+def _streams(bench: Bench) -> list[StreamPoint]:
+    return [bench.stream(operation, size) for operation in ("copy", "add", "zero") for size in STREAM_BYTES]
+
+
+def _kernels(bench: Bench) -> list[KernelPoint]:
+    return [
+        bench.kernel(function, dtype, elements)
+        for dtype in DTYPES
+        for function in MEASURED
+        for elements in KERNEL_ELEMENTS
+    ]
+
+
+def _transfers(bench: Bench) -> tuple[list[TransferPoint], list[Overheads]]:
+    """Steps of every pattern and size that so many ranks can take, and the overheads beside each."""
+    both = patterns(bench, TRANSFER_BYTES)
+    return [point for point, _ in both], [overheads for _, overheads in both]
+
+
+def _typical(found: Sequence[Overheads]) -> Overheads:
+    return Overheads(
+        median(one.issue_seconds for one in found),
+        median(one.compute_seconds for one in found),
+        median(one.alone_seconds for one in found),
+    )

@@ -1,0 +1,131 @@
+"""Many cases: the records of two folders paired by problem, each pair compared, and the errors over all of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.record import Kind, Record, load_record
+from quadrille.algorithms.provenance import Provenance
+from quadrille.experiments.compare.comparison import Comparison, FileNames
+from quadrille.experiments.compare.error_sizes import ErrorSizes, raw_and_drift_removed
+from quadrille.experiments.compare.problem import same_problem_key
+from quadrille.experiments.compare.side_by_side import compare_records
+from quadrille.experiments.compare.timelines import TIMELINE_ENDING
+
+CASES_SCHEMA = "quadrille/comparisons/1"
+
+
+class Summary(ErrorSizes, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Errors of the makespan over all cases, raw and with the drift removed where that is known."""
+
+    drift_removed: ErrorSizes | None = None
+
+
+class Cases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Two folders of records: a comparison for each pair, and what found no partner."""
+
+    comparisons: tuple[Comparison, ...]
+    summary: Summary
+    remarks: tuple[str, ...] = ()
+    provenance: Provenance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFile:
+    """A record and where it stands."""
+
+    path: Path
+    record: Record
+
+
+def compare_folders(predicted: Path, measured: Path) -> Cases:
+    """The comparisons of all records of two folders that are about the same problem, whatever their files' names.
+
+    Several records of one problem are paired in the order of their names; a
+    single one is compared with each of the other side.
+
+    Raises
+    ------
+    InputError : a broken record in a folder, or no pair at all
+    """
+    one, other = _load_folder(predicted, "predicted"), _load_folder(measured, "measured")
+    pairs = _pair(one.records, other.records)
+    if not pairs:
+        raise InputError(
+            f"{predicted} has {len(one.records)} predicted and {measured} {len(other.records)} measured records,"
+            " no two of one problem: at least one pair is needed"
+        )
+    comparisons = tuple(_compare_pair(*pair) for pair in pairs)
+    paired = {str(file.path) for pair in pairs for file in pair}
+    alone = [f"{file.path} has no partner" for file in (*one.records, *other.records) if str(file.path) not in paired]
+    same = predicted.resolve() == measured.resolve()
+    left_out = one.foreign if same else (*one.foreign, *one.others, *other.foreign, *other.others)
+    return Cases(comparisons, summarise(comparisons), (*left_out, *alone))
+
+
+def summarise(comparisons: Sequence[Comparison]) -> Summary:
+    """Median, 90th percentile and worst of the sizes of the makespan's errors."""
+    raw, removed = raw_and_drift_removed([one.seconds for one in comparisons])
+    return Summary(**msgspec.structs.asdict(raw), drift_removed=removed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """The records of one kind in a folder, and remarks on what was left out: records of the other kind, other files."""
+
+    records: tuple[RecordFile, ...]
+    others: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+
+def _load_folder(folder: Path, kind: Kind) -> _Folder:
+    paths = sorted(path for path in folder.glob("*.json") if not path.name.endswith(TIMELINE_ENDING))
+    foreign = {path for path in paths if _is_another_file(path)}
+    loaded = [RecordFile(path, load_record(path)) for path in paths if path not in foreign]
+    return _Folder(
+        tuple(file for file in loaded if file.record.kind == kind),
+        tuple(f"{file.path} is a {file.record.kind} record, left out" for file in loaded if file.record.kind != kind),
+        tuple(f"{path} is no record, left out" for path in sorted(foreign)),
+    )
+
+
+def _is_another_file(path: Path) -> bool:
+    """Whether this is another file of Quadrille, or a trace, as they may lie among records."""
+    try:
+        raw = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return False
+    if not isinstance(raw, dict):
+        return False
+    schema = str(raw.get("schema", ""))
+    return "traceEvents" in raw or (schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"))
+
+
+def _pair(predicted: Sequence[RecordFile], measured: Sequence[RecordFile]) -> list[tuple[RecordFile, RecordFile]]:
+    one, other = _by_problem(predicted), _by_problem(measured)
+    pairs: list[tuple[RecordFile, RecordFile]] = []
+    for key, files_of_problem in one.items():
+        partners = other.get(key, [])
+        if len(files_of_problem) == 1 or len(partners) == 1:
+            pairs += [(file, partner) for file in files_of_problem for partner in partners]
+        else:
+            pairs += list(zip(files_of_problem, partners, strict=False))
+    return pairs
+
+
+def _by_problem(records: Sequence[RecordFile]) -> dict[bytes, list[RecordFile]]:
+    found: dict[bytes, list[RecordFile]] = {}
+    for file in records:
+        found.setdefault(same_problem_key(file.record), []).append(file)
+    return found
+
+
+def _compare_pair(predicted: RecordFile, measured: RecordFile) -> Comparison:
+    names = FileNames(str(predicted.path), str(measured.path))
+    try:
+        return msgspec.structs.replace(compare_records(predicted.record, measured.record), files=names)
+    except InputError as error:
+        raise InputError(f"{names.predicted} and {names.measured}: {error}") from None

@@ -1,0 +1,99 @@
+"""What a comparison says: one problem, predicted and measured, in total, by kind of op and by op."""
+
+import msgspec
+
+from quadrille.algorithms.provenance import Provenance
+from quadrille.experiments.compare.attribution import Attribution
+from quadrille.experiments.compare.drift import Drift
+from quadrille.experiments.compare.problem import Problem
+
+SCHEMA = "quadrille/comparison/1"
+
+
+class Both(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One quantity on both sides."""
+
+    predicted: float
+    measured: float
+
+
+class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Seconds on both sides and their errors; null where not known.
+
+    `spread` is that of the measurement over its repeats (`quadrille.algorithms.formats.percentiles`).
+    """
+
+    predicted: float
+    measured: float
+    relative_error: float | None = None
+    predicted_drift_removed: float | None = None
+    relative_error_drift_removed: float | None = None
+    spread: float | None = None
+
+
+class OpComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One op on both sides."""
+
+    name: str
+    kind: str
+    axis: str | None
+    algorithm: str | None
+    count: int
+    seconds: Times
+    waiting_seconds: Both
+    exposed_seconds: Both
+    extrapolated: bool
+
+
+class KindComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All ops of one kind on both sides, their times summed."""
+
+    kind: str
+    ops: int
+    seconds: Times
+    waiting_seconds: Both
+    exposed_seconds: Both
+
+
+class Noise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the repeats of the measurement say about its errors.
+
+    `within_noise`: the predicted seconds lie between the 5th and the 95th
+    percentile of the repeats; null with a single repeat, which shows no noise.
+    `interval_holds_measurement`: the measured median lies in the prediction
+    interval.
+    """
+
+    repeats: int
+    median_seconds: float
+    low_seconds: float
+    high_seconds: float
+    spread: float | None
+    within_noise: bool | None
+    within_noise_drift_removed: bool | None
+    predicted_low_seconds: float
+    predicted_high_seconds: float
+    interval_holds_measurement: bool
+
+
+class FileNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which records were compared."""
+
+    predicted: str
+    measured: str
+
+
+class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A predicted and a measured record of one problem, side by side."""
+
+    problem: Problem
+    files: FileNames | None = None
+    seconds: Times
+    kinds: tuple[KindComparison, ...]
+    ops: tuple[OpComparison, ...]
+    attribution_seconds: Attribution = msgspec.field(name="attribution")
+    noise: Noise
+    drift: Drift
+    bytes_sent_total: Both
+    remarks: tuple[str, ...] = ()
+    provenance: Provenance | None = None

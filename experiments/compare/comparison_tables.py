@@ -1,0 +1,110 @@
+"""What `quadrille compare` prints."""
+
+from rich.console import Group
+
+from quadrille.experiments.compare.cases import Cases
+from quadrille.experiments.compare.comparison import Comparison, KindComparison, OpComparison, Times
+from quadrille.experiments.compare.problem import label
+from quadrille.experiments.output.tables import UNKNOWN, Row, milliseconds, percent, table
+
+COLUMNS = ("", "predicted", "measured", "error", "drift removed", "spread")
+
+
+def comparison_tables(compared: Comparison) -> list[Group]:
+    """Errors in total, by kind and by op; the causes of the difference; the noise."""
+    waiting = [one.waiting_seconds for one in compared.kinds]
+    waited = (sum(both.predicted for both in waiting), sum(both.measured for both in waiting))
+    kinds = [("kind", *_times_row(_kind_name(one), one.seconds)) for one in compared.kinds]
+    kinds.append(("", "waiting", *map(milliseconds, waited), UNKNOWN, UNKNOWN, UNKNOWN))
+    ops = [("op", *_times_row(_op_name(one), one.seconds)) for one in compared.ops]
+    total = [("total", *_times_row("", compared.seconds))]
+    return [
+        table(label(compared.problem), ("", *COLUMNS), total, kinds, ops, names=2),
+        _attribution_table(compared),
+        _noise_table(compared),
+    ]
+
+
+def cases_tables(compared: Cases) -> list[Group]:
+    """One line a case, and the errors over all of them."""
+    rows = [_times_row(label(one.problem), one.seconds) for one in compared.comparisons]
+    summary = compared.summary
+    errors = [("raw", *map(percent_size, (summary.median, summary.p90, summary.worst)))]
+    if summary.drift_removed is not None:
+        removed = summary.drift_removed
+        errors.append(("drift removed", *map(percent_size, (removed.median, removed.p90, removed.worst))))
+    return [
+        table(f"{summary.cases} case{'s' if summary.cases > 1 else ''}", COLUMNS, rows),
+        table("Size of the error over all cases", ("", "median", "90th percentile", "worst"), errors),
+    ]
+
+
+def percent_size(fraction: float | None) -> str:
+    """A fraction without its sign.
+
+    >>> percent_size(0.0416)
+    '4.2 %'
+    """
+    return percent(fraction, signed=False)
+
+
+def _kind_name(kind: KindComparison) -> str:
+    return f"{kind.kind} ({kind.ops} ops)" if kind.ops > 1 else kind.kind
+
+
+def _op_name(op: OpComparison) -> str:
+    """The name, with a star where its prediction goes beyond what was calibrated."""
+    return f"{op.name} *" if op.extrapolated else op.name
+
+
+def _times_row(name: str, times: Times) -> Row:
+    return (
+        name,
+        milliseconds(times.predicted),
+        milliseconds(times.measured),
+        percent(times.relative_error),
+        percent(times.relative_error_drift_removed),
+        percent_size(times.spread),
+    )
+
+
+def _attribution_table(compared: Comparison) -> Group:
+    causes = compared.attribution_seconds
+    measured = compared.seconds.measured
+    rows = [(cause, milliseconds(part), percent(part / measured)) for cause, part in causes.by_cause().items()]
+    total = [("total", milliseconds(causes.total), percent(causes.total / measured))]
+    title = "Predicted less measured, by cause"
+    return table(title, ("", "difference", "of measured"), rows, total)
+
+
+def _noise_table(compared: Comparison) -> Group:
+    noise, factors = compared.noise, compared.drift
+    named = ["gemm", "memory", *(["messages"] if factors.messages != factors.memory else []), "total"]
+    known = {name: getattr(factors, name) for name in named}
+    drifts = ", ".join(f"{name} {percent(factor - 1)}" for name, factor in known.items() if factor is not None)
+    rows = [
+        ("measured", _range(noise.median_seconds, noise.low_seconds, noise.high_seconds, noise.repeats)),
+        (
+            "prediction interval",
+            f"{milliseconds(noise.predicted_low_seconds)} to "
+            f"{milliseconds(noise.predicted_high_seconds)}, {_holds(noise.interval_holds_measurement)} the measurement",
+        ),
+        ("error within the noise", _within(noise.within_noise)),
+        ("  drift removed", _within(noise.within_noise_drift_removed)),
+        ("drift since calibration", drifts or "not known"),
+    ]
+    return table("Noise and drift", ("", ""), rows, names=2)
+
+
+def _range(middle: float, low: float, high: float, repeats: int) -> str:
+    if repeats == 1:
+        return f"{milliseconds(middle)}, a single repeat"
+    return f"{milliseconds(middle)}, {milliseconds(low)} to {milliseconds(high)} (5 to 95 % of {repeats} repeats)"
+
+
+def _holds(holds: bool) -> str:
+    return "holds" if holds else "does not hold"
+
+
+def _within(answer: bool | None) -> str:
+    return "not known" if answer is None else "yes" if answer else "no"

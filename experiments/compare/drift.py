@@ -1,0 +1,96 @@
+"""How much faster or slower the machine was while it was measured than while it was calibrated.
+
+The same small kernels (a GEMM, a copy, an addition) are timed beside
+calibration and beside every repeat of a run; only they are used here, never
+the run itself:
+
+    drift = median seconds beside the run / median seconds of the calm half beside calibration
+
+A predicted op takes the drift of the kernel that it resembles: a GEMM that of
+the GEMM, all else (element-wise work, copies, reductions and transfers, which
+move memory) the geometric mean of those of the copy and the addition.  In a
+laboratory communication takes as long as it did: its links keep their rates.
+Between other hosts it is treated as all else, though a network need not drift
+with memory.
+"""
+
+from collections.abc import Iterable
+from math import prod
+from statistics import median
+
+import msgspec
+
+from quadrille.algorithms.formats.record import OpRecord, Reference
+from quadrille.experiments.compare.attribution import ON_COMPUTE_LANE, charged_seconds
+
+
+class Drift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Factors on predicted seconds; null where not known.
+
+    Parameters
+    ----------
+    gemm, memory : of GEMMs, and of what moves memory
+    messages : of communication: as what moves memory, but 1 in a laboratory
+    total : of the makespan
+    """
+
+    gemm: float | None = None
+    memory: float | None = None
+    messages: float | None = None
+    total: float | None = None
+
+
+def drift(calibrated: Reference | None, beside: Reference | None, predicted_ops: Iterable[OpRecord]) -> Drift:
+    """Drift of the machine between calibration and the run.
+
+    The factor of the makespan is the mean of the factors of the ops, weighted
+    by the seconds for which each is charged; waiting and idle time stretch
+    with the ops that cause them.
+
+    >>> before, after = Reference((1.0,), (2.0,), (2.0,)), Reference((1.1, 1.1), (2.0, 2.2), (2.1, 2.1))
+    >>> ops = [OpRecord(name="multiply", kind="gemm", seconds=3.0)]
+    >>> found = drift(before, after, ops)
+    >>> round(found.gemm, 6), round(found.memory, 6), round(found.total, 6)
+    (1.1, 1.05, 1.1)
+
+    Parameters
+    ----------
+    calibrated, beside : not comparable where another number of ranks timed the kernels at once
+    """
+    before, after = calibrated or Reference(), beside or Reference()
+    if before.at_once != after.at_once:
+        return Drift()
+    gemm = _ratio(before.gemm_seconds, after.gemm_seconds)
+    memory = _mean(_ratio(before.copy_seconds, after.copy_seconds), _ratio(before.add_seconds, after.add_seconds))
+    kernels = Drift(gemm, memory, 1.0 if before.at_once else memory)
+    return msgspec.structs.replace(kernels, total=_weighted(kernels, list(predicted_ops)))
+
+
+def op_drift(drift: Drift, kind: str) -> float | None:
+    """The factor on predicted seconds of ops of this kind; none where its kernel was not timed on both sides."""
+    if kind == "gemm":
+        return drift.gemm
+    return drift.memory if kind in ON_COMPUTE_LANE else drift.messages
+
+
+def _ratio(before: tuple[float, ...], after: tuple[float, ...]) -> float | None:
+    return median(after) / median(before) if before and after else None
+
+
+def _mean(*factors: float | None) -> float | None:
+    """The geometric mean of those that are known."""
+    known = [factor for factor in factors if factor is not None]
+    return prod(known) ** (1 / len(known)) if known else None
+
+
+def _weighted(kernels: Drift, ops: list[OpRecord]) -> float | None:
+    weights = [(charged_seconds(op), op_drift(kernels, op.kind)) for op in ops]
+    total = sum(weight for weight, _ in weights)
+    if total <= 0:
+        return None
+    stretched = 0.0
+    for weight, factor in weights:
+        if weight > 0 and factor is None:
+            return None
+        stretched += weight * (factor or 0.0)
+    return stretched / total

@@ -1,0 +1,40 @@
+"""The timelines of two records: beside them, or where they are named."""
+
+from pathlib import Path
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats.record import Kind
+from quadrille.algorithms.formats.timeline_files import load_timeline
+from quadrille.algorithms.timelines.timeline import Timeline
+
+TIMELINE_ENDING = ".timeline.json"
+"""A record NAME.json may have its timeline beside it as NAME.timeline.json."""
+
+
+def timelines_of(
+    predicted: str, measured: str, named: tuple[str, str] | None, ranks: int
+) -> tuple[Timeline, Timeline] | None:
+    """Both timelines, from the files named or from those beside the records; none unless both are there."""
+    beside = (timeline_beside(predicted), timeline_beside(measured))
+    if named is None and not all(Path(path).is_file() for path in beside):
+        return None
+    one, other = named or beside
+    return _load_timeline(one, "predicted", ranks), _load_timeline(other, "measured", ranks)
+
+
+def timeline_beside(record: str) -> str:
+    """The name of the timeline of a record.
+
+    >>> timeline_beside("runs/one.json")
+    'runs/one.timeline.json'
+    """
+    return str(Path(record).with_suffix(TIMELINE_ENDING))
+
+
+def _load_timeline(path: str, kind: Kind, ranks: int) -> Timeline:
+    timeline = load_timeline(path)
+    if timeline.kind != kind or timeline.ranks != ranks:
+        raise InputError(
+            f"timeline file {path} is {timeline.kind} on {timeline.ranks} ranks: {kind} on {ranks} ranks is needed"
+        )
+    return timeline

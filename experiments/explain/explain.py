@@ -1,0 +1,231 @@
+"""`quadrille explain FILE`: where the time of a run goes, and which links hold it back.
+
+Takes a record, predicted or measured, and what `quadrille collective --json` and
+`quadrille flows --json` write.
+"""
+
+from collections.abc import Sequence
+from heapq import nlargest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import PathPart, PathSegment, load_record
+from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.units import format_bytes
+from quadrille.experiments.explain.explanation import (
+    SCHEMA,
+    Explanation,
+    LinkUse,
+    MeanPart,
+    explain_record,
+    held,
+    is_link,
+    summary,
+)
+from quadrille.experiments.network.late_flows import LateFlow
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, print_tables, table
+from quadrille.experiments.records.path_segments import PARTS, by_op
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+LINKS_KEPT = 20
+STATIONS_SHOWN = 24
+
+
+class Load(msgspec.Struct, frozen=True):
+    """A link as those files have it; they may say more of it."""
+
+    link: str
+    bytes: float
+    utilisation: float
+    busy_s: float | None = None
+    alike: int = 1
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """What `collective` and `flows` write, as far as it is explained; they hold more."""
+
+    seconds: float | None = None
+    makespan_s: float | None = None
+    seconds_by_part: dict[PathPart, float] | None = None
+    mean_seconds_by_part: dict[MeanPart, float] | None = None
+    links: tuple[Load, ...] = ()
+    bottlenecks: tuple[Load, ...] = ()
+    last: tuple[LateFlow, ...] = ()
+
+
+class _Header(msgspec.Struct, frozen=True):
+    schema: str = ""
+
+
+def explain(path: str, *, json: str = "", command: Sequence[str] = ()) -> Explanation:
+    """Prints where the time goes, and writes it as JSON where asked for.
+
+    Parameters
+    ----------
+    path : the file to explain
+    json : a file, or `-` for stdout, and then nothing else goes there
+    command : the words of the command line, for provenance
+
+    Raises
+    ------
+    InputError : a file that cannot be read or explained, a path that cannot be written
+    """
+    Destinations(json=json).check({"FILE": path})
+    found = msgspec.structs.replace(explain_file(path), file=path, provenance=provenance(command))
+    if json:
+        files.write_json(json, found, SCHEMA)
+    if json != files.STDOUT:
+        print_tables(*explanation_tables(found))
+        for line in (*found.summary, *found.lacking):
+            print(line)
+    return found
+
+
+def explain_file(path: str) -> Explanation:
+    """What a file says of where its time goes, whichever kind it is.
+
+    Raises
+    ------
+    InputError : a file of no kind that can be explained
+    """
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise InputError(f"{path} is no plain file: a record, or the JSON of collective or flows, is needed")
+    schema = _schema(path)
+    if schema in EXPLAINED:
+        return _explain_answer(files.read(path, Explained, schema), EXPLAINED[schema])
+    if schema.startswith("quadrille/") and not schema.startswith("quadrille/record/"):
+        kinds = ", ".join(("quadrille/record/1", *EXPLAINED))
+        raise InputError(f"{path} has the schema {schema!r:.60}: accepted are {kinds}")
+    return explain_record(load_record(path))
+
+
+VIEWS = {"collective": ("last rank", "mean rank"), "flows": ("last flow", "mean flow")}
+"""Whose time it is, in files that are no records."""
+EXPLAINED = {"quadrille/collective/1": "collective", "quadrille/flows/1": "flows"}
+"""Schemas besides that of records, and what to call the files."""
+
+
+def _schema(path: str) -> str:
+    """The schema that a JSON file names; empty for what is no such file, which `load_record` then explains."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=_Header).schema
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return ""
+
+
+def _explain_answer(answer: Explained, what: str) -> Explanation:
+    """Where the time of traffic goes that belongs to no schedule: its links say it."""
+    seconds = answer.seconds if answer.seconds is not None else answer.makespan_s
+    if seconds is None:
+        raise InputError(f"{what} file: neither seconds nor makespan_s; one of them is needed")
+    most = nlargest(LINKS_KEPT, answer.links or answer.bottlenecks, key=lambda one: one.utilisation)
+    links = tuple(LinkUse(one.link, one.bytes, one.utilisation, one.busy_s, one.alike) for one in most)
+    parts, mean = answer.seconds_by_part or {}, answer.mean_seconds_by_part or {}
+    lacking = [] if links else ["no link carries anything"]
+    if links and not parts:
+        lacking.append(
+            f"this file, an older one, does not say what its time is made of; quadrille {what} writes it anew"
+        )
+    return Explanation(
+        what=what,
+        seconds=seconds,
+        path_seconds_by_part=parts,
+        mean_seconds_by_part=mean,
+        links=links,
+        flows=answer.last,
+        summary=(*summary(seconds, parts, (), links), *held(answer.last[:1])),
+        lacking=tuple(lacking),
+    )
+
+
+def explanation_tables(found: Explanation) -> "list[Group]":
+    """Parts on both views, the critical path by op and in order, the links."""
+    made = [_parts_table(found)] if found.path_seconds_by_part or found.mean_seconds_by_part else []
+    if found.critical_path:
+        ops = by_op(found.critical_path)
+        made.append(_path_table("critical path, by op", ops, found.seconds))
+        if len(ops) != len(found.critical_path):
+            shown = found.critical_path[:STATIONS_SHOWN]
+            more = len(found.critical_path) - len(shown)
+            title = "critical path, in order" + (
+                f", the first {len(shown)} of {more + len(shown)} stretches" if more else ""
+            )
+            made.append(_path_table(title, shown, found.seconds))
+    if found.flows:
+        made.append(_flows_table(found.flows))
+    if found.links:
+        made.append(_links_table(found.links))
+    return made
+
+
+def _parts_table(found: Explanation) -> "Group":
+    path = {str(part): seconds for part, seconds in found.path_seconds_by_part.items()}
+    mean = {str(part): seconds for part, seconds in found.mean_seconds_by_part.items()}
+    rows = []
+    for part in dict.fromkeys((*path, *mean)):
+        cells = [part]
+        for view in (path, mean):
+            if view:
+                known = part in view
+                cells += [milliseconds(view[part]), _share(view[part], found.seconds)] if known else ["", ""]
+        rows.append(cells)
+    whole, usual = VIEWS.get(found.what, ("critical path", "mean rank"))
+    columns = ["", *([whole, ""] if path else []), *([usual, ""] if mean else [])]
+    return table(f"{found.what}: {milliseconds(found.seconds)}", columns, rows)
+
+
+def _path_table(title: str, path: Sequence[PathSegment], seconds: float) -> "Group":
+    parts = [part for part in PARTS if any(one.seconds_by_part.get(part) for one in path)]
+    rows = [
+        (
+            one.op,
+            "" if one.rank is None else str(one.rank),
+            str(one.count),
+            milliseconds(one.seconds),
+            _share(one.seconds, seconds),
+            *(milliseconds(one.seconds_by_part.get(part, 0.0)) for part in parts),
+        )
+        for one in path
+    ]
+    return table(title, ("op", "rank", "times", "time", "", *parts), rows)
+
+
+def _flows_table(flows: Sequence[LateFlow]) -> "Group":
+    rows = [
+        (
+            str(one.row),
+            f"{one.source} > {one.destination}",
+            format_bytes(one.bytes),
+            milliseconds(one.finish_s - one.start_s),
+            *(milliseconds(one.seconds_by_part.get(part)) for part in ("latency", "bandwidth", "contention")),
+            ", ".join(f"{by.link} ({percent(by.utilisation, signed=False)})" for by in one.held_by),
+        )
+        for one in flows
+    ]
+    columns = ("row", "from > to", "bytes", "takes", "latency", "bandwidth", "contention", "links it took, used to")
+    return table("flows that ended last", columns, rows, names=2)
+
+
+def _share(seconds: float, whole: float) -> str:
+    return percent(seconds / whole if whole else None, signed=False)
+
+
+def _links_table(links: Sequence[LinkUse]) -> "Group":
+    """Bytes are shown of links only: cores and memory of a host count other things."""
+    rows = [
+        (
+            one.link + (f" and {one.alike - 1} more" if one.alike > 1 else ""),
+            format_bytes(one.bytes) if is_link(one.link) else UNKNOWN,
+            milliseconds(one.busy_s),
+            percent(one.utilisation, signed=False),
+        )
+        for one in links
+    ]
+    return table("links and other shared resources", ("", "carried", "in use", "used"), rows)

@@ -1,0 +1,155 @@
+"""Ranks on the hosts of a laboratory: mpirun on its first host, and its agent instead of ssh."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quadrille.algorithms.errors import InputError
+from quadrille.experiments.calibrate.topology_option import parse_wiring, without_speeds
+from quadrille.runtime.host.world import LABORATORY
+from quadrille.runtime.laboratory import laboratory, register
+from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
+from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.launching.environment import THREAD_VARIABLES, usable_cores
+from quadrille.runtime.launching.launch import PROGRAM, launch, must_succeed
+from quadrille.runtime.launching.mpirun import Mpi, loaded_mpi
+from quadrille.simulator.machine.network import spread_evenly
+
+if TYPE_CHECKING:
+    from quadrille.experiments.measure.batch import Launched
+
+ENTER = ("-P", "-m", "quadrille.runtime.laboratory.enter")
+NETWORK = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE, "mpi_yield_when_idle": "1"}
+"""Open MPI over this network only; hosts share cores, so a rank that waits gives its own away."""
+
+
+def launch_in(
+    entry: Entry,
+    ranks: int,
+    command: Sequence[str],
+    launcher_options: Sequence[str] = (),
+    *,
+    program: Sequence[str] | None = PROGRAM,
+) -> int:
+    """Exit status of a command on ranks that are spread evenly over the hosts, in order.
+
+    Parameters
+    ----------
+    program : how Python is told what a rank runs; None where the command is a program of its own
+
+    Raises
+    ------
+    InputError : what cannot be started here (see `with_wiring`), another MPI than Open MPI
+    """
+    told = with_wiring(entry, ranks, command)
+    library = loaded_mpi(os.environ)
+    if library.vendor != "Open MPI":
+        raise InputError(f"mpi4py loads {library}: a laboratory starts its ranks by Open MPI: install its package")
+    threads = str(max(1, usable_cores() // ranks))
+    environment = dict(os.environ) | {LABORATORY: entry.name} | dict.fromkeys(THREAD_VARIABLES, threads)
+    first = next(iter(entry.addresses))
+    return launch(
+        ranks,
+        told,
+        [*_options(entry, ranks, library), *launcher_options],
+        environment=environment,
+        program=program,
+        suspects=lambda: laboratory.links_down(entry),
+        starter=[sys.executable, *ENTER, first],
+    )
+
+
+def launched_in(entry: Entry, launcher_options: Sequence[str] = ()) -> "Launched":
+    """What starts ranks in a laboratory that stands, for a batch of runs; mpirun is given the options each time."""
+
+    def launched(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
+        must_succeed(what, launch_in(entry, ranks, command, launcher_options, program=program))
+
+    return launched
+
+
+def with_wiring(entry: Entry, ranks: int, command: Sequence[str]) -> list[str]:
+    """The command as its ranks get it: a calibration is told how the hosts are wired and reached, unless it was.
+
+    Raises
+    ------
+    InputError : fewer than one rank; a calibration where no file or words say the links' rates, that is told of other
+        links than these, or of fewer ranks than hosts
+    """
+    hosts = len(entry.addresses)
+    if ranks < 1:
+        raise InputError(f"-n {ranks}: the number of ranks is a whole number from 1")
+    given = [word.partition("=")[0] for word in command]
+    if given[:1] != ["calibrate"]:
+        return list(command)
+    ways = [] if "--routing" in given else ["--routing", entry.routing]
+    if "--topology" in given:
+        _check_links(entry, _value_of("--topology", command))
+        return [*command, *ways]
+    if not entry.in_full:
+        raise InputError(
+            f"calibrate: a machine file tells rates by its topology, and those of {entry.topology} were changed: "
+            "write the rates that are wanted into a topology file, and leave out --rate and faults"
+        )
+    if ranks < hosts:
+        raise InputError(
+            f"-n {ranks}: calibrate measures between all {hosts} hosts of {entry.topology}, with a rank on each: "
+            f"-n {hosts} or more is accepted"
+        )
+    return [*command, "--topology", entry.in_full, *ways]
+
+
+def _value_of(flag: str, command: Sequence[str]) -> str:
+    """What a command is told by a flag that it has; empty where the word behind it is missing.
+
+    >>> _value_of("--out", ["calibrate", "--out=a"]), _value_of("--out", ["--out", "b"]), _value_of("--out", ["--out"])
+    ('a', 'b', '')
+    """
+    number = next(number for number, word in enumerate(command) if word.partition("=")[0] == flag)
+    _, equals, value = command[number].partition("=")
+    return value if equals else next(iter(command[number + 1 :]), "")
+
+
+def _check_links(entry: Entry, topology: str) -> None:
+    """Refuse a wiring that has not the links of a laboratory."""
+    net = without_speeds(parse_wiring(topology, len(entry.addresses)))
+    if not entry.rates.keys() <= set(net.link_names(np.arange(net.link_count))):
+        raise InputError(
+            f"calibrate --topology {topology}: it has other links than the laboratory, {entry.topology}: "
+            "leave it out, and the laboratory's is taken"
+        )
+
+
+def _options(entry: Entry, ranks: int, library: Mpi) -> list[str]:
+    """What mpirun is told."""
+    agent = register.write_agent(entry.name, [sys.executable, *ENTER, "--agent"])
+    slots = _slots(ranks, len(entry.addresses))
+    named = ",".join(
+        f"{address}:{count}" for address, count in zip(entry.addresses.values(), slots, strict=True) if count
+    )
+    carried = [word for name in (LABORATORY, *THREAD_VARIABLES) for word in ("-x", name)]
+    network = [word for name, value in NETWORK.items() for word in ("--mca", name, value)]
+    return ["--host", named, *_agent_option(library), f"sh {agent}", *carried, *network]
+
+
+def _agent_option(library: Mpi) -> tuple[str, str]:
+    """By which mpirun is told what stands for ssh.
+
+    >>> _agent_option(Mpi("Open MPI", "4.1.6")), _agent_option(Mpi("Open MPI", "5.0.11"))
+    (('--mca', 'plm_rsh_agent'), ('--prtemca', 'plm_ssh_agent'))
+
+    Source: Open MPI 4.1, orte/mca/plm/rsh; PRRTE 3.0, which starts ranks from Open MPI 5 on, src/mca/plm/ssh.
+    """
+    return ("--mca", "plm_rsh_agent") if int(library.major) < 5 else ("--prtemca", "plm_ssh_agent")
+
+
+def _slots(ranks: int, hosts: int) -> list[int]:
+    """Ranks of each host, as predictions have them.
+
+    >>> _slots(4, 4), _slots(2, 4), _slots(6, 4)
+    ([1, 1, 1, 1], [1, 1, 0, 0], [2, 2, 1, 1])
+    """
+    return [int(count) for count in np.bincount(spread_evenly(ranks, hosts), minlength=hosts)]

@@ -1,0 +1,246 @@
+"""What a topology comes to as namespaces of one machine: places, cables, addresses and routes.
+
+Every node is a namespace.  A host has one interface, `eth0`, with its address,
+and sends everything to the other end of its cable; a switch forwards by
+address, on the very links that the simulator's routing takes.  A host of
+several cables is itself and a switch beside it, joined by a cable without a limit.
+Next hops are known by their hardware addresses, so no packet ever asks for one.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.units import format_bytes_per_second
+from quadrille.runtime.laboratory.namespace_plan import (
+    HOST_INTERFACE,
+    SWITCH_INTERFACE,
+    Cable,
+    Pair,
+    Port,
+    Route,
+    Wiring,
+)
+from quadrille.topologies.network import Ints, Network
+from quadrille.topologies.routes.routing import Routes, Routing, Rule
+
+MOST_HOSTS, MOST_SWITCHES = 16, 64
+SLOWEST, FASTEST = 125e3, 1.25e9
+"""Rates of a cable that a token bucket keeps [B/s]: 1 Mbit/s to 10 Gbit/s."""
+SHORTEST = Routing()
+ONE_WAY: tuple[Rule, ...] = ("shortest", "minimal", "ecmp", "valiant")
+"""Rules of routing that give a pair one way, as static routes do."""
+
+
+def slowest_of_hosts(net: Network) -> float:
+    """Rate of the slowest cable of a host [B/s], which `--rate` sets.
+
+    Raises
+    ------
+    InputError : no host has a cable
+    """
+    of_hosts = np.isin(net.sources, net.place_nodes()) & ~net.failed
+    if not of_hosts.any():
+        raise InputError(f"topology {net.name!r} has no link at a host: --rate needs one that it can set")
+    return float(net.bandwidths[of_hosts].min())
+
+
+def scaled(net: Network, rate: float) -> Network:
+    """The network with the slowest cable of a host at this rate [B/s], and all others in proportion.
+
+    >>> from quadrille.topologies.families.leaf_spine import leaf_spine
+    >>> net = leaf_spine(2, 1, 2, bandwidth=4.0, latency=0.0, uplink_bandwidth=8.0)
+    >>> sorted(set(scaled(net, 25e6).bandwidths.tolist()))
+    [25000000.0, 50000000.0]
+    """
+    return net.with_bandwidths(net.bandwidths * (rate / slowest_of_hosts(net)))
+
+
+def wiring(net: Network, routing: Routing = SHORTEST) -> Wiring:
+    """What this network comes to.
+
+    >>> from quadrille.topologies.families.star import star
+    >>> made = wiring(star(3, bandwidth=25e6, latency=0.0))
+    >>> made.places, made.addresses["host:2"], len(made.cables)
+    (('host:0', 'host:1', 'host:2', 'switch:0'), '10.77.0.3', 3)
+
+    Raises
+    ------
+    InputError : GPUs instead of hosts, too many hosts or switches, a rate that no token bucket keeps, a routing
+        rule that gives a pair several ways, or one that passes a place twice
+    """
+    check_places(net, net.name)
+    _check(net, routing)
+    return _Wires(net).wiring(routing)
+
+
+def check_places(net: Network, topology: str) -> None:
+    """Refuse a network of other places than a laboratory has, whatever its rates.
+
+    Parameters
+    ----------
+    topology : what was asked for
+
+    Raises
+    ------
+    InputError : GPUs instead of hosts, too few or too many hosts, too many switches
+    """
+    kind, hosts = net.places
+    if kind != "host":
+        raise InputError(f"topology {topology!r} has {hosts} {kind}s: a laboratory takes hosts, as star:hosts=4 has")
+    switches = net.node_count - hosts
+    if not 2 <= hosts <= MOST_HOSTS or switches > MOST_SWITCHES:
+        raise InputError(
+            f"topology {topology!r} has {hosts} hosts and {switches} switches: a laboratory takes 2 to {MOST_HOSTS} "
+            f"hosts and at most {MOST_SWITCHES} switches"
+        )
+
+
+def _check(net: Network, routing: Routing) -> None:
+    if routing.rule not in ONE_WAY:
+        raise InputError(f"routing {routing}: a laboratory has one way for each pair: {', '.join(ONE_WAY)}")
+    for number in np.flatnonzero(~net.failed).tolist():
+        if not SLOWEST <= net.bandwidths[number] <= FASTEST:
+            raise InputError(
+                f"link {net.link_names([number])[0]} has {format_bytes_per_second(net.bandwidths[number])}: "
+                f"a laboratory keeps {format_bytes_per_second(SLOWEST)} to {format_bytes_per_second(FASTEST)}; "
+                "--rate 200mbit sets the hosts' links, and the others in proportion"
+            )
+
+
+class _Wires:
+    """The ends of cables of one network, by its links."""
+
+    def __init__(self, net: Network) -> None:
+        self._net = net
+        self._hosts = [net.node_name(int(node)) for node in net.place_nodes()]
+        self._addresses = {host: f"10.77.0.{number + 1}" for number, host in enumerate(self._hosts)}
+        self._used: dict[str, int] = defaultdict(int)
+        self._made = 0
+        leaving = np.bincount(net.sources[~net.failed], minlength=net.node_count)
+        self._forwarding = {
+            host for host, node in zip(self._hosts, net.place_nodes(), strict=True) if int(leaving[node]) > 1
+        }
+        self._cables: list[Cable] = []
+        self._ports: dict[int, tuple[Port, Port]] = {}
+        for host in self._hosts:
+            if host in self._forwarding:
+                inside = Cable(self._port(host, 0.0), self._port(_beside(host), 0.0))
+                self._cables.append(inside)
+        for number, back in _pairs(net):
+            one = self._port(self._place(int(net.sources[number])), float(net.bandwidths[number]))
+            other = self._port(self._place(int(net.targets[number])), float(net.bandwidths[back]))
+            self._cables.append(Cable(one, other))
+            self._ports[number], self._ports[back] = (one, other), (other, one)
+
+    def wiring(self, routing: Routing) -> Wiring:
+        net, hosts = self._net, set(self._hosts)
+        switches = [name for name in map(net.node_name, range(net.node_count)) if name not in hosts]
+        beside = [_beside(host) for host in self._hosts if host in self._forwarding]
+        ways = self._ways(routing)
+        routes = (*self._out_of_hosts(), *self._into_hosts(), *self._between(ways))
+        places, cables = (*switches, *beside), tuple(self._cables)
+        return Wiring(net.name, self._addresses, places, cables, routes, self._passing(ways))
+
+    def _place(self, node: int) -> str:
+        """The namespace in which the cables of a node end."""
+        name = self._net.node_name(node)
+        return _beside(name) if name in self._forwarding else name
+
+    def _port(self, place: str, rate: float) -> Port:
+        number, self._made = self._made, self._made + 1
+        index, self._used[place] = self._used[place], self._used[place] + 1
+        interface = HOST_INTERFACE if place in self._addresses else f"{SWITCH_INTERFACE}{index}"
+        return Port(place, interface, f"02:51:00:00:{number >> 8:02x}:{number & 255:02x}", rate)
+
+    def _out_of_hosts(self) -> Iterator[Route]:
+        """Hosts send everything to the other end of their only cable."""
+        for cable in self._cables:
+            for port, end in ((cable.one, cable.other), (cable.other, cable.one)):
+                if port.place in self._addresses:
+                    for host, address in self._addresses.items():
+                        if host != port.place:
+                            yield Route(port.place, address, "", port.interface, end.hardware)
+
+    def _into_hosts(self) -> Iterator[Route]:
+        """What stands beside a host hands it what is for it."""
+        for cable in self._cables:
+            if cable.other.place == _beside(cable.one.place):
+                address = self._addresses[cable.one.place]
+                yield Route(cable.other.place, address, "", cable.other.interface, cable.one.hardware)
+
+    def _ways(self, routing: Routing) -> dict[tuple[int, int], list[int]]:
+        """The links from each host to each other, by their places."""
+        places = range(len(self._hosts))
+        pairs = [(source, target) for source in places for target in places if source != target]
+        paths = Routes(self._net, routing).between([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        found = {}
+        for flow, (source, target) in enumerate(pairs):
+            way = paths.links[paths.offsets[flow] : paths.offsets[flow + 1]]
+            self._check_passed_once(way, source, target, routing)
+            found[source, target] = way.tolist()
+        return found
+
+    def _passing(self, ways: Mapping[tuple[int, int], Sequence[int]]) -> dict[Port, tuple[Pair, ...]]:
+        """By the ports of all links, the pairs whose ways go over them."""
+        found: dict[Port, list[Pair]] = {port: [] for port, _ in self._ports.values()}
+        for (source, target), way in ways.items():
+            for link in way:
+                found[self._ports[link][0]].append((self._address(source), self._address(target)))
+        return {port: tuple(pairs) for port, pairs in found.items()}
+
+    def _between(self, ways: Mapping[tuple[int, int], Sequence[int]]) -> Iterator[Route]:
+        """What switches forward: by target alone where all sources take the same link."""
+        taken: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+        for (source, target), way in ways.items():
+            for link in way:
+                port, _ = self._ports[link]
+                if port.place not in self._addresses:
+                    taken[port.place, target][source] = link
+        for (place, target), links in taken.items():
+            alike = len(set(links.values())) == 1
+            for source, link in list(links.items())[: 1 if alike else None]:
+                port, end = self._ports[link]
+                come_from = "" if alike else self._address(source)
+                yield Route(place, self._address(target), come_from, port.interface, end.hardware)
+
+    def _check_passed_once(self, way: Ints, source: int, target: int, routing: Routing) -> None:
+        """Refuse a way that comes back to a place: routes, which have no memory, would take the same link again."""
+        passed = [*self._net.sources[way].tolist(), int(self._net.targets[way[-1]])]
+        twice = next((node for place, node in enumerate(passed) if node in passed[:place]), None)
+        if twice is not None:
+            raise InputError(
+                f"routing {routing}: the way from {self._hosts[source]} to {self._hosts[target]} passes "
+                f"{self._net.node_name(twice)} twice, which static routes cannot: accepted are shortest, minimal, "
+                f"ecmp[:SEED], and {routing.rule} where its ways come back to none, as on a dragonfly"
+            )
+
+    def _address(self, place: int) -> str:
+        return self._addresses[self._hosts[place]]
+
+
+def _beside(host: str) -> str:
+    """The switch beside a host of several cables."""
+    return f"beside-{host}"
+
+
+def _pairs(net: Network) -> Iterator[tuple[int, int]]:
+    """The two directions of every cable that carries anything.
+
+    Raises
+    ------
+    InputError : a link that has none back
+    """
+    waiting: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number in np.flatnonzero(~net.failed).tolist():
+        source, target = int(net.sources[number]), int(net.targets[number])
+        if waiting[target, source]:
+            yield waiting[target, source].pop(0), number
+        else:
+            waiting[source, target].append(number)
+    if alone := [number for numbers in waiting.values() for number in numbers]:
+        raise InputError(
+            f"link {net.link_names(alone[:1])[0]} has no direction back, which a cable of a laboratory has"
+        )

@@ -1,0 +1,155 @@
+"""What a run of a multiplication reads, checks and writes."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from quadrille.algorithms.matmuls.forms import Form, Product
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.experiments.options.run_options import Checked, Plan
+from quadrille.experiments.workloads.matmul import Experiment
+from quadrille.runtime.execution.inputs import Execution
+from quadrille.runtime.files.matrix_files import (
+    MatrixWriter,
+    check_writable,
+    commit_all,
+    discard_all,
+    file_dtype,
+    open_operands,
+)
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.host.progress_reports import together
+from quadrille.runtime.host.world import LAUNCH
+from quadrille.runtime.launching.launch_folder import note_partial_files
+from quadrille.runtime.launching.rank_environment import Site, meet_for_files, shared_token
+from quadrille.runtime.verifying.products import output_of_block
+from quadrille.runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+
+class MatmulJob:
+    """Operands from files or the generator, products checked and written to files.
+
+    Parameters
+    ----------
+    communicator : all ranks, each of which makes one
+    """
+
+    verify_bytes = VERIFY_BYTES
+
+    def __init__(self, experiment: Experiment, plan: Plan, communicator: "Intracomm") -> None:
+        self._experiment, self._plan = experiment, plan
+        self.schedule = experiment.schedule()
+        self._communicator = communicator
+        self.source: Operands
+
+    def open(self) -> None:
+        """Opens what is read and looks whether all can be written (InputError)."""
+        problem = self._experiment.problem
+        self.source = _operands(problem, self._plan)
+        self._writers = _writers(problem, self._plan, self._communicator)
+        check_writable(list(self._writers.values()))
+
+    def verified(self, execution: Execution, site: Site) -> Verification:
+        """The verdict of all ranks, the same on each."""
+        assert self._plan.checked is not None
+        method = choose(self._plan.checked, self._experiment, self.schedule)
+        return _verified(self.schedule, execution, self.source, method, site)
+
+    def write(self, execution: Execution, site: Site) -> None:
+        """Writes the products that go to files."""
+        _write_outputs(self.schedule, execution, self._writers, site)
+
+    def losses(self, execution: Execution, site: Site) -> None:
+        """None: nothing is learned."""
+        return
+
+    @property
+    def not_written(self) -> str:
+        """What is said of files where the result is wrong."""
+        return "; no matrix was written" if self._writers else ""
+
+
+def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Method:
+    """How the result is checked: by the serial product where each rank's share of every product is small enough."""
+    if checked != "auto":
+        return checked
+    problem = experiment.problem
+    return choose_method(max(_multiplications(product, problem.form, schedule) for product in problem.outputs))
+
+
+def _multiplications(product: Product, form: Form, schedule: Schedule) -> int:
+    """Multiplications behind the block of a product on rank 0, whose blocks are the largest."""
+    inner = schedule.sizes[form.factors(product).contracted]
+    return inner * schedule.tensors[product].block(schedule.place(0)).elements
+
+
+def _operands(problem: Matmul, plan: Plan) -> Operands:
+    return open_operands(
+        problem.m,
+        problem.k,
+        problem.n,
+        problem.dtype,
+        seed=plan.seed,
+        kind=plan.kind,
+        paths=plan.inputs,
+        training=problem.training,
+        transposed=problem.transposed,
+    )
+
+
+def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
+    """One for each product that goes to a file, the same on every rank."""
+    token = shared_token(communicator)
+    dtype = file_dtype(problem.dtype)
+    return {
+        product: MatrixWriter(path, problem.shape(product), dtype, flag=f"--{product.lower()}", token=token)
+        for product, path in plan.outputs.items()
+    }
+
+
+def _verified(schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: Site) -> Verification:
+    """The verdict of all ranks, the same on each."""
+    rank = site.communicator.rank
+    outputs = [
+        output_of_block(_product(name), schedule.tensors[name].block(schedule.place(rank)), site.library.fetch(array))
+        for name, array in execution.outputs[rank].items()
+    ]
+    mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
+    with together("comparing verdicts"):
+        return combine(site.communicator.allgather(mine))
+
+
+def _product(name: str) -> Product:
+    return cast(Product, name)
+
+
+def _write_outputs(
+    schedule: Schedule, execution: Execution, writers: Mapping[Product, MatrixWriter], site: Site
+) -> None:
+    """Writes the products that go to files, all of them or none; of repeated blocks the first rank writes its own."""
+    if not writers:
+        return
+    rank = site.communicator.rank
+    place = schedule.place(rank)
+    try:
+        if site.speaks:
+            note_partial_files(os.environ.get(LAUNCH), [writer.partial for writer in writers.values()])
+        for writer in writers.values() if site.speaks else ():
+            writer.create()
+        meet_for_files(site.communicator)
+        for product, writer in writers.items():
+            tensor = schedule.tensors[product]
+            if all(place.coordinates[axis] == 0 for axis in tensor.repeated_over):
+                writer.write_block(tensor.block(place), site.library.fetch(execution.outputs[rank][product]))
+            writer.close()
+        meet_for_files(site.communicator)
+        if site.speaks:
+            commit_all(list(writers.values()))
+        meet_for_files(site.communicator)  # a run that follows in this world may read them on any rank
+    except BaseException:
+        discard_all(list(writers.values()))
+        raise

@@ -1,0 +1,157 @@
+"""The record of a run: what a schedule does in numbers, joined with how long it took."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from statistics import mean, median
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from quadrille.algorithms.analysis.volumes import Volumes, volumes
+from quadrille.algorithms.formats.percentiles import percentiles
+from quadrille.algorithms.formats.record import Messages, OpRecord, Provenance, Record, Reference, Verified
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.timelines.op_times import op_times
+from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.experiments.measure.overlap_obtained import Obtained, overlaps_obtained
+from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
+from quadrille.experiments.workloads.training_figures import Spent, figures_of
+from quadrille.experiments.workloads.workloads import AnyExperiment
+from quadrille.runtime.carriers.message_options import WHOLE, Delivery
+from quadrille.runtime.verifying.verify import Verification
+from quadrille.topologies.machines.machine import Machine
+
+KernelSeconds = tuple[float, float, float]
+"""Seconds of the reference kernels: gemm, copy, add."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of a run, at rank 0.
+
+    Parameters
+    ----------
+    timelines : one a repeat
+    bytes_sent : counted, of every rank
+    reference : seconds of the reference kernels (gemm, copy, add) beside each repeat, means over ranks that time them
+    at_once : how many do, where hosts share cores; 0: all
+    losses : of every training step
+    beside : how much of each op that may run beside local work did, of 1
+    """
+
+    timelines: Sequence[Timeline]
+    bytes_sent: Mapping[int, int]
+    reference: Sequence[KernelSeconds]
+    at_once: int
+    verification: Verification | None
+    warmups: int
+    threads: int
+    backend: str
+    losses: tuple[float, ...] | None = None
+    delivery: Delivery = WHOLE
+    beside: Mapping[str, float] = field(default_factory=dict)
+
+
+def measured_record(
+    experiment: AnyExperiment,
+    schedule: Schedule,
+    run: Measured,
+    provenance: Provenance,
+    machine: Machine | None = None,
+) -> Record:
+    """The record of a run; its bytes are those that were counted.
+
+    Parameters
+    ----------
+    machine : the one that the user named beside the run, if any
+    """
+    makespans = [timeline.makespan for timeline in run.timelines]
+    over_repeats = percentiles(makespans)
+    amounts = volumes(schedule, experiment.manner.choices)
+    ops = _measured_ops(experiment, amounts, run.timelines)
+    spent = Spent(median(makespans), ops, machine, run.losses)
+    return Record(
+        kind="measured",
+        **what(experiment, run.threads),
+        **amounts_of(experiment, amounts) | _counted(run.bytes_sent),
+        backend=run.backend,
+        machine=None if machine is None else named(machine, experiment.manner.placement),
+        seconds=median(makespans),
+        seconds_low=over_repeats.low,
+        seconds_high=over_repeats.high,
+        repeats=len(makespans),
+        warmups=run.warmups,
+        seconds_of_repeats=tuple(makespans),
+        ops=ops,
+        reference=_reference(run.reference, run.at_once),
+        verified=None if run.verification is None else _verified(run.verification),
+        provenance=provenance,
+        messages=_messages(run.delivery, overlaps_obtained(ops, run.beside)),
+        **figures_of(experiment, schedule, spent),
+    )
+
+
+def typical(timelines: Sequence[Timeline]) -> Timeline:
+    """The timeline whose makespan is nearest to the median of all."""
+    middle = median(timeline.makespan for timeline in timelines)
+    return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
+
+
+def _messages(delivery: Delivery, obtained: Sequence[Obtained]) -> Messages | UnsetType:
+    """How messages went, where it is not the plain delivery."""
+    if obtained:
+        together = sum(one.share * one.seconds for one in obtained) / sum(one.seconds for one in obtained)
+        by_op = {one.op: one.share for one in obtained}
+        return Messages(delivery.chunk_bytes, delivery.progress, min(1.0, together), by_op)
+    if not delivery.chunk_bytes and delivery.progress == "none":
+        return UNSET
+    return Messages(delivery.chunk_bytes, delivery.progress)
+
+
+def _counted(bytes_sent: Mapping[int, int]) -> dict[str, int]:
+    return {"bytes_sent_per_rank_max": max(bytes_sent.values()), "bytes_sent_total": sum(bytes_sent.values())}
+
+
+def _measured_ops(experiment: AnyExperiment, amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
+    """Every op over all repeats, and its seconds in each."""
+    each = [op_times(timeline) for timeline in timelines]
+    return tuple(
+        msgspec.structs.replace(
+            op_record(times, experiment, amounts),
+            seconds_of_repeats=tuple(of_repeat[name].seconds if name in of_repeat else 0.0 for of_repeat in each),
+        )
+        for name, times in op_times(*timelines).items()
+    )
+
+
+def _reference(beside: Sequence[KernelSeconds], at_once: int) -> Reference | None:
+    if not beside:
+        return None
+    gemm, copy, add = zip(*beside, strict=True)
+    return Reference(gemm, copy, add, at_once)
+
+
+def mean_over_ranks(by_rank: Sequence[Sequence[KernelSeconds]]) -> list[KernelSeconds]:
+    """Seconds of the reference kernels beside each repeat, from those of every rank that timed any.
+
+    >>> mean_over_ranks([[(1.0, 2.0, 3.0)], [(3.0, 2.0, 1.0)], []])
+    [(2.0, 2.0, 2.0)]
+    """
+    timed = [of_rank for of_rank in by_rank if of_rank]
+    return [
+        (mean(gemm), mean(copy), mean(add))
+        for gemm, copy, add in (zip(*of_ranks, strict=True) for of_ranks in zip(*timed, strict=True))
+    ]
+
+
+def _verified(verdict: Verification) -> Verified:
+    return Verified(
+        method=verdict.method,
+        max_error=verdict.max_error if isfinite(verdict.max_error) else None,
+        bound=verdict.bound,
+        ok=verdict.ok,
+        vectors=verdict.vectors or None,
+        smallest_error_seen=verdict.smallest_error_seen,
+        reason=verdict.reason or None,
+    )

@@ -1,0 +1,77 @@
+"""`quadrille operands`: the generated matrices as files, the same elements that ranks would generate."""
+
+from collections.abc import Mapping
+from typing import cast, get_args
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.matmuls.forms import Operand
+from quadrille.experiments.options.values import one_of
+from quadrille.experiments.workloads.matmul import Flags, parse_problem
+from quadrille.runtime.files.generator import Kind
+from quadrille.runtime.files.matrix_files import (
+    MatrixWriter,
+    check_writable,
+    commit_all,
+    discard_all,
+    file_dtype,
+    open_operands,
+)
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.files.rectangles import Rectangle
+from quadrille.runtime.files.shared_files import WRITE_BYTES, writing_token
+
+
+def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Operand, str]) -> None:
+    """Writes the operands that have a path to .npy files, all of them or none.
+
+    Parameters
+    ----------
+    flags : those that name the sizes and the dtype
+    kind : `uniform` or `integers`
+    paths : by matrix; an empty path asks for nothing
+
+    Raises
+    ------
+    InputError : no path, one that cannot be written, or sizes that cannot be
+    """
+    problem = parse_problem(flags)
+    chosen = cast(Kind, one_of(kind, "operands", get_args(Kind)))
+    wanted = {matrix: path for matrix, path in paths.items() if path}
+    if not wanted:
+        raise InputError("operands: no file is named; --a, --b or --dc FILE.npy is needed")
+    training = "dC" in wanted
+    operands = open_operands(
+        problem.m,
+        problem.k,
+        problem.n,
+        problem.dtype,
+        seed=seed,
+        kind=chosen,
+        training=training,
+        transposed=problem.transposed,
+    )
+    token = writing_token()
+    writers = {
+        matrix: MatrixWriter(
+            path, operands.shape(matrix), file_dtype(problem.dtype), flag=f"--{matrix.lower()}", token=token
+        )
+        for matrix, path in wanted.items()
+    }
+    check_writable(list(writers.values()))
+    try:
+        for matrix, writer in writers.items():
+            _write(writer, matrix, operands)
+        commit_all(list(writers.values()))
+    finally:
+        discard_all(list(writers.values()))
+
+
+def _write(writer: MatrixWriter, matrix: Operand, operands: Operands) -> None:
+    """Generates one matrix and writes it, some rows at a time."""
+    rows, columns = operands.shape(matrix)
+    step = max(1, WRITE_BYTES // (columns * operands.array_dtype.itemsize))
+    writer.create()
+    for top in range(0, rows, step):
+        part = Rectangle(top, min(top + step, rows), 0, columns)
+        writer.write(part, operands.block(matrix, part))
+    writer.close()

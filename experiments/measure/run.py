@@ -1,0 +1,168 @@
+"""`quadrille run`: from flags to a measured record, on every rank of an MPI world or alone as one rank."""
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quadrille.algorithms.errors import RunError
+from quadrille.algorithms.formats.record import Record
+from quadrille.algorithms.provenance import provenance
+from quadrille.experiments.measure.measured_record import (
+    KernelSeconds,
+    Measured,
+    mean_over_ranks,
+    measured_record,
+    typical,
+)
+from quadrille.experiments.measure.prepared_run import PreparedRun, prepared_run
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.options.run_options import RunFlags
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.predict.collectives_choice import told
+from quadrille.experiments.records.results import write_results
+from quadrille.experiments.workloads.matmul import Flags
+from quadrille.runtime.arrays.blas import blas_in_words
+from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.execution.inputs import Execution
+from quadrille.runtime.host.progress_reports import alone, own_watcher, together
+from quadrille.runtime.launching.rank_environment import open_carrier
+from quadrille.runtime.launching.remarks import remark_if_long
+
+if TYPE_CHECKING:
+    from quadrille.runtime.measuring.reference_kernels import ReferenceKernels
+
+
+def run(
+    flags: Flags,
+    run_flags: RunFlags,
+    on: MachineFlags,
+    *,
+    destinations: Destinations,
+    command: Sequence[str] = (),
+) -> None:
+    """Runs the experiment on all ranks; rank 0 writes its record, or prints it.
+
+    Parameters
+    ----------
+    on : the machine: checked and named in the record; what `auto` leaves to be chosen is chosen for it
+    command : the words of the command line, for provenance
+
+    Raises
+    ------
+    InputError : an experiment that cannot be
+    RunError : a result that did not verify, or could not be written; a loss that is not a number
+    """
+    prepared = prepared_run(flags, run_flags, on, destinations)
+    job, site = prepared.job, prepared.site
+    measured, execution = _measure(prepared)
+    fault = _fault(measured, job.not_written)
+    with alone("writing results"):
+        if not fault:
+            job.write(execution, site)
+        if site.speaks:
+            write_results(destinations, _record(prepared, measured, command), typical(measured.timelines))
+            if fault:
+                raise RunError(fault)
+
+
+def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
+    """What was measured, complete at rank 0 only, and the rank's results."""
+    experiment, plan, site, job = prepared.experiment, prepared.plan, prepared.site, prepared.job
+    with alone("set-up of the run"):
+        from threadpoolctl import threadpool_limits
+
+        from quadrille.runtime.measuring.reference_kernels import ReferenceKernels
+
+        at_once = min(site.host.cores, site.host.sharing)
+        beside = KernelsBesideRuns(ReferenceKernels(), at_once or site.communicator.size)
+    with (
+        np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
+        threadpool_limits(site.threads, user_api="blas"),
+        open_carrier(plan.carrier, site, experiment.manner.choices, experiment.dtype, prepared.delivery) as carrier,
+    ):
+        execution = execute(
+            job.schedule,
+            job.source,
+            carrier,
+            repeats=plan.repeats,
+            warmups=plan.warmups,
+            choices=experiment.manner.choices,
+            library=site.library,
+            between=beside.measure,
+            watcher=own_watcher(),
+            progress=prepared.delivery.progress,
+        )
+        with remark_if_long("verifying the result", speaks=site.speaks), alone("checking the result"):
+            losses = job.losses(execution, site)
+            verification = job.verified(execution, site) if plan.checked is not None else None
+    with together("gathering of what was measured"):
+        by_rank = site.communicator.gather(beside.seconds[plan.warmups :])
+    reference = mean_over_ranks(by_rank) if by_rank is not None else []
+    measured = Measured(
+        execution.timelines,
+        execution.bytes_sent,
+        reference,
+        at_once,
+        verification,
+        plan.warmups,
+        site.threads,
+        plan.backend,
+        losses,
+        prepared.delivery,
+        execution.beside,
+    )
+    return measured, execution
+
+
+def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -> Record:
+    """The measured record, with what was chosen and why."""
+    made = measured_record(
+        prepared.experiment,
+        prepared.job.schedule,
+        measured,
+        provenance(command, blas=blas_in_words(prepared.site.library)),
+        prepared.machine,
+    )
+    made = told(made, prepared.chosen) if prepared.chosen else made
+    return prepared.order.told(made) if prepared.order is not None else made
+
+
+def _fault(measured: Measured, not_written: str) -> str:
+    """Why what was computed is not to be kept; empty if it is right."""
+    verification, diverged = measured.verification, first_diverged(measured.losses or ())
+    if verification is not None and not verification.ok:
+        return f"{verification}{not_written}"
+    if diverged is not None:
+        return (
+            f"the loss of step {diverged} is not a finite number{not_written}; a smaller --learning-rate, or "
+            "--clip, keeps steps small"
+        )
+    return ""
+
+
+def first_diverged(losses: Sequence[float]) -> int | None:
+    """The first step of this run, from 0, whose loss is infinite or not a number; None where all are finite.
+
+    >>> first_diverged([5.6, float("inf"), float("nan")]), first_diverged([5.6])
+    (1, None)
+    """
+    return next((step for step, loss in enumerate(losses) if not isfinite(loss)), None)
+
+
+class KernelsBesideRuns:
+    """The reference kernels as they were beside each run, warm-ups included.
+
+    Parameters
+    ----------
+    at_once : so many ranks time them, the first ones; the others wait, on cores that all share
+    """
+
+    def __init__(self, kernels: "ReferenceKernels", at_once: int) -> None:
+        self._kernels, self._at_once = kernels, at_once
+        self.seconds: list[KernelSeconds] = []
+
+    def measure(self, rank: int) -> None:
+        if rank < self._at_once:
+            self.seconds.append(self._kernels.measure())

@@ -1,0 +1,60 @@
+"""The links that are used best, those that are alike counted together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quadrille.topologies.network import Floats, Network
+
+MOST_BOTTLENECKS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck:
+    """A link, how many carry as much of the same, what it carries [B], and how much of what it could in the time.
+
+    Parameters
+    ----------
+    busy_s : how long it, or one like it, carries anything
+    """
+
+    link: str
+    alike: int
+    bytes: float
+    utilisation: float
+    busy_s: float
+
+
+def bottlenecks(net: Network, link_bytes: Floats, busy_seconds: Floats, seconds: float) -> tuple[Bottleneck, ...]:
+    """The links used best, those that are alike (ends of one kind, as many bytes, as wide) counted together."""
+    used = np.flatnonzero(link_bytes > 0)
+    if not len(used) or seconds <= 0:
+        return ()
+    carried, capacity = link_bytes[used], net.bandwidths[used]
+    starts = np.array([first for first, _ in net.kinds.values()])
+    order = np.argsort(starts)
+    kinds = [order[np.searchsorted(starts[order], ends[used], side="right") - 1] for ends in (net.sources, net.targets)]
+    key = np.stack([*kinds, _rounded(carried), _rounded(capacity)], axis=1)
+    _, first, group, count = np.unique(key, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    busy = np.zeros(len(first))
+    np.maximum.at(busy, group.ravel(), busy_seconds[used])
+    share = carried / (capacity * seconds)
+    best = sorted(range(len(first)), key=lambda i: (-round(float(share[first[i]]), 9), first[i]))[:MOST_BOTTLENECKS]
+    return tuple(
+        Bottleneck(
+            link=net.link(int(used[first[i]])).name,
+            alike=int(count[i]),
+            bytes=float(carried[first[i]]),
+            utilisation=float(share[first[i]]),
+            busy_s=max(float(busy[i]), float(carried[first[i]] / capacity[first[i]])),
+        )
+        for i in best
+    )
+
+
+def _rounded(values: Floats) -> NDArray[np.float64]:
+    """To nine digits, so that rounding does not tell links apart."""
+    scale = 10.0 ** (np.floor(np.log10(values)) - 8)
+    rounded: NDArray[np.float64] = np.round(values / scale) * scale
+    return rounded

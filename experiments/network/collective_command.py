@@ -1,0 +1,257 @@
+"""`quadrille collective`: from flags to a question, and from what was predicted to a file or a page."""
+
+import resource
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from quadrille.algorithms.collectives.nccl.tables import Protocol
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import PathPart
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.schedule.ops import CollectiveKind
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
+from quadrille.experiments.network.bandwidths import bus_formula
+from quadrille.experiments.network.collective import CollectivePrediction, predict_collective
+from quadrille.experiments.network.collective_flags import IN_FULL, CollectiveFlags, parse_kind, parse_question
+from quadrille.experiments.network.machine_of_size import collective_machine
+from quadrille.experiments.network.question import Concurrent
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.options.run_options import files_read
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.tables import percent, print_tables, table
+from quadrille.runtime.launching.remarks import remark, remark_all
+from quadrille.simulator.collectives.collective import Ways
+from quadrille.simulator.collectives.programs import Shards
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.network import Network
+
+SCHEMA = "quadrille/collective/1"
+MANY_TRANSFERS = 5e7
+"""In rings that meet, from which on somebody should know why nothing is said for a while."""
+
+
+class LinkUse(msgspec.Struct, frozen=True):
+    """A link, how many carry as much of the same, what each carries [B], and bytes / (bandwidth x seconds).
+
+    Parameters
+    ----------
+    busy_s : how long it carries anything, at least
+    """
+
+    link: str
+    alike: int
+    bytes: float
+    utilisation: float
+    busy_s: float
+
+
+class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `--json` writes.  Bandwidths are in B/s and null where nothing moves.
+
+    Parameters
+    ----------
+    classes : of ranks; each stands for all that behave alike
+    shards_bound : how far off `seconds` may be, relative, because pieces have the mean size
+    protocol : of NCCL, else null
+    channels : rings or trees at once: those that NCCL takes, or those of our own
+    different_ways : how many of the channels go over different links; the others go along with them
+    seconds_by_part, mean_seconds_by_part : what the time is made of, until the last rank has ended and on the mean
+        rank (`quadrille.simulator.collectives.causes`); both add up to `seconds`; null where nothing was simulated
+    wall_seconds : from parsed arguments to the result, imports apart
+    """
+
+    kind: CollectiveKind
+    bytes: int
+    gpus: int
+    group: int
+    stride: int
+    concurrent: Concurrent
+    machine: str
+    routing: str
+    placement: str
+    collectives: str
+    shards: Shards
+    shards_bound: float
+    algorithm: str
+    protocol: Protocol | None
+    channels: int
+    different_ways: int
+    why: str
+    seconds: float
+    algorithm_bandwidth: float | None
+    bus_bandwidth: float | None
+    bus_bandwidth_formula: str
+    seconds_by_part: dict[PathPart, float] | None
+    mean_seconds_by_part: dict[PathPart, float] | None
+    bottlenecks: list[LinkUse]
+    method: str
+    events: int
+    transfers: int
+    classes: int
+    rank_classes: int
+    flow_classes: int
+    folded: bool
+    why_not: str
+    error_seconds: float
+    wall_seconds: float
+    peak_memory_bytes: int
+    provenance: Provenance
+
+
+def collective(
+    flags: CollectiveFlags,
+    on: MachineFlags,
+    *,
+    ways: Ways = IN_FULL,
+    no_memory: bool = False,
+    json: str = "",
+    command: Sequence[str] = (),
+) -> CollectiveAnswer:
+    """Predicts the collective, and writes or prints what came out.
+
+    Parameters
+    ----------
+    on : the machine, or a topology alone
+    ways : what makes it fast
+    no_memory : asked for; there is nothing to switch off
+    json : a file, or `-` for stdout
+    command : the words of the command line, for provenance
+
+    Raises
+    ------
+    InputError : a flag, a machine or a file that cannot be
+    """
+    from quadrille.simulator.engine.compiled import loading_seconds
+
+    begin, loaded = time.perf_counter(), loading_seconds()
+    Destinations(json=json).check(on.files | files_read(flags))
+    parse_kind(flags.kind)
+    machine, net = collective_machine(on, flags.gpus)
+    question = parse_question(flags, net.place_count, ways)
+    if (most := question.most_transfers) > MANY_TRANSFERS and question.channels != 1:
+        remark(f"{most:.2g} transfers in rings that meet on links: a minute for each 2e8 that are not alike")
+    predicted = predict_collective(question, machine, net=net)
+    wall = time.perf_counter() - begin - (loading_seconds() - loaded)
+    answer = _answer(predicted, wall, provenance(command))
+    if no_memory:
+        remark("--no-memory: a collective remembers no states of its links, so nothing changes")
+    remark_all(remarks(predicted, machine, net))
+    if json:
+        files.write_json(json, answer, SCHEMA)
+    if json != files.STDOUT:
+        _print(answer)
+    return answer
+
+
+# To answers
+
+
+def _answer(predicted: CollectivePrediction, wall: float, made: Provenance) -> CollectiveAnswer:
+    question = predicted.question
+    return CollectiveAnswer(
+        kind=question.kind,
+        bytes=question.bytes,
+        gpus=question.gpus,
+        group=question.group,
+        stride=question.stride,
+        concurrent=question.concurrent,
+        machine=predicted.machine,
+        routing=predicted.routing,
+        placement=question.placement,
+        collectives=str(question.choices),
+        shards=question.sharding,
+        shards_bound=predicted.shards_bound,
+        algorithm=predicted.algorithm,
+        protocol=predicted.protocol,
+        channels=predicted.channels,
+        different_ways=predicted.different_ways,
+        why=predicted.why,
+        seconds=predicted.seconds,
+        algorithm_bandwidth=predicted.algorithm_bandwidth,
+        bus_bandwidth=predicted.bus_bandwidth,
+        bus_bandwidth_formula=bus_formula(question.kind),
+        seconds_by_part=predicted.seconds_by_part,
+        mean_seconds_by_part=predicted.mean_seconds_by_part,
+        bottlenecks=[
+            LinkUse(one.link, one.alike, one.bytes, one.utilisation, one.busy_s) for one in predicted.bottlenecks
+        ],
+        method=predicted.method,
+        events=predicted.events,
+        transfers=predicted.transfers,
+        classes=predicted.rank_classes,
+        rank_classes=predicted.rank_classes,
+        flow_classes=predicted.flow_classes,
+        folded=predicted.folded,
+        why_not=predicted.why_not,
+        error_seconds=predicted.error_seconds,
+        wall_seconds=wall,
+        peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        provenance=made,
+    )
+
+
+def remarks(predicted: CollectivePrediction, machine: Machine, net: Network) -> Iterator[str]:
+    """What a user should know beside the answer."""
+    question = predicted.question
+    named = MACHINES.get(str(machine.topology.get("family", "")))
+    if named is not None and 0 < named.gpus < question.gpus and not named.name.startswith("bench-"):
+        yield f"{named.name} has {named.gpus} GPUs; {question.gpus} are modelled as more of the same"
+    if net.places[0] == "host" and machine.host is not None and machine.host.cores > 1:
+        yield f"one rank a host is taken; simulate puts one on each of its {machine.host.cores} cores"
+    if question.choices.carriage == "nccl" and named is None and "node" not in machine.topology:
+        yield f"{machine.name} names no kind of GPU: NCCL is taken as on A100"
+    if machine.faults is not None and machine.faults.slow:
+        yield "a slow GPU computes slower; a collective has no work of its own, so nothing changes"
+    if question.group == 1:
+        yield "a group of one rank has what it needs: nothing moves"
+
+
+def _print(answer: CollectiveAnswer) -> None:
+    kind = answer.kind.replace("_", "-")
+    groups = answer.gpus // answer.group if answer.concurrent == "all" else 1
+    print(
+        f"{kind} of {format_bytes(answer.bytes)} by {groups:,} group{'s' if groups > 1 else ''} of {answer.group:,}"
+        f"{f' with stride {answer.stride:,}' if answer.stride > 1 else ''} among {answer.gpus:,} GPUs of "
+        f"{answer.machine}, routing {answer.routing}: {format_seconds(answer.seconds)}"
+    )
+    if answer.algorithm_bandwidth is not None and answer.bus_bandwidth is not None:
+        print(
+            f"algorithm bandwidth {format_bytes_per_second(answer.algorithm_bandwidth)} (bytes / seconds), "
+            f"bus bandwidth {format_bytes_per_second(answer.bus_bandwidth)} ({answer.bus_bandwidth_formula})"
+        )
+    channels = f", {answer.channels} channels" if answer.channels > 1 and answer.protocol is None else ""
+    print(f"algorithm {answer.algorithm}{channels}: {answer.why}")
+    bound = f", seconds off by at most {100 * answer.shards_bound:.2g} %" if answer.shards_bound else ""
+    print(f"shards {answer.shards}{bound}")
+    if answer.seconds_by_part:
+        parts = (f"{part} {format_seconds(amount)}" for part, amount in answer.seconds_by_part.items() if amount)
+        print(f"of this {', '.join(parts)}")
+    print(_effort(answer))
+    if answer.bottlenecks:
+        rows = [
+            (
+                one.link,
+                f"{one.alike:,}",
+                format_bytes(one.bytes),
+                format_seconds(one.busy_s),
+                percent(one.utilisation, signed=False),
+            )
+            for one in answer.bottlenecks
+        ]
+        print()
+        print_tables(table("busiest links", ("link", "alike", "bytes of each", "in use", "use of the time"), rows))
+
+
+def _effort(answer: CollectiveAnswer) -> str:
+    """What it took to find out."""
+    if answer.folded:
+        how = f"{answer.rank_classes:,} classes of ranks, {answer.flow_classes:,} of flows"
+    else:
+        how = f"every one of {answer.flow_classes:,} flows by itself: {answer.why_not}"
+    return (
+        f"{answer.transfers:,} transfers in {answer.events:,} events, {how}; "
+        f"{format_seconds(answer.wall_seconds)}, {format_bytes(answer.peak_memory_bytes)} at most"
+    )

@@ -1,0 +1,258 @@
+"""`quadrille flows`: when do these transfers end, and which links hold them back?"""
+
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.record import PathPart
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.network.late_flows import (
+    SHOWN,
+    LateFlow,
+    flows_ran,
+    late_flows,
+    parts_of_last,
+    parts_of_mean,
+)
+from quadrille.experiments.network.machine_of_size import flows_machine
+from quadrille.experiments.network.traffic_file import TrafficRows, check_destinations, read_traffic
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.options.values import one_of
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.tables import print_tables, table
+from quadrille.simulator.machine.network import routes_of
+from quadrille.topologies.machines.machine import Machine
+from quadrille.topologies.network import Network
+
+if TYPE_CHECKING:
+    from quadrille.simulator.engine.flows import FlowSet, FlowTimes
+    from quadrille.topologies.routes.paths import Paths
+
+SCHEMA = "quadrille/flows/1"
+
+Weights = Literal["none", "latency"]
+Floats = NDArray[np.float64]
+
+
+class OnMachine(msgspec.Struct, frozen=True):
+    """The machine and how much of it is modelled."""
+
+    name: str
+    sha256: str
+    gpus: int
+
+
+class LinkLoad(msgspec.Struct, frozen=True):
+    """What a link carried, how long any flow used it, and bytes / (bandwidth x makespan)."""
+
+    link: str
+    bytes: float
+    busy_s: float
+    utilisation: float
+
+
+class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The ends of all flows, and the loads of the links that carried anything.
+
+    Parameters
+    ----------
+    finish_s : in the order of the rows
+    makespan_s : from the first start to the last end
+    seconds_by_part, mean_seconds_by_part : what the makespan is made of, for the last flow and for the mean one
+    last : the flows that ended last, and what held them
+    events : instants at which flows began or ended
+    wall_seconds : from parsed arguments to the result, imports and compilation apart
+    """
+
+    machine: OnMachine
+    routing: str
+    weights: Weights
+    finish_s: list[float]
+    makespan_s: float
+    seconds_by_part: dict[PathPart, float]
+    mean_seconds_by_part: dict[PathPart, float]
+    last: list[LateFlow]
+    links: list[LinkLoad]
+    events: int
+    wall_seconds: float
+    peak_memory_bytes: int
+    provenance: Provenance
+
+
+def flows(
+    traffic: str,
+    on: MachineFlags,
+    *,
+    gpus: int | None = None,
+    weights: str = "none",
+    local: bool = True,
+    json: str = "",
+    command: Sequence[str] = (),
+) -> FlowsAnswer:
+    """Simulates the traffic in a file on a machine, and writes or prints what came out.
+
+    Parameters
+    ----------
+    traffic : a CSV file, see `traffic_file.py`
+    on : the machine, or a topology alone
+    gpus : how many the machine has; by default its own number, and for machines of any size what the file needs
+    weights : `none`, or `latency`: shares weighted by 1 / latency of the route, as SimGrid's CM02 does
+    local : keep rates that need not change; the result is the same
+    json : a file, or `-` for stdout
+    command : the words of the command line, for provenance
+
+    Raises
+    ------
+    InputError : a row, a machine, a flag or a file that cannot be
+    """
+    begin = time.perf_counter()
+    chosen = cast(Weights, one_of(weights, "weights", get_args(Weights)))
+    Destinations(json=json).check({"the traffic": traffic, **on.files})
+    rows = read_traffic(traffic)
+    machine, net = flows_machine(on, gpus, needed=rows.largest + 1)
+    check_destinations(rows, net.place_count, net.places[0], traffic)
+    found = _ended(rows, machine, net, chosen, local=local)
+    if not found.finite:
+        raise InputError(f"{traffic}: the flows are too large: they do not end within a finite number of seconds")
+    answer = _answer(found, rows, machine, net, chosen, begin, command)
+    if json:
+        files.write_json(json, answer, SCHEMA)
+    if json != files.STDOUT:
+        _print(answer, rows)
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How flows ended on their routes.
+
+    Parameters
+    ----------
+    first : the first start, from which the ends are counted [s]
+    loading : what it took to import and compile the kernels [s]
+    """
+
+    first: float
+    flows: "FlowTimes"
+    paths: "Paths"
+    loading: float
+
+    @property
+    def makespan(self) -> float:
+        return float(self.flows.finish.max())
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.makespan + self.first) and np.isfinite(self.flows.carried).all())
+
+
+def _ended(rows: TrafficRows, machine: Machine, net: Network, weights: Weights, *, local: bool) -> _Ended:
+    """The rows simulated."""
+    begin = time.perf_counter()
+    from quadrille.simulator.engine.flows import load_kernels, simulate_flows  # with SimPy and more: 0.1 s
+
+    loading = time.perf_counter() - begin + load_kernels(len(rows.sizes))
+    paths = routes_of(machine, net).between(rows.sources, rows.destinations)
+    first = float(rows.starts.min())
+    with np.errstate(over="ignore"):
+        ended = simulate_flows(net.bandwidths, _weighted(rows, paths, weights, first), local=local)
+    return _Ended(first, ended, paths, loading)
+
+
+def _answer(
+    found: _Ended,
+    rows: TrafficRows,
+    machine: Machine,
+    net: Network,
+    weights: Weights,
+    begin: float,
+    command: Sequence[str],
+) -> FlowsAnswer:
+    """What is written; `begin` is when the work did."""
+    ran = flows_ran(net, rows, found.paths, found.flows.finish)
+    return FlowsAnswer(
+        machine=OnMachine(machine.name, machine.sha256, net.place_count),
+        routing=machine.routing,
+        weights=weights,
+        finish_s=(found.first + found.flows.finish).tolist(),
+        makespan_s=found.makespan,
+        seconds_by_part=parts_of_last(ran),
+        mean_seconds_by_part=parts_of_mean(ran),
+        last=late_flows(ran),
+        links=_loads(net, found.flows.carried, found.flows.busy, found.makespan),
+        events=found.flows.events,
+        wall_seconds=time.perf_counter() - begin - found.loading,
+        peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        provenance=provenance(command),
+    )
+
+
+def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float) -> "FlowSet":
+    """The rows as flows, times counted from the first start."""
+    from quadrille.simulator.engine.flows import FlowSet
+
+    share = np.ones(len(rows.sizes))
+    if weights == "latency":
+        if len(instant := np.flatnonzero(paths.latency <= 0)):
+            row = int(instant[0])
+            raise InputError(
+                f"weights 'latency': the route from {rows.sources[row]} to {rows.destinations[row]} has no latency; "
+                "accepted is none"
+            )
+        share = 1 / paths.latency
+    unlimited = np.full(len(share), np.inf)
+    return FlowSet(
+        paths.offsets, paths.links, paths.shares, rows.sizes, rows.starts - first, paths.latency, share, unlimited
+    )
+
+
+def _loads(net: Network, carried: Floats, busy: Floats, makespan: float) -> list[LinkLoad]:
+    """Loads of the links that carried anything, in the order of the topology."""
+    used = np.flatnonzero(carried > 0)
+    mean_use = carried[used] / (net.bandwidths[used] * makespan)
+    columns = (net.link_names(used), carried[used].tolist(), busy[used].tolist(), mean_use.tolist())
+    return [LinkLoad(*row) for row in zip(*columns, strict=True)]
+
+
+def _print(answer: FlowsAnswer, rows: TrafficRows) -> None:
+    """The makespan, the last rows to end, and the busiest links."""
+    slow = [
+        (
+            str(one.row),
+            f"{one.source} > {one.destination}",
+            format_bytes(one.bytes),
+            format_seconds(one.start_s),
+            format_seconds(one.finish_s),
+            format_seconds(one.seconds_by_part["contention"]),
+            _held(one),
+        )
+        for one in answer.last
+    ]
+    busy = sorted(answer.links, key=lambda load: -load.utilisation)[:SHOWN]
+    loads = [
+        (load.link, format_bytes(load.bytes), format_seconds(load.busy_s), f"{100 * load.utilisation:.1f} %")
+        for load in busy
+    ]
+    print(
+        f"{len(rows.sizes):,} flows on {answer.machine.name} ({answer.machine.gpus:,} GPUs, routing {answer.routing}, "
+        f"weights {answer.weights}): {format_seconds(answer.makespan_s)}; {answer.events:,} events "
+        f"in {format_seconds(answer.wall_seconds)}"
+    )
+    print_tables(
+        table("last to end", ("row", "from > to", "bytes", "start", "end", "contention", "held by"), slow, names=2),
+        table("busiest links", ("link", "bytes", "busy", "use of the makespan"), loads),
+    )
+
+
+def _held(flow: LateFlow) -> str:
+    """The fullest link of a flow's route while it ran."""
+    return f"{flow.held_by[0].link} ({100 * flow.held_by[0].utilisation:.0f} %)" if flow.held_by else ""

@@ -1,0 +1,128 @@
+"""A collective carried out by our own algorithms: lowered, laid on channels, run on the links."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quadrille.algorithms.collectives.lowered import Lowered
+from quadrille.algorithms.collectives.lowering import lower
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.ops import ROOTED
+from quadrille.experiments.network.question import Question
+from quadrille.simulator.collectives.channels import ring_orders
+from quadrille.simulator.collectives.collective import CollectiveResult, simulate_collective
+from quadrille.simulator.collectives.programs import Ints, Job
+from quadrille.topologies.routes.routing import Routes
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCarried:
+    """What came of it, the algorithm and why it is that, its channels, and how far pieces of mean size are off."""
+
+    result: CollectiveResult
+    algorithm: str
+    why: str
+    channels: int
+    shards_bound: float
+
+
+def own_collective(question: Question, groups: Ints, places: Ints, routes: Routes) -> OwnCarried:
+    """The collective by our own algorithms, by all groups at once.
+
+    Raises
+    ------
+    InputError : channels of what is no ring
+    """
+    sharing = 1
+    if question.choices.algorithm(question.kind) == "hierarchical":
+        sharing = members_sharing(places[groups], routes.net.per_node)
+    lowered, why = lowered_for(question, sharing)
+    rows = [groups]
+    if question.channels != 1:
+        _check_rings(question, lowered)
+        orders = ring_orders(routes, places[groups], question.channels or None)
+        rows = [np.take_along_axis(groups, order, axis=1) for order in orders]
+        why += f"; {len(rows)} channels on different links" + ("" if question.channels else ", the fewest that pay")
+    jobs = _jobs(question, lowered, rows)
+    ran = simulate_collective(
+        jobs,
+        routes.net.bandwidths,
+        routes.between,
+        places=places,
+        shards=question.sharding,
+        ways=question.ways,
+        link_name=lambda number: routes.net.link(number).name,
+    )
+    bound = _shards_bound(question, max(job.runs.pieces for job in jobs) * len(jobs))
+    return OwnCarried(ran, lowered.algorithm, why, len(jobs), bound)
+
+
+def lowered_for(question: Question, sharing: int) -> tuple[Lowered, str]:
+    """The steps of a group of which `sharing` consecutive members share a node, and why it is these."""
+    kind, algorithm = question.kind, question.choices.algorithm(question.kind)
+    lowered = lower(
+        kind,
+        algorithm,
+        question.group,
+        root=question.root,
+        size_bytes=question.bytes,
+        per_node=sharing,
+        chunk_bytes=question.choices.chunk_bytes,
+        elements=int(question.bytes // question.item_bytes) if question.item_bytes > 1 else None,
+    )
+    why = f"{question.choices} has {lowered.algorithm} for {kind}"
+    if algorithm == "hierarchical":
+        why += f"; {sharing} members of each group share a node" if sharing > 1 else "; members share no node regularly"
+    return lowered, why
+
+
+def _check_rings(question: Question, lowered: Lowered) -> None:
+    """Refuse channels of what is no ring."""
+    if question.kind in (*ROOTED, "barrier") or lowered.algorithm != "ring":
+        raise InputError(
+            f"--channels {question.channels}: rings are laid in channels, not {question.kind} by {lowered.algorithm}; "
+            "own:ring all-gather, reduce-scatter and all-reduce are rings"
+        )
+
+
+def _jobs(question: Question, lowered: Lowered, rows: list[Ints]) -> list[Job]:
+    """The lowered collective on each channel: the groups' ranks in an order of its own, and a part of the buffer."""
+    runs = lowered.runs()
+    return [
+        Job(
+            runs,
+            row,
+            question.bytes / len(rows),
+            item_bytes=question.item_bytes,
+            empty_messages=question.kind == "barrier",
+            crosswise=question.kind == "all_to_all",
+        )
+        for row in rows
+    ]
+
+
+def members_sharing(places: Ints, per_node: int) -> int:
+    """How many consecutive members share a node, in every group alike and on several nodes; else 1.
+
+    >>> members_sharing(np.array([[0, 1, 4, 5]]), 4), members_sharing(np.array([[0, 4, 1, 5]]), 4)
+    (2, 1)
+    """
+    node = places // per_node
+    members = node.shape[1]
+    changes = node[0] != node[0, 0]
+    sharing = int(np.argmax(changes)) if changes.any() else 1
+    if sharing <= 1 or members % sharing:
+        return 1
+    blocks = node.reshape(len(node), -1, sharing)
+    together = bool((blocks == blocks[:, :, :1]).all())
+    apart = bool((np.diff(np.sort(blocks[:, :, 0], axis=1), axis=1) != 0).all())
+    return sharing if together and apart else 1
+
+
+def _shards_bound(question: Question, pieces: int) -> float:
+    """How much longer or shorter, relative, the largest or smallest exact piece is than the mean one."""
+    if question.sharding == "exact" or not question.bytes:
+        return 0.0
+    elements = question.bytes / question.item_bytes
+    mean = elements / pieces
+    return float(max(np.ceil(mean) / mean - 1, 1 - np.floor(mean) / mean))

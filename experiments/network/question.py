@@ -1,0 +1,99 @@
+"""What is asked of a collective: its kind and size, and the groups of ranks that take part.
+
+groups of 2 with stride 2 among 8 ranks      0 2 | 1 3 | 4 6 | 5 7
+--concurrent one                             the first of them
+--concurrent all                             all of them at once
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.ops import ROOTED, CollectiveKind
+from quadrille.simulator.collectives.collective import Ways
+from quadrille.simulator.collectives.nccl.channels import EXACTLY, NEUTRAL_SETTINGS, NcclSettings
+from quadrille.simulator.collectives.programs import Ints, Shards
+
+Concurrent = Literal["one", "all"]
+
+EVEN_FROM = 4096
+"""Ranks above which pieces have the mean size if nothing else is said."""
+USUAL_NICS = 4
+OWN = Choices()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A collective of groups of ranks.
+
+    Parameters
+    ----------
+    bytes : of the whole buffer: what a rank holds after an all-gather, or before a reduce-scatter or all-reduce
+    group, stride : ranks of a group, and how far apart neighbours are
+    channels : rings of our own laid on different links, each with its part of the buffer; 0 for as many as pay;
+        `own:ring` in rank order is 1
+    shards : None for exact sizes up to 4,096 ranks a group
+    item_bytes : of an element, for exact sizes
+    root : number within the group
+    """
+
+    kind: CollectiveKind
+    bytes: int
+    gpus: int
+    group: int
+    stride: int = 1
+    concurrent: Concurrent = "one"
+    choices: Choices = OWN
+    channels: int = 1
+    shards: Shards | None = None
+    item_bytes: int = 1
+    root: int = 0
+    placement: str = "packed"
+    ways: Ways = EXACTLY
+    nccl: NcclSettings = NEUTRAL_SETTINGS
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(CollectiveKind):
+            raise InputError(f"collective {self.kind!r}: accepted are {', '.join(get_args(CollectiveKind))}")
+        for name, value in (("gpus", self.gpus), ("group", self.group), ("stride", self.stride)):
+            if value < 1:
+                raise InputError(f"--{name} {value}: a whole number from 1 is needed")
+        if self.concurrent == "one" and (self.group - 1) * self.stride >= self.gpus:
+            raise InputError(
+                f"--group {self.group} with --stride {self.stride}: needs {(self.group - 1) * self.stride + 1} GPUs, "
+                f"and there are {self.gpus}"
+            )
+        if self.concurrent == "all" and self.gpus % (self.group * self.stride):
+            raise InputError(
+                f"--group {self.group} with --stride {self.stride}: {self.gpus} GPUs do not fall into such groups; "
+                f"group times stride, {self.group * self.stride}, must divide the number of GPUs"
+            )
+        if not 0 <= self.root < self.group:
+            raise InputError(f"--root {self.root}: a group of {self.group} has roots 0 to {self.group - 1}")
+        if self.root and self.kind not in ROOTED:
+            raise InputError(f"--root {self.root}: {self.kind} has no root; {' and '.join(ROOTED)} have")
+        if self.channels < 0:
+            raise InputError(f"--channels {self.channels}: a whole number from 0 is needed, 0 for as many as pay")
+
+    @property
+    def sharding(self) -> Shards:
+        return self.shards or ("exact" if self.group <= EVEN_FROM else "even")
+
+    @property
+    def most_transfers(self) -> int:
+        """Transfers of all rings, if there are as many channels as a node usually has NICs where nothing is said."""
+        members = self.gpus if self.concurrent == "all" else self.group
+        return 2 * (self.group - 1) * members * (self.channels or USUAL_NICS)
+
+    def groups(self) -> Ints:
+        """The ranks of every group that takes part [groups, members].
+
+        >>> Question(kind="all_gather", bytes=8, gpus=8, group=2, stride=2, concurrent="all").groups().tolist()
+        [[0, 2], [1, 3], [4, 6], [5, 7]]
+        """
+        if self.concurrent == "one":
+            return self.stride * np.arange(self.group)[None, :]
+        return np.arange(self.gpus).reshape(-1, self.group, self.stride).swapaxes(1, 2).reshape(-1, self.group)

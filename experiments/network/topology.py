@@ -1,0 +1,211 @@
+"""`quadrille topology show`: what a network is made of, how wide and how far it is, as text, JSON and a picture."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import provenance
+from quadrille.algorithms.units import format_bytes_per_second, format_seconds
+from quadrille.experiments.network.topology_figure import check_drawable, draw_network
+from quadrille.experiments.options.machines import find_machine
+from quadrille.experiments.options.values import is_file_name, whole_number
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.simulator.machine.network import network_of
+from quadrille.topologies.build import FAMILIES, build, parse_topology
+from quadrille.topologies.files import node_link
+from quadrille.topologies.files.topology_file import check_written, is_topology_file, load_topology
+from quadrille.topologies.machines.named import MACHINES
+from quadrille.topologies.measures.figure import Figure
+from quadrille.topologies.measures.measures import links_by_kind, measures
+from quadrille.topologies.network import Ints, Network
+from quadrille.topologies.routes.listed import ListedWays
+from quadrille.topologies.routes.routing import Routes
+from quadrille.topologies.routes.search import Hops
+
+PAIRS = 10_000
+"""Pairs of places whose latency is found, where there are more."""
+SOURCES = 8
+"""Sources of these pairs, where ways have to be searched."""
+SPELLED = 3
+"""Different bandwidths or latencies of alike cables that are spelled out."""
+
+
+def show(topology: str, *, gpus: str = "", json: str = "", figure: str = "", command: Sequence[str] = ()) -> None:
+    """Prints what a topology is, and writes it where asked.
+
+    Parameters
+    ----------
+    topology : a named machine, `family:key=value,…`, a topology file (.json, .xml) or a machine file (.toml)
+    gpus : of a named machine, how many are modelled
+    json : where the network goes as node-link JSON; `-` is stdout, which then has nothing else
+    figure : where its picture goes
+
+    Raises
+    ------
+    InputError : no such topology, a file that cannot be written, more nodes than can be drawn
+    """
+    read = {"TOPOLOGY": topology} if is_topology_file(topology) or is_file_name(topology) else {}
+    Destinations(json=json, plot=figure).check(read)
+    net = find_topology(topology, whole_number(gpus, "--gpus") if gpus else None)
+    if json:
+        check_written(net, json)
+    if figure:
+        check_drawable(net)
+    if json != files.STDOUT:
+        print("\n".join(described(net)))
+    if json:
+        made = msgspec.to_builtins(provenance(command or ["quadrille", "topology", "show", topology]))
+        files.write_text(json, node_link.dumps(net, made))
+    if figure:
+        draw_network(net, figure)
+
+
+def find_topology(text: str, gpus: int | None = None) -> Network:
+    """The network that a TOPOLOGY argument names.
+
+    >>> find_topology("bench-1to1", 100).place_count
+    100
+    >>> find_topology("star:hosts=3,bandwidth=25e6,latency=1e-5").link_count
+    6
+
+    Parameters
+    ----------
+    gpus : how many GPUs of a named machine, by default all that it has
+
+    Raises
+    ------
+    InputError : no such family, machine or file; `gpus` of what is no named machine
+    """
+    if text in MACHINES:
+        return network_of(find_machine(text, gpus=gpus))
+    if gpus is not None:
+        raise InputError(f"--gpus={gpus} is for named machines, {', '.join(MACHINES)}; not for {text!r}")
+    if text.endswith(".toml"):
+        return network_of(find_machine(text))
+    if is_topology_file(text):
+        return load_topology(text)
+    if not text:
+        raise InputError(f"topology is missing: give a file, or one of {', '.join(FAMILIES)}")
+    return build(*parse_topology(text))
+
+
+# Text
+
+
+def described(net: Network) -> Iterator[str]:
+    """Lines about a network: its parts, figures, and a sketch by levels."""
+    kind, count = net.places
+    yield net.name
+    yield f"  places           {count} {'GPUs' if kind == 'gpu' else 'hosts'}" + (
+        f", {net.per_node} a node" if net.per_node > 1 else ""
+    )
+    yield "  nodes            " + ", ".join(f"{number} {name}" for name, (_, number) in net.kinds.items())
+    pairs = ", ".join(f"{number} {name}" for name, number in links_by_kind(net).items())
+    yield f"  links            {net.link_count}: {pairs}"
+    if net.failed.any():
+        failed = np.flatnonzero(net.failed)
+        yield f"  failed           {', '.join(net.link_names(failed[:8]))}" + (
+            f" and {len(failed) - 8} more" if len(failed) > 8 else ""
+        )
+    if isinstance(net.ways, ListedWays):
+        yield "  routes           as the file lists them: no diameter or bisection"
+    else:
+        found = measures(net)
+        yield f"  diameter         {_figure(found.diameter, f'{found.diameter.value:g} links')}"
+        yield f"  bisection        {_figure(found.bisection, format_bytes_per_second(found.bisection.value))}"
+        yield f"  oversubscription {_figure(found.oversubscription, f'{found.oversubscription.value:.4g}')}"
+    yield f"  latency          {_latency(net)}"
+    yield ""
+    yield from sketch(net)
+
+
+def _figure(figure: Figure, value: str) -> str:
+    """A figure in words: value, whether it is a bound, and how it was found."""
+    return f"{value} ({figure.method})" if figure.bound == "exact" else f"{figure.bound} {value} ({figure.method})"
+
+
+def _latency(net: Network) -> str:
+    """Least and largest latency between two places."""
+    count = net.place_count
+    if count < 2:
+        return "a single place"
+    if count * (count - 1) <= PAIRS:
+        sources, targets = np.divmod(np.arange(count * count), count)
+        said = "all pairs"
+    else:
+        # Where ways are searched, a source costs a search of the whole network.
+        starts = SOURCES if net.ways is None else PAIRS
+        draw = np.random.default_rng(0)
+        sources = np.concatenate([[0] * (PAIRS // 2), draw.integers(0, count, starts)[np.arange(PAIRS // 2) % starts]])
+        targets = np.concatenate([np.arange(PAIRS // 2) % count, draw.integers(0, count, PAIRS // 2)])
+        said = f"{len(sources)} pairs"
+    different = sources != targets
+    found = Routes(net).between(sources[different], targets[different]).latency
+    return f"{format_seconds(float(found.min()))} to {format_seconds(float(found.max()))} ({said}, shortest ways)"
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Alike links: from a kind of node to another, all of them."""
+
+    lower: str
+    upper: str
+    links: Ints
+
+
+def levels(net: Network) -> list[str]:
+    """Kinds of nodes, from the farthest from the places to the places themselves."""
+    hops = Hops(net).nearest(net.place_nodes())
+    hops = np.where(hops < 0, net.node_count, hops)
+    mean = {kind: float(hops[first : first + count].mean()) for kind, (first, count) in net.kinds.items() if count}
+    return sorted(mean, key=lambda kind: (-mean[kind], list(net.kinds).index(kind)))
+
+
+def bundles(net: Network) -> Iterator[Bundle]:
+    """Links between each two kinds of nodes: those up, and those among a kind."""
+    order = {kind: place for place, kind in enumerate(reversed(levels(net)))}
+    kinds = list(net.kinds)
+    starts = np.array([first for first, _ in net.kinds.values()])
+    one = np.searchsorted(starts, net.sources, side="right") - 1
+    other = np.searchsorted(starts, net.targets, side="right") - 1
+    for pair in np.unique(one * len(kinds) + other).tolist():
+        lower, upper = kinds[pair // len(kinds)], kinds[pair % len(kinds)]
+        if order[lower] <= order[upper]:
+            yield Bundle(lower, upper, np.flatnonzero(one * len(kinds) + other == pair))
+
+
+def sketch(net: Network) -> Iterator[str]:
+    r"""Levels of nodes, the places at the bottom, and what joins each to others.
+
+    >>> from quadrille.topologies.families.star import star
+    >>> print("\n".join(sketch(star(3, bandwidth=25e9, latency=1e-6))))
+      switch  1
+        │       3 from host, each 25 GB/s, 1 us
+      host    3
+    """
+    found = list(bundles(net))
+    width = max(map(len, net.kinds))
+    order = levels(net)
+    for place, kind in enumerate(order):
+        yield f"  {kind:{width}}  {net.kinds[kind][1]}"
+        bar = "│" if place + 1 < len(order) else " "
+        among = [one for one in found if one.lower == one.upper == kind]
+        for one in among:
+            yield f"    {bar} {'':{width}}{len(one.links) // 2} among {kind}, {_cable(net, one)}"
+        for one in (one for one in found if one.upper == kind != one.lower):
+            yield f"    {bar} {'':{width}}{len(one.links)} from {one.lower}, {_cable(net, one)}"
+
+
+def _cable(net: Network, bundle: Bundle) -> str:
+    """Bandwidth and latency of alike links."""
+    rates = _spelled([format_bytes_per_second(value) for value in np.unique(net.bandwidths[bundle.links]).tolist()])
+    return f"each {rates}, {_spelled([format_seconds(v) for v in np.unique(net.latencies[bundle.links]).tolist()])}"
+
+
+def _spelled(values: Sequence[str]) -> str:
+    kept = list(dict.fromkeys(values))
+    return " or ".join(kept) if len(kept) <= SPELLED else f"{kept[0]} to {kept[-1]}"

@@ -1,0 +1,112 @@
+"""The picture of a network: nodes in rows, from the places at the bottom upwards, and a line for each cable."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quadrille.algorithms.errors import InputError
+from quadrille.experiments.output.pictures import write_figure
+from quadrille.topologies.network import Floats, Network
+from quadrille.topologies.routes.search import Hops
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_NODES = 600
+NAMED_NODES = 48
+"""Nodes of a row up to which each has its number."""
+WIDEST, THINNEST = 4.0, 0.4
+COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
+
+
+def check_drawable(net: Network) -> None:
+    """Refuses a network that is too large for a picture.
+
+    Raises
+    ------
+    InputError : naming both numbers of nodes
+    """
+    if net.node_count > MOST_NODES:
+        raise InputError(
+            f"--plot: {net.name} has {net.node_count} nodes; at most {MOST_NODES} are drawn, "
+            "and fewer --gpus show as much"
+        )
+
+
+def positions(net: Network) -> Floats:
+    """Where each node is drawn [nodes, 2]: by hops from the nearest place upwards, evenly across.
+
+    A kind of node that is as far as another gets a row of its own.
+    """
+    hops = Hops(net).nearest(net.place_nodes())
+    hops = np.where(hops < 0, net.node_count, hops)
+    first_hops = {kind: int(hops[first : first + count].min()) for kind, (first, count) in net.kinds.items() if count}
+    rows = sorted(first_hops, key=lambda kind: (first_hops[kind], list(net.kinds).index(kind)))
+    found = np.zeros((net.node_count, 2))
+    for row, kind in enumerate(rows):
+        first, count = net.kinds[kind]
+        found[first : first + count, 0] = (np.arange(count) + 0.5) / count
+        found[first : first + count, 1] = row
+    return found
+
+
+def draw_network(net: Network, path: str | Path) -> None:
+    """Writes the picture of a network; the wider a line, the more bandwidth.
+
+    Raises
+    ------
+    InputError : too many nodes; a format that is not known
+    """
+    from matplotlib.figure import Figure
+
+    check_drawable(net)
+    where = positions(net)
+    widest = max(count for _, count in net.kinds.values())
+    rows = len(net.kinds)
+    figure = Figure(figsize=(min(24.0, max(6.0, 0.25 * widest)), 1.5 + 1.3 * rows), layout="constrained")
+    axis = figure.add_subplot()
+    _draw_links(axis, net, where)
+    _draw_nodes(axis, net, where)
+    axis.set_title(net.name, fontsize=9, wrap=True)
+    axis.set_axis_off()
+    axis.margins(0.06)
+    write_figure(figure, path)
+
+
+def _draw_links(axis: "Axes", net: Network, where: Floats) -> None:
+    """A line for each cable: straight between rows, an arc within one; dotted where it has failed."""
+    from matplotlib.patches import FancyArrowPatch
+
+    ends: dict[frozenset[int], float] = {}
+    for link in range(net.link_count):
+        pair = frozenset((int(net.sources[link]), int(net.targets[link])))
+        ends[pair] = ends.get(pair, 0.0) + float(net.bandwidths[link])
+    most = max(ends.values(), default=1.0) or 1.0
+    for pair, bandwidth in ends.items():
+        one, other = sorted(pair)
+        level = where[one, 1] == where[other, 1]
+        line = FancyArrowPatch(
+            tuple(where[one]),
+            tuple(where[other]),
+            arrowstyle="-",
+            connectionstyle=f"arc3,rad={0.25 if level else 0.0}",
+            linewidth=max(THINNEST, WIDEST * (bandwidth / most) ** 0.5),
+            linestyle="-" if bandwidth else ":",
+            color="0.6",
+            zorder=1,
+        )
+        axis.add_patch(line)
+
+
+def _draw_nodes(axis: "Axes", net: Network, where: Floats) -> None:
+    """A dot for each node, its number where there is room, and the kind and count of each row."""
+    for colour, (kind, (first, count)) in enumerate(net.kinds.items()):
+        here = where[first : first + count]
+        axis.scatter(here[:, 0], here[:, 1], s=90 if count <= NAMED_NODES else 20, color=COLOURS[colour % 8], zorder=2)
+        axis.text(-0.02, here[0, 1], f"{kind}\n{count}", ha="right", va="center", fontsize=8)
+        for node in range(first, first + count if count <= NAMED_NODES else first):
+            number = net.node_name(node).partition(":")[2]
+            axis.text(
+                where[node, 0], where[node, 1], number, ha="center", va="center", fontsize=5, color="white", zorder=3
+            )

@@ -1,0 +1,152 @@
+"""Traffic as a CSV file: one flow a row, with the columns source, destination, bytes and start_s in any order.
+
+Files of 100,000 rows are read whole, as one array; only where something is
+wrong are the lines looked at one by one, for the place of the first fault.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from io import StringIO
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quadrille.algorithms.errors import InputError
+
+COLUMNS = ("source", "destination", "bytes", "start_s")
+EXAMPLE = ",".join(COLUMNS)
+MOST_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficRows:
+    """GPUs that each row goes from and to, its size [bytes] and when it starts [s]."""
+
+    sources: NDArray[np.int64]
+    destinations: NDArray[np.int64]
+    sizes: NDArray[np.float64]
+    starts: NDArray[np.float64]
+
+    @property
+    def largest(self) -> int:
+        """The largest GPU number."""
+        return int(max(self.sources.max(), self.destinations.max()))
+
+
+def read_traffic(path: str) -> TrafficRows:
+    """The rows of a traffic file.
+
+    Raises
+    ------
+    InputError : a file that cannot be read, or the first row that cannot be, by line and column
+    """
+    lines = _lines(path)
+    columns = _columns(lines[0] if lines else "", path)
+    body, table = "\n".join(lines[1:]), None
+    if body.strip():
+        with suppress(ValueError):
+            table = np.loadtxt(StringIO(body), delimiter=",", ndmin=2, comments=None)
+    if table is None or not _sound(table, columns):
+        raise _first_fault(lines, columns, path)
+    by_name = dict(zip(columns, table.T, strict=True))
+    return TrafficRows(
+        by_name["source"].astype(np.int64),
+        by_name["destination"].astype(np.int64),
+        np.ascontiguousarray(by_name["bytes"]),
+        np.ascontiguousarray(by_name["start_s"]),
+    )
+
+
+def check_destinations(rows: TrafficRows, places: int, kind: str, path: str) -> None:
+    """Refuses rows whose GPU is not there.
+
+    Raises
+    ------
+    InputError : the first such row
+    """
+    wrong = np.flatnonzero((rows.sources >= places) | (rows.destinations >= places))
+    if not len(wrong):
+        return
+    first = int(wrong[0])
+    name, value = next(
+        (name, value)
+        for name, value in (("source", rows.sources[first]), ("destination", rows.destinations[first]))
+        if value >= places
+    )
+    line = [place for place, text in enumerate(_lines(path), 1) if text.strip()][first + 1]
+    raise InputError(f"{path}, line {line}: {name} {value} is not there; accepted are {kind}:0 to {kind}:{places - 1}")
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise InputError(f"traffic file {path} is longer than {MOST_BYTES} bytes")
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"traffic file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"traffic file {path} is not text: a CSV file with the columns {EXAMPLE} is needed") from None
+    return text.splitlines()
+
+
+def _columns(header: str, path: str) -> tuple[str, ...]:
+    """The names in the header, each of the four once."""
+    names = tuple(name.strip() for name in header.split(","))
+    if not header.strip():
+        raise InputError(f"{path}, line 1: is empty; a header with the columns {EXAMPLE} is needed")
+    if not set(names) & set(COLUMNS):
+        raise InputError(f"{path}, line 1: {header[:60]!r} is no header; the columns {EXAMPLE} are needed")
+    for name in names:
+        if name not in COLUMNS:
+            raise InputError(f"{path}, line 1: column {name[:60]!r} is unknown; accepted are {EXAMPLE}")
+        if names.count(name) > 1:
+            raise InputError(f"{path}, line 1: column {name!r} stands twice")
+    if missing := [name for name in COLUMNS if name not in names]:
+        raise InputError(f"{path}, line 1: column {missing[0]!r} is missing; needed are {EXAMPLE}")
+    return names
+
+
+def _sound(table: NDArray[np.float64], columns: tuple[str, ...]) -> bool:
+    """Whether all numbers are such as they must be."""
+    if table.shape[1] != len(columns) or not len(table):
+        return False
+    ends = table[:, [columns.index("source"), columns.index("destination")]]
+    whole = (ends == np.floor(ends)) & (ends < 2**53)
+    return bool(np.isfinite(table).all() and (table >= 0).all() and whole.all() and (ends[:, 0] != ends[:, 1]).all())
+
+
+def _first_fault(lines: list[str], columns: tuple[str, ...], path: str) -> InputError:
+    """What is wrong with the first row that cannot be."""
+    rows = [(number, line) for number, line in enumerate(lines[1:], 2) if line.strip()]
+    if not rows:
+        return InputError(f"{path}: has a header and no rows; at least one flow is needed")
+    for number, line in rows:
+        cells = [cell.strip() for cell in line.split(",")]
+        where = f"{path}, line {number}"
+        if len(cells) != len(columns):
+            end = "; is the file truncated?" if number == rows[-1][0] and len(cells) < len(columns) else ""
+            return InputError(f"{where}: has {len(cells)} columns; {len(columns)} are needed, {','.join(columns)}{end}")
+        values = dict(zip(columns, cells, strict=True))
+        for name, cell in values.items():
+            if reason := _reason(name, cell):
+                return InputError(f"{where}: {name} {cell[:60]!r}: {reason}")
+        if float(values["source"]) == float(values["destination"]):
+            return InputError(f"{where}: source {values['source']} is the destination too; two GPUs are needed")
+    return InputError(f"{path}: is not a table of numbers; rows such as 0,1,67108864,0 are needed")
+
+
+def _reason(name: str, cell: str) -> str:
+    """Why a cell cannot be; empty where it can."""
+    what = {"bytes": "bytes", "start_s": "seconds"}.get(name)
+    accepted = f"a finite number of {what} from 0 is accepted" if what else "a whole number from 0 is accepted"
+    try:
+        value = float(cell)
+    except ValueError:
+        return accepted
+    if not isfinite(value) or value < 0 or "_" in cell:
+        return accepted
+    return "" if what or (value == int(value) and value < 2**53) else accepted

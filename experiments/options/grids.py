@@ -1,0 +1,82 @@
+"""All grids of a number of ranks: every way to share it out over the axes of an algorithm; or the one that follows."""
+
+from collections.abc import Iterator
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.matmuls.catalogue import Algorithm
+from quadrille.algorithms.schedule.grid import AXES, DEFAULT_ORDER, Axis, Grid, parse_grid
+
+FOLLOWS = "*"
+"""The length of the axis that follows from the number of GPUs, in a grid."""
+
+
+def factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Every ordered way to write `number` as a product of `parts` whole numbers from 1.
+
+    A prime power p^e is shared out in C(e + parts - 1, parts - 1) ways, and the
+    primes of a number independently.
+
+    >>> list(factorisations(6, 2))
+    [(1, 6), (2, 3), (3, 2), (6, 1)]
+    >>> len(list(factorisations(64, 4)))
+    84
+    """
+    if parts == 0:
+        if number == 1:
+            yield ()
+        return
+    if parts == 1:
+        yield (number,)
+        return
+    for first in divisors(number):
+        for others in factorisations(number // first, parts - 1):
+            yield first, *others
+
+
+def divisors(number: int) -> list[int]:
+    """Whole numbers that divide `number`, in order.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    low = [one for one in range(1, int(number**0.5) + 2) if one * one <= number and number % one == 0]
+    return low + [number // one for one in reversed(low) if one * one != number]
+
+
+def grids(ranks: int, algorithm: Algorithm, order: tuple[Axis, ...] = DEFAULT_ORDER) -> list[Grid]:
+    """Every grid of `ranks` ranks that the algorithm can run on, powers of two or not.
+
+    >>> from quadrille.algorithms.matmuls.catalogue import find_algorithm
+    >>> [str(grid) for grid in grids(6, find_algorithm("summa"))]
+    ['x=6', 'z=2,x=3', 'z=3,x=2', 'z=6']
+    >>> grids(6, find_algorithm("cannon"))
+    []
+    """
+    axes = [axis for axis in AXES if axis in algorithm.axes]
+    found = (Grid(**dict(zip(axes, lengths, strict=True)), order=order) for lengths in factorisations(ranks, len(axes)))
+    return [grid for grid in found if _runs(algorithm, grid)]
+
+
+def _runs(algorithm: Algorithm, grid: Grid) -> bool:
+    try:
+        algorithm.check(grid)
+    except InputError:
+        return False
+    return True
+
+
+def following(text: str, gpus: int, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
+    """The grid of so many ranks whose one length `*` follows from the others.
+
+    >>> str(following("data=*,x=4", 64))
+    'data=16,x=4'
+
+    Raises
+    ------
+    InputError : a number of GPUs that the other lengths do not divide
+    """
+    others = parse_grid(text.replace(FOLLOWS, "1"), order).size
+    if gpus % others:
+        count = f"{gpus} GPU{'s' if gpus > 1 else ''}"
+        raise InputError(f"grid {text!r}: {count} cannot be shared out over groups of {others}, its other lengths")
+    return parse_grid(text.replace(FOLLOWS, str(gpus // others)), order)

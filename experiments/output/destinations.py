@@ -1,0 +1,132 @@
+"""Where results go: files that were asked for, or else a table for a person on stdout."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.experiments.output.pictures import check_figure_path
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """The files that results go to, each empty if not asked for; `-` is stdout.
+
+    Parameters
+    ----------
+    json : the record
+    trace : the timeline as a Chrome trace
+    timeline : the timeline as a file of Quadrille, for figures
+    csv : a table
+    plot : a figure, which never goes to stdout
+    ranks : those that the trace and the timeline show, such as `0-7,12`; by default all, or of many ranks those that
+        stand for all
+    """
+
+    json: str = ""
+    trace: str = ""
+    timeline: str = ""
+    csv: str = ""
+    plot: str = ""
+    ranks: str = ""
+
+    @property
+    def to_stdout(self) -> bool:
+        """Whether stdout is taken by a file."""
+        return files.STDOUT in (self.json, self.trace, self.timeline, self.csv)
+
+    def check(self, others: Mapping[str, str] | None = None, *, ranks: int = 0) -> None:
+        """Refuse, before anything runs, what could not be written.
+
+        Parameters
+        ----------
+        others : the other files of the command, by flag or by what they are
+        ranks : how many there are, where `ranks` may be given
+
+        Raises
+        ------
+        InputError : a path that cannot be written, or is named twice; ranks that are not there
+        """
+        if self.ranks:
+            if not (self.trace or self.timeline):
+                raise InputError(f"--ranks {self.ranks}: says what --trace or --timeline shows; give one of them")
+            parse_ranks(self.ranks, ranks)
+        named = ("json", "trace", "timeline", "csv", "plot")
+        given = {f"--{name}": path for name in named if (path := getattr(self, name))}
+        check_apart(given, others or {})
+        for flag, path in given.items():
+            try:
+                (check_figure_path if flag == "--plot" else files.check_writable)(path)
+            except InputError as error:
+                raise InputError(f"{flag} {error}") from None
+
+
+def check_apart(written: Mapping[str, str], others: Mapping[str, str]) -> None:
+    """Refuse to write a file that is named twice, by flag or by what it is.
+
+    >>> check_apart({"--save": "host.toml"}, {"--machine": "./host.toml"})
+    Traceback (most recent call last):
+    quadrille.algorithms.errors.InputError: --save and --machine both name host.toml: give each its own file
+
+    Raises
+    ------
+    InputError : one path of two files
+    """
+    every = {**written, **others}
+    for path in written.values():
+        same = [flag for flag, its_path in every.items() if same_file(its_path, path)]
+        if len(same) > 1:
+            raise InputError(f"{' and '.join(same)} both name {path}: give each its own file")
+
+
+def parse_ranks(text: str, ranks: int) -> list[int]:
+    """Ranks written as numbers and ranges.
+
+    >>> parse_ranks("0-2,7", 8)
+    [0, 1, 2, 7]
+
+    Parameters
+    ----------
+    ranks : how many there are
+
+    Raises
+    ------
+    InputError : no such ranks
+    """
+    found: set[int] = set()
+    for word in text.split(","):
+        first, dash, last = word.strip().partition("-")
+        last = last if dash else first
+        whole = all(end.isascii() and end.isdigit() for end in (first, last))
+        if not whole or not int(first) <= int(last) < ranks:
+            raise InputError(f"--ranks {text}: {word.strip()!r} is no rank or range of ranks from 0 to {ranks - 1}")
+        found |= set(range(int(first), int(last) + 1))
+    return sorted(found)
+
+
+def make_folder(path: str | Path) -> Path:
+    """The folder at `path`, made with those above it where they are not there.
+
+    Raises
+    ------
+    InputError : a file has this name; a place that cannot be written
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"folder {path} cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"folder {path} cannot be written: it is read-only")
+    return folder
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two paths lead to one file, links followed; stdout is one, too.
+
+    >>> same_file("c.npy", "./c.npy"), same_file("a.npy", "c.npy")
+    (True, False)
+    """
+    return os.path.realpath(one) == os.path.realpath(other)

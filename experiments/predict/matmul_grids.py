@@ -1,0 +1,52 @@
+"""All grids of a number of ranks for a multiplication, by their closed form."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.matmuls.catalogue import Algorithm, matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
+from quadrille.algorithms.schedule.ops import OverlapName
+from quadrille.experiments.options.grids import grids
+from quadrille.experiments.predict.closed_form import ClosedForm, Yardstick
+from quadrille.topologies.machines.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class RankedGrid:
+    """A grid with its closed form, and the memory of the rank that needs most [B]."""
+
+    algorithm: str
+    grid: Grid
+    closed_form: ClosedForm
+    peak_bytes: int
+
+
+def rank_grids(
+    problem: Matmul,
+    algorithms: Sequence[Algorithm],
+    ranks: int,
+    machine: Machine,
+    *,
+    choices: Choices | None = None,
+    overlaps: frozenset[OverlapName] = frozenset(),
+    order: tuple[Axis, ...] = DEFAULT_ORDER,
+    threads: int | None = None,
+) -> list[RankedGrid]:
+    """Every grid of `ranks` ranks for each of the algorithms, the fastest by the closed form first.
+
+    Grids that differ by less than one part in a billion stay in the order of
+    their algorithms and of `grids`.  Overlaps change the memory, not the closed form.
+    """
+    chosen = choices or Choices()
+    yardstick = Yardstick(machine, problem.dtype, ranks, chosen, threads)
+    ranked = []
+    for algorithm in algorithms:
+        for grid in grids(ranks, algorithm, order):
+            schedule = overlap(matmul_schedule(problem, algorithm.name, grid), overlaps)
+            peak_bytes = storage(schedule, schedule.place(0), chosen).bytes
+            ranked.append(RankedGrid(algorithm.name, grid, yardstick.closed_form(schedule), peak_bytes))
+    return sorted(ranked, key=lambda one: float(f"{one.closed_form.seconds:.9e}"))

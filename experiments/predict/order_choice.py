@@ -1,0 +1,88 @@
+"""`--order auto`: ranks are laid out in the order that is predicted to take least on the machine.
+
+The whole experiment is predicted in every order that differs on its grid.  Rank 0 of a run asks and
+tells all others: they are laid out the same, and need no simulator.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from quadrille.algorithms.formats.record import Choice, Record
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.units import format_seconds
+from quadrille.experiments.options.rank_orders import FASTEST_FIRST, in_every_order
+from quadrille.experiments.predict.collectives_choice import comparable
+
+if TYPE_CHECKING:
+    from quadrille.experiments.workloads.matmul import Experiment
+    from quadrille.experiments.workloads.training import TrainingExperiment
+
+Carried = TypeVar("Carried", bound="Experiment | TrainingExperiment")
+NO_MACHINE = f"--order auto: no --machine to predict with, so ranks are laid out in {','.join(FASTEST_FIRST)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The ranks of the grid in one order, and the seconds that the whole experiment is predicted to take so.
+
+    0 where there is no other order, and nothing was predicted.
+    """
+
+    grid: Grid
+    seconds: float
+
+    def __str__(self) -> str:
+        return ",".join(axis for axis in self.grid.order if axis in FASTEST_FIRST)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenOrder:
+    """All orders of ranks that differ, the fastest first."""
+
+    ranked: tuple[Tried, ...]
+
+    def line(self) -> str:
+        """The choice and its reason, for a person.
+
+        >>> grids = Grid(z=2, x=2, order=("z", "y", "x")), Grid(z=2, x=2)
+        >>> ChosenOrder((Tried(grids[0], 3.45), Tried(grids[1], 5.796))).line()
+        'order z,y,x,data: 3.45 s predicted; then x,y,z,data, 68.0 % more'
+        """
+        if len(self.ranked) == 1:
+            return f"order {self.ranked[0]}: no other differs on the grid"
+        first, second = self.ranked[:2]
+        more = second.seconds / first.seconds - 1 if first.seconds else 0.0
+        return f"order {first}: {format_seconds(first.seconds)} predicted; then {second}, {100 * more:.1f} % more"
+
+    def laid_out(self, experiment: Carried) -> Carried:
+        """The experiment with its ranks in the chosen order."""
+        return _laid_out(experiment, self.ranked[0].grid)
+
+    def told(self, made: Record) -> Record:
+        """The record with the choice and its reason, where there was a choice."""
+        if len(self.ranked) == 1:
+            return made
+        first, second = self.ranked[:2]
+        entry = Choice(str(first), first.seconds, str(second), second.seconds)
+        return msgspec.structs.replace(made, order_choice=entry)
+
+
+def chosen_order(experiment: Carried, predicted_seconds: Callable[[Carried], float]) -> ChosenOrder:
+    """The order of ranks that takes least, of equal ones the first of ORDERS, which is the usual one."""
+    grids = in_every_order(experiment.grid)
+    if len(grids) == 1:
+        return as_it_is(experiment)
+    tried = [Tried(grid, predicted_seconds(_laid_out(experiment, grid))) for grid in grids]
+    return ChosenOrder(tuple(sorted(tried, key=lambda one: comparable(one.seconds))))
+
+
+def as_it_is(experiment: Carried) -> ChosenOrder:
+    """The order that the experiment has, where no other is looked for."""
+    return ChosenOrder((Tried(experiment.grid, 0.0),))
+
+
+def _laid_out(experiment: Carried, grid: Grid) -> Carried:
+    return replace(experiment, grid=grid, manner=replace(experiment.manner, any_order=False))

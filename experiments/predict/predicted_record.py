@@ -1,0 +1,104 @@
+"""The record of a prediction: what a schedule does in numbers, joined with how long it is to take."""
+
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.formats.record import Provenance, Record, Reference, Simulation
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.experiments.options.memory_check import placement
+from quadrille.experiments.records.path_segments import stations
+from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
+from quadrille.experiments.workloads.training_figures import Spent, figures_of
+from quadrille.experiments.workloads.workloads import AnyExperiment
+from quadrille.simulator.prediction import Prediction
+from quadrille.topologies.machines.machine import Machine
+
+NCCL_ALONE = (
+    "collectives take what NCCL's model says of all groups of an op at once, from when the last member has come; ops "
+    "of different axes do not slow each other at bound_low_seconds, and those that may be under way together go one "
+    "after the other at bound_high_seconds: an estimate, not proven; bytes sent are those of rings"
+)
+STEADY_RATES = (
+    "every transfer of a collective keeps one rate, that of all its groups at once; the exact simulation, in which "
+    "rates change whenever a transfer begins or ends, lies between bound_low_seconds (every transfer alone) and "
+    "bound_high_seconds (every transfer beside all that may be under way with it): proven, not estimated"
+)
+
+
+def predicted_record(
+    experiment: AnyExperiment,
+    schedule: Schedule,
+    machine: Machine,
+    prediction: Prediction,
+    *,
+    threads: int,
+    provenance: Provenance,
+    backend: str = "numpy",
+    even_within: float | None = None,
+) -> Record:
+    """The record of a prediction; low and high are its 90 % interval, around its bound where it is not exact.
+
+    Parameters
+    ----------
+    backend : of the runs it is to be compared with; a prediction has no arrays
+    even_within : where all shards were given the mean size, how far off that puts the makespan at most, relative
+    """
+    makespan = prediction.timeline.makespan
+    least, most = (makespan, makespan) if prediction.bound is None else (prediction.bound.low, prediction.bound.high)
+    amounts = volumes(schedule, experiment.manner.choices)
+    low, high = prediction.uncertainty.around(least, most)
+    ops = tuple(op_record(times, experiment, amounts, prediction) for times in prediction.op_times().values())
+    return Record(
+        kind="predicted",
+        **what(experiment, threads),
+        **amounts_of(experiment, amounts),
+        backend=backend,
+        machine=named(machine, experiment.manner.placement),
+        seconds=makespan,
+        seconds_low=low,
+        seconds_high=high,
+        ops=ops,
+        links=prediction.links,
+        critical_path=stations(prediction.timeline, prediction.parts_of),
+        simulation=_simulation(prediction, even_within),
+        reference=_calibrated(machine, experiment),
+        provenance=provenance,
+        **figures_of(experiment, schedule, Spent(makespan, ops, machine)),
+    )
+
+
+def _simulation(prediction: Prediction, even_within: float | None) -> Simulation:
+    extent, bound = prediction.extent, prediction.bound
+    return Simulation(
+        folded=extent.folded,
+        why_not=extent.why_not,
+        rank_classes=extent.rank_classes,
+        flow_classes=extent.flow_classes,
+        link_classes=extent.link_classes,
+        events=extent.events,
+        iterations_skipped=extent.iterations_skipped,
+        shards="exact" if even_within is None else "even",
+        shards_bound=even_within or 0.0,
+        granularity="exact" if bound is None else "collective",
+        bound_low_seconds=None if bound is None else bound.low,
+        bound_high_seconds=None if bound is None else bound.high,
+        bound_proven=bound is not None and bound.proven,
+        approximation="" if bound is None else STEADY_RATES if bound.proven else NCCL_ALONE,
+    )
+
+
+def _calibrated(machine: Machine, experiment: AnyExperiment) -> Reference | None:
+    """The reference kernels as they were beside the machine's calibration.
+
+    None where ranks of a place outnumber its cores: kernels that take turns show no drift.  Nor where as many as run
+    there were not calibrated at once: what more or fewer do to each other is no drift.  Where hosts share
+    cores, as many ranks as there are cores time them at once, however many run.
+    """
+    ranks = experiment.grid.size
+    kernels = machine.reference if ranks > 1 else machine.reference_alone or machine.reference
+    there = placement(machine, ranks, experiment.manner.placement, experiment.grid)
+    sharing = machine.host is not None and machine.host.shared_by_hosts
+    timing = min(there.ranks, there.cores) if sharing else there.ranks
+    calibrated = max((row.busy_ranks for row in machine.device.gemm), default=timing)
+    if kernels is None or timing > there.cores or (ranks > 1 and timing != calibrated):
+        return None
+    seconds = (kernels.gemm_seconds,), (kernels.copy_seconds,), (kernels.add_seconds,)
+    return Reference(*seconds, at_once=timing if sharing else 0)

@@ -1,0 +1,136 @@
+"""All candidates by the analytical model: which fit in memory, and how long each communicates."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.training.axonn_gpt import MODELLED, block_seconds
+from quadrille.algorithms.units import format_bytes
+from quadrille.experiments.options.memory_check import placement
+from quadrille.experiments.rank.bandwidths import Ring, known, simulated_bandwidth, table_of
+from quadrille.experiments.rank.candidates import Candidates, Ints, candidates
+from quadrille.experiments.rank.memory import peak_bytes_by_grid
+from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.sharing import Crew
+
+Floats = NDArray[np.float64]
+ALIKE = 9
+"""Digits in which seconds agree that count as equal; equal ones stay in the order of their grids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Candidates that fit, the fastest by the model first.
+
+    Parameters
+    ----------
+    seconds : of communication in one training step
+    by_axis : the same by axis
+    peak_bytes : of the fullest rank
+    without : how many do not fit
+    bandwidths : of every ring that was simulated for the model [B/s]
+    from_table : whether the other rings' are measured
+    """
+
+    candidates: Candidates
+    seconds: Floats
+    by_axis: dict[Axis, Floats]
+    peak_bytes: Ints
+    without: int
+    bandwidths: dict[Ring, float]
+    from_table: bool
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+
+def ranked(question: Question, crew: Crew) -> Ranked:
+    """All candidates that fit, by the model.
+
+    Raises
+    ------
+    InputError : no grid on which the model can be trained, or none that fits
+    """
+    every = candidates(question.gpus, question.limits, question.shape, question.problem.batch)
+    needed = _needed(question, every)
+    room = question.machine.device.memory_bytes / placement(question.machine, question.gpus).ranks
+    fits = needed <= room
+    if not fits.any():
+        raise InputError(_too_large(question, every, needed))
+    left = every[fits]
+    table = table_of(question.machine, question.gpus)
+    strides = left.strides()
+    rings = {axis: _rings(strides[axis], left.lengths[axis]) for axis in MODELLED}
+    found, lacking = known((ring for of_axis in rings.values() for ring in of_axis), table)
+    rate = simulated_bandwidth(question.machine, question.gpus)
+    simulated = dict(zip(lacking, crew.share(rate, lacking, "bandwidths that no table has"), strict=True))
+    found |= simulated
+    bandwidths = {axis: np.array([found[ring] for ring in of_axis]) for axis, of_axis in rings.items()}
+    by_axis = _seconds(question, left, bandwidths)
+    seconds = np.sum(list(by_axis.values()), axis=0)
+    best = np.argsort(_rounded(seconds), kind="stable")
+    return Ranked(
+        left[best],
+        seconds[best],
+        {axis: of_axis[best] for axis, of_axis in by_axis.items()},
+        needed[fits][best],
+        int((~fits).sum()),
+        simulated,
+        table is not None,
+    )
+
+
+def _needed(question: Question, every: Candidates) -> Ints:
+    """Bytes of the fullest rank of each candidate, from one schedule for all grids that have the same long axes."""
+    long = np.stack([every.lengths[axis] > 1 for axis in MODELLED], axis=1)
+    kinds, kind_of = np.unique(long, axis=0, return_inverse=True)
+    found = np.zeros(len(every), dtype=np.int64)
+    for number in range(len(kinds)):
+        same = np.flatnonzero(kind_of.ravel() == number)
+        schedule = question.schedule(every.grid(int(same[0])))
+        found[same] = peak_bytes_by_grid(schedule, every[same].lengths)
+    return found
+
+
+def _rings(strides: Ints, lengths: Ints) -> list[Ring]:
+    return list(zip(strides.tolist(), lengths.tolist(), strict=True))
+
+
+def _seconds(question: Question, left: Candidates, bandwidths: dict[Axis, Floats]) -> dict[Axis, Floats]:
+    """Of all layers, by axis; a group of one sends nothing."""
+    rows = question.problem.batch * question.shape.sequence / left.lengths["data"]
+    found = block_seconds(
+        rows,
+        question.products(),
+        left.lengths,
+        bandwidths,
+        recomputed=question.problem.recompute == "full",
+        gradient_bytes=question.problem.precision.gradient_bytes,
+    )
+    return {axis: question.shape.layers * seconds for axis, seconds in found.items()}
+
+
+def _rounded(seconds: Floats) -> Floats:
+    return np.array([float(f"{one:.{ALIKE}e}") for one in seconds.tolist()])
+
+
+def _too_large(question: Question, every: Candidates, needed: Ints) -> str:
+    """Why none fits, the smallest need, and what would help."""
+    least = int(np.argmin(needed))
+    device, name = question.machine.device.memory_bytes, question.machine.name
+    helps = ["more --gpus"]
+    helps += ["--recompute full"] if question.problem.recompute != "full" else []
+    helps += (
+        ["--gradient-bytes 2"]
+        if question.problem.precision.gradient_bytes == 4 and question.problem.precision.mixed
+        else []
+    )
+    helps += ["a smaller --batch"]
+    return (
+        f"no grid fits: model {question.shape.name} on {question.gpus} GPUs needs at least "
+        f"{format_bytes(int(needed[least]))} a GPU (grid {every.grid(least)}), and one of {name} has "
+        f"{format_bytes(device)}: {', '.join(helps)} or a machine with more memory would help"
+    )

@@ -1,0 +1,121 @@
+"""What `quadrille rank` answers whatever it ranks, grids or configurations of schemes, and where the answer goes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import provenance
+from quadrille.experiments.predict.training_step import TrainingStep
+from quadrille.experiments.rank.bandwidths import Ring
+from quadrille.experiments.rank.disagreements import Cause
+from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.step import granularity_of
+from quadrille.experiments.workloads.training import TrainingExperiment, gpt_workload
+from quadrille.experiments.workloads.training_figures import rates
+
+SCHEMA = "quadrille/rank/1"
+
+
+class CauseFound(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model leaves out: the seconds that it adds, and Kendall's tau with it."""
+
+    name: str
+    seconds_least: float
+    seconds_most: float
+    kendall_tau: float | None
+
+
+class RingSimulated(msgspec.Struct, frozen=True, kw_only=True):
+    """Rings of `length` ranks, `stride` apart, whose bandwidth no table has."""
+
+    stride: int
+    length: int
+    bytes_per_second: float
+
+
+def fastest_first(steps: Sequence[TrainingStep]) -> list[int]:
+    """Places of the simulated steps, the fastest first, those that take as long in the order of the model."""
+    return sorted(range(len(steps)), key=lambda place: (steps[place].seconds, place))
+
+
+def of_question(
+    question: Question, bandwidths: Mapping[Ring, float], why: Sequence[Cause], *, from_table: bool
+) -> dict[str, Any]:
+    """Fields of both answers: what was asked, the bandwidths of rings, and why the two orders differ.
+
+    Parameters
+    ----------
+    bandwidths : of the rings that were simulated [B/s]
+    from_table : whether others were measured
+    """
+    return {
+        "workload": gpt_workload(question.problem),
+        "model": question.shape.name,
+        "machine": question.machine.name,
+        "gpus": question.gpus,
+        "options": _options_of(question),
+        "bandwidths_measured": from_table,
+        "bandwidths_simulated": [
+            RingSimulated(stride=stride, length=length, bytes_per_second=rate)
+            for (stride, length), rate in bandwidths.items()
+        ],
+        "causes": [
+            CauseFound(name=one.name, seconds_least=one.least, seconds_most=one.most, kendall_tau=one.tau)
+            for one in why
+        ],
+    }
+
+
+def of_step(
+    question: Question, experiment: TrainingExperiment, step: TrainingStep, *, place: int, modelled_seconds: float
+) -> dict[str, Any]:
+    """Fields of whatever was simulated, a grid or a configuration.
+
+    Parameters
+    ----------
+    place : among all by the model, from 0
+    """
+    rated = rates(experiment, step.seconds, question.machine)
+    return {
+        "analytical_place": place + 1,
+        "analytical_seconds": modelled_seconds,
+        "latency_seconds": step.latency,
+        "transfer_seconds": step.transfer,
+        "hidden_seconds": step.hidden,
+        "contention_seconds": step.contention,
+        "exposed_seconds_by_axis": {str(axis): seconds for axis, seconds in step.exposed_by_axis.items()},
+        "model_flops_per_second_per_gpu": rated.model_flops_per_second_per_gpu,
+        "hardware_flops_per_second_per_gpu": rated.hardware_flops_per_second_per_gpu,
+        "percent_of_peak": rated.percent_of_peak,
+        "granularity": granularity_of(question),
+        "layers_simulated": step.layers,
+        "shards": "even" if step.even else "exact",
+    }
+
+
+def _options_of(question: Question) -> dict[str, str | int]:
+    """What was chosen, whatever the grid."""
+    training, problem = question.training, question.problem
+    return {
+        "dtype": training.dtype,
+        "overlap": ",".join(sorted(training.manner.overlaps)) or "none",
+        "recompute": problem.recompute,
+        "gathered": problem.gathered,
+        "gradient_bytes": problem.gradient_bytes,
+        "collectives": "auto" if training.manner.choices.auto else str(training.manner.choices),
+    }
+
+
+def write_answer(answer: msgspec.Struct, json: str, command: Sequence[str], show: Callable[[], None]) -> None:
+    """Writes the file that was asked for, which has a provenance, and shows the answer.
+
+    On stdout the answer has none, and is the same in every run.
+    """
+    if json == files.STDOUT:
+        files.write_json(json, answer, SCHEMA)
+        return
+    if json:
+        files.write_json(json, msgspec.structs.replace(answer, provenance=provenance(command)), SCHEMA)
+    show()

@@ -1,0 +1,149 @@
+"""All ways to lay ranks on a box: every factorisation of their number, in every rank order that differs."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.algorithms.training.axonn_gpt import MODELLED
+from quadrille.algorithms.training.models import ModelShape
+from quadrille.experiments.options.grids import factorisations
+from quadrille.experiments.options.rank_orders import ORDERS, distinct_orders
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What narrows the grids down.
+
+    Parameters
+    ----------
+    order : of the axes, the fastest first; None for all orders that differ
+    least_model_parallel : ranks, at least, that share one copy of the model (x times y times z)
+    """
+
+    order: tuple[Axis, ...] | None = None
+    powers_of_two: bool = False
+    least_model_parallel: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Grids with a rank order, one an element of every array.
+
+    Parameters
+    ----------
+    lengths : of each axis
+    orders : number of the rank order, in ORDERS
+    """
+
+    lengths: dict[Axis, Ints]
+    orders: Ints
+
+    def __len__(self) -> int:
+        return len(self.orders)
+
+    def __getitem__(self, chosen: Ints | NDArray[np.bool_]) -> "Candidates":
+        return Candidates({axis: length[chosen] for axis, length in self.lengths.items()}, self.orders[chosen])
+
+    def grid(self, number: int) -> Grid:
+        return Grid(
+            **{axis: int(length[number]) for axis, length in self.lengths.items()},
+            order=ORDERS[int(self.orders[number])],
+        )
+
+    def strides(self) -> dict[Axis, Ints]:
+        """Distance, in ranks, between neighbours along each axis."""
+        table = np.stack([self.lengths[axis] for axis in MODELLED])
+        found = np.empty_like(table)
+        places = {axis: place for place, axis in enumerate(MODELLED)}
+        for number in np.unique(self.orders):
+            chosen = np.flatnonzero(self.orders == number)
+            stride = np.ones(len(chosen), dtype=np.int64)
+            for axis in ORDERS[number]:
+                found[places[axis], chosen] = stride
+                stride = stride * table[places[axis], chosen]
+        return dict(zip(MODELLED, found, strict=True))
+
+
+def candidates(gpus: int, limits: Limits, shape: ModelShape, batch: int) -> Candidates:
+    """Every grid of so many GPUs on which the model can be trained, in every order that differs.
+
+    >>> from quadrille.algorithms.training.model_words import find_shape
+    >>> found = candidates(4, Limits(), find_shape("tiny"), batch=8)
+    >>> len(found), str(found.grid(0)), found.grid(0).order[:4]
+    (16, 'x=4', ('x', 'y', 'z', 'data'))
+
+    Raises
+    ------
+    InputError : limits that leave no grid, or a model that divides over none
+    """
+    boxes = np.array(list(factorisations(gpus, len(MODELLED))), dtype=np.int64)
+    left = _narrowed(boxes, gpus, limits)
+    return _ordered(_dividing(left, shape, batch, gpus), limits.order)
+
+
+def _narrowed(boxes: Ints, gpus: int, limits: Limits) -> Ints:
+    if limits.least_model_parallel > gpus:
+        raise InputError(f"--min-model-parallel {limits.least_model_parallel}: at most --gpus {gpus} is accepted")
+    if limits.powers_of_two:
+        boxes = boxes[((boxes & (boxes - 1)) == 0).all(axis=1)]
+        if not len(boxes):
+            raise InputError(f"--powers-of-two: --gpus {gpus} is no power of two; leave the flag out")
+    found: Ints = boxes[gpus // boxes[:, MODELLED.index("data")] >= limits.least_model_parallel]
+    return found
+
+
+def _dividing(boxes: Ints, shape: ModelShape, batch: int, gpus: int) -> Ints:
+    """The boxes over which the model and its batch divide.
+
+    Raises
+    ------
+    InputError : none is left
+    """
+    data, z, y, x = boxes.T
+    heads = shape.key_value_heads % x == 0
+    columns = (y <= shape.hidden) & (x <= shape.vocabulary)
+    sequences = data * z <= batch
+    found: Ints = boxes[heads & columns & sequences]
+    if len(found):
+        return found
+    axis = "key_heads" if shape.key_value_heads != shape.heads else "heads"
+    if not heads.any():
+        raise InputError(
+            f"model {shape.name}: attention heads are cut over x, and no x of the {len(boxes)} grids of {gpus} GPUs "
+            f"divides {axis} = {shape.key_value_heads}"
+        )
+    least = int((data * z)[heads & columns].min()) if (heads & columns).any() else 0
+    if not least:
+        raise InputError(f"model {shape.name}: hidden = {shape.hidden} is too small for every grid of {gpus} GPUs")
+    raise InputError(
+        f"--batch {batch}: sequences are cut over data and z, and every grid of {gpus} GPUs whose x divides "
+        f"{axis} = {shape.key_value_heads} needs at least {least}"
+    )
+
+
+def _ordered(boxes: Ints, order: tuple[Axis, ...] | None) -> Candidates:
+    """Each box in the orders given, or in all that differ on it: axes of length 1 may stand anywhere."""
+    numbers = [ORDERS.index(order)] if order else range(len(ORDERS))
+    pairs = list(product(range(len(boxes)), numbers)) if order else _differing(boxes)
+    which, orders = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return Candidates(dict(zip(MODELLED, boxes[which].T, strict=True)), orders)
+
+
+def _differing(boxes: Ints) -> list[tuple[int, int]]:
+    """Box and order of all pairs that differ, box by box."""
+    distinct: dict[tuple[bool, ...], list[int]] = defaultdict(list)
+    pairs = []
+    for place, box in enumerate((boxes > 1).tolist()):
+        long = tuple(box)
+        if long not in distinct:
+            axes = {axis for axis, is_long in zip(MODELLED, long, strict=True) if is_long}
+            distinct[long] = distinct_orders(axes)
+        pairs += [(place, number) for number in distinct[long]]
+    return pairs

@@ -1,0 +1,206 @@
+"""Ways to train a model on so many GPUs: scheme, grid, pipeline, ZeRO, chunks, microbatch; and what is left out.
+
+A scheme is tried on grids of the form that its authors give it (`FORMS` of
+`quadrille.experiments.sweep.best_step`), whose groups of x and y span no more than `WIDEST`
+nodes.  The pipeline's axis is the slowest.  Microbatches are powers of two, at
+most `LARGEST` sequences in a pipeline, or all of a replica's share.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.axonn_gpt import MODELLED
+from quadrille.algorithms.training.gpt import Gpt, check_gpt
+from quadrille.algorithms.training.scheme import Scheme
+from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL, find_scheme
+from quadrille.algorithms.training.zero import STAGES
+from quadrille.experiments.options.grids import divisors, factorisations
+from quadrille.experiments.options.rank_orders import FASTEST_FIRST
+from quadrille.experiments.options.values import whole_number
+from quadrille.experiments.rank.candidates import Limits
+from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.turns import stages_of
+from quadrille.experiments.sweep.best_step import FORMS, WIDEST
+from quadrille.experiments.workloads.training import TrainingExperiment
+
+AUTO, ALL = "auto", "all"
+LARGEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What is tried.
+
+    Parameters
+    ----------
+    stages, micro_batches : None for all that can be
+    zeros, chunks : of ZeRO, and of the layers of a stage; one chunk where there is no pipeline
+    """
+
+    schemes: tuple[Scheme, ...]
+    stages: tuple[int, ...] | None = (1,)
+    zeros: tuple[int, ...] = (0,)
+    chunks: tuple[int, ...] = (1,)
+    micro_batches: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """Configurations that are not looked at, counted by reason; of each reason the first in full.
+
+    >>> left_out = LeftOut()
+    >>> left_out.add("memory", "60 GiB of 40 GiB"), left_out.add("memory", "61 GiB of 40 GiB")
+    (None, None)
+    >>> left_out.counts["memory"], left_out.examples["memory"]
+    (2, '60 GiB of 40 GiB')
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, reason: str, example: str, count: int = 1) -> None:
+        if count:
+            self.counts[reason] += count
+            self.examples.setdefault(reason, example)
+
+    def lines(self) -> list[str]:
+        """A line for each reason, that of most first.
+
+        >>> left_out = LeftOut()
+        >>> left_out.add("memory", "60 GiB of 40 GiB", 2)
+        >>> left_out.lines()
+        ['2 by memory: 60 GiB of 40 GiB']
+        """
+        return [f"{count} by {reason}: {self.examples[reason]}" for reason, count in self.counts.most_common()]
+
+
+def parse_space(
+    *, scheme: str, pipeline: str, zero: str, micro_batch: str, interleave: str, sequence_parallel: bool
+) -> Space:
+    """The space that flags name; each takes several values, with commas.
+
+    Raises
+    ------
+    InputError : naming the flag, its value and what would be accepted
+    """
+    if pipeline in ("", "1") and interleave not in ("", "1"):
+        raise InputError(
+            f"--interleave {interleave}: chunks are of a pipeline's stages: --pipeline auto or N is needed"
+        )
+    return Space(
+        _schemes(scheme, sequence_parallel=sequence_parallel),
+        None if pipeline == AUTO else _numbers(pipeline or "1", "--pipeline"),
+        _numbers(zero or "0", "--zero", least=0, most=max(STAGES)),
+        _numbers(interleave or "1", "--interleave"),
+        None if micro_batch in ("", AUTO) else _numbers(micro_batch, "--micro-batch"),
+    )
+
+
+def _schemes(text: str, *, sequence_parallel: bool) -> tuple[Scheme, ...]:
+    names = list(SCHEMES) if text == ALL else [word.strip() for word in (text or "4d").split(",")]
+    if sequence_parallel and not set(names) & set(SEQUENCE_PARALLEL):
+        find_scheme(names[0], sequence_parallel=True)
+    return tuple(find_scheme(name, sequence_parallel=sequence_parallel and name in SEQUENCE_PARALLEL) for name in names)
+
+
+def _numbers(text: str, flag: str, *, least: int = 1, most: int | None = None) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(whole_number(word.strip(), flag, least=least, most=most) for word in text.split(",")))
+
+
+def configurations(question: Question, space: Space) -> tuple[list[TrainingExperiment], LeftOut]:
+    """All configurations that can be, and why others are left out."""
+    from quadrille.simulator.machine.network import network_of
+
+    training, per_node = question.training, network_of(question.machine).per_node
+    left_out, found = LeftOut(), []
+    for scheme, grid in product(space.schemes, _grids(question.gpus, space, question.limits)):
+        if reason := _not_tried(scheme, grid, per_node) or _counted_before(scheme, grid, space):
+            left_out.add(reason, f"{scheme.name} on {grid}")
+            continue
+        for zero, chunks in product(space.zeros, space.chunks if grid.pipeline > 1 else (1,)):
+            for problem in _problems(training, grid, space, zero=zero, chunks=chunks):
+                one = replace(
+                    training, problem=problem, scheme=scheme, grid=grid, sequence_parallel=bool(scheme.stream.finer)
+                )
+                try:
+                    _check(one)
+                except InputError as error:
+                    left_out.add("what does not divide", str(error))
+                else:
+                    found.append(one)
+    return found, left_out
+
+
+def _grids(gpus: int, space: Space, limits: Limits) -> Iterator[Grid]:
+    for count in space.stages or divisors(gpus):
+        if gpus % count:
+            raise InputError(f"--pipeline {count}: a number of stages that divides --gpus {gpus} is accepted")
+        for lengths in factorisations(gpus // count, len(MODELLED)):
+            grid = Grid(
+                **dict(zip(MODELLED, lengths, strict=True)), pipeline=count, order=limits.order or FASTEST_FIRST
+            )
+            if limits.powers_of_two and any(length & (length - 1) for length in (*lengths, count)):
+                continue
+            if grid.x * grid.y * grid.z >= limits.least_model_parallel:
+                yield grid
+
+
+def _not_tried(scheme: Scheme, grid: Grid, per_node: int) -> str:
+    """Why the scheme is not tried on the grid; empty where it is."""
+    try:
+        scheme.check(grid)
+    except InputError:
+        return "axes that the scheme lacks"
+    if not FORMS[scheme.name](grid):
+        return "the form of grids that the scheme is tried on"
+    if grid.x * grid.y > WIDEST * per_node:
+        return f"sums of activations over more than {WIDEST} nodes"
+    return ""
+
+
+def _counted_before(scheme: Scheme, grid: Grid, space: Space) -> str:
+    """Whether the 4D algorithm on x alone is tried as Megatron-LM's, which it is; empty where not."""
+    same = scheme == find_scheme("4d") and grid.z == grid.y == 1 and find_scheme("megatron") in space.schemes
+    return "the 4D algorithm on x alone, which is megatron's" if same else ""
+
+
+def _problems(training: TrainingExperiment, grid: Grid, space: Space, *, zero: int, chunks: int) -> Iterator[Gpt]:
+    """The model with each microbatch that is tried, the largest first."""
+    problem = training.problem
+    assert isinstance(problem, Gpt)
+    share = max(1, problem.batch // (grid.data * grid.z))
+    sizes: Sequence[int] = space.micro_batches or _sizes(share, most=share if grid.pipeline == 1 else LARGEST)
+    for size in sorted(sizes, reverse=True):
+        yield replace(problem, micro_batch=size, zero=zero, interleave=chunks)
+
+
+def _sizes(share: int, most: int) -> list[int]:
+    """Powers of two, and all of the share, that divide it.
+
+    >>> _sizes(12, most=12), _sizes(12, most=8)
+    ([1, 2, 4, 12], [1, 2, 4])
+    """
+    powers = [2**power for power in range(share.bit_length())]
+    return [size for size in sorted({*powers, share}) if share % size == 0 and size <= most]
+
+
+def _check(one: TrainingExperiment) -> None:
+    """Refuse what cannot be.
+
+    Raises
+    ------
+    InputError : with the reason
+    """
+    problem, grid = one.problem, one.grid
+    assert isinstance(problem, Gpt)
+    stages = stages_of(one)
+    check_gpt(problem, grid, one.scheme, problem.batch // stages.microbatches)
+    if grid.y > problem.hidden or grid.x > problem.vocabulary:
+        raise InputError(
+            f"grid {grid}: hidden = {problem.hidden} is cut over y, and vocabulary = {problem.vocabulary} over x: "
+            "each part needs one"
+        )

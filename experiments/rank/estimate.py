@@ -1,0 +1,64 @@
+"""What is known of a configuration before its schedule is written: seconds and bytes, quickly found and both too small.
+
+    seconds = (products at the peak of the device + communication of layers) · bubble
+    bytes   = weights, gradients and optimizer of the layers, nothing else
+
+Communication is that of the 4D model (`quadrille.algorithms.training.axonn_gpt`), with what
+a pipeline and ZeRO change: weights are gathered for every microbatch.  Other
+schemes are charged the same, so the estimate says which of a scheme's
+configurations are looked at first, and no scheme is compared by it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES
+from quadrille.algorithms.training.axonn_gpt import MODELLED, Product, block_seconds
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.models import ModelShape
+from quadrille.experiments.rank.turns import stages_of
+from quadrille.experiments.workloads.training import TrainingExperiment
+
+MASTER_AND_MOMENTS = 12
+
+
+def least_bytes(one: TrainingExperiment, shape: ModelShape) -> float:
+    """Bytes that no rank of a configuration can do without."""
+    problem, grid = one.problem, one.grid
+    assert isinstance(problem, Gpt)
+    item, sharded = ITEM_BYTES[problem.dtype], grid.data
+    gradients = problem.gradient_bytes if problem.precision.mixed else item
+    states = MASTER_AND_MOMENTS if problem.precision.mixed else 2 * item
+    kept = (item, gradients, states)
+    each = sum(size / (sharded if problem.zero >= begin else 1) for size, begin in zip(kept, (3, 2, 1), strict=True))
+    return each * shape.layers * shape.products / (grid.size // grid.data)
+
+
+def estimated_seconds(
+    one: TrainingExperiment,
+    shape: ModelShape,
+    products: Sequence[Product],
+    bandwidths: Mapping[Axis, float],
+    peak_flops_per_second: float | None,
+) -> float:
+    """About how long a step takes, to be compared with other configurations of the same scheme."""
+    problem, grid, stages = one.problem, one.grid, stages_of(one)
+    assert isinstance(problem, Gpt)
+    block = block_seconds(
+        problem.batch * shape.sequence / grid.data,
+        products,
+        {axis: grid.length(axis) for axis in MODELLED},
+        bandwidths,
+        recomputed=problem.recompute == "full",
+        gradient_bytes=problem.gradient_bytes,
+    )
+    times = {"z": stages.microbatches, "data": _passes_over_data(problem.zero, stages.microbatches)}
+    communication = shape.layers / stages.count * sum(times.get(axis, 1) * block[axis] for axis in MODELLED)
+    compute = one.step_flops.hardware / (grid.size * peak_flops_per_second) if peak_flops_per_second else 0.0
+    bubble = (stages.count - 1) / (stages.chunks * stages.microbatches)
+    return (compute + communication) * (1 + bubble)
+
+
+def _passes_over_data(zero: int, microbatches: int) -> float:
+    """Sums of gradients over data that a step's traffic comes to."""
+    return {3: 1.5 * microbatches, 2: (1 + microbatches) / 2}.get(zero, 1.0)

@@ -1,0 +1,146 @@
+"""What `quadrille rank` answers about grids, as JSON and as a page."""
+
+import msgspec
+
+from quadrille.algorithms.formats.record import Granularity, Shards
+from quadrille.algorithms.formats.workload import Workload
+from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.axonn_gpt import MODELLED, Form
+from quadrille.experiments.predict.training_step import TrainingStep
+from quadrille.experiments.rank.agreement import kendall_tau
+from quadrille.experiments.rank.analytical import Ranked
+from quadrille.experiments.rank.answer import CauseFound, RingSimulated, fastest_first, of_question, of_step
+from quadrille.experiments.rank.disagreements import causes, in_words
+from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.ranking_page import Columns, print_ranking, shown_lengths, shown_order
+
+
+class ModelledGrid(msgspec.Struct, frozen=True, kw_only=True):
+    """A grid by the analytical model: seconds of communication, and bytes that its fullest rank keeps."""
+
+    grid: dict[str, int]
+    order: list[str]
+    seconds: float
+    seconds_by_axis: dict[str, float]
+    memory_bytes: int
+
+
+class SimulatedGrid(msgspec.Struct, frozen=True, kw_only=True):
+    """A grid as it was simulated: one iteration of training on it.
+
+    compute + latency + transfer - hidden + waiting are the seconds.  Of `granularity`
+    collective, the layers that were simulated stand for all.
+
+    Parameters
+    ----------
+    seconds : of an iteration, without what happens once before the first: `seconds_per_iteration` of a record
+    analytical_place : its place among all that fit, from 1
+    model_flops_per_second_per_gpu, hardware_flops_per_second_per_gpu, percent_of_peak : as of a record
+        (`quadrille.experiments.workloads.training_figures` has the formulas)
+    compute_efficiency : share of the peak that products reach while the compute lane of the first rank is busy
+    shards : whether all were given the mean size, as `--shards` says
+    """
+
+    grid: dict[str, int]
+    order: list[str]
+    seconds: float
+    analytical_place: int
+    analytical_seconds: float
+    compute_seconds: float
+    latency_seconds: float
+    transfer_seconds: float
+    hidden_seconds: float
+    waiting_seconds: float
+    contention_seconds: float
+    exposed_seconds_by_axis: dict[str, float]
+    model_flops_per_second_per_gpu: float
+    hardware_flops_per_second_per_gpu: float
+    percent_of_peak: float | None
+    compute_efficiency: float | None
+    memory_bytes: int
+    granularity: Granularity
+    layers_simulated: int
+    shards: Shards
+
+
+class RankAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `--json` writes; the file has the provenance too, stdout is the same in every run."""
+
+    analytical: list[ModelledGrid]
+    simulated: list[SimulatedGrid]
+    kendall_tau: float | None
+    workload: Workload
+    model: str
+    machine: str
+    gpus: int
+    form: Form
+    options: dict[str, str | int]
+    without_memory: int
+    bandwidths_measured: bool
+    bandwidths_simulated: list[RingSimulated]
+    causes: list[CauseFound]
+    why: list[str]
+    provenance: Provenance | None = None
+
+
+def answer_of(question: Question, found: Ranked, steps: list[TrainingStep]) -> RankAnswer:
+    """The answer; `steps` are of the first candidates, in their order."""
+    modelled = [float(one) for one in found.seconds[: len(steps)]]
+    tau = kendall_tau(modelled, [step.seconds for step in steps])
+    why = causes(modelled, steps)
+    return RankAnswer(
+        analytical=[_modelled(found, place) for place in range(len(found))],
+        simulated=[_simulated(question, found, place, steps[place]) for place in fastest_first(steps)],
+        kendall_tau=tau,
+        form=question.form,
+        without_memory=found.without,
+        why=in_words(why, tau, steps, question.training.manner.choices, question.peak_flops_per_second),
+        **of_question(question, found.bandwidths, why, from_table=found.from_table),
+    )
+
+
+def _named(grid: Grid) -> tuple[dict[str, int], list[str]]:
+    """Lengths, and the axes of the model from the fastest to the slowest."""
+    return {axis: grid.length(axis) for axis in MODELLED}, [axis for axis in grid.order if axis in MODELLED]
+
+
+def _modelled(found: Ranked, place: int) -> ModelledGrid:
+    lengths, order = _named(found.candidates.grid(place))
+    return ModelledGrid(
+        grid=lengths,
+        order=order,
+        seconds=float(found.seconds[place]),
+        seconds_by_axis={axis: float(seconds[place]) for axis, seconds in found.by_axis.items() if lengths[axis] > 1},
+        memory_bytes=int(found.peak_bytes[place]),
+    )
+
+
+def _simulated(question: Question, found: Ranked, place: int, step: TrainingStep) -> SimulatedGrid:
+    grid = found.candidates.grid(place)
+    lengths, order = _named(grid)
+    return SimulatedGrid(
+        grid=lengths,
+        order=order,
+        seconds=step.seconds,
+        compute_seconds=step.compute,
+        waiting_seconds=step.waiting,
+        compute_efficiency=step.compute_efficiency(question.peak_flops_per_second),
+        memory_bytes=int(found.peak_bytes[place]),
+        **of_step(question, question.experiment(grid), step, place=place, modelled_seconds=float(found.seconds[place])),
+    )
+
+
+COLUMNS: Columns[SimulatedGrid] = Columns(
+    names={"grid": shown_lengths, "order": shown_order},
+    parts=("compute", "latency", "transfer", "hidden", "waiting"),
+)
+
+
+def print_answer(answer: RankAnswer, again: str) -> None:
+    """Prints both orders side by side, and why they differ; `again` is the command that simulates the fastest grid."""
+    looked_at = (
+        f"{len(answer.analytical):,} grids with a rank order fit in memory, {answer.without_memory:,} do not; "
+        f"the best {len(answer.simulated)} by the {answer.form} form of the model are simulated"
+    )
+    print_ranking(answer, COLUMNS, looked_at, again)

@@ -1,0 +1,158 @@
+"""One configuration looked at: the bytes of its fullest rank, and seconds by the closed form or as simulated.
+
+Both take a few layers and microbatches on the ranks of one stage, and put them
+together as the turns of the pipeline follow each other (`turns.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quadrille.algorithms.formats.record import Granularity
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.algorithms.schedule.ops import Communication
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.training.vocabulary import TABLE
+from quadrille.algorithms.units import format_bytes
+from quadrille.experiments.options.memory_check import placement
+from quadrille.experiments.predict.closed_form import Yardstick
+from quadrille.experiments.predict.training_step import TrainingStep, noticed, ran_step
+from quadrille.experiments.rank.bandwidths import Ring
+from quadrille.experiments.rank.question import Question
+from quadrille.experiments.rank.turns import hops_of, loops_of, parts_of, sample, stages_of
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
+from quadrille.topologies.machines.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A way to train the model.
+
+    Parameters
+    ----------
+    step : by the closed form
+    peak_bytes : of the fullest rank
+    """
+
+    experiment: TrainingExperiment
+    step: TrainingStep
+    peak_bytes: int
+
+
+class Looker:
+    """Looks at configurations of a question; it remembers what hops cost.
+
+    Parameters
+    ----------
+    rings : bandwidths that are not read off the links [B/s]
+    """
+
+    def __init__(self, question: Question, rings: Mapping[Ring, float]) -> None:
+        manner, dtype, gpus = question.training.manner, question.training.dtype, question.gpus
+        self.machine, self._placed = question.machine, placement(question.machine, gpus)
+        self._yardstick = Yardstick(question.machine, dtype, gpus, manner.choices, manner.threads, rings)
+
+    def bandwidth(self, one: TrainingExperiment, axis: Axis) -> float:
+        """What the rings of an axis get [B/s]."""
+        return self._yardstick.ring_link(one.grid, axis).bandwidth
+
+    def first_that_fits(self, alternatives: Sequence[TrainingExperiment]) -> Configuration | int:
+        """The first of these that fits in memory, or the fewest bytes that one of them needs."""
+        least = 0
+        for one in alternatives:
+            needed = experiment_peak_bytes(one)
+            if self._placed.fits(self.machine, needed):
+                return Configuration(one, self._closed_form(one), needed)
+            least = min(needed, least or needed)
+        return least
+
+    def fastest(self, alternatives: Sequence[TrainingExperiment]) -> Configuration:
+        """The fastest of rank orders, which all need as much memory; of equal ones the first."""
+        seen = [(self._closed_form(one), one) for one in alternatives]
+        step, one = min(seen, key=lambda pair: float(f"{pair[0].seconds:.9e}"))
+        return Configuration(one, step, experiment_peak_bytes(one))
+
+    def _closed_form(self, one: TrainingExperiment) -> TrainingStep:
+        sampled = sample(one)
+        schedule = sampled.manner.carried_out(sampled.unchecked_schedule())
+        loops, priced = loops_of(schedule), list(self._yardstick.priced(schedule))
+        local, moving = (
+            parts_of(
+                ((loops[op.name], one) for op, _, one in priced if isinstance(op, Communication) is moves), sampled
+            )
+            for moves in (False, True)
+        )
+        stages, hop = stages_of(one), self._hop(one)
+        seconds = (local + moving).step(stages, hop) + self._exchange(one, schedule)
+        compute, transfer = local.at_work(stages), moving.at_work(stages) + hops_of(stages) * hop
+        waiting = noticed(seconds - compute - transfer, seconds)
+        return TrainingStep(seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_by_axis={})
+
+    def _hop(self, one: TrainingExperiment) -> float:
+        """Seconds of a microbatch's activations from a stage to the next."""
+        problem, grid, stream = one.problem, one.grid, one.scheme.stream
+        if grid.pipeline == 1:
+            return 0.0
+        assert isinstance(problem, Gpt)
+        elements = problem.tokens // stages_of(one).microbatches * problem.hidden
+        for axis in (*stream.rows, *stream.finer, stream.columns):
+            elements = -(-elements // grid.length(axis))
+        size = elements * ITEM_BYTES[problem.dtype]
+        return self._yardstick.hops.axis_link(grid, "pipeline", 1, size).seconds(size)
+
+    def _exchange(self, one: TrainingExperiment, sampled: Schedule) -> float:
+        """Seconds in which the first and the last stage give each other their shares of a shared table's gradient."""
+        assert isinstance(one.problem, Gpt)
+        if one.grid.pipeline == 1 or not one.problem.architecture.shared_table:
+            return 0.0
+        gradient = f"d{TABLE}"
+        size = sampled.tensors[gradient].block(sampled.place(0)).elements * sampled.item_bytes(gradient)
+        return 2 * self._yardstick.hops.axis_link(one.grid, "pipeline", one.grid.pipeline - 1, size).seconds(size)
+
+    def simulated(self, one: TrainingExperiment, granularity: Granularity) -> TrainingStep:
+        """The step of a configuration from a simulation of its sample.
+
+        What no op accounts for, waiting for the last member of a group, is spread over all parts alike.
+        """
+        sampled = sample(one)
+        ran = ran_step(sampled, self.machine, granularity)
+        loops, stages, hop = loops_of(ran.schedule), stages_of(one), self._hop(one)
+
+        def at_work(seconds: Mapping[str, float]) -> float:
+            return parts_of(((loops[name], each) for name, each in seconds.items()), sampled).at_work(stages)
+
+        local = {op.name: op.seconds for op in ran.every.ops if op.axis is None}
+        moving = {op.name: op for op in ran.every.ops if op.axis is not None}
+        exposed = {name: op.exposed_seconds for name, op in moving.items()}
+        charged = parts_of(((loops[name], each) for name, each in (local | exposed).items()), sampled)
+        waits = ran.every.seconds / sum((local | exposed).values())
+        seconds = charged.times(waits).step(stages, hop) + self._exchange(one, ran.schedule)
+        compute, busy = at_work(local), at_work({name: op.seconds for name, op in moving.items()})
+        latency, sent = at_work(ran.latency), hops_of(stages) * hop
+        hidden = noticed(busy - at_work(exposed), busy)
+        by_axis: dict[Axis, float] = {
+            axis: at_work({name: each for name, each in exposed.items() if moving[name].axis == axis})
+            for axis in sampled.grid.lengths
+            if sampled.grid.length(axis) > 1
+        }
+        return TrainingStep(
+            seconds=seconds,
+            compute=compute,
+            latency=latency,
+            transfer=busy - latency + sent,
+            hidden=hidden,
+            waiting=noticed(seconds - compute - busy - sent + hidden, seconds),
+            contention=noticed(at_work({name: ran.contention.get(name, 0.0) for name in moving}), seconds),
+            exposed_by_axis=by_axis | ({"pipeline": sent} if sent else {}),
+            layers=stages_of(sampled).layers,
+            bounded=ran.bounded,
+            even=ran.even,
+        )
+
+
+def too_large(machine: Machine, one: TrainingExperiment, needed: int) -> str:
+    """What a configuration needs, in words, that does not fit on a device of the machine."""
+    held, least = format_bytes(machine.device.memory_bytes), format_bytes(needed)
+    return f"{one.scheme.name} on {one.grid} needs at least {least} a GPU, and one of {machine.name} has {held}"

@@ -1,0 +1,138 @@
+"""A ranking for a person: both orders side by side, and why they differ."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from quadrille.algorithms.formats.workload import Workload
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second, format_seconds
+from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables, table
+from quadrille.experiments.rank.answer import RingSimulated
+
+SHOWN_RINGS = 8
+
+
+class Simulated(Protocol):
+    """A grid or a configuration that was simulated."""
+
+    @property
+    def grid(self) -> Mapping[str, int]: ...
+    @property
+    def order(self) -> Sequence[str]: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def analytical_place(self) -> int: ...
+    @property
+    def analytical_seconds(self) -> float: ...
+    @property
+    def percent_of_peak(self) -> float | None: ...
+    @property
+    def memory_bytes(self) -> int: ...
+
+
+S = TypeVar("S", bound=Simulated)
+S_co = TypeVar("S_co", bound=Simulated, covariant=True)
+
+
+class Ranking(Protocol[S_co]):
+    """An answer: all by the model, and the best of them as simulated, the fastest first."""
+
+    @property
+    def workload(self) -> Workload: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def machine(self) -> str: ...
+    @property
+    def gpus(self) -> int: ...
+    @property
+    def simulated(self) -> Sequence[S_co]: ...
+    @property
+    def kendall_tau(self) -> float | None: ...
+    @property
+    def bandwidths_measured(self) -> bool: ...
+    @property
+    def bandwidths_simulated(self) -> Sequence[RingSimulated]: ...
+    @property
+    def why(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Columns(Generic[S]):
+    """What names that which was simulated, by column, and the parts of its seconds that are shown."""
+
+    names: Mapping[str, Callable[[S], str]]
+    parts: tuple[str, ...]
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        return ("place", *self.names, "model", "place", "simulated", "of peak", *self.parts, "memory")
+
+    def row(self, one: S, place: int) -> tuple[str, ...]:
+        """The cells of one; `place` is its place as simulated, from 1."""
+        return (
+            str(one.analytical_place),
+            *(name(one) for name in self.names.values()),
+            format_seconds(one.analytical_seconds),
+            str(place),
+            format_seconds(one.seconds),
+            percent(None if one.percent_of_peak is None else one.percent_of_peak / 100, signed=False),
+            *(format_seconds(getattr(one, f"{part}_seconds")) for part in self.parts),
+            format_bytes(one.memory_bytes),
+        )
+
+
+def print_ranking(
+    answer: Ranking[S], columns: Columns[S], looked_at: str, again: str, beside: Iterable[str] = ()
+) -> None:
+    """Prints both orders side by side, and why they differ.
+
+    Parameters
+    ----------
+    looked_at : how many were ranked, by which model, and how many of them were simulated
+    again : the command that simulates the fastest
+    beside : lines about what was not looked at
+    """
+    assert answer.workload.gpt is not None
+    print(
+        f"{answer.model}, batch {answer.workload.gpt.batch}, on {answer.gpus:,} GPUs of {answer.machine}: {looked_at}"
+    )
+    if answer.bandwidths_simulated:
+        print(_rings_in_words(answer.bandwidths_simulated, measured=answer.bandwidths_measured))
+    print()
+    places = sorted(enumerate(answer.simulated, 1), key=lambda one: one[1].analytical_place)
+    rows = [columns.row(one, place) for place, one in places]
+    print_tables(table("by the model and as simulated", columns.titles, rows, names=1 + len(columns.names)))
+    print(f"Kendall's tau of both orders: {UNKNOWN if answer.kendall_tau is None else f'{answer.kendall_tau:.3f}'}")
+    for line in answer.why:
+        print(f"- {line}")
+    for line in beside:
+        print(line)
+    print(f"fastest as simulated, {format_seconds(answer.simulated[0].seconds)} an iteration: {again}")
+
+
+def lengths_of(grid: Mapping[str, int]) -> str:
+    """The lengths as `--grid` takes them.
+
+    >>> lengths_of({"data": 1, "z": 4, "y": 1, "x": 2}), lengths_of({"x": 1})
+    ('z=4,x=2', 'x=1')
+    """
+    return ",".join(f"{axis}={length}" for axis, length in grid.items() if length > 1) or "x=1"
+
+
+def shown_lengths(one: Simulated) -> str:
+    return lengths_of(one.grid)
+
+
+def shown_order(one: Simulated) -> str:
+    """The axes longer than 1, the fastest first."""
+    return ",".join(axis for axis in one.order if one.grid[axis] > 1) or UNKNOWN
+
+
+def _rings_in_words(simulated: Sequence[RingSimulated], *, measured: bool) -> str:
+    """The bandwidths that were simulated; `measured` where a table has others."""
+    rings = [f"({one.stride}, {one.length}) {format_bytes_per_second(one.bytes_per_second)}" for one in simulated]
+    more = f" and {len(rings) - SHOWN_RINGS} more" if len(rings) > SHOWN_RINGS else ""
+    whose = "lacked by the table" if measured else "of the model"
+    return f"bandwidths {whose}, simulated, by (stride, length): {', '.join(rings[:SHOWN_RINGS])}{more}"

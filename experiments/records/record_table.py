@@ -1,0 +1,129 @@
+"""A record for a person: its total, a table of its ops, and what else it says."""
+
+from collections.abc import Sequence
+from heapq import nlargest
+
+from quadrille.algorithms.formats.record import Messages, OpRecord, Record, Verified
+from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.workloads.training_lines import training_lines, workload_words
+
+OPS_SHOWN = 32
+"""Most ops in the table that is printed; a transformer has hundreds."""
+
+
+def print_record(made: Record) -> None:
+    """Prints a record for a person: the total, then every op."""
+    heads = ("op", "what", "times", "seconds", "waiting", "exposed", "sent by a rank", "")
+    shown = shown_ops(made.ops)
+    rows = [
+        (
+            op.name,
+            _what(op),
+            str(op.count),
+            format_seconds(op.seconds),
+            format_seconds(op.waiting_seconds),
+            format_seconds(op.exposed_seconds),
+            format_bytes(op.bytes_sent_per_rank_max),
+            "extrapolated" if op.extrapolated else "",
+        )
+        for op in shown
+    ]
+    left = _left_out(made.ops, shown)
+    print("\n".join([_title(made), "", *_aligned([heads, *rows]), *left, "", *_closing_lines(made)]))
+
+
+def shown_ops(ops: Sequence[OpRecord]) -> list[OpRecord]:
+    """All ops, or of very many those that take longest, in the order of the program."""
+    if len(ops) <= OPS_SHOWN:
+        return list(ops)
+    longest = set(nlargest(OPS_SHOWN, range(len(ops)), key=lambda number: (ops[number].seconds, -number)))
+    return [op for number, op in enumerate(ops) if number in longest]
+
+
+def _left_out(ops: Sequence[OpRecord], shown: Sequence[OpRecord]) -> list[str]:
+    """What is said of the ops that are not shown."""
+    if len(shown) == len(ops):
+        return []
+    seconds = sum(op.seconds for op in ops) - sum(op.seconds for op in shown)
+    return [f"and {len(ops) - len(shown)} more, {format_seconds(seconds)} together; --json has all"]
+
+
+def _what(op: OpRecord) -> str:
+    """Kind, axis and algorithm of an op.
+
+    >>> _what(OpRecord(name="gather B", kind="all_gather", axis="z", algorithm="ring", seconds=0.0))
+    'all_gather over z, ring'
+    """
+    return op.kind + (f" over {op.axis}" if op.axis else "") + (f", {op.algorithm}" if op.algorithm else "")
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of columns: two of names, then numbers, a note last."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    return [
+        "  ".join(
+            cell.ljust(width) if place < 2 or place == last else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _title(made: Record) -> str:
+    grid = ",".join(f"{axis}={length}" for axis, length in made.grid.items() if length > 1) or "x=1"
+    threads = f"{made.options.threads} thread{'s' if made.options.threads > 1 else ''} each"
+    return (
+        f"{made.kind}: {made.algorithm}, {made.passes}, {workload_words(made.workload)} {made.dtype}, "
+        f"grid {grid}, {made.ranks} rank{'s' if made.ranks > 1 else ''}, {threads}"
+    )
+
+
+def _spread(made: Record) -> str:
+    """Low and high of a record, and what they are; a prediction from data sheets alone has none."""
+    bounded = made.simulation is not None and made.simulation.granularity == "collective"
+    if made.kind == "predicted" and made.seconds_low == made.seconds_high and not bounded:
+        return "from data sheets: no interval is known"
+    what = f"5th to 95th percentile of {made.repeats} repeats" if made.kind == "measured" else "90 % interval"
+    if bounded and made.simulation is not None:
+        what = "collective granularity, " + ("exact is" if made.simulation.bound_proven else "as axes meet")
+    return f"{what}: {format_seconds(made.seconds_low)} to {format_seconds(made.seconds_high)}"
+
+
+def _closing_lines(made: Record) -> list[str]:
+    lines = [
+        f"total: {format_seconds(made.seconds)} ({_spread(made)})",
+        f"sent: at most {format_bytes(made.bytes_sent_per_rank_max)} by a rank, {format_bytes(made.bytes_sent_total)} "
+        f"by all; kept: at most {format_bytes(made.peak_bytes_per_rank_max)} on a rank",
+    ]
+    if made.bytes_lower_bound_per_rank is not None:
+        lines.append(f"some rank must send at least {format_bytes(made.bytes_lower_bound_per_rank)}")
+    lines += training_lines(made)
+    if isinstance(made.messages, Messages):
+        lines.append(messages_line(made.messages))
+    if made.verified is not None:
+        lines.append(_verdict(made.verified))
+    return lines
+
+
+def messages_line(messages: Messages) -> str:
+    """How messages went, and what came of overlaps.
+
+    >>> messages_line(Messages(61440, "thread", 0.925, {"sum dA": 0.925}))
+    'messages: in chunks of 60 KiB, progress by a thread; beside local work as fast as 92 % of alone'
+    >>> messages_line(Messages(0, "none", 0.0, {"sum dA": 0.0}))
+    'messages: whole, progress none; beside local work as fast as 0 % of alone'
+    """
+    size = f"in chunks of {format_bytes(messages.chunk_bytes)}" if messages.chunk_bytes else "whole"
+    progress = "by a thread" if messages.progress == "thread" else messages.progress
+    obtained = messages.overlap_obtained
+    told = f"; beside local work as fast as {obtained:.0%} of alone" if isinstance(obtained, float) else ""
+    return f"messages: {size}, progress {progress}{told}".replace("%", " %")
+
+
+def _verdict(verified: Verified) -> str:
+    error = "not a number" if verified.max_error is None else f"{verified.max_error:.2g}"
+    text = f"relative error {error}, bound {verified.bound:.2g}, by the {verified.method} check"
+    if verified.vectors is not None and verified.smallest_error_seen is not None:
+        text += f" with {verified.vectors} vectors, which sees errors from {verified.smallest_error_seen:.2g}"
+    return f"verified: {text}" if verified.ok else f"NOT VERIFIED: {text}: {verified.reason}"

@@ -1,0 +1,160 @@
+"""What is predicted at one point of a sweep: flags in, an answer out, or the reason why there is none.
+
+A sweep asks a `Question`, any function from what was asked at a point to an
+answer, so that what is swept need not be a multiplication.
+
+With `--best-grid` all grids of the number of ranks are ranked by the closed form
+of `quadrille.experiments.predict`, and of those that fit in memory the first few are
+simulated: the fastest of these is the answer.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.formats.record import Record
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.units import format_bytes
+from quadrille.experiments.compare.attribution import ON_COMPUTE_LANE, charged_seconds, charged_waiting
+from quadrille.experiments.options.grids import following
+from quadrille.experiments.options.memory_check import Placement, placement
+from quadrille.experiments.options.values import whole_number
+from quadrille.experiments.predict.predict import order_on, prediction_of
+from quadrille.experiments.sweep.outcomes import SweepAnswer, Trained
+from quadrille.experiments.sweep.points import Asked, machine_of
+from quadrille.experiments.sweep.training_step import trained_at
+from quadrille.experiments.workloads.matmul import Experiment, Flags
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.experiments.workloads.training_figures import exposed_by_axis, iterations
+from quadrille.experiments.workloads.training_flags import with_usual_dtype
+from quadrille.experiments.workloads.workloads import AnyExperiment, experiment_of
+from quadrille.topologies.machines.machine import Machine
+
+Question = Callable[[Asked], SweepAnswer]
+"""What is asked at every point; it gives a reason, and raises nothing, where the point cannot be."""
+
+
+def predicted_matmul(asked: Asked) -> SweepAnswer:
+    """The prediction of a multiplication, or of training steps.
+
+    >>> from quadrille.experiments.options.machine_flags import MachineFlags
+    >>> asked = Asked(flags=Flags(matmul="64,64,64", grid="x=8"), on=MachineFlags(machine="perlmutter"))
+    >>> predicted_matmul(asked).ranks, predicted_matmul(asked.given("algorithm", "cannon")).reason
+    (8, 'grid z=1, x=8 is not square: cannon takes z=q,x=q, that is 1, 4, 9, 16, … ranks a layer')
+    """
+    try:
+        return _best_grid(asked) if asked.best_grid else _one_grid(asked)
+    except QuadrilleError as error:
+        return SweepAnswer(reason=str(error))
+
+
+def _one_grid(asked: Asked) -> SweepAnswer:
+    """The grid that was asked for, or that follows from the number of GPUs."""
+    flags = asked.flags
+    if asked.gpus:
+        flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
+    experiment = experiment_of(with_usual_dtype(flags, asked.on))
+    machine = machine_of(asked.on, experiment.grid.size)
+    order_found = None
+    if experiment.manner.any_order:
+        order = order_on(experiment, machine)
+        experiment, order_found = order.laid_out(experiment), str(order.ranked[0])
+    return _answer(experiment, machine, prediction_of(experiment, machine)[0], order_found=order_found)
+
+
+def _best_grid(asked: Asked) -> SweepAnswer:
+    """The fastest of the grids that the closed form ranks first.
+
+    Raises
+    ------
+    InputError : the algorithm has no grid of so many ranks, or none fits in memory
+    """
+    from quadrille.experiments.predict.matmul_grids import rank_grids  # brings the simulator along
+
+    gpus = whole_number(asked.gpus, "gpus")
+    one = experiment_of(replace(asked.flags, grid=Flags().grid))
+    if not isinstance(one, Experiment):
+        from quadrille.experiments.sweep.best_step import best_step
+
+        return best_step(asked)
+    machine = machine_of(asked.on, gpus)
+    # The order of `axes:` says which ranks share a place, not how many: any grid of so many ranks tells.
+    placed = placement(machine, gpus, one.manner.placement, Grid(x=gpus))
+    ranked = rank_grids(
+        one.problem,
+        [one.algorithm],
+        gpus,
+        machine,
+        choices=one.manner.choices,
+        overlaps=one.manner.overlaps,
+        order=one.grid.order,
+        threads=one.manner.threads,
+    )
+    if not ranked:
+        raise InputError(f"{one.algorithm.name} has no grid of {gpus} ranks")
+    fitting = [grid for grid in ranked if placed.fits(machine, grid.peak_bytes)]
+    if not fitting:
+        least = placed.ranks * min(grid.peak_bytes for grid in ranked)
+        raise InputError(f"no grid fits: {format_bytes(least)} at least of {format_bytes(machine.device.memory_bytes)}")
+    tried = [replace(one, grid=grid.grid) for grid in fitting[: asked.top]]
+    records = [(experiment, prediction_of(experiment, machine)[0]) for experiment in tried]
+    experiment, fastest = min(records, key=lambda found: found[1].seconds)
+    return _answer(experiment, machine, fastest, grids=len(ranked), simulated=len(tried))
+
+
+def _answer(
+    experiment: AnyExperiment,
+    machine: Machine,
+    made: Record,
+    *,
+    order_found: str | None = None,
+    grids: int | None = None,
+    simulated: int | None = None,
+) -> SweepAnswer:
+    """What a sweep keeps of a record: of training, one iteration."""
+    trained: Trained | None = None
+    seconds, ops, steps = made.seconds, made.ops, 1
+    rate = experiment.flops / (made.ranks * seconds) if seconds else None
+    if isinstance(experiment, TrainingExperiment):
+        found = iterations(experiment, experiment.unchecked_schedule(), made.seconds, made.ops)
+        seconds, ops, steps = found.seconds, found.ops, found.steps
+        exposed_of = {axis: one / steps for axis, one in exposed_by_axis(experiment, ops).items()}
+        if seconds:
+            trained = trained_at(experiment, machine, seconds, exposed_of, layers=experiment.problem.layers)
+        rate = trained.model_flops_per_second_per_gpu if trained else None
+    placed = placement(machine, made.ranks, experiment.manner.placement, experiment.grid)
+    moving = [op for op in ops if op.kind not in ON_COMPUTE_LANE]
+    exposed, waiting = sum(map(charged_seconds, moving)) / steps, sum(map(charged_waiting, moving)) / steps
+    return SweepAnswer(
+        ranks=made.ranks,
+        grid_lengths=made.grid,
+        order_found=order_found,
+        seconds=seconds,
+        compute_seconds=sum(op.seconds for op in ops if op.kind in ON_COMPUTE_LANE) / steps,
+        exposed_seconds=exposed,
+        waiting_seconds=waiting,
+        communication_share=(exposed + waiting) / seconds if seconds else None,
+        flops_per_second_per_gpu=rate,
+        bytes_sent_per_rank_max=made.bytes_sent_per_rank_max,
+        peak_bytes_per_rank_max=made.peak_bytes_per_rank_max,
+        fits=placed.fits(machine, made.peak_bytes_per_rank_max),
+        extrapolated=any(op.extrapolated for op in made.ops),
+        grids=grids,
+        simulated=simulated,
+        trained=trained,
+        remarks=tuple(_remarks(experiment, machine, placed, made)),
+    )
+
+
+def _remarks(experiment: AnyExperiment, machine: Machine, placed: Placement, made: Record) -> Iterator[str]:
+    """What a user should know of a prediction that its numbers do not say."""
+    yield from experiment.remarks()
+    if crowded := placed.remark(machine):
+        yield crowded
+    dtype, known = experiment.dtype, machine.device.peak_flops_per_second
+    if dtype not in known:
+        yield f"{machine.name} gives no speed for {dtype}, only for {', '.join(known)}"
+    if not machine.device.gemm:
+        yield f"{machine.name} has no measured products: they are predicted from data sheets and public measurements"
+    elif any(op.extrapolated for op in made.ops):
+        yield f"some ops lie outside what was measured on {machine.name}: they are extrapolated"

@@ -1,0 +1,194 @@
+"""The fastest grid for a training step under one scheme: all grids by their closed form, the best of them simulated.
+
+A scheme is tried on grids of the form that its authors give it:
+
+    megatron   data, x
+    optimus    z × x meshes that are square
+    tesseract  y such meshes, no more than a mesh is wide
+    bian       cubes
+    4d         any z, y, x of which y is no longer than x: sums over y move three times as many bytes as those over x
+
+each of them repeated over data.  Unless `--micro-batch` says otherwise a grid takes the
+largest microbatch with which it fits in memory, for then weights are fetched least
+often.  Grids whose groups of x and y together span more than `WIDEST` nodes are not
+looked at unless there are no others: sums of activations over so many are not worth it.
+
+The closed form (`quadrille.experiments.predict`) hides nothing, so where ops overlap
+its first grid need not be the fastest, and several are simulated.
+
+Source of the bytes over x and y: the closed form of the 4D algorithm's paper, arXiv
+2305.13525: 12 (y - 1) + 4 (x - 1) without recomputation.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Axis, Grid, parse_order
+from quadrille.algorithms.training.gpt import Gpt
+from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.options.grids import factorisations
+from quadrille.experiments.options.memory_check import Placement, placement
+from quadrille.experiments.options.values import whole_number
+from quadrille.experiments.predict.closed_form import Yardstick
+from quadrille.experiments.predict.depths import FEW, depths_of, straight
+from quadrille.experiments.predict.training_step import TrainingStep, of_layers, simulated_step
+from quadrille.experiments.sweep.outcomes import SweepAnswer
+from quadrille.experiments.sweep.patience import TooLong, patience
+from quadrille.experiments.sweep.points import Asked, machine_of
+from quadrille.experiments.sweep.training_step import answer_of
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
+from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training, with_usual_dtype
+from quadrille.topologies.machines.machine import Machine
+
+WIDEST = 2
+FORMS: dict[str, Callable[[Grid], bool]] = {
+    "4d": lambda grid: grid.y <= grid.x,
+    "megatron": lambda grid: grid.z == grid.y == 1,
+    "optimus": lambda grid: grid.z == grid.x > 1,
+    "tesseract": lambda grid: grid.z == grid.x > 1 and 1 < grid.y <= grid.x,
+    "bian": lambda grid: grid.z == grid.y == grid.x > 1,
+}
+LOOKED_FOR: tuple[Axis, ...] = ("data", "z", "y", "x")
+
+
+@dataclass(frozen=True, slots=True)
+class RankedStep:
+    """A step on a grid with its closed form [s], and the memory of the rank that needs most [B]."""
+
+    experiment: TrainingExperiment
+    closed_form_seconds: float
+    peak_bytes: int
+
+
+def best_step(asked: Asked, machine: Machine | None = None) -> SweepAnswer:
+    """The fastest of the grids that the closed form ranks first.
+
+    Parameters
+    ----------
+    machine : where it is none that flags name
+
+    Raises
+    ------
+    InputError : a model or a machine that cannot be; no grid of the scheme's form on which the model fits
+    """
+    gpus = whole_number(asked.gpus, "gpus")
+    assert isinstance(asked.flags, TrainingFlags)
+    flags = with_usual_dtype(replace(asked.flags, grid="x=1"), asked.on)
+    assert isinstance(flags, TrainingFlags)
+    machine = machine or machine_of(asked.on, gpus)
+    ranked = ranked_steps(flags, gpus, machine)
+    found: list[tuple[TrainingStep, RankedStep]] = []
+    left_out: list[str] = []
+    for one in ranked[: asked.top]:
+        try:
+            with patience(asked.most_seconds):
+                step = simulated_step(one.experiment, machine, depths=depths_of(one.experiment.manner))
+            found.append((step, one))
+        except TooLong as error:
+            grid, closed = one.experiment.grid, format_seconds(one.closed_form_seconds)
+            left_out.append(f"{flags.scheme} on {grid} is left out ({closed} by the closed form): {error}")
+    if not found:
+        raise InputError("; ".join(left_out))
+    step, fastest = min(found, key=lambda pair: pair[0].seconds)
+    answer = answer_of(
+        fastest.experiment, machine, step, fastest.peak_bytes, closed_form_seconds=fastest.closed_form_seconds
+    )
+    return msgspec.structs.replace(
+        answer, grids=len(ranked), simulated=len(found), remarks=(*answer.remarks, *left_out)
+    )
+
+
+def ranked_steps(flags: TrainingFlags, gpus: int, machine: Machine) -> list[RankedStep]:
+    """Every grid of the scheme's form on which the model fits, the fastest by the closed form first.
+
+    Raises
+    ------
+    InputError : none is left, with the reason
+    """
+    one = parse_training(flags)
+    # The order of `axes:` says which ranks share a place, not how many: any grid of so many ranks tells.
+    placed = placement(machine, gpus, one.manner.placement, Grid(x=gpus))
+    yardstick = Yardstick(machine, one.dtype, gpus, one.manner.choices, one.manner.threads)
+    least: int | None = None
+    reason = f"scheme {flags.scheme} has no grid of its form of {gpus} ranks"
+    ranked: list[RankedStep] = []
+    for grids in _by_width(step_grids(one, gpus, flags.order), machine):
+        if ranked:
+            break
+        for grid in grids:
+            try:
+                sized, peak_bytes = _fitting(replace(one, grid=grid), machine, placed, chosen=bool(flags.micro_batch))
+            except InputError as error:
+                reason = str(error)
+                continue
+            if placed.fits(machine, peak_bytes):
+                ranked.append(RankedStep(sized, _closed_form(sized, yardstick), peak_bytes))
+            else:
+                least = min(peak_bytes, least or peak_bytes)
+    if not ranked and least is not None:
+        held = machine.device.memory_bytes
+        reason = f"no grid fits: {format_bytes(placed.ranks * least)} at least of {format_bytes(held)}"
+    if not ranked:
+        raise InputError(reason)
+    return sorted(ranked, key=lambda found: float(f"{found.closed_form_seconds:.9e}"))
+
+
+def step_grids(experiment: TrainingExperiment, gpus: int, order: str) -> Iterator[Grid]:
+    """The grids of the scheme's form.
+
+    >>> one = parse_training(TrainingFlags(gpt="tiny", batch="8", scheme="optimus"))
+    >>> [str(grid) for grid in step_grids(one, 16, "x,y,z,data")]
+    ['z=4,x=4', 'data=4,z=2,x=2']
+    """
+    form, ordered = FORMS[experiment.scheme.name], parse_order(order)
+    for lengths in factorisations(gpus, len(LOOKED_FOR)):
+        grid = Grid(**dict(zip(LOOKED_FOR, lengths, strict=True)), order=ordered)
+        try:
+            experiment.scheme.check(grid)
+        except InputError:
+            continue
+        if form(grid):
+            yield grid
+
+
+def _by_width(grids: Iterable[Grid], machine: Machine) -> tuple[list[Grid], list[Grid]]:
+    """The grids whose x and y together span no more than a few nodes; the others, asked where none of these can be."""
+    from quadrille.simulator.machine.network import network_of
+
+    widest = WIDEST * network_of(machine).per_node
+    found: tuple[list[Grid], list[Grid]] = [], []
+    for grid in grids:
+        found[grid.x * grid.y > widest].append(grid)
+    return found
+
+
+def _fitting(
+    experiment: TrainingExperiment, machine: Machine, placed: Placement, *, chosen: bool
+) -> tuple[TrainingExperiment, int]:
+    """The experiment with the largest microbatch that fits, or the smallest, and what the fullest rank then keeps."""
+    if chosen or not isinstance(experiment.problem, Gpt):
+        return experiment, experiment_peak_bytes(experiment)
+    problem, cuts = experiment.problem, experiment.grid.data * experiment.grid.z
+    sequences = problem.batch // cuts if problem.batch % cuts == 0 else 0
+    peak_bytes = experiment_peak_bytes(experiment)
+    for micro_batch in (size for size in range(sequences // 2, 0, -1) if sequences % size == 0):
+        if placed.fits(machine, peak_bytes):
+            break
+        smaller = replace(experiment, problem=replace(problem, micro_batch=micro_batch))
+        try:
+            peak_bytes, experiment = experiment_peak_bytes(smaller), smaller
+        except InputError:
+            break
+    return experiment, peak_bytes
+
+
+def _closed_form(experiment: TrainingExperiment, yardstick: Yardstick) -> float:
+    """Seconds of a step, of whose layers a few are looked at."""
+    if not isinstance(experiment.problem, Gpt) or experiment.problem.layers <= max(FEW):
+        return yardstick.closed_form(experiment.unchecked_schedule()).seconds
+    few, more = (yardstick.closed_form(of_layers(experiment, count).unchecked_schedule()).seconds for count in FEW)
+    return straight(few, more, FEW, experiment.problem.layers)

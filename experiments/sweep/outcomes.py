@@ -1,0 +1,167 @@
+"""What a sweep found: an answer for every point, or the reason why there is none."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from quadrille.algorithms.formats.record import PathPart
+from quadrille.algorithms.provenance import Provenance
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
+from quadrille.experiments.sweep.points import KIND
+
+SCHEMA = "quadrille/sweep/1"
+
+Count = Annotated[int, Meta(gt=0)]
+Amount = Annotated[float, Meta(ge=0)]
+Bytes = Annotated[int, Meta(ge=0)]
+
+
+class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is kept of a collective besides its time; bandwidths in B/s.
+
+    Parameters
+    ----------
+    seconds_by_part : what the time is made of (`quadrille.simulator.collectives.causes`)
+    bottleneck : the link used best, and how much of the time at full bandwidth that is
+    """
+
+    group: Count
+    algorithm: str
+    algorithm_bandwidth: Amount | None = None
+    bus_bandwidth: Amount | None = None
+    seconds_by_part: dict[PathPart, Amount] = {}
+    bottleneck: str = ""
+    bottleneck_utilisation: Amount | None = None
+    rank_classes: Bytes = 0
+    flow_classes: Bytes = 0
+    events: Bytes = 0
+
+    def column(self, name: str) -> object:
+        """The value under a column of the CSV."""
+        if name.endswith("_seconds"):
+            return {f"{part}_seconds": seconds for part, seconds in self.seconds_by_part.items()}.get(name)
+        return getattr(self, name)
+
+
+class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is kept of a training step besides its time.
+
+    Parameters
+    ----------
+    micro_batch : sequences at once on each coordinate of data and z; all of them where it is null
+    order : of the axes in ranks, the fastest first
+    closed_form_seconds : by which the grid was chosen among all
+    exposed_seconds_by_axis : communication that nothing hides, of the mean rank
+    layers_simulated : the others follow from these
+    bounded : whether whole collectives were simulated, which is not exact
+    """
+
+    scheme: str
+    micro_batch: Count | None = None
+    order: tuple[Axis, ...]
+    closed_form_seconds: Amount | None = None
+    model_flops_per_second_per_gpu: Amount
+    hardware_flops_per_second_per_gpu: Amount
+    percent_of_peak: Amount | None = None
+    exposed_seconds_by_axis: dict[Axis, Amount] = {}
+    layers_simulated: Count
+    bounded: bool = False
+
+
+class SweepAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What was found at a point, or the reason why nothing was; seconds by part are of the mean rank.
+
+    Parameters
+    ----------
+    order_found : the order of ranks, the fastest axis first, where `--order auto` looked for it
+    seconds : the makespan; of training one iteration, as `seconds_per_iteration` of a record, and so are its parts
+    exposed_seconds : communication while the rank's compute lane is idle
+    waiting_seconds : for the last member of a group to arrive, as far as nothing else is done meanwhile
+    communication_share : both together over the seconds
+    fits : whether the memory of a device, or of a host with all its ranks, is enough
+    grids : how many grids were compared by their closed form, and `simulated` how many then were
+    reason : why the point cannot be, or was not reached
+    collective : what is known of a collective, where one was asked for
+    trained : what is known of a training step
+    """
+
+    ranks: Count | None = None
+    grid_lengths: dict[Axis, Count] | None = None
+    order_found: str | None = None
+    seconds: Amount | None = None
+    compute_seconds: Amount | None = None
+    exposed_seconds: Amount | None = None
+    waiting_seconds: Amount | None = None
+    communication_share: Amount | None = None
+    flops_per_second_per_gpu: Amount | None = None
+    bytes_sent_per_rank_max: Bytes | None = None
+    peak_bytes_per_rank_max: Bytes | None = None
+    fits: bool | None = None
+    extrapolated: bool | None = None
+    grids: Count | None = None
+    simulated: Count | None = None
+    reason: str | None = None
+    collective: Carried | None = None
+    trained: Trained | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def grid(self) -> str:
+        """The grid in words, empty where there is none.
+
+        >>> SweepAnswer(grid_lengths={"data": 2, "x": 4}).grid
+        'data=2,x=4'
+        """
+        return "" if self.grid_lengths is None else str(Grid(**self.grid_lengths, order=DEFAULT_ORDER))
+
+
+class SweepRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One point: the value of every key that was varied, what was found, and how much faster than the baseline."""
+
+    point: dict[str, str]
+    answer: SweepAnswer
+    speedup: Amount | None = None
+
+
+class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Every point of a sweep.
+
+    Parameters
+    ----------
+    flags : what all points have in common, as typed
+    varied : the values of every key
+    baseline : place of the row that speed-ups compare with: the first that has an answer
+    """
+
+    flags: dict[str, str | tuple[str, ...]]
+    varied: dict[str, tuple[str, ...]]
+    best_grid: bool
+    rows: tuple[SweepRow, ...]
+    baseline: Annotated[int, Meta(ge=0)] | None = None
+    provenance: Provenance | None = None
+
+    @property
+    def of_collectives(self) -> bool:
+        """Whether collectives were asked for."""
+        return KIND in self.flags or KIND in self.varied
+
+
+def rows_of(found: Sequence[tuple[Mapping[str, str], SweepAnswer]]) -> tuple[tuple[SweepRow, ...], int | None]:
+    """The rows with their speed-ups, and the place of the baseline.
+
+    >>> answers = (SweepAnswer(reason="too few GPUs"), SweepAnswer(seconds=4), SweepAnswer(seconds=1))
+    >>> rows, baseline = rows_of([({}, answer) for answer in answers])
+    >>> [row.speedup for row in rows], baseline
+    ([None, 1.0, 4.0], 1)
+    """
+    baseline = next((place for place, (_, answer) in enumerate(found) if answer.seconds), None)
+    base = found[baseline][1].seconds if baseline is not None else None
+
+    def speedup(answer: SweepAnswer) -> float | None:
+        return base / answer.seconds if base and answer.seconds else None
+
+    return tuple(
+        SweepRow(point=dict(point), answer=answer, speedup=speedup(answer)) for point, answer in found
+    ), baseline

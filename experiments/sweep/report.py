@@ -1,0 +1,198 @@
+"""How what a sweep found is shown: table, CSV, JSON."""
+
+import csv as comma_separated
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.units import format_bytes, format_bytes_per_second
+from quadrille.experiments.output.tables import UNKNOWN, milliseconds, percent, table
+from quadrille.experiments.sweep.outcomes import SCHEMA, Sweep, SweepAnswer, SweepRow
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+RESULTS = (
+    "ranks",
+    "grid_lengths",
+    "order_found",
+    "seconds",
+    "speedup",
+    "compute_seconds",
+    "exposed_seconds",
+    "waiting_seconds",
+    "communication_share",
+    "flops_per_second_per_gpu",
+    "bytes_sent_per_rank_max",
+    "peak_bytes_per_rank_max",
+    "fits",
+    "extrapolated",
+    "reason",
+)
+"""Columns of the CSV after those of the keys that were varied."""
+CARRIED = (
+    "group",
+    "algorithm",
+    "algorithm_bandwidth",
+    "bus_bandwidth",
+    "latency_seconds",
+    "bandwidth_seconds",
+    "contention_seconds",
+    "bottleneck",
+    "bottleneck_utilisation",
+    "rank_classes",
+    "flow_classes",
+    "events",
+)
+COLLECTIVE_RESULTS = ("ranks", "seconds", "speedup", *CARRIED, "reason")
+"""The same where collectives are asked for."""
+MOST_ROWS = 1000
+"""Rows printed; files hold all."""
+MOST_REASONS = 12
+
+
+def sweep_table(found: Sweep) -> "Group":
+    """A row for each point, the value of every key first; a number in brackets stands for one of `reasons`."""
+    if found.of_collectives:
+        return _collective_table(found)
+    keys = list(found.varied)
+    shown = _shown(found)
+    columns = [*short_keys(keys).values(), *shown]
+    columns += ["time", "speed-up", "communication", "memory", ""]
+    numbers = {reason: number for number, reason in enumerate(reasons(found), 1)}
+    rows = [_cells(row, numbers, shown) for row in found.rows[:MOST_ROWS]]
+    return table(_title(found), columns, rows, names=len(keys) + len(shown))
+
+
+def _shown(found: Sweep) -> list[str]:
+    """Columns of what follows from the keys at each point, where it does."""
+    told = {
+        "ranks": "gpus" not in found.varied,
+        "best grid": found.best_grid,
+        "grid": not found.best_grid and "gpus" in found.varied,
+        "order found": any(row.answer.order_found for row in found.rows),
+    }
+    return [name for name, is_told in told.items() if is_told]
+
+
+def _collective_table(found: Sweep) -> "Group":
+    """The same for collectives."""
+    keys = list(found.varied)
+    counted = "gpus" not in keys
+    columns = [*short_keys(keys).values(), *(["ranks"] if counted else []), "algorithm", "time", "speed-up"]
+    columns += ["bus bandwidth", "latency", "contention", "busiest link", "used", ""]
+    numbers = {reason: number for number, reason in enumerate(reasons(found), 1)}
+    rows = [_collective_cells(row, numbers, counted=counted) for row in found.rows[:MOST_ROWS]]
+    return table(_title(found), columns, rows, names=len(keys) + counted + 1)
+
+
+def reasons(found: Sweep) -> list[str]:
+    """Why points of the table have no answer, each once, in the order of the first."""
+    given = (row.answer.reason for row in found.rows[:MOST_ROWS])
+    return list(dict.fromkeys(reason for reason in given if reason is not None))
+
+
+def reason_lines(found: Sweep) -> Iterator[str]:
+    """The reasons under their numbers in the table.
+
+    >>> from quadrille.experiments.sweep.outcomes import rows_of
+    >>> rows, _ = rows_of([({}, SweepAnswer(reason="8 ranks: too few GPUs")), ({}, SweepAnswer(seconds=1))])
+    >>> list(reason_lines(Sweep(flags={}, varied={}, best_grid=False, rows=rows)))
+    ['[1] 8 ranks: too few GPUs']
+    """
+    every = reasons(found)
+    yield from (f"[{number}] {reason}" for number, reason in enumerate(every[:MOST_REASONS], 1))
+    if len(every) > MOST_REASONS:
+        yield f"{len(every) - MOST_REASONS} more reasons: --csv FILE has them all"
+
+
+def short_keys(keys: Iterable[str]) -> dict[str, str]:
+    """What each key is called where there is little room: the end of its path, if no other has the same.
+
+    >>> short_keys(["set:device.memory_bytes", "gpus", "set:topology.gpus"])
+    {'set:device.memory_bytes': 'memory_bytes', 'gpus': 'gpus', 'set:topology.gpus': 'set:topology.gpus'}
+    """
+    short = {key: key.rpartition(".")[2] for key in keys}
+    return {key: end if end == key or list(short.values()).count(end) == 1 else key for key, end in short.items()}
+
+
+def _title(found: Sweep) -> str:
+    count = len(found.rows)
+    text = f"{count} point{'s' if count > 1 else ''}, predicted"
+    if found.baseline is not None:
+        point = ", ".join(f"{key}={value}" for key, value in found.rows[found.baseline].point.items())
+        text += f"; speed-up over {point}"
+    return text + (f"; the first {MOST_ROWS} rows" if count > MOST_ROWS else "")
+
+
+def _cells(row: SweepRow, numbers: Mapping[str, int], shown: Sequence[str]) -> Sequence[str]:
+    answer = row.answer
+    size = answer.peak_bytes_per_rank_max
+    told = {"ranks": answer.ranks, "best grid": answer.grid, "grid": answer.grid, "order found": answer.order_found}
+    return (
+        *row.point.values(),
+        *(str(told[name] or UNKNOWN) for name in shown),
+        milliseconds(answer.seconds),
+        UNKNOWN if row.speedup is None else f"{row.speedup:.3g}",
+        percent(answer.communication_share, signed=False),
+        UNKNOWN if size is None else format_bytes(size),
+        _note(answer, numbers),
+    )
+
+
+def _collective_cells(row: SweepRow, numbers: Mapping[str, int], *, counted: bool) -> Sequence[str]:
+    answer, carried = row.answer, row.answer.collective
+    rate = carried.bus_bandwidth if carried else None
+    parts = carried.seconds_by_part if carried else {}
+    return (
+        *row.point.values(),
+        *((str(answer.ranks or UNKNOWN),) if counted else ()),
+        carried.algorithm if carried else UNKNOWN,
+        milliseconds(answer.seconds),
+        UNKNOWN if row.speedup is None else f"{row.speedup:.3g}",
+        UNKNOWN if rate is None else format_bytes_per_second(rate),
+        milliseconds(parts.get("latency")),
+        milliseconds(parts.get("contention")),
+        (carried.bottleneck if carried else "") or UNKNOWN,
+        percent(carried.bottleneck_utilisation if carried else None, signed=False),
+        _note(answer, numbers),
+    )
+
+
+def _note(answer: SweepAnswer, numbers: Mapping[str, int]) -> str:
+    if answer.reason is not None:
+        return f"[{numbers[answer.reason]}]"
+    return "does not fit in memory" if answer.fits is False else ""
+
+
+def csv_text(found: Sweep) -> str:
+    """Every row as a line under the keys and the results; times in seconds, sizes in bytes."""
+    text = StringIO()
+    writer = comma_separated.writer(text, lineterminator="\n")
+    results = [one for one in COLLECTIVE_RESULTS if one not in found.varied] if found.of_collectives else RESULTS
+    writer.writerow([*found.varied, *results])
+    writer.writerows([*row.point.values(), *_values(row, results)] for row in found.rows)
+    return text.getvalue()
+
+
+def _values(row: SweepRow, results: Sequence[str]) -> Iterator[object]:
+    for column in results:
+        if column in CARRIED:
+            value = row.answer.collective.column(column) if row.answer.collective else None
+        else:
+            value = row.speedup if column == "speedup" else getattr(row.answer, column)
+        if column == "grid_lengths":
+            yield row.answer.grid
+        elif isinstance(value, bool):
+            yield str(value).lower()
+        else:
+            yield "" if value is None else value
+
+
+def write_files(found: Sweep, json: str, csv: str) -> None:
+    """Writes the rows as CSV and as JSON, where asked for, each whole or not at all."""
+    if csv:
+        files.write_text(csv, csv_text(found))
+    if json:
+        files.write_json(json, found, SCHEMA)

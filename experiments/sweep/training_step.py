@@ -1,0 +1,116 @@
+"""A training step at one point of a sweep: the grid that was asked for, simulated by a few of its layers."""
+
+from dataclasses import replace
+
+from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.schedule.grid import Axis
+from quadrille.experiments.options.grids import following
+from quadrille.experiments.options.memory_check import placement
+from quadrille.experiments.options.values import whole_number
+from quadrille.experiments.predict.depths import depths_of
+from quadrille.experiments.predict.training_step import TrainingStep, simulated_step
+from quadrille.experiments.sweep.outcomes import SweepAnswer, Trained
+from quadrille.experiments.sweep.patience import patience
+from quadrille.experiments.sweep.points import Asked, machine_of
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.experiments.workloads.training_figures import experiment_peak_bytes, rates
+from quadrille.experiments.workloads.training_flags import with_usual_dtype
+from quadrille.experiments.workloads.workloads import experiment_of
+from quadrille.topologies.machines.machine import Machine
+
+
+def predicted_step(asked: Asked) -> SweepAnswer:
+    """The prediction of a training step on the grid that was asked for.
+
+    >>> from quadrille.experiments.options.machine_flags import MachineFlags
+    >>> from quadrille.experiments.workloads.training_flags import TrainingFlags
+    >>> flags = TrainingFlags(gpt="tiny", batch="8", grid="x=2,z=4")
+    >>> predicted_step(Asked(flags=flags, on=MachineFlags(machine="perlmutter"))).trained.layers_simulated
+    2
+    """
+    flags = asked.flags
+    try:
+        if asked.gpus:
+            flags = replace(flags, grid=str(following(flags.grid, whole_number(asked.gpus, "gpus"))))
+        experiment = experiment_of(with_usual_dtype(flags, asked.on))
+        if not isinstance(experiment, TrainingExperiment):
+            raise InputError(f"a training step is asked for, not a {experiment.name} multiplication")
+        machine = machine_of(asked.on, experiment.grid.size)
+        with patience(asked.most_seconds):
+            step = simulated_step(experiment, machine, depths=depths_of(experiment.manner))
+    except QuadrilleError as error:
+        return SweepAnswer(reason=str(error))
+    return answer_of(experiment, machine, step, experiment_peak_bytes(experiment))
+
+
+def answer_of(
+    experiment: TrainingExperiment,
+    machine: Machine,
+    step: TrainingStep,
+    peak_bytes: int,
+    *,
+    closed_form_seconds: float | None = None,
+) -> SweepAnswer:
+    """What a sweep keeps of a simulated step.
+
+    Parameters
+    ----------
+    peak_bytes : of the rank that needs most
+    """
+    gpus = experiment.grid.size
+    placed = placement(machine, gpus, experiment.manner.placement, experiment.grid)
+    trained = trained_at(
+        experiment,
+        machine,
+        step.seconds,
+        step.exposed_by_axis,
+        layers=step.layers,
+        bounded=step.bounded,
+        closed_form_seconds=closed_form_seconds,
+    )
+    return SweepAnswer(
+        ranks=gpus,
+        grid_lengths=experiment.grid.lengths,
+        seconds=step.seconds,
+        compute_seconds=step.compute,
+        exposed_seconds=step.exposed,
+        waiting_seconds=max(0.0, step.seconds - step.compute - step.exposed),
+        communication_share=max(0.0, 1 - step.compute / step.seconds),
+        flops_per_second_per_gpu=trained.model_flops_per_second_per_gpu,
+        peak_bytes_per_rank_max=peak_bytes,
+        fits=placed.fits(machine, peak_bytes),
+        trained=trained,
+        remarks=tuple(experiment.remarks()),
+    )
+
+
+def trained_at(
+    experiment: TrainingExperiment,
+    machine: Machine,
+    seconds: float,
+    exposed_by_axis: dict[Axis, float],
+    *,
+    layers: int,
+    bounded: bool = False,
+    closed_form_seconds: float | None = None,
+) -> Trained:
+    """What a sweep keeps of a training step alone.
+
+    Parameters
+    ----------
+    seconds, exposed_by_axis : of one iteration
+    layers : that were simulated
+    """
+    found = rates(experiment, seconds, machine)
+    return Trained(
+        scheme=experiment.scheme.name,
+        micro_batch=getattr(experiment.problem, "micro_batch", None),
+        order=experiment.grid.order,
+        closed_form_seconds=closed_form_seconds,
+        model_flops_per_second_per_gpu=found.model_flops_per_second_per_gpu,
+        hardware_flops_per_second_per_gpu=found.hardware_flops_per_second_per_gpu,
+        percent_of_peak=found.percent_of_peak,
+        exposed_seconds_by_axis=exposed_by_axis,
+        layers_simulated=layers,
+        bounded=bounded,
+    )

@@ -1,0 +1,240 @@
+"""What a study of training steps found: a row for each point it asked about, and its answer in one paragraph.
+
+A study says which points it asks about, how its table and its figure look, and
+how the answer is worded from the rows; here points are asked about, and all is
+shown and written.  The wording has no number of its own: all come out of the rows.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.provenance import Provenance, provenance
+from quadrille.algorithms.units import format_bytes, format_seconds
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.output.destinations import Destinations
+from quadrille.experiments.output.tables import UNKNOWN, percent, print_tables
+from quadrille.experiments.sweep.answers import Question
+from quadrille.experiments.sweep.outcomes import SweepAnswer, SweepRow, rows_of
+from quadrille.experiments.sweep.points import Asked, machine_of
+from quadrille.experiments.sweep.sweep import NOT_REACHED, answered, with_progress
+from quadrille.experiments.workloads.matmul import Flags
+from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training
+from quadrille.runtime.launching.remarks import remark, remark_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+SCHEMA = "quadrille/findings/1"
+WIDTH = 120
+Point = tuple[dict[str, str], Asked]
+ALL_OVERLAPS = "oar,ors,oag"
+
+
+class Findings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `--json` writes.
+
+    Parameters
+    ----------
+    study : its name on the command line
+    flags : what all points have in common
+    answer : in words
+    """
+
+    study: str
+    flags: dict[str, str]
+    rows: tuple[SweepRow, ...]
+    answer: str
+    provenance: Provenance | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """How a study is asked, besides its question.
+
+    Parameters
+    ----------
+    top : grids simulated where the best one is looked for
+    most_seconds : processor time after which a simulation is given up
+    jobs : processes that share the points
+    json, plot : files, empty where none is asked for
+    command : the words of the command line, for provenance
+    """
+
+    top: int = 2
+    most_seconds: float = 45.0
+    jobs: int = 1
+    json: str = ""
+    plot: str = ""
+    command: Sequence[str] = ()
+
+    @classmethod
+    def keeping(cls, study: str, folder: Path, *, jobs: int = 1, most_seconds: int = 45) -> "Asking":
+        """As `make studies` asks: JSON of today and the figure into the folder of a study's results."""
+        folder.mkdir(exist_ok=True)
+        answer, figure = folder / f"{date.today()}.json", folder / "figure.png"
+        command = ["quadrille", "study", study, "--jobs", str(jobs), "--most-seconds", str(most_seconds)]
+        return cls(jobs=jobs, most_seconds=most_seconds, json=str(answer), plot=str(figure), command=command)
+
+    def search(self, gpt: str, batch: int, gpus: int, on: MachineFlags, *, scheme: str = "4d") -> Asked:
+        """The best grid of a scheme, with all overlaps and full recomputation."""
+        return Asked(
+            flags=TrainingFlags(
+                gpt=gpt,
+                batch=str(batch),
+                scheme=scheme,
+                recompute="full",
+                dtype="",
+                overlap=ALL_OVERLAPS,
+                collectives="library",
+            ),
+            on=on,
+            gpus=str(gpus),
+            best_grid=True,
+            top=self.top,
+            most_seconds=self.most_seconds,
+        )
+
+    def check(self) -> None:
+        """Refuse, before anything runs, what could not be written.
+
+        Raises
+        ------
+        InputError : a file that cannot be written
+        """
+        Destinations(json=self.json, plot=self.plot).check()
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a study shows its rows: tables, the answer in words, and the figure."""
+
+    tables: Callable[[Sequence[SweepRow]], "Sequence[Group]"]
+    answer: Callable[[Sequence[SweepRow]], str]
+    figure: Callable[[Sequence[SweepRow]], "Figure"]
+
+
+def asked_at(points: Sequence[Point], question: Question, jobs: int = 1) -> list[SweepAnswer]:
+    """The answers at all points, in their order; after Ctrl-C, those that were reached.
+
+    Raises
+    ------
+    InputError : a model, a scheme or a machine that cannot be, at any point, before any is answered
+    """
+    for _, one in points:
+        machine_of(one.on)
+        parse_training(replace(as_training(one.flags), grid=Flags().grid))
+    answers = [NOT_REACHED] * len(points)
+    try:
+        for place, answer in with_progress(answered([one for _, one in points], question, jobs), len(points)):
+            answers[place] = answer
+    except KeyboardInterrupt:
+        remark("interrupted; the answer is of the points that were reached")
+    return answers
+
+
+def as_training(flags: Flags) -> TrainingFlags:
+    """The flags of a study of training steps, which has no others."""
+    assert isinstance(flags, TrainingFlags)
+    return flags
+
+
+def conclude(
+    study: str,
+    flags: Mapping[str, str],
+    found: Iterable[tuple[dict[str, str], SweepAnswer]],
+    shown: Shown,
+    asking: Asking,
+) -> Findings:
+    """The findings, written and shown as asked.
+
+    Raises
+    ------
+    InputError : no point has an answer
+    """
+    rows, baseline = rows_of(list(found))
+    if baseline is None:
+        raise InputError(f"{study}: none of the {len(rows)} points can be; the first: {rows[0].answer.reason}")
+    made = Findings(
+        study=study, flags=dict(flags), rows=rows, answer=shown.answer(rows), provenance=provenance(asking.command)
+    )
+    if asking.json:
+        files.write_json(asking.json, made, SCHEMA)
+    if asking.plot:
+        from quadrille.experiments.output.pictures import write_figure
+
+        write_figure(shown.figure(rows), asking.plot)
+    if asking.json != files.STDOUT:
+        print_tables(*shown.tables(rows))
+        print(fill(made.answer, WIDTH))
+    remark_all(left_out(rows))
+    return made
+
+
+def left_out(rows: Sequence[SweepRow]) -> list[str]:
+    """Which points have no answer or lack a candidate, and why; each reason once."""
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        reasons = [row.answer.reason] if row.answer.reason else [one for one in row.answer.remarks if "left out" in one]
+        for reason in reasons:
+            said.setdefault(reason, []).append(named(row.point))
+    return [
+        f"{points[0]}{f' and {len(points) - 1} more points' if points[1:] else ''}: {reason}"
+        for reason, points in said.items()
+    ]
+
+
+def named(point: Mapping[str, str]) -> str:
+    """A point in words.
+
+    >>> named({"scheme": "4d", "gpus": "8"})
+    'scheme 4d, gpus 8'
+    """
+    return ", ".join(f"{key} {value}" for key, value in point.items())
+
+
+# Cells of tables, alike in all studies
+
+STEP_COLUMNS = ("grid", "microbatch", "step", "of peak", "exposed", "memory")
+
+
+def step_cells(answer: SweepAnswer) -> tuple[str, ...]:
+    """Under `STEP_COLUMNS`: grid, microbatch, seconds of a step, share of peak, share exposed, memory."""
+    trained = answer.trained
+    if answer.seconds is None or trained is None:
+        return (UNKNOWN,) * len(STEP_COLUMNS)
+    size = answer.peak_bytes_per_rank_max
+    return (
+        grid_words(answer),
+        str(trained.micro_batch or "all"),
+        format_seconds(answer.seconds) + ("*" if trained.bounded else ""),
+        percent(trained.percent_of_peak / 100 if trained.percent_of_peak is not None else None, signed=False),
+        percent((answer.exposed_seconds or 0.0) / answer.seconds, signed=False),
+        UNKNOWN if size is None else format_bytes(size),
+    )
+
+
+def grid_words(answer: SweepAnswer) -> str:
+    """The grid of an answer.
+
+    >>> grid_words(SweepAnswer(grid_lengths={"data": 2, "x": 4}))
+    'data=2,x=4'
+    """
+    return answer.grid or UNKNOWN
+
+
+def times(ratio: float) -> str:
+    """How many times as fast, in words.
+
+    >>> times(1.234), times(1.0), times(12.3)
+    ('1.23 times', '1.00 times', '12.3 times')
+    """
+    return f"{ratio:.3g} times" if ratio >= 10 else f"{ratio:.2f} times"

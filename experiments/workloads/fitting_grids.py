@@ -1,0 +1,65 @@
+"""The grids that fit a number of ranks, for the line that refuses one that does not."""
+
+from math import log2, prod
+from typing import Protocol
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.matmuls.catalogue import Algorithm
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.experiments.options.grids import grids
+
+GRIDS_SHOWN = 6
+
+
+class Gridded(Protocol):
+    """What runs on a grid of ranks."""
+
+    @property
+    def grid(self) -> Grid: ...
+
+    def fitting(self, ranks: int) -> str:
+        """In words, what else could be given on so many ranks."""
+
+
+def check_ranks(experiment: Gridded, ranks: int) -> None:
+    """Refuse a number of ranks that is not that of the grid, and say which grids would fit.
+
+    Raises
+    ------
+    InputError : another number
+    """
+    if ranks == experiment.grid.size:
+        return
+    size = experiment.grid.size
+    raise InputError(
+        f"ranks={ranks}, but the grid {experiment.grid} has {size}: start {size} ranks (quadrille launch -n {size} …) "
+        f"or give {experiment.fitting(ranks)}"
+    )
+
+
+def fitting(algorithm: Algorithm, ranks: int) -> str:
+    """In words, the grids of so many ranks that an algorithm runs on, the most even ones first.
+
+    >>> from quadrille.algorithms.matmuls.catalogue import find_algorithm
+    >>> fitting(find_algorithm("3d"), 4)
+    'a --grid of 4 for 3d: y=2,x=2; z=2,x=2; z=2,y=2; x=4; y=4; z=4'
+    >>> fitting(find_algorithm("cannon"), 6)
+    'another number of ranks: cannon has no grid of 6, it takes z=q,x=q'
+    """
+    found = fitting_grids(algorithm, ranks)
+    if not found:
+        return f"another number of ranks: {algorithm.name} has no grid of {ranks}, it takes z=q,x=q"
+    shown = "; ".join(map(str, found[:GRIDS_SHOWN])) + ("; …" if len(found) > GRIDS_SHOWN else "")
+    return f"a --grid of {ranks} for {algorithm.name}: {shown}"
+
+
+def fitting_grids(algorithm: Algorithm, ranks: int) -> list[Grid]:
+    """All grids of so many ranks that an algorithm runs on, the most even ones first."""
+    return sorted(grids(ranks, algorithm), key=_unevenness)
+
+
+def _unevenness(grid: Grid) -> tuple[float, str]:
+    """Smaller for grids whose longer axes are alike."""
+    lengths = [length for length in grid.lengths.values() if length > 1]
+    assert prod(lengths) == grid.size
+    return sum(log2(length) ** 2 for length in lengths), str(grid)

@@ -1,0 +1,60 @@
+"""What ways to issue a product are compared by: the rows of a machine, as the simulator reads them."""
+
+from typing import TYPE_CHECKING
+
+from quadrille.algorithms.analysis.volumes import Work
+from quadrille.algorithms.schedule.ops import GemmLayout
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
+from quadrille.algorithms.training.gemm_layouts import GemmTimes
+from quadrille.experiments.options.machine_flags import MachineFlags, chosen_machine
+from quadrille.experiments.options.memory_check import placement
+
+if TYPE_CHECKING:
+    from quadrille.topologies.machines.machine import Machine
+
+WRITTEN = "written"
+"""The word for products as they are written: NN, NT and TN."""
+
+
+def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None = None) -> GemmTimes:
+    """Seconds of products by layout, and of transposes, where so many ranks are busy.
+
+    >>> times = times_on(chosen_machine(MachineFlags(machine="perlmutter"), 4), "bfloat16", ranks=4)
+    >>> times.product("NN", 512, 512, 512) == times.product("TN", 512, 512, 512)
+    True
+    >>> times.transposition(4096, 4096) > times.transposition(64, 64)
+    True
+
+    Parameters
+    ----------
+    threads : BLAS threads of a rank, by default its share of the cores
+    """
+    # a rank that measures products as they are written has no use for it
+    from quadrille.simulator.machine.compute_model import ComputeModel
+
+    placed = placement(machine, ranks)
+    model = ComputeModel(machine, dtype, threads or placed.threads, min(placed.ranks, placed.cores))
+
+    def product(layout: GemmLayout, m: int, k: int, n: int) -> float:
+        return model.gemm(m, k, n, layout).seconds
+
+    def transposition(rows: int, columns: int) -> float:
+        touched = 2 * rows * columns * ITEM_BYTES[dtype]
+        return model.kernel(Work(0, 0, touched), "transpose").seconds
+
+    return GemmTimes(product, transposition)
+
+
+def layouts_known(machine: "Machine", dtype: DType) -> int:
+    """Layouts in which products of a dtype were measured on the machine."""
+    return len({row.layout for row in machine.device.gemm if row.dtype == dtype})
+
+
+def machine_for_layouts(name: str, ranks: int) -> "Machine":
+    """The machine that `--gemm-layouts` names.
+
+    Raises
+    ------
+    InputError : an unknown name, a file that holds no machine
+    """
+    return chosen_machine(MachineFlags(machine=name), ranks)

@@ -1,0 +1,172 @@
+"""What is said of a training step, however it was found out: seconds of an iteration, rates, memory by kind.
+
+Records, sweeps and the ranker all take their numbers from here:
+
+    seconds of an iteration = (makespan - what happens once before the first step) / steps
+    flop/s of a GPU         = flop of a step / (seconds of an iteration · GPUs)
+    percent of peak         = 100 · hardware flop/s of a GPU / peak of the device in the dtype
+
+What happens once (the optimizer's moments are set to zero) is counted as the
+mean rank takes it.  Flop of the model and of the hardware: `quadrille.algorithms.training.flops`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Generic, Protocol, TypeVar
+
+from quadrille.algorithms.analysis.storage import storages
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.schedule.grid import AXES, Axis
+from quadrille.algorithms.schedule.program import Repeat, ops
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.training.adam import STEP
+from quadrille.algorithms.training.flops import flops_per_second_per_gpu
+from quadrille.algorithms.training.memory import largest_memory
+from quadrille.experiments.options.memory_check import placement
+from quadrille.experiments.workloads.matmul import Experiment
+from quadrille.experiments.workloads.training import TrainingExperiment
+from quadrille.topologies.machines.machine import Machine
+
+
+class OpSeconds(Protocol):
+    """Times of one op, means over ranks [s]: of a record, or of a prediction."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def axis(self) -> str | None: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def exposed_seconds(self) -> float: ...
+
+
+AnyOp = TypeVar("AnyOp", bound=OpSeconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run, or a prediction of one, took.
+
+    Parameters
+    ----------
+    seconds : of all steps
+    machine : where it is known
+    losses : of every step, where it was run
+    """
+
+    seconds: float
+    ops: Sequence[OpSeconds]
+    machine: Machine | None
+    losses: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Of one GPU, as the module says; the percentage is None where no peak is known."""
+
+    model_flops_per_second_per_gpu: float
+    hardware_flops_per_second_per_gpu: float
+    percent_of_peak: float | None
+
+
+def rates(experiment: TrainingExperiment, seconds: float, machine: Machine | None) -> Rates:
+    """The rates of a step.
+
+    Parameters
+    ----------
+    seconds : of an iteration, more than 0
+    """
+    counted, gpus = experiment.step_flops, experiment.grid.size
+    model, hardware = (flops_per_second_per_gpu(one, seconds, gpus) for one in (counted.model, counted.hardware))
+    peak = machine.device.peak_flops_per_second.get(experiment.dtype) if machine is not None else None
+    return Rates(model, hardware, 100 * hardware / peak if peak else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations(Generic[AnyOp]):
+    """What all steps took.
+
+    Parameters
+    ----------
+    seconds : of one of them, as the module says
+    ops : those of the steps, all iterations together
+    steps : how many
+    """
+
+    seconds: float
+    ops: tuple[AnyOp, ...]
+    steps: int
+
+    def mean(self, seconds: Iterable[float]) -> float:
+        """The sum over what all iterations took, of one."""
+        return sum(seconds) / self.steps
+
+
+def iterations(
+    experiment: TrainingExperiment, schedule: Schedule, makespan: float, every: Iterable[AnyOp]
+) -> Iterations[AnyOp]:
+    """A run, or a prediction of one, without what happens once before the first step."""
+    before = {
+        op.name
+        for role in schedule.roles
+        for entry in role.program
+        for op in (ops((entry,)) if not isinstance(entry, Repeat) or entry.loop != STEP else ())
+    }
+    told, steps = tuple(every), experiment.problem.steps
+    once = sum(op.seconds for op in told if op.name in before)
+    return Iterations(max(0.0, makespan - once) / steps, tuple(op for op in told if op.name not in before), steps)
+
+
+def exposed_by_axis(experiment: Experiment | TrainingExperiment, every: Sequence[OpSeconds]) -> dict[Axis, float]:
+    """Communication of each long axis that nothing hides, of the mean rank."""
+    return {
+        axis: sum(op.exposed_seconds for op in every if op.axis == axis)
+        for axis in AXES
+        if experiment.grid.length(axis) > 1
+    }
+
+
+def figures_of(experiment: Experiment | TrainingExperiment, schedule: Schedule, spent: Spent) -> dict[str, Any]:
+    """Fields of the record that only training steps have; none of a multiplication."""
+    if isinstance(experiment, Experiment):
+        return {}
+    each = iterations(experiment, schedule, spent.seconds, spent.ops).seconds
+    found = rates(experiment, each, spent.machine) if each else None
+    kept = {str(kind): size for kind, size in largest_memory(schedule, experiment.manner.choices).items()}
+    losses = () if spent.losses is None else tuple(one if isfinite(one) else None for one in spent.losses)
+    return {
+        **({"losses": losses} if losses else {}),
+        "seconds_per_iteration": each,
+        "model_flops_per_second_per_gpu": found.model_flops_per_second_per_gpu if found else None,
+        "hardware_flops_per_second_per_gpu": found.hardware_flops_per_second_per_gpu if found else None,
+        "percent_of_peak": found.percent_of_peak if found else None,
+        "exposed_seconds_by_axis": exposed_by_axis(experiment, spent.ops),
+        "memory_bytes_by_kind": kept,
+        "fits": _fits(experiment, spent.machine, sum(kept.values())),
+    }
+
+
+def peak_bytes(schedule: Schedule, choices: Choices) -> int:
+    """Bytes of the fuller one of the first and the last stage: between them there is no table, and less under way."""
+    last = schedule.grid.rank_at({"pipeline": schedule.grid.pipeline - 1})
+    places = [schedule.place(rank) for rank in sorted({0, last})]
+    return max(kept.bytes for kept in storages(schedule, places, choices))
+
+
+def experiment_peak_bytes(experiment: TrainingExperiment) -> int:
+    """The same of the schedule that the experiment is carried out by."""
+    schedule = experiment.manner.carried_out(experiment.unchecked_schedule())
+    return peak_bytes(schedule, experiment.manner.choices)
+
+
+def _fits(experiment: Experiment | TrainingExperiment, machine: Machine | None, peak_bytes: int) -> bool | None:
+    if machine is None:
+        return None
+    return placement(machine, experiment.grid.size, experiment.manner.placement, experiment.grid).fits(
+        machine, peak_bytes
+    )

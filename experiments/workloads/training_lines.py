@@ -1,0 +1,171 @@
+"""What a person reads of training steps: losses, rates, exposed communication and memory, a line each."""
+
+from collections.abc import Iterator
+from heapq import nlargest
+from typing import get_args
+
+from msgspec import UNSET
+
+from quadrille.algorithms.formats.record import PathPart, PathSegment, Record
+from quadrille.algorithms.formats.workload import Gpt, Workload
+from quadrille.algorithms.training.architecture import Architecture
+from quadrille.algorithms.training.model_words import NEEDED, OPTIONAL, TRAITS
+from quadrille.algorithms.units import format_bytes, format_seconds
+
+LOSSES_SHOWN = 12
+GIGA, TERA = 1e9, 1e12
+PARTS: tuple[PathPart, ...] = get_args(PathPart)
+PATH_OPS_SHOWN = 3
+MINOR = 1e-6
+"""Share of the critical path below which a part is not named."""
+USUAL_OPTIONS = {
+    "zero": 0,
+    "micro_batch": None,
+    "interleave": 1,
+    "recompute": "selective",
+    "gradient_bytes": 4,
+    "steps": 1,
+    "clip": 0.0,
+    "keep_first": 0,
+    "gemm_layouts": "written",
+}
+"""What the options of training steps are unless they are given."""
+
+
+def workload_words(workload: Workload) -> str:
+    """Sizes of what was computed.
+
+    >>> from quadrille.algorithms.formats.workload import Matmul, Mlp
+    >>> workload_words(Workload(Matmul(2, 3, 5))), workload_words(Workload(mlp=Mlp((4, 8, 2), 6)))
+    ('m=2 k=3 n=5', 'mlp 4,8,2 of 6 rows')
+    """
+    if workload.matmul is not None:
+        sizes = workload.matmul
+        stored = f" transposed={sizes.transposed}" if sizes.transposed else ""
+        return f"m={sizes.m} k={sizes.k} n={sizes.n}{stored}"
+    if workload.mlp is not None:
+        return f"mlp {','.join(map(str, workload.mlp.widths))} of {workload.mlp.rows} rows"
+    gpt = workload.gpt
+    assert gpt is not None
+    return (
+        f"gpt of {gpt.layers} layers, hidden {gpt.hidden}, {gpt.heads} heads, "
+        + "".join(f"{words}, " for words in _architecture(gpt).words)
+        + f"vocabulary {gpt.vocabulary}, {gpt.batch} sequence{'s' if gpt.batch > 1 else ''} of {gpt.sequence}"
+    )
+
+
+def workload_flags(made: Record) -> list[str]:
+    """The flags that name what a record is of, and its algorithm or scheme."""
+    work, options = made.workload, made.options
+    if work.matmul is not None:
+        sizes = work.matmul
+        stored = [f"--transposed {sizes.transposed}"] if sizes.transposed else []
+        return [f"--matmul {sizes.m},{sizes.k},{sizes.n}", *stored, f"--algorithm {made.algorithm}"]
+    if work.mlp is not None:
+        words = [f"--mlp {','.join(map(str, work.mlp.widths))} --batch {work.mlp.rows}"]
+    else:
+        assert work.gpt is not None
+        words = [f"--gpt {sized_flag(work.gpt)} --batch {work.gpt.batch}"]
+    words += [f"--scheme {made.algorithm}"]
+    words += ["--sequence-parallel"] if options.sequence_parallel is True else []
+    for name, usual in USUAL_OPTIONS.items():
+        value = getattr(options, name)
+        if value is not UNSET and value != usual:
+            words.append(f"--{name.replace('_', '-')} {value}")
+    return words
+
+
+def _architecture(gpt: Gpt) -> Architecture:
+    return Architecture(**{name: getattr(gpt, name) for name in TRAITS})
+
+
+def sized_flag(gpt: Gpt) -> str:
+    """What `--gpt` takes for a model of these sizes.
+
+    >>> sized_flag(Gpt(2, 8, 4, 16, 32, 1, gated=True))
+    'layers=2,hidden=8,heads=4,sequence=16,vocabulary=32,inner=0,gated=yes'
+    """
+    sizes = {name: getattr(gpt, name) for name in (*NEEDED, *OPTIONAL)}
+    return ",".join(f"{name}={_typed(value)}" for name, value in (sizes | _architecture(gpt).options).items())
+
+
+def _typed(value: object) -> str:
+    """A value as `--gpt` takes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.17g}" if isinstance(value, float) else str(value)
+
+
+def training_lines(made: Record) -> Iterator[str]:
+    """What a record of training steps says beside the total; nothing of a multiplication."""
+    if made.seconds_per_iteration is UNSET:
+        return
+    if losses := made.losses or ():
+        yield _losses(losses)
+    yield f"iteration: {format_seconds(made.seconds_per_iteration)}, {_rates(made)}"
+    if exposed := made.exposed_seconds_by_axis or {}:
+        words = ", ".join(f"{axis} {format_seconds(seconds)}" for axis, seconds in exposed.items())
+        yield f"exposed communication of all steps: {words}"
+    if kinds := made.memory_bytes_by_kind or {}:
+        words = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in kinds.items() if size)
+        yield f"memory of a rank: {format_bytes(sum(kinds.values()))}: {words}"
+        if made.fits is False:
+            where = made.machine.name if made.machine is not None else "the machine"
+            yield f"DOES NOT FIT: a device of {where} has less memory than {format_bytes(sum(kinds.values()))}"
+    if made.critical_path:
+        yield _critical_path(made.critical_path)
+
+
+def _critical_path(path: tuple[PathSegment, ...]) -> str:
+    """What the critical path is made of, and the ops that have most of it.
+
+    >>> sum_x = PathSegment(op="sum X", seconds=2.0, seconds_by_part={"latency": 0.5, "bandwidth": 1.5})
+    >>> _critical_path((PathSegment(op="multiply", seconds=1.0, seconds_by_part={"compute": 1.0}), sum_x, sum_x))
+    'critical path: compute 1 s, latency 1 s, bandwidth 3 s; most of it in sum X (4 s), multiply (1 s)'
+    """
+    parts: dict[str, float] = {}
+    ops: dict[str, float] = {}
+    for one in path:
+        ops[one.op] = ops.get(one.op, 0.0) + one.seconds
+        for part, seconds in one.seconds_by_part.items():
+            parts[part] = parts.get(part, 0.0) + seconds
+    whole = sum(ops.values())
+    made_of = ", ".join(
+        f"{part} {format_seconds(parts[part])}" for part in PARTS if parts.get(part, 0.0) > MINOR * whole
+    )
+    most = ", ".join(
+        f"{op} ({format_seconds(ops[op])})" for op in nlargest(PATH_OPS_SHOWN, ops, key=lambda op: ops[op])
+    )
+    return f"critical path: {made_of}; most of it in {most}"
+
+
+def _losses(losses: tuple[float | None, ...]) -> str:
+    """Loss of each step; of many, the first and the last ones."""
+    words = ["not a number" if loss is None else f"{loss:.6g}" for loss in losses]
+    if len(words) > LOSSES_SHOWN:
+        half = LOSSES_SHOWN // 2
+        words = [*words[:half], "…", *words[-half:]]
+    return f"loss of each step: {', '.join(words)}"
+
+
+def _rates(made: Record) -> str:
+    """Model and hardware flop, by seconds and GPUs, and percent of the peak of the device."""
+    model, hardware = made.model_flops_per_second_per_gpu, made.hardware_flops_per_second_per_gpu
+    if not model or not hardware:
+        return "no rate"
+    words = f"{_rate(model)} per rank of the model, {_rate(hardware)} with what is made again"
+    if not made.percent_of_peak:
+        return words
+    peak = 100 * hardware / made.percent_of_peak
+    of_model = "" if model == hardware else f", {100 * model / peak:.3g} % by the model's flop"
+    return f"{words}, {made.percent_of_peak:.3g} % of peak{of_model} ({_rate(peak)} in {made.dtype})"
+
+
+def _rate(flops_per_second: float) -> str:
+    """A rate in words.
+
+    >>> _rate(57e12), _rate(5.29e8)
+    ('57 TFLOP/s', '0.529 GFLOP/s')
+    """
+    tera = flops_per_second >= TERA / 10
+    return f"{flops_per_second / (TERA if tera else GIGA):.4g} {'T' if tera else 'G'}FLOP/s"

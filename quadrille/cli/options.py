@@ -1,0 +1,240 @@
+"""The flags that several commands take, in the groups in which commands take them.
+
+Values are read as they were typed; the command that is asked parses them and
+says what is accepted.  What a command needs is imported when it runs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from quadrille.experiments.options.machine_flags import MachineFlags
+    from quadrille.experiments.workloads.matmul import Flags
+
+
+def flag(name: str, metavar: str, text: str, *more_names: str) -> typer.models.OptionInfo:
+    """An option whose value is read as it was typed; the command parses it and says what is accepted."""
+    option: typer.models.OptionInfo = typer.Option(name, *more_names, metavar=metavar, help=text)
+    return option
+
+
+def switch(name: str, text: str) -> typer.models.OptionInfo:
+    """An option that is given or not."""
+    option: typer.models.OptionInfo = typer.Option(name, help=text, show_default=False)
+    return option
+
+
+Sizes = Annotated[str, flag("--matmul", "M,K,N", "C (M x N) = A (M x K) B (K x N).")]
+Widths = Annotated[str, flag("--mlp", "W0,W1,…", "Training steps of a stack of linear layers; with --batch.")]
+Model = Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "Training steps of a GPT: tiny, 80b, … or layers=2,….")]
+Batch = Annotated[str, flag("--batch", "N", "Of a training step over all ranks: rows (mlp) or sequences (gpt).")]
+SchemeName = Annotated[str, flag("--scheme", "NAME", "Of training steps: 4d, megatron, optimus, tesseract or bian.")]
+SequenceParallel = Annotated[bool, switch("--sequence-parallel", "Scatter rows over x between products (megatron).")]
+Zero = Annotated[str, flag("--zero", "0|1|2|3", "Sharded over data: optimizer (1), gradients (2), weights (3).")]
+MicroBatch = Annotated[str, flag("--micro-batch", "B", "Of the batch at once, on each coordinate of data and z.")]
+Interleave = Annotated[str, flag("--interleave", "V", "Chunks of layers of each pipeline stage.")]
+Recompute = Annotated[str, flag("--recompute", "none|selective|full", "Activations made again, not kept.")]
+GradientBytes = Annotated[str, flag("--gradient-bytes", "4|2", "Of gradients added up, where the dtype has 16 bits.")]
+Steps = Annotated[str, flag("--steps", "N", "Training steps of one run.")]
+LearningRate = Annotated[str, flag("--learning-rate", "R", "Of Adam; by default 0.001, less in wide layers.")]
+Clip = Annotated[str, flag("--clip", "NORM", "Largest norm of all gradients together; 0 for none.")]
+KeepFirst = Annotated[str, flag("--keep-first", "N", "Layers of a stage whose gathered weights are kept, not again.")]
+GemmLayouts = Annotated[
+    str, flag("--gemm-layouts", "written|MACHINE", "Or NN, NT, TN as the rows of a machine (file) are fastest.")
+]
+Save = Annotated[str, flag("--save", "FILE", "Write a checkpoint after the last training step.")]
+Load = Annotated[str, flag("--load", "FILE", "Go on from a checkpoint, of any grid and scheme.")]
+Algorithm = Annotated[str, flag("--algorithm", "NAME", "1d-column, 1d-row, cannon, summa, 2.5d, 3d or 4d.")]
+GridLengths = Annotated[str, flag("--grid", "AXIS=N,…", "Lengths of pipeline, data, z, y, x; others are 1.")]
+Gpus = Annotated[str, flag("--gpus", "N", "How many GPUs there are; one length * of --grid follows, as data=*,x=4.")]
+NamedOrder = Annotated[str, flag("--order", "AXIS,…", "Axes from the fastest to the slowest in the order of ranks.")]
+Order = Annotated[
+    str, flag("--order", "AXIS,…|auto", "Axes from the fastest to the slowest in the order of ranks; or auto.")
+]
+Dtype = Annotated[str, flag("--dtype", "NAME", "float64, float32; with cupy float16 and bfloat16.")]
+Passes = Annotated[str, flag("--passes", "NAME", "forward (C) or training (C, dA, dB).")]
+Gathered = Annotated[str, flag("--gathered", "NAME", "keep, or gather again, what a forward pass gathered.")]
+Panel = Annotated[str, flag("--panel", "W", "Rows or columns that summa moves at once.")]
+Transposed = Annotated[str, flag("--transposed", "none|a|b", "Stored: A as K x M, or B as N x K (3d, summa).")]
+Overlap = Annotated[str, flag("--overlap", "LIST", "none, or a list of oar, ors, oag.")]
+Bands = Annotated[str, flag("--bands", "N", "Bands of rows: one is summed while the next is multiplied.")]
+Collectives = Annotated[
+    str, flag("--collectives", "WHO", "own[:NAME[:CHUNK]], library[:vector], auto or (simulate) nccl.")
+]
+Threads = Annotated[str, flag("--threads", "T", "BLAS threads of a rank; by default its share of the cores.")]
+Machine = Annotated[str, flag("--machine", "NAME|FILE", "A machine file (.toml, or with a /) or a name.")]
+Wiring = Annotated[str, flag("--machine", "NAME|FILE|TOPOLOGY", "A machine, or a topology as topology show takes it.")]
+Settings = Annotated[list[str], flag("--set", "PATH=VALUE|xFACTOR", "What if; may be given several times.")]
+Routing = Annotated[str, flag("--routing", "RULE", "shortest, spray, ecmp[:SEED], …; by default the machine's.")]
+Fail = Annotated[list[str], flag("--fail", "LINK", "A link that has failed; may be given several times.")]
+Degrade = Annotated[list[str], flag("--degrade", "LINK=SHARE", "A link with less bandwidth, such as gpu:0>leaf:0=0.5.")]
+Slow = Annotated[list[str], flag("--slow", "GPU=SHARE", "A slower GPU, such as gpu:7=0.8.")]
+PlacementRule = Annotated[str, flag("--placement", "RULE", "packed, scattered, axes:AXIS,… or a file: a place a line.")]
+Shards = Annotated[str, flag("--shards", "exact|even", "Sizes in a prediction; even above 4,096 ranks.")]
+NoFold = Annotated[bool, switch("--no-fold", "Simulate every rank, also those that behave alike.")]
+NoFoldTime = Annotated[bool, switch("--no-fold-time", "Simulate every turn of a loop, also those that repeat.")]
+NoMemory = Annotated[bool, switch("--no-memory", "Walk every step of a collective, also those that repeat.")]
+NoLocal = Annotated[bool, switch("--no-local", "Find all rates anew at every change.")]
+Granularity = Annotated[str, flag("--granularity", "WORD", "exact, collective (bounded) or auto: what is quick.")]
+Ranks = Annotated[str, flag("--ranks", "0-7,12", "Those that the trace shows; of many, by default one of each kind.")]
+Plot = Annotated[str, flag("--plot", "FILE", "Write a figure (.png, .svg, .pdf).", "--figure")]
+Json = Annotated[str, flag("--json", "FILE|-", "Write the result as JSON; - is stdout.")]
+Trace = Annotated[str, flag("--trace", "FILE", "Write a Chrome trace, for ui.perfetto.dev.")]
+TimelineFile = Annotated[str, flag("--timeline", "FILE", "Write the timeline, for the figure of compare.")]
+Backend = Annotated[str, flag("--backend", "NAME", "numpy or cupy.")]
+Blas = Annotated[str, flag("--blas", "NAME|PATH", "Of products of host arrays: numpy, mkl, openblas, blis, a library.")]
+Carrier = Annotated[str, flag("--carrier", "NAME", "Of cupy's messages: auto, mpi or nccl.")]
+Chunk = Annotated[str, flag("--chunk", "auto|none|SIZE", "Into which messages of our own steps are cut.")]
+Progress = Annotated[str, flag("--progress", "auto|none|thread", "What advances messages beside products.")]
+Seed = Annotated[str, flag("--seed", "S", "Of the generated operands.")]
+Operands = Annotated[str, flag("--operands", "KIND", "uniform or integers (whose sums are exact).")]
+FileA = Annotated[str, flag("--a", "FILE.npy", "Operand A.")]
+FileB = Annotated[str, flag("--b", "FILE.npy", "Operand B.")]
+FileDC = Annotated[str, flag("--dc", "FILE.npy", "Operand dC, in training.")]
+FileC = Annotated[str, flag("--c", "FILE.npy", "Where C is written.")]
+FileDA = Annotated[str, flag("--da", "FILE.npy", "Where dA is written.")]
+FileDB = Annotated[str, flag("--db", "FILE.npy", "Where dB is written.")]
+Warmups = Annotated[str, flag("--warmups", "N", "Runs before those that are measured.")]
+Repeats = Annotated[str, flag("--repeats", "N", "Runs that are measured.")]
+Verify = Annotated[bool, switch("--verify", "Check the result; exit status 1 if it is wrong.")]
+VerifyMethod = Annotated[str, flag("--verify-method", "NAME", "auto, serial or freivalds.")]
+
+ORDER = "x,y,z,data"
+VARY_HELP = (
+    "Values of gpus, fail, degrade, slow, set:PATH or any flag that changes a prediction (of a collective: bytes, "
+    "group, …); with ; between them where they hold commas. May be given several times: all combinations."
+)
+
+
+def flags_of(**defaults: tuple[object, object]) -> list[Parameter]:
+    """Parameters of a command: by name, the type of the option and its default."""
+    return [
+        Parameter(name, Parameter.KEYWORD_ONLY, annotation=option, default=default)
+        for name, (option, default) in defaults.items()
+    ]
+
+
+def by_default(group: Sequence[Parameter], **defaults: object) -> list[Parameter]:
+    """The flags of a group, some of them with other defaults."""
+    return [one.replace(default=defaults.get(one.name, one.default)) for one in group]
+
+
+EXPERIMENT = flags_of(
+    matmul=(Sizes, ""),
+    algorithm=(Algorithm, "4d"),
+    grid=(GridLengths, "x=1"),
+    order=(Order, ORDER),
+    dtype=(Dtype, "float32"),
+    passes=(Passes, "forward"),
+    gathered=(Gathered, "again"),
+    panel=(Panel, "256"),
+    transposed=(Transposed, "none"),
+    overlap=(Overlap, "none"),
+    bands=(Bands, "1"),
+)
+"""What names a multiplication and its schedule."""
+TRAINING = flags_of(
+    mlp=(Widths, ""),
+    gpt=(Model, ""),
+    batch=(Batch, ""),
+    scheme=(SchemeName, "4d"),
+    sequence_parallel=(SequenceParallel, False),
+    zero=(Zero, "0"),
+    micro_batch=(MicroBatch, ""),
+    interleave=(Interleave, "1"),
+    recompute=(Recompute, "selective"),
+    gradient_bytes=(GradientBytes, "4"),
+    steps=(Steps, "1"),
+    learning_rate=(LearningRate, ""),
+    clip=(Clip, "0"),
+    keep_first=(KeepFirst, "0"),
+    gemm_layouts=(GemmLayouts, "written"),
+)
+"""What names training steps, beside the flags of a multiplication that they share."""
+CARRIED_OUT = flags_of(
+    collectives=(Collectives, "own"), threads=(Threads, ""), placement=(PlacementRule, "packed"), shards=(Shards, "")
+)
+"""What else names an experiment."""
+PLAN = flags_of(
+    backend=(Backend, "numpy"),
+    blas=(Blas, "numpy"),
+    carrier=(Carrier, "auto"),
+    chunk=(Chunk, "auto"),
+    progress=(Progress, "auto"),
+    seed=(Seed, "0"),
+    operands=(Operands, "uniform"),
+    warmups=(Warmups, "1"),
+    repeats=(Repeats, "5"),
+    verify=(Verify, False),
+    verify_method=(VerifyMethod, "auto"),
+    save=(Save, ""),
+    load=(Load, ""),
+)
+"""How it is run."""
+INPUTS = flags_of(a=(FileA, ""), b=(FileB, ""), dc=(FileDC, ""))
+OUTPUTS = flags_of(c=(FileC, ""), da=(FileDA, ""), db=(FileDB, ""))
+ON_MACHINE = flags_of(
+    machine=(Machine, ""),
+    settings=(Settings, []),
+    routing=(Routing, ""),
+    fail=(Fail, []),
+    degrade=(Degrade, []),
+    slow=(Slow, []),
+)
+"""A machine, and what is different about it."""
+ON_WIRING = [*flags_of(machine=(Wiring, "")), *ON_MACHINE[1:]]
+"""The same where a topology is enough."""
+SWITCHES = flags_of(
+    no_fold=(NoFold, False), no_fold_time=(NoFoldTime, False), no_memory=(NoMemory, False), no_local=(NoLocal, False)
+)
+"""What makes a simulation fast; no answer depends on it."""
+GRANULARITY = flags_of(granularity=(Granularity, "auto"))
+"""Whether a prediction may be a bounded approximation."""
+DESTINATIONS = flags_of(json=(Json, ""), trace=(Trace, ""), timeline=(TimelineFile, ""), ranks=(Ranks, ""))
+
+
+def with_flags(*groups: Sequence[Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command that takes any flags these ones, as typer reads them, after its context."""
+
+    def declared(command: Callable[..., None]) -> Callable[..., None]:
+        context = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        parameters = [context, *(one for group in groups for one in group)]
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return declared
+
+
+def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any]:
+    """The values given to the flags of a group."""
+    return {one.name: given[one.name] for one in group}
+
+
+def machine_flags(given: Mapping[str, Any]) -> "MachineFlags":
+    """The machine that the flags name, and what is different about it; nothing of a command that asks for none."""
+    from quadrille.experiments.options.machine_flags import MachineFlags
+
+    values = taken(given, [one for one in ON_MACHINE if one.name in given]).items()
+    on: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
+    return MachineFlags(**on)
+
+
+def typed(context: typer.Context, given: Mapping[str, Any]) -> set[str]:
+    """Names of the flags that stood on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in given}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def experiment_flags(context: typer.Context, given: Mapping[str, Any]) -> "Flags":
+    """The flags that name a multiplication or training steps; a dtype that was not typed is not known yet."""
+    from quadrille.experiments.workloads.training_flags import TrainingFlags
+
+    known = {*TrainingFlags.__dataclass_fields__} & {*given}
+    chosen = {name: given[name] for name in known}
+    if (given["mlp"] or given["gpt"]) and "dtype" not in typed(context, given):
+        chosen["dtype"] = ""
+    return TrainingFlags(**chosen)

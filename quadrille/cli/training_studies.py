@@ -1,0 +1,146 @@
+"""Commands of `quadrille study` about training steps: schemes, overlaps, grids and networks."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quadrille.cli.app import study
+from quadrille.cli.options import Json, Plot, by_default, flag, flags_of, switch, taken, with_flags
+
+if TYPE_CHECKING:
+    from quadrille.experiments.sweep.training_study import Asking
+
+Gpt = Annotated[str, flag("--gpt", "NAME|SIZES|FILE.json", "The model that is trained; by default the study's own.")]
+Gpus = Annotated[str, flag("--gpus", "N,…", "Numbers of GPUs.")]
+ASKING = flags_of(
+    quick=(Annotated[bool, switch("--quick", "A small model on few GPUs: about a minute.")], False),
+    top=(Annotated[str, flag("--top", "N", "Grids simulated where the best one is looked for.")], "2"),
+    most_seconds=(
+        Annotated[str, flag("--most-seconds", "S", "Processor time after which a simulation is given up.")],
+        "45",
+    ),
+    jobs=(Annotated[str, flag("--jobs", "N", "Processes that share the points.")], "1"),
+    json=(Json, ""),
+    plot=(Plot, ""),
+)
+"""How a study of training steps is asked, besides its question."""
+
+
+def asking(context: typer.Context, given: Mapping[str, Any]) -> "Asking":
+    """What the flags say of how a study is asked."""
+    from quadrille.experiments.options.values import whole_number
+    from quadrille.experiments.sweep.training_study import Asking
+
+    counts = {
+        name: whole_number(given[name], f"--{name.replace('_', '-')}") for name in ("top", "most_seconds", "jobs")
+    }
+    return Asking(**counts, json=given["json"], plot=given["plot"], command=context.obj)
+
+
+def changed(usual: object, **given: str) -> dict[str, Any]:
+    """What is asked otherwise than a study does by itself: lists are given with commas, numbers as such.
+
+    >>> from quadrille.studies.which_scheme.study import QUICK
+    >>> changed(QUICK, gpt="", gpus="8,27", batch="6")
+    {'gpus': (8, 27), 'batch': 6}
+
+    Raises
+    ------
+    InputError : a number that is none
+    """
+    from quadrille.experiments.options.values import whole_number
+
+    found: dict[str, Any] = {}
+    for name, text in given.items():
+        own = getattr(usual, name)
+        if not text:
+            continue
+        words = [word.strip() for word in text.split(",")]
+        if isinstance(own, int):
+            found[name] = whole_number(text, f"--{name}")
+        elif isinstance(own, str):
+            found[name] = text
+        else:
+            numbers = bool(own) and isinstance(own[0], int)
+            found[name] = tuple(whole_number(word, f"--{name}") if numbers else word for word in words)
+    return found
+
+
+WHICH_SCHEME = flags_of(
+    machine=(Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")], ""),
+    gpt=(Gpt, ""),
+    gpus=(Gpus, ""),
+    batch=(Annotated[str, flag("--batch", "N", "Sequences of a step, in strong scaling.")], ""),
+    each=(Annotated[str, flag("--each", "N", "Sequences that each GPU brings, in weak scaling.")], ""),
+    schemes=(Annotated[str, flag("--schemes", "NAME,…", "Of megatron, optimus, tesseract, bian and 4d.")], ""),
+)
+
+
+@study.command("which-scheme")
+@with_flags(WHICH_SCHEME, by_default(ASKING, most_seconds="120"))
+def which_scheme(context: typer.Context, **given: Any) -> None:
+    """Is 1-D, 2-D, 3-D or 4D parallelism the fastest, on how many GPUs?"""
+    from quadrille.studies.which_scheme import study as which
+
+    usual = which.QUICK if given["quick"] else which.Scaled()
+    which.which_scheme(replace(usual, **changed(usual, **taken(given, WHICH_SCHEME))), asking(context, given))
+
+
+OVERLAP_WORTH = flags_of(
+    machine=(Annotated[str, flag("--machine", "NAME|FILE", "A machine; by default perlmutter.")], ""),
+    gpt=(Gpt, ""),
+    gpus=(Gpus, ""),
+    each=(Annotated[str, flag("--each", "N,…", "Sequences of each GPU.")], ""),
+    bandwidths=(Annotated[str, flag("--bandwidths", "xF,…", "Factors of the network's bandwidth.")], ""),
+)
+
+
+@study.command("overlap-worth")
+@with_flags(OVERLAP_WORTH, ASKING)
+def overlap_worth(context: typer.Context, **given: Any) -> None:
+    """What is each overlap of communication with computing worth, and when is it worth nothing?"""
+    from quadrille.studies.overlap_worth import study as worth
+
+    usual = worth.QUICK if given["quick"] else worth.Around()
+    worth.overlap_worth(replace(usual, **changed(usual, **taken(given, OVERLAP_WORTH))), asking(context, given))
+
+
+WHICH_GRID = flags_of(
+    machines=(Annotated[str, flag("--machines", "NAME,…", "Named machines.", "--machine")], ""),
+    gpt=(Gpt, ""),
+    gpus=(Annotated[str, flag("--gpus", "N", "How many GPUs.")], ""),
+    batch=(Annotated[str, flag("--batch", "N", "Sequences of a step.")], ""),
+)
+
+
+@study.command("which-grid")
+@with_flags(WHICH_GRID, by_default(ASKING, top="4"))
+def which_grid(context: typer.Context, **given: Any) -> None:
+    """Which grid is the best on which machine, and why?"""
+    from quadrille.studies.which_grid import study as which
+
+    usual = which.QUICK if given["quick"] else which.GridQuestion()
+    which.which_grid(replace(usual, **changed(usual, **taken(given, WHICH_GRID))), asking(context, given))
+
+
+BETTER_NETWORK = flags_of(
+    machine=(
+        Annotated[str, flag("--machine", "NAME", "Whose GPUs a switch joins; by default h100-superpod.")],
+        "",
+    ),
+    gpt=(Gpt, ""),
+    gpus=(Gpus, ""),
+    each=(Annotated[str, flag("--each", "N", "Sequences of each GPU.")], ""),
+)
+
+
+@study.command("better-network")
+@with_flags(BETTER_NETWORK, ASKING)
+def better_network(context: typer.Context, **given: Any) -> None:
+    """What would a better network buy: twice the bandwidth, half the latency, an NVLink domain of 72?"""
+    from quadrille.studies.better_network import study as better
+
+    usual = better.QUICK if given["quick"] else better.NetworkQuestion()
+    better.better_network(replace(usual, **changed(usual, **taken(given, BETTER_NETWORK))), asking(context, given))

@@ -1,0 +1,59 @@
+"""NumPy's arrays under the verbs of `array_library.py`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from quadrille.algorithms.schedule.tensors import ElementType
+from quadrille.runtime.arrays.array_library import Array, ArrayLibrary, Backend, Marker
+
+
+class NumpyLibrary:
+    """NumPy on the host: every verb has ended when it returns."""
+
+    name: Backend = "numpy"
+
+    @property
+    def module(self) -> Any:
+        return np
+
+    def carry_out(self, work: Callable[[], None]) -> None:
+        work()
+
+    def empty(self, elements: int, dtype: ElementType) -> Array:
+        return np.empty(elements, dtype)
+
+    def empty_on_host(self, elements: int, dtype: ElementType) -> Array:
+        return self.empty(elements, dtype)
+
+    def put(self, into: Array, host_values: np.ndarray[Any, Any]) -> None:
+        into[...] = host_values
+
+    def fetch(self, array: Array) -> np.ndarray[Any, Any]:
+        host: np.ndarray[Any, Any] = array
+        return host
+
+    def matmul(self, a: Array, b: Array, out: Array) -> None:
+        np.matmul(a, b, out=out)
+
+    def add(self, one: Array, other: Array, out: Array) -> None:
+        np.add(one, other, out=out)
+
+    def maximum(self, one: Array, other: Array, out: Array) -> None:
+        np.maximum(one, other, out=out)
+
+    def copy(self, into: Array, source: Array) -> None:
+        np.copyto(into, source)
+
+    def zero(self, array: Array) -> None:
+        array.fill(0)
+
+    def mark(self) -> Marker | None:
+        return None
+
+    def synchronise(self) -> None:
+        return None
+
+    def lane(self) -> ArrayLibrary:
+        return self

@@ -1,0 +1,166 @@
+"""Whether MPI takes device arrays: only on positive evidence, since a wrong yes is a crash.
+
+    says so       MPIX_Query_cuda_support() = 1, asked of the library that mpi4py loaded, or
+                  "cuda" among the world's mpi_memory_alloc_kinds (MPI 4.1)
+    does it       a child process sends one element from device to device, and it arrives
+
+Both are needed.  The child is a Python of its own that knows nothing of our launcher, so
+that it may crash; it is a world of one rank, so it sees MPI touch device memory but no
+network.  Any doubt, on any rank, means staging.
+
+Source: Open MPI documentation, "MPIX_Query_cuda_support"; MPI 4.1, section 12.4.3
+(mpi_memory_alloc_kinds); mpi4py issue 162.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quadrille.runtime.host.progress_reports import together
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+    from quadrille.runtime.host.devices import Device
+
+CHILD_SECONDS = 60.0
+LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_", "HYDRA_", "HYDI_", "SLURM_", "PALS_", "FLUX_")
+"""Beginnings of the names by which launchers tell a process which rank it is."""
+
+CHILD = """
+import sys
+import cupy
+cupy.cuda.Device(int(sys.argv[1])).use()
+from mpi4py import MPI
+sent, received = cupy.full(1, 42.0), cupy.zeros(1)
+cupy.cuda.Device().synchronize()
+MPI.COMM_SELF.Sendrecv(sent, 0, recvbuf=received, source=0)
+cupy.cuda.Device().synchronize()
+sys.exit(0 if float(received[0]) == 42.0 else 3)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Awareness:
+    """Whether MPI takes device arrays, and how we know.
+
+    >>> print(Awareness(False, "MPIX_Query_cuda_support() is 0"))
+    device arrays go through the host: MPIX_Query_cuda_support() is 0
+    """
+
+    aware: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"device arrays go {'straight to MPI' if self.aware else 'through the host'}: {self.reason}"
+
+
+def gpu_awareness(communicator: "Intracomm", device: "Device") -> Awareness:
+    """The answer for this world; all ranks call it and all get the same."""
+    from quadrille.runtime.host.devices import number_on_host
+
+    query, kinds = query_cuda_support(), memory_kinds(communicator)
+    is_first = number_on_host(communicator) == 0
+    mine = judge(query, kinds, (lambda: one_element_test(device.number)) if is_first else (lambda: None))
+    with together("comparing what MPI takes"):
+        return agreed(communicator.allgather(mine))
+
+
+def judge(query: int | None, kinds: str | None, try_it: Callable[[], str | None]) -> Awareness:
+    """The answer from the evidence of one rank.
+
+    >>> judge(0, None, lambda: None).aware, judge(1, None, lambda: None).aware
+    (False, True)
+    >>> judge(1, None, lambda: "the child ended by signal 11").reason
+    'MPIX_Query_cuda_support() is 1, but the child ended by signal 11'
+
+    Parameters
+    ----------
+    query : what MPIX_Query_cuda_support answers, None where there is none
+    kinds : mpi_memory_alloc_kinds, None where MPI does not tell
+    try_it : the one-element test, called only if MPI says yes; why it failed, or None
+    """
+    told = "there is no MPIX_Query_cuda_support" if query is None else f"MPIX_Query_cuda_support() is {query}"
+    if kinds is not None:
+        told += f", mpi_memory_alloc_kinds are {kinds}"
+    if query != 1 and not names_cuda(kinds):
+        return Awareness(False, told)
+    failure = try_it()
+    if failure is not None:
+        return Awareness(False, f"{told}, but {failure}")
+    return Awareness(True, f"{told}, and one element went from device to device")
+
+
+def names_cuda(kinds: str | None) -> bool:
+    """Whether CUDA's device memory is among the kinds, which are given as kind:restrictor:…
+
+    >>> [names_cuda(kinds) for kinds in (None, "system,mpi", "system,cuda", "mpi,cuda:device", "cuda:host")]
+    [False, False, True, True, False]
+    """
+    named = [kind.strip().split(":") for kind in (kinds or "").split(",")]
+    return any(kind[0] == "cuda" and (len(kind) == 1 or "device" in kind[1:]) for kind in named)
+
+
+def agreed(answers: list[Awareness]) -> Awareness:
+    """Yes if every rank says yes, else the reason of the first that does not."""
+    for rank, answer in enumerate(answers):
+        if not answer.aware:
+            others_say_yes = any(other.aware for other in answers)
+            return Awareness(False, f"on rank {rank}, {answer.reason}") if others_say_yes else answer
+    return answers[0]
+
+
+def query_cuda_support() -> int | None:
+    """What the MPI library that mpi4py loaded answers; None where it has no such function."""
+    from mpi4py import MPI
+
+    # A symbol is looked up in mpi4py's module and in what that was linked with: the MPI of this process.
+    try:
+        query = ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support
+    except (AttributeError, OSError):
+        return None
+    query.restype, query.argtypes = ctypes.c_int, ()
+    return int(query())
+
+
+def memory_kinds(communicator: "Intracomm") -> str | None:
+    """The kinds of memory that MPI takes, by MPI 4.1; None where MPI does not tell."""
+    info = communicator.Get_info()
+    try:
+        return info.Get("mpi_memory_alloc_kinds")
+    finally:
+        info.Free()
+
+
+def one_element_test(device: int, *, program: str = CHILD, seconds: float = CHILD_SECONDS) -> str | None:
+    """Why a child process could not send one element from device to device; None if it could."""
+    command = [sys.executable, "-c", program, str(device)]
+    try:
+        child = subprocess.run(
+            command,
+            check=False,
+            env=without_launcher(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return f"a child that tried it did not end in {seconds:g} s"
+    except OSError as error:
+        return f"a child to try it did not start ({error})"
+    if child.returncode < 0:
+        return f"a child that tried it was ended by signal {-child.returncode}"
+    return None if child.returncode == 0 else f"a child that tried it ended with status {child.returncode}"
+
+
+def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that no launcher started.
+
+    >>> without_launcher({"PATH": "/bin", "PMIX_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"})
+    {'PATH': '/bin'}
+    """
+    return {name: value for name, value in environment.items() if not name.startswith(LAUNCHER_VARIABLES)}

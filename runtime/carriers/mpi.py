@@ -1,0 +1,131 @@
+"""The carrier over MPI: one process a rank, and a communicator for every group on every lane."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, cast
+
+import numpy as np
+from mpi4py import MPI
+
+from quadrille.algorithms.schedule.grid import Axis, Grid
+from quadrille.runtime.carriers.communicators import Alone, Course, Result, Staging, Wait
+from quadrille.runtime.carriers.message_options import NAP_SECONDS, WHOLE, Delivery, Naps
+from quadrille.runtime.carriers.mpi_communicator import MOST_BYTES, Flight, MpiCommunicator
+from quadrille.runtime.carriers.pipelined_steps import Stream
+from quadrille.runtime.host.clocks import clock_offset
+from quadrille.runtime.host.core_affinity import taking_turns
+
+AGREED_SECONDS = 10e-3
+"""From the last rank's arrival to the time that ranks agree to begin at: enough for all to hear of it and to sleep."""
+
+
+class MpiCarrier:
+    """The ranks of an MPI communicator, one of which lives here.
+
+    Parameters
+    ----------
+    staging : makes of each group one for arrays of a device; those of the host need none
+    delivery : how messages of the host's arrays go
+    """
+
+    def __init__(
+        self,
+        communicator: MPI.Intracomm | None = None,
+        *,
+        staging: Staging | None = None,
+        most_bytes: int = MOST_BYTES,
+        delivery: Delivery = WHOLE,
+    ) -> None:
+        self._world = communicator or MPI.COMM_WORLD
+        self._staging = staging
+        self._most_bytes = most_bytes
+        self._delivery = delivery
+        self._groups: dict[tuple[Grid, Axis, int], Any] = {}
+        self._split: list[MPI.Intracomm] = []
+        self.size: int = self._world.Get_size()
+        self.rank: int = self._world.Get_rank()
+        self.ranks: tuple[int, ...] = (self.rank,)
+        self._offset = clock_offset(self._world)
+        self._take_turns = any(self._world.allgather(delivery.nap_seconds > 0))
+
+    def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Any:
+        key = (grid, axis, lane)
+        if key not in self._groups:
+            self._groups[key] = self._make(grid, rank, axis)
+        return self._groups[key]
+
+    def _make(self, grid: Grid, rank: int, axis: Axis) -> Any:
+        if grid.length(axis) == 1:
+            return Alone()
+        members = grid.group(rank, axis)
+        group = cast(MPI.Intracomm, self._world.Split(color=members[0], key=members.index(rank)))
+        self._split.append(group)
+        communicator = MpiCommunicator(group, self._most_bytes, self._delivery.chunk_bytes)
+        return communicator if self._staging is None else self._staging(communicator)
+
+    def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
+        with taking_turns(self.rank, self.size) if self._take_turns else nullcontext():
+            return {self.rank: self._followed(course(self.rank))}
+
+    def _followed(self, running: Course[Result]) -> Result:
+        naps = Naps(self._delivery.nap_seconds)
+        while True:
+            try:
+                wait = next(running)
+            except StopIteration as end:
+                return cast(Result, end.value)
+            if self._delivery.nap_seconds:
+                naps.take(wait.ops, wait.carried, idle=wait.idle)
+            else:
+                _await(wait)
+
+    def gather(self, values: dict[int, Any]) -> dict[int, Any] | None:
+        gathered = self._world.gather(values, root=0)
+        if gathered is None:
+            return None
+        return {rank: value for part in gathered for rank, value in part.items()}
+
+    def begin_together(self) -> None:
+        """After a barrier, where ranks take turns on cores, at an agreed time: asleep, so that all wake then.
+
+        Else one leaves the barrier when it is given a core, some milliseconds after another.
+        """
+        if self._take_turns:
+            begin = self._latest_arrival() + AGREED_SECONDS
+            time.sleep(max(0.0, begin - self.now()))
+
+    def _latest_arrival(self) -> float:
+        """When the last rank came here; none looks for the others all the time, on a core that these need to answer."""
+        latest = np.array([self.now()])
+        request = self._world.Iallreduce(MPI.IN_PLACE, latest, MPI.MAX)
+        naps = Naps(NAP_SECONDS)
+        while not request.Test():
+            naps.take()
+        return float(latest[0])
+
+    def now(self) -> float:
+        return time.perf_counter() + self._offset
+
+    def close(self) -> None:
+        """Free the groups' communicators."""
+        for group in self._split:
+            group.Free()
+        self._split.clear()
+        self._groups.clear()
+
+
+def _await(wait: Wait) -> None:
+    streams = [request for request in wait.requests if isinstance(request, Stream)]
+    heads = [head for stream in streams for head in stream.heads]
+    others = [request for request in wait.requests if not isinstance(request, Stream)]
+    flights: Sequence[Flight] = [request for request in (*heads, *others) if isinstance(request, Flight)]
+    pending = [request for flight in flights for request in flight.requests]
+    if len(flights) < len(heads) + len(others) or not pending:
+        os.sched_yield()  # others may have come, or the device has: whoever waits for it calls no MPI that gives way
+        return
+    if wait.every and not streams:
+        MPI.Request.Waitall(pending)
+    else:
+        MPI.Request.Waitany(pending)

@@ -1,0 +1,277 @@
+"""Device arrays and an MPI that knows no streams: through pinned buffers, or themselves when the device is through.
+
+    send      device ──copy──► pinned ──MPI──►           receive   ──MPI──► pinned ──copy──► device
+
+Every group has a stream of its own, its `lane`: copies, and sums of our own collectives, are
+in order with each other there, and neither a GEMM nor another group's messages hold them up.
+No message waits for another's copy: MPI is given a buffer when somebody looks and the device has passed the event
+behind it, and a request is done when what came has landed.  What the compute lane itself
+wrote has ended when the executor starts an op that sends it.
+
+Messages of our own steps go in chunks (`pipelined_steps.py`): while one chunk is on the wire the next is
+copied, each through a pinned buffer that is free again when its chunk has gone or landed.
+What a library collective takes is copied as a whole, since MPI takes it as a whole.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quadrille.algorithms.collectives.choices import Provider
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.ops import Calls, Combination
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.runtime.arrays.array_library import Array
+from quadrille.runtime.arrays.pinned import PINNED_CHUNK_BYTES, Bytes
+from quadrille.runtime.carriers.communicators import DONE, Communicator, Edges, Request, Staging
+
+if TYPE_CHECKING:
+    from quadrille.runtime.arrays.cupy_library import CupyLibrary
+    from quadrille.runtime.carriers.gpu_awareness import Awareness
+
+
+class Relay:
+    """A request in three legs: the device leaves the buffers, MPI carries them, the device takes what came.
+
+    Parameters
+    ----------
+    left : when the device has left the buffers
+    begin : gives them to MPI
+    land : hands the device what came, and tells when it has it
+    over : frees what was used
+    """
+
+    def __init__(
+        self,
+        waiting: "Waiting",
+        left: Request,
+        begin: Callable[[], Request],
+        land: Callable[[], Request],
+        over: Callable[[], None],
+    ) -> None:
+        self._waiting = waiting
+        self._left = left
+        self._begin = begin
+        self._land = land
+        self._over: Callable[[], None] | None = over
+        self._carried: Request | None = None
+        self._landed: Request | None = None
+
+    def begin(self) -> bool:
+        """Give MPI the buffers if the device has left them; whether it did."""
+        if not self._left.done():
+            return False
+        self._carried = self._begin()
+        return True
+
+    def land(self) -> bool:
+        """Hand the device what came if all has; whether it did, now or before."""
+        if self._landed is None:
+            if self._carried is None or not self._carried.done():
+                return False
+            self._landed = self._land()
+        return True
+
+    def done(self) -> bool:
+        if self._over is None:
+            return True
+        self._waiting.go_on()
+        if not self.land() or self._landed is None or not self._landed.done():
+            return False
+        self._over()
+        self._over = None
+        return True
+
+
+class Waiting:
+    """What MPI has yet to be given of a group, sends and receives, each in their order, by which they match; and what
+    the device has yet to be given of what MPI brings.
+    """
+
+    def __init__(self) -> None:
+        self.sends: deque[Relay] = deque()
+        self.receives: deque[Relay] = deque()
+        self._received: deque[Relay] = deque()
+
+    def go_on(self) -> None:
+        """Begin and land those that can, whichever of them is asked about."""
+        while self.sends and self.sends[0].begin():
+            self.sends.popleft()
+        while self.receives and self.receives[0].begin():
+            self._received.append(self.receives.popleft())
+        while self._received and self._received[0].land():
+            self._received.popleft()
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedCopy:
+    """A device array and its place in pinned memory."""
+
+    device: Array
+    host: Array
+    pinned: Bytes
+
+
+class DeviceCommunicator:
+    """One group of ranks on one lane, for device arrays.
+
+    Parameters
+    ----------
+    group : of the same ranks, for buffers that MPI can take
+    library : whose arrays they are
+    """
+
+    begins_in_order = False
+
+    def __init__(self, group: Communicator, library: "CupyLibrary") -> None:
+        self._group = group
+        self._waiting = Waiting()
+        self.lane = library.lane()
+        self.member, self.size = group.member, group.size
+
+    def greet(self, peer: int) -> Request:
+        return self._group.greet(peer)
+
+    def greeted(self, peer: int) -> Request:
+        return self._group.greeted(peer)
+
+    def barrier(self, *, blocking: bool) -> Request:
+        return self._group.barrier(blocking=blocking)
+
+    def _relay(
+        self,
+        queue: deque[Relay],
+        left: Request,
+        begin: Callable[[], Request],
+        land: Callable[[], Request] = lambda: DONE,
+        over: Callable[[], None] = lambda: None,
+    ) -> Request:
+        relay = Relay(self._waiting, left, begin, land, over)
+        queue.append(relay)
+        self._waiting.go_on()
+        return relay
+
+
+class StagedCommunicator(DeviceCommunicator):
+    """Device arrays go through the library's pinned buffers: of at most 48 MiB where all goes in chunks."""
+
+    posted = 8, 4
+
+    def __init__(self, group: Communicator, library: "CupyLibrary", chunk_bytes: int = PINNED_CHUNK_BYTES) -> None:
+        super().__init__(group, library)
+        self._pool = library.pinned
+        self.chunk_bytes = chunk_bytes
+
+    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
+        room = self._pinned_copy(buffer)
+        return self._carry(lambda: self._group.send(room.host, to, taken=taken), outgoing=(room,))
+
+    def receive(self, buffer: Array, sender: int) -> Request:
+        """MPI may write into the pinned buffer at once."""
+        room = self._pinned_copy(buffer)
+        return self._carry(lambda: self._group.receive(room.host, sender), incoming=(room,))
+
+    def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
+        room = self._pinned_copy(whole)
+        return self._both_ways(room, lambda: self._group.all_gather(room.host, edges, blocking=blocking, calls=calls))
+
+    def reduce_scatter(
+        self, whole: Array, edges: Edges, piece: Array, *, blocking: bool, calls: Calls = "vector"
+    ) -> Request:
+        source, into = self._pinned_copy(whole), self._pinned_copy(piece)
+        return self._carry(
+            lambda: self._group.reduce_scatter(source.host, edges, into.host, blocking=blocking, calls=calls),
+            (source,),
+            (into,),
+        )
+
+    def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
+        room = self._pinned_copy(buffer)
+        return self._both_ways(room, lambda: self._group.all_reduce(room.host, combination, blocking=blocking))
+
+    def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
+        room = self._pinned_copy(buffer)
+        return self._both_ways(room, lambda: self._group.broadcast(room.host, root, blocking=blocking))
+
+    def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
+        room = self._pinned_copy(buffer)
+        return self._both_ways(room, lambda: self._group.reduce(room.host, root, blocking=blocking))
+
+    def all_to_all(
+        self, sent: Array, sent_edges: Edges, received: Array, received_edges: Edges, *, blocking: bool
+    ) -> Request:
+        source, into = self._pinned_copy(sent), self._pinned_copy(received)
+        return self._carry(
+            lambda: self._group.all_to_all(source.host, sent_edges, into.host, received_edges, blocking=blocking),
+            (source,),
+            (into,),
+        )
+
+    def _pinned_copy(self, device: Array) -> PinnedCopy:
+        pinned = self._pool.take(device.nbytes)
+        return PinnedCopy(device, pinned[: device.nbytes].view(device.dtype), pinned)
+
+    def _both_ways(self, room: PinnedCopy, begin: Callable[[], Request]) -> Request:
+        return self._carry(begin, (room,), (room,))
+
+    def _carry(
+        self, begin: Callable[[], Request], outgoing: Sequence[PinnedCopy] = (), incoming: Sequence[PinnedCopy] = ()
+    ) -> Request:
+        """What MPI reads is copied there before it begins, and what it writes is copied back when it has."""
+        for room in outgoing:
+            self.lane.copy_to_host(room.host, room.device)
+        rooms = {id(room): room for room in (*outgoing, *incoming)}.values()
+
+        def land() -> Request:
+            for room in incoming:
+                self.lane.copy_to_device(room.device, room.host)
+            return self.lane.mark() if incoming else DONE
+
+        def over() -> None:
+            for room in rooms:
+                self._pool.give_back(room.pinned)
+
+        if not outgoing:
+            return self._relay(self._waiting.receives, DONE, begin, land, over)
+        return self._relay(self._waiting.sends, self.lane.mark(), begin, land, over)
+
+
+class DirectCommunicator(DeviceCommunicator):
+    """MPI takes messages from the device, and brings them there, by itself.
+
+    Only point-to-point messages, which our own collectives are made of, may go
+    directly: Open MPI has no non-blocking reductions of device arrays.
+
+    Source: Open MPI issues 9845 and 12045.
+    """
+
+    chunk_bytes, posted = 0, (0, 0)
+
+    def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
+        """MPI reads the buffer when the device has written it."""
+        return self._relay(self._waiting.sends, self.lane.mark(), lambda: self._group.send(buffer, to, taken=taken))
+
+    def receive(self, buffer: Array, sender: int) -> Request:
+        """MPI writes into the buffer when the device neither reads nor writes it any more."""
+        return self._relay(self._waiting.receives, self.lane.mark(), lambda: self._group.receive(buffer, sender))
+
+    def __getattr__(self, verb: str) -> Any:
+        raise AssertionError(f"{verb} of device arrays goes through the host")
+
+
+def find_staging(library: "CupyLibrary", awareness: "Awareness", carriage: Provider) -> Staging:
+    """The way of device arrays through MPI: directly only where it is known to take them."""
+    way = DirectCommunicator if awareness.aware and carriage == "own" else StagedCommunicator
+    return lambda group: way(group, library)
+
+
+def check_sums(dtype: DType, carriage: Provider) -> None:
+    """Nothing, where MPI can sum such elements or is not asked to.
+
+    Raises
+    ------
+    InputError : MPI's own collectives with 16-bit elements
+    """
+    if carriage == "library" and dtype in ("float16", "bfloat16"):
+        raise InputError(f"dtype {dtype!r} with collectives 'library': MPI has no sum of it; accepted are own and NCCL")

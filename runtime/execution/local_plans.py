@@ -1,0 +1,86 @@
+"""What local work does to the arrays of one rank, worked out once and carried out in every repeat."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import assert_never
+
+from quadrille.algorithms.analysis.traffic import written_coordinates
+from quadrille.algorithms.schedule.kernels import SIGNATURES
+from quadrille.algorithms.schedule.ops import Compute, Gemm, HostCopy, Kernel, Pointwise
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
+from quadrille.runtime.execution.buffers import Buffers, of_dtype
+from quadrille.runtime.kernels.layer_kernels import Given, carry_out
+
+
+class LocalPlanner:
+    """Makes ready the local work of one rank."""
+
+    def __init__(self, schedule: Schedule, library: ArrayLibrary, buffers: Buffers) -> None:
+        self._schedule = schedule
+        self._library = library
+        self._buffers = buffers
+
+    def compute(self, op: Compute, place: Coordinates) -> Callable[[], None]:
+        """Local work, ready to be done."""
+        flat, library = self._buffers.flat, self._library
+        match op:
+            case Gemm():
+                return self._gemm(op, place)
+            case HostCopy():
+                source, into = flat(op.source, place), flat(op.into, place)
+                to_host = self._schedule.tensors[op.into].on_host
+                return partial(self._fetch, into, source) if to_host else partial(library.put, into, source)
+            case Pointwise():
+                return self._pointwise(op, place)
+            case Kernel():
+                return self._kernel(op, place)
+            case _:
+                assert_never(op)
+
+    def _fetch(self, into: Array, source: Array) -> None:
+        into[...] = self._library.fetch(source)
+
+    def _pointwise(self, op: Pointwise, place: Coordinates) -> Callable[[], None]:
+        into = self._buffers.flat(op.into, written_coordinates(op, self._schedule, place))
+        sources = [self._buffers.flat(source, place) for source in op.sources]
+        match op.function:
+            case "zero":
+                return partial(self._library.zero, into)
+            case "copy":
+                return partial(self._library.copy, into, *sources)
+            case "add":
+                one, other = sources
+                return partial(self._library.add, one, other, into)
+            case _:
+                assert_never(op.function)
+
+    def _kernel(self, op: Kernel, place: Coordinates) -> Callable[[], None]:
+        facts = SIGNATURES[op.function]
+        into, updates, sources = (
+            tuple(
+                self._buffers.flat(name, place) if shape == "=" else self._buffers.matrix(name, place)
+                for name, shape in zip(names, shapes, strict=True)
+            )
+            for names, shapes in ((op.into, facts.into), (op.updates, facts.updates), (op.sources, facts.sources))
+        )
+        blocks = tuple(self._buffers.block(name, place) for name in (*op.sources, *op.updates))
+        count = place.indices[op.counter] if op.counter is not None else 0
+        given = Given(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
+        return partial(self._library.carry_out, partial(carry_out, op.function, given))
+
+    def _gemm(self, op: Gemm, place: Coordinates) -> Callable[[], None]:
+        a, b = self._buffers.matrix(op.a, place), self._buffers.matrix(op.b, place)
+        left = a.T if op.layout == "TN" else a
+        right = b.T if op.layout == "NT" else b
+        c = self._buffers.matrix(op.c, place)
+        if not op.accumulate:
+            return partial(self._library.matmul, left, right, c)
+        product = of_dtype(self._buffers.scratch.product, c.dtype)[: c.size].reshape(c.shape)
+
+        def accumulate() -> None:
+            self._library.matmul(left, right, product)
+            self._library.add(c, product, c)
+
+        return accumulate

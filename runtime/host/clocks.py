@@ -1,0 +1,70 @@
+"""One time for all ranks.
+
+Ranks of one host read the same monotonic clock (CLOCK_MONOTONIC, through
+`time.perf_counter`), so their offset is zero.  The first rank of every other
+host exchanges short messages with rank 0; of many round trips the shortest is
+kept, and the clock of rank 0 is taken to have been read in its middle:
+
+    offset = t0 - (t1 + t2) / 2,   uncertain by half the round trip (t2 - t1)
+
+Source: Cristian, "Probabilistic clock synchronization", Distributed Computing 3, 1989.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from quadrille.runtime.host.world import in_laboratory
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+ROUND_TRIPS = 50
+TAG = 77
+
+
+def clock_offset(communicator: "Intracomm") -> float:
+    """Seconds to add to this rank's monotonic clock to get that of rank 0.  All ranks call it.
+
+    All hosts of a laboratory are this machine.
+    """
+    rank = communicator.Get_rank()
+    names = communicator.allgather(host_name())
+    if len(set(names)) == 1 or in_laboratory():
+        return 0.0
+    leaders = {name: names.index(name) for name in names}
+    offsets: dict[str, float] = {names[0]: 0.0}
+    for name, leader in leaders.items():
+        if leader == 0:
+            continue
+        offset = None
+        if rank == 0:
+            _answer(communicator, leader)
+        elif rank == leader:
+            offset = _ask(communicator)
+        offsets[name] = communicator.bcast(offset, root=leader)
+    mine: float = offsets[names[rank]]
+    return mine
+
+
+def host_name() -> str:
+    """The name by which MPI tells hosts apart."""
+    from mpi4py import MPI
+
+    return MPI.Get_processor_name()
+
+
+def _answer(communicator: "Intracomm", leader: int) -> None:
+    for _ in range(ROUND_TRIPS):
+        communicator.recv(source=leader, tag=TAG)
+        communicator.send(time.perf_counter(), dest=leader, tag=TAG)
+
+
+def _ask(communicator: "Intracomm") -> float:
+    trips: list[tuple[float, float]] = []
+    for _ in range(ROUND_TRIPS):
+        asked = time.perf_counter()
+        communicator.send(None, dest=0, tag=TAG)
+        there = communicator.recv(source=0, tag=TAG)
+        answered = time.perf_counter()
+        trips.append((answered - asked, there - (asked + answered) / 2))
+    return min(trips)[1]

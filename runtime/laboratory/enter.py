@@ -1,0 +1,45 @@
+"""The program that runs another one on a host of a laboratory; also the agent by which mpirun reaches its hosts.
+
+    python -m quadrille.runtime.laboratory.enter HOST WORDS …
+    python -m quadrille.runtime.laboratory.enter --agent [OPTIONS] ADDRESS WORDS …
+
+As an agent it is called as ssh would be: options, an address, and words for a
+shell.  It becomes the other program, so signals and exit status are that one's.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from quadrille.algorithms.errors import InputError
+from quadrille.runtime.host.world import LABORATORY
+from quadrille.runtime.laboratory import namespaces, register
+from quadrille.runtime.launching.remarks import run_as_program
+
+
+def main(words: Sequence[str]) -> NoReturn:
+    """Become the words behind a host on that host."""
+    as_agent = words[:1] == ["--agent"]
+    place = next((number for number, word in enumerate(words) if not word.startswith("-")), len(words))
+    if len(words) < place + 2:
+        raise InputError("a host of the laboratory and a command are needed")
+    entry = register.read(os.environ.get(LABORATORY, ""))
+    if entry is None:
+        raise InputError(f"laboratory {os.environ.get(LABORATORY, '')!r} is not up")
+    by_address = {address: host for host, address in entry.addresses.items()}
+    host = by_address.get(words[place], words[place])
+    if host not in entry.addresses:
+        raise InputError(f"host {host!r} is not in laboratory {entry.name!r}: it has {', '.join(entry.addresses)}")
+    namespaces.enter(entry.namespaces[host], f"{entry.name}-{host.replace(':', '')}")
+    command = list(words[place + 1 :])
+    if as_agent:
+        # The words are for a shell, as ssh's are; Open MPI does not quote the path of its own folder in them.
+        text = " ".join(command).replace(sys.prefix, shlex.quote(sys.prefix))
+        os.execv("/bin/sh", ["sh", "-c", text])  # noqa: S606
+    os.execvp(command[0], command)  # noqa: S606
+
+
+if __name__ == "__main__":
+    run_as_program(lambda: main(sys.argv[1:]))

@@ -1,0 +1,177 @@
+"""Laboratories: brought up, listed, taken down, whatever happens in between."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.runtime.laboratory import namespaces, register
+from quadrille.runtime.laboratory.namespace_plan import Wiring
+from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.launching.launch_folder import remove_abandoned
+from quadrille.runtime.launching.remarks import remark
+from quadrille.runtime.launching.supervise import ended_by_signals
+
+PREFIX = "quadrille"
+
+
+@dataclass(frozen=True, slots=True)
+class Laboratory:
+    """What is to stand.
+
+    Parameters
+    ----------
+    topology : what was asked for, as it was typed
+    wiring : what that comes to
+    rates : of each link, by its name [B/s]
+    in_full : the topology with all its rates, as `calibrate` takes it; empty where nothing says them
+    routing : the rule by which the wiring has its routes
+    """
+
+    name: str
+    topology: str
+    wiring: Wiring
+    rates: dict[str, float]
+    in_full: str = ""
+    routing: str = "shortest"
+
+    @property
+    def namespaces(self) -> dict[str, str]:
+        """The namespace of each place, by a name that says whose it is."""
+        return {place: f"{PREFIX}-{self.name}-{place.replace(':', '')}" for place in self.wiring.places}
+
+    @property
+    def entry(self) -> Entry:
+        """What is entered of it, of no owner."""
+        return Entry(
+            name=self.name,
+            topology=self.topology,
+            addresses=dict(self.wiring.addresses),
+            namespaces=self.namespaces,
+            rates=self.rates,
+            in_full=self.in_full,
+            routing=self.routing,
+        )
+
+
+def up(laboratory: Laboratory, *, owned: bool = False) -> Entry:
+    """Bring a laboratory up; what an earlier one of this name left when it was killed is taken down first.
+
+    Parameters
+    ----------
+    owned : whether it ends with this process
+
+    Raises
+    ------
+    InputError : not allowed here; a name that is taken
+    RunError : what the kernel refused; nothing is left then
+    """
+    namespaces.check_allowed()
+    register.check_name(laboratory.name)
+    owner, started = register.own_start()
+    entry = msgspec.structs.replace(laboratory.entry, owner=owner, owner_started=started)
+    with register.one_at_a_time():
+        _make_room(laboratory)
+        register.write(entry)
+    built = entry if owned else laboratory.entry
+    try:
+        namespaces.build(laboratory.wiring, entry.namespaces)
+        with register.one_at_a_time():
+            if register.read(laboratory.name) != entry:
+                raise RunError(f"laboratory {laboratory.name!r} was taken down while it was brought up")
+            register.write(built)
+    except BaseException:
+        _end(entry, built)
+        raise
+    return built
+
+
+def _make_room(laboratory: Laboratory) -> None:
+    """Take down what killed processes have left, first of all of this name.
+
+    Raises
+    ------
+    InputError : a name that is taken
+    RunError : a laboratory of this name was left, and cannot be taken down
+    """
+    standing = register.read(laboratory.name)
+    if standing is not None and not standing.abandoned:
+        raise InputError(
+            f"laboratory {laboratory.name!r} is up ({standing.topology}): end it with quadrille lab down "
+            f"{laboratory.name}, or give another --name"
+        )
+    if standing is not None:
+        _take_down(standing)
+    clean()
+    if taken := [name for name in laboratory.namespaces.values() if namespaces.exists(name)]:
+        raise InputError(f"namespace {taken[0]} is there and not of a laboratory: give another --name")
+
+
+def down(name: str) -> bool:
+    """Take a laboratory down, and what killed ones have left; whether there was one of this name."""
+    namespaces.check_allowed()
+    register.check_name(name)
+    with register.one_at_a_time():
+        entry = register.read(name)
+        if entry is not None:
+            _take_down(entry)
+        clean()
+    return entry is not None
+
+
+def links_down(entry: Entry) -> list[str]:
+    """Interfaces of a laboratory that somebody has taken down.
+
+    >>> links_down(Entry(name="none", topology="", addresses={}, namespaces={}, rates={}))
+    []
+    """
+    found = []
+    for place, name in entry.namespaces.items():
+        with suppress(RunError):  # one that is gone
+            found += [f"{one} of {place} is down" for one in namespaces.interfaces_down(name)]
+    return found
+
+
+def clean() -> None:
+    """Take down what processes have left that were killed, laboratories and what their ranks had of shared memory.
+
+    What resists is left to others, with a remark.
+    """
+    remove_abandoned()
+    for entry in register.every():
+        if entry.abandoned:
+            try:
+                _take_down(entry)
+            except (RunError, OSError) as error:
+                remark(f"laboratory {entry.name}, left by a killed process, is not down: {error}")
+
+
+@contextmanager
+def standing(laboratory: Laboratory) -> Iterator[Entry]:
+    """A laboratory for as long as this lasts; TERM and HUP end that as Ctrl-C does."""
+    with ended_by_signals():
+        entry = up(laboratory, owned=True)
+        try:
+            yield entry
+        finally:
+            _end(entry)
+
+
+def _end(*own: Entry) -> None:
+    """Take down what this process has brought up, unless that was done and its name is another's by now.
+
+    Parameters
+    ----------
+    own : what is or was entered of it
+    """
+    with register.one_at_a_time():
+        if not register.is_anothers(*own):
+            _take_down(own[0])
+
+
+def _take_down(entry: Entry) -> None:
+    for name in entry.namespaces.values():
+        namespaces.remove(name)
+    register.remove(entry.name)

@@ -1,0 +1,112 @@
+"""What the launcher and its ranks are told: words on its command line, and variables of their environment.
+
+Ranks are bound to no core.  Two ranks on two cores, eight 1200^3 float64 products
+each, on a machine that others were using: bound to a core each 0.43 and 0.41 s,
+unbound 0.54, 0.43, 0.41 and 0.42 s; too few runs to show a difference.  What decides
+is that bound ranks with several BLAS threads, or of two jobs on one host, would
+share the same cores.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from quadrille.runtime.host.world import LAUNCH
+from quadrille.runtime.launching.launch_folder import memory_folder
+from quadrille.runtime.launching.mpirun import Mpi, allow_root, without_rank
+
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+HOST_OPTIONS = ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile", "-f", "-w")
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID")
+
+
+def launcher_words(launcher: Mpi, ranks: int, options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The launcher's program and its options; Open MPI must be told what to carry to other hosts."""
+    carried: list[str] = []
+    if launcher.vendor == "Open MPI" and several_hosts(options, environment):
+        names = [LAUNCH, "PYTHONPATH", "QUADRILLE_DEBUG"]
+        carried = [word for name in names if name in environment or name != "QUADRILLE_DEBUG" for word in ("-x", name)]
+    return [str(launcher.program), "-n", str(ranks), *carried, *options]
+
+
+def several_hosts(options: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether the ranks may be spread over hosts: hosts are named, or a batch system gave them.
+
+    >>> several_hosts(["--host=a:2,b:2"], {}), several_hosts(["--map-by", "core"], {})
+    (True, False)
+    """
+    named = any(option.partition("=")[0] in HOST_OPTIONS for option in options)
+    return named or any(variable in environment for variable in ALLOCATIONS)
+
+
+def rank_environment(
+    ranks: int, command: Sequence[str], options: Sequence[str], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of the ranks: this project importable, and BLAS threads that share the cores.
+
+    Over several hosts the number of threads is left to the runtime, which
+    knows how many ranks share a host.
+
+    Parameters
+    ----------
+    command : of ours, which may ask for threads; empty where the ranks run another program
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    variables = without_rank(environment)
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
+    threads = threads_asked(command)
+    if threads is None and not several_hosts(options, environment):
+        threads = str(max(1, usable_cores() // ranks))
+    if threads is not None:
+        variables |= dict.fromkeys(THREAD_VARIABLES, threads)
+    return variables
+
+
+def launcher_environment(
+    launcher: Mpi, ranks: int, options: Sequence[str], environment: Mapping[str, str], folder: str
+) -> dict[str, str]:
+    """What Open MPI (4 and 5) reads from the environment; options on its command line go before.
+
+    Other launchers do not look at these.  On one host, the Open MPI of this
+    Python's environment is told to look at no network but TCP: looking for
+    others costs a second at every start.  A site's own MPI keeps its defaults.
+    """
+    variables = allow_root() | {
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "PRTE_MCA_prte_tmpdir_base": folder,
+        "OMPI_MCA_orte_tmpdir_base": folder,
+    }
+    if several_hosts(options, environment):
+        return variables
+    if launcher.program is not None and launcher.program.parent == Path(sys.executable).parent:
+        variables["OMPI_MCA_btl"] = environment.get("OMPI_MCA_btl", "self,sm,tcp")
+    if memory_folder() is not None:
+        variables["OMPI_MCA_btl_sm_backing_directory"] = folder
+        variables["OMPI_MCA_btl_vader_backing_directory"] = folder
+    if ranks > usable_cores():
+        variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+        variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
+        variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    return variables
+
+
+def threads_asked(command: Sequence[str]) -> str | None:
+    """The number of threads that a command asks for, if it is one.
+
+    >>> threads_asked(["run", "--threads", "2"]), threads_asked(["run", "--threads=3"]), threads_asked(["run"])
+    ('2', '3', None)
+    """
+    for word, following in pairwise([*command, ""]):
+        name, _, joined = word.partition("=")
+        value = joined or following
+        if name == "--threads" and value.isdecimal() and int(value) > 0:
+            return value
+    return None
+
+
+def usable_cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,92 @@
+"""What came of a launch: our exit status, and the line that says why where the ranks left none."""
+
+import re
+from collections.abc import Sequence
+
+from quadrille.algorithms.errors import InputError
+from quadrille.runtime.host.progress_reports import Whereabouts
+from quadrille.runtime.launching.hang_detection import told, where
+from quadrille.runtime.launching.interruption import INTERRUPTED
+from quadrille.runtime.launching.launcher_output import Chatter, Failure, signal_name
+from quadrille.runtime.launching.mpirun import Mpi
+from quadrille.runtime.launching.supervise import write_error
+
+LAST_SIGNAL = 64
+
+
+def verdict(
+    status: int | None, chatter: Chatter, launcher: Mpi, options: Sequence[str], ranks: Sequence[Whereabouts] = ()
+) -> int:
+    """Our exit status; a line is written if the ranks left none that says why, unless the user interrupted them.
+
+    Parameters
+    ----------
+    ranks : where in its schedule each rank was that left word
+
+    Raises
+    ------
+    InputError : the launcher refused its options, no rank ran
+    """
+    if status is None:
+        return INTERRUPTED
+    if chatter.standstill:
+        write_error(f"quadrille: {chatter.standstill}; all ranks were ended\n")
+        return 1
+    if status == 0:
+        return 0
+    if status < 0:
+        write_error(
+            f"quadrille: {launcher} was killed by signal {-status} ({signal_name(-status)}); all ranks were ended\n"
+        )
+        return 1
+    failure = chatter.culprit() or failure_of_status(status, chatter, ranks)
+    if failure is None:
+        raise InputError(f"{launcher} did not start the ranks{options_named(options)}: {reason_in(status, chatter)}")
+    if not explained(failure, chatter):
+        write_error(f"quadrille: {failure.line(place_of(failure, ranks))}\n")
+    return 2 if failure.status == 2 else 1
+
+
+def failure_of_status(status: int, chatter: Chatter, ranks: Sequence[Whereabouts] = ()) -> Failure | None:
+    """The failure behind an exit status that no remark explains; None if the launcher itself refused.
+
+    Parameters
+    ----------
+    ranks : that left word, so that the launcher did start them
+    """
+    if ranks and chatter.aborting:
+        return Failure()
+    if not ranks and (status > 128 + LAST_SIGNAL or (chatter.remarks and not chatter.passed)):
+        return None
+    return Failure(signal=status - 128) if 128 < status <= 128 + LAST_SIGNAL else Failure(status=status)
+
+
+def place_of(failure: Failure, ranks: Sequence[Whereabouts]) -> str:
+    """Where the rank that failed was, or where all were if nobody knows which it is; empty where none left word.
+
+    >>> ranks = [Whereabouts(rank, 1, 2, True, "'gather B'") for rank in range(2)]
+    >>> place_of(Failure(rank=1), ranks), place_of(Failure(), ranks), place_of(Failure(), [])
+    ("in 'gather B'", "(ranks 0, 1 in 'gather B')", '')
+    """
+    if failure.rank is None:
+        return f"({'; '.join(told(ranks))})" if ranks else ""
+    return next((where(one) for one in ranks if one.rank == failure.rank), "")
+
+
+def explained(failure: Failure, chatter: Chatter) -> bool:
+    """Whether the ranks' own lines say what happened: any for a refused input, else one of ours that names the rank."""
+    if failure.signal is not None:
+        return False
+    if failure.status == 2:
+        return bool(chatter.passed)
+    return any(line.startswith(f"quadrille: rank {failure.rank} of ") for line in chatter.passed)
+
+
+def options_named(options: Sequence[str]) -> str:
+    return f" with options {' '.join(options)!r}" if options else ""
+
+
+def reason_in(status: int, chatter: Chatter) -> str:
+    """The launcher's remarks as one line: the first paragraph, and the option it names."""
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", "\n\n".join(chatter.remarks))]
+    return " ".join(paragraphs[:2]) or f"it ended with exit status {status}"

@@ -1,0 +1,148 @@
+"""The launcher while it runs: its stderr passed on, its end awaited, and no process of it left.
+
+mpirun runs in a session of its own, is told to end when this process dies, and is
+killed if it does not end soon after a failure.  Whatever still carries the mark of
+the launch (`launch_folder.py`) at the end is killed.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+
+from quadrille.runtime.launching.hang_detection import Standstill, Suspects
+from quadrille.runtime.launching.launch_folder import marked_processes
+from quadrille.runtime.launching.launcher_output import Chatter
+
+LOOK_SECONDS = 0.25
+GRACE_SECONDS = 5.0
+"""What mpirun gets to end by itself, after a failure and after being told to."""
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def supervise(
+    words: Sequence[str], environment: Mapping[str, str], mark: str, ranks: int, suspects: Suspects = tuple
+) -> tuple[int | None, Chatter]:
+    """The launcher's exit status (None: interrupted) and what it said; no process of it is left.
+
+    Parameters
+    ----------
+    mark : the folder of the launch, which all its processes carry
+    ranks : how many were asked for
+    suspects : what is named beside the ranks where none of them comes any further
+    """
+    chatter, standstill = Chatter(), Standstill(mark, ranks, suspects)
+    with ended_by_signals(), open_launcher(words, environment) as process:
+        reader = threading.Thread(target=pass_on, args=(process, chatter), daemon=True)
+        reader.start()
+        status: int | None = None
+        try:
+            status = wait_for(process, chatter, standstill)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            end_all(process, mark)
+        reader.join(GRACE_SECONDS)
+    chatter.gone = standstill.gone
+    standstill.close()
+    return status, chatter
+
+
+def open_launcher(words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """The launcher, started in a session of its own; it is told to end if this process dies."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def end_with_parent() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    sys.stdout.flush()
+    return subprocess.Popen(
+        list(words),
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=end_with_parent,  # noqa: PLW1509 - no thread of ours runs yet
+    )
+
+
+def pass_on(process: subprocess.Popen[str], chatter: Chatter) -> None:
+    """Write the ranks' own lines to stderr as they come (their stdout is this process's)."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        write_error("".join(chatter.feed(line)))
+    write_error("".join(chatter.finish()))
+
+
+def write_error(text: str) -> None:
+    if text:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def wait_for(process: subprocess.Popen[str], chatter: Chatter, standstill: Standstill) -> int:
+    """The launcher's exit status; after a failure it gets a while to end, and is then ended.
+
+    Where the ranks come no further, it is ended and what is known of it is noted.
+    """
+    failed_at: float | None = None
+    while True:
+        standstill.rest(LOOK_SECONDS, process)
+        if (status := process.poll()) is not None:
+            standstill.rest(0.0, process)  # ranks that ended since
+            return status
+        if chatter.failure is None:
+            chatter.standstill = standstill.seen()
+            if chatter.standstill:
+                return 1
+            continue
+        failed_at = failed_at or time.monotonic()
+        if time.monotonic() - failed_at > GRACE_SECONDS:
+            return 1
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """TERM and HUP end a launch as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_all(process: subprocess.Popen[str], mark: str) -> None:
+    """End the launcher, its group, and every process on this host that carries `mark`."""
+    if process.poll() is None:
+        signal_group(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=GRACE_SECONDS)
+    signal_group(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (left := marked_processes(mark)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    process.wait()
+
+
+def signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

@@ -1,0 +1,175 @@
+"""Ways through a node: paths over all its members, one after the other, each where most is left beside those before.
+
+A way enters at its first member and leaves at its last.  The next one is the
+path whose narrowest hop has most left, the hop out of the node and into the next
+included; ways are laid as long as they carry more together.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+
+from quadrille.algorithms.collectives.nccl.tables import MOST_CHANNELS
+from quadrille.simulator.collectives.programs import Ints
+from quadrille.topologies.routes.routing import Routes
+
+MOST_LAID = MOST_CHANNELS // 2
+"""As many as NCCL's search may find: what runs is twice as many."""
+MOST_SEARCHED = 16
+"""Members of a node up to which paths are searched; more are passed in order, turned from channel to channel."""
+PATIENCE = 8
+"""Channels without any gain after which no more are tried."""
+WORTH_HAVING = 0.05
+"""What of the most that any number of channels carries may be missed to have fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What a group has of a node: links from member to member, and out of the node and back in.
+
+    Links are numbered 0, 1, … as they come up, so that nodes that are alike are equal.
+
+    Parameters
+    ----------
+    count : members
+    capacity : of each link [B/s]
+    within : links from each member to each other one
+    across : links out of the node from each member and into the next to each, and the same links where rings come
+        back into this node; empty where rings close inside
+    """
+
+    count: int
+    capacity: tuple[float, ...]
+    within: tuple[tuple[tuple[int, ...], ...], ...]
+    across: tuple[tuple[tuple[int, ...], ...], ...]
+
+
+def inside(routes: Routes, members: Ints, *, several: bool) -> Inside:
+    """What the members, numbered within node 0, have there.
+
+    Parameters
+    ----------
+    several : whether rings go on to another node
+    """
+    net, here = routes.net, np.asarray(members, dtype=np.int64)
+    there = here + net.per_node
+    numbers: dict[int, int] = {}
+
+    def renumbered(links: list[int]) -> tuple[int, ...]:
+        return tuple(numbers.setdefault(link, len(numbers)) for link in links)
+
+    def table(ends: Ints, others: Ints) -> list[list[list[int]]]:
+        paths = routes.between(np.repeat(ends, len(others)), np.tile(others, len(ends)))
+        links = [paths.links[a:b].tolist() for a, b in pairwise(paths.offsets.tolist())]
+        return [links[i : i + len(others)] for i in range(0, len(links), len(others))]
+
+    within = tuple(tuple(map(renumbered, row)) for row in table(here, here))
+    across: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    if several and int(there.max()) < net.place_count:
+        both = zip(table(here, there), table(there, here), strict=True)
+        across = tuple(tuple(renumbered(o + b) for o, b in zip(*rows, strict=True)) for rows in both)
+    return Inside(len(here), tuple(net.bandwidths[list(numbers)].tolist()), within, across)
+
+
+@lru_cache(maxsize=256)
+def ways_through(node: Inside, wanted: int | None) -> tuple[tuple[int, ...], ...]:
+    """So many ways through the node, or the fewest that carry the most: members in order, channel after channel."""
+    search = _Search(node)
+    found: list[tuple[int, ...]] = []
+    rates: list[float] = []
+    while len(found) < (wanted or MOST_LAID):
+        found.append(tuple(search.next(len(found))))
+        rates.append(len(found) * search.taken(found[-1]))
+        if wanted is None and len(rates) > PATIENCE and max(rates[-PATIENCE:]) <= max(rates[:-PATIENCE]):
+            break
+    if wanted is not None:
+        return tuple(found)
+    enough = max(rates) * (1 - WORTH_HAVING)
+    return tuple(found[: 1 + next(i for i, rate in enumerate(rates) if rate >= enough)])
+
+
+class _Search:
+    """The channels laid so far, and the next one."""
+
+    def __init__(self, node: Inside) -> None:
+        self.node, self.count = node, node.count
+        self.load: Counter[int] = Counter()
+
+    def taken(self, way: Sequence[int]) -> float:
+        """What each channel gets where most of them meet, with this one [B/s]."""
+        end = self.node.across or self.node.within
+        for links in (*(self.node.within[a][b] for a, b in pairwise(way)), end[way[-1]][way[0]]):
+            self.load.update(links)
+        return min((self.node.capacity[link] / load for link, load in self.load.items()), default=inf)
+
+    def next(self, channel: int) -> list[int]:
+        """The way with most room beside the channels so far."""
+        turned = [(channel + 1 + i) % self.count for i in range(self.count)]
+        if self.count <= 1 or self.count > MOST_SEARCHED:
+            return turned
+        width = [[self._width(links) for links in row] for row in self.node.within]
+        closing = [[self._width(links) for links in row] for row in self.node.across] or width
+        levels = sorted({w for row in width for w in row}, reverse=True)
+        best, chosen = (-1.0, -inf, -1.0, -1.0), turned
+        for last, first in self._ends(channel):
+            # out by one and in by the next, so that no last channel is left to go out and in by the same member
+            near = -float((first - last) % self.count) if self.node.across else 0.0
+            for least in levels:
+                narrowest = min(least, closing[last][first])
+                if (narrowest, near, least) < best[:3]:
+                    break
+                path = _path(width, first, last, least)
+                if path is not None:
+                    found = (narrowest, near, least, sum(width[a][b] for a, b in pairwise(path)))
+                    best, chosen = max((best, chosen), (found, path), key=lambda one: one[0])
+                    break
+        return chosen
+
+    def _width(self, links: Sequence[int]) -> float:
+        """What one more channel would get of these links [B/s]."""
+        return min((self.node.capacity[link] / (self.load[link] + 1) for link in links), default=inf)
+
+    def _ends(self, channel: int) -> Iterator[tuple[int, int]]:
+        """Pairs of a last and a first member, those next to each other and the channel's own turn first."""
+        for distance in range(1, self.count):
+            for i in range(self.count):
+                last = (channel + i) % self.count
+                yield last, (last + distance) % self.count
+
+
+def _path(width: list[list[float]], first: int, last: int, least: float) -> list[int] | None:
+    """A path over all members from the first to the last over hops of at least this width, in turn where it can be.
+
+    >>> _path([[9, 1, 9], [9, 9, 9], [9, 9, 9]], 0, 2, 5) is None
+    True
+    >>> _path([[9, 9, 9], [9, 9, 9], [9, 9, 9]], 1, 0, 5)
+    [1, 2, 0]
+    """
+    count = len(width)
+    path = [first]
+    tried: list[Iterator[int]] = [iter(())]
+    if count > 1:
+        tried = [_onward(width, first, least)]
+    while tried:
+        if len(path) == count:
+            return path
+        following = next((b for b in tried[-1] if b not in path and (b != last or len(path) == count - 1)), None)
+        if following is None:
+            tried.pop()
+            path.pop()
+        else:
+            path.append(following)
+            tried.append(_onward(width, following, least))
+    return None
+
+
+def _onward(width: list[list[float]], a: int, least: float) -> Iterator[int]:
+    """Members that a hop of this width leads to, the widest first, then those after `a` in turn."""
+    count = len(width)
+    after = ((a + i) % count for i in range(1, count))
+    return iter(sorted((b for b in after if width[a][b] >= least), key=lambda b: -width[a][b]))

@@ -1,0 +1,172 @@
+"""Filling: the rates of some flows while all others keep theirs, weighted max-min.
+
+The *level* of a flow is rate / weight.  The level of all chosen flows rises; the link
+that fills first holds its flows there, then the next.  A heap has a key for each
+link, at most the level at which it fills.  Levels only rise while flows are held
+elsewhere, so a key stays a lower bound and is looked at again only when it comes
+to the top: first by running sums, then, before the link may hold anybody, anew
+from the capacity and the rates.  All links within `TIE` of a level are found before
+any of them holds its flows.
+
+Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2.
+"""
+
+from quadrille.simulator.engine.flow_state import DONE, FILLED, FILLS, ROUND, TOUCHED, Array, FlowState
+from quadrille.simulator.engine.max_min import TIE
+
+MARGIN = 1e-8
+"""Of a key from running sums."""
+TRUSTED = 1e-2
+"""Part of the capacity and of the load above which running sums are that good."""
+
+# What a flow is doing in a filling; NEW is one that began since the last
+FIXED, RISING, HELD, NEW = 0, 1, 2, 3
+
+# What is known of a link's key in a filling
+EXACT, BOUND, STALE = 0, 1, 2
+
+
+def fill(s: FlowState, count: int) -> None:
+    """Gives the chosen flows fresh rates and holders; all others keep their rates."""
+    s.counts[FILLS] += 1
+    s.counts[FILLED] += count
+    size = _heaped(s, s.touched, _rise(s, count))
+    left, level = count, 0.0
+    while left > 0:
+        if s.counts[DONE] > size // 2:
+            size = _heaped(s, s.heap, size)
+        tight, size, level = _tightest(s, size, level)
+        for i in range(tight):
+            left -= _hold(s, s.tight[i], level)
+
+
+def _rise(s: FlowState, count: int) -> int:
+    """How many links the chosen flows use, now in `touched`; each with its room, load and key."""
+    s.counts[ROUND] += 1
+    now, touched = s.counts[ROUND], 0
+    for i in range(count):
+        f = s.chosen[i]
+        s.phase[f] = RISING
+        s.current[f] = 0.0
+        s.pull[f] = s.weights[f]
+        for e in range(s.offsets[f], s.offsets[f + 1]):
+            j = s.links[e]
+            if s.stamp[j] != now:
+                s.stamp[j] = now
+                s.touched[touched] = j
+                touched += 1
+                s.rising[j] = 0
+            s.rising[j] += 1
+    s.counts[TOUCHED] = touched
+    for i in range(touched):
+        _measure(s, s.touched[i], 0.0)
+    return touched
+
+
+def _measure(s: FlowState, link: int, level: float) -> None:
+    """Finds room, load and key of a link anew from its capacity; the key is no lower than `level`."""
+    room, load = s.capacities[link], 0.0
+    for k in range(s.starts[link], s.starts[link] + s.users[link]):
+        f = s.slot_flow[k]
+        load += s.slot_share[k] * s.pull[f]
+        room -= s.slot_share[k] * s.current[f]
+    s.room[link] = room
+    s.load[link] = load
+    s.measured[link] = load
+    s.key[link] = max(level, room / load)
+    s.known[link] = EXACT
+
+
+def _tightest(s: FlowState, size: int, level: float) -> tuple[int, int, float]:
+    """How many links fill next (now in `tight`), the size of the heap after that, and their level."""
+    tight = 0
+    while size > 0:
+        j = s.heap[0]
+        if tight > 0 and s.heap_key[0] > level * (1 + TIE):
+            break
+        if s.rising[j] > 0 and s.known[j] != EXACT:
+            _look_again(s, j, level)
+            s.heap_key[0] = s.key[j]
+            sift(s.heap, s.heap_key, size, 0)
+            continue
+        if s.rising[j] > 0:
+            if tight == 0 and s.heap_key[0] > level * (1 + TIE):
+                level = s.heap_key[0]
+            s.tight[tight] = j
+            tight += 1
+        else:
+            s.counts[DONE] -= 1
+        size -= 1
+        s.heap[0], s.heap_key[0] = s.heap[size], s.heap_key[size]
+        sift(s.heap, s.heap_key, size, 0)
+    return tight, size, level
+
+
+def _look_again(s: FlowState, link: int, level: float) -> None:
+    """A better key of a link: from running sums where they are good, or else anew from the capacity."""
+    good = s.room[link] > TRUSTED * s.capacities[link] and s.load[link] > TRUSTED * s.measured[link]
+    if s.known[link] == STALE and good:
+        s.key[link] = max(s.key[link], s.room[link] / s.load[link] * (1 - MARGIN))
+        s.known[link] = BOUND
+    else:
+        _measure(s, link, level)
+
+
+def _hold(s: FlowState, link: int, level: float) -> int:
+    """How many flows a full link holds at this level."""
+    held, done = 0, 0
+    for k in range(s.starts[link], s.starts[link] + s.users[link]):
+        f = s.slot_flow[k]
+        if s.phase[f] != RISING:
+            continue
+        held += 1
+        weight = s.weights[f]
+        rate = weight * level
+        s.phase[f] = HELD
+        s.current[f] = rate
+        s.pull[f] = 0.0
+        s.fresh_holder[f] = link
+        for e in range(s.offsets[f], s.offsets[f + 1]):
+            j = s.links[e]
+            s.room[j] -= s.shares[e] * rate
+            s.load[j] -= s.shares[e] * weight
+            s.rising[j] -= 1
+            s.known[j] = STALE
+            if s.rising[j] == 0 and j != link:
+                done += 1
+    s.counts[DONE] += done
+    return held
+
+
+def _heaped(s: FlowState, links: Array, size: int) -> int:
+    """How many of these links still have rising flows; they make the heap."""
+    count = 0
+    for i in range(size):
+        j = links[i]
+        if s.rising[j] > 0:
+            s.heap[count] = j
+            s.heap_key[count] = s.key[j]
+            count += 1
+    for i in range(count // 2 - 1, -1, -1):
+        sift(s.heap, s.heap_key, count, i)
+    s.counts[DONE] = 0
+    return count
+
+
+def sift(heap: Array, key: Array, size: int, at: int) -> None:
+    """Moves the link at place `at` of the heap down to where its key belongs."""
+    link, own = heap[at], key[at]
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and key[child + 1] < key[child]:
+            child += 1
+        if key[child] >= own:
+            break
+        heap[at], key[at] = heap[child], key[child]
+        at = child
+    heap[at], key[at] = link, own
+
+
+KERNELS = (sift, _heaped, _hold, _measure, _look_again, _tightest, _rise, fill)

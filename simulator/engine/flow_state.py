@@ -1,0 +1,222 @@
+"""Flows on links as arrays: who takes what of which link, who is active, and room for the kernels to work in.
+
+Caps are links of their own.  Links that cannot fill even if all their flows ran at
+what their other links allow hold nobody, and are left out, as infinite ones are.
+"""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quadrille.algorithms.errors import InputError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Array = Any  # an array, or a list where the kernels run uncompiled
+
+# Places in `FlowState.counts`
+ACTIVE, BEGUN, LOOSENED, ROUND, TOUCHED, WAIT, PENALTY, FILLED, FILLS, STAYED_LOCAL, LOCAL, DONE, COUNTS = range(13)
+
+
+class FlowState(NamedTuple):
+    """Flows, links, who is active, and room to work in.
+
+    Parameters
+    ----------
+    capacities : by link [B/s]
+    offsets, links, shares : entries of the flows, without links that cannot hold anybody
+    weights : by flow
+    rate : by flow [B/s]
+    holder : the link that holds a flow
+    place, active : where a flow stands in the list of active flows (-1: it is not active); the list
+    starts, users : where a link's active flows stand in the lists slot_…, and how many entries they have
+    slot_flow, slot_share, slot_entry : the active flows by link
+    slot : where an entry stands there
+    counts : numbers that change, see ACTIVE …
+    lowest : one number, the lowest level of a flow that ended since rates were last settled
+    """
+
+    capacities: Array
+    offsets: Array
+    links: Array
+    shares: Array
+    weights: Array
+    rate: Array
+    holder: Array
+    place: Array
+    active: Array
+    starts: Array
+    users: Array
+    slot_flow: Array
+    slot_share: Array
+    slot_entry: Array
+    slot: Array
+    begun: Array
+    loosened: Array
+    loose: Array
+    counts: Array
+    lowest: Array
+    chosen: Array
+    phase: Array
+    current: Array
+    pull: Array
+    fresh_holder: Array
+    stamp: Array
+    touched: Array
+    room: Array
+    load: Array
+    measured: Array
+    rising: Array
+    known: Array
+    key: Array
+    heap: Array
+    heap_key: Array
+    tight: Array
+
+
+def new_state(
+    capacities: Floats,
+    offsets: Integers,
+    links: Integers,
+    shares: Floats,
+    weights: Floats,
+    caps: Floats,
+    *,
+    local: bool = True,
+    changing: Sequence[int] = (),
+) -> FlowState:
+    """The state in which no flow is active.
+
+    >>> state = new_state(np.array([10.0]), np.array([0, 1, 2]), np.array([0, 0]), np.ones(2), np.ones(2),
+    ...     np.array([2.0, np.inf]))
+    >>> state.rate
+    array([0., 0.])
+
+    Parameters
+    ----------
+    capacities : by link, above 0, infinite where there is no limit [B/s]
+    offsets, links, shares : links of flow f and what a unit of its rate takes of them, offsets[f] .. offsets[f + 1] - 1
+    weights : by flow, above 0
+    caps : largest rate by flow, above 0, infinite where there is none [B/s]
+    local : whether some flows may keep their rates when others begin or end
+    changing : links that may have another capacity later, so that no other link can be left out because of them
+
+    Raises
+    ------
+    InputError : a flow that nothing holds
+    """
+    flows = len(offsets) - 1
+    owner = np.repeat(np.arange(flows), np.diff(offsets))
+    owner, links, shares, capacities = _with_caps(owner, np.asarray(links, np.int64), shares, capacities, caps)
+    needed = _needed(owner, links, shares, capacities, flows, np.asarray(changing, np.int64))
+    owner, links, shares = owner[needed], links[needed], shares[needed]
+    entries = np.bincount(owner, minlength=flows)
+    if len(free := np.flatnonzero(entries == 0)):
+        raise InputError(f"flow {free[0]} has neither a finite cap nor a link of finite bandwidth to hold it back")
+    return _state(capacities, np.concatenate([[0], np.cumsum(entries)]), links, shares, weights, local=local)
+
+
+def _with_caps(
+    owner: Integers, links: Integers, shares: Floats, capacities: Floats, caps: Floats
+) -> tuple[Integers, Integers, Floats, Floats]:
+    """Entries and capacities with one more link for each flow that has a finite cap."""
+    capped = np.flatnonzero(np.isfinite(caps))
+    if not len(capped):
+        return owner, links, np.asarray(shares, np.float64), np.asarray(capacities, np.float64)
+    owner = np.concatenate([owner, capped])
+    links = np.concatenate([links, len(capacities) + np.arange(len(capped))])
+    shares = np.concatenate([shares, np.ones(len(capped))])
+    order = np.argsort(owner, kind="stable")
+    return owner[order], links[order], shares[order], np.concatenate([capacities, caps[capped]])
+
+
+def _needed(
+    owner: Integers, links: Integers, shares: Floats, capacities: Floats, flows: int, changing: Integers
+) -> NDArray[np.bool_]:
+    """Which entries are on links that can fill.
+
+    A flow's bound is what its tightest link allows it alone.  A link that is nobody's tightest and has
+    room for the bounds of all its flows cannot fill before those do.  Links whose capacity may change
+    bound nobody, and stay.
+    """
+    finite, capacities = np.isfinite(capacities), capacities.copy()
+    capacities[changing] = inf
+    alone = np.divide(capacities[links], shares, out=np.full(len(links), inf), where=shares > 0)
+    bound = np.full(flows, inf)
+    np.minimum.at(bound, owner, alone)
+    at_bound = np.flatnonzero(alone == bound[owner])
+    _, first = np.unique(owner[at_bound], return_index=True)
+    most = np.where(np.isfinite(alone), shares * bound[owner], 0.0)
+    needed = np.bincount(links, most, minlength=len(capacities)) > capacities
+    needed[links[at_bound[first]]] = True
+    needed[changing] = True
+    needed &= finite
+    return needed[links] & (shares > 0)
+
+
+def _state(
+    capacities: Floats, offsets: Integers, links: Integers, shares: Floats, weights: Floats, *, local: bool
+) -> FlowState:
+    on_link = np.bincount(links, minlength=len(capacities))
+    state = blank_state(len(capacities), len(weights), len(links))
+    state.capacities[:] = capacities
+    state.offsets[:] = offsets
+    state.links[:], state.shares[:] = links, shares
+    state.weights[:] = weights
+    state.starts[1:] = np.cumsum(on_link)[:-1]
+    state.counts[LOCAL] = local
+    return state
+
+
+def blank_state(links: int, flows: int, entries: int) -> FlowState:
+    """Room for so many links, flows and entries, with nothing in it."""
+
+    def whole(size: int, value: int = 0) -> Integers:
+        return np.full(size, value, np.int64)
+
+    return FlowState(
+        capacities=np.zeros(links),
+        offsets=whole(flows + 1),
+        links=whole(entries),
+        shares=np.zeros(entries),
+        weights=np.zeros(flows),
+        rate=np.zeros(flows),
+        holder=whole(flows, -1),
+        place=whole(flows, -1),
+        active=whole(flows),
+        starts=whole(links),
+        users=whole(links),
+        slot_flow=whole(entries),
+        slot_share=np.zeros(entries),
+        slot_entry=whole(entries),
+        slot=whole(entries),
+        begun=whole(flows),
+        loosened=whole(links),
+        loose=np.zeros(links, np.int8),
+        counts=whole(COUNTS),
+        lowest=np.full(1, inf),
+        chosen=whole(flows),
+        phase=np.zeros(flows, np.int8),
+        current=np.zeros(flows),
+        pull=np.zeros(flows),
+        fresh_holder=whole(flows),
+        stamp=whole(links),
+        touched=whole(links),
+        room=np.zeros(links),
+        load=np.zeros(links),
+        measured=np.zeros(links),
+        rising=whole(links),
+        known=np.zeros(links, np.int8),
+        key=np.zeros(links),
+        heap=whole(links),
+        heap_key=np.zeros(links),
+        tight=whole(links),
+    )
+
+
+def as_lists(state: FlowState) -> FlowState:
+    """The same state with lists, on which uncompiled kernels are about three times as fast."""
+    return FlowState(*(array.tolist() for array in state))

@@ -1,0 +1,253 @@
+"""How long local work takes on a device: fitted to measured rows, or from a data sheet.
+
+A product of m x k by k x n is given the form
+
+    t = c0 + c1 mkn + c2 kn + c3 mn + c4 mk + w (c5 mkn + c6 mn)
+
+for each dtype, layout, number of threads and number of busy neighbours, by a
+fit of relative errors in which outliers count little.  w is 1 where the rows of
+the result are whole pages long, else 0: its rows then share sets of the caches as the
+kernel adds to several at once, and such products, those of most networks, take
+longer (1024 columns in float32 4 to 5 % at k = 1000, 11 % at k = 100, where
+1100 do not; m and k make no difference).  Work bound by memory
+is read off the measured curve of its kind.  Without measured rows a product
+takes the longer of flop / peak and bytes / memory bandwidth, or what is known of
+such devices (`rooflines.py`), and is flagged as extrapolated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from quadrille.algorithms.analysis.volumes import Work
+from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
+from quadrille.algorithms.schedule.kernels import Function
+from quadrille.algorithms.schedule.ops import GemmLayout
+from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
+from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds
+from quadrille.simulator.machine.seconds_by_size import SecondsBySize
+from quadrille.topologies.machines.machine import Machine
+
+LEAST_ROWS = 6
+USUAL_TERMS = 5
+"""Those without w."""
+REWEIGHTINGS = 40
+TOUCHES = {"copy": 2, "add": 3, "zero": 1}
+PAGE_BYTES = 4096
+LEAST_ROWS_IN_PAGES = 6
+"""Rows with w = 1 from which on c5 and c6 are fitted, where there are enough of the others, too."""
+MARGIN = 2.0
+"""A dimension within this factor of the measured ones is interpolated, beyond it extrapolated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds, and whether they lie outside what was measured."""
+
+    seconds: float
+    extrapolated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GemmFit:
+    """Coefficients of the form above, and the box of dimensions they were fitted in.
+
+    Without rows of both kinds there are no c5 and c6: all products count as one kind.
+    """
+
+    dtype: DType
+    coefficients: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    least_seconds_per_flop: float
+    residual: float
+
+    def estimate(self, m: int, k: int, n: int) -> Estimate:
+        terms = _terms(m, k, n, self.dtype)[: len(self.coefficients)]
+        fitted = sum(c * term for c, term in zip(self.coefficients, terms, strict=True))
+        inside = all(
+            low / MARGIN <= size <= high * MARGIN
+            for size, low, high in zip((m, k, n), self.low, self.high, strict=True)
+        )
+        return Estimate(max(fitted, 2.0 * m * k * n * self.least_seconds_per_flop), not inside)
+
+
+def fit_gemm(rows: Sequence[GemmRow], dtype: DType) -> GemmFit:
+    """The fit of the form to measured rows of one dtype."""
+    seconds = np.array([2.0 * row.m * row.k * row.n / row.flops_per_second for row in rows])
+    in_pages = sum(in_whole_pages(row.n, dtype) for row in rows)
+    both_kinds = in_pages >= LEAST_ROWS_IN_PAGES and len(rows) - in_pages >= LEAST_ROWS
+    terms = np.array([_terms(row.m, row.k, row.n, dtype)[: None if both_kinds else USUAL_TERMS] for row in rows])
+    terms /= seconds[:, None]
+    scale = np.abs(terms).max(axis=0)
+    weights = np.ones(len(rows))
+    solution = np.zeros(len(scale))
+    residuals = np.zeros(len(rows))
+    for _ in range(REWEIGHTINGS):
+        solution, *_ = np.linalg.lstsq(terms / scale * weights[:, None], weights, rcond=None)
+        residuals = terms / scale @ solution - 1
+        width = 1.48 * float(np.median(np.abs(residuals))) + 1e-9
+        weights = 1 / np.sqrt(np.maximum(1.0, np.abs(residuals) / (2 * width)))
+    sizes = np.array([(row.m, row.k, row.n) for row in rows], float)
+    return GemmFit(
+        dtype,
+        tuple(float(c) for c in solution / scale),
+        tuple(float(low) for low in sizes.min(axis=0)),
+        tuple(float(high) for high in sizes.max(axis=0)),
+        0.8 / max(row.flops_per_second for row in rows),
+        float(np.median(np.abs(residuals))),
+    )
+
+
+def _terms(m: int, k: int, n: int, dtype: DType) -> tuple[float, ...]:
+    """What c0 to c6 are multiplied by."""
+    w = in_whole_pages(n, dtype)
+    return 1.0, m * k * n, k * n, m * n, m * k, w * m * k * n, w * m * n
+
+
+def in_whole_pages(columns: int, dtype: DType) -> bool:
+    """Whether rows of so many columns are whole pages long.
+
+    >>> in_whole_pages(1024, "float32"), in_whole_pages(1536, "float32"), in_whole_pages(1536, "float64")
+    (True, False, True)
+    """
+    return columns * ITEM_BYTES[dtype] % PAGE_BYTES == 0
+
+
+def touched(operation: str, size: int) -> int:
+    """Bytes of memory read and written by an operation that writes `size` bytes."""
+    return TOUCHES[operation] * size
+
+
+class ComputeModel:
+    """Times of local work of one rank.
+
+    Parameters
+    ----------
+    machine : its device's rows and data-sheet numbers
+    dtype : of the matrices
+    threads : BLAS threads of the rank
+    busy_ranks : ranks that compute on the same host at once
+    speed : share of the speed of the machine's devices that this one has
+    """
+
+    def __init__(self, machine: Machine, dtype: DType, threads: int, busy_ranks: int, speed: float = 1.0) -> None:
+        self._device = machine.device
+        self._speed = speed
+        self._dtype = dtype
+        self._threads = threads
+        self._busy = busy_ranks
+        self._fits: dict[GemmLayout, tuple[GemmFit, bool] | None] = {}
+        self._curves: dict[str, SecondsBySize | None] = {}
+        self._kernels: dict[Function, SecondsBySize | None] = {}
+        self.gemm = lru_cache(4096)(self._slowed_gemm)
+        self.memory = lru_cache(4096)(self._slowed_memory)
+        self._measured = frozenset(row.operation for row in machine.device.memory)
+
+    def _slowed_gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
+        """Seconds of a product; those of an op alone for an empty one."""
+        return self._slowed(self._gemm(m, k, n, layout))
+
+    def _slowed(self, found: Estimate) -> Estimate:
+        return found if self._speed == 1.0 else Estimate(found.seconds / self._speed, found.extrapolated)
+
+    def _gemm(self, m: int, k: int, n: int, layout: GemmLayout) -> Estimate:
+        if not m * k * n:
+            return Estimate(self._device.overhead_seconds, False)
+        if layout not in self._fits:
+            self._fits[layout] = self._fit(layout)
+        fit = self._fits[layout]
+        if fit is None:
+            return Estimate(self._from_data_sheet(m, k, n), True)
+        found = fit[0].estimate(m, k, n)
+        return Estimate(found.seconds + self._device.overhead_seconds, found.extrapolated or fit[1])
+
+    def _fit(self, layout: GemmLayout) -> tuple[GemmFit, bool] | None:
+        """The fit of the rows nearest to this rank's circumstances, and whether these are not its own.
+
+        Threads count more than busy neighbours, and these more than the
+        layout; circumstances with too few rows are passed over.
+        """
+        groups: dict[tuple[int, int], list[GemmRow]] = {}
+        for row in self._device.gemm:
+            if row.dtype == self._dtype:
+                distance = abs(row.threads - self._threads), abs(row.busy_ranks - self._busy)
+                groups.setdefault(distance, []).append(row)
+        for distance, rows in sorted(groups.items(), key=lambda group: group[0]):
+            own_layout = [row for row in rows if row.layout == layout]
+            if len(own_layout) >= LEAST_ROWS:
+                return fit_gemm(own_layout, self._dtype), distance != (0, 0)
+            if len(rows) >= LEAST_ROWS:
+                return fit_gemm(rows, self._dtype), True
+        return None
+
+    def _from_data_sheet(self, m: int, k: int, n: int) -> float:
+        achieved, rate = self._device.achieved, self._device.memory_bytes_per_second
+        size = (m * k + k * n + m * n) * ITEM_BYTES[self._dtype]
+        if achieved is None:
+            arithmetic, traffic = 2.0 * m * k * n / self._peak, size / rate
+        else:
+            arithmetic = best_product_seconds(1, m, k, n, self._peak, achieved)
+            traffic = size / (rate * achieved.memory_share)
+        return max(arithmetic, traffic) + self._device.overhead_seconds
+
+    def _slowed_memory(self, operation: str, size: int) -> Estimate:
+        """Seconds of `copy`, `add` or `zero` that writes `size` bytes."""
+        return self._slowed(self._memory(operation, size)) if size else Estimate(0.0, False)
+
+    def _memory(self, operation: str, size: int) -> Estimate:
+        if operation not in self._curves:
+            self._curves[operation] = self._curve(operation)
+        curve = self._curves[operation]
+        if curve is None:
+            share = self._device.achieved.memory_share if self._device.achieved is not None else 1.0
+            return Estimate(touched(operation, size) / (self._device.memory_bytes_per_second * share), True)
+        return Estimate(curve.seconds(size), not curve.covers(size))
+
+    def kernel(self, work: Work, function: Function) -> Estimate:
+        """Seconds of a layer's function: as measured, else by its bytes, or by its products where they take longer."""
+        device = self._device
+        if not work.touched:
+            return Estimate(device.overhead_seconds, False)
+        if function not in self._kernels:
+            self._kernels[function] = self._kernel_curve(function)
+        measured = self._kernels[function]
+        if measured is not None:
+            found = Estimate(measured.seconds(work.touched), not measured.covers(work.touched))
+            return self._slowed(Estimate(found.seconds + device.overhead_seconds, found.extrapolated))
+        rate, achieved = device.memory_bytes_per_second, device.achieved
+        if achieved is None:
+            seconds = max(work.product_flops / self._peak, work.touched / rate)
+        elif work.squares is not None:
+            seconds = attention_seconds(work.squares, work.touched, self._peak, rate, achieved)
+        else:
+            seconds = pass_seconds(function, work.touched, rate, achieved)
+        return self._slowed(Estimate(seconds + (device.overhead_seconds if seconds else 0.0), True))
+
+    @property
+    def _peak(self) -> float:
+        """Of the dtype, or the largest that the device has [flop/s]."""
+        peaks = self._device.peak_flops_per_second
+        return peaks.get(self._dtype) or max(peaks.values())
+
+    def measured(self, operation: str) -> bool:
+        """Whether the machine file has rows of this memory-bound work."""
+        return operation in self._measured
+
+    def _kernel_curve(self, function: Function) -> SecondsBySize | None:
+        """Seconds by bytes read and written, from the rows of the dtype and of the nearest number of busy ranks."""
+        rows = [row for row in self._device.kernel if (row.function, row.dtype) == (function, self._dtype)]
+        if not rows:
+            return None
+        nearest = min(abs(row.busy_ranks - self._busy) for row in rows)
+        return SecondsBySize.of((row.bytes, row.seconds) for row in rows if abs(row.busy_ranks - self._busy) == nearest)
+
+    def _curve(self, operation: str) -> SecondsBySize | None:
+        rows = [row for row in self._device.memory if row.operation == operation]
+        if not rows:
+            return None
+        nearest = min(abs(row.busy_ranks - self._busy) for row in rows)
+        chosen: list[MemoryRow] = [row for row in rows if abs(row.busy_ranks - self._busy) == nearest]
+        return SecondsBySize.of((row.bytes, row.bytes / row.bytes_per_second) for row in chosen)

@@ -1,0 +1,232 @@
+"""Refinement and its check flow by flow, compiled: what `refinement.py` and `check.py` do with whole arrays.
+
+With millions of entries those arrays fill the caches many times over, and going from
+flow to flow takes a tenth of the time; below `MANY` entries, Numba takes longer to load.
+The colours are the same, number by number.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quadrille.simulator.engine.compiled import Kernel, compiled
+from quadrille.simulator.symmetry.partition import Flows, Ints
+
+Colours = NDArray[np.uint64]
+
+MANY = 1 << 20
+"""Entries from which on loading Numba pays."""
+MOST_LABELS = 1 << 22
+"""Labels that are counted one by one."""
+
+GOLDEN = 0x9E3779B97F4A7C15
+SENDER, RECEIVER, LINK, SHARE, SENT, RECEIVED, CROSSING, COLUMN = (
+    np.uint64(GOLDEN * salt % 2**64) for salt in range(1, 9)
+)
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+ONE, THREE, HALF = np.uint64(1), np.uint64(3), np.uint64(32)
+BEFORE, ROUND, AFTER = 0, 1, 2
+LAST, MIDDLE, END = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+class Graph(NamedTuple):
+    """Flows as `Flows` has them; weights of entries, none where all are 1; how many flows cross a link, at most two."""
+
+    sender: Ints
+    receiver: Ints
+    offsets: Ints
+    links: Ints
+    weights: Colours
+    users: NDArray[np.int8]
+
+
+class Seen(NamedTuple):
+    """Colours of flows, ranks and links; what flows see of ranks and links; sums over what these see; colours met."""
+
+    flows: Colours
+    ranks: Colours
+    links: Colours
+    as_sender: Colours
+    as_receiver: Colours
+    as_link: Colours
+    of_rank: Colours
+    of_link: Colours
+    met: Colours
+
+
+class Bags(NamedTuple):
+    """Labels and who owns each; of each owner, where its labels are gathered, and its class; the first of each class.
+
+    Then room: for the next place of each owner, the labels gathered, and counts of labels.
+    """
+
+    owners: Ints
+    labels: Ints
+    offsets: Ints
+    classes: Ints
+    first: Ints
+    places: Ints
+    gathered: Ints
+    counts: Ints
+
+
+# The rounds
+
+
+def _mixed(colour: np.uint64) -> np.uint64:
+    colour ^= colour >> LAST
+    colour *= FIRST
+    colour ^= colour >> MIDDLE
+    colour *= SECOND
+    colour ^= colour >> END
+    return colour
+
+
+def _begin(g: Graph, c: Seen) -> None:
+    """Tells every flow of the links that it alone crosses."""
+    for f in range(len(g.sender)):
+        for e in range(g.offsets[f], g.offsets[f + 1]):
+            if g.users[g.links[e]] == 1:
+                weight = g.weights[e] if len(g.weights) else ONE
+                c.flows[f] += _mixed(c.links[g.links[e]] + LINK) * weight
+
+
+def _look(c: Seen) -> None:
+    """What flows see of ranks and links."""
+    for r in range(len(c.ranks)):
+        c.as_sender[r], c.as_receiver[r] = _mixed(c.ranks[r] + SENDER), _mixed(c.ranks[r] + RECEIVER)
+        c.of_rank[r] = 0
+    for j in range(len(c.links)):
+        c.as_link[j] = _mixed(c.links[j] + LINK)
+        c.of_link[j] = 0
+
+
+def _cross(g: Graph, c: Seen) -> None:
+    """Colours flows, and adds up what ranks and shared links see of them."""
+    for f in range(len(g.sender)):
+        sender, receiver = g.sender[f], g.receiver[f]
+        total = THREE * c.flows[f] + c.as_sender[sender] + c.as_receiver[receiver]
+        for e in range(g.offsets[f], g.offsets[f + 1]):
+            if g.users[g.links[e]] > 1:
+                total += c.as_link[g.links[e]] * (g.weights[e] if len(g.weights) else ONE)
+        colour = _mixed(total)
+        crossing = _mixed(colour + CROSSING)
+        c.flows[f] = colour
+        c.of_rank[sender] += _mixed(colour + SENT)
+        c.of_rank[receiver] += _mixed(colour + RECEIVED)
+        for e in range(g.offsets[f], g.offsets[f + 1]):
+            c.of_link[g.links[e]] += crossing * (g.weights[e] if len(g.weights) else ONE)
+
+
+def _recolour(g: Graph, c: Seen, users: int) -> None:
+    """Colours the links that one flow crosses, or those that two or more do."""
+    for j in range(len(c.links)):
+        if g.users[j] == users:
+            c.links[j] = _mixed(THREE * c.links[j] + c.of_link[j])
+
+
+def _distinct(c: Seen) -> int:
+    """How many colours the flows have; `met` has room for twice as many, and a power of two of it."""
+    found, zero, mask = 0, 0, len(c.met) - 1
+    for i in range(len(c.met)):
+        c.met[i] = 0
+    for f in range(len(c.flows)):
+        if c.flows[f] == 0:
+            zero = 1
+            continue
+        place = np.int64(c.flows[f] >> HALF) & mask
+        while c.met[place] != 0 and c.met[place] != c.flows[f]:
+            place = (place + 1) & mask
+        if c.met[place] == 0:
+            c.met[place] = c.flows[f]
+            found += 1
+    return found + zero
+
+
+def colour(g: Graph, c: Seen, part: int) -> int:
+    """A round of refinement, or what comes before the first or after the last; how many classes of flows."""
+    if part == BEFORE:
+        _begin(g, c)
+        return 0
+    if part == AFTER:
+        _recolour(g, c, 1)
+        return 0
+    _look(c)
+    _cross(g, c)
+    for r in range(len(c.ranks)):
+        c.ranks[r] = _mixed(THREE * c.ranks[r] + c.of_rank[r])
+    _recolour(g, c, 2)
+    return _distinct(c)
+
+
+# The check
+
+
+def _gather(b: Bags) -> None:
+    """Puts the labels down by owner."""
+    for o in range(len(b.classes)):
+        b.places[o] = b.offsets[o]
+    for i in range(len(b.owners)):
+        b.gathered[b.places[b.owners[i]]] = b.labels[i]
+        b.places[b.owners[i]] += 1
+
+
+def first_unlike(b: Bags, once: bool) -> int:
+    """The first owner whose bag of labels is not that of the first of its class, or has one twice; -1 for none."""
+    _gather(b)
+    for o in range(len(b.classes)):
+        p = b.first[b.classes[o]]
+        if b.offsets[o + 1] - b.offsets[o] != b.offsets[p + 1] - b.offsets[p]:
+            return o
+        for i in range(b.offsets[p], b.offsets[p + 1]):
+            b.counts[b.gathered[i]] += 1
+            if once and b.counts[b.gathered[i]] > 1:
+                return o
+        for i in range(b.offsets[o], b.offsets[o + 1]):
+            b.counts[b.gathered[i]] -= 1
+        for i in range(b.offsets[p], b.offsets[p + 1]):
+            if b.counts[b.gathered[i]] != 0:
+                return o
+    return -1
+
+
+KERNELS: tuple[Kernel, ...] = (_mixed, _begin, _look, _cross, _recolour, _distinct, colour, _gather, first_unlike)
+CALLED = ("colour", "first_unlike")
+
+
+class Rounds:
+    """Rounds of refinement that change the colours of flows, ranks and links which are given in place."""
+
+    def __init__(self, flows: Flows, colours: tuple[Colours, Colours, Colours], weights: Colours) -> None:
+        of_flows, of_ranks, of_links = colours
+        users = np.minimum(np.bincount(flows.links, minlength=len(of_links)), 2).astype(np.int8)
+        sender, receiver, offsets, links = (
+            np.ascontiguousarray(part, dtype=np.int64)
+            for part in (flows.sender, flows.receiver, flows.offsets, flows.links)
+        )
+        sizes = (len(of_ranks), len(of_ranks), len(of_links), len(of_ranks), len(of_links))
+        seen = [np.empty(size, dtype=np.uint64) for size in sizes]
+        met = np.empty(2 << len(of_flows).bit_length(), dtype=np.uint64)
+        self._graph = Graph(sender, receiver, offsets, links, weights, users)
+        self._seen = Seen(of_flows, of_ranks, of_links, seen[0], seen[1], seen[2], seen[3], seen[4], met)
+        self._colour = compiled(KERNELS, CALLED)["colour"]
+        self._colour(self._graph, self._seen, BEFORE)
+
+    def another(self) -> int:
+        """Another round; how many classes of flows there are."""
+        return int(self._colour(self._graph, self._seen, ROUND))
+
+    def finish(self) -> None:
+        """Colours the links that one flow crosses."""
+        self._colour(self._graph, self._seen, AFTER)
+
+
+def all_alike(owners: Ints, labels: Ints, classes: Ints, first: Ints, *, once: bool) -> bool:
+    """Whether owners of one class have the same bag of labels (and, if asked, each label once)."""
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(classes)))])
+    places, gathered = np.empty(len(classes), dtype=np.int64), np.empty(len(labels), dtype=np.int64)
+    counts = np.zeros(int(labels.max(initial=0)) + 1, dtype=np.int64)
+    entries = (np.ascontiguousarray(part, dtype=np.int64) for part in (owners, labels))
+    bags = Bags(next(entries), next(entries), offsets, classes, first, places, gathered, counts)
+    return int(compiled(KERNELS, CALLED)["first_unlike"](bags, once)) < 0

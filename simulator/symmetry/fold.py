@@ -1,0 +1,216 @@
+"""Exact folding: ranks, links and flows that behave alike, one representative each.
+
+Theory of operation
+-------------------
+A *flow* is what goes from one rank to another over some links, whenever it goes
+(a pattern of communication makes one flow for each pair of ranks); local work
+on a resource that ranks share is a flow from a rank to itself.  Colour all
+ranks, links and flows by what they are, then refine, round after round:
+
+    flow  <- its colour, those of its sender and receiver, and of its links with shares
+    rank  <- its colour, those of the flows it sends, and of the flows it receives
+    link  <- its colour, and those of the flows that cross it, with shares
+
+until no class of flows splits; then neither does any other, since what ranks
+and links become follows from the flows.  Such a partition is *equitable*: if
+all members of each class are in the same state now, they see the same and do
+the same, so they are in the same state ever after.  One rank, flow and link of
+each class tell the whole story, exactly, where the flow counts on the link as
+often as flows of its class cross it.  What breaks the symmetry (a slow GPU, a
+degraded link, an uneven block, a leaf that is not full) splits classes by
+itself; an unstable partition is not exact and is never used.
+
+A wrong partition may still give the right makespan.  So what the hashes of
+`refinement.py` found is checked without hashes, in every run, by `check.py`.
+
+Source: Grohe, Kersting, Mladenov, Selman, "Dimension Reduction via Colour
+Refinement", ESA 2014.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quadrille.simulator.symmetry.check import fault
+from quadrille.simulator.symmetry.flow_kernels import Colours
+from quadrille.simulator.symmetry.partition import Columns, Flows, Ints, Partition, firsts
+from quadrille.simulator.symmetry.refinement import refine
+
+MOST_ROUNDS = 64
+"""Symmetry that is there shows within a few dozen rounds; without it they go on for half the ranks."""
+FEW = 256
+"""Classes that are worth having however few the flows; above, at most a quarter of them."""
+RARE = 0.01
+"""A value of an attribute that at most this share of the ranks or links has is named as what breaks symmetry."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folding:
+    """Classes 0, 1, … of ranks, flows and links; those of a class behave alike.
+
+    Parameters
+    ----------
+    ranks, flows, links : class of each; a link that no flow crosses has -1
+    rounds : of refinement
+    folded : whether classes were found; if not, each rank, flow and used link is its own
+    why_not : what keeps them apart where they are not folded, in words; else empty
+    """
+
+    ranks: Ints
+    flows: Ints
+    links: Ints
+    rounds: int = 0
+    folded: bool = False
+    why_not: str = ""
+
+    @property
+    def rank_classes(self) -> int:
+        return int(self.ranks.max(initial=-1)) + 1
+
+    @property
+    def flow_classes(self) -> int:
+        return int(self.flows.max(initial=-1)) + 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quotient:
+    """One rank, flow and link for each class.
+
+    Parameters
+    ----------
+    flows : between classes of ranks, over classes of links; a share is what all flows of the class together
+        take of one link, for a unit of each of them; no columns
+    rank_of, flow_of, link_of : a member of each class (the first one)
+    """
+
+    flows: Flows
+    rank_of: Ints
+    flow_of: Ints
+    link_of: Ints
+
+
+def fold(
+    ranks: Columns,
+    flows: Flows,
+    links: Columns,
+    *,
+    rank_name: Callable[[int], str] = "rank {}".format,
+    link_name: Callable[[int], str] = "link {}".format,
+) -> Folding:
+    """The coarsest equitable partition; everything by itself where that is not worth it or does not settle.
+
+    A ring of six under two switches of three: rank 0 is like rank 3.
+
+    >>> offsets = np.array([0, 1, 2, 4, 5, 6, 8])  # each sender has a link, each switch one to the other
+    >>> crossed = np.array([0, 1, 2, 6, 3, 4, 5, 7])
+    >>> ring = Flows(np.arange(6), np.roll(np.arange(6), -1), offsets, crossed, np.ones(8))
+    >>> same = {"speed": np.ones(6)}, ring, {"bandwidth": np.ones(8)}
+    >>> fold(*same).ranks.tolist()
+    [0, 1, 2, 0, 1, 2]
+
+    Parameters
+    ----------
+    ranks : what tells ranks apart, a number of 64 bits each: the shape of its program (all but its peers),
+        speed, sizes of its blocks, who else lives where it does, and so on [ranks]
+    flows : every flow there may ever be; no two that a rank sends alike in all columns
+    links : what tells links apart: bandwidth [links]
+    rank_name, link_name : for `why_not`
+    """
+    if not flows.count:
+        return unfolded(_length(ranks), flows, _length(links), "nothing is sent")
+    used, near = _used_links(flows, _length(links))
+    link_columns = {name: values[used] for name, values in links.items()}
+    refined = refine(ranks, near, link_columns, most_rounds=MOST_ROUNDS, most_classes=max(FEW, flows.count // 4))
+    if refined.settled and refined.classes < flows.count:
+        found = Partition(_labelled(refined.ranks), _labelled(refined.flows), _labelled(refined.links))
+        problem = fault(found, ranks, near, link_columns)
+        if not problem:
+            return Folding(found.ranks, found.flows, _spread(found.links, used, _length(links)), refined.rounds, True)
+    elif refined.settled:
+        problem = "no two flows are alike"
+    else:
+        problem = f"{refined.classes} classes of {flows.count} flows after {refined.rounds} rounds, and not settled"
+    reason = _odd_one(ranks, rank_name) or _odd_one(link_columns, lambda i: link_name(int(used[i])))
+    if not reason and refined.alone is not None:
+        rank, rounds = refined.alone
+        reason = f"{rank_name(rank)} is unlike every other within {rounds} hops"
+    return replace(
+        unfolded(_length(ranks), flows, _length(links)),
+        rounds=refined.rounds,
+        why_not=f"{reason} ({problem})" if reason else problem,
+    )
+
+
+def unfolded(ranks: int, flows: Flows, links: int, why_not: str = "") -> Folding:
+    """Every rank, flow and used link by itself."""
+    used, _ = _used_links(flows, links)
+    own = _spread(np.arange(len(used)), used, links)
+    return Folding(np.arange(ranks), np.arange(flows.count), own, why_not=why_not)
+
+
+def quotient(folding: Folding, flows: Flows) -> Quotient:
+    """The flows between classes.
+
+    >>> both = Flows(np.array([0, 1]), np.array([1, 0]), np.array([0, 1, 2]), np.array([0, 0]), np.ones(2))
+    >>> one = quotient(fold({"speed": np.ones(2)}, both, {"bandwidth": np.ones(1)}), both)
+    >>> one.flows.sender.tolist(), one.flows.receiver.tolist(), one.flows.shares.tolist()
+    ([0], [0], [2.0])
+    """
+    used = folding.links >= 0
+    link_of = np.flatnonzero(used)[firsts(folding.links[used])]
+    rank_of, flow_of = firsts(folding.ranks), firsts(folding.flows)
+    chosen = np.zeros(len(folding.links), dtype=bool)
+    chosen[link_of] = True
+    entries = np.flatnonzero(chosen[flows.links])
+    owner = folding.flows[np.searchsorted(flows.offsets, entries, side="right") - 1]
+    width = max(1, len(link_of))
+    keys, where = np.unique(owner * width + folding.links[flows.links[entries]], return_inverse=True)
+    owners, links = np.divmod(keys, width)
+    between = Flows(
+        folding.ranks[flows.sender[flow_of]],
+        folding.ranks[flows.receiver[flow_of]],
+        np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(flow_of)))]),
+        links,
+        np.bincount(where, flows.shares[entries], minlength=len(keys)).astype(np.float64),
+    )
+    return Quotient(between, rank_of, flow_of, link_of)
+
+
+def _length(columns: Columns) -> int:
+    return len(next(iter(columns.values())))
+
+
+def _used_links(flows: Flows, links: int) -> tuple[Ints, Flows]:
+    """The links that some flow crosses, and the flows with these numbered 0, 1, …."""
+    crossed = np.zeros(links, dtype=bool)
+    crossed[flows.links] = True
+    number = np.cumsum(crossed) - 1
+    return np.flatnonzero(crossed), replace(flows, links=number[flows.links])
+
+
+def _spread(values: Ints, used: Ints, links: int) -> Ints:
+    spread = np.full(links, -1, dtype=np.int64)
+    spread[used] = values
+    return spread
+
+
+def _labelled(colours: Colours) -> Ints:
+    """Colours as numbers 0, 1, … in the order in which they first come up."""
+    found, first, numbers = np.unique(colours, return_index=True, return_inverse=True)
+    order = np.empty(len(found), dtype=np.int64)
+    order[np.argsort(first)] = np.arange(len(found))
+    return order[numbers]
+
+
+def _odd_one(columns: Columns, name: Callable[[int], str]) -> str:
+    """A rank or link that has a value of an attribute which hardly any other has, in words."""
+    for attribute, values in columns.items():
+        found, first, counts = np.unique(values, return_index=True, return_counts=True)
+        if len(found) < 2:
+            continue
+        rarest = int(np.argmin(counts))
+        if counts[rarest] <= max(1, RARE * len(values)):
+            others = f" and {counts[rarest] - 1} more differ" if counts[rarest] > 1 else " differs"
+            return f"{name(int(first[rarest]))}{others} in {attribute}"
+    return ""

@@ -1,1 +1,0 @@
-"""Machine files made from microbenchmarks."""

@@ -1,1 +1,0 @@
-"""Seconds of a schedule by formulas, without a simulation: what many grids are ranked by."""

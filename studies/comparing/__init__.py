@@ -1,1 +1,0 @@
-"""Predicted beside measured: the comparison, its tables and figures, and what the difference is made of."""

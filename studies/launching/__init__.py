@@ -1,1 +1,0 @@
-"""Ranks: under which mpirun they start, where they run, and how they end together."""

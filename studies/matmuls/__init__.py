@@ -1,1 +1,0 @@
-"""Multiplications as experiments, and as jobs on ranks."""

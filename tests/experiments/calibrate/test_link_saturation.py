@@ -1,0 +1,95 @@
+"""Links that are slower than is said of them, found in rounds whose flows are given."""
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from quadrille.experiments.calibrate.link_saturation import filled_links, rate_between
+from quadrille.runtime.measuring.all_pairs_rates import pairs
+from quadrille.runtime.measuring.points import FlowPoint
+from quadrille.simulator.engine.max_min import Demands, solve
+from quadrille.topologies.build import build
+from quadrille.topologies.routes.routing import Routes, Routing
+
+STAR = build("star", {"hosts": 4, "bandwidth": 100.0, "latency": 0.0})
+TWO_TO_ONE = {"leaves": 3, "spines": 1, "hosts_per_leaf": 2, "bandwidth": 100.0, "latency": 0.0}
+PAYLOAD = 0.95
+
+
+def slower(net, links):
+    """The network with these shares of its links' rates."""
+    bandwidths = net.bandwidths.copy()
+    for name, share in links.items():
+        bandwidths[net.link_numbers(name)] *= share
+    return net.with_bandwidths(bandwidths)
+
+
+def rounds(net, noise=0.0, payload=PAYLOAD):
+    """What hosts get of each other on this network, where headers leave so much and flows are off by up to so much."""
+    random, found = np.random.default_rng(5), []
+    for number, sends in enumerate(pairs(net.place_count), start=1):
+        hosts, targets = list(sends), list(sends.values())
+        paths = Routes(net, Routing()).between(hosts, targets)
+        demands = Demands(paths.offsets.tolist(), paths.links.tolist(), paths.shares.tolist())
+        rates = solve((payload * net.bandwidths).tolist(), demands, [1.0] * len(hosts), [inf] * len(hosts))
+        off = 1 - noise * random.random(len(hosts))
+        found += [FlowPoint(number, *one) for one in zip(hosts, targets, (rates * off).tolist(), strict=True)]
+    return found
+
+
+def deviating(net, flows, share=PAYLOAD):
+    filled = filled_links(net, Routing(), flows, share)
+    names = net.link_names(range(net.link_count))
+    return {name: float(part) for name, part in zip(names, filled.relative, strict=True) if part != 1}
+
+
+@pytest.mark.parametrize("links", [{"host:1>switch:0": 0.5}, {"host:1-switch:0": 0.5}, {"switch:0>host:2": 0.8}])
+def test_a_slow_link_of_a_star_is_found_and_no_other(links):
+    expected = {
+        STAR.link_names([number])[0]: part for name, part in links.items() for number in STAR.link_numbers(name)
+    }
+    assert deviating(STAR, rounds(slower(STAR, links))) == pytest.approx(expected)
+
+
+def test_links_that_are_as_said_agree_whatever_headers_leave_of_all():
+    filled = filled_links(STAR, Routing(), rounds(STAR, noise=0.03), PAYLOAD)
+    assert filled.agree and filled.unfilled == ()
+
+
+def test_slow_uplinks_of_a_leaf_spine_are_found_though_the_links_of_hosts_are_not_at_fault():
+    net = build("leaf-spine", TWO_TO_ONE | {"uplink_bandwidth": 100.0})
+    found = deviating(net, rounds(slower(net, {"leaf:1-spine:0": 0.5})))
+    assert found == pytest.approx({"leaf:1>spine:0": 0.5, "spine:0>leaf:1": 0.5})
+
+
+def test_a_wide_uplink_that_is_far_slower_than_said_is_found_though_no_round_should_fill_it():
+    net = build("leaf-spine", TWO_TO_ONE | {"uplink_bandwidth": 400.0})
+    found = deviating(net, rounds(slower(net, {"leaf:1>spine:0": 0.25})))
+    assert found == pytest.approx({"leaf:1>spine:0": 0.25})
+
+
+def test_a_link_that_no_round_fills_is_named_and_has_the_share_of_most():
+    net = build("leaf-spine", TWO_TO_ONE | {"uplink_bandwidth": 400.0})
+    filled = filled_links(net, Routing(), rounds(slower(net, {"host:0>leaf:0": 0.5})), PAYLOAD)
+    names = net.link_names(filled.unfilled)
+    assert set(names) == {name for name in net.link_names(range(net.link_count)) if "spine" in name}
+    assert set(filled.relative[list(filled.unfilled)]) == {1.0}
+    assert not filled.agree
+
+
+def test_where_cores_limit_all_links_nothing_is_known_of_any():
+    flows = rounds(slower(STAR, {"host:1>switch:0": 0.5}))
+    assert deviating(STAR, flows, share=PAYLOAD / 0.8) == {}
+    assert len(filled_links(STAR, Routing(), flows, PAYLOAD / 0.8).unfilled) == STAR.link_count
+
+
+def test_a_flow_that_brought_nothing_fills_no_link():
+    flows = [FlowPoint(1, host, (host + 1) % 4, 0.0) for host in range(4)]
+    filled = filled_links(STAR, Routing(), flows, PAYLOAD)
+    assert filled.agree and len(filled.unfilled) == STAR.link_count
+
+
+def test_the_way_between_two_hosts_is_as_fast_as_its_slowest_link_was_found_to_be():
+    filled = filled_links(STAR, Routing(), rounds(slower(STAR, {"switch:0>host:1": 0.5})), PAYLOAD)
+    assert (rate_between(STAR, Routing()), rate_between(STAR, Routing(), filled)) == (100.0, pytest.approx(50.0))

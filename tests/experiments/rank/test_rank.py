@@ -1,0 +1,418 @@
+import json
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quadrille.algorithms.analysis.axonn import FRONTIER, PERLMUTTER, effective_bandwidth, known_bandwidth
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.axonn_gpt import (
+    MODELLED,
+    block_products,
+    block_seconds,
+    gpt_block_seconds,
+    gpt_block_seconds_of_authors,
+)
+from quadrille.algorithms.training.model_words import find_shape
+from quadrille.algorithms.units import GIB
+from quadrille.experiments.options.grids import factorisations
+from quadrille.experiments.options.machine_flags import MachineFlags
+from quadrille.experiments.rank.agreement import kendall_tau
+from quadrille.experiments.rank.analytical import ranked
+from quadrille.experiments.rank.bandwidths import known, simulated_bandwidth, table_of
+from quadrille.experiments.rank.candidates import Limits, candidates
+from quadrille.experiments.rank.disagreements import causes, in_words
+from quadrille.experiments.rank.memory import peak_bytes_by_grid
+from quadrille.experiments.rank.question import RankFlags, parse_question
+from quadrille.experiments.rank.rank import rank
+from quadrille.experiments.rank.sharing import Crew
+from quadrille.experiments.rank.step import simulated_step
+from tests.support.launched import launched
+
+SMALL = "layers=3,hidden=60,heads=6,sequence=7,vocabulary=53"
+PERLMUTTER_FLAGS = MachineFlags(machine="perlmutter")
+IN_FEATURES_FIRST = "y,x,z,data"
+HOST = """schema = "quadrille/machine/1"
+name = "toy"
+[topology]
+family = "host"
+cores = 8
+[device]
+peak_flops_per_second = { float32 = 1e11 }
+memory_bytes_per_second = 1e10
+memory_bytes = 8e9
+overhead_seconds = 5e-6
+"""
+
+
+def asked(on=PERLMUTTER_FLAGS, **flags):
+    return parse_question(RankFlags(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
+
+
+def refusal(on=PERLMUTTER_FLAGS, **flags):
+    with pytest.raises(InputError) as refused:
+        rank(RankFlags(**{"gpt": SMALL, "batch": "12", "gpus": "6", **flags}), on)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text
+
+
+# The analytical model
+
+
+@pytest.mark.parametrize(
+    ("form", "golden"),
+    [
+        ("authors", {(1, 1, 32, 1): 1.335, (1, 4, 8, 1): 1.486, (1, 1, 16, 2): 1.522, (1, 4, 4, 2): 1.543}),
+        ("exact", {(1, 1, 32, 1): 1.335, (1, 4, 8, 1): 1.346, (1, 4, 4, 2): 1.403, (1, 2, 16, 1): 1.430}),
+    ],
+)
+def test_20b_on_32_gpus_is_ranked_as_known(form, golden):
+    flags = {"form": form, "order": IN_FEATURES_FIRST, "powers_of_two": True, "min_model_parallel": "16"}
+    found = ranked(asked(gpt="20b", batch="32", gpus="32", **flags), Crew())
+    best = {}
+    for place in range(4):
+        grid = found.candidates.grid(place)
+        best[grid.y, grid.x, grid.z, grid.data] = round(float(found.seconds[place]), 3)
+    assert best == golden
+    assert list(best) == list(golden)
+    assert not found.bandwidths
+    assert found.from_table
+
+
+@pytest.mark.parametrize(
+    ("form", "one_grid"), [("exact", gpt_block_seconds), ("authors", gpt_block_seconds_of_authors)]
+)
+def test_all_grids_at_once_take_what_each_takes_by_itself(form, one_grid):
+    question = asked(gpt="5b", batch="64", gpus="64", form=form)
+    found = ranked(question, Crew())
+    assert len(found) > 300
+    for place in range(0, len(found), 7):
+        grid = found.candidates.grid(place)
+        seconds = 24 * one_grid(64, 2048, 4096, grid, PERLMUTTER)
+        assert found.seconds[place] == pytest.approx(seconds, rel=1e-12)
+        assert sum(of_axis[place] for of_axis in found.by_axis.values()) == pytest.approx(seconds, rel=1e-12)
+    assert (np.diff(found.seconds) >= -1e-9 * found.seconds[1:]).all()
+
+
+@pytest.mark.parametrize(("together", "x", "y"), [(12, 6, 2), (48, 12, 4), (27, 9, 3)])
+def test_without_recomputation_x_is_best_three_times_as_long_as_y(together, x, y):
+    boxes = np.array(list(factorisations(together, 2)))
+    ones = np.ones(len(boxes), dtype=np.int64)
+    lengths = {"data": ones, "z": ones, "y": boxes[:, 0], "x": boxes[:, 1]}
+    found = block_seconds(
+        np.full(len(boxes), 64.0), block_products(8), lengths, dict.fromkeys(MODELLED, 1.0), recomputed=False
+    )
+    seconds = found["x"] + found["y"]
+    volume = 12 * (boxes[:, 0] - 1) + 4 * (boxes[:, 1] - 1)
+    np.testing.assert_allclose(seconds / seconds[0], volume / volume[0])
+    best = int(np.argmin(seconds))
+    if together == 27:  # 3 : 1 itself is a grid here and the neighbours are 27 : 1
+        assert seconds[best] < seconds[0]
+    assert tuple(boxes[best]) == (y, x)
+
+
+def test_gradients_of_two_bytes_halve_the_sum_over_data():
+    full, half = (
+        ranked(asked(gpus="6", order="data,x", min_model_parallel="1", gradient_bytes=size), Crew()) for size in "42"
+    )
+    of = [
+        {str(one.candidates.grid(place)): one.by_axis["data"][place] for place in range(len(one))}
+        for one in (full, half)
+    ]
+    assert of[0]["data=6"] == pytest.approx(2 * of[1]["data=6"])
+    assert of[0]["data=6"] > 0
+
+
+# Candidates
+
+
+@pytest.mark.parametrize("gpus", [1, 5, 12, 24])
+def test_candidates_are_all_that_differ_each_once(gpus):
+    found = candidates(gpus, Limits(), find_shape("layers=1,hidden=5040,heads=5040,sequence=2,vocabulary=5040"), 5040)
+    strides = found.strides()
+    seen = [
+        tuple(
+            (int(found.lengths[axis][place]), int(strides[axis][place]))
+            for axis in MODELLED
+            if found.lengths[axis][place] > 1
+        )
+        + tuple(int(found.lengths[axis][place]) for axis in MODELLED)
+        for place in range(len(found))
+    ]
+    assert len(set(seen)) == len(seen)
+    wanted = set()
+    for data, z, y, x in factorisations(gpus, 4):
+        for order in permutations(MODELLED):
+            grid = Grid(data=data, z=z, y=y, x=x, order=order)
+            long = [axis for axis in MODELLED if grid.length(axis) > 1]
+            wanted.add((*((grid.length(axis), grid.stride(axis)) for axis in long), data, z, y, x))
+    assert set(seen) == wanted
+
+
+def test_strides_are_those_of_the_grid():
+    found = candidates(24, Limits(), find_shape("5b"), 24)
+    strides = found.strides()
+    for place in range(len(found)):
+        grid = found.grid(place)
+        assert {axis: grid.stride(axis) for axis in MODELLED} == {axis: int(strides[axis][place]) for axis in MODELLED}
+
+
+def test_heads_sequences_and_limits_narrow_the_grids():
+    shape = find_shape(SMALL)
+    found = candidates(24, Limits(order=("z", "y", "x", "data"), least_model_parallel=8), shape, batch=5)
+    for place in range(len(found)):
+        grid = found.grid(place)
+        assert shape.heads % grid.x == 0
+        assert grid.data * grid.z <= 5
+        assert grid.x * grid.y * grid.z >= 8
+        assert grid.order[:4] == ("z", "y", "x", "data")
+    assert {1, 3} <= {found.grid(place).data for place in range(len(found))}
+    powers = candidates(8, Limits(powers_of_two=True), shape, batch=8)
+    assert set(np.unique(np.stack(list(powers.lengths.values())))) <= {1, 2, 4, 8}
+
+
+# Memory
+
+
+@pytest.mark.parametrize("recompute", ["full", "selective"])
+@pytest.mark.parametrize("overlap", ["none", "oar,ors,oag"])
+def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(recompute, overlap):
+    question = asked(gpus="12", batch="13", recompute=recompute, overlap=overlap)
+    every = candidates(12, question.limits, question.shape, question.problem.batch)
+    for place in range(0, len(every), 3):
+        grid = every.grid(place)
+        schedule = question.schedule(grid)
+        lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
+        assert int(peak_bytes_by_grid(schedule, lengths)[0]) == storage(schedule, schedule.place(0), Choices()).bytes
+    found = ranked(question, Crew())
+    for place in range(0, len(found), 5):
+        schedule = question.schedule(found.candidates.grid(place))
+        assert int(found.peak_bytes[place]) == storage(schedule, schedule.place(0), Choices()).bytes
+
+
+def test_what_does_not_fit_is_left_out():
+    question = asked(gpt="20b", batch="32", gpus="32")
+    found = ranked(question, Crew())
+    assert found.without > 0
+    assert found.peak_bytes.max() <= question.machine.device.memory_bytes
+    assert len(found) + found.without == len(candidates(32, question.limits, question.shape, 32))
+
+
+# Bandwidths
+
+
+def test_where_the_table_has_it_the_table_holds_and_the_rest_is_simulated():
+    machine = asked(gpus="24", batch="24").machine
+    table = table_of(machine, 24)
+    assert table is PERLMUTTER
+    found, lacking = known([(1, 4), (1, 3), (3, 8), (4, 6), (24, 1)], table)
+    assert found == {(1, 4): 225 * GIB, (4, 6): 20 * GIB, (24, 1): float("inf")}
+    assert lacking == [(1, 3), (3, 8)]
+    rate = simulated_bandwidth(machine, 24)
+    assert 20e9 < rate((3, 8)) <= 25e9  # three rings leave a node of four GPUs, two by the same NIC at times
+    assert rate((1, 4)) == pytest.approx(300e9, rel=0.01)  # NVLink3: 12 links of 25 GB/s a GPU
+
+
+@pytest.mark.parametrize(
+    "change", [{"degrade": ["gpu:0>gpu:1=0.5"]}, {"settings": ["topology.bandwidth_bytes_per_second=x2"]}]
+)
+def test_a_changed_machine_has_no_table(change):
+    machine = asked(MachineFlags(machine="perlmutter", **change)).machine
+    assert table_of(machine, 6) is None
+
+
+def test_strides_that_do_not_divide_a_node_are_not_known():
+    assert known_bandwidth(3, 8, FRONTIER) is None
+    assert known_bandwidth(12, 3, FRONTIER) == 5 * GIB
+    with pytest.raises(InputError, match=r"\(3, 8\)"):
+        effective_bandwidth(3, 8, FRONTIER)
+
+
+# Orders
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=8))
+def test_kendalls_tau_counts_pairs(pairs):
+    both = [((a > c) - (a < c), (b > d) - (b < d)) for i, (a, b) in enumerate(pairs) for c, d in pairs[:i]]
+    ones, others = (sum(abs(pair[side]) for pair in both) for side in (0, 1))
+    found = kendall_tau(*zip(*pairs, strict=True))
+    if not ones or not others:
+        assert found is None
+    else:
+        assert found == pytest.approx(sum(a * b for a, b in both) / (ones * others) ** 0.5)
+
+
+# Simulated
+
+
+def test_the_parts_of_a_step_add_up_and_overlap_hides():
+    grid = Grid(z=3, x=2)
+    plain = simulated_step(asked(gpt="layers=3,hidden=768,heads=6,sequence=64,vocabulary=1031"), grid)
+    ahead = simulated_step(
+        asked(gpt="layers=3,hidden=768,heads=6,sequence=64,vocabulary=1031", overlap="oar,ors,oag"), grid
+    )
+    for step in (plain, ahead):
+        parts = step.compute + step.latency + step.transfer - step.hidden + step.waiting
+        assert parts == pytest.approx(step.seconds, rel=1e-6)
+        assert sum(step.exposed_by_axis.values()) <= step.seconds
+        assert set(step.exposed_by_axis) == {"z", "x"}
+        assert 0 < step.compute_efficiency(312e12) < 1
+    assert plain.hidden == 0 < ahead.hidden
+    assert ahead.seconds < plain.seconds
+
+
+@pytest.mark.parametrize("grid", [Grid(z=3, x=2), Grid(data=2, y=3, order=("y", "data"))])
+def test_a_few_layers_and_whole_collectives_stand_for_the_exact_step_where_nothing_overlaps(grid):
+    model = {"gpt": "layers=7,hidden=768,heads=6,sequence=64,vocabulary=1031", "collectives": "own"}
+    exact = simulated_step(asked(**model, granularity="exact"), grid)
+    few = simulated_step(asked(**model), grid)
+    assert (exact.layers, exact.bounded) == (7, False)
+    assert (few.layers, few.bounded) == (3, True)
+    for name in ("seconds", "compute", "latency", "transfer", "product_flops"):
+        assert getattr(few, name) == pytest.approx(getattr(exact, name), rel=1e-6), name
+    assert few.exposed_by_axis == pytest.approx(exact.exposed_by_axis, rel=1e-6)
+
+
+def test_collectives_are_those_of_nccl_unless_ops_overlap_or_others_are_named():
+    assert str(asked().training.manner.choices) == "nccl"
+    assert str(asked(overlap="oar").training.manner.choices) == "own:ring"
+    assert str(asked(collectives="own:doubling").training.manner.choices) == "own:doubling"
+
+
+def test_steps_that_overlap_are_simulated_exactly_unless_gpus_are_very_many(monkeypatch):
+    question = asked(overlap="oar", gpus="6")
+    assert not simulated_step(question, Grid(z=3, x=2)).bounded
+    monkeypatch.setattr("quadrille.experiments.rank.step.MANY_GPUS", 5)
+    assert simulated_step(question, Grid(z=3, x=2)).bounded
+
+
+@pytest.mark.parametrize(("overlap", "layers"), [("none", 3), ("oar,ors,oag", 9)])
+def test_layers_that_overlap_are_all_walked_and_of_others_a_few(overlap, layers):
+    gpt = "layers=9,hidden=768,heads=6,sequence=64,vocabulary=1031"
+    question = asked(overlap=overlap, gpt=gpt, granularity="collective")
+    assert simulated_step(question, Grid(z=3, x=2)).layers == layers
+
+
+def test_the_cause_that_turns_the_order_around_is_named():
+    question = asked(gpt="layers=3,hidden=768,heads=6,sequence=64,vocabulary=1031")
+    step = simulated_step(question, Grid(z=6))
+    steps = [replace(step, seconds=10.0 - turn, compute=8.0 - turn, transfer=1 + turn * 1e-3) for turn in range(3)]
+    modelled = [1.0, 1.001, 1.002]
+    tau = kendall_tau(modelled, [one.seconds for one in steps])
+    assert tau == -1
+    found = causes(modelled, steps)
+    assert (found[0].name, found[0].tau, found[0].least, found[0].most) == ("compute", 1, 6.0, 8.0)
+    lines = in_words(found, tau, steps, Choices())
+    assert "do not agree" in lines[0]
+    assert lines[1].startswith("compute is left out of the model (6 s to 8 s")
+
+
+def test_orders_that_agree_are_said_to():
+    assert in_words([], 1.0, [], Choices()) == ["both orders are the same"]
+    assert "no order" in in_words([], None, [], Choices())[0]
+
+
+def test_the_answer_has_both_orders_best_first(capsys):
+    answer = rank(RankFlags(gpt=SMALL, batch="12", gpus="6", top="5"), PERLMUTTER_FLAGS, json="-")
+    written = json.loads(capsys.readouterr().out)
+    assert written["schema"] == "quadrille/rank/1"
+    assert written["provenance"] is None
+    assert set(written["analytical"][0]) >= {"grid", "order", "seconds"}
+    analytical = [one["seconds"] for one in written["analytical"]]
+    assert analytical == sorted(analytical)
+    assert len(analytical) == len(answer.analytical) > 5
+    simulated = written["simulated"]
+    assert [one["seconds"] for one in simulated] == sorted(one["seconds"] for one in simulated)
+    assert sorted(one["analytical_place"] for one in simulated) == [1, 2, 3, 4, 5]
+    for one in simulated:
+        first = written["analytical"][one["analytical_place"] - 1]
+        assert (first["grid"], first["order"], first["seconds"]) == (
+            one["grid"],
+            one["order"],
+            one["analytical_seconds"],
+        )
+    tau = kendall_tau([one["analytical_seconds"] for one in simulated], [one["seconds"] for one in simulated])
+    assert written["kendall_tau"] == tau
+    question = asked(top="5")
+    grid = Grid(**simulated[0]["grid"], order=tuple(simulated[0]["order"]))
+    assert simulated_step(question, grid).seconds == simulated[0]["seconds"]
+
+
+def test_the_page_lays_both_orders_side_by_side(capsys, tmp_path):
+    path = tmp_path / "rank.json"
+    rank(
+        RankFlags(gpt=SMALL, batch="12", gpus="6", top="3"),
+        PERLMUTTER_FLAGS,
+        json=str(path),
+        command=["quadrille", "rank"],
+    )
+    page = capsys.readouterr().out
+    for word in ("place", "model", "simulated", "compute", "Kendall's tau", "lacked by the table", "(1, 3)"):
+        assert word in page
+    assert json.loads(path.read_text())["provenance"]["command"] == "quadrille rank"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "more", [{}, {"scheme": "all", "pipeline": "1,2", "micro_batch": "1"}], ids=["grids", "schemes"]
+)
+def test_any_number_of_ranks_says_the_same_byte_for_byte(capsys, more):
+    flags = RankFlags(gpt=SMALL, batch="12", gpus="6", top="4", **more)
+    program = (
+        "from quadrille.experiments.options.machine_flags import MachineFlags; "
+        "from quadrille.experiments.rank.question import RankFlags; "
+        "from quadrille.experiments.rank.rank import rank; "
+        f"rank({flags!r}, MachineFlags(machine='perlmutter'), json='-')"
+    )
+    rank(flags, PERLMUTTER_FLAGS, json="-")
+    alone = capsys.readouterr().out
+    assert len(json.loads(alone)["simulated"]) == 4
+    for ranks in (2, 3):
+        ended = launched(ranks, "-c", program)
+        assert ended.status == 0, ended.err
+        assert ended.out == alone
+
+
+# What cannot be
+
+
+def test_what_cannot_be_is_refused_in_one_line(tmp_path):
+    assert "--gpt is missing" in refusal(gpt="")
+    assert "--batch is missing" in refusal(batch="")
+    assert "--gpus 'many'" in refusal(gpus="many")
+    assert "--top '0'" in refusal(top="0")
+    assert "model '21b'" in refusal(gpt="21b")
+    assert "form 'best': accepted are exact, authors" in refusal(form="best")
+    assert "order: unknown axis 'w'" in refusal(order="w")
+    assert "order 'pipeline,x': pipeline is the slowest axis" in refusal(order="pipeline,x")
+    assert "gradient-bytes '3': accepted are 4, 2" in refusal(gradient_bytes="3")
+    assert "granularity 'fine'" in refusal(granularity="fine")
+    assert "recompute 'some'" in refusal(recompute="some")
+    assert "--powers-of-two: --gpus 6 is no power of two" in refusal(powers_of_two=True)
+    assert "--min-model-parallel 7: at most --gpus 6" in refusal(min_model_parallel="7")
+    assert "divides heads = 6" in refusal(
+        gpus="7", order="x", min_model_parallel="7", batch="1", gpt=SMALL.replace("60", "6")
+    )
+    host = tmp_path / "host.toml"
+    host.write_text(HOST)
+    assert "machines of GPUs" in refusal(MachineFlags(machine=str(host)))
+
+
+def test_too_few_sequences_for_any_grid():
+    words = refusal(gpus="49", batch="6", gpt="layers=1,hidden=6,heads=6,sequence=7,vocabulary=6")
+    assert "--batch 6: sequences are cut over data and z" in words
+    assert "needs at least 49" in words
+
+
+def test_a_model_that_fits_nowhere_says_the_smallest_need_and_what_helps():
+    words = refusal(gpt="80b", batch="8", gpus="8", recompute="selective")
+    assert "no grid fits: model 80b on 8 GPUs needs at least" in words
+    for help_word in ("more --gpus", "--recompute full", "--gradient-bytes 2", "37.3 GiB"):
+        assert help_word in words

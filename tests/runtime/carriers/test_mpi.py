@@ -1,0 +1,34 @@
+"""The same schedules on real MPI ranks: one launch runs every case, on groups of 1 to 12 ranks."""
+
+import json
+
+import pytest
+
+from tests.support.launched import launched
+from tests.support.mpi_cases import WORLD, names
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(scope="module")
+def launch():
+    return launched(WORLD, "-m", "tests.support.mpi_cases")
+
+
+@pytest.fixture(scope="module")
+def results(launch):
+    lines = [json.loads(line) for line in launch.out.splitlines() if line.startswith("{")]
+    return {line["case"]: line["wrong"] for line in lines}
+
+
+def test_the_launch_ends_well_and_runs_each_case_once(launch, results):
+    assert launch.status == 0, launch.err[-3000:]
+    assert launch.err == ""
+    assert sorted(results) == sorted(names())
+    assert len(launch.out.splitlines()) == len(names())
+
+
+@pytest.mark.parametrize("case", names())
+def test_mpi_ranks_get_numpy_s_result_bit_for_bit_and_send_the_predicted_bytes(case, launch, results):
+    assert case in results, f"it did not run; the ranks said: {launch.err[-1000:]}"
+    assert results[case] is None

@@ -1,0 +1,184 @@
+"""The executor on the in-process carrier: every algorithm, pass and collective mode against NumPy, bit for bit."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.analysis.volumes import bytes_sent
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.passes.overlap import overlap, parse_overlap
+from quadrille.algorithms.schedule.grid import AXES, Grid
+from quadrille.runtime.carriers.in_process import InProcess
+from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.files.rectangles import split_block
+from quadrille.runtime.verifying.products import output_of_block
+from quadrille.runtime.verifying.verify import verify
+from tests.support.products import products, shapes
+
+FORMS = ["none", "a", "b"]
+MODES = ["own:ring", "own:doubling", "own:halving_doubling", "library"]
+
+
+def factorisations(ranks, axes):
+    """Every grid of `ranks` ranks over the axes."""
+    if len(axes) == 1:
+        return [{axes[0]: ranks}]
+    return [
+        {axes[0]: length, **rest}
+        for length in range(1, ranks + 1)
+        if ranks % length == 0
+        for rest in factorisations(ranks // length, axes[1:])
+    ]
+
+
+def grids(most_ranks):
+    """Every algorithm on every grid it accepts, of 1 to `most_ranks` ranks."""
+    for ranks in range(1, most_ranks + 1):
+        yield "1d-column", Grid(x=ranks)
+        yield "1d-row", Grid(y=ranks)
+        for lengths in factorisations(ranks, ("z", "x")):
+            yield "summa", Grid(**lengths)
+        for lengths in factorisations(ranks, ("z", "y", "x")):
+            yield "3d", Grid(**lengths)
+            if lengths["z"] == lengths["x"]:
+                yield "2.5d", Grid(**lengths)
+                if lengths["y"] == 1:
+                    yield "cannon", Grid(**lengths)
+        for lengths in factorisations(ranks, ("data", "z", "y", "x")):
+            yield "4d", Grid(**lengths)
+
+
+def turned(most_ranks):
+    """Every algorithm that takes transposed operands on every grid it accepts, with A and with B transposed."""
+    for algorithm, grid in grids(most_ranks):
+        if find_algorithm(algorithm).any_form:
+            yield from ((algorithm, grid, transposed) for transposed in FORMS[1:])
+
+
+def whole_integers(problem, seed=0):
+    random = np.random.default_rng(seed)
+    return {name: random.integers(-4, 5, shapes(problem)[name]).astype(problem.dtype) for name in problem.inputs}
+
+
+def assembled(schedule, execution, name, shape):
+    """The whole matrix from the ranks' blocks, every element written by somebody and alike in all copies."""
+    whole = np.full(shape, np.nan)
+    for rank, outputs in execution.outputs.items():
+        block = schedule.tensors[name].block(schedule.place(rank))
+        for part, values in split_block(block, outputs[name]):
+            window = whole[part.row_start : part.row_stop, part.column_start : part.column_stop]
+            assert np.all(np.isnan(window) | (window == values)), f"copies of {name} differ at rank {rank}"
+            window[...] = values
+    return whole
+
+
+def run(problem, algorithm, grid, collectives="own:ring", overlaps="none", chunk_bytes=0, **options):
+    schedule = overlap(matmul_schedule(problem, algorithm, grid), parse_overlap(overlaps))
+    choices = parse_choices(collectives)
+    matrices = whole_integers(problem)
+    execution = execute(schedule, matrices, InProcess(grid.size, chunk_bytes=chunk_bytes), choices=choices, **options)
+    for name, expected in products(problem, matrices).items():
+        np.testing.assert_array_equal(assembled(schedule, execution, name, expected.shape), expected)
+    for rank in range(grid.size):
+        assert execution.bytes_sent[rank] == bytes_sent(schedule, rank, choices)
+        assert execution.allocated_bytes[rank] == storage(schedule, schedule.place(rank), choices).bytes
+    return execution
+
+
+@pytest.mark.parametrize("collectives", MODES)
+@pytest.mark.parametrize("passes", ["forward", "training"])
+def test_every_algorithm_on_every_grid_gives_numpy_s_product(passes, collectives):
+    for algorithm, grid in grids(12):
+        run(Matmul(13, 17, 11, "float64", passes, panel=3), algorithm, grid, collectives)
+
+
+@pytest.mark.parametrize("collectives", ["own:ring", "library"])
+@pytest.mark.parametrize("passes", ["forward", "training"])
+def test_operands_that_are_stored_transposed_give_numpy_s_product_on_every_grid(passes, collectives):
+    for algorithm, grid, transposed in turned(8):
+        run(Matmul(13, 17, 11, "float64", passes, panel=3, transposed=transposed), algorithm, grid, collectives)
+
+
+@pytest.mark.parametrize("overlaps", ["oar", "ors", "oag", "oar,ors,oag"])
+def test_overlap_changes_no_bit_where_operands_are_transposed(overlaps):
+    for algorithm, grid, transposed in turned(8):
+        if algorithm == "3d":
+            problem = Matmul(13, 17, 11, "float32", "training", transposed=transposed)
+            run(problem, algorithm, grid, overlaps=overlaps)
+
+
+@pytest.mark.parametrize("collectives", MODES)
+@pytest.mark.parametrize("overlaps", ["oar", "ors", "oag", "oar,ors,oag"])
+def test_overlap_changes_no_bit(overlaps, collectives):
+    for algorithm, grid in grids(8):
+        if algorithm in ("3d", "4d"):
+            run(Matmul(13, 17, 11, "float32", "training"), algorithm, grid, collectives, overlaps)
+
+
+@pytest.mark.parametrize("collectives", [*MODES[:3], "own:double_binary_tree", "own:hierarchical"])
+@pytest.mark.parametrize("chunk_bytes", [40, 1 << 20])
+def test_chunks_change_no_bit_and_no_word_sent(chunk_bytes, collectives):
+    for algorithm, grid in grids(4):
+        overlaps = "oar,ors,oag" if algorithm in ("3d", "4d") else "none"
+        problem = Matmul(13, 17, 11, "float64", "training", panel=3)
+        run(problem, algorithm, grid, collectives, overlaps, chunk_bytes=chunk_bytes)
+
+
+@settings(max_examples=90, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 30)] * 3),
+    case=st.sampled_from([(*one, "none") for one in grids(8)]) | st.sampled_from(list(turned(8))),
+    passes=st.sampled_from(["forward", "training"]),
+    panel=st.integers(1, 40),
+    gathered=st.sampled_from(["keep", "again"]),
+    order=st.permutations(AXES),
+)
+def test_any_sizes_panels_forms_and_rank_orders(sizes, case, passes, panel, gathered, order):
+    algorithm, grid, transposed = case
+    reordered = Grid(**grid.lengths, order=tuple(order))
+    run(Matmul(*sizes, "float32", passes, gathered, panel, transposed), algorithm, reordered)
+
+
+def test_more_ranks_than_rows_still_give_the_product():
+    run(Matmul(2, 3, 1, "float32", "training"), "4d", Grid(data=2, z=3, y=2, x=2))
+    run(Matmul(1, 1, 1, "float32", "training"), "3d", Grid(z=3, y=3, x=3))
+
+
+def test_repeats_each_give_a_timeline_of_the_same_ops():
+    execution = run(Matmul(8, 8, 8, "float32", "training"), "4d", Grid(z=2, y=2, x=2), repeats=3, warmups=2)
+    names = [sorted((span.rank, span.op, span.index) for span in timeline.spans) for timeline in execution.timelines]
+    assert len(names) == 3 and names[0] == names[1] == names[2]
+    for timeline in execution.timelines:
+        assert all(span.ready <= span.start <= span.end for span in timeline.spans)
+
+
+@pytest.mark.parametrize(("dtype", "sizes"), [("float32", (5, 12)), ("float64", (8,))])
+@pytest.mark.parametrize("collectives", MODES)
+def test_rounded_products_stay_within_the_bound_that_verification_uses(collectives, dtype, sizes):
+    cases = [(*case, "none") for case in grids(12)] + (list(turned(12)) if collectives == "own:ring" else [])
+    for algorithm, grid, transposed in [case for case in cases if case[1].size in sizes]:
+        problem = Matmul(61, 257, 53, dtype, "training", panel=17, transposed=transposed)
+        operands = Operands(problem.m, problem.k, problem.n, dtype, seed=3, transposed=transposed)
+        schedule = matmul_schedule(problem, algorithm, grid)
+        execution = execute(schedule, operands, InProcess(grid.size), choices=parse_choices(collectives))
+        outputs = [
+            output_of_block(name, schedule.tensors[name].block(schedule.place(rank)), array)
+            for rank, blocks in execution.outputs.items()
+            for name, array in blocks.items()
+        ]
+        verdict = verify(outputs, operands, ranks=grid.size)
+        assert verdict.ok, f"{algorithm} on {grid}, transposed {transposed}: {verdict}"
+
+
+def test_of_every_op_that_may_run_beside_local_work_it_is_told_how_much_did():
+    execution = run(
+        Matmul(12, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2, x=2), overlaps="oar,ors", chunk_bytes=16
+    )
+    assert set(execution.beside) == {"sum dA", "scatter dB"}
+    assert all(0 <= share <= 1 for share in execution.beside.values())
+    assert run(Matmul(12, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2)).beside == {}

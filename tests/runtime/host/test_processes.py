@@ -1,0 +1,53 @@
+"""Processes as the kernel tells of them: living, stopped, ended, and of a number that was another's."""
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from quadrille.runtime.host.processes import begin_of, ending_signal, has_ended, state
+
+NO_PROCESS = 2**22 + 1  # above the most that a Linux kernel gives
+KERNEL = tuple(int(number) for number in platform.release().split(".")[:2])
+
+
+@pytest.fixture
+def sleeping():
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_has_ended_when_it_is_a_zombie_or_its_number_is_of_one_that_began_at_another_time(sleeping):
+    began = begin_of(sleeping.pid)
+    assert began >= begin_of(os.getpid()) > 0
+    assert [has_ended(sleeping.pid, at) for at in (began, began - 1)] == [False, True]
+    sleeping.kill()
+    os.waitid(os.P_PID, sleeping.pid, os.WEXITED | os.WNOWAIT)
+    assert state(sleeping.pid) == "Z" and has_ended(sleeping.pid, began)
+    assert ending_signal(sleeping.pid) == signal.SIGKILL
+
+
+@pytest.mark.skipif(KERNEL < (6, 15), reason="kernels before Linux 6.15 forget how a process ended")
+def test_how_a_process_ended_is_told_by_its_handle_when_it_is_gone(sleeping):
+    handle = os.pidfd_open(sleeping.pid)
+    assert ending_signal(sleeping.pid, handle) is None
+    sleeping.kill()
+    sleeping.wait()
+    assert (ending_signal(sleeping.pid), ending_signal(sleeping.pid, handle)) == (None, signal.SIGKILL)
+    os.close(handle)
+    assert ending_signal(sleeping.pid, handle) is None
+
+
+def test_of_a_process_that_is_gone_nothing_is_told():
+    assert (state(NO_PROCESS), begin_of(NO_PROCESS), ending_signal(NO_PROCESS)) == ("", 0, None)
+    assert has_ended(NO_PROCESS, 0)
+
+
+def test_a_process_that_is_stopped_is_told_apart_from_one_that_ended_by_no_signal(sleeping):
+    sleeping.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, sleeping.pid, os.WSTOPPED)
+    assert state(sleeping.pid) == "T" and ending_signal(sleeping.pid) is None

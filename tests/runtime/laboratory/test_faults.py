@@ -1,0 +1,113 @@
+"""What breaks in mid-run: a link dies, a rank is killed or stopped; the run ends and one line says what it was."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from quadrille.runtime.host.processes import state
+from quadrille.runtime.host.progress_reports import every
+from quadrille.runtime.laboratory import namespaces, register
+from quadrille.runtime.launching.launch_folder import SHARED_MEMORY
+from tests.runtime.laboratory.test_laboratory import WHY_NOT, environment
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "laboratories can be made"),
+]
+HASTY = """
+import sys
+from quadrille.cli.main import main
+from quadrille.runtime.launching import standstill
+standstill.STOPPED_SECONDS, standstill.STANDSTILL_SECONDS = 1.0, 5.0
+sys.exit(main(sys.argv[1:]))
+"""
+NAME = f"f{os.getpid()}"
+LABORATORY = ["lab", "run", "star:hosts=3", "--rate", "20mbit", "--name", NAME, "-n", "3", "--"]
+RUN = ["run", "--matmul", "1200,1200,1200", "--grid", "z=3", "--repeats", "500"]
+
+
+def take_link_down(_ranks):
+    with namespaces.socket_of(f"quadrille-{NAME}-host1") as kernel:
+        kernel.link("set", index=kernel.link_lookup(ifname="eth0")[0], state="down")
+
+
+def stop(ranks):
+    os.kill(ranks[1].pid, signal.SIGSTOP)
+
+
+def kill(ranks):
+    os.kill(ranks[1].pid, signal.SIGKILL)
+
+
+def ranks_under_way(running, within):
+    """Where the ranks are, once all of them are in this."""
+    deadline = time.monotonic() + 60
+    while True:
+        assert running.poll() is None, running.communicate()[1]
+        assert time.monotonic() < deadline
+        found = [one for folder in SHARED_MEMORY.glob(f"quadrille-{running.pid}-*") for one in every(folder)]
+        if len(found) == 3 and all(within in one.words for one in found):
+            return found
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        (take_link_down, "no rank has come further for 5 s: eth0 of host:1 is down; rank"),
+        (stop, "rank 1 has been stopped for 1 s (SIGSTOP) "),
+        (kill, "rank 1 "),
+    ],
+)
+def test_a_run_that_breaks_ends_with_one_line_and_leaves_nothing_but_earlier_records(tmp_path, breaks, said):
+    record = tmp_path / "measured.json"
+    record.write_text("from before")
+    line = line_of_broken([*RUN, "--json", str(record)], "'gather B'", breaks)  # which takes 1.5 s
+    assert line.startswith(f"quadrille: {said}") and line.endswith("; all ranks were ended")
+    assert any(f"in '{op}' (" in line for op in ("gather B", "multiply C", "barrier between runs")), line
+    assert record.read_text() == "from before"
+
+
+def test_a_link_that_dies_while_ranks_check_their_results_ends_the_run_and_no_record_is_written(tmp_path):
+    record = tmp_path / "measured.json"
+    words = ["run", "--matmul", "60000,400,400", "--grid", "z=3", "--warmups", "0", "--repeats", "1", "--verify"]
+    line = line_of_broken([*words, "--json", str(record)], "checking the result", take_link_down)
+    assert line.startswith("quadrille: no rank has come further for 5 s: eth0 of host:1 is down; rank"), line
+    assert " in comparing verdicts" in line and line.endswith("; all ranks were ended")
+    assert not record.exists()
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        (take_link_down, "no rank has come further for 5 s: eth0 of host:1 is down; ranks 0, 1, 2 in microbenchmarks"),
+        (stop, "rank 1 has been stopped for 1 s (SIGSTOP) in microbenchmarks"),
+        (kill, "rank 1 "),
+    ],
+)
+def test_a_calibration_that_breaks_ends_with_one_line_and_writes_nothing(tmp_path, breaks, said):
+    line = line_of_broken(["calibrate", "--out", str(tmp_path / "lab.toml")], "microbenchmarks", breaks)
+    assert line.startswith(f"quadrille: {said}") and line.endswith("; all ranks were ended")
+    assert not list(tmp_path.iterdir())
+
+
+def line_of_broken(command, within, breaks):
+    """What a laboratory says last whose command is broken once all ranks are in this; nothing of it is left."""
+    words = [sys.executable, "-P", "-c", HASTY, *LABORATORY, *command]
+    running = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        ranks = ranks_under_way(running, within)
+        breaks(ranks)
+        out, err = running.communicate(timeout=30)
+    finally:
+        running.terminate()
+        running.communicate()
+    assert (running.returncode, out) == (1, ""), err
+    assert not any(namespaces.exists(f"quadrille-{NAME}-host{number}") for number in range(3))
+    assert not register.path_of(NAME).exists()
+    assert {state(one.pid) for one in ranks} <= {"", "Z"}
+    return err.splitlines()[-1]

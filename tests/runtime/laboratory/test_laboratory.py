@@ -1,0 +1,483 @@
+"""Laboratories as Linux makes them: packets cross, rates hold, ranks run, and nothing is left whatever happens."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from quadrille.algorithms.errors import InputError, RunError
+from quadrille.algorithms.formats.record import load_record
+from quadrille.experiments.laboratory.command import laboratory_of
+from quadrille.experiments.laboratory.ranks import launch_in
+from quadrille.experiments.laboratory.topology_plan import scaled, wiring
+from quadrille.experiments.predict.predict import prediction_of
+from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.runtime.laboratory import laboratory, namespaces, register
+from quadrille.runtime.laboratory.laboratory import Laboratory
+from quadrille.runtime.laboratory.namespace_plan import is_of_cable
+from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.laboratory.token_buckets import WHOLE_PACKET, burst_bytes
+from quadrille.topologies.build import build, parse_topology
+from quadrille.topologies.machines.machine import load_machine
+from quadrille.topologies.routes.routing import parse_routing
+from tests.experiments.calibrate.test_calibrate import SMALL
+from tests.support.quadrille import ROOT
+
+SHARED_REGISTER = register.FOLDER
+QUADRILLE = (sys.executable, "-P", "-m", "quadrille")
+
+
+PROBE = """
+from pyroute2 import IPRoute
+with IPRoute() as kernel:
+    kernel.link("add", ifname="probe0", kind="veth", peer={"ifname": "probe1"})
+    (index,) = kernel.link_lookup(ifname="probe0")
+    kernel.tc("add", "tbf", index, 0x10000, rate="10mbit", burst=16384, limit=65536)
+    kernel.tc("add", "htb", index, 0x20000, parent=0x10001, default=0)
+    kernel.tc("add-class", "htb", index, 0x20001, parent=0x20000, rate="32gbit", burst=1 << 20)
+    told = {"parent": 0x20000, "protocol": 0x0800, "prio": 1, "target": 0x20001, "keys": ["0x0a4d0001/0xffffffff+12"]}
+    kernel.tc("add-filter", "u32", index, **told)
+"""
+
+
+def why_not():
+    """Why no laboratory can be made here; empty where the kernel has namespaces, veth, tbf, htb and u32 for us."""
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        return "laboratories need root on Linux"
+    words = ["unshare", "--net", "--uts", sys.executable, "-c", PROBE]
+    tried = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"this kernel or container makes none: {tried.stderr.splitlines()[-1:]}"
+
+
+WHY_NOT = why_not()
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "laboratories can be made")
+
+
+@pytest.fixture(autouse=True)
+def own_register(tmp_path, monkeypatch):
+    """A register of the test's own, so that laboratories of others are not seen, and none of its own is left."""
+    own = tmp_path / "register"
+    monkeypatch.setattr(register, "FOLDER", own)
+    yield
+    monkeypatch.setattr(register, "FOLDER", own)  # a test may have taken that of all
+    for entry in register.every():
+        laboratory.down(entry.name)
+    assert not list(namespaces.FOLDER.glob(f"quadrille-*{os.getpid()}-*"))
+
+
+def a_laboratory(text="star:hosts=3", rate=25e6, name=None, routing="shortest"):
+    family, arguments = parse_topology(text)
+    net = scaled(build(family, {"bandwidth": 1.0, "latency": 0.0} | arguments), rate)
+    rates = dict(zip(net.link_names(range(net.link_count)), net.bandwidths.tolist(), strict=True))
+    return Laboratory(name or f"t{os.getpid()}", text, wiring(net, parse_routing(routing)), rates)
+
+
+def carried(entry, source, target, size):
+    """Seconds from the first byte to the last of so many bytes by TCP from one host to another."""
+    with namespaces.inside(entry.namespaces[target]):
+        listening = socket.create_server((entry.addresses[target], 0))
+    with namespaces.inside(entry.namespaces[source]):
+        sender = socket.create_connection(listening.getsockname()[:2], timeout=20)
+    receiver, _ = listening.accept()
+    begun = time.monotonic()
+    thread = threading.Thread(target=lambda: (sender.sendall(bytes(size)), sender.close()))
+    thread.start()
+    left = size
+    while left:
+        left -= len(receiver.recv(1 << 20))
+    seconds = time.monotonic() - begun
+    thread.join()
+    listening.close()
+    receiver.close()
+    return seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["star:hosts=3", "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2", "tree:down=2x2x2,up=1x1x1", "ring:hosts=4"],
+)
+def test_every_host_reaches_every_other(text):
+    with laboratory.standing(a_laboratory(text)) as entry:
+        for source in entry.addresses:
+            for target in entry.addresses:
+                if source != target:
+                    assert carried(entry, source, target, 1000) < 5
+
+
+def test_hosts_share_links_alike_on_every_machine():
+    with laboratory.standing(a_laboratory("star:hosts=2")) as entry:
+        for host in entry.addresses:
+            with namespaces.inside(entry.namespaces[host]):
+                assert Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip() == "reno"
+
+
+def test_packets_come_back_by_other_links_also_where_the_machine_would_drop_them(monkeypatch):
+    create, written = namespaces.netns.create, ("all", "default")
+
+    def strict(name):
+        """A namespace as machines give it that look at the way back of every packet."""
+        create(name)
+        with namespaces.inside(name):
+            for word in written:
+                Path(f"/proc/sys/net/ipv4/conf/{word}/rp_filter").write_text("1")
+
+    monkeypatch.setattr(namespaces.netns, "create", strict)
+    text = "leaf-spine:leaves=2,spines=2,hosts_per_leaf=2"
+    with laboratory.standing(a_laboratory(text, routing="ecmp:1")) as entry:
+        for name in entry.namespaces.values():
+            with namespaces.inside(name):
+                conf = {path.parent.name: path for path in Path("/proc/sys/net/ipv4/conf").glob("*/rp_filter")}
+                found = {word: path.read_text() for word, path in conf.items() if word in written or is_of_cable(word)}
+                assert set(found.values()) == {"0\n"}, found
+        for source in entry.addresses:
+            for target in set(entry.addresses) - {source}:
+                assert carried(entry, source, target, 1000) < 5
+
+
+def test_a_link_is_down_where_somebody_took_it_down_and_no_other_interface_counts():
+    with laboratory.standing(a_laboratory()) as entry:
+        with namespaces.socket_of(entry.namespaces["host:1"]) as kernel:
+            kernel.link("add", ifname="tunl7", kind="veth", peer={"ifname": "sit7"})
+            assert laboratory.links_down(entry) == []
+            kernel.link("set", index=kernel.link_lookup(ifname="eth0")[0], state="down")
+        with namespaces.socket_of(entry.namespaces["switch:0"]) as kernel:
+            kernel.link("set", index=kernel.link_lookup(ifname="port2")[0], state="down")
+        assert laboratory.links_down(entry) == ["eth0 of host:1 is down", "port2 of switch:0 is down"]
+
+
+def test_a_namespace_that_is_gone_is_refused_and_not_made():
+    name = f"quadrille-gone{os.getpid()}-host0"
+    with pytest.raises(RunError, match=f"namespace {name}: No such file"), namespaces.inside(name):
+        pass
+    assert not namespaces.exists(name)
+    assert list(namespaces.processes(name)) == []
+    entry = Entry(name="gone", topology="", addresses={}, namespaces={"host:0": name}, rates={})
+    assert laboratory.links_down(entry) == []
+
+
+def test_a_link_carries_its_rate_and_no_more():
+    size, rate = 4_000_000, 10e6
+    with laboratory.standing(a_laboratory("star:hosts=2", rate)) as entry:
+        seconds = min(carried(entry, "host:0", "host:1", size) for _ in range(3))
+    assert seconds > 0.9 * (size - 2 * burst_bytes(rate)) / rate
+    assert seconds < 3 * size / rate  # a loaded machine may be slower, not a hundred times
+
+
+def test_what_is_sent_waits_for_its_turn_and_not_behind_all_that_others_have_sent():
+    rate = 5e6
+    with laboratory.standing(a_laboratory("dumbbell:hosts=6", rate)) as entry:
+        others = [(entry, f"host:{number}", f"host:{3 + number}", round(0.8 * rate)) for number in range(2)]
+        threads = [threading.Thread(target=carried, args=told) for told in others]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        seconds = sorted(carried(entry, "host:2", "host:5", 1) for _ in range(5))
+        meanwhile = all(thread.is_alive() for thread in threads)
+        for thread in threads:
+            thread.join()
+    assert meanwhile
+    assert seconds[2] < 3 * WHOLE_PACKET / rate  # one packet of each of the others; in one queue 50 ms and more
+
+
+def test_flows_share_an_oversubscribed_uplink():
+    size, rate = 2_000_000, 10e6
+    with laboratory.standing(a_laboratory("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2", rate)) as entry:
+        seconds = [0.0, 0.0]
+
+        def one(number):
+            seconds[number] = carried(entry, f"host:{number}", f"host:{2 + number}", size)
+
+        threads = [threading.Thread(target=one, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert max(seconds) > 0.9 * (2 * size - 4 * burst_bytes(rate)) / rate
+
+
+def test_a_name_that_is_taken_is_refused_and_two_laboratories_stand_side_by_side():
+    one, other = (a_laboratory(name=f"{word}{os.getpid()}") for word in ("one", "two"))
+    with laboratory.standing(one) as first, laboratory.standing(other) as second:
+        with pytest.raises(InputError, match=r"one[0-9]+.*is up"):
+            laboratory.up(one)
+        assert carried(first, "host:0", "host:1", 1000) < 5
+        assert carried(second, "host:0", "host:1", 1000) < 5
+    assert not list(register.every())
+
+
+def test_a_namespace_that_is_not_ours_is_left_alone(monkeypatch):
+    planned = a_laboratory()
+    stranger = planned.namespaces["host:1"]
+    namespaces.netns.create(stranger)
+    try:
+        with pytest.raises(InputError, match=stranger):
+            laboratory.up(planned)
+        laboratory.down(planned.name)
+        assert namespaces.exists(stranger)
+    finally:
+        namespaces.netns.remove(stranger)
+
+
+def test_what_the_kernel_refuses_midway_leaves_nothing(monkeypatch):
+    def refuse(*_arguments):
+        raise OSError("no more")
+
+    monkeypatch.setattr(namespaces, "_connect", refuse)
+    with pytest.raises(Exception, match="no more"):
+        laboratory.up(a_laboratory())
+    assert not list(register.every())
+
+
+UP = """
+import sys, time
+from pathlib import Path
+from quadrille.cli.main import main
+from quadrille.runtime.laboratory import namespaces, register
+register.FOLDER = Path(sys.argv[1])
+if "slow" in sys.argv[2]:
+    namespaces._connect = lambda *_: (print("building", flush=True), time.sleep(60))
+print("begun", flush=True)
+sys.exit(main(["lab", "up", "star:hosts=2", "--rate", "100mbit", "--name", sys.argv[2]]))
+"""
+
+
+def bringing_up(name):
+    """A process that has begun to bring a laboratory up; one of a slow name is within it when it says so."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", UP, str(register.FOLDER), name],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_laboratory_whose_building_is_ended_leaves_nothing(number):
+    name = f"slow{os.getpid()}"
+    building = bringing_up(name)
+    assert [building.stdout.readline() for _ in range(2)] == ["begun\n", "building\n"]
+    assert namespaces.exists(f"quadrille-{name}-host0")
+    building.send_signal(number)
+    _, err = building.communicate(timeout=20)
+    assert (building.returncode, err) == (130, "quadrille: interrupted\n")
+    assert not list(register.every())
+    assert not list(namespaces.FOLDER.glob(f"quadrille-{name}-*"))
+
+
+def test_a_laboratory_whose_builder_was_killed_is_not_up_and_the_next_takes_its_place():
+    name = f"slow{os.getpid()}"
+    building = bringing_up(name)
+    assert [building.stdout.readline() for _ in range(2)] == ["begun\n", "building\n"]
+    building.kill()
+    building.communicate()
+    (left,) = register.every()
+    assert left.abandoned
+    entry = laboratory.up(a_laboratory(name=name))
+    assert (register.read(name), entry.owner, entry.abandoned) == (entry, 0, False)
+    assert carried(entry, "host:0", "host:1", 1000) < 5
+
+
+def test_of_two_that_bring_up_one_name_at_once_the_first_does(monkeypatch):
+    planned, others, exists = a_laboratory("star:hosts=2", name=f"both{os.getpid()}"), [], namespaces.exists
+
+    def meanwhile(name):
+        """What the first asks before it enters its laboratory, while a second begins."""
+        if not others:
+            others.append(bringing_up(planned.name))
+            assert others[0].stdout.readline() == "begun\n"
+            with suppress(subprocess.TimeoutExpired):
+                others[0].wait(2)
+        return exists(name)
+
+    monkeypatch.setattr(namespaces, "exists", meanwhile)
+    entry = laboratory.up(planned)
+    _, err = others[0].communicate(timeout=20)
+    assert others[0].returncode == 2 and err.splitlines()[-1].startswith(
+        f"quadrille: laboratory '{planned.name}' is up"
+    ), err
+    assert carried(entry, "host:0", "host:1", 1000) < 5
+
+
+def test_a_laboratory_that_is_taken_down_while_it_is_built_does_not_stand(monkeypatch):
+    build = namespaces.build
+
+    def built(made, names):
+        build(made, names)
+        assert laboratory.down(f"t{os.getpid()}")
+
+    monkeypatch.setattr(namespaces, "build", built)
+    with pytest.raises(RunError, match="was taken down while it was brought up"):
+        laboratory.up(a_laboratory())
+    assert not list(register.every())
+
+
+def test_a_run_whose_laboratory_was_taken_down_leaves_the_next_of_its_name_alone():
+    with laboratory.standing(a_laboratory()) as entry:
+        laboratory.down(entry.name)
+        after = laboratory.up(a_laboratory())
+    assert register.read(after.name) == after
+    assert carried(after, "host:0", "host:1", 1000) < 5
+
+
+def test_what_is_wrong_with_another_laboratory_is_a_remark(monkeypatch, capsys):
+    process = subprocess.Popen(["true"])
+    process.wait()
+    resists = f"resists{os.getpid()}"
+    register.write(
+        Entry(name=resists, topology="", addresses={}, namespaces={"a": resists}, rates={}, owner=process.pid)
+    )
+    register.path_of("newer").write_text('{"schema": "quadrille/laboratory/9"}')
+    remove = namespaces.remove
+
+    def cannot(name):
+        if name == resists:
+            raise RunError("processes 1, 2 cannot be ended")
+        remove(name)
+
+    monkeypatch.setattr(namespaces, "remove", cannot)
+    entry = laboratory.up(a_laboratory())
+    assert carried(entry, "host:0", "host:1", 1000) < 5
+    assert laboratory.down(entry.name)
+    lines = capsys.readouterr().err.splitlines()
+    left = f"laboratory {resists}, left by a killed process, is not down: processes 1, 2"
+    assert [sum(words in one for one in lines) for words in (left, "newer than this Quadrille reads")] == [2, 2]
+    with pytest.raises(RunError, match="cannot be ended"):
+        laboratory.up(a_laboratory(name=resists))
+    register.remove(resists)
+
+
+def test_processes_on_a_host_end_with_the_laboratory():
+    entry = laboratory.up(a_laboratory())
+    child = subprocess.Popen(["nsenter", f"--net={namespaces.FOLDER / entry.namespaces['host:0']}", "sleep", "60"])
+    while child.pid not in namespaces.processes(entry.namespaces["host:0"]):
+        time.sleep(0.01)
+    laboratory.down(entry.name)
+    assert child.wait(5) == -signal.SIGKILL
+
+
+def environment():
+    return os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+def lab_run(*words, topology="star:hosts=2", ranks=2):
+    """A command on ranks on the hosts of a topology, ended."""
+    return subprocess.run(
+        [*QUADRILLE, "lab", "run", topology, "--rate", "400mbit", "-n", str(ranks), "--", *words],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.mpi
+def test_ranks_run_on_the_hosts_and_nothing_is_left():
+    ran = lab_run("run", "--matmul", "256,256,256", "--grid", "x=2", "--verify")
+    assert ran.returncode == 0, ran.stderr
+    assert "2 ranks" in ran.stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("topology", "hosts"),
+    [
+        ("leaf-spine:leaves=2,spines=2,hosts_per_leaf=2", 4),
+        ("ring:hosts=3", 3),
+        ("tree:down=2x2,up=1x1,parallel=1x1", 4),
+    ],
+)
+def test_ranks_reach_each_other_over_several_switches_and_ways(topology, hosts, tmp_path):
+    grid, path = "z=2,x=2" if hosts == 4 else "x=3", tmp_path / "measured.json"
+    words = ["run", "--matmul", "128,128,128", "--grid", grid, "--passes", "training", "--verify", "--repeats", "1"]
+    ran = lab_run(*words, "--json", str(path), topology=topology, ranks=hosts)
+    assert ran.returncode == 0, ran.stderr
+    record = load_record(path)
+    assert record.ranks == hosts and record.verified.ok
+    assert record.reference.at_once == min(hosts, len(os.sched_getaffinity(0)))
+
+
+@pytest.mark.mpi
+def test_ranks_run_in_two_laboratories_side_by_side():
+    words = ["run", "--matmul", "128,128,128", "--grid", "x=2", "--verify", "--repeats", "1"]
+    with ThreadPoolExecutor(2) as both:
+        ran = list(both.map(lambda _: lab_run(*words), range(2)))
+    assert [one.returncode for one in ran] == [0, 0], [one.stderr for one in ran]
+
+
+@pytest.mark.mpi
+def test_any_program_runs_on_the_hosts_and_ends_as_its_ranks_do(tmp_path):
+    hosts = tmp_path / "hosts.py"
+    hosts.write_text(
+        "import sys\nfrom mpi4py import MPI\nworld = MPI.COMM_WORLD\nnames = world.gather(MPI.Get_processor_name())\n"
+        "if names:\n    print(*(name.rpartition('-')[2] for name in names), *sys.argv[1:])\n"
+        "sys.exit(3 if 'fails' in sys.argv and world.rank == 1 else 0)\n"
+    )
+    ran = lab_run(sys.executable, str(hosts), "run", "two words")
+    assert (ran.returncode, ran.stdout.split()) == (0, ["host0", "host1", "run", "two", "words"]), ran.stderr
+    failed = lab_run(sys.executable, str(hosts), "fails")
+    assert failed.returncode == 1
+    assert failed.stderr.strip().splitlines()[-1].startswith("quadrille: "), failed.stderr
+
+
+@pytest.mark.mpi
+def test_a_killed_run_is_cleaned_by_the_next_laboratory():
+    name = f"k{os.getpid()}"
+    words = ["lab", "run", "star:hosts=2", "--rate", "100mbit", "--name", name, "-n", "2", "--", "run"]
+    running = subprocess.Popen(
+        [*QUADRILLE, *words, "--matmul", "4096,4096,4096", "--grid", "x=2", "--repeats", "50"],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    spaces = [f"quadrille-{name}-host{number}" for number in range(2)]
+    deadline = time.monotonic() + 60
+    while not all(namespaces.exists(one) and list(namespaces.processes(one)) for one in spaces):
+        assert time.monotonic() < deadline
+        assert running.poll() is None
+        time.sleep(0.1)
+    running.kill()
+    running.wait()
+    down = subprocess.run([*QUADRILLE, "lab", "down", name], env=environment(), timeout=60, check=False)
+    assert down.returncode == 0
+    assert not any(namespaces.exists(one) for one in spaces)
+    assert not list(Path("/dev/shm").glob(f"quadrille-{running.pid}-*"))
+
+
+def test_without_root_one_line_says_so(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(InputError, match="needs root"):
+        laboratory.up(a_laboratory())
+
+
+def test_a_root_who_may_make_no_namespaces_hears_so_in_one_line(monkeypatch):
+    monkeypatch.setattr(namespaces, "TRY_NAMESPACE", "raise SystemExit(1)")
+    with pytest.raises(InputError, match="this container's may not"):
+        laboratory.up(a_laboratory())
+
+
+@pytest.mark.mpi
+def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(register, "FOLDER", SHARED_REGISTER)  # which those see who enter it
+    path = tmp_path / "lab.toml"
+    program = SMALL + "from quadrille.cli.main import main\nsys.exit(main(sys.argv[1:]))\n"
+    with laboratory.standing(laboratory_of("star:hosts=2", "100mbit", name=f"c{os.getpid()}")) as entry:
+        assert launch_in(entry, 2, ["calibrate", "--out", str(path)], program=("-c", program)) == 0
+    machine = load_machine(path)
+    assert machine.host.shared_by_hosts and machine.host.ranks is None
+    assert (machine.topology["family"], machine.topology["bandwidth"]) == ("star", 12.5e6)
+    assert 0 < machine.network.payload_share <= 1 and machine.network.buffered_sends
+    assert {row.pattern for row in machine.network.transfer} == {"shift", "one_way"}
+    assert {row.busy_ranks for row in machine.device.gemm} == {min(2, machine.host.cores)}
+    predicted, _ = prediction_of(parse_experiment(Flags(matmul="64,64,64", grid="z=2")), machine)
+    assert predicted.seconds > 0
+    assert predicted.reference.at_once == min(2, machine.host.cores)

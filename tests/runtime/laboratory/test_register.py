@@ -1,0 +1,79 @@
+"""The register of laboratories, read while others write it."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from quadrille.algorithms.errors import InputError
+from quadrille.runtime.host.processes import begin_of
+from quadrille.runtime.laboratory import register
+from quadrille.runtime.laboratory.register import Entry
+from tests.support.quadrille import ROOT
+
+
+@pytest.fixture(autouse=True)
+def own_register(tmp_path, monkeypatch):
+    monkeypatch.setattr(register, "FOLDER", tmp_path)
+
+
+def an_entry(name, **owner):
+    return Entry(name=name, topology="star:hosts=2", addresses={}, namespaces={}, rates={}, **owner)
+
+
+def test_a_laboratory_that_ends_while_it_is_read_is_none(monkeypatch):
+    for name in ("ends", "stands"):
+        register.write(an_entry(name))
+    read = register.files.read
+
+    def read_after_its_end(path, *form):
+        register.path_of("ends").unlink(missing_ok=True)
+        return read(path, *form)
+
+    monkeypatch.setattr(register.files, "read", read_after_its_end)
+    assert [one.name for one in register.every()] == ["stands"]
+    assert register.read("ends") is None
+
+
+def test_a_file_that_holds_something_else_is_refused_by_its_name_and_passed_over_among_all(capsys):
+    register.path_of("other").write_text("{}")
+    register.write(an_entry("stands"))
+    with pytest.raises(InputError, match="names no schema"):
+        register.read("other")
+    assert [one.name for one in register.every()] == ["stands"]
+    assert re.fullmatch("quadrille: laboratory file .*other.json names no schema: .*\n", capsys.readouterr().err)
+
+
+def test_a_name_is_anothers_once_another_process_has_entered_it():
+    ours, theirs = an_entry("one", owner=11, owner_started=1), an_entry("one", owner=12, owner_started=1)
+    assert not register.is_anothers(ours)
+    register.write(ours)
+    assert not register.is_anothers(ours)
+    register.write(theirs)
+    assert register.is_anothers(ours)
+
+
+def test_one_process_at_a_time_enters_a_laboratory():
+    program = "from pathlib import Path; from quadrille.runtime.laboratory import register; import sys; "
+    program += "register.FOLDER = Path(sys.argv[1]); print('begun', flush=True)\n"
+    program += "with register.one_at_a_time(): print('in')"
+    with register.one_at_a_time():
+        other = subprocess.Popen(
+            [sys.executable, "-P", "-c", program, str(register.FOLDER)],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert other.stdout.readline() == "begun\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.5)
+    assert other.communicate(timeout=20)[0] == "in\n"
+
+
+def test_a_laboratory_is_abandoned_by_a_process_that_has_ended_and_by_no_other():
+    own, began = os.getpid(), begin_of(os.getpid())
+    assert register.own_start() == (own, began)
+    owners = [{}, {"owner": own, "owner_started": began}, {"owner": own, "owner_started": began - 1}]
+    assert [an_entry("one", **owner).abandoned for owner in owners] == [False, False, True]

@@ -1,0 +1,156 @@
+"""Steps between products: the schedules are valid, and give as many steps as are asked for."""
+
+import json
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from quadrille.algorithms.analysis.validate import validate
+from quadrille.algorithms.analysis.volumes import bytes_sent
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.timelines.spans import Span
+from quadrille.algorithms.timelines.timeline import Timeline
+from quadrille.runtime.carriers.in_process import InProcess
+from quadrille.runtime.carriers.message_options import WHOLE, Delivery
+from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.measuring import chained_transfers as chains
+from quadrille.runtime.measuring.chained_transfers import ITEM_BYTES, STEPS, WARM, chain
+from tests.support.launched import launched
+
+SIZE = 1000
+CHAINS = [("shift", 1), ("shift", 2), ("shift", 3), ("shift", 5), ("exchange", 2), ("exchange", 6)]
+CHAINS += [("one_way", 2), ("one_way", 5)]
+BODY = ["write", "multiply", "tiny", "alone", "step"]
+PROGRAM = f"""
+import json
+from mpi4py import MPI
+from quadrille.runtime.measuring import chains
+chains.PRODUCT_SIZE = 16
+found = [chains.measure_chain(MPI.COMM_WORLD, pattern, {SIZE}) for pattern in ("shift", "one_way")]
+every = MPI.COMM_WORLD.gather([(steps, overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds)
+                               for steps, overheads, _ in found])
+if every is not None:
+    print(json.dumps(every))
+"""
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(chains, "PRODUCT_SIZE", 16)
+
+
+@pytest.mark.parametrize(("pattern", "ranks"), CHAINS)
+def test_a_chain_is_a_valid_schedule_whose_only_messages_are_its_steps(pattern, ranks):
+    schedule = validate(chain(pattern, ranks, SIZE))
+    sent = [bytes_sent(schedule, rank, Choices()) for rank in range(ranks)]
+    turns = WARM + STEPS
+    if pattern == "one_way":
+        pair = [turns * SIZE, turns * ITEM_BYTES]
+        assert sent == [*pair * (ranks // 2), *[0] * (ranks % 2)]
+    else:
+        assert sent == [turns * SIZE if ranks > 1 else 0] * ranks
+
+
+@pytest.mark.parametrize(("pattern", "ranks"), CHAINS)
+def test_ranks_in_one_process_take_each_step_between_products(pattern, ranks):
+    schedule = chain(pattern, ranks, SIZE)
+    (timeline,) = execute(schedule, Operands(16, 16, 16, "float64"), InProcess(ranks), repeats=1, warmups=0).timelines
+    for rank in range(ranks):
+        ops = [span.op for span in sorted(timeline.spans, key=lambda span: span.start) if span.rank == rank]
+        last = ["step"] if pattern != "one_way" else ["step", "answer"] if rank < ranks // 2 * 2 else ["rest"]
+        assert ops == [*BODY[:-1], *last] * (WARM + STEPS)
+
+
+def test_who_is_to_wait_for_what_is_sent_one_way_does_not_multiply():
+    schedule = validate(chain("one_way", 3, SIZE, waits=True))
+    (timeline,) = execute(schedule, Operands(16, 16, 16, "float64"), InProcess(3), repeats=1, warmups=0).timelines
+    multiplying = {span.rank for span in timeline.spans if span.op == "multiply"}
+    assert multiplying == {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "seconds"),
+    [
+        ((3.0, 0.0), (5.5, 5.0), 0.5),
+        ((3.0, 0.0, 1.0, 0.0, 0.0, 1.0), (5.5, 5.0, 4.0, 3.0, 9.0, 2.0), 0.75),  # the last receiver came late
+        ((3.0, 0.0), (4.0, 5.0), 0.0),
+    ],
+)
+def test_a_sender_is_as_much_later_as_it_ends_behind_receivers_that_were_there_before(starts, ends, seconds):
+    assert chains.taken_seconds(timeline_of(starts, ends)) == pytest.approx(seconds)
+
+
+def test_senders_whose_receivers_all_came_late_tell_nothing_of_how_much_later_they_hear():
+    assert chains.taken_seconds(timeline_of((0.0, 1.0), (3.0, 2.0))) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "delivery", "known"),
+    [
+        ("one_way", Delivery(SIZE // 2), True),
+        ("one_way", Delivery(SIZE), False),
+        ("one_way", WHOLE, False),
+        ("shift", Delivery(SIZE // 2), False),
+    ],
+)
+def test_it_is_measured_of_what_is_sent_one_way_in_more_than_a_chunk(monkeypatch, pattern, delivery, known):
+    timeline = timeline_of((3.0, 0.0), (5.5, 5.0))
+    monkeypatch.setattr(chains, "execute", lambda *_, **__: SimpleNamespace(timelines=[timeline]))
+    monkeypatch.setattr(chains, "_overheads", lambda _: None)
+    monkeypatch.setattr(chains, "MpiCarrier", lambda *_, **__: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(chains, "on_own_cores", lambda _: nullcontext())
+    two = SimpleNamespace(Get_size=lambda: 2, bcast=lambda found, root: found)
+    found = chains.measure_chain(two, pattern, SIZE, delivery=delivery).taken_seconds
+    assert found == (0.5 if known else None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "starts", "ends", "seconds"),
+    [
+        ("shift", (0.0, 1.0, 2.0), (5.0, 5.0, 5.0), (3.0 + 3.0 + 3.0) / 3),
+        ("shift", (0.0, 1.0, 2.0, 0.0), (4.0, 5.0, 5.0, 3.0), (3.0 + 3.0 + 3.0 + 1.0) / 4),
+        ("exchange", (0.0, 1.0, 5.0, 4.0), (2.0, 2.0, 7.0, 7.0), (1.0 + 1.0 + 2.0 + 2.0) / 4),
+        ("one_way", (3.0, 0.0), (3.1, 5.0), 2.0),
+    ],
+)
+def test_a_step_begins_when_all_that_it_is_between_are_there(pattern, starts, ends, seconds):
+    assert chains.step_seconds(timeline_of(starts, ends), pattern, buffered=False) == pytest.approx([seconds])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "starts", "ends", "seconds"),
+    [
+        ("shift", (0.0, 1.0, 2.0), (5.0, 5.0, 2.1), 5.0 - 2.0),
+        ("shift", (2.0, 1.0, 0.0), (2.5, 5.0, 5.0), ((5.0 - 2.0) + (5.0 - 1.0)) / 2),
+        ("exchange", (0.0, 1.0, 5.0, 4.0), (3.0, 1.1, 5.1, 8.0), ((3.0 - 1.0) + (8.0 - 5.0)) / 2),
+        ("one_way", (3.0, 0.0), (3.1, 5.0), 2.0),
+        ("one_way", (0.0, 3.0), (0.1, 3.5), 0.5),
+        ("one_way", (3.0, 0.0, 1.0, 0.0, 0.0, 2.0), (3.1, 5.0, 1.1, 2.0, 0.1, 9.0), (2.0 + 1.0) / 2),
+    ],
+)
+def test_where_sends_are_buffered_only_who_waited_for_its_sender_tells_how_long_they_take(
+    pattern, starts, ends, seconds
+):
+    assert chains.step_seconds(timeline_of(starts, ends), pattern, buffered=True) == pytest.approx([seconds])
+
+
+def timeline_of(starts, ends):
+    spans = [
+        Span(rank, "step", "shift", "x", start, start, start, end, index=WARM)
+        for rank, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    return Timeline.of_spans(spans, "measured", Grid(x=len(starts)))
+
+
+@pytest.mark.mpi
+def test_real_ranks_agree_on_every_step_and_on_what_ops_cost_beside_it():
+    ended = launched(2, "-c", PROGRAM)
+    assert (ended.status, ended.err) == (0, "")
+    first, second = json.loads(ended.out)
+    assert first == second
+    for steps, *overheads in first:
+        assert len(steps) == STEPS
+        assert min(overheads) >= 0

@@ -1,0 +1,156 @@
+"""At the granularity of collectives, passing over turns that repeat and waves in one pass change no answer."""
+
+from math import inf
+
+import msgspec
+import numpy as np
+import pytest
+
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
+from quadrille.algorithms.training.schemes import find_scheme
+from quadrille.experiments.records.path_segments import stations
+from quadrille.simulator.bounds import bounds as steady
+from quadrille.simulator.bounds import inputs as prepared
+from quadrille.simulator.bounds import loop_period as repeating_turns
+from quadrille.simulator.bounds.bounds import steady as walked
+from quadrille.simulator.bounds.loop_period import Loops
+from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.simulate import simulate
+from tests.support.toy_machines import leaf_spine, star
+
+CASES = [
+    ("optimus", Grid(z=2, x=3), ()),
+    ("tesseract", Grid(z=2, y=2, x=2), ("oag",)),
+    ("bian", Grid(z=2, y=2, x=2), ()),
+    ("4d", Grid(data=2, z=2, y=2, x=1), OVERLAPS),
+    ("4d", Grid(z=4, x=2), ("oag",)),
+]
+
+
+def model(scheme, grid, overlaps=(), layers=14):
+    problem = Gpt(layers=layers, hidden=36, heads=6, sequence=8, vocabulary=30, batch=8, micro_batch=None)
+    return overlap(gpt_schedule(problem, grid, find_scheme(scheme)), frozenset(overlaps))
+
+
+def machines(ranks):
+    return [star(ranks, memory=1e9, overhead=1e-6), leaf_spine(-(-ranks // 4), 4, memory=1e10)]
+
+
+def close(one):
+    return pytest.approx(one, rel=1e-9, abs=1e-15)
+
+
+def short_and_long(schedule, machine):
+    """The walk that passes over turns, and the one that takes them all."""
+    placement = place_ranks(machine, schedule.grid.size)
+    return [walked(schedule, machine, parse_choices("own"), placement, fold_time=fold) for fold in (True, False)]
+
+
+def check_the_same(short, long):
+    assert short.walk.passed_over > 0 == long.walk.passed_over
+    assert (short.low, short.seconds, short.high) == close((long.low, long.seconds, long.high))
+    assert short.walk.link_bytes() == close(long.walk.link_bytes())
+    few, all_of_them = short.tally.times(), long.tally.times()
+    assert list(few) == list(all_of_them)
+    for name, times in all_of_them.items():
+        own = few[name]
+        assert own.count == times.count
+        assert own.seconds == close(times.seconds)
+        assert own.waiting_seconds == close(times.waiting_seconds)
+        assert own.exposed_seconds == close(times.exposed_seconds)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES)
+def test_turns_that_are_passed_over_change_no_answer(scheme, grid, overlaps, which):
+    check_the_same(*short_and_long(model(scheme, grid, overlaps), machines(grid.size)[which]))
+
+
+def apart(ranks):
+    """A machine whose second host is slow, so that replicas of a model go at a pace of their own."""
+    return msgspec.structs.replace(leaf_spine(-(-ranks // 4), 4, memory=1e10), faults=Faults(slow={"host:1": 0.5}))
+
+
+@pytest.mark.parametrize(("grid", "overlaps"), [(Grid(data=3, z=2, x=2), OVERLAPS), (Grid(data=2, y=3), ())])
+def test_parts_that_do_not_meet_in_a_loop_each_pass_over_turns_at_their_own_pace(grid, overlaps):
+    schedule = model("4d", grid, overlaps)
+    short, long = short_and_long(schedule, apart(grid.size))
+    check_the_same(short, long)
+    assert not short.tally.turns  # of unlike seconds, which are said one by one
+    told, each = (
+        {(span.rank, span.op, span.index): span for one in found.tally.instances for span, _ in one.spans(ranks, 1)}
+        for found, ranks in ((short, np.arange(grid.size)), (long, np.arange(grid.size)))
+    )
+    assert told.keys() == each.keys()
+    for key, span in each.items():
+        assert (told[key].ready, told[key].start, told[key].end) == close((span.ready, span.start, span.end))
+
+
+def test_loops_in_which_the_next_layer_is_gathered_and_the_last_one_scattered_are_passed_over():
+    """As of overlaps, where a loop of one turn in the loop begins at the next layer: no op asks which."""
+    layers, machine = 24, star(4, memory=1e9, overhead=1e-6)
+    found = walked(
+        model("4d", Grid(z=2, x=2), OVERLAPS, layers), machine, parse_choices("own"), place_ranks(machine, 4)
+    )
+    loops_over_layers = 5  # zeroed moments, forward, backward, sums, updates
+    assert found.walk.passed_over > loops_over_layers * (layers - 10)
+
+
+@pytest.mark.parametrize("slack", [0.0, inf])
+@pytest.mark.parametrize("grid", [Grid(data=2, z=3), Grid(data=3, y=2), Grid(z=3, x=2)])
+def test_bounds_hold_where_turns_are_passed_over_that_do_not_quite_repeat(monkeypatch, grid, slack):
+    monkeypatch.setattr(repeating_turns, "LARGE", 0)
+    monkeypatch.setattr(repeating_turns, "SLACKS", ((0, slack),))
+    schedule, machine = model("4d", grid, ("oar", "oag"), layers=9), apart(grid.size)
+    found = walked(schedule, machine, parse_choices("own"), place_ranks(machine, grid.size))
+    exact = simulate(schedule, machine).timeline.makespan
+    assert found.walk.passed_over > 0
+    assert found.low <= exact * (1 + 1e-9) and exact <= found.high * (1 + 1e-9)
+    assert found.low * (1 - 1e-9) <= found.seconds <= found.high * (1 + 1e-9)
+
+
+def test_loops_whose_turns_differ_are_walked_to_the_end():
+    schedule, machine = model("optimus", Grid(z=2, x=3), layers=2), star(6)
+    found = walked(schedule, machine, parse_choices("own"), place_ranks(machine, 6))
+    assert found.walk.passed_over == 0
+
+
+@pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES[:2])
+def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, overlaps):
+    schedule, machine, choices = model(scheme, grid, overlaps, layers=2), machines(grid.size)[1], parse_choices("own")
+    placement = place_ranks(machine, grid.size)
+    found = [walked(schedule, machine, choices, placement)]
+    monkeypatch.setattr("quadrille.simulator.bounds.waves.LARGE", 1 << 62)
+    found.append(walked(schedule, machine, choices, placement))
+    monkeypatch.setattr(prepared, "table_of", lambda stages, members: None)
+    steps = walked(schedule, machine, choices, placement)
+    for waves in found:
+        assert (waves.low, waves.seconds, waves.high) == close((steps.low, steps.seconds, steps.high))
+        assert waves.walk.carried.messages == steps.walk.carried.messages
+        assert waves.walk.link_bytes() == close(steps.walk.link_bytes())
+        assert waves.walk.carried.seconds == close(steps.walk.carried.seconds)
+        for name, sums in steps.tally.spent().items():
+            assert waves.tally.spent()[name] == close(sums)
+
+
+@pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES)
+def test_the_timeline_with_turns_said_once_is_that_of_all_turns(monkeypatch, scheme, grid, overlaps):
+    schedule, machine = model(scheme, grid, overlaps), machines(grid.size)[1]
+    short = simulate(schedule, machine, granularity="collective")
+    monkeypatch.setattr(steady, "Loops", lambda schedule, looks, allowed: Loops(schedule, looks, allowed=False))
+    long = simulate(schedule, machine, granularity="collective")
+    assert short.timeline.turns and not long.timeline.turns
+    assert short.extent.iterations_skipped > 0 == long.extent.iterations_skipped
+    ranks = {span.rank for span in short.timeline.spans} & {span.rank for span in long.timeline.spans}
+    told, each = (
+        {(s.rank, s.op, s.index): s for s in one.timeline.unrolled().spans if s.rank in ranks} for one in (short, long)
+    )
+    assert told.keys() == each.keys()
+    for key, span in each.items():
+        assert (told[key].start, told[key].end) == close((span.start, span.end))
+    path = stations(short.timeline, short.parts_of)
+    assert sum(one.seconds for one in path) == close(short.timeline.makespan)

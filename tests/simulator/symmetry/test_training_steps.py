@@ -1,0 +1,150 @@
+"""Whole training steps, folded in space and time: the same answer as rank by rank, turn by turn and step by step."""
+
+from dataclasses import replace
+
+import pytest
+
+import quadrille.simulator.simulate
+from quadrille.algorithms.analysis.volumes import volumes
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.passes.overlap import overlap
+from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.algorithms.training.architecture import LLAMA
+from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.experiments.options.machines import find_machine
+from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
+from quadrille.topologies.machines.what_if import with_faults
+from tests.support.toy_machines import leaf_spine, star
+
+FEW = {"memory": 1e10, "overhead": 1e-6}
+MACHINES = {
+    "star": lambda n: star(n, **FEW),
+    "leaves": lambda n: leaf_spine(-(-n // 4), 4, spines=2, **FEW),
+    "a slow host": lambda n: with_faults(star(n, **FEW), slow=["host:1=0.5"]),
+    "perlmutter": lambda _: find_machine("perlmutter"),
+}
+CASES = [
+    ("data=2,z=2,y=2,x=2", "none", {}),
+    ("data=2,z=2,y=2,x=2", "oar,ors,oag", {}),
+    ("z=6,x=2", "oag", {}),
+    ("data=5", "ors", {"steps": 2, "batch": 10}),
+    ("data=2,y=2", "oar", {"micro_batch": 1, "layers": 3, "batch": 36}),
+    ("z=2,x=2", "none", {"recompute": "full"}),
+    ("pipeline=2,z=2", "none", {"micro_batch": 1, "layers": 4}),
+    ("pipeline=3", "none", {"micro_batch": 1, "layers": 3, "batch": 26}),
+    ("z=2,x=2", "oar,ors,oag", {"architecture": replace(LLAMA, key_heads=2), "inner": 14}),
+    ("pipeline=2,x=2", "none", {"micro_batch": 1, "layers": 4, "batch": 16, "interleave": 2}),
+]
+LAYERS = 12
+ON = list(zip(CASES, ["star", "perlmutter", "a slow host"] * 4, strict=False))
+"""Every case on a machine, in turns."""
+PIPELINES = [
+    ("pipeline=2,x=2", "star", {"layers": 3, "batch": 20}),
+    ("pipeline=4,x=2", "perlmutter", {"layers": 5, "batch": 26}),
+    ("pipeline=3,z=2", "leaves", {"layers": 3, "batch": 52}),
+    ("pipeline=2,z=2", "star", {"layers": 3, "batch": 40, "recompute": "full"}),
+]
+"""Many more microbatches than stages, which share the layers unevenly."""
+OFF = {"fold": False}, {"fold_time": False}, {"memory": False}, {"local": False}
+
+
+def scheduled(grid, overlaps="none", *, layers=LAYERS, batch=12, **options):
+    problem = Gpt(layers, 24, 4, 6, 34, batch, **options)
+    made = gpt_schedule(problem, parse_grid(grid), Scheme4D())
+    return made if overlaps == "none" else overlap(made, set(overlaps.split(",")))
+
+
+def check_same(one, other):
+    """The same makespan and the same mean seconds of every op."""
+    assert one.timeline.makespan == pytest.approx(other.timeline.makespan, rel=1e-9)
+    mine, theirs = one.timeline.op_times(), other.timeline.op_times()
+    assert mine.keys() == theirs.keys()
+    for name, times in theirs.items():
+        assert mine[name].count == times.count
+        assert mine[name].seconds == pytest.approx(times.seconds, rel=1e-9, abs=1e-9 * other.timeline.makespan)
+
+
+@pytest.mark.parametrize(("case", "machine"), ON, ids=str)
+def test_the_answer_is_the_same_with_and_without_folding_over_time(case, machine):
+    grid, overlaps, options = case
+    schedule = scheduled(grid, overlaps, **options)
+    given = schedule, MACHINES[machine](schedule.grid.size)
+    short, long = simulate(*given), simulate(*given, shortcuts=Shortcuts(fold_time=False))
+    assert short.extent.iterations_skipped > 0 or "pipeline" in grid or machine == "a slow host"
+    check_same(short, long)
+
+
+@pytest.mark.parametrize(("grid", "machine", "options"), PIPELINES, ids=str)
+def test_turns_of_a_pipeline_are_left_out_and_the_answer_is_the_same(grid, machine, options):
+    schedule = scheduled(grid, micro_batch=1, **options)
+    given = schedule, MACHINES[machine](schedule.grid.size)
+    short, long = simulate(*given), simulate(*given, shortcuts=Shortcuts(fold_time=False))
+    assert short.extent.iterations_skipped > 0
+    check_same(short, long)
+
+
+@pytest.mark.parametrize(("machine", "overlaps"), [("leaves", "none"), ("perlmutter", "oar,ors,oag")])
+@pytest.mark.parametrize("off", OFF, ids=lambda off: next(iter(off)))
+def test_the_answer_is_the_same_with_and_without_each_switch(off, machine, overlaps):
+    schedule = scheduled("data=2,z=3,y=2,x=2", overlaps, batch=12)
+    given = schedule, MACHINES[machine](schedule.grid.size)
+    check_same(simulate(*given), simulate(*given, shortcuts=Shortcuts(**off)))
+
+
+STRADDLING = [
+    ("perlmutter", "data=2,z=2,x=3", "oar,ors,oag", {"heads": 6}),
+    ("frontier", "z=2,y=2,x=5", "oag", {"heads": 5, "hidden": 40}),
+    ("alps", "data=6,z=3", "ors", {"heads": 6, "batch": 18}),
+]
+"""Grids whose inner axes do not divide the 4 or 8 GPUs of a node, and sums over members that are no power of 2."""
+
+
+@pytest.mark.parametrize(("machine", "grid", "overlaps", "options"), STRADDLING, ids=str)
+def test_the_answer_is_that_of_every_rank_where_groups_straddle_nodes(machine, grid, overlaps, options):
+    sizes = {"hidden": 24, "batch": 24, **options}
+    problem = Gpt(4, sizes["hidden"], sizes["heads"], 6, 34, sizes["batch"])
+    schedule = overlap(gpt_schedule(problem, parse_grid(grid), Scheme4D()), set(overlaps.split(",")))
+    given = schedule, find_machine(machine)
+    check_same(simulate(*given), simulate(*given, shortcuts=Shortcuts(fold=False, fold_time=False)))
+
+
+def test_a_timeline_of_too_many_spans_says_once_what_it_is_told_for_all(monkeypatch):
+    schedule = scheduled("z=2,x=2", layers=12)
+    given = schedule, find_machine("perlmutter")
+    whole = simulate(*given)
+    monkeypatch.setattr(quadrille.simulator.simulate, "SPANS_EXPANDED", len(whole.timeline.spans) - 1)
+    short = simulate(*given)
+    assert len(short.timeline.spans) < len(whole.timeline.spans)
+    assert short.timeline.expanded(schedule.grid).spans == whole.timeline.spans
+    assert short.times is not None
+    for name, times in whole.timeline.op_times().items():
+        assert short.times[name].count == times.count
+        assert short.times[name].seconds == pytest.approx(times.seconds, rel=1e-9)
+
+
+def test_sums_of_one_element_leave_ranks_alike():
+    problem = Gpt(2, 128, 4, 8, 128, 64)
+    schedule = gpt_schedule(problem, parse_grid("data=4,z=8,y=2,x=2"), Scheme4D())
+    perlmutter = find_machine("perlmutter")
+    asked = {"choices": Choices(), "threads": None, "placement": "packed"}
+    simulation = Simulator(schedule, perlmutter, shortcuts=Shortcuts(), **asked)
+    assert simulation.simulated_ranks <= 4
+    found = volumes(schedule, Choices()).by_op
+    assert found["sum loss over z"].algorithm == "doubling"
+    assert found["sum loss over z"].sent_per_rank_max == 3 * 4  # three exchanges among eight members, of four bytes
+    assert found["QKV gather W"].algorithm == "ring"
+
+
+def test_many_microbatches_take_no_more_events_than_few():
+    machine = find_machine("perlmutter")
+    few, many = (simulate(scheduled("pipeline=4,x=2", micro_batch=1, batch=batch), machine) for batch in (30, 50))
+    assert many.extent.events == few.extent.events
+    assert many.extent.iterations_skipped == few.extent.iterations_skipped + 50 - 30
+
+
+def test_a_deep_model_takes_hardly_more_events_than_a_shallow_one():
+    machine = find_machine("perlmutter")
+    shallow, deep = (simulate(scheduled("data=2,z=2,y=2,x=2", layers=layers), machine) for layers in (16, 68))
+    assert deep.extent.events <= 1.05 * shallow.extent.events
+    assert deep.extent.iterations_skipped > shallow.extent.iterations_skipped

@@ -1,0 +1,54 @@
+"""Pieces of work by themselves on an engine, each a program of one stage."""
+
+from dataclasses import dataclass
+from math import isnan, nan
+from weakref import WeakKeyDictionary
+
+from quadrille.simulator.engine.engine_state import MOVING
+from quadrille.simulator.engine.entries import ProgramStage
+
+FREE = WeakKeyDictionary()
+"""By engine and kind, the flows, programs and members of activities that have ended."""
+
+
+@dataclass(slots=True, eq=False)
+class Activity:
+    """When it was requested, and when it ended [s] (NaN until then)."""
+
+    engine: object
+    flow: int
+    work: float
+    requested: float
+    ended: float = nan
+
+    @property
+    def rate(self):
+        """Present rate; 0 while its latency lasts and after its end."""
+        under = self.engine._under
+        running = isnan(self.ended) and self.flow < len(under.status) and under.status[self.flow] == MOVING
+        return under.speed[self.flow] if running else 0.0
+
+
+def start(engine, work, demands, *, then, **options):
+    """A new activity; `then` is called when it ends, and may start others at that instant."""
+    free = FREE.setdefault(engine, {}).setdefault((work, *sorted(demands.items()), *sorted(options.items())), [])
+    if not free:
+        flow = engine.flow(work, demands, **options)
+        free.append((flow, engine.program([ProgramStage(local=flow)]), engine.member()))
+    used = flow, program, member = free.pop()
+    activity = Activity(engine, flow, work, engine.env.now)
+
+    def ended():
+        activity.ended = engine.env.now
+        free.append(used)
+        then()
+
+    engine.begin(member, program, ended)
+    return activity
+
+
+def event(engine, work, demands, **options):
+    """An event of SimPy that succeeds, with the activity as its value, when the activity ends."""
+    done = engine.env.event()
+    activity = start(engine, work, demands, then=lambda: done.succeed(activity), **options)
+    return done

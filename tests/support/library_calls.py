@@ -1,0 +1,105 @@
+"""MPI's regular and vector calls of a group of ranks: both give what they should; see runtime/test_library_calls.py.
+
+Every rank writes down which functions of MPI it called, so that the calls are known to be the ones that were chosen.
+"""
+
+from collections import Counter
+
+import numpy as np
+from mpi4py import MPI
+
+from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.schedule.grid import Grid
+from quadrille.algorithms.schedule.ops import AllGather, ReduceScatter
+from quadrille.algorithms.schedule.parts import Part
+from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
+from quadrille.algorithms.schedule.tensors import Tensor
+from quadrille.runtime.carriers.mpi import MpiCarrier
+from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator
+from quadrille.runtime.execution.execute import execute
+
+FUNCTIONS = ("Allgather", "Allgatherv", "Reduce_scatter_block", "Reduce_scatter")
+PIECE = 5
+"""Rows of a rank, where all have as many."""
+EXPECTED = {
+    ("library", True): {"Allgather", "Reduce_scatter_block"},
+    ("library", False): {"Allgatherv", "Reduce_scatter"},
+    ("library:vector", True): {"Allgatherv", "Reduce_scatter"},
+    ("library:vector", False): {"Allgatherv", "Reduce_scatter"},
+}
+"""By the word and whether all pieces are equal."""
+
+
+class Counting:
+    """An MPI communicator whose library collectives are counted by their names."""
+
+    def __init__(self, communicator, called):
+        self._communicator, self._called = communicator, called
+
+    def __getattr__(self, name):
+        function = getattr(self._communicator, name)
+        if name.removeprefix("I").capitalize() not in FUNCTIONS:
+            return function
+
+        def counted(*given):
+            self._called[name] += 1
+            return function(*given)
+
+        return counted
+
+
+class CountingCarrier(MpiCarrier):
+    """Whose groups count what they call."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.called = Counter()
+
+    def communicator(self, grid, rank, axis, lane):
+        group = super().communicator(grid, rank, axis, lane)
+        if isinstance(group, MpiCommunicator):
+            group._communicator = Counting(group._communicator, self.called)
+        return group
+
+
+def schedule(ranks, rows, *, beside):
+    """Gather A, and scatter the sum of what all have gathered."""
+    tensors = declare(
+        Tensor("A", Part("m", ("z",)), Part("n")),
+        Tensor("whole", Part("m"), Part("n")),
+        Tensor("sum", Part("m", ("z",)), Part("n")),
+    )
+    program = (
+        AllGather(name="gather", axis="z", source="A", into="whole", concurrent=beside),
+        ReduceScatter(name="scatter", axis="z", source="whole", into="sum", after=("gather",), concurrent=beside),
+    )
+    sizes, roles = {"m": rows, "n": 3}, (Role(program),)
+    return Schedule("both", sizes, Grid(z=ranks), "float64", tensors, ("A",), ("sum",), roles)
+
+
+def check(group, word, *, equal, beside):
+    """Both collectives by one word on one group, blocking or not."""
+    rows = PIECE * group.size + (0 if equal else 1)
+    whole, carrier = np.arange(rows * 3.0).reshape(rows, 3), CountingCarrier(group)
+    one = schedule(group.size, rows, beside=beside)
+    found = execute(one, {"A": whole}, carrier, choices=parse_choices(word)).outputs[group.rank]["sum"]
+    block = one.tensors["sum"].block(one.place(group.rank))
+    expected = group.size * whole[slice(*block.rows)]
+    carrier.close()
+    assert np.array_equal(found, expected), (word, equal, beside)
+    names = {f"I{name.lower()}" if beside else name for name in EXPECTED[word, equal]}
+    assert set(carrier.called) == names, (word, equal, beside, carrier.called)
+
+
+def main():
+    world = MPI.COMM_WORLD
+    for size in (2, 4):
+        group = world.Split(world.rank // size, world.rank)
+        for word, equal in EXPECTED:
+            for beside in (False, True):
+                check(group, word, equal=equal, beside=beside)
+        group.Free()
+
+
+if __name__ == "__main__":
+    main()

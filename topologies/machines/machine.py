@@ -1,0 +1,287 @@
+"""The machine file: a topology, how fast its devices compute, and what microbenchmarks measured.
+
+Data only: the topology is a family name with arguments (or a file), built into
+a graph elsewhere.  The classes mirror the file; units stand in the names.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.achieved import Achieved
+from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.measured_rows import (
+    Count,
+    Dtype,
+    GemmRow,
+    KernelRow,
+    LibraryRow,
+    MemoryRow,
+    MessagesRow,
+    Overhead,
+    Rate,
+    Seconds,
+    Share,
+    Spread,
+    TransferRow,
+)
+from quadrille.algorithms.provenance import Provenance
+
+SCHEMA = "quadrille/machine/1"
+
+Bytes = Annotated[float, Meta(gt=0)]
+Slowdown = Annotated[float, Meta(ge=1)]
+CHUNK_BYTES_OF_OLD_FILES = 60 << 10
+"""In files made before they said it, runs were in such chunks."""
+LATER: dict[str, dict[str, object]] = {
+    "device": {"kernel": ()},
+    "host": {"shared_by_hosts": False, "idle_core_seconds": 0.0, "library": ()},
+    "network": {
+        "payload_share": 1.0,
+        "core_seconds_per_byte": 0.0,
+        "late_seconds": 0.0,
+        "following_seconds": None,
+        "taken_seconds": 0.0,
+        "buffered_sends": False,
+        "chunk_bytes": CHUNK_BYTES_OF_OLD_FILES,
+        "burst_bytes": None,
+        "library": (),
+    },
+}
+"""Keys that machine files did not have at first, as they are where nothing is said: no part of the hash then."""
+Argument = str | bool | int | float | list[str | int | float]
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The compute device of one rank.
+
+    Local work takes `overlap_slowdown` times as long while its rank communicates, because kernels that
+    carry messages occupy multiprocessors and memory bandwidth.  Messages take `communication_slowdown`
+    times as long while a device at either end computes.
+
+    Parameters
+    ----------
+    peak_flops_per_second : peak rate of matrix products, by dtype
+    memory_bytes_per_second : bandwidth of the device's memory
+    memory_bytes : capacity of the device's memory
+    overhead_seconds : time to start one piece of local work, such as a kernel launch
+    achieved : share of the peaks that large work reaches, for a device without measured rows; without `achieved` and
+        without rows a device reaches its peaks
+    overlap_slowdown : factor on local work while its rank communicates
+    communication_slowdown : factor on messages while the device at either end computes
+    gemm : measured matrix products
+    memory : measured copies, additions and zeroing
+    kernel : measured layer functions, such as GELU or softmax
+    """
+
+    peak_flops_per_second: Annotated[dict[Dtype, Rate], Meta(min_length=1)]
+    memory_bytes_per_second: Rate
+    memory_bytes: Bytes
+    overhead_seconds: Overhead
+    achieved: Achieved | None = None
+    overlap_slowdown: Slowdown = 1.0
+    communication_slowdown: Slowdown = 1.0
+    gemm: tuple[GemmRow, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+    kernel: tuple[KernelRow, ...] = ()
+
+
+class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The resources that the ranks of one host share, and the cost of an op and of a message inside the host.
+
+    Hosts that are `shared_by_hosts` of one machine, as in an emulated network, share its cores and its memory
+    bandwidth, and ranks are spread evenly over the hosts.
+
+    Parameters
+    ----------
+    cores : CPU cores of a host
+    shared_by_hosts : whether all hosts are one machine and share its cores
+    idle_core_seconds : idle time after which a core takes a rank from a core with several ranks
+    ranks : ranks that one host takes before the next host is used; by default one for each core
+    memory_bytes_per_second : memory bandwidth that all ranks of a host share
+    threads_default : ignored; older files have it
+    issue_seconds : time between two ops of a rank
+    alone_seconds : time of a communication op in a group of one rank
+    transfer : measured point-to-point steps between ranks of one host
+    library : measured collectives of the MPI library between ranks of one host
+    """
+
+    cores: Count
+    shared_by_hosts: bool = False
+    idle_core_seconds: Overhead = 0.0
+    ranks: Count | None = None
+    memory_bytes_per_second: Rate | None = None
+    threads_default: Count = 1
+    issue_seconds: Overhead = 0.0
+    alone_seconds: Overhead = 0.0
+    transfer: tuple[TransferRow, ...] = ()
+    library: tuple[LibraryRow, ...] = ()
+
+
+class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The cost of a message between two hosts, and the properties of links beyond their rates.
+
+    Parameters
+    ----------
+    payload_share : share of a link's rate that carries payload, after packet headers; one number for every link, or a
+        table by link, in which a link that is not named has 1
+    core_seconds_per_byte : CPU time of one byte from rank to rank, on the cores that all hosts share
+    late_seconds : delay until a computing rank notices that a message arrived, where ranks share cores
+    following_seconds : latency of a step that directly follows another step of the same op; the first step's latency
+        is that of the rows
+    taken_seconds : delay until the sender of a one-way message learns that its receiver has it
+    buffered_sends : whether messages leave before their receivers are ready (the eager protocol)
+    chunk_bytes : chunk size of such messages; 0 for whole steps
+    burst_bytes : bytes that an idle link lets through at once, where token buckets enforce its rate; one number for
+        every link, or a table by link
+    transfer : measured point-to-point steps between ranks of two hosts
+    library : measured collectives of the MPI library between ranks of several hosts
+    """
+
+    payload_share: Share | dict[str, Share] = 1.0
+    core_seconds_per_byte: Overhead = 0.0
+    late_seconds: Overhead = 0.0
+    following_seconds: Overhead | None = None
+    taken_seconds: Overhead = 0.0
+    buffered_sends: bool = False
+    chunk_bytes: Annotated[int, Meta(ge=0)] = CHUNK_BYTES_OF_OLD_FILES
+    burst_bytes: Bytes | dict[str, Bytes] | None = None
+    transfer: tuple[TransferRow, ...] = ()
+    library: tuple[LibraryRow, ...] = ()
+
+
+class ReferenceKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Median times of three small kernels beside calibration; they record the speed of the machine at that time.
+
+    Parameters
+    ----------
+    gemm_seconds, copy_seconds, add_seconds : median time of a small matrix product, copy and addition
+    gemm_spread, copy_spread, add_spread : relative spread of these times
+    """
+
+    gemm_seconds: Seconds
+    copy_seconds: Seconds
+    add_seconds: Seconds
+    gemm_spread: Spread = 0.0
+    copy_spread: Spread = 0.0
+    add_spread: Spread = 0.0
+
+
+class Fit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The quality of the fit of the GEMM model.
+
+    Parameters
+    ----------
+    residuals : relative residuals of the fit, by dtype and layout
+    warnings : large residuals, and signs that other programs ran during calibration
+    """
+
+    residuals: dict[str, float] = {}
+    warnings: tuple[str, ...] = ()
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The origin of one number.
+
+    Parameters
+    ----------
+    quantity : name of the number
+    value : value of the number
+    source : document, measurement or assumption that the number comes from
+    """
+
+    quantity: str
+    value: float | str
+    source: str
+
+
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A topology, its devices, and what was measured on them.
+
+    Parameters
+    ----------
+    name : name of the machine
+    topology : `family` and its arguments, or `file`, the path of a graph
+    device : the compute device of one rank
+    host : the resources that ranks of one host share
+    network : properties of messages between hosts
+    routing : the routing rule
+    faults : failed links, slow links and slow devices
+    reference : reference kernels beside calibration, on all ranks at once
+    reference_alone : reference kernels beside calibration, on one rank alone
+    fit : quality of the fitted GEMM model
+    messages : tried message options (chunk size, progress thread) and their times
+    sources : the origin of each number
+    provenance : command, date, host and versions that wrote the file
+
+    >>> machine = Machine(
+    ...     name="toy",
+    ...     topology={"family": "host", "cores": 2},
+    ...     device=Device(
+    ...         peak_flops_per_second={"float64": 8e10},
+    ...         memory_bytes_per_second=1e10,
+    ...         memory_bytes=8e9,
+    ...         overhead_seconds=5e-6,
+    ...     ),
+    ... )
+    >>> machine.sha256[:8] == msgspec.structs.replace(machine, name="other").sha256[:8]
+    False
+    """
+
+    name: str
+    topology: dict[str, Argument]
+    device: Device
+    host: Host | None = None
+    network: Network | None = None
+    routing: str = "shortest"
+    faults: Faults | None = None
+    reference: ReferenceKernels | None = None
+    reference_alone: ReferenceKernels | None = None
+    fit: Fit | None = None
+    messages: tuple[MessagesRow, ...] = ()
+    sources: tuple[Source, ...] = ()
+    provenance: Provenance | None = None
+
+    def __post_init__(self) -> None:
+        if ("family" in self.topology) == ("file" in self.topology):
+            raise ValueError('topology: either family = "…" with its arguments or file = "…" is needed')
+        for key, value in self.topology.items():
+            _check_argument(key, value)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the content without provenance and deliveries tried: equal for machines that predict the same."""
+        content = files.plain(msgspec.structs.replace(self, provenance=None))
+        content = files.plain(msgspec.convert(content, Machine))  # 1 and 1.0 are the same rate
+        content.pop("messages", None)
+        for part, usual in LATER.items():
+            for name, value in usual.items():
+                if content[part] and content[part].get(name) == value:
+                    del content[part][name]
+        return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
+
+
+def load_machine(path: str | Path) -> Machine:
+    """The machine in the file at `path`; InputError names the first fault of a file that holds none."""
+    return files.read(path, Machine, SCHEMA)
+
+
+def save_machine(machine: Machine, path: str | Path) -> None:
+    """Writes `machine` as TOML, complete or not at all; `-` is stdout."""
+    files.write_toml(path, machine, SCHEMA)
+
+
+def _check_argument(key: str, value: Argument) -> None:
+    """Numbers of a topology: times from 0, all else above 0."""
+    if isinstance(value, bool | str):
+        return
+    for number in value if isinstance(value, list) else [value]:
+        if isinstance(number, str):
+            continue
+        if number < 0 or (number == 0 and not key.endswith("_seconds")):
+            least = "from 0" if key.endswith("_seconds") else "above 0"
+            raise ValueError(f"topology.{key} = {number}: a number {least} is needed")

@@ -1,0 +1,339 @@
+"""What-if: a machine with some of its numbers changed, by `path=value` or `path=xFACTOR`.
+
+A path names fields from the outside in, joined by dots.  A path through a list
+of rows, or one that ends at a table of numbers, changes every number there.
+Types are kept: a whole number stays whole.
+
+Measured rows follow the rate that they refine, as a faster device would keep
+its efficiency:
+
+    device.peak_flops_per_second     rows of GEMMs of the dtype
+    device.memory_bytes_per_second   rows of memory and of kernels
+    topology: a latency              steps and the library's collectives between hosts: the least of each kind
+    topology: a bandwidth            the same: what they take beyond that
+
+Steps and collectives within one host cross no link, and their memory need not
+be the device's: they follow nothing, and have paths of their own.  A change is
+refused where rows do not say whether they follow it: attention goes by its
+products or by memory, what crosses hosts by any of several bandwidths or
+latencies, unless settings next to each other change all of them by one factor.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.formats import files
+from quadrille.algorithms.formats.faults import Faults
+from quadrille.algorithms.formats.field_errors import explain
+from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
+from quadrille.topologies.machines.machine import Machine
+
+Change = Callable[[Any], Any]
+BETWEEN_HOSTS = {"transfer": ("pattern", "ranks"), "library": ("kind", "ranks", "apart", "of", "calls")}
+"""Rows of the network, and what those that differ in size alone have in common."""
+OF_LINKS = ("bandwidth", "latency")
+"""Quantities of a topology's links that rows of the network follow."""
+OTHER_LATENCIES = ("following_seconds", "taken_seconds")
+"""Of the network, beside its rows."""
+ALIKE = 1e-9
+"""Factors that differ less (relative) are one factor, rounded."""
+
+
+def apply(machine: Machine, settings: Iterable[str]) -> Machine:
+    """`machine` after each of the settings, in their order.
+
+    >>> from quadrille.topologies.machines.machine import Device
+    >>> device = Device(
+    ...     peak_flops_per_second={"float64": 8e10}, memory_bytes_per_second=1e10, memory_bytes=8e9, overhead_seconds=0
+    ... )
+    >>> machine = Machine(name="toy", topology={"family": "star", "hosts": 4}, device=device)
+    >>> faster = apply(machine, ["device.peak_flops_per_second=x2", "topology.hosts=8"])
+    >>> faster.device.peak_flops_per_second, faster.topology["hosts"]
+    ({'float64': 160000000000.0}, 8)
+
+    Raises
+    ------
+    InputError : no such path (the keys there are listed), a value of the wrong type or out of range, measured rows that
+        do not say whether they follow
+    """
+    raw = files.plain(machine)
+    for of_links, neighbours in groupby(settings, lambda setting: _path(setting).startswith("topology.")):
+        before, together = raw, tuple(neighbours)
+        for setting in together:
+            raw = _set(raw, setting)
+        if of_links:
+            _take_network_along(before, raw, together)
+            raw = files.plain(_checked(raw, together[-1]))
+    return _checked(raw, "")
+
+
+def _path(setting: str) -> str:
+    return setting.partition("=")[0].strip()
+
+
+def _set(before: dict[str, Any], setting: str) -> dict[str, Any]:
+    """The machine after one setting, and the rows of its device with it."""
+    path, text = _path(setting), setting.partition("=")[2].strip()
+    if not path or not text:
+        raise InputError(f"--set {setting}: write PATH=VALUE or PATH=xFACTOR, as device.memory_bytes=x2")
+    after = files.plain(before)
+    _change(after, path.split("."), _change_to(text, setting), setting, [])
+    after = files.plain(_checked(after, setting))
+    _take_rows_along(before["device"], after["device"], path, setting)
+    return files.plain(_checked(after, setting))
+
+
+def with_faults(
+    machine: Machine, *, fail: Iterable[str] = (), degrade: Iterable[str] = (), slow: Iterable[str] = ()
+) -> Machine:
+    """`machine` with more faults: links to fail, `LINK=SHARE` to degrade, `GPU=SHARE` to slow down.
+
+    Whether there are such links and GPUs is seen where the topology is built.
+
+    >>> from quadrille.topologies.machines.machine import Device
+    >>> device = Device(
+    ...     peak_flops_per_second={"float64": 8e10}, memory_bytes_per_second=1e10, memory_bytes=8e9, overhead_seconds=0
+    ... )
+    >>> machine = Machine(name="toy", topology={"family": "star", "hosts": 4}, device=device)
+    >>> with_faults(machine, degrade=["host:1>switch:0=0.5"]).faults.degrade
+    {'host:1>switch:0': 0.5}
+
+    Raises
+    ------
+    InputError : a word without `=`, or a share that is not above 0 and at most 1
+    """
+    old = machine.faults or Faults()
+    faults = Faults(
+        fail=(*old.fail, *fail),
+        degrade=old.degrade | dict(_share("--degrade", word, "leaf:3>spine:1=0.5") for word in degrade),
+        slow=old.slow | dict(_share("--slow", word, "gpu:7=0.8") for word in slow),
+    )
+    return machine if faults == Faults() else msgspec.structs.replace(machine, faults=faults)
+
+
+def in_chunks(machine: Machine, chunk_bytes: int | None) -> Machine:
+    """`machine` whose messages are cut otherwise where sends are buffered; steps stay as measured.
+
+    Parameters
+    ----------
+    chunk_bytes : 0 for whole steps; None for what the machine says
+    """
+    network = machine.network
+    if network is None or not network.buffered_sends or chunk_bytes is None:
+        return machine
+    return msgspec.structs.replace(machine, network=msgspec.structs.replace(network, chunk_bytes=chunk_bytes))
+
+
+def _share(flag: str, word: str, example: str) -> tuple[str, float]:
+    """Name and share of `NAME=SHARE`."""
+    name, _, text = word.rpartition("=")
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not name or not 0 < share <= 1:
+        raise InputError(f"{flag} {word}: write NAME=SHARE with a share above 0 and at most 1, as {example}")
+    return name, share
+
+
+def _checked(raw: dict[str, Any], setting: str) -> Machine:
+    files.check_finite(raw, f"--set {setting}")
+    try:
+        return msgspec.convert(raw, Machine)
+    except msgspec.ValidationError as error:
+        raise InputError(f"--set {setting}: {explain(error, raw, Machine)}") from None
+
+
+def _change_to(text: str, setting: str) -> Change:
+    """The change that `text` asks for: a factor after an x, or a new value."""
+    if text[0] in "x×*" and text[1:]:
+        try:
+            factor = float(text[1:])
+        except ValueError:
+            factor = math.nan
+        if factor > 0 and math.isfinite(factor):
+            return lambda value: _scaled(value, factor, setting)
+        if text[1].isdigit() or text[1] in "+-.":
+            raise InputError(f"--set {setting}: the factor {text[1:]} is not a finite number above 0")
+    return lambda value: _parsed(value, text, setting)
+
+
+def _scaled(value: Any, factor: float, setting: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"--set {setting}: {value!r} is not a number and cannot be multiplied; set a value")
+    product = value * factor
+    if isinstance(value, float):
+        return product
+    if abs(product - round(product)) > 1e-9 * abs(product):
+        raise InputError(f"--set {setting}: {value} times {factor:g} is {product:g}: a whole number is needed")
+    return round(product)
+
+
+def _parsed(value: Any, text: str, setting: str) -> Any:
+    """`text` as a value of the type that `value` has."""
+    if isinstance(value, str):
+        return text
+    if isinstance(value, bool):
+        if text not in ("true", "false"):
+            raise InputError(f"--set {setting}: {text!r} is not true or false")
+        return text == "true"
+    whole = isinstance(value, int)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or (whole and number != int(number)):
+        raise InputError(f"--set {setting}: {text!r} is not a {'whole' if whole else 'finite'} number")
+    return int(number) if whole else number
+
+
+def _change(table: Any, steps: list[str], change: Change, setting: str, done: list[str]) -> None:
+    """Changes, in place, what `steps` lead to from `table`."""
+    if isinstance(table, list | tuple):
+        for row in table:
+            _change(row, steps, change, setting, done)
+        if not table:
+            raise InputError(f"--set {setting}: {'.'.join(done)} has no rows in this machine")
+        return
+    step, rest = steps[0], steps[1:]
+    if not isinstance(table, dict) or step not in table:
+        accepted = f"accepted: {', '.join(table)}" if isinstance(table, dict) else "nothing lies below it"
+        raise InputError(f"--set {setting}: {'.'.join(done) or 'the machine'} has no {step!r}; {accepted}")
+    value, done = table[step], [*done, step]
+    if rest:
+        if value is None:
+            raise InputError(f"--set {setting}: this machine has no {'.'.join(done)}")
+        _change(value, rest, change, setting, done)
+    else:
+        table[step] = _changed(value, change, setting, ".".join(done))
+
+
+def _changed(value: Any, change: Change, setting: str, path: str) -> Any:
+    """`value`, or every number of a table or list of numbers, after the change."""
+    entries = list(value.values()) if isinstance(value, dict) else value
+    if isinstance(value, dict | list | tuple):
+        if not entries:
+            raise InputError(f"--set {setting}: {path} is empty in this machine")
+        if not all(isinstance(entry, int | float) and not isinstance(entry, bool) for entry in entries):
+            keys = list(value) if isinstance(value, dict) else list(entries[0]) if isinstance(entries[0], dict) else []
+            raise InputError(
+                f"--set {setting}: {path} is not a number; name one of {', '.join(map(str, keys))} below it"
+            )
+        if isinstance(value, dict):
+            return {key: change(entry) for key, entry in value.items()}
+        return [change(entry) for entry in value]
+    return change(value)
+
+
+def _take_rows_along(before: dict[str, Any], after: dict[str, Any], path: str, setting: str) -> None:
+    """Scales the measured rows of a device by what the rate that they refine was scaled by."""
+    if path.startswith("device.peak_flops_per_second"):
+        old, new = before["peak_flops_per_second"], after["peak_flops_per_second"]
+        faster = {dtype: new[dtype] / old[dtype] for dtype in old}
+        for row in after["gemm"]:
+            row["flops_per_second"] *= faster.get(row["dtype"], 1.0)
+        _check_no_attention((row for row in after["kernel"] if faster.get(row["dtype"], 1.0) != 1.0), setting)
+    if path == "device.memory_bytes_per_second":
+        factor = after["memory_bytes_per_second"] / before["memory_bytes_per_second"]
+        for row in after["memory"]:
+            row["bytes_per_second"] *= factor
+        for row in after["kernel"]:
+            row["seconds"] /= factor
+        _check_no_attention(after["kernel"] if factor != 1.0 else (), setting)
+
+
+def _check_no_attention(rows: Iterable[dict[str, Any]], setting: str) -> None:
+    """Refuse rows of kernels that may go by products as well as by memory."""
+    for row in rows:
+        if row["function"] in ATTENTION_PRODUCTS:
+            raise InputError(
+                f"--set {setting}: device.kernel has rows of {row['function']}, which do not say whether products or "
+                "memory held it up: take them out of the machine file"
+            )
+
+
+def _take_network_along(before: dict[str, Any], after: dict[str, Any], settings: Sequence[str]) -> None:
+    """Changes what was measured between hosts as the links' bandwidths or latencies were changed."""
+    measured = {name: rows for name in BETWEEN_HOSTS if (rows := (after.get("network") or {}).get(name))}
+    names = "rows of " + " and ".join(f"network.{name}" for name in measured)
+    for quantity in OF_LINKS:
+        changing = [setting for setting in settings if _quantity(_path(setting)) == quantity]
+        if not (measured and changing):
+            continue
+        factor = _common_factor(before["topology"], after["topology"], quantity, f"--set {changing[-1]}: {names}")
+        for name, rows in measured.items():
+            _follow(rows, BETWEEN_HOSTS[name], quantity, factor)
+        if quantity == "latency":
+            for name in OTHER_LATENCIES:
+                if after["network"].get(name):
+                    after["network"][name] *= factor
+
+
+def _common_factor(old: dict[str, Any], new: dict[str, Any], quantity: str, rows: str) -> float:
+    """By what all of a topology's bandwidths, or latencies, were multiplied.
+
+    Parameters
+    ----------
+    rows : which follow, as they begin a line
+    """
+    factors = {key: _factor(old[key], new[key]) for key in new if _quantity(key) == quantity}
+    if unknown := [key for key, factor in factors.items() if factor is None]:
+        raise InputError(
+            f"{rows} were measured at {old[unknown[0]]}, and do not say what they take otherwise: change their "
+            "seconds, or take them out of the machine file"
+        )
+    known = [factor for factor in factors.values() if factor is not None]
+    if not _alike(known):
+        raise InputError(
+            f"{rows} do not say which of {', '.join(factors)} held them up: change all by one factor in --sets next "
+            "to each other, or take them out of the machine file"
+        )
+    return known[0]
+
+
+def _alike(factors: Sequence[float]) -> bool:
+    return max(factors) <= min(factors) * (1 + ALIKE)
+
+
+def _quantity(key: str) -> str | None:
+    """What an argument of a topology, or the path to it, is of a link, with or without its unit.
+
+    >>> _quantity("uplink_bandwidth"), _quantity("topology.latency_seconds"), _quantity("hosts")
+    ('bandwidth', 'latency', None)
+    """
+    argument = key.removeprefix("topology.")
+    word = argument.removesuffix("_bytes_per_second").removesuffix("_seconds").rpartition("_")[2]
+    return word if word in OF_LINKS else None
+
+
+def _factor(old: Any, new: Any) -> float | None:
+    """By what a number, or every number of a list, was multiplied; None where there is no such factor.
+
+    >>> _factor(2, 3), _factor([2.0, 4.0], [1.0, 2.0]), _factor([2.0, 4.0], [2.0, 2.0]), _factor("25e9x1e9", "1e9x1e9")
+    (1.5, 0.5, None, None)
+    """
+    if old == new:
+        return 1.0
+    pairs = list(zip(old, new, strict=True)) if isinstance(old, list | tuple) else [(old, new)]
+    if not all(isinstance(one, int | float) and one for pair in pairs for one in pair):
+        return None
+    factors: list[float] = [now / was for was, now in pairs]
+    return factors[0] if _alike(factors) else None
+
+
+def _follow(rows: Sequence[dict[str, Any]], alike: tuple[str, ...], quantity: str, factor: float) -> None:
+    """Changes the least seconds of rows that are alike with the latency, and what is beyond with the bandwidth."""
+    for name in ("seconds", "following_seconds"):
+        told, least = [row for row in rows if name in row], dict[tuple[Any, ...], float]()
+        for row in told:
+            kind = tuple(row.get(key) for key in alike)
+            least[kind] = min(row[name], least.get(kind, row[name]))
+        for row in told:
+            first = least[tuple(row.get(key) for key in alike)]
+            beyond = row[name] - first
+            row[name] = first * factor + beyond if quantity == "latency" else first + beyond / factor
