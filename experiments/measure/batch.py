@@ -22,7 +22,7 @@ from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.workloads.matmul import Flags
 from quadrille.experiments.workloads.training_flags import TrainingFlags
-from quadrille.runtime.launching.launch import PROGRAM, launch_all
+from quadrille.runtime.launching.launch import PROGRAM, launch_or_raise
 
 BATCH = ("-m", "quadrille.experiments.measure.batch")
 
@@ -54,12 +54,12 @@ class Case:
 
 
 class Launched(Protocol):
-    """Starts ranks somewhere; a launch that fails raises InputError or RunError, as `launch_all` does."""
+    """Starts ranks somewhere; a launch that fails raises InputError or RunError, as `launch_or_raise` does."""
 
     def __call__(self, what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None: ...
 
 
-def measure(ranks: int, cases: Sequence[Case], *, launched: Launched = launch_all) -> None:
+def measure(ranks: int, cases: Sequence[Case], *, launched: Launched = launch_or_raise) -> None:
     """Run the cases on so many ranks, in order, each leaving its record.
 
     Parameters

@@ -9,7 +9,8 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.experiments.options.run_options import Checked, Plan
 from quadrille.experiments.workloads.matmul import Experiment
-from quadrille.runtime.execution.inputs import Execution
+from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
+from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
@@ -18,11 +19,10 @@ from quadrille.runtime.files.matrix_files import (
     file_dtype,
     open_operands,
 )
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.host.progress_reports import together
+from quadrille.runtime.host.progress_reports import collective_work
 from quadrille.runtime.host.world import LAUNCH
 from quadrille.runtime.launching.launch_folder import note_partial_files
-from quadrille.runtime.launching.rank_environment import Site, meet_for_files, shared_token
+from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.verifying.products import output_of_block
 from quadrille.runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
 
@@ -53,17 +53,17 @@ class MatmulJob:
         self._writers = _writers(problem, self._plan, self._communicator)
         check_writable(list(self._writers.values()))
 
-    def verified(self, execution: Execution, site: Site) -> Verification:
+    def verified(self, execution: Execution, site: RankEnvironment) -> Verification:
         """The verdict of all ranks, the same on each."""
         assert self._plan.checked is not None
         method = choose(self._plan.checked, self._experiment, self.schedule)
         return _verified(self.schedule, execution, self.source, method, site)
 
-    def write(self, execution: Execution, site: Site) -> None:
+    def write(self, execution: Execution, site: RankEnvironment) -> None:
         """Writes the products that go to files."""
         _write_outputs(self.schedule, execution, self._writers, site)
 
-    def losses(self, execution: Execution, site: Site) -> None:
+    def losses(self, execution: Execution, site: RankEnvironment) -> None:
         """None: nothing is learned."""
         return
 
@@ -111,7 +111,9 @@ def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Pro
     }
 
 
-def _verified(schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: Site) -> Verification:
+def _verified(
+    schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: RankEnvironment
+) -> Verification:
     """The verdict of all ranks, the same on each."""
     rank = site.communicator.rank
     outputs = [
@@ -119,7 +121,7 @@ def _verified(schedule: Schedule, execution: Execution, operands: Operands, meth
         for name, array in execution.outputs[rank].items()
     ]
     mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
-    with together("comparing verdicts"):
+    with collective_work("comparing verdicts"):
         return combine(site.communicator.allgather(mine))
 
 
@@ -128,7 +130,7 @@ def _product(name: str) -> Product:
 
 
 def _write_outputs(
-    schedule: Schedule, execution: Execution, writers: Mapping[Product, MatrixWriter], site: Site
+    schedule: Schedule, execution: Execution, writers: Mapping[Product, MatrixWriter], site: RankEnvironment
 ) -> None:
     """Writes the products that go to files, all of them or none; of repeated blocks the first rank writes its own."""
     if not writers:
@@ -136,20 +138,20 @@ def _write_outputs(
     rank = site.communicator.rank
     place = schedule.place(rank)
     try:
-        if site.speaks:
+        if site.is_root:
             note_partial_files(os.environ.get(LAUNCH), [writer.partial for writer in writers.values()])
-        for writer in writers.values() if site.speaks else ():
+        for writer in writers.values() if site.is_root else ():
             writer.create()
-        meet_for_files(site.communicator)
+        barrier_for_files(site.communicator)
         for product, writer in writers.items():
             tensor = schedule.tensors[product]
             if all(place.coordinates[axis] == 0 for axis in tensor.repeated_over):
                 writer.write_block(tensor.block(place), site.library.fetch(execution.outputs[rank][product]))
             writer.close()
-        meet_for_files(site.communicator)
-        if site.speaks:
+        barrier_for_files(site.communicator)
+        if site.is_root:
             commit_all(list(writers.values()))
-        meet_for_files(site.communicator)  # a run that follows in this world may read them on any rank
+        barrier_for_files(site.communicator)  # a run that follows in this world may read them on any rank
     except BaseException:
         discard_all(list(writers.values()))
         raise

@@ -18,7 +18,7 @@ from quadrille.experiments.measure.overlap_obtained import Obtained, overlaps_ob
 from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
 from quadrille.experiments.workloads.training_figures import Spent, figures_of
 from quadrille.experiments.workloads.workloads import AnyExperiment
-from quadrille.runtime.carriers.message_options import WHOLE, Delivery
+from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions
 from quadrille.runtime.verifying.verify import Verification
 from quadrille.topologies.machines.machine import Machine
 
@@ -49,7 +49,7 @@ class Measured:
     threads: int
     backend: str
     losses: tuple[float, ...] | None = None
-    delivery: Delivery = WHOLE
+    message_options: MessageOptions = WHOLE_MESSAGES
     beside: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -87,7 +87,7 @@ def measured_record(
         reference=_reference(run.reference, run.at_once),
         verified=None if run.verification is None else _verified(run.verification),
         provenance=provenance,
-        messages=_messages(run.delivery, overlaps_obtained(ops, run.beside)),
+        messages=_messages(run.message_options, overlaps_obtained(ops, run.beside)),
         **figures_of(experiment, schedule, spent),
     )
 
@@ -98,15 +98,15 @@ def typical(timelines: Sequence[Timeline]) -> Timeline:
     return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
 
 
-def _messages(delivery: Delivery, obtained: Sequence[Obtained]) -> Messages | UnsetType:
+def _messages(message_options: MessageOptions, obtained: Sequence[Obtained]) -> Messages | UnsetType:
     """How messages went, where it is not the plain delivery."""
     if obtained:
         together = sum(one.share * one.seconds for one in obtained) / sum(one.seconds for one in obtained)
         by_op = {one.op: one.share for one in obtained}
-        return Messages(delivery.chunk_bytes, delivery.progress, min(1.0, together), by_op)
-    if not delivery.chunk_bytes and delivery.progress == "none":
+        return Messages(message_options.chunk_bytes, message_options.progress, min(1.0, together), by_op)
+    if not message_options.chunk_bytes and message_options.progress == "none":
         return UNSET
-    return Messages(delivery.chunk_bytes, delivery.progress)
+    return Messages(message_options.chunk_bytes, message_options.progress)
 
 
 def _counted(bytes_sent: Mapping[int, int]) -> dict[str, int]:

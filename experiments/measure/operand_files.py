@@ -7,7 +7,6 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.forms import Operand
 from quadrille.experiments.options.values import one_of
 from quadrille.experiments.workloads.matmul import Flags, parse_problem
-from quadrille.runtime.files.generator import Kind
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
@@ -16,9 +15,10 @@ from quadrille.runtime.files.matrix_files import (
     file_dtype,
     open_operands,
 )
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.files.rectangles import Rectangle
 from quadrille.runtime.files.shared_files import WRITE_BYTES, writing_token
+from quadrille.runtime.operands.generator import Kind
+from quadrille.runtime.operands.operands import Operands
+from quadrille.runtime.operands.rectangles import Rectangle
 
 
 def write_operands(flags: Flags, *, seed: int, kind: str, paths: Mapping[Operand, str]) -> None:

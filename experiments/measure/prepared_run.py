@@ -21,11 +21,18 @@ from quadrille.experiments.predict.order_choice import ChosenOrder, as_it_is
 from quadrille.experiments.workloads.fitting_grids import check_ranks
 from quadrille.experiments.workloads.matmul import Experiment, Flags
 from quadrille.experiments.workloads.workloads import AnyExperiment, experiment_of
-from quadrille.runtime.carriers.message_options import Delivery
-from quadrille.runtime.execution.inputs import Execution, Source
-from quadrille.runtime.host.progress_reports import alone, together
-from quadrille.runtime.launching.rank_environment import Site, check_memory, find_site, hosts_of_ranks, start_world
-from quadrille.runtime.launching.remarks import remark, remark_all, remark_if_long
+from quadrille.runtime.carriers.message_options import MessageOptions
+from quadrille.runtime.execution.rank_environment import (
+    RankEnvironment,
+    check_memory,
+    find_rank_environment,
+    hosts_of_ranks,
+    start_world,
+)
+from quadrille.runtime.execution.results import Execution
+from quadrille.runtime.host.console import remark, remark_all, remark_if_long
+from quadrille.runtime.host.progress_reports import collective_work, local_work
+from quadrille.runtime.operands.sources import InputSource
 from quadrille.runtime.verifying.verify import Verification
 
 if TYPE_CHECKING:
@@ -43,19 +50,19 @@ class Job(Protocol):
     verify_bytes: int
 
     @property
-    def source(self) -> Source:
+    def source(self) -> InputSource:
         """Where inputs and parameters come from, once it is open."""
 
     def open(self) -> None:
         """Opens what is read and looks whether all can be written (InputError)."""
 
-    def verified(self, execution: Execution, site: Site) -> Verification:
+    def verified(self, execution: Execution, site: RankEnvironment) -> Verification:
         """The verdict of all ranks, the same on each."""
 
-    def write(self, execution: Execution, site: Site) -> None:
+    def write(self, execution: Execution, site: RankEnvironment) -> None:
         """Writes what was asked for, all or nothing."""
 
-    def losses(self, execution: Execution, site: Site) -> tuple[float, ...] | None:
+    def losses(self, execution: Execution, site: RankEnvironment) -> tuple[float, ...] | None:
         """The loss of every step, where there is one, on every rank."""
 
     @property
@@ -76,9 +83,9 @@ class PreparedRun:
 
     experiment: AnyExperiment
     plan: Plan
-    site: Site
+    site: RankEnvironment
     job: Job
-    delivery: Delivery
+    message_options: MessageOptions
     machine: "Machine | None"
     chosen: Sequence[Chosen]
     order: ChosenOrder | None
@@ -97,7 +104,7 @@ def prepared_run(flags: Flags, run_flags: RunFlags, on: MachineFlags, destinatio
     experiment.manner.choices.check_runnable()
     plan = parse_plan(run_flags, experiment)
     communicator = start_world()
-    with alone("preparations"):
+    with local_work("preparations"):
         check_ranks(experiment, communicator.size)
         machine = None
         if communicator.rank == 0:
@@ -105,7 +112,7 @@ def prepared_run(flags: Flags, run_flags: RunFlags, on: MachineFlags, destinatio
             check_apart(plan.written, read)
             destinations.check(plan.files | read, ranks=experiment.grid.size)
             machine = _machine(on, experiment, plan)
-        site = find_site(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)
+        site = find_rank_environment(communicator, plan.backend, experiment.dtype, experiment.manner.threads, plan.blas)
         order = None
         if experiment.manner.any_order:
             order = _chosen_order(experiment, plan, site, machine)
@@ -122,10 +129,10 @@ def prepared_run(flags: Flags, run_flags: RunFlags, on: MachineFlags, destinatio
             experiment = with_choices(experiment, chosen)
         verify_bytes = job.verify_bytes if plan.checked else 0
         check_memory(job.schedule, experiment.manner.choices, site, verify_bytes=verify_bytes)
-        if site.speaks:
+        if site.is_root:
             remark_all(experiment.remarks())
-        delivery = delivery_at(site, plan, job.schedule, machine)
-    return PreparedRun(experiment, plan, site, job, delivery, machine, chosen, order)
+        message_options = delivery_at(site, plan, job.schedule, machine)
+    return PreparedRun(experiment, plan, site, job, message_options, machine, chosen, order)
 
 
 def _job(experiment: AnyExperiment, plan: Plan, communicator: "Intracomm") -> Job:
@@ -148,7 +155,9 @@ def _machine(on: MachineFlags, experiment: AnyExperiment, plan: Plan) -> "Machin
     return fitting_machine(on, experiment, plan.chunk_bytes)
 
 
-def _chosen_order(experiment: AnyExperiment, plan: Plan, site: Site, machine: "Machine | None") -> ChosenOrder:
+def _chosen_order(
+    experiment: AnyExperiment, plan: Plan, site: RankEnvironment, machine: "Machine | None"
+) -> ChosenOrder:
     """The order of ranks that rank 0 chooses, and why; all ranks call it.
 
     Parameters
@@ -164,7 +173,7 @@ def _chosen_order(experiment: AnyExperiment, plan: Plan, site: Site, machine: "M
         return order_on(experiment, machine, plan.backend, "auto")
 
     found = _asked_of_first("choosing the order of ranks", ask, site)
-    if site.speaks:
+    if site.is_root:
         remark(found.line() if machine is not None else NO_MACHINE_FOR_ORDER)
     return found
 
@@ -174,7 +183,7 @@ def _chosen(
     schedule: Schedule,
     plan: Plan,
     nodes: Sequence[int],
-    site: Site,
+    site: RankEnvironment,
     machine: "Machine | None",
 ) -> list[Chosen]:
     """What rank 0 chooses for each op, and why; all ranks call it.
@@ -188,12 +197,12 @@ def _chosen(
         return [] if machine is None else with_chosen(experiment, schedule, machine, nodes, plan.backend)[1]
 
     found = _asked_of_first("choosing collectives", ask, site)
-    if site.speaks:
+    if site.is_root:
         remark_all([one.line() for one in found] if machine is not None else [NO_MACHINE])
     return found
 
 
-def _asked_of_first(words: str, ask: Callable[[], Answered], site: Site) -> Answered:
+def _asked_of_first(words: str, ask: Callable[[], Answered], site: RankEnvironment) -> Answered:
     """What rank 0 answers, on every rank; all ranks call it.
 
     Parameters
@@ -201,9 +210,9 @@ def _asked_of_first(words: str, ask: Callable[[], Answered], site: Site) -> Answ
     words : what is done meanwhile
     """
     found = None
-    if site.speaks:
-        with remark_if_long(words), alone(words):
+    if site.is_root:
+        with remark_if_long(words), local_work(words):
             found = ask()
-    with together(words):
+    with collective_work(words):
         told: Answered = site.communicator.bcast(found)
     return told

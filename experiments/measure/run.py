@@ -23,15 +23,15 @@ from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.collectives_choice import told
 from quadrille.experiments.records.results import write_results
 from quadrille.experiments.workloads.matmul import Flags
-from quadrille.runtime.arrays.blas import blas_in_words
+from quadrille.runtime.arrays.blas import describe_blas
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.execution.inputs import Execution
-from quadrille.runtime.host.progress_reports import alone, own_watcher, together
-from quadrille.runtime.launching.rank_environment import open_carrier
-from quadrille.runtime.launching.remarks import remark_if_long
+from quadrille.runtime.execution.rank_environment import open_carrier
+from quadrille.runtime.execution.results import Execution
+from quadrille.runtime.host.console import remark_if_long
+from quadrille.runtime.host.progress_reports import collective_work, local_work, own_reporter
 
 if TYPE_CHECKING:
-    from quadrille.runtime.measuring.reference_kernels import ReferenceKernels
+    from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
 
 
 def run(
@@ -58,10 +58,10 @@ def run(
     job, site = prepared.job, prepared.site
     measured, execution = _measure(prepared)
     fault = _fault(measured, job.not_written)
-    with alone("writing results"):
+    with local_work("writing results"):
         if not fault:
             job.write(execution, site)
-        if site.speaks:
+        if site.is_root:
             write_results(destinations, _record(prepared, measured, command), typical(measured.timelines))
             if fault:
                 raise RunError(fault)
@@ -70,17 +70,19 @@ def run(
 def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
     """What was measured, complete at rank 0 only, and the rank's results."""
     experiment, plan, site, job = prepared.experiment, prepared.plan, prepared.site, prepared.job
-    with alone("set-up of the run"):
+    with local_work("set-up of the run"):
         from threadpoolctl import threadpool_limits
 
-        from quadrille.runtime.measuring.reference_kernels import ReferenceKernels
+        from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
 
         at_once = min(site.host.cores, site.host.sharing)
-        beside = KernelsBesideRuns(ReferenceKernels(), at_once or site.communicator.size)
+        beside = KernelsBesideRuns(ReferenceBenchmark(), at_once or site.communicator.size)
     with (
         np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
         threadpool_limits(site.threads, user_api="blas"),
-        open_carrier(plan.carrier, site, experiment.manner.choices, experiment.dtype, prepared.delivery) as carrier,
+        open_carrier(
+            plan.carrier, site, experiment.manner.choices, experiment.dtype, prepared.message_options
+        ) as carrier,
     ):
         execution = execute(
             job.schedule,
@@ -91,13 +93,13 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
             choices=experiment.manner.choices,
             library=site.library,
             between=beside.measure,
-            watcher=own_watcher(),
-            progress=prepared.delivery.progress,
+            watcher=own_reporter(),
+            progress=prepared.message_options.progress,
         )
-        with remark_if_long("verifying the result", speaks=site.speaks), alone("checking the result"):
+        with remark_if_long("verifying the result", is_root=site.is_root), local_work("checking the result"):
             losses = job.losses(execution, site)
             verification = job.verified(execution, site) if plan.checked is not None else None
-    with together("gathering of what was measured"):
+    with collective_work("gathering of what was measured"):
         by_rank = site.communicator.gather(beside.seconds[plan.warmups :])
     reference = mean_over_ranks(by_rank) if by_rank is not None else []
     measured = Measured(
@@ -110,8 +112,8 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
         site.threads,
         plan.backend,
         losses,
-        prepared.delivery,
-        execution.beside,
+        prepared.message_options,
+        execution.overlap_fractions,
     )
     return measured, execution
 
@@ -122,7 +124,7 @@ def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -
         prepared.experiment,
         prepared.job.schedule,
         measured,
-        provenance(command, blas=blas_in_words(prepared.site.library)),
+        provenance(command, blas=describe_blas(prepared.site.library)),
         prepared.machine,
     )
     made = told(made, prepared.chosen) if prepared.chosen else made
@@ -159,7 +161,7 @@ class KernelsBesideRuns:
     at_once : so many ranks time them, the first ones; the others wait, on cores that all share
     """
 
-    def __init__(self, kernels: "ReferenceKernels", at_once: int) -> None:
+    def __init__(self, kernels: "ReferenceBenchmark", at_once: int) -> None:
         self._kernels, self._at_once = kernels, at_once
         self.seconds: list[KernelSeconds] = []
 

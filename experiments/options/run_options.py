@@ -11,10 +11,10 @@ from quadrille.algorithms.units import parse_bytes
 from quadrille.experiments.options.values import one_of, whole_number
 from quadrille.experiments.output.destinations import same_file
 from quadrille.runtime.arrays.array_library import Backend
-from quadrille.runtime.arrays.blas import NUMPYS, check_blas
+from quadrille.runtime.arrays.blas import NUMPY_BLAS, check_blas
 from quadrille.runtime.carriers.message_options import Progress
-from quadrille.runtime.files.generator import Kind
-from quadrille.runtime.launching.rank_environment import CarrierName
+from quadrille.runtime.execution.rank_environment import CarrierName
+from quadrille.runtime.operands.generator import Kind
 
 Checked = Literal["auto", "serial", "freivalds"]
 NAMED_BY_FILE = ("gpt", "gemm_layouts", "placement")
@@ -30,7 +30,7 @@ class RunFlags:
     """
 
     backend: str = "numpy"
-    blas: str = NUMPYS
+    blas: str = NUMPY_BLAS
     carrier: str = "auto"
     chunk: str = "auto"
     progress: str = "auto"
@@ -63,7 +63,7 @@ class Plan:
     checked: Checked | None
     save: str = ""
     load: str = ""
-    blas: str = NUMPYS
+    blas: str = NUMPY_BLAS
 
     @property
     def files(self) -> dict[str, str]:
@@ -124,7 +124,7 @@ def parse_plan(flags: RunFlags, experiment: Planned) -> Plan:
     if plan.carrier == "nccl" and plan.backend != "cupy":
         raise InputError("carrier 'nccl': it carries arrays of --backend cupy only; accepted is mpi")
     check_blas(plan.blas)
-    if plan.backend == "cupy" and plan.blas != NUMPYS:
+    if plan.backend == "cupy" and plan.blas != NUMPY_BLAS:
         raise InputError(f"blas {plan.blas!r}: is for products of host arrays, of --backend numpy; cupy has its own")
     if plan.backend == "cupy" and (plan.chunk_bytes or plan.progress == "thread"):
         raise InputError("--chunk and --progress: are for messages from host arrays, of --backend numpy")

@@ -19,7 +19,7 @@ from quadrille.experiments.workloads.matmul import Experiment, Flags
 from quadrille.experiments.workloads.training_flags import with_usual_dtype
 from quadrille.experiments.workloads.workloads import AnyExperiment, experiment_of
 from quadrille.runtime.files.matrix_files import open_operands
-from quadrille.runtime.launching.remarks import remark, remark_all
+from quadrille.runtime.host.console import remark, remark_all
 from quadrille.simulator.gc_paused import gc_paused
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.what_if import in_chunks

@@ -86,7 +86,7 @@ class Looker:
         )
         stages, hop = stages_of(one), self._hop(one)
         seconds = (local + moving).step(stages, hop) + self._exchange(one, schedule)
-        compute, transfer = local.at_work(stages), moving.at_work(stages) + hops_of(stages) * hop
+        compute, transfer = local.reporting(stages), moving.reporting(stages) + hops_of(stages) * hop
         waiting = noticed(seconds - compute - transfer, seconds)
         return TrainingStep(seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_by_axis={})
 
@@ -120,8 +120,8 @@ class Looker:
         ran = ran_step(sampled, self.machine, granularity)
         loops, stages, hop = loops_of(ran.schedule), stages_of(one), self._hop(one)
 
-        def at_work(seconds: Mapping[str, float]) -> float:
-            return parts_of(((loops[name], each) for name, each in seconds.items()), sampled).at_work(stages)
+        def reporting(seconds: Mapping[str, float]) -> float:
+            return parts_of(((loops[name], each) for name, each in seconds.items()), sampled).reporting(stages)
 
         local = {op.name: op.seconds for op in ran.every.ops if op.axis is None}
         moving = {op.name: op for op in ran.every.ops if op.axis is not None}
@@ -129,11 +129,11 @@ class Looker:
         charged = parts_of(((loops[name], each) for name, each in (local | exposed).items()), sampled)
         waits = ran.every.seconds / sum((local | exposed).values())
         seconds = charged.times(waits).step(stages, hop) + self._exchange(one, ran.schedule)
-        compute, busy = at_work(local), at_work({name: op.seconds for name, op in moving.items()})
-        latency, sent = at_work(ran.latency), hops_of(stages) * hop
-        hidden = noticed(busy - at_work(exposed), busy)
+        compute, busy = reporting(local), reporting({name: op.seconds for name, op in moving.items()})
+        latency, sent = reporting(ran.latency), hops_of(stages) * hop
+        hidden = noticed(busy - reporting(exposed), busy)
         by_axis: dict[Axis, float] = {
-            axis: at_work({name: each for name, each in exposed.items() if moving[name].axis == axis})
+            axis: reporting({name: each for name, each in exposed.items() if moving[name].axis == axis})
             for axis in sampled.grid.lengths
             if sampled.grid.length(axis) > 1
         }
@@ -144,7 +144,7 @@ class Looker:
             transfer=busy - latency + sent,
             hidden=hidden,
             waiting=noticed(seconds - compute - busy - sent + hidden, seconds),
-            contention=noticed(at_work({name: ran.contention.get(name, 0.0) for name in moving}), seconds),
+            contention=noticed(reporting({name: ran.contention.get(name, 0.0) for name in moving}), seconds),
             exposed_by_axis=by_axis | ({"pipeline": sent} if sent else {}),
             layers=stages_of(sampled).layers,
             bounded=ran.bounded,

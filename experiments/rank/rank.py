@@ -21,7 +21,7 @@ from quadrille.experiments.rank.schemes_report import SchemesAnswer
 from quadrille.experiments.rank.schemes_report import print_answer as print_schemes
 from quadrille.experiments.rank.sharing import Crew, assemble
 from quadrille.experiments.rank.step import simulated_step
-from quadrille.runtime.launching.remarks import remark_all
+from quadrille.runtime.host.console import remark_all
 
 
 def rank(
@@ -43,13 +43,13 @@ def rank(
     crew = assemble()
     if flags.of_schemes:
         configured = rank_schemes(flags, question, crew)
-        if crew.speaks:
+        if crew.is_root:
             remark_all(_remarks(question))
             again = scheme_command(flags, on, configured.simulated[0])
             write_answer(configured, json, command, lambda: print_schemes(configured, again))
         return configured
     answer = _rank_grids(question, crew)
-    if crew.speaks:
+    if crew.is_root:
         remark_all(_remarks(question))
         again = _grid_command(flags, on, answer.simulated[0])
         write_answer(answer, json, command, lambda: print_answer(answer, again))

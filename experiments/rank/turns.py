@@ -98,7 +98,7 @@ class Parts:
         each = [one + other + 2 * turns.travel for one, other in zip(turns.forward, turns.backward, strict=True)]
         return max(sum(each[stage :: stages.count]) for stage in range(stages.count))
 
-    def at_work(self, stages: Stages) -> float:
+    def reporting(self, stages: Stages) -> float:
         """Seconds of a step that the mean stage is at work."""
         turns = stages.microbatches * (self.both * stages.layers + self.microbatch)
         return (self.once + self.layer * stages.layers + turns) / stages.count

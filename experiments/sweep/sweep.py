@@ -26,7 +26,7 @@ from quadrille.experiments.sweep.outcomes import Sweep, SweepAnswer, rows_of
 from quadrille.experiments.sweep.points import KIND, Asked, Varied, parse_varied, points
 from quadrille.experiments.sweep.report import reason_lines, sweep_table, write_files
 from quadrille.experiments.workloads.workloads import own_flags
-from quadrille.runtime.launching.remarks import remark, remark_all
+from quadrille.runtime.host.console import remark, remark_all
 
 NOT_REACHED = SweepAnswer(reason="not reached: the sweep was interrupted")
 QUIET_SECONDS = 5.0

@@ -27,7 +27,7 @@ from quadrille.experiments.sweep.points import Asked, machine_of
 from quadrille.experiments.sweep.sweep import NOT_REACHED, answered, with_progress
 from quadrille.experiments.workloads.matmul import Flags
 from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training
-from quadrille.runtime.launching.remarks import remark, remark_all
+from quadrille.runtime.host.console import remark, remark_all
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

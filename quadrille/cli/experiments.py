@@ -55,7 +55,7 @@ def grid_on_gpus(context: typer.Context, given: dict[str, Any]) -> "Flags":
 
     from quadrille.cli.root_rank import is_first
     from quadrille.experiments.workloads.gpu_count import idle_gpus, on_gpus
-    from quadrille.runtime.launching.remarks import remark
+    from quadrille.runtime.host.console import remark
 
     on = machine_flags(given)
     grid_given = "grid" in typed(context, given)

@@ -18,8 +18,8 @@ from quadrille.cli import experiments, hosts, laboratories, networks, ranking, s
 from quadrille.cli.app import app
 from quadrille.cli.options import switch
 from quadrille.cli.root_rank import is_first
+from quadrille.runtime.host.console import remark
 from quadrille.runtime.launching.interruption import INTERRUPTED
-from quadrille.runtime.launching.remarks import remark
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

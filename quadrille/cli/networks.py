@@ -97,12 +97,12 @@ def collective_command() -> Callable[..., None]:
     def command(context: typer.Context, **given: Any) -> None:
         from quadrille.experiments.network.collective_command import collective as predict
         from quadrille.experiments.network.collective_flags import CollectiveFlags
-        from quadrille.simulator.collectives.collective import Ways
+        from quadrille.simulator.collectives.collective import SimulationOptions
 
         flags = CollectiveFlags(kind=given["kind"], **taken(given, COLLECTIVE))
         off = {name.removeprefix("no_"): not value for name, value in taken(given, COLLECTIVE_SWITCHES).items()}
         no_memory = not off.pop("memory")
-        ways = Ways(causes=True, **off)
+        ways = SimulationOptions(causes=True, **off)
         predict(flags, machine_flags(given), ways=ways, no_memory=no_memory, json=given["json"], command=context.obj)
 
     return command

@@ -22,8 +22,8 @@ from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.schedule.tensors import DType, ElementType
 from quadrille.runtime.arrays.array_library import Array, Backend
 from quadrille.runtime.arrays.pinned import PinnedPool, fetch_in_chunks, put_in_chunks
-from quadrille.runtime.arrays.strides import lie
-from quadrille.runtime.host.devices import INSTALL, Device, load_cupy, use_device
+from quadrille.runtime.arrays.strides import matrix_layout
+from quadrille.runtime.host.devices import INSTALL, GpuDevice, load_cupy, use_device
 
 STORED: dict[ElementType, str] = {
     "int32": "int32",
@@ -98,7 +98,7 @@ class CupyLibrary:
     name: Backend = "cupy"
     gemm_types = GEMM
 
-    def __init__(self, device: Device, of: "CupyLibrary | None" = None) -> None:
+    def __init__(self, device: GpuDevice, of: "CupyLibrary | None" = None) -> None:
         self.cupy = load_cupy()
         self.device = device
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
@@ -171,7 +171,7 @@ class CupyLibrary:
         compute = getattr(cublas, compute_name)
         one, zero = np.ones(1, factor_type), np.zeros(1, factor_type)
         operations = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
-        (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = (lie(matrix) for matrix in (a, b, out))
+        (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = (matrix_layout(matrix) for matrix in (a, b, out))
         assert not turn_c, (out.shape, out.strides)
         handle = self.cupy.cuda.device.get_cublas_handle()
         cublas.setMathMode(handle, DISALLOW_REDUCED_PRECISION_REDUCTION)

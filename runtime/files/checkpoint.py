@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Block, ElementType, Tensor
-from quadrille.runtime.files.rectangles import split_block
 from quadrille.runtime.files.shared_files import SharedFile
-from quadrille.runtime.host.progress_reports import Together, Watcher, at_work
+from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
+from quadrille.runtime.operands.rectangles import split_block
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -145,12 +145,12 @@ class CheckpointWriter(SharedFile):
             begin = len(self.header) + stored.begin
             self.put_rectangle(begin, stored.shape[1], rectangle, part, np.dtype(stored.dtype))
 
-    def seal(self, communicator: "Intracomm", watcher: Watcher | None = None) -> None:
+    def seal(self, communicator: "Intracomm", watcher: ProgressReporter | None = None) -> None:
         """Sum up what is on the disk, a share of the tensors on each rank, and put the sums in the header (rank 0)."""
         mine = share_of(list(self._stored), communicator)
-        with at_work(watcher, "summing up what was written"):
+        with reporting(watcher, "summing up what was written"):
             sums = {name: sum_of(self.partial, len(self.header), self._stored[name]) for name in mine}
-        with at_work(watcher, Together("gathering checksums")):
+        with reporting(watcher, CollectiveWork("gathering checksums")):
             gathered = communicator.gather(sums)
         if gathered is None:
             return

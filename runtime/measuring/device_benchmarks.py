@@ -28,10 +28,10 @@ from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.arrays.cupy_library import CUBLAS_DEFAULT_MATH, CUDA_R_32F, GEMM, CupyLibrary
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.kernels.kernel_arguments import Given
+from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 from quadrille.runtime.kernels.layer_kernels import carry_out
 from quadrille.runtime.measuring.measured_kernels import arguments
+from quadrille.runtime.operands.operands import Operands
 
 Operation = Literal["copy", "add", "zero", "to host", "to device"]
 LONG_ENOUGH_SECONDS, MOST_AT_ONCE = 5e-3, 200
@@ -195,7 +195,7 @@ class DeviceBench:
                 (given.sources, signature.sources),
             )
         )
-        made = Given(self._library.module, into, updates, sources, (), given.scalars, 0)
+        made = KernelArguments(self._library.module, into, updates, sources, (), given.scalars, 0)
         return self._kernel(function, dtype, made)
 
     def softmax(self, dtype: DType, rows: int, columns: int) -> tuple[DeviceKernel, ...]:
@@ -213,7 +213,7 @@ class DeviceBench:
             ("cross_entropy", (towards_x, loss), (x, maxima, sums, targets)),
         )
         return tuple(
-            self._kernel(function, dtype, Given(library.module, into, (), sources, whole, weight, 0))
+            self._kernel(function, dtype, KernelArguments(library.module, into, (), sources, whole, weight, 0))
             for function, into, sources in calls
         )
 
@@ -231,12 +231,12 @@ class DeviceBench:
             tuple(self._random(shape, "float32" if shape == sums else dtype) for shape in side) for side in shapes
         )
         scalars = {"sequence": float(tokens), "head": float(head)}
-        timed = self._kernel(function, dtype, Given(self._library.module, into, (), sources, (), scalars, 0))
+        timed = self._kernel(function, dtype, KernelArguments(self._library.module, into, (), sources, (), scalars, 0))
         return DeviceAttention(
             function, dtype, sequences, tokens, heads, head, timed.bytes, timed.seconds, timed.spread
         )
 
-    def _kernel(self, function: Function, dtype: DType, given: Given) -> DeviceKernel:
+    def _kernel(self, function: Function, dtype: DType, given: KernelArguments) -> DeviceKernel:
         library = self._library
         touched = sum(one.nbytes for one in (*given.into, *given.updates, *given.updates, *given.sources))
         act = partial(library.carry_out, partial(carry_out, function, given))

@@ -13,7 +13,7 @@ from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import ALONE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.bounds.bounds import Steady
+from quadrille.simulator.bounds.bounds import BoundsResult
 from quadrille.simulator.bounds.instances import Instance, places_of
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.prediction import Bound, Extent, Prediction, TimeBreakdowns, mean_parts
@@ -31,7 +31,7 @@ MOST_TURNS = 64
 
 
 def predicted(
-    found: Steady,
+    found: BoundsResult,
     machine: Machine,
     placement: RankPlacement,
     name: str,
@@ -78,7 +78,9 @@ def predicted(
     )
 
 
-def _on_path(found: Steady, grid: Grid, ranks: set[int], most: int) -> tuple[list[Span], dict[Key, TimeBreakdown]]:
+def _on_path(
+    found: BoundsResult, grid: Grid, ranks: set[int], most: int
+) -> tuple[list[Span], dict[Key, TimeBreakdown]]:
     """Spans of these ranks and of those on the critical path, as far as spans of all are kept.
 
     Parameters
@@ -157,7 +159,7 @@ def _last(together: Sequence[Instance], span: Span, grid: Grid) -> int:
     return found
 
 
-def _loads(found: Steady, placement: RankPlacement, most: int) -> tuple[LinkLoad, ...]:
+def _loads(found: BoundsResult, placement: RankPlacement, most: int) -> tuple[LinkLoad, ...]:
     """The links that are used most, the most used first; in use as long as their busiest channel at least."""
     carried, channels = found.walk.carried, found.channels
     moved, busy = found.walk.link_bytes(), channels.link_busy(carried.seconds)

@@ -39,7 +39,7 @@ from quadrille.experiments.sweep.training_study import (
     grid_words,
     step_cells,
 )
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.host.console import run_as_program
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:

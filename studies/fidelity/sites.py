@@ -11,7 +11,7 @@ from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.measure.batch import Launched
 from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.options.values import whole_number
-from quadrille.runtime.launching.launch import launch_all
+from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine, save_machine
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ def check_sites(sites: Iterable[TrialSite]) -> None:
         if site.gpu:
             _gpu()
         if site.topology:
-            from quadrille.experiments.laboratory.ranks import with_wiring
+            from quadrille.experiments.laboratory.ranks import with_topology
 
-            with_wiring(_asked(site, others=sites).entry, site.ranks, ["calibrate"])
+            with_topology(_asked(site, others=sites).entry, site.ranks, ["calibrate"])
 
 
 @contextmanager
@@ -109,10 +109,10 @@ def standing(site: TrialSite) -> Iterator[Launched]:
         from quadrille.studies.gpu.calibration import only_first_gpu
 
         with only_first_gpu():
-            yield launch_all
+            yield launch_or_raise
         return
     if not site.topology:
-        yield launch_all
+        yield launch_or_raise
         return
     from quadrille.experiments.laboratory.ranks import launched_in
     from quadrille.runtime.laboratory.laboratory import standing as standing_laboratory

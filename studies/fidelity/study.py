@@ -25,7 +25,7 @@ from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.options.values import whole_number
 from quadrille.experiments.output.destinations import Destinations, make_folder
 from quadrille.experiments.output.tables import print_tables
-from quadrille.runtime.launching.remarks import remark, run_as_program
+from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.fidelity.figure import draw_fidelity
 from quadrille.studies.fidelity.judgement import Judgement, Result, judged, result
 from quadrille.studies.fidelity.kept import MACHINE_FILE, files_of, predicted, site_folder

@@ -16,7 +16,7 @@ from quadrille.experiments.workloads.training_flags import TrainingFlags
 from quadrille.studies.fidelity.sites import TrialSite, has_gpu
 
 OVERLAPS = ("oar", "ors", "oag")
-NO_OVERLAP, WHOLE = "none", "1"
+NO_OVERLAP, WHOLE_MESSAGES = "none", "1"
 RATE = "200mbit"
 SITES = (
     TrialSite(ranks=2),
@@ -63,7 +63,7 @@ class Trial:
         >>> Trial(SITES[0], TrainingFlags(overlap="oar", bands="4")).overlap
         'oar in 4 bands'
         """
-        return self.flags.overlap + (f" in {self.flags.bands} bands" if self.flags.bands != WHOLE else "")
+        return self.flags.overlap + (f" in {self.flags.bands} bands" if self.flags.bands != WHOLE_MESSAGES else "")
 
     @property
     def library(self) -> bool:
@@ -192,7 +192,7 @@ def _drawn_step(random: np.random.Generator, ranks: int, collectives: str) -> Fl
 
 def _in_drawn_bands(random: np.random.Generator, given: Flags) -> Flags:
     """Some training steps by our collectives in bands."""
-    bands = str(random.choice([WHOLE, WHOLE, "2", "4"]))
+    bands = str(random.choice([WHOLE_MESSAGES, WHOLE_MESSAGES, "2", "4"]))
     cut = isinstance(given, TrainingFlags) and given.collectives == "own" and _sums(parse_grid(given.grid), layers=2)
     return replace(given, bands=bands) if cut else given
 

@@ -31,7 +31,7 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import ROOT, Provenance, provenance
 from quadrille.algorithms.units import format_seconds
 from quadrille.experiments.output.tables import print_tables, table
-from quadrille.runtime.launching.remarks import remark, run_as_program
+from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.launching.supervise import PR_SET_PDEATHSIG, signal_group
 from quadrille.studies.gpu import calibration
 from quadrille.studies.gpu.calibration import Calibration

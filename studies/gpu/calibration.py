@@ -20,8 +20,8 @@ from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.kernels import Function
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.runtime.host.devices import Device
-from quadrille.runtime.launching.launch import launch_all
+from quadrille.runtime.host.devices import GpuDevice
+from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.runtime.measuring.device_benchmarks import (
     DeviceAttention,
     DeviceBench,
@@ -142,7 +142,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def empty_calibration(device: Device, made: Provenance) -> Calibration:
+def empty_calibration(device: GpuDevice, made: Provenance) -> Calibration:
     """Nothing measured yet on this GPU."""
     return Calibration(device=str(device), name=device.name, memory_bytes=device.memory_bytes, made=made)
 
@@ -210,7 +210,7 @@ def measure_staged(counts: Sequence[int], staged: StagedSteps | None = None) -> 
     with tempfile.TemporaryDirectory() as folder:
         for count in counts:
             path = Path(folder) / f"{count}.json"
-            launch_all("staged steps", count, [str(path)], program=STEPS)
+            launch_or_raise("staged steps", count, [str(path)], program=STEPS)
             staged = _with_steps(staged, json.loads(path.read_text()))
     return staged
 

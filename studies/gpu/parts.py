@@ -21,7 +21,7 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.experiments.output.tables import print_tables
 from quadrille.runtime.arrays.cupy_library import open_cupy
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.measuring.device_benchmarks import DeviceBench
 from quadrille.studies.gpu import calibration
 from quadrille.studies.gpu.calibration import (

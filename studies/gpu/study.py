@@ -24,8 +24,8 @@ from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.matmul import Flags, parse_experiment
 from quadrille.runtime.arrays.cupy_library import open_cupy
+from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.host.devices import load_cupy
-from quadrille.runtime.launching.remarks import remark, run_as_program
 from quadrille.runtime.measuring.device_benchmarks import DeviceBench
 from quadrille.studies.gpu.calibration import FULL, Calibration, Sizes, measure_device, only_first_gpu
 from quadrille.studies.gpu.report import Executed, Shared, calibration_tables, executed_table, shared_table

@@ -32,8 +32,8 @@ from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.matmul import Flags, parse_experiment
-from quadrille.runtime.launching.launch import launch_all
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.host.console import run_as_program
+from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine
 
 SCHEMA = "quadrille/host-fidelity/1"
@@ -145,7 +145,7 @@ def host_fidelity(
 def calibrated(folder: str, ranks: int = 2) -> str:
     """A fresh machine file of this host, in `folder`."""
     path = str(Path(folder) / "host.toml")
-    launch_all("calibration", ranks, ["calibrate", "--out", path])
+    launch_or_raise("calibration", ranks, ["calibrate", "--out", path])
     return path
 
 

@@ -39,8 +39,8 @@ from quadrille.experiments.laboratory.ranks import launched_in
 from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.workloads.training_flags import TrainingFlags
+from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.laboratory import laboratory
-from quadrille.runtime.launching.remarks import run_as_program
 from quadrille.studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
 
 GRIDS = {"x=2,z=2": ("oag", "ors"), "y=2,x=2": ("oar",), "x=2,y=2,z=2": ("oag", "ors", "oar")}

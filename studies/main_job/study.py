@@ -33,8 +33,8 @@ from quadrille.experiments.output.destinations import make_folder
 from quadrille.experiments.output.tables import percent, print_tables, table
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.workloads.matmul import Flags, parse_experiment
-from quadrille.runtime.launching.launch import launch_all
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.host.console import run_as_program
+from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.topologies.machines.machine import Machine, load_machine
 
 FOLDER = Path("out") / "main-job"
@@ -104,7 +104,7 @@ def _say(*words: str) -> None:
 def _calibrated(path: Path) -> Machine:
     words = ["calibrate", "--out", str(path)]
     _say("quadrille", "launch", "-n", str(CALIBRATION_RANKS), *words)
-    launch_all("calibration", CALIBRATION_RANKS, words)
+    launch_or_raise("calibration", CALIBRATION_RANKS, words)
     return load_machine(path)
 
 

@@ -38,7 +38,7 @@ from quadrille.experiments.sweep.training_study import (
     grid_words,
 )
 from quadrille.experiments.workloads.training_flags import TrainingFlags
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.host.console import run_as_program
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,8 +22,8 @@ from quadrille.experiments.network.question import Question
 from quadrille.experiments.options.machines import find_machine
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import percent
-from quadrille.runtime.launching.remarks import run_as_program
-from quadrille.simulator.collectives.nccl.channels import NcclSettings
+from quadrille.runtime.host.console import run_as_program
+from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.simulator.machine.network import network_of
 from quadrille.studies.judged_rows import Role
 from quadrille.studies.published_collectives import messages

@@ -16,7 +16,7 @@ from quadrille.algorithms.training.flops import step_flops
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.options.machines import find_machine
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.host.console import run_as_program
 from quadrille.simulator.machine.network import network_of
 from quadrille.studies.judged_rows import Role
 from quadrille.studies.published_collectives import rows as collectives

@@ -16,7 +16,7 @@ import msgspec
 from quadrille.algorithms.provenance import provenance
 from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.output.destinations import Destinations
-from quadrille.runtime.launching.remarks import remark_all, run_as_program
+from quadrille.runtime.host.console import remark_all, run_as_program
 from quadrille.studies.scaling.answer import answer
 from quadrille.studies.scaling.question import DEFAULT_GPUS, Question, ScalingKind, asked
 from quadrille.studies.scaling.report import Scaling, write_outputs

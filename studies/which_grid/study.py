@@ -36,7 +36,7 @@ from quadrille.experiments.sweep.training_study import (
     grid_words,
     times,
 )
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.host.console import run_as_program
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,13 +15,13 @@ from quadrille.experiments.measure.batch import Case, measure
 from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.workloads.training_flags import TrainingFlags
 from quadrille.runtime.arrays.arrays import find_array_library
-from quadrille.runtime.carriers.gpu_awareness import Awareness, gpu_awareness
+from quadrille.runtime.carriers.gpu_awareness import GpuAwareness, gpu_awareness
 from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator
-from quadrille.runtime.carriers.staging import StagedCommunicator, find_staging
-from quadrille.runtime.files.operands import round_to
+from quadrille.runtime.carriers.staging import StagedCommunicator, choose_staging
 from quadrille.runtime.host.devices import check_unshared, free_bytes
 from quadrille.runtime.launching.launch import launch
 from quadrille.runtime.measuring.device_benchmarks import DeviceBench, Tf32Library
+from quadrille.runtime.operands.operands import round_to
 from quadrille.studies.gpu.report import LEAST_SHARE
 from tests.runtime.carriers.test_staging import StagedInProcess
 from tests.runtime.test_training_on_device import CASES, MEGATRON
@@ -163,8 +163,8 @@ def test_awareness_has_an_answer_and_a_reason(library):
     from mpi4py import MPI
 
     answer = gpu_awareness(MPI.COMM_WORLD, library.device)
-    assert isinstance(answer, Awareness) and answer.reason
-    assert type(find_staging(library, answer, "library")(MpiCommunicator(MPI.COMM_SELF))) is StagedCommunicator
+    assert isinstance(answer, GpuAwareness) and answer.reason
+    assert type(choose_staging(library, answer, "library")(MpiCommunicator(MPI.COMM_SELF))) is StagedCommunicator
 
 
 RANKS = """
@@ -178,7 +178,7 @@ from quadrille.runtime.arrays.arrays import find_array_library
 from quadrille.runtime.host.devices import number_on_host
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.carriers.mpi import MpiCarrier
-from quadrille.runtime.files.rectangles import split_block
+from quadrille.runtime.operands.rectangles import split_block
 from quadrille.runtime.carriers.staging import StagedCommunicator
 
 library = find_array_library("cupy", "float32", rank_on_host=number_on_host(MPI.COMM_WORLD))

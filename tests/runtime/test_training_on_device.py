@@ -12,7 +12,7 @@ from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.workloads.training_flags import TrainingFlags
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.kernels import layer_kernels
-from quadrille.runtime.kernels.layer_kernels import Given, carry_out
+from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
 from quadrille.runtime.launching.launch import launch
 from tests.runtime.carriers.test_nccl import NcclInProcess
 from tests.runtime.carriers.test_staging import StagedInProcess
@@ -141,7 +141,7 @@ def test_what_is_no_number_stays_none_in_16_bits():
     """A GPU's own, whose bits are all ones but for the sign, would become -0 by rounding up."""
     own = np.array([0x7FFFFFFF, 0x7FC00000, 0xFFFFFFFF, 0x3F800000], np.uint32).view(np.float32)
     into = np.zeros((1, 4), np.uint16)
-    carry_out("cast", Given(np, (into,), (), (own.reshape(1, 4),), (), {}, 0))
+    carry_out("cast", KernelArguments(np, (into,), (), (own.reshape(1, 4),), (), {}, 0))
     assert np.isnan((into.astype(np.uint32) << 16).view(np.float32)).tolist() == [[True, True, True, False]]
     assert into[0, 3] == 0x3F80
 

@@ -15,7 +15,7 @@ from quadrille.cli.main import main
 from quadrille.experiments.network.collective import predict_collective
 from quadrille.experiments.network.question import Question
 from quadrille.experiments.options.machines import find_machine
-from quadrille.simulator.collectives.nccl.channels import NcclSettings
+from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.studies.published_collectives.nccl_2_8 import plan_2_8
 from quadrille.studies.published_collectives.rows import read_rows
 from quadrille.studies.published_collectives.sites import calibration_rows, learn, machine_of, published_seconds

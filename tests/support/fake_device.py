@@ -14,10 +14,10 @@ from functools import partial
 
 import numpy as np
 
-from quadrille.runtime.host.devices import Device
+from quadrille.runtime.host.devices import GpuDevice
 from tests.support.fake_arrays import FUNCTIONS, Array, Function
 
-FAKE = Device(0, "Fake GPU", "ab" * 16, "0000:01:00.0", "here", 1 << 30, (9, 0))
+FAKE = GpuDevice(0, "Fake GPU", "ab" * 16, "0000:01:00.0", "here", 1 << 30, (9, 0))
 CUDA_TYPES = {14: np.uint16, 2: np.float16, 0: np.float32, 1: np.float64}
 NCCL_TYPES = {6: np.float16, 7: np.float32, 8: np.float64, 9: np.uint16}
 

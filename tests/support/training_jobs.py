@@ -12,7 +12,7 @@ from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.files.checkpoint import CheckpointWriter
 from quadrille.runtime.files.checkpoint_reader import CheckpointSource, open_checkpoint
 from quadrille.runtime.training.training_data import TrainingSource
-from quadrille.runtime.verifying.training_checks import serial_reference, verdict_of_all, verify_blocks
+from quadrille.runtime.verifying.training_checks import serial_reference, verify_blocks, worst_verification
 
 SMALL = "layers=3,hidden=30,heads=6,sequence=7,vocabulary=127"
 
@@ -106,4 +106,4 @@ def verdict(run, change=lambda rank, blocks: None):
         }
         change(rank, blocks)
         verdicts.append(verify_blocks(run.schedule, run.schedule.place(rank), blocks, reference, experiment.dtype))
-    return verdict_of_all(verdicts)
+    return worst_verification(verdicts)

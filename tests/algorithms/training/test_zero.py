@@ -15,7 +15,7 @@ from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.runtime.kernels.layer_kernels import Given, carry_out
+from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
 from tests.support.trainings import assembled, check_training, reference, schedule_of, trained, whole_matrices
 
 BIG = Adam(rate=0.03, decay=0.1, clip=0.05)
@@ -225,10 +225,10 @@ def test_kernels_take_bfloat16_as_the_upper_half_of_float32():
     numbers = np.array([1.0, -2.5, 3.0e-3, 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8], np.float32)
     kept = np.array([0x3F80, 0xC020, 0x3B45, 0x3F80, 0x3F82], np.uint16)
     source, into = np.zeros_like(kept), np.zeros_like(numbers)
-    carry_out("cast", Given(np, (source,), (), (numbers,), (), {}, 0))
+    carry_out("cast", KernelArguments(np, (source,), (), (numbers,), (), {}, 0))
     assert source.tolist() == kept.tolist()
-    carry_out("cast", Given(np, (into,), (), (kept,), (), {}, 0))
+    carry_out("cast", KernelArguments(np, (into,), (), (kept,), (), {}, 0))
     assert np.abs(into / numbers - 1).max() <= 2.0**-8
-    carry_out("add_to", Given(np, (), (source,), (kept,), (), {}, 0))
-    carry_out("cast", Given(np, (into,), (), (source,), (), {}, 0))
+    carry_out("add_to", KernelArguments(np, (), (source,), (kept,), (), {}, 0))
+    carry_out("cast", KernelArguments(np, (into,), (), (source,), (), {}, 0))
     assert np.abs(into / (2 * numbers) - 1).max() <= 2.0**-8

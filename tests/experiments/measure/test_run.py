@@ -31,9 +31,9 @@ from quadrille.experiments.workloads.fitting_grids import check_ranks, fitting_g
 from quadrille.experiments.workloads.matmul import Flags, parse_experiment
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
-from quadrille.runtime.host.world import Host
-from quadrille.runtime.launching import rank_environment as site
-from quadrille.runtime.launching.rank_environment import Room, Site, check_memory, check_rooms
+from quadrille.runtime.execution import rank_environment as site
+from quadrille.runtime.execution.rank_environment import MemoryDemand, RankEnvironment, check_demands, check_memory
+from quadrille.runtime.host.world import ComputeHost
 from tests.support import fake_device
 from tests.support.fake_device import FAKE
 from tests.support.launched import launched
@@ -262,21 +262,21 @@ def test_every_grid_that_is_said_to_fit_is_accepted(algorithm, ranks):
 
 
 def test_ranks_of_one_host_share_its_memory():
-    rooms = [Room("host a", 6, 10), Room("host b", 6, 10), Room("host a", 5, 11)]
+    rooms = [MemoryDemand("host a", 6, 10), MemoryDemand("host b", 6, 10), MemoryDemand("host a", 5, 11)]
     with pytest.raises(InputError, match=r"2 ranks on host a need 11 B \(11 bytes\) and 10 B \(10 bytes\)"):
-        check_rooms(rooms)
-    check_rooms([Room("host a", 6, 12), Room("host a", 5, 11)])
-    unknown = Room("host a", 1, None)
-    check_rooms([Room("host a", 5, 11), Room("host a", 5, 12), unknown])
+        check_demands(rooms)
+    check_demands([MemoryDemand("host a", 6, 12), MemoryDemand("host a", 5, 11)])
+    unknown = MemoryDemand("host a", 1, None)
+    check_demands([MemoryDemand("host a", 5, 11), MemoryDemand("host a", 5, 12), unknown])
     with pytest.raises(InputError, match=r"3 ranks on host a need 12 B .* and 11 B"):
-        check_rooms([Room("host a", 6, 12), Room("host a", 5, 11), unknown])
+        check_demands([MemoryDemand("host a", 6, 12), MemoryDemand("host a", 5, 11), unknown])
 
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated(monkeypatch):
     monkeypatch.setattr(site, "bytes_available", lambda: 10**9)
     schedule = matmul_schedule(Matmul(10**6, 10**6, 10**6), "3d", Grid())
     communicator = SimpleNamespace(rank=0, allgather=lambda value: [value])
-    here = Site(communicator, Host("here", (0,), 2), NumpyLibrary(), 1)
+    here = RankEnvironment(communicator, ComputeHost("here", (0,), 2), NumpyLibrary(), 1)
     kept = storage(schedule, schedule.place(0), Choices()).bytes
     assert kept >= 3 * 4 * 10**12
     with pytest.raises(InputError, match=r"memory: the 1 ranks on host here need .* and 954 MiB .* are available"):
@@ -289,10 +289,10 @@ def test_ranks_on_all_hosts_of_a_laboratory_share_the_memory_of_one_machine(monk
     others = SimpleNamespace(rank=0, allgather=lambda rooms: [rooms, rooms])
 
     def at(host):
-        return Site(others, host, NumpyLibrary(), 1)
+        return RankEnvironment(others, host, NumpyLibrary(), 1)
 
     with pytest.raises(InputError, match="memory: the 2 ranks on this machine need"):
-        check_memory(schedule, Choices(), at(Host("lab-host0", (0,), 2, sharing=2)))
+        check_memory(schedule, Choices(), at(ComputeHost("lab-host0", (0,), 2, sharing=2)))
 
 
 def test_ranks_on_a_gpu_need_memory_of_the_host_to_check_what_they_computed(monkeypatch):
@@ -300,7 +300,7 @@ def test_ranks_on_a_gpu_need_memory_of_the_host_to_check_what_they_computed(monk
     monkeypatch.setattr(site, "bytes_available", lambda: 10**6)
     schedule, rooms = matmul_schedule(Matmul(4, 4, 4), "3d", Grid()), []
     communicator = SimpleNamespace(rank=0, allgather=lambda value: rooms.append(value) or [value])
-    here = Site(communicator, Host("here", (0,), 2), CupyLibrary(FAKE), 1)
+    here = RankEnvironment(communicator, ComputeHost("here", (0,), 2), CupyLibrary(FAKE), 1)
     check_memory(schedule, Choices(), here)
     assert [(room.where, room.needed) for room in rooms[0]] == [
         (f"GPU {FAKE}", storage(schedule, schedule.place(0), Choices()).bytes),
@@ -313,7 +313,7 @@ def test_ranks_on_a_gpu_need_memory_of_the_host_to_check_what_they_computed(monk
 def test_what_is_loaded_counts_the_parameters_of_a_training_step_too():
     schedule, rooms = mlp_schedule(Mlp((64, 256, 64), 8), Grid(), Scheme4D()), []
     communicator = SimpleNamespace(rank=0, allgather=lambda value: rooms.append(value) or [value])
-    check_memory(schedule, Choices(), Site(communicator, Host("here", (0,), 2), NumpyLibrary(), 1))
+    check_memory(schedule, Choices(), RankEnvironment(communicator, ComputeHost("here", (0,), 2), NumpyLibrary(), 1))
     kept = storage(schedule, schedule.place(0), Choices()).bytes
     assert rooms[0][0].needed == kept + 64 * 256 * 4
 

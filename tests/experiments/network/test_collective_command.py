@@ -16,7 +16,7 @@ from quadrille.experiments.network.question import Question
 from quadrille.experiments.options.machine_flags import MachineFlags
 from quadrille.experiments.options.machines import find_machine
 from quadrille.experiments.predict.collectives_choice import chosen_collectives
-from quadrille.simulator.collectives.collective import Ways
+from quadrille.simulator.collectives.collective import SimulationOptions
 from tests.support.quadrille import called
 from tests.support.toy_machines import collective as collective_schedule
 from tests.support.toy_machines import leaf_spine
@@ -78,7 +78,7 @@ def test_every_way_of_simulating_gives_the_same(kind, collectives):
                 stride=2,
                 concurrent="all",
                 choices=parse_choices(collectives),
-                ways=Ways(fold=fold, fold_time=fold_time),
+                ways=SimulationOptions(fold=fold, fold_time=fold_time),
             ),
             machine,
         ).seconds

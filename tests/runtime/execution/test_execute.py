@@ -14,8 +14,8 @@ from quadrille.algorithms.passes.overlap import overlap, parse_overlap
 from quadrille.algorithms.schedule.grid import AXES, Grid
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.files.rectangles import split_block
+from quadrille.runtime.operands.operands import Operands
+from quadrille.runtime.operands.rectangles import split_block
 from quadrille.runtime.verifying.products import output_of_block
 from quadrille.runtime.verifying.verify import verify
 from tests.support.products import products, shapes
@@ -179,6 +179,6 @@ def test_of_every_op_that_may_run_beside_local_work_it_is_told_how_much_did():
     execution = run(
         Matmul(12, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2, x=2), overlaps="oar,ors", chunk_bytes=16
     )
-    assert set(execution.beside) == {"sum dA", "scatter dB"}
-    assert all(0 <= share <= 1 for share in execution.beside.values())
-    assert run(Matmul(12, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2)).beside == {}
+    assert set(execution.overlap_fractions) == {"sum dA", "scatter dB"}
+    assert all(0 <= share <= 1 for share in execution.overlap_fractions.values())
+    assert run(Matmul(12, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2)).overlap_fractions == {}

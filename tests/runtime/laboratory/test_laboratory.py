@@ -23,7 +23,7 @@ from quadrille.experiments.workloads.matmul import Flags, parse_experiment
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory
 from quadrille.runtime.laboratory.namespace_plan import is_of_cable
-from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.laboratory.token_buckets import WHOLE_PACKET, burst_bytes
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.machines.machine import load_machine
@@ -159,7 +159,7 @@ def test_a_namespace_that_is_gone_is_refused_and_not_made():
         pass
     assert not namespaces.exists(name)
     assert list(namespaces.processes(name)) == []
-    entry = Entry(name="gone", topology="", addresses={}, namespaces={"host:0": name}, rates={})
+    entry = LaboratoryRecord(name="gone", topology="", addresses={}, namespaces={"host:0": name}, rates={})
     assert laboratory.links_down(entry) == []
 
 
@@ -333,7 +333,9 @@ def test_what_is_wrong_with_another_laboratory_is_a_remark(monkeypatch, capsys):
     process.wait()
     resists = f"resists{os.getpid()}"
     register.write(
-        Entry(name=resists, topology="", addresses={}, namespaces={"a": resists}, rates={}, owner=process.pid)
+        LaboratoryRecord(
+            name=resists, topology="", addresses={}, namespaces={"a": resists}, rates={}, owner=process.pid
+        )
     )
     register.path_of("newer").write_text('{"schema": "quadrille/laboratory/9"}')
     remove = namespaces.remove

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.schedule.tensors import Block
-from quadrille.runtime.files import generator
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.files.rectangles import Rectangle, whole
+from quadrille.runtime.operands import generator
+from quadrille.runtime.operands.operands import Operands
+from quadrille.runtime.operands.rectangles import Rectangle, whole
 from quadrille.runtime.verifying import freivalds, products
 from quadrille.runtime.verifying.freivalds import SPREAD
 from quadrille.runtime.verifying.products import Output, output_of_block
