@@ -2,7 +2,7 @@
 #
 # Everything is installed into .venv from requirements.lock (exact versions, hashes, wheels only).  The project itself
 # is not built: a .pth file with a relative path puts this folder on .venv's path, and .venv/bin/quadrille starts it, so
-# that no build backend is fetched and the folder may be moved.  Programs of .venv are called as `python -m`, since the
+# that the folder may be moved.  Programs of .venv are called as `python -m`, since the
 # first line of a script cannot hold a path with a space.
 
 PYTHON ?= python3
@@ -32,7 +32,7 @@ WITH_CUPY = cuda=$$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check fuzz bench bench-simulator bench-runtime bench-gpu test-gpu gpu-wheels gpu-all \
-	studies clean
+	studies wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -96,6 +96,9 @@ studies: $(INSTALLED) ## run every study again and rewrite its results (more tha
 	  echo "$$study" >&2; module=$$(echo "$${study%.py}" | tr / .); "$(VENV_PYTHON)" -P -m "quadrille.$$module" || exit 1; \
 	done
 
+wheel: $(INSTALLED) ## build dist/quadrille_hpc-VERSION-py3-none-any.whl, for pip install elsewhere
+	@"$(VENV_PYTHON)" -m hatchling build --target wheel
+
 clean: ## remove .venv and all caches
-	rm -rf "$(VENV)" .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf "$(VENV)" dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
