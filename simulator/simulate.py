@@ -36,7 +36,7 @@ from quadrille.simulator.loops.skipped_iterations import (
     shortest,
     walk_skipping,
 )
-from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums
 from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, LaneSimulation, OpInstance, SimulationInputs
 from quadrille.simulator.ranks.restored_timeline import loads_with_turns, with_turns
@@ -128,7 +128,12 @@ def simulate(
 
 
 class Simulator:
-    """A schedule on a machine, known well enough to say how much is to be simulated; arguments as `simulate`."""
+    """A schedule on a machine, known well enough to say how much is to be simulated; arguments as `simulate`.
+
+    Parameters
+    ----------
+    rank_placement : the GPU or host of each rank, where it is known; else it follows from `placement`
+    """
 
     def __init__(
         self,
@@ -140,9 +145,10 @@ class Simulator:
         placement: str,
         shortcuts: Shortcuts,
         granularity: AskedGranularity = "exact",
+        rank_placement: RankPlacement | None = None,
     ) -> None:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
-        self._homes = place_ranks(machine, schedule.grid.size, placement, schedule.grid)
+        self._homes = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
         self._switches, self._asked = shortcuts, granularity
         self._given_up = ""
 

@@ -10,8 +10,8 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
 from quadrille.algorithms.schedule.ops import OverlapName
-from quadrille.experiments.options.grids import grids
 from quadrille.experiments.predict.closed_form import ClosedForm, Yardstick
+from quadrille.experiments.workloads.grids import grids
 from quadrille.topologies.machines.machine import Machine
 
 

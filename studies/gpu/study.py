@@ -17,12 +17,12 @@ from quadrille.algorithms.formats.record import load_record
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.options.values import one_of
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
+from quadrille.experiments.words.numbers import one_of
+from quadrille.experiments.words.runs import RunWords
 from quadrille.runtime.arrays.cupy_library import open_cupy
 from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.host.devices import load_cupy
@@ -124,13 +124,13 @@ def run_shared(machine: Machine, count: int, sizes: Sizes) -> Iterator[Shared]:
     with tempfile.TemporaryDirectory() as folder:
         cases = [
             Case(
-                Flags(matmul=sizes.shared, grid=GRIDS[count], dtype=dtype),
+                MatmulWords(matmul=sizes.shared, grid=GRIDS[count], dtype=dtype),
                 str(Path(folder) / f"{count} {dtype}.json"),
-                RunFlags(backend="cupy", carrier="mpi", verify=True),
+                RunWords(backend="cupy", carrier="mpi", verify=True),
             )
             for dtype in SHARED_DTYPES
         ]
-        predictions = [prediction_of(parse_experiment(case.flags), machine, backend="cupy")[0] for case in cases]
+        predictions = [prediction_of(parse_matmul(case.flags), machine, backend="cupy")[0] for case in cases]
         measure(count, cases)
         for case, predicted in zip(cases, predictions, strict=True):
             record = load_record(case.record)

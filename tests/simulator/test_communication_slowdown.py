@@ -15,12 +15,12 @@ from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Receive, Send
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator.engine import engine as engine_module
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.engine.entries import ProgramStage
 from quadrille.simulator.engine.max_min import Demands, solve
 from quadrille.simulator.simulate import Shortcuts, simulate
+from quadrille.topologies.find_machine import find_machine
 from tests.simulator.symmetry.test_training_steps import FEW, MACHINES, OFF, check_same, scheduled
 from tests.simulator.test_overlap_slowdown import beside_a_product, seconds_of
 from tests.support.toy_machines import leaf_spine, program_of, star

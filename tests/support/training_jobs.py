@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
-from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training
+from quadrille.experiments.words.training import TrainingWords, parse_training
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
@@ -35,7 +35,7 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=
     `carrier` makes one of so many ranks, `library` has the arrays, and `warmups` runs go before.
     """
     library = library or NumpyLibrary()
-    experiment = parse_training(TrainingFlags(**flags))
+    experiment = parse_training(TrainingWords(**flags))
     checkpoint = open_checkpoint(str(load)) if load else None
     first = checkpoint.steps if checkpoint else 0
     schedule = experiment.unchecked_schedule()
@@ -49,7 +49,7 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=
         checkpoint.check_sums(Alone)
         source = CheckpointSource(checkpoint, data)
     ranks = carrier(experiment.grid.size)
-    choices = experiment.manner.choices
+    choices = experiment.execution.choices
     execution = execute(schedule, source, ranks, warmups=warmups, choices=choices, library=library)
     if save:
         write(save, experiment, schedule, execution, first + problem.steps, library.fetch)

@@ -21,7 +21,7 @@ from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.experiments.predict.collectives_choice import chosen_collectives, only, questions
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.simulator.simulate import simulate
@@ -170,9 +170,9 @@ def test_a_library_s_op_beside_one_of_our_own_gives_numpy_s_product():
 
 
 def test_a_prediction_with_auto_is_the_least_and_says_what_was_chosen_and_why():
-    machine, flags = star(8, network=rows(25e6, 12e6, ranks=8)), Flags(matmul="256,512,256", grid="z=4,x=2,y=1")
+    machine, flags = star(8, network=rows(25e6, 12e6, ranks=8)), MatmulWords(matmul="256,512,256", grid="z=4,x=2,y=1")
     made = {
-        words: prediction_of(parse_experiment(replace(flags, collectives=words)), machine)[0]
+        words: prediction_of(parse_matmul(replace(flags, collectives=words)), machine)[0]
         for words in ("auto", *(f"own:{name}" for name in SETS))
     }
     auto = made.pop("auto")

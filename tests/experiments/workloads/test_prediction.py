@@ -18,9 +18,9 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.memory import KINDS, largest_memory, memory_bytes_by_kind
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.experiments.options.execution_options import Manner
 from quadrille.experiments.predict.predict import prediction_of
 from quadrille.experiments.predict.training_step import simulated_step
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds
 from quadrille.topologies.machines.machine import Device, Machine
@@ -41,7 +41,7 @@ def machine(hosts, **changes):
 
 
 def training(grid, problem=PROBLEM):
-    return TrainingExperiment(problem, Scheme4D(), False, grid, Manner(choices=Choices("library")))
+    return TrainingExperiment(problem, grid, Scheme4D(), ExecutionOptions(choices=Choices("library")))
 
 
 def predicted(grid, problem=PROBLEM, **changes):
