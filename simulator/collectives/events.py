@@ -29,7 +29,7 @@ from quadrille.simulator.collectives.walk import (
     WATCHED,
     Walk,
 )
-from quadrille.simulator.engine.event_queue import HEAP, put, take
+from quadrille.simulator.engine.event_queue import HEAP, pop, push
 from quadrille.simulator.engine.rates import begin, end, settle
 
 # What `walk` gives back
@@ -71,7 +71,7 @@ def _happen(w: Walk, s: Any) -> None:
     while w.numbers[HEAP] > 0 and w.due[w.heap[0]] <= limit:
         w.batch[count] = w.heap[0]
         count += 1
-        take(w)
+        pop(w)
     w.numbers[EVENTS] += count
     unsettled = 0
     for i in range(count):
@@ -124,7 +124,7 @@ def _set_speed(w: Walk, f: int, speed: float) -> None:
     w.left[f] -= w.speed[f] * (now - w.since[f])
     w.since[f] = now
     w.speed[f] = speed
-    put(w, f, now + max(0.0, w.left[f]) / speed)
+    push(w, f, now + max(0.0, w.left[f]) / speed)
 
 
 # Members
@@ -166,7 +166,7 @@ def _post(w: Walk, i: int, send: int, receive: int, size: float) -> None:
             w.status[f] = side
         else:
             w.status[f] = LATENT
-            put(w, f, w.reals[CLOCK] + w.latency[f])
+            push(w, f, w.reals[CLOCK] + w.latency[f])
 
 
 def _elements(w: Walk, run: int, k: int, first: int, count: int) -> int:

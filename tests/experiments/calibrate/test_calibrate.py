@@ -29,7 +29,7 @@ from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, Strea
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, in_whole_pages
 from quadrille.simulator.machine.network import network_of
-from quadrille.simulator.ranks.resource_demands import Wiring
+from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.build import build
 from quadrille.topologies.files import node_link
 from quadrille.topologies.machines.machine import load_machine
@@ -263,7 +263,7 @@ def test_the_wiring_is_a_star_unless_it_is_given_and_its_speeds_are_measured_unl
 @pytest.mark.parametrize("name", ["star", "leaf-spine", "speeds"])
 def test_multiplications_between_two_hosts_are_predicted(wired, name):
     machine = find_machine(str(wired[name]))
-    wiring = Wiring(machine, 2, FlowEngine(simpy.Environment()))
+    wiring = ResourceDemands(machine, 2, FlowEngine(simpy.Environment()))
     assert (wiring.home(0), wiring.home(1)) == (0, 1)
     for grid in ("z=2", "x=2", "y=2"):
         record, _ = prediction_of(parse_experiment(replace(TRAINING, grid=grid)), machine)
