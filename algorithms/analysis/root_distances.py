@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.lowered import Name
-from quadrille.algorithms.schedule.expressions import Multiple, Number, Owner
+from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelOwner
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.parts import Panel, boundaries
 
@@ -71,9 +71,9 @@ def chain_kinds(length: int) -> frozenset[int]:
     return frozenset({0, 1, length - 1})
 
 
-def from_root(root: Number, axis: Axis, length: int, algorithm: Name) -> Distance | None:
+def from_root(root: IntExpression, axis: Axis, length: int, algorithm: Name) -> Distance | None:
     """What tells the members of rooted collectives apart by another coordinate; None where it is not that."""
-    if not isinstance(root, Multiple) or algorithm not in AROUND or root.around not in (None, axis):
+    if not isinstance(root, Affine) or algorithm not in AROUND or root.around not in (None, axis):
         return None
     of = next((other for other in Grid().order if other == root.of), None)
     if of is None or of == axis:
@@ -81,7 +81,7 @@ def from_root(root: Number, axis: Axis, length: int, algorithm: Name) -> Distanc
     return Distance(axis, of, root.factor, root.plus, chain_kinds(length) if algorithm == CHAIN else None)
 
 
-def owners_alike(owner: Owner, size: int, grid: Grid, algorithm: Name) -> bool:
+def owners_alike(owner: PanelOwner, size: int, grid: Grid, algorithm: Name) -> bool:
     """Whether all turns of a panel come to the same on coordinates whose next block is as long, see above.
 
     Parameters

@@ -23,7 +23,7 @@ from quadrille.algorithms.schedule.ops import (
     Reduce,
     ReduceScatter,
 )
-from quadrille.algorithms.schedule.parts import Place, boundaries, is_mean
+from quadrille.algorithms.schedule.parts import Coordinates, boundaries, is_mean
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, Tensor
 
@@ -39,7 +39,7 @@ def are_equal(edges: Edges) -> bool:
     return len({stop - start for start, stop in pairwise(edges)}) == 1
 
 
-def edges_of(op: Collective, schedule: Schedule, place: Place) -> tuple[Edges, Edges]:
+def piece_edges(op: Collective, schedule: Schedule, place: Coordinates) -> tuple[Edges, Edges]:
     """Edges of the pieces of what is sent and of what is received [elements].
 
     Raises
@@ -65,14 +65,14 @@ def edges_of(op: Collective, schedule: Schedule, place: Place) -> tuple[Edges, E
     return edges, edges
 
 
-def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, place: Place) -> Edges:
+def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, place: Coordinates) -> Edges:
     """Where each member's part lies in the flattened whole."""
     block = whole.block(place)
     if pieces := _next_cut(part, whole, op.axis):
         return pieces(block, place.grid.length(op.axis))
     edges = [0]
     for member in range(place.grid.length(op.axis)):
-        start, stop = piece_of(block, part.block(place.at(op.axis, member)))
+        start, stop = range_in(block, part.block(place.at(op.axis, member)))
         if start != edges[-1]:
             raise InputError(_misfit(op, part, whole))
         edges.append(stop)
@@ -111,13 +111,13 @@ def _rows(block: Block, members: int, *, each: int) -> Edges:
     return tuple(edge * each * columns for edge in boundaries(cast(int, units), members))
 
 
-def piece_of(whole: Block, part: Block) -> tuple[int, int]:
+def range_in(whole: Block, part: Block) -> tuple[int, int]:
     """Range of the flattened `whole` that `part` covers, which must be full rows of it, a range of its only row, or a
     piece; the whole may be a piece itself.
 
-    >>> piece_of(Block((2, 6), (0, 3)), Block((4, 6), (0, 3)))
+    >>> range_in(Block((2, 6), (0, 3)), Block((4, 6), (0, 3)))
     (6, 12)
-    >>> piece_of(Block((2, 6), (0, 3), (4, 9)), Block((2, 6), (0, 3), (7, 9)))
+    >>> range_in(Block((2, 6), (0, 3), (4, 9)), Block((2, 6), (0, 3), (7, 9)))
     (3, 5)
     """
     width = whole.columns[1] - whole.columns[0]
@@ -140,7 +140,7 @@ def _misfit(op: Collective, part: Tensor, whole: Tensor) -> str:
     )
 
 
-def _exchange_edges(source: Tensor, into: Tensor, op: AllToAll, place: Place) -> tuple[Edges, Edges]:
+def _exchange_edges(source: Tensor, into: Tensor, op: AllToAll, place: Coordinates) -> tuple[Edges, Edges]:
     """Sizes of what goes to and comes from each member, packed one after the other."""
     sent, received = [0], [0]
     for member in range(place.grid.length(op.axis)):

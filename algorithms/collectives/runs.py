@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.collectives.transfer_steps import Run, Step
+from quadrille.algorithms.collectives.transfer_steps import PieceRange, Step
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -157,12 +157,12 @@ class Runs:
 
     def _side(
         self, run: int, k: int, peers: Integers, firsts: Integers, counts: Integers
-    ) -> tuple[int | None, Run | None]:
+    ) -> tuple[int | None, PieceRange | None]:
         if peers[run] == NOBODY:
             return None, None
         origin = int(self.origin[run])
         first = origin + (int(firsts[run]) - origin + k * int(self.piece_stride[run])) % int(self.around[run])
-        return int(peers[run]), Run(first, int(counts[run]), int(self.piece_spacing[run]))
+        return int(peers[run]), PieceRange(first, int(counts[run]), int(self.piece_spacing[run]))
 
     def unrolled(self) -> "Runs":
         """The same programs, with turns written out: every run is one by itself."""

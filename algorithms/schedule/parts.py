@@ -1,7 +1,7 @@
 """Parts of a dimension: symbolic sizes that become numbers at a place.
 
 A dimension (m, k or n) is cut over axes, one inside the other.  The cut is
-written once for all ranks; a `Place`, the coordinates of one rank and the loop
+written once for all ranks; a `Coordinates`, the coordinates of one rank and the loop
 indices of one moment, turns it into a range.
 
     cut of 7 over 3            0 1 2 | 3 4 | 5 6
@@ -81,7 +81,7 @@ def boundaries(size: int, parts: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Coordinates:
     """One rank at one moment: where symbolic sizes become numbers.
 
     Parameters
@@ -97,13 +97,13 @@ class Place:
     coordinates: Mapping[Axis, int]
     indices: Mapping[str, int] = field(default_factory=dict)
 
-    def at(self, axis: Axis, coordinate: int) -> "Place":
+    def at(self, axis: Axis, coordinate: int) -> "Coordinates":
         """The same moment at another member of the group along `axis`."""
-        return Place(self.grid, self.sizes, {**self.coordinates, axis: coordinate}, self.indices)
+        return Coordinates(self.grid, self.sizes, {**self.coordinates, axis: coordinate}, self.indices)
 
-    def during(self, loop: str, index: int) -> "Place":
+    def during(self, loop: str, index: int) -> "Coordinates":
         """The same rank in iteration `index` of `loop`."""
-        return Place(self.grid, self.sizes, self.coordinates, {**self.indices, loop: index})
+        return Coordinates(self.grid, self.sizes, self.coordinates, {**self.indices, loop: index})
 
     def variable(self, name: str) -> int:
         """Value of a coordinate, or of a loop index; outside its loop an index is 0."""
@@ -143,14 +143,14 @@ class Panel:
         """Where the panels begin, and where the last one ends."""
         return _panel_edges(size, self.width, tuple([grid.length(axis) for axis in self.axes]))
 
-    def turns(self, place: Place) -> tuple[int, int]:
+    def turns(self, place: Coordinates) -> tuple[int, int]:
         """First panel this rank takes part in, and one past the last."""
         count = len(self.edges(place.grid, place.sizes[self.dimension])) - 1
         if self.shared_over is None:
             return 0, count
         return cut(count, place.grid.length(self.shared_over), place.coordinates[self.shared_over])
 
-    def bounds(self, place: Place) -> tuple[int, int]:
+    def bounds(self, place: Coordinates) -> tuple[int, int]:
         """Range of the dimension covered by the panel of this moment."""
         edges = self.edges(place.grid, place.sizes[self.dimension])
         first = 0 if self.shared_over is None else self.turns(place)[0]
@@ -183,7 +183,7 @@ class Part:
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> rows = Part("m", ("data", "z"))
-    >>> place = Place(Grid(data=2, z=2), {"m": 6}, {"data": 1, "z": 0, "y": 0, "x": 0})
+    >>> place = Coordinates(Grid(data=2, z=2), {"m": 6}, {"data": 1, "z": 0, "y": 0, "x": 0})
     >>> rows.bounds(place)
     (3, 5)
     >>> Part("m", ("data", "z"), each=10).bounds(place)
@@ -207,7 +207,7 @@ class Part:
         """All axes that cut it."""
         return self.axes + self.finer
 
-    def bounds(self, place: Place) -> tuple[int, int]:
+    def bounds(self, place: Coordinates) -> tuple[int, int]:
         """First element in the whole dimension, and one past the last."""
         if self.panel is not None:
             return self.panel.bounds(place)
@@ -241,7 +241,7 @@ class Part:
         first, last = cut_in_bands(length // unit if unit > 1 else length, count, index)
         return first * unit, last * unit
 
-    def _index(self, axis: Axis, place: Place) -> int:
+    def _index(self, axis: Axis, place: Coordinates) -> int:
         index = place.coordinates[axis]
         if axis == self.axes[-1]:
             index += sum(place.variable(name) for name in self.rotated_by)
@@ -252,7 +252,7 @@ class Part:
         """Whether a loop rotates it, so that a rank's range changes."""
         return any(name not in AXES for name in self.rotated_by)
 
-    def longest(self, place: Place) -> int:
+    def longest(self, place: Coordinates) -> int:
         """Length of the longest range that the part takes while its loop runs."""
         if self.panel is not None:
             edges = self.panel.edges(place.grid, place.sizes[self.dimension])

@@ -13,8 +13,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.lane_table import lane_table
 from quadrille.algorithms.schedule.ops import Op
-from quadrille.algorithms.schedule.parts import Place
-from quadrille.algorithms.schedule.program import Program, ops, runs_beside
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.program import Program, is_concurrent, ops
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType, Tensor
 
 Found = TypeVar("Found")
@@ -29,7 +29,7 @@ class Role:
     start: int = 0
     stop: int | None = None
 
-    def includes(self, place: Place) -> bool:
+    def includes(self, place: Coordinates) -> bool:
         if self.axis is None:
             return True
         coordinate = place.coordinates[self.axis]
@@ -75,11 +75,11 @@ class Schedule:
             self._found[find] = find(self)
         return self._found[find]  # type: ignore[return-value]
 
-    def place(self, rank: int) -> Place:
+    def place(self, rank: int) -> Coordinates:
         """The place of a rank before anything runs."""
-        return Place(self.grid, self.sizes, self.grid.coordinates(rank))
+        return Coordinates(self.grid, self.sizes, self.grid.coordinates(rank))
 
-    def program(self, place: Place) -> Program:
+    def program(self, place: Coordinates) -> Program:
         """What the rank at `place` runs."""
         for role in self.roles:
             if role.includes(place):
@@ -129,6 +129,6 @@ def all_ops(schedule: Schedule) -> Iterator[Op]:
         yield from ops(role.program)
 
 
-def may_run_beside(schedule: Schedule, op: Op) -> bool:
+def may_overlap(schedule: Schedule, op: Op) -> bool:
     """Whether it is communication of several ranks that local work need not wait for."""
-    return runs_beside(op) and schedule.grid.length(op.axis) > 1
+    return is_concurrent(op) and schedule.grid.length(op.axis) > 1

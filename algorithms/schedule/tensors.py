@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from quadrille.algorithms.schedule.expressions import Number, number, variables
+from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, variables
 from quadrille.algorithms.schedule.grid import AXES, Axis
-from quadrille.algorithms.schedule.parts import Part, Place, cut
+from quadrille.algorithms.schedule.parts import Coordinates, Part, cut
 
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 ElementType = DType | Literal["int32"]
@@ -43,26 +43,26 @@ class Block:
 
 
 NOTHING = Block((0, 0), (0, 0))
-Copies = tuple[tuple[str, Number], ...]
+Copies = tuple[tuple[str, IntExpression], ...]
 
 
-def _slots(copies: Copies, place: Place) -> int:
+def _slots(copies: Copies, place: Coordinates) -> int:
     """How many copies there are over these loops."""
     if not copies:
         return 1
     (loop, outer), rest = copies[0], copies[1:]
-    count = number(outer, place)
+    count = evaluate(outer, place)
     if any(loop in variables(inner) for _, inner in rest):
         return sum(_slots(rest, place.during(loop, index)) for index in range(count))
     return count * _slots(rest, place)
 
 
-def _slot(copies: Copies, place: Place, ahead: int) -> int:
+def _slot(copies: Copies, place: Coordinates, ahead: int) -> int:
     """Which of the copies belongs to this moment, or to `ahead` iterations of the last loop later."""
     if not copies:
         return 0
     (loop, outer), rest = copies[0], copies[1:]
-    index = (place.indices.get(loop, 0) + (0 if rest else ahead)) % number(outer, place)
+    index = (place.indices.get(loop, 0) + (0 if rest else ahead)) % evaluate(outer, place)
     return _slots(((loop, index), *rest), place) + _slot(rest, place, ahead)
 
 
@@ -96,7 +96,7 @@ class Tensor:
     copies: Copies = ()
     dtype: ElementType | None = None
     on_host: bool = False
-    begins: tuple[tuple[str, Number], ...] = ()
+    begins: tuple[tuple[str, IntExpression], ...] = ()
     stages: tuple[int, ...] | None = None
     band_of: str | None = None
 
@@ -126,7 +126,7 @@ class Tensor:
         """Axes along which the ranks hold the same elements."""
         return frozenset(AXES) - self.cut_over - ({self.held_at[0]} if self.held_at else set())
 
-    def block(self, place: Place) -> Block:
+    def block(self, place: Coordinates) -> Block:
         """The block of the rank at `place`."""
         if self.held_at is not None and place.coordinates[self.held_at[0]] != self.held_at[1]:
             return NOTHING
@@ -141,11 +141,11 @@ class Tensor:
             start, stop = start + first, start + last
         return Block(whole.rows, whole.columns, (start, stop))
 
-    def instances(self, place: Place) -> int:
+    def instances(self, place: Coordinates) -> int:
         """How many copies a rank has; the number of inner ones may depend on the turn of an outer loop."""
         return _slots(self.copies, place)
 
-    def instance(self, place: Place, ahead: int = 0) -> int:
+    def instance(self, place: Coordinates, ahead: int = 0) -> int:
         """Which of the copies belongs to this moment, or to `ahead` iterations of the last loop later."""
         if not self.copies:
             return 0
@@ -157,19 +157,19 @@ class Tensor:
             found = found * count + (place.indices.get(loop, 0) + later) % count
         return found
 
-    def moments(self, place: Place) -> Iterator[Place]:
+    def moments(self, place: Coordinates) -> Iterator[Coordinates]:
         """A moment of each copy, in the order of the copies."""
         moments = [place]
         for loop, count in self.copies:
             first = dict(self.begins).get(loop, 0)
             moments = [
-                moment.during(loop, number(first, moment) + index)
+                moment.during(loop, evaluate(first, moment) + index)
                 for moment in moments
-                for index in range(number(count, moment))
+                for index in range(evaluate(count, moment))
             ]
         yield from moments
 
-    def copy_name(self, place: Place) -> str:
+    def copy_name(self, place: Coordinates) -> str:
         """The tensor's name with the indices that tell its copies apart: what a file or a generator knows it by."""
         begins = dict(self.begins)
         told = frozenset[str]().union(*(variables(begin) for begin in begins.values()))
@@ -177,10 +177,10 @@ class Tensor:
         for loop, count in self.copies:
             index = place.indices.get(loop, 0)
             if loop not in told:  # an index that begins elsewhere for each of its turns tells them apart already
-                name += f" {loop} {index if loop in begins else index % number(count, place)}"
+                name += f" {loop} {index if loop in begins else index % evaluate(count, place)}"
         return name
 
-    def capacity(self, place: Place) -> int:
+    def capacity(self, place: Coordinates) -> int:
         """Elements of the largest block that one copy holds while the schedule runs."""
         parts = (self.rows, self.columns)
         if not any(part.panel is not None or part.turning for part in parts):

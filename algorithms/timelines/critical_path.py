@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from math import floor
 
-from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import ALONE, Span
 
 Instance = tuple[int, str, int, int]
 """Rank, op, index and group: what tells the spans of collectives apart."""
 
 
-def critical_path(spans: Sequence[Span], turns: Sequence[Turns] = ()) -> tuple[Span, ...]:
+def critical_path(spans: Sequence[Span], turns: Sequence[RepeatedIterations] = ()) -> tuple[Span, ...]:
     """The chain of spans that determines the end, first to last.
 
     Going back from the span that ends last, each span is explained by the
@@ -65,7 +65,7 @@ def _latest_first(span: Span) -> tuple[float, float, tuple[int, str, str, int]]:
 class _Members:
     """Who does a collective together, in every turn."""
 
-    def __init__(self, spans: Iterable[Span], turns: Sequence[Turns]) -> None:
+    def __init__(self, spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> None:
         self._turns = turns
         self._told: dict[Instance, Span] = {}
         self._repeated: list[dict[Instance, Span]] = [{} for _ in turns]
@@ -108,7 +108,7 @@ class _Members:
 class _Ends:
     """Spans by their end, to ask for the latest that ended by some time."""
 
-    def __init__(self, spans: Iterable[Span], turns: Iterable[Turns]) -> None:
+    def __init__(self, spans: Iterable[Span], turns: Iterable[RepeatedIterations]) -> None:
         self._spans = sorted(spans, key=_latest_first, reverse=True)
         self._ends = [span.end for span in self._spans]
         repeated = ((one, [span for span in self._spans if one.includes(span)]) for one in turns)
@@ -135,7 +135,7 @@ class _Repeated:
     little before and after.
     """
 
-    def __init__(self, last: Sequence[Span], turns: Turns) -> None:
+    def __init__(self, last: Sequence[Span], turns: RepeatedIterations) -> None:
         self._turns = turns
         cells = [self._cell(span.end) for span in last]
         moved = [span.moved(-cell * turns.seconds, 0) for span, cell in zip(last, cells, strict=True)]
@@ -163,7 +163,7 @@ class _Repeated:
             cell, place = cell - 1, len(self._spans)
 
 
-def _ends(spans: Iterable[Span], turns: Sequence[Turns], by_lane: bool) -> dict[tuple[int, str], _Ends]:
+def _ends(spans: Iterable[Span], turns: Sequence[RepeatedIterations], by_lane: bool) -> dict[tuple[int, str], _Ends]:
     """The spans of each rank, or of each of its lanes."""
     found: dict[tuple[int, str], list[Span]] = defaultdict(list)
     for span in spans:

@@ -8,7 +8,7 @@ from quadrille.algorithms.timelines.spans import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class RepeatedIterations:
     """Turns of a loop that are said once: the spans that begin in the `seconds` from `start` on stand for `times` more.
 
     Each of those is `seconds` before the next one, and has indices that are
@@ -16,7 +16,7 @@ class Turns:
 
     >>> from quadrille.algorithms.timelines.timeline import Timeline
     >>> last = Span(0, "multiply", "gemm", "compute", ready=6, start=6, arrival=6, end=8, index=3)
-    >>> timeline = Timeline((last,), "predicted", ranks=1, turns=(Turns(6.0, 2.0, 3, {"multiply": 1}),))
+    >>> timeline = Timeline((last,), "predicted", ranks=1, turns=(RepeatedIterations(6.0, 2.0, 3, {"multiply": 1}),))
     >>> [(span.index, span.start, span.end) for span in timeline.unrolled().spans]
     [(0, 0.0, 2.0), (1, 2.0, 4.0), (2, 4.0, 6.0), (3, 6, 8)]
     """

@@ -13,7 +13,7 @@ from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.timelines.critical_path import critical_path
 from quadrille.algorithms.timelines.exposure import exposed_seconds
 from quadrille.algorithms.timelines.op_times import OpTimes, op_times
-from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import ALONE, UNPAIRED, Span, with_arrivals, with_groups
 
 Source = Literal["predicted", "measured"]
@@ -42,7 +42,7 @@ class Timeline:
     copies: Mapping[int, int] | None = None
     provenance: Provenance | None = None
     members: Mapping[int, tuple[range, ...]] | None = None
-    turns: tuple[Turns, ...] = ()
+    turns: tuple[RepeatedIterations, ...] = ()
 
     def unrolled(self) -> "Timeline":
         """The timeline with every turn of every loop."""

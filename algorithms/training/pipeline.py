@@ -21,27 +21,27 @@ Clusters Using Megatron-LM", arXiv 2104.04473, section 2.2.
 from dataclasses import dataclass, replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.expressions import Multiple, Number, Total
+from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Sum
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.layers import Layer
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline_expressions import (
-    Begin,
-    InTurn,
-    Length,
-    Listed,
-    Quotient,
-    Remainder,
-    Smaller,
-    Times,
+    CyclicLookup,
+    FloorDivision,
+    Lookup,
+    Min,
+    Modulo,
+    PartLength,
+    PartStart,
+    Scaled,
 )
 from quadrille.algorithms.training.transformer import LAYER
 
 CHUNK, TURN, SLOT = "chunk", "turn", "slot"
 FORWARD_LANE, BACKWARD_LANE = 0, 1
 """Of what stages send each other: activations, and their gradients."""
-STAGE, NUMBER_OF_TURN = Multiple("pipeline"), Multiple(TURN)
+STAGE, NUMBER_OF_TURN = Affine("pipeline"), Affine(TURN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,36 +102,36 @@ class Stages:
         return self.microbatches * self.chunks
 
     @property
-    def position(self) -> Number:
+    def position(self) -> IntExpression:
         """Which part of the layers a stage's chunk is."""
-        return STAGE if self.chunks == 1 else Total(Multiple(CHUNK, self.count), STAGE)
+        return STAGE if self.chunks == 1 else Sum(Affine(CHUNK, self.count), STAGE)
 
     @property
-    def begin(self) -> Number:
+    def begin(self) -> IntExpression:
         """The first layer of a stage, or of its chunk."""
         if self.count == 1:
             return 0
-        return Begin(self.layers, self.count * self.chunks, self.position)
+        return PartStart(self.layers, self.count * self.chunks, self.position)
 
-    def length(self, plus: int = 0) -> Number:
+    def length(self, plus: int = 0) -> IntExpression:
         """How many layers that is."""
         parts = self.count * self.chunks
         if self.layers % parts == 0:
             return self.layers // parts + plus
-        return Length(self.layers, parts, self.position, plus)
+        return PartLength(self.layers, parts, self.position, plus)
 
     @property
-    def ahead(self) -> Number:
+    def ahead(self) -> IntExpression:
         """Forward turns that a stage begins before its first backward one."""
         if self.chunks == 1:
-            return Smaller(self.turns_in_all, Multiple("pipeline", -1, self.count - 1))
+            return Min(self.turns_in_all, Affine("pipeline", -1, self.count - 1))
         first = 2 * (self.count - 1) + (self.chunks - 1) * self.count
-        return Smaller(self.turns_in_all, Multiple("pipeline", -2, first))
+        return Min(self.turns_in_all, Affine("pipeline", -2, first))
 
     @property
-    def steady(self) -> Number:
+    def steady(self) -> IntExpression:
         """Turns of one forward and one backward."""
-        return Total(self.turns_in_all, _negative(self.ahead))
+        return Sum(self.turns_in_all, _negative(self.ahead))
 
     def turns(self, forward: Program, backward: Program) -> Program:
         """The passes of one microbatch through one chunk, in the order in which a stage takes them."""
@@ -144,29 +144,29 @@ class Stages:
             Repeat(
                 TURN,
                 self.steady,
-                (*self._at(forward, Total(turn, self.ahead)), *self._at(backward, turn, backwards=True)),
+                (*self._at(forward, Sum(turn, self.ahead)), *self._at(backward, turn, backwards=True)),
             ),
-            Repeat(TURN, self.ahead, self._at(backward, Total(turn, self.steady), backwards=True)),
+            Repeat(TURN, self.ahead, self._at(backward, Sum(turn, self.steady), backwards=True)),
         )
 
-    def _at(self, body: Program, turn: Number, *, backwards: bool = False) -> Program:
+    def _at(self, body: Program, turn: IntExpression, *, backwards: bool = False) -> Program:
         """A pass as the turn of that number takes it."""
         if self.chunks == 1:
             return (Repeat(MICROBATCH, 1, body, first=turn),)
         round_of, within = self.count * self.chunks, self.count
-        chunk: Number = Quotient(Remainder(turn, round_of), within)
+        chunk: IntExpression = FloorDivision(Modulo(turn, round_of), within)
         if backwards:
-            chunk = Total(self.chunks - 1, _negative(chunk))
-        microbatch = Total(Times(within, Quotient(turn, round_of)), Remainder(turn, within))
+            chunk = Sum(self.chunks - 1, _negative(chunk))
+        microbatch = Sum(Scaled(within, FloorDivision(turn, round_of)), Modulo(turn, within))
         slotted = (Repeat(SLOT, 1, body, first=self._slot),)
         return (Repeat(CHUNK, 1, (Repeat(MICROBATCH, 1, slotted, first=microbatch),), first=chunk),)
 
     @property
-    def _slot(self) -> Number:
+    def _slot(self) -> IntExpression:
         """The slot of a microbatch in a chunk."""
         runs = tuple(slots(self, stage) for stage in range(self.count))
-        of_round = Total(Multiple(CHUNK, self.count), Remainder(Multiple(MICROBATCH), self.count))
-        return InTurn(runs, (STAGE, of_round), Quotient(Multiple(MICROBATCH), self.count))
+        of_round = Sum(Affine(CHUNK, self.count), Modulo(Affine(MICROBATCH), self.count))
+        return CyclicLookup(runs, (STAGE, of_round), FloorDivision(Affine(MICROBATCH), self.count))
 
     def order(self, stage: int) -> list[str]:
         """The turns of a stage, each with its microbatch and, where there are several, its chunk."""
@@ -205,8 +205,8 @@ class Stages:
         if self.count == 1:
             return ()
         if self.chunks == 1:
-            return ((MICROBATCH, Smaller(self.microbatches, Multiple("pipeline", -1, self.count))),)
-        return ((SLOT, Listed((tuple(self.alive(stage) for stage in range(self.count)),), (0, STAGE))),)
+            return ((MICROBATCH, Min(self.microbatches, Affine("pipeline", -1, self.count))),)
+        return ((SLOT, Lookup((tuple(self.alive(stage) for stage in range(self.count)),), (0, STAGE))),)
 
     def staged(self, layer: Layer, rows: str) -> Layer:
         """The layer that stands for all, with copies for those of a stage; activations are tensors of these rows."""
@@ -261,5 +261,5 @@ def slots(stages: Stages, stage: int) -> tuple[tuple[int, int, int], ...]:
     return tuple(found[turn] for turn in range(in_round))
 
 
-def _negative(value: Number) -> Number:
-    return Times(-1, value)
+def _negative(value: IntExpression) -> IntExpression:
+    return Scaled(-1, value)

@@ -36,7 +36,7 @@ from quadrille.algorithms.training.biases import bias_of
 from quadrille.algorithms.training.layers import Layer, Parameter, Start
 from quadrille.algorithms.training.scheme import Layout, Linear, Vector, check_axes, sides
 from quadrille.algorithms.training.vectors import on_diagonal, repeated
-from quadrille.algorithms.training.vocabulary import WHOLE_ROWS, Ends, embedding, vocabulary_loss
+from quadrille.algorithms.training.vocabulary import WHOLE_ROWS, VocabularyLayout, embedding, vocabulary_loss
 
 Activations = Literal["repeated", "sequences scattered", "rows scattered"]
 Vectors = Literal["repeated", "diagonal"]
@@ -107,9 +107,9 @@ class Scheme4D:
         return vocabulary_loss(self._ends, rows, source, towards_source, tokens, architecture)
 
     @property
-    def _ends(self) -> Ends:
+    def _ends(self) -> VocabularyLayout:
         positions_over: tuple[Axis, ...] = ("z", "x") if self.vectors == "diagonal" else ()
-        return Ends(self.stream, self.inner, self.scattered, positions_over)
+        return VocabularyLayout(self.stream, self.inner, self.scattered, positions_over)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.passes.rewriting import renamed
+from quadrille.algorithms.passes.rewriting import rename_tensors
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, Kernel, Op, Pointwise, ReduceScatter, reads
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.algorithms.training.adam import each
+from quadrille.algorithms.training.adam import for_each_parameter
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.precision import Precision
 
@@ -40,7 +40,7 @@ STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ParameterSharding:
     """What becomes of every parameter.
 
     Parameters
@@ -89,9 +89,11 @@ class Spread:
         return replace(one, tensor=tensor, summed_over=summed_over, gradient_dtype=self.precision.gradient)
 
 
-def spread_over(grid: Grid, zero: int, precision: Precision, microbatches: int, gathered: Gathered) -> Spread:
+def parameter_sharding(
+    grid: Grid, zero: int, precision: Precision, microbatches: int, gathered: Gathered
+) -> ParameterSharding:
     """What becomes of parameters on a grid; where data is one long there is nothing to shard."""
-    return Spread(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep")
+    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep")
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:
@@ -108,7 +110,7 @@ def refuse_sharded_weights(zero: int, grid: Grid) -> None:
         )
 
 
-def spread(layer: Layer, plan: Spread, borrowed: Sequence[Parameter] = ()) -> Layer:
+def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parameter] = ()) -> Layer:
     """The layer with its parameters spread, and what carries them through its two passes.
 
     Parameters
@@ -124,23 +126,27 @@ def spread(layer: Layer, plan: Spread, borrowed: Sequence[Parameter] = ()) -> La
         stored = plan.parameter(one)
         if plan.holds:
             tensors += _held(one, stored, plan)
-            forward, backward = (renamed(program, {one.name: held(one)}) for program in (forward, backward))
+            forward, backward = (
+                rename_tensors(program, {one.name: used_weight(one)}) for program in (forward, backward)
+            )
         if plan.zero == 3:
             forward, backward = _gathered(forward, one, plan), _gathered(backward, one, plan, " again")
         left, more = _gradient_of_a_microbatch(one, stored, plan)
         tensors += more
-        backward = renamed(backward, {one.gradient: left})
+        backward = rename_tensors(backward, {one.gradient: left})
         finish += _finish(one, plan)
     for one in borrowed:
         if plan.holds:
-            forward, backward = (renamed(program, {one.name: held(one)}) for program in (forward, backward))
+            forward, backward = (
+                rename_tensors(program, {one.name: used_weight(one)}) for program in (forward, backward)
+            )
         if plan.zero == 3:
             forward, backward = _gathered(forward, one, plan, " for the loss"), _gathered(backward, one, plan, " again")
     parameters = tuple(plan.parameter(one) for one in layer.parameters)
     return Layer(tuple(tensors), parameters, forward, (*backward, *finish))
 
 
-def held(one: Parameter) -> str:
+def used_weight(one: Parameter) -> str:
     """The tensor that products read."""
     return f"{one.name} held"
 
@@ -154,22 +160,22 @@ def _part(one: Parameter) -> str:
     return f"{one.gradient} of the microbatch"
 
 
-def _total(one: Parameter, plan: Spread) -> str:
+def _total(one: Parameter, plan: ParameterSharding) -> str:
     """Where the gradients of microbatches are added up."""
     return f"{one.gradient} held" if plan.zero == 1 else one.gradient
 
 
-def _held(one: Parameter, stored: Parameter, plan: Spread) -> Iterator[Tensor]:
+def _held(one: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
     once = () if plan.zero == 3 and not plan.keeps else one.tensor.copies
-    yield replace(one.tensor, name=held(one), copies=once, begins=one.tensor.begins if once else ())
+    yield replace(one.tensor, name=used_weight(one), copies=once, begins=one.tensor.begins if once else ())
     if plan.shards and plan.precision.mixed:
         cast = replace(stored.tensor, name=_cast(one), dtype=None)
         yield cast if plan.zero == 3 else replace(cast, copies=(), begins=())
 
 
-def _gathered(program: Program, one: Parameter, plan: Spread, suffix: str = "") -> Program:
+def _gathered(program: Program, one: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
     """The program with the weights gathered over data before their first use."""
-    name = held(one)
+    name = used_weight(one)
     for position, entry in enumerate(program):
         inner = ops_of(entry.body) if isinstance(entry, Repeat) else iter((entry,))
         if any(name in reads(op) for op in inner):
@@ -179,7 +185,7 @@ def _gathered(program: Program, one: Parameter, plan: Spread, suffix: str = "") 
     return program
 
 
-def _gradient_of_a_microbatch(one: Parameter, stored: Parameter, plan: Spread) -> tuple[str, list[Tensor]]:
+def _gradient_of_a_microbatch(one: Parameter, stored: Parameter, plan: ParameterSharding) -> tuple[str, list[Tensor]]:
     """The tensor that the backward pass writes, and the tensors from there to the gradient that is added up."""
     whole = replace(one.tensor, copies=(), begins=())
     wide = plan.precision.gradient
@@ -196,7 +202,7 @@ def _gradient_of_a_microbatch(one: Parameter, stored: Parameter, plan: Spread) -
     return _part(one), found
 
 
-def _finish(one: Parameter, plan: Spread) -> Iterator[Op]:
+def _finish(one: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     """From what the backward pass of a microbatch leaves to the gradient that is added up."""
     source, total = _part(one), _total(one, plan)
     if plan.zero >= 2:
@@ -214,27 +220,27 @@ def _finish(one: Parameter, plan: Spread) -> Iterator[Op]:
         yield Kernel(name=f"widen {one.gradient}", function="cast", into=(total,), sources=(source,))
 
 
-def begin_step(parameters: Sequence[Parameter], plan: Spread) -> Program:
+def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
     """What products use of the weights that the last step left, and nothing in what gradients are added to."""
-    return each(parameters, lambda one: [*_begin(one, plan)])
+    return for_each_parameter(parameters, lambda one: [*_begin(one, plan)])
 
 
-def _begin(one: Parameter, plan: Spread) -> Iterator[Op]:
+def _begin(one: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     if plan.precision.mixed:
-        into = _cast(one) if plan.shards else held(one)
+        into = _cast(one) if plan.shards else used_weight(one)
         yield Kernel(name=f"cast {one.name}", function="cast", into=(into,), sources=(one.name,))
     if plan.zero in (1, 2):
         source = _cast(one) if plan.precision.mixed else one.name
-        yield AllGather(name=f"gather {held(one)}", axis="data", source=source, into=held(one))
+        yield AllGather(name=f"gather {used_weight(one)}", axis="data", source=source, into=used_weight(one))
     if plan.adds:
         yield Pointwise(name=f"zero {one.gradient}", function="zero", into=_total(one, plan))
 
 
-def end_step(parameters: Sequence[Parameter], plan: Spread) -> Program:
+def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
     """The gradients as the optimizer takes them, but for the sums that are still to be made."""
     if plan.zero != 1:
         return ()
-    return each(
+    return for_each_parameter(
         parameters,
         lambda one: [
             ReduceScatter(

@@ -12,7 +12,7 @@ from typing import get_args
 from msgspec import UNSET
 
 from quadrille.algorithms.formats.measured_rows import LibraryRow
-from quadrille.algorithms.schedule.ops import CALLED_BOTH_WAYS, ROOTED, Calls, CollectiveKind
+from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
 from quadrille.runtime.measuring.chained_library_calls import IN_A_ROW, KINDS, ROUNDS, Shape, group_shapes
 from quadrille.runtime.measuring.microbenchmarks import Bench
 from quadrille.runtime.measuring.points import CollectivePoint
@@ -97,7 +97,7 @@ def every_second(sizes: Sequence[int]) -> Sequence[int]:
 def _ways(shape: Shape) -> Iterator[tuple[CollectiveKind, Calls | None]]:
     """What is measured in groups of a shape: kinds, and by which of MPI's calls where a kind has two."""
     for kind in (*KINDS, *(ROOTED if shape.members > 2 else ())):
-        yield from ((kind, calls) for calls in (get_args(Calls) if kind in CALLED_BOTH_WAYS else (None,)))
+        yield from ((kind, calls) for calls in (get_args(Calls) if kind in VECTOR_CALL_KINDS else (None,)))
 
 
 def library_row(point: CollectivePoint) -> LibraryRow:

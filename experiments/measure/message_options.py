@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_run_beside
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
 from quadrille.experiments.calibrate.chunk_tuning import best_row
 from quadrille.experiments.options.run_options import Plan
 from quadrille.runtime.carriers.message_options import WHOLE, Delivery, Progress, progress_that_pays, usual_delivery
@@ -68,4 +68,4 @@ def _allowed(rows: "Sequence[MessagesRow]", plan: Plan) -> "list[MessagesRow]":
 
 def _where_any(schedule: Schedule, progress: Progress) -> Progress:
     """That, where any communication may run beside local work."""
-    return progress if any(may_run_beside(schedule, op) for op in all_ops(schedule)) else "none"
+    return progress if any(may_overlap(schedule, op) for op in all_ops(schedule)) else "none"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.resume import carried, continued, giving_back
+from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
 from quadrille.experiments.options.run_options import Plan
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.runtime.execution.inputs import Execution, Source
@@ -49,9 +49,9 @@ class TrainingJob:
         self._first_step = self._checkpoint.steps if self._checkpoint is not None else 0
         schedule = experiment.unchecked_schedule()
         if self._checkpoint is not None:
-            schedule = continued(schedule, self._first_step)
+            schedule = resumed(schedule, self._first_step)
         if plan.save:
-            schedule = giving_back(schedule)
+            schedule = with_state_outputs(schedule)
         self.schedule = experiment.checked(schedule)
         self.verify_bytes = serial_bytes(problem, communicator.rank)
 
@@ -62,7 +62,7 @@ class TrainingJob:
         self._data = TrainingSource(self.schedule, seed=plan.seed, sequence=sequence)
         source: Source = self._data
         if self._checkpoint is not None:
-            self._checkpoint.check_fits(self.schedule, carried(self.schedule), self._experiment.model)
+            self._checkpoint.check_fits(self.schedule, training_state(self.schedule), self._experiment.model)
             self._checkpoint.check_sums(self._communicator, own_watcher())
             source = CheckpointSource(self._checkpoint, source)
         self.source = source
@@ -71,7 +71,7 @@ class TrainingJob:
             token = shared_token(self._communicator)
             steps = self._first_step + problem.steps
             self._writer = CheckpointWriter(
-                plan.save, self.schedule, carried(self.schedule), steps, self._experiment.model, token=token
+                plan.save, self.schedule, training_state(self.schedule), steps, self._experiment.model, token=token
             )
             self._writer.check_writable()
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from quadrille.algorithms.collectives.choices import Choices, placed
+from quadrille.algorithms.collectives.choices import Choices, with_placement
 from quadrille.algorithms.formats.record import Shards
 from quadrille.algorithms.passes.bands import in_bands
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
@@ -66,4 +66,4 @@ class Manner:
         """The same where hierarchical collectives know the node of each rank."""
         if self.choices.set_name != "hierarchical":
             return self
-        return replace(self, choices=placed(self.choices, grid, nodes))
+        return replace(self, choices=with_placement(self.choices, grid, nodes))

@@ -1,7 +1,7 @@
 """Values of flags as they are typed: one word of some, a whole number, a file or a name."""
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.integers import MOST_DIGITS, whole
+from quadrille.algorithms.integers import MOST_DIGITS, parse_integer
 
 
 def one_of(word: str, quantity: str, accepted: tuple[str, ...]) -> str:
@@ -28,7 +28,7 @@ def whole_number(text: str, flag: str, *, least: int = 1, most: int | None = Non
     """
     if len(text) > MOST_DIGITS:
         raise InputError(f"{flag} {text[:MOST_DIGITS]}… has {len(text)} digits: at most {MOST_DIGITS} are accepted")
-    found = whole(text)
+    found = parse_integer(text)
     if found is None or found < least or (most is not None and found > most):
         range_words = f"from {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{flag} {text!r}: a whole number {range_words} is accepted")

@@ -18,20 +18,20 @@ import msgspec
 
 from quadrille.algorithms.analysis.shard_ranges import are_equal
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import LIBRARY, Choices, placed
+from quadrille.algorithms.collectives.choices import LIBRARY, Choices, with_placement
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, SETS, lower
 from quadrille.algorithms.formats.record import Choice, Record
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import (
-    CALLED_BOTH_WAYS,
+    VECTOR_CALL_KINDS,
     Broadcast,
     Collective,
     CollectiveKind,
     Reduce,
     collective_kind,
 )
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.units import format_bytes, format_seconds
@@ -126,7 +126,7 @@ def chosen_collectives(
     threads, placement : as of the schedule's own simulation
     with_library : whether the library may carry out what it is known to be fast at
     """
-    own = [placed(one, schedule.grid, nodes) for one in OWN]
+    own = [with_placement(one, schedule.grid, nodes) for one in OWN]
     found = []
     for asked in questions(schedule):
         ways = candidates(own, asked)
@@ -144,7 +144,7 @@ def _tried_by_library(
     """The library's ways that were measured: by each of MPI's calls where the op can go by both."""
     from quadrille.simulator.machine.library_collectives import MEASURED  # a rank that is told has no use for it
 
-    both = asked.kind in CALLED_BOTH_WAYS and asked.in_equal_pieces
+    both = asked.kind in VECTOR_CALL_KINDS and asked.in_equal_pieces
     for one in LIBRARY.values() if both else (Choices("library"),):
         seconds, label = _seconds(schedule, asked, one, machine, threads, placement)
         if label == f"{one} {MEASURED}":
@@ -244,7 +244,7 @@ def questions(schedule: Schedule) -> list[Asked]:
     return list(found.values())
 
 
-def _first_places(schedule: Schedule) -> Iterator[Place]:
+def _first_places(schedule: Schedule) -> Iterator[Coordinates]:
     """The first rank of every role."""
     for role in schedule.roles:
         places = (schedule.place(rank) for rank in range(schedule.grid.size))
@@ -254,8 +254,8 @@ def _first_places(schedule: Schedule) -> Iterator[Place]:
 
 
 def _first_moments(
-    program: Program, place: Place, loops: tuple[object, ...] = ()
-) -> Iterator[tuple[Collective, Place, tuple[object, ...]]]:
+    program: Program, place: Coordinates, loops: tuple[object, ...] = ()
+) -> Iterator[tuple[Collective, Coordinates, tuple[object, ...]]]:
     """Every collective of a program in the first turn of its loops, and how often these turn."""
     for entry in program:
         if isinstance(entry, Repeat):

@@ -23,10 +23,10 @@ from math import inf
 import numpy as np
 
 from quadrille.algorithms.analysis.alpha_beta import Link
-from quadrille.algorithms.schedule.expressions import number
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Shift
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import RankPlacement
@@ -105,14 +105,14 @@ class Hops:
         slowest = int(np.argmax(paths.latency + moving))
         return Link(float(paths.latency[slowest]), size / float(moving[slowest]))
 
-    def shift_link(self, op: Shift, grid: Grid, place: Place, size: int) -> Link:
+    def shift_link(self, op: Shift, grid: Grid, place: Coordinates, size: int) -> Link:
         """The slowest hop of a shift; of infinite bandwidth where no rank sends to another."""
         if isinstance(op.distance, int):
             return self.axis_link(grid, op.axis, op.distance, size)
         length, stride = grid.length(op.axis), grid.stride(op.axis)
         hops = []
         for rank in range(self._ranks):
-            distance = number(op.distance, replace(place, coordinates=grid.coordinates(rank)))
+            distance = evaluate(op.distance, replace(place, coordinates=grid.coordinates(rank)))
             hops.append((rank, _along(rank, distance, length, stride)))
         return self._slowest(hops, size, "shift")
 

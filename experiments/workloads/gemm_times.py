@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from quadrille.algorithms.analysis.volumes import Work
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
-from quadrille.algorithms.training.gemm_layouts import Times
+from quadrille.algorithms.training.gemm_layouts import GemmTimes
 from quadrille.experiments.options.machine_flags import MachineFlags, chosen_machine
 from quadrille.experiments.options.memory_check import placement
 
@@ -16,7 +16,7 @@ WRITTEN = "written"
 """The word for products as they are written: NN, NT and TN."""
 
 
-def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None = None) -> Times:
+def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None = None) -> GemmTimes:
     """Seconds of products by layout, and of transposes, where so many ranks are busy.
 
     >>> times = times_on(chosen_machine(MachineFlags(machine="perlmutter"), 4), "bfloat16", ranks=4)
@@ -42,7 +42,7 @@ def times_on(machine: "Machine", dtype: DType, ranks: int, threads: int | None =
         touched = 2 * rows * columns * ITEM_BYTES[dtype]
         return model.kernel(Work(0, 0, touched), "transpose").seconds
 
-    return Times(product, transposition)
+    return GemmTimes(product, transposition)
 
 
 def layouts_known(machine: "Machine", dtype: DType) -> int:

@@ -15,12 +15,12 @@ from quadrille.algorithms.schedule.ops import Communication
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.algorithms.training.flops import StepFlops, step_flops
-from quadrille.algorithms.training.gemm_layouts import tuned
+from quadrille.algorithms.training.gemm_layouts import tune_layouts
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.scheme import Scheme
-from quadrille.algorithms.training.weight_caching import keep_first
+from quadrille.algorithms.training.weight_caching import cache_weights
 from quadrille.experiments.options.execution_options import Manner
 from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.workloads.gemm_times import WRITTEN, layouts_known, machine_for_layouts, times_on
@@ -144,11 +144,11 @@ class TrainingExperiment:
                 written = gpt_schedule(gpt, self.grid, self.scheme)
             case Mlp() as mlp:
                 written = mlp_schedule(mlp, self.grid, self.scheme)
-        kept = keep_first(written, self.keep_first)
+        kept = cache_weights(written, self.keep_first)
         if self.gemm_layouts == WRITTEN:
             return kept
         machine = machine_for_layouts(self.gemm_layouts, self.grid.size)
-        return tuned(kept, times_on(machine, self.dtype, self.grid.size, self.manner.threads))
+        return tune_layouts(kept, times_on(machine, self.dtype, self.grid.size, self.manner.threads))
 
     def schedule(self) -> Schedule:
         """The checked schedule, with its overlaps."""

@@ -22,7 +22,7 @@ from quadrille.algorithms.schedule.program import Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.flops import flops_per_second_per_gpu
-from quadrille.algorithms.training.memory import fullest
+from quadrille.algorithms.training.memory import largest_memory
 from quadrille.experiments.options.memory_check import placement
 from quadrille.experiments.workloads.matmul import Experiment
 from quadrille.experiments.workloads.training import TrainingExperiment
@@ -137,7 +137,7 @@ def figures_of(experiment: Experiment | TrainingExperiment, schedule: Schedule, 
         return {}
     each = iterations(experiment, schedule, spent.seconds, spent.ops).seconds
     found = rates(experiment, each, spent.machine) if each else None
-    kept = {str(kind): size for kind, size in fullest(schedule, experiment.manner.choices).items()}
+    kept = {str(kind): size for kind, size in largest_memory(schedule, experiment.manner.choices).items()}
     losses = () if spent.losses is None else tuple(one if isfinite(one) else None for one in spent.losses)
     return {
         **({"losses": losses} if losses else {}),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from quadrille.algorithms.collectives.choices import Carriage
+from quadrille.algorithms.collectives.choices import Provider
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.algorithms.schedule.tensors import DType
@@ -260,13 +260,13 @@ class DirectCommunicator(DeviceCommunicator):
         raise AssertionError(f"{verb} of device arrays goes through the host")
 
 
-def find_staging(library: "CupyLibrary", awareness: "Awareness", carriage: Carriage) -> Staging:
+def find_staging(library: "CupyLibrary", awareness: "Awareness", carriage: Provider) -> Staging:
     """The way of device arrays through MPI: directly only where it is known to take them."""
     way = DirectCommunicator if awareness.aware and carriage == "own" else StagedCommunicator
     return lambda group: way(group, library)
 
 
-def check_sums(dtype: DType, carriage: Carriage) -> None:
+def check_sums(dtype: DType, carriage: Provider) -> None:
     """Nothing, where MPI can sum such elements or is not asked to.
 
     Raises

@@ -14,7 +14,7 @@ from typing import Any
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Barrier, Communication, Compute, lane
-from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_run_beside
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.runtime.arrays.array_library import ArrayLibrary
@@ -160,9 +160,7 @@ class RankExecutor:
             yield from self._meet("barrier after the run")
             if repeat >= 0:
                 spans.append([self._span(task) for task in tasks])
-                beside += [
-                    {task.op.name: task.share_beside} for task in tasks if may_run_beside(self._schedule, task.op)
-                ]
+                beside += [{task.op.name: task.share_beside} for task in tasks if may_overlap(self._schedule, task.op)]
         outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
         runs = repeats + warmups
         sent = self._transfers.bytes_sent // max(1, runs)

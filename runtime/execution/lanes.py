@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from quadrille.algorithms.schedule.ops import CommunicationOp, Op
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.runtime.carriers.communicators import Communicator, Request, Wait
 from quadrille.runtime.carriers.pipelined_steps import Stream
 from quadrille.runtime.execution.transfers import Transfers
@@ -25,7 +25,7 @@ class Task:
     """
 
     op: Op
-    place: Place
+    place: Coordinates
     index: int
     needs: list["Task"] = field(default_factory=list)
     ready: float = 0.0

@@ -11,10 +11,10 @@ from functools import partial
 from typing import assert_never
 
 from quadrille.algorithms.analysis.shard_ranges import shared_rectangle
-from quadrille.algorithms.analysis.storage import lives_in_place
-from quadrille.algorithms.analysis.traffic import Exchange, Traffic, calls_of, later, traffic
+from quadrille.algorithms.analysis.storage import is_gathered_in_place
+from quadrille.algorithms.analysis.traffic import Exchange, Traffic, calls_of, traffic, written_coordinates
 from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.schedule.expressions import number
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
@@ -32,8 +32,8 @@ from quadrille.algorithms.schedule.ops import (
     Shift,
     lane,
 )
-from quadrille.algorithms.schedule.parts import Place
-from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_run_beside
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.carriers.communicators import Communicator, Request
 from quadrille.runtime.carriers.pipelined_steps import Chunks, StreamStep, cut
@@ -76,7 +76,7 @@ class Planner:
         self._choices = choices
         self._buffers = buffers
         self._own_steps_beside = any(
-            may_run_beside(schedule, op) and not choices.by_library(op) for op in all_ops(schedule)
+            may_overlap(schedule, op) and not choices.by_library(op) for op in all_ops(schedule)
         )
 
     def _blocks(self, op: Collective, group: Communicator) -> bool:
@@ -86,14 +86,14 @@ class Planner:
         """
         return not op.concurrent and not (group.chunk_bytes and self._own_steps_beside)
 
-    def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:
+    def communicate(self, op: CommunicationOp, place: Coordinates, group: Communicator) -> Plan:
         """A communication op; nothing goes over a wire where the group has one member."""
         plan = self._whole_steps(op, place, group)
         if plan.steps and group.chunk_bytes and not isinstance(op, Barrier):
             plan.chunks = cut(plan.steps, group.chunk_bytes)  # chunks wait for bytes, of which a barrier has none
         return plan
 
-    def _whole_steps(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:  # noqa: C901 - a line a kind
+    def _whole_steps(self, op: CommunicationOp, place: Coordinates, group: Communicator) -> Plan:  # noqa: C901 - a line a kind
         moved = traffic(op, self._schedule, place, self._choices)
         flat = self._buffers.flat
         match op:
@@ -120,22 +120,24 @@ class Planner:
             case _:
                 assert_never(op)
 
-    def _all_gather(self, op: AllGather, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+    def _all_gather(self, op: AllGather, place: Coordinates, group: Communicator, moved: Traffic | None) -> Plan:
         source = self._buffers.flat(op.source, place)
         if moved is None:
             return self._renamed(op.source, op.into, place)
         whole = self._buffers.flat(op.into, place)
         own = (whole[moved.edges[group.member] : moved.edges[group.member + 1]], source)
-        plan = Plan() if lives_in_place(self._schedule, op) else Plan(before=[own])
+        plan = Plan() if is_gathered_in_place(self._schedule, op) else Plan(before=[own])
         return self._carried(plan, op, group, moved, whole)
 
-    def _reduce_scatter(self, op: ReduceScatter, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+    def _reduce_scatter(
+        self, op: ReduceScatter, place: Coordinates, group: Communicator, moved: Traffic | None
+    ) -> Plan:
         if moved is None:
             return self._renamed(op.source, op.into, place)
         whole, into = self._buffers.flat(op.source, place), self._buffers.flat(op.into, place)
         return self._carried(Plan(), op, group, moved, whole, into)
 
-    def _all_reduce(self, op: AllReduce, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+    def _all_reduce(self, op: AllReduce, place: Coordinates, group: Communicator, moved: Traffic | None) -> Plan:
         plan, buffers = Plan(combination=op.combination), [self._buffers.flat(name, place) for name in op.buffers]
         if not op.more or moved is None:
             return self._carried(plan, op, group, moved, buffers[0])
@@ -148,34 +150,34 @@ class Planner:
             start += buffer.size
         return self._carried(plan, op, group, moved, bucket)
 
-    def _renamed(self, source: str, into: str, place: Place) -> Plan:
+    def _renamed(self, source: str, into: str, place: Coordinates) -> Plan:
         """In a group of one the result is the source under another name."""
         flat = self._buffers.flat(source, place)
         if self._buffers.is_view(into):
             return self._as_view(into, place, flat.reshape(self._buffers.block(into, place).shape))
         return Plan(before=[(self._buffers.flat(into, place), flat)])
 
-    def _as_view(self, into: str, place: Place, view: Array) -> Plan:
+    def _as_view(self, into: str, place: Coordinates, view: Array) -> Plan:
         return Plan(rename=partial(self._buffers.bind, into, place, view))
 
-    def _broadcast(self, op: Broadcast, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+    def _broadcast(self, op: Broadcast, place: Coordinates, group: Communicator, moved: Traffic | None) -> Plan:
         region = self._buffers.block(op.into, place)
         if moved is None and self._buffers.is_view(op.into):
             return self._as_view(op.into, place, self._buffers.window(op.source, place, region))
         plan = Plan()
-        if group.member == number(op.root, place):
+        if group.member == evaluate(op.root, place):
             window = self._buffers.window(op.source, place, region)
             plan.before.append((self._buffers.matrix(op.into, place), window))
         return self._carried(plan, op, group, moved, self._buffers.flat(op.into, place))
 
-    def _reduce(self, op: Reduce, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+    def _reduce(self, op: Reduce, place: Coordinates, group: Communicator, moved: Traffic | None) -> Plan:
         plan = Plan()
-        if group.member == number(op.root, place):
+        if group.member == evaluate(op.root, place):
             window = self._buffers.window(op.into, place, self._buffers.block(op.source, place))
             plan.after.append((window, self._buffers.matrix(op.source, place)))
         return self._carried(plan, op, group, moved, self._buffers.flat(op.source, place))
 
-    def _all_to_all(self, op: AllToAll, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+    def _all_to_all(self, op: AllToAll, place: Coordinates, group: Communicator, moved: Traffic | None) -> Plan:
         if moved is None:
             return Plan(before=[(self._buffers.flat(op.into, place), self._buffers.flat(op.source, place))])
         scratch, tensors = self._buffers.scratch, self._schedule.tensors
@@ -210,9 +212,9 @@ class Planner:
             ]
         )
 
-    def _shift(self, op: Shift, place: Place, moved: Traffic | None) -> Plan:
+    def _shift(self, op: Shift, place: Coordinates, moved: Traffic | None) -> Plan:
         source = self._buffers.flat(op.source, place)
-        into = self._buffers.flat(op.into, later(op, self._schedule, place))
+        into = self._buffers.flat(op.into, written_coordinates(op, self._schedule, place))
         if moved is None:
             return Plan(before=[(into, source)])
         return self._steps(Plan(), op, moved, source, into)

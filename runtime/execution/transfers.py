@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.ops import CommunicationOp, Compute
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
 from quadrille.runtime.carriers.communicators import Communicator, Request
@@ -38,7 +38,7 @@ class Transfers:
         self._plans: dict[Moment, Plan] = {}
         self.bytes_sent = 0
 
-    def compute(self, op: Compute, place: Place) -> Callable[[], None]:
+    def compute(self, op: Compute, place: Coordinates) -> Callable[[], None]:
         """Local work, ready to be done."""
         key = (id(op), tuple(place.indices.values()))
         work = self._work.get(key)
@@ -48,7 +48,7 @@ class Transfers:
                 self._work[key] = work
         return work
 
-    def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Carrying:
+    def communicate(self, op: CommunicationOp, place: Coordinates, group: Communicator) -> Carrying:
         """The op's steps, local copies included."""
         key = (id(op), tuple(place.indices.values()))
         plan = self._plans.get(key)

@@ -6,7 +6,7 @@ from itertools import islice
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.schedule.ops import Op, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 
@@ -19,7 +19,7 @@ class Entry:
     """One instance of an op as it stands in the unrolled program; `needs` are positions of earlier entries."""
 
     op: Op
-    place: Place
+    place: Coordinates
     index: int
     lane: str
     needs: tuple[int, ...]
@@ -28,7 +28,7 @@ class Entry:
 class Unrolled:
     """The unrolled program of the rank at a place; kept for the next time unless it is long."""
 
-    def __init__(self, schedule: Schedule, place: Place) -> None:
+    def __init__(self, schedule: Schedule, place: Coordinates) -> None:
         self._schedule = schedule
         self._place = place
         self._kept: list[Entry] | None = None

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Block, ElementType, Tensor
 from quadrille.runtime.files.rectangles import split_block
@@ -127,7 +127,7 @@ class CheckpointWriter(SharedFile):
         header = header_of(self._stored, steps, model)
         super().__init__(path, header, content, flag="--save", kind="a file", token=token)
 
-    def write(self, place: Place, outputs: Mapping[str, Any], fetch: Callable[[Any], NDArray[Any]]) -> None:
+    def write(self, place: Coordinates, outputs: Mapping[str, Any], fetch: Callable[[Any], NDArray[Any]]) -> None:
         """Put the blocks of one rank in their places; of repeated blocks the first rank writes its own."""
         for name in self._names:
             tensor = self._schedule.tensors[name]
@@ -159,7 +159,7 @@ class CheckpointWriter(SharedFile):
         self.close()
 
 
-def _writes(tensor: Tensor, place: Place) -> bool:
+def _writes(tensor: Tensor, place: Coordinates) -> bool:
     """Whether the rank at `place` is the first of those that hold its block."""
     if tensor.stages is not None and place.coordinates["pipeline"] != tensor.stages[0]:
         return False

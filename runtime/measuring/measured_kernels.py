@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from quadrille.algorithms.schedule.kernels import FACTS, Function
+from quadrille.algorithms.schedule.kernels import SIGNATURES, Function
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.kernels.kernel_arguments import Given
 
@@ -46,7 +46,7 @@ def arguments(function: Function, dtype: DType, elements: int) -> Given:
     [(16, 1024)]
     """
     columns = min(COLUMNS, elements)
-    rows, facts = max(1, elements // columns), FACTS[function]
+    rows, facts = max(1, elements // columns), SIGNATURES[function]
     lengths = {"m": rows, "n": columns, "2n": 2 * columns, "1": 1, "2": 2}
 
     def made(words: Sequence[str]) -> tuple[Any, ...]:

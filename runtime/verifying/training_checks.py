@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, DType
 from quadrille.algorithms.training.adam import Adam
@@ -196,7 +196,11 @@ class Deviation:
 
 
 def verify_blocks(
-    schedule: Schedule, place: Place, blocks: Mapping[str, Sequence[NDArray[Any]]], reference: Reference, dtype: DType
+    schedule: Schedule,
+    place: Coordinates,
+    blocks: Mapping[str, Sequence[NDArray[Any]]],
+    reference: Reference,
+    dtype: DType,
 ) -> Verification:
     """The verdict on what one rank holds of losses, gradients and parameters."""
     factor = (FIXED + PER_DOUBLING * log2(schedule.grid.size)) * sqrt(reference.terms)

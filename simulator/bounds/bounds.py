@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Receive, Send
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.channels import listing
 from quadrille.simulator.bounds.concurrency import together
@@ -146,7 +146,7 @@ def _own_work(given: Given) -> dict[str, Floats]:
     return found
 
 
-def _local_seconds(op: CommunicationOp, looks: Looks, given: Given, moment: Place, ranks: Ints) -> Floats:
+def _local_seconds(op: CommunicationOp, looks: Looks, given: Given, moment: Coordinates, ranks: Ints) -> Floats:
     """Copies and additions of each rank in an op, by itself [s]."""
     grid, costs = given.schedule.grid, given.costs
     length, stride = grid.length(op.axis), grid.stride(op.axis)

@@ -19,7 +19,7 @@ import networkx as nx
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.schedule.ops import Op, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, walk
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 
@@ -55,11 +55,11 @@ class _Seen:
     beside: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
-Walked = Callable[[Program, Place], Iterable[tuple[Op, Place]]]
+Walked = Callable[[Program, Coordinates], Iterable[tuple[Op, Coordinates]]]
 """Ops of a program in order."""
 
 
-def together(schedule: Schedule, places: Iterable[Place], walked: Walked = walk) -> Together:
+def together(schedule: Schedule, places: Iterable[Coordinates], walked: Walked = walk) -> Together:
     """What may be under way at once on the ranks at these places, one for each program.
 
     A schedule without overlap does one thing at a time:
@@ -81,7 +81,7 @@ def together(schedule: Schedule, places: Iterable[Place], walked: Walked = walk)
     return Together(lanes, sets, {name: dict(counts) for name, counts in seen.beside.items()})
 
 
-def _look(schedule: Schedule, place: Place, seen: _Seen, walked: Walked) -> None:
+def _look(schedule: Schedule, place: Coordinates, seen: _Seen, walked: Walked) -> None:
     dependencies: Dependencies[_Entry] = Dependencies(schedule)
     on_lane: dict[str, list[str]] = defaultdict(list)  # names of the ops
     last: dict[str, _Entry] = {}

@@ -30,7 +30,7 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.schedule.ops import Communication, Op
-from quadrille.algorithms.schedule.parts import Panel, Place
+from quadrille.algorithms.schedule.parts import Coordinates, Panel
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.distinct import distinct
@@ -159,7 +159,7 @@ class Loops:
         self._behind: dict[int, int] = {}
         self._grid = schedule.grid
 
-    def beat(self, entry: Repeat, place: Place) -> Beat:
+    def beat(self, entry: Repeat, place: Coordinates) -> Beat:
         """For the turns of a loop."""
         own = list(ops(entry.body))
         meeting = {op.axis for op in own if isinstance(op, Communication)}
@@ -170,14 +170,14 @@ class Loops:
         spans = self._grid.size * len(own) * len(entry.indices(place))
         return Beat(Parts(of_rank), large=spans > LARGE)
 
-    def behind(self, entry: Repeat, place: Place) -> int:
+    def behind(self, entry: Repeat, place: Coordinates) -> int:
         """Turns at the end of a loop that are walked in any case; all, where its turns differ or are few."""
         count = len(entry.indices(place))
         if id(entry) not in self._behind:
             self._behind[id(entry)] = self._needed(entry, place, count)
         return min(count, self._behind[id(entry)])
 
-    def _needed(self, entry: Repeat, place: Place, count: int) -> int:
+    def _needed(self, entry: Repeat, place: Coordinates, count: int) -> int:
         if not self._allowed or not self._alike(entry) or _longest_inside(entry, place) > count:
             return 1 << 62
         few = (copies for copies in self._slots.get(entry.loop, ()) if copies < count // 2)
@@ -188,7 +188,7 @@ class Loops:
         told = {name for op in ops(entry.body) for name in self._looks.needs(op).loops}
         return entry.loop not in told | _counting(entry.body, told)
 
-    def walk(self, program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
+    def walk(self, program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
         """Ops of a rank in program order, of loops that repeat only the first turns and the last."""
         for entry in program:
             if not isinstance(entry, Repeat):
@@ -200,7 +200,7 @@ class Loops:
                 yield from self.walk(entry.body, place.during(entry.loop, index))
 
 
-def _longest_inside(entry: Repeat, place: Place) -> int:
+def _longest_inside(entry: Repeat, place: Coordinates) -> int:
     """Turns of the longest loop in a loop's body."""
     found = 0
     for inner in entry.body:

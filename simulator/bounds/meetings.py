@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.analysis.labels import Ints
-from quadrille.algorithms.schedule.expressions import number
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Op, Receive, Send, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.bounds.distinct import rising
 from quadrille.simulator.bounds.message_ends import passed
 from quadrille.simulator.bounds.nccl_collectives import Nccl
@@ -97,7 +97,7 @@ class Meetings:
         if meeting.done.all():
             self._meetings.pop((op.name, index), None)
 
-    def goes_on(self, op: CommunicationOp, moment: Place, meeting: Meeting, own: Ranks) -> bool:
+    def goes_on(self, op: CommunicationOp, moment: Coordinates, meeting: Meeting, own: Ranks) -> bool:
         """Whether the ranks' groups are complete and have ended; those that are complete end now."""
         groups = self._groups_of(op.axis, own)
         if own.everyone:
@@ -118,7 +118,7 @@ class Meetings:
             self._groups[key] = first[:, None] + stride * np.arange(length)
         return self._groups[key]
 
-    def _carry(self, op: CommunicationOp, moment: Place, meeting: Meeting, groups: Ints) -> None:
+    def _carry(self, op: CommunicationOp, moment: Coordinates, meeting: Meeting, groups: Ints) -> None:
         """The op on complete groups."""
         self.finished += 1
         ranks = groups.ravel()
@@ -138,7 +138,7 @@ class Meetings:
             meeting.story = Story.of(len(meeting.done))
         meeting.story.put(ranks, story.of_ranks(ranks))
 
-    def _by_steps(self, op: CommunicationOp, moment: Place, meeting: Meeting, first: Ints) -> Story:
+    def _by_steps(self, op: CommunicationOp, moment: Coordinates, meeting: Meeting, first: Ints) -> Story:
         """Groups, of which these are the first ranks, message by message."""
         ready = self._prepared.ready(op, moment, first)
         for one, overhead in zip(ready.parts, ready.overhead, strict=True):
@@ -150,13 +150,13 @@ class Meetings:
                 self._extrapolated.add(op.name)
         return ready.story
 
-    def post(self, op: Send | Receive, moment: Place, own: Ranks, start: Floats) -> Message:
+    def post(self, op: Send | Receive, moment: Coordinates, own: Ranks, start: Floats) -> Message:
         """The message of an instance, at one end of which these ranks now are; it is delivered once both are there.
 
         The k-th message that a program sends to another on a lane meets the k-th that the other receives from it.
         """
         sends = isinstance(op, Send)
-        to = number(op.to if isinstance(op, Send) else op.sender, replace(moment, coordinates=own.place.coordinates))
+        to = evaluate(op.to if isinstance(op, Send) else op.sender, replace(moment, coordinates=own.place.coordinates))
         stride = self._schedule.grid.stride(op.axis)
         peer = int(self._program_of[own.ranks[0] + (to - own.place.coordinates[op.axis]) * stride])
         channel = lane(op), *((own.number, peer) if sends else (peer, own.number))
@@ -182,7 +182,7 @@ class Meetings:
                 self._extrapolated.add(op.name)
         self.finished += 1
 
-    def _by_nccl(self, nccl: Nccl, op: Collective, moment: Place, meeting: Meeting, groups: Ints) -> Story:
+    def _by_nccl(self, nccl: Nccl, op: Collective, moment: Coordinates, meeting: Meeting, groups: Ints) -> Story:
         """Groups begin when their last member has come, and take what NCCL's model says."""
         size = self._looks.bytes(op, moment, groups[:, 0])
         seconds = nccl.seconds(op, moment, groups, size)
@@ -196,7 +196,7 @@ class Meetings:
         story.bandwidth[groups] = seconds
         return story
 
-    def _copy_alone(self, op: CommunicationOp, moment: Place, meeting: Meeting, ranks: Ints) -> Story:
+    def _copy_alone(self, op: CommunicationOp, moment: Coordinates, meeting: Meeting, ranks: Ints) -> Story:
         overhead = self._prepared.overhead(alone=True)
         seconds, extrapolated = self._prepared.alone(op, moment, ranks)
         local = self._costs.local

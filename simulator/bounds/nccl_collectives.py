@@ -16,9 +16,9 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.nccl.tables import Algorithm, Protocol
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.expressions import number
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import Collective, CollectiveKind, collective_kind
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.collectives.nccl.channels import NcclResult, nccl_collective
 from quadrille.simulator.machine.network import routes_of
 from quadrille.simulator.machine.placement import RankPlacement
@@ -49,7 +49,7 @@ class Nccl:
     _refused: list[InputError] = field(default_factory=list)
     _held: bool = False
 
-    def seconds(self, op: Collective, moment: Place, groups: Ints, size: float) -> Floats:
+    def seconds(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> Floats:
         """From a group's beginning to the end of each member [groups, members].
 
         Parameters
@@ -70,12 +70,12 @@ class Nccl:
         self.longest[op.name] = max(float(ends.max()), self.longest.get(op.name, 0.0))
         return ends
 
-    def link_bytes(self, op: Collective, moment: Place, groups: Ints, size: float) -> Floats:
+    def link_bytes(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> Floats:
         """What goes over each link."""
         return self._carried(op, moment, groups, size).result.link_bytes
 
-    def _carried(self, op: Collective, moment: Place, groups: Ints, size: float) -> NcclResult:
-        kind, root = collective_kind(op), number(getattr(op, "root", 0), moment)
+    def _carried(self, op: Collective, moment: Coordinates, groups: Ints, size: float) -> NcclResult:
+        kind, root = collective_kind(op), evaluate(getattr(op, "root", 0), moment)
         key = kind, root, size, groups.shape, groups.tobytes()
         if key not in self._known:
             if not self._routes:

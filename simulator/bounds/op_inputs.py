@@ -7,7 +7,7 @@ import numpy as np
 
 from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Compute, Send, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.simulator.bounds.concurrency import Together
 from quadrille.simulator.bounds.distinct import distinct, kept, thin
@@ -58,7 +58,7 @@ class Preparations:
         self._alike.clear()
         self._room = NUMBERS_KEPT - sum(kept(seconds) for seconds, _ in self._work.values())
 
-    def ready(self, op: CommunicationOp, moment: Place, first: Ints) -> Ready:
+    def ready(self, op: CommunicationOp, moment: Coordinates, first: Ints) -> Ready:
         """An op between ranks.
 
         Parameters
@@ -71,14 +71,14 @@ class Preparations:
             return self._found(key, op, self._looks.parts(op, moment, first))
         return self._ready[key]
 
-    def alone(self, op: CommunicationOp, moment: Place, ranks: Ints) -> tuple[Floats, bool]:
+    def alone(self, op: CommunicationOp, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
         """Seconds of the copies of ranks that are the only member of their group, and whether one is extrapolated."""
         key = self._looks.key(op, moment), ranks.tobytes()
         if key not in self._alone:
             self._alone[key] = self._costs.memory("copy", self._looks.alone(op, moment, ranks), ranks)
         return self._alone[key]
 
-    def message(self, number: int, op: Send, moment: Place, ranks: Ints) -> Ready:
+    def message(self, number: int, op: Send, moment: Coordinates, ranks: Ints) -> Ready:
         """What the ranks of a program send alone.
 
         Parameters
@@ -116,7 +116,7 @@ class Preparations:
             story.overhead[one.ranks] = beside_steps
         return Ready(parts, [thin(one) for one in overhead], story.thin())
 
-    def work(self, number: int, op: Compute, moment: Place, ranks: Ints) -> tuple[Floats, bool]:
+    def work(self, number: int, op: Compute, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
         """Seconds of local work of each rank with its cores to itself, and whether one is extrapolated.
 
         Parameters

@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.formats.record import LinkLoad
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import ALONE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.bounds.bounds import Steady
@@ -112,14 +112,14 @@ def _instances(times: Mapping[str, OpTimes]) -> int:
     return max(1, sum(one.count for one in times.values()))
 
 
-def closed(spans: Iterable[Span], turns: Sequence[Turns]) -> Iterator[Span]:
+def closed(spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> Iterator[Span]:
     """The spans as they would be without the turns that are said once: what repeats has the same ranks on its path."""
     for span in spans:
         over = sum(one.times * one.seconds for one in turns if span.start >= one.start)
         yield span.moved(-over, 0) if over else span
 
 
-def _said(spans: Iterable[Span], turns: Sequence[Turns]) -> dict[tuple[int, str], list[tuple[int, int]]]:
+def _said(spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> dict[tuple[int, str], list[tuple[int, int]]]:
     """By rank and op, the first instance and the number of instances of turns that are said once."""
     found: dict[tuple[int, str], list[tuple[int, int]]] = {}
     ordered = sorted(spans, key=lambda span: span.start)

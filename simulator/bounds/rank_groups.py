@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 
 from quadrille.algorithms.analysis.labels import Ints
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.concurrency import Together
 from quadrille.simulator.bounds.loop_period import Loops
@@ -38,7 +38,7 @@ class Ranks:
 
     number: int
     ranks: Ints
-    place: Place
+    place: Coordinates
     at: Ints | slice
 
     @property

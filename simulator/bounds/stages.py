@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.runs import NOBODY, Section
-from quadrille.algorithms.collectives.transfer_steps import Run
+from quadrille.algorithms.collectives.transfer_steps import PieceRange
 from quadrille.algorithms.errors import InputError
 
 MOST_STEPS = 1 << 22
@@ -153,5 +153,5 @@ def _one_by_one(lowered: Lowered) -> Iterator[Stage]:
             yield Stage(1, (Move(sender, receiver, first, count, adds.astype(np.bool_), every=every),))
 
 
-def _pieces(run: Run) -> tuple[int, int]:
+def _pieces(run: PieceRange) -> tuple[int, int]:
     return run.first, run.count

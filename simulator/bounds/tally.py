@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import kind, lane
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import COMPUTE
 from quadrille.simulator.bounds.hidden import Hiding, Moving
 from quadrille.simulator.bounds.instances import Instance
@@ -75,7 +75,7 @@ class Tally:
         self._number = 0
         self._settled: list[Moving] = []  # since the last mark
         self.instances: list[Instance] = []
-        self.turns: list[Turns] = []
+        self.turns: list[RepeatedIterations] = []
         self.extrapolated: set[str] = set()
 
     def note(self, one: Instance, program: int) -> None:
@@ -149,7 +149,7 @@ class Tally:
             for one in self.instances[first:]
             for part in one.split(begin, times * seconds, times * per_turn.get(one.op.name, 0))
         ]
-        self.turns.append(Turns(begin + times * seconds, seconds, times, dict(per_turn)))
+        self.turns.append(RepeatedIterations(begin + times * seconds, seconds, times, dict(per_turn)))
 
     def _hide(self, one: Instance, hiding: Hiding) -> None:
         """Charges each instant of communication that nothing computed hides to one op, the first in the program."""

@@ -23,7 +23,7 @@ import numpy as np
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.ops import Communication, Compute, Op, Receive, Send, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.simulator.bounds.distinct import kept, thin
@@ -187,7 +187,7 @@ class Walk:
             self._tally.note(one, own.number)
             self.ends[:, own.at] = np.maximum(self.ends[:, own.at], end.times)
 
-    def _through(self, program: Program, place: Place, way: _Way) -> Iterator[tuple[Op, Place]]:
+    def _through(self, program: Program, place: Coordinates, way: _Way) -> Iterator[tuple[Op, Coordinates]]:
         """Ops in program order; turns of a loop that have come to repeat are passed over."""
         for entry in program:
             if not isinstance(entry, Repeat):
@@ -195,7 +195,7 @@ class Walk:
                 continue
             yield from self._turns(entry, place, way)
 
-    def _turns(self, entry: Repeat, place: Place, way: _Way) -> Iterator[tuple[Op, Place]]:
+    def _turns(self, entry: Repeat, place: Coordinates, way: _Way) -> Iterator[tuple[Op, Coordinates]]:
         """The ops of a loop; while a loop around it is looked at, all its turns are there."""
         indices, at, first = entry.indices(place), 0, (way.number, len(self._tally.instances))
         last = 0 if way.beats else len(indices) - self._loops.behind(entry, place)
@@ -249,7 +249,7 @@ class Walk:
 
     # Local work
 
-    def _compute(self, op: Compute, moment: Place, own: Ranks, start: Floats) -> tuple[Floats, Story]:
+    def _compute(self, op: Compute, moment: Coordinates, own: Ranks, start: Floats) -> tuple[Floats, Story]:
         """When an op of the compute lane ends on each of the ranks, and what their time goes into."""
         key = own.number, self._looks.key(op, moment)
         if key in self._kept_work:
@@ -262,7 +262,7 @@ class Walk:
                 self._room -= kept(longer) + sum(kept(told) for told in story.columns())
         return start + longer, story
 
-    def _longer(self, op: Compute, moment: Place, own: Ranks) -> tuple[Floats, Story]:
+    def _longer(self, op: Compute, moment: Coordinates, own: Ranks) -> tuple[Floats, Story]:
         """What an op of the compute lane takes on each of the ranks, in three rows."""
         seconds, extrapolated = self._prepared.work(own.number, op, moment, own.ranks)
         local = self._costs.local

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.coordinate_dependence import Needs, NeedsOfOps
-from quadrille.algorithms.analysis.copies import Copies, copies
+from quadrille.algorithms.analysis.coordinate_dependence import Dependence, OpDependences
+from quadrille.algorithms.analysis.copies import LocalCopies, local_copies
 from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Compute, Op, Send, Shift
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.bounds.stages import Move, Stage, stages
 from quadrille.simulator.symmetry.patterns import same_on_all_members
@@ -82,25 +82,25 @@ class Looks:
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
         self._duties = OpPlans(schedule, choices)
-        self.needs = schedule.once(NeedsOfOps).of
+        self.needs = schedule.once(OpDependences).of
         self._stages: dict[Key, tuple[Stage, ...]] = {}
         ranks = np.arange(self._grid.size)
         self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
 
-    def key(self, op: Op, moment: Place) -> Key:
+    def key(self, op: Op, moment: Coordinates) -> Key:
         """The same for moments at which an op does the same."""
         return (id(op), *(moment.indices.get(loop) for loop in sorted(self.needs(op).loops)))
 
-    def sizes(self, op: Compute, moment: Place, ranks: Ints) -> tuple[list[Any], Ints]:
+    def sizes(self, op: Compute, moment: Coordinates, ranks: Ints) -> tuple[list[Any], Ints]:
         """The sizes of local work, and which of them each rank has."""
         return self._kinds(self.needs(op), moment, ranks, lambda place: self._duties.local(op, place))
 
-    def alone(self, op: CommunicationOp, moment: Place, ranks: Ints) -> Floats:
+    def alone(self, op: CommunicationOp, moment: Coordinates, ranks: Ints) -> Floats:
         """Bytes that ranks copy where nothing goes over a wire."""
         found, which = self._kinds(self.needs(op), moment, ranks, lambda place: self._copied(op, place, None).before)
         return np.array(found, dtype=np.float64)[which]
 
-    def parts(self, op: CommunicationOp, moment: Place, first: Ints) -> list[Part]:
+    def parts(self, op: CommunicationOp, moment: Coordinates, first: Ints) -> list[Part]:
         """The groups of an op, those together that do the same steps.
 
         Parameters
@@ -118,20 +118,20 @@ class Looks:
         found, which = self._kinds(needed, moment, first, lambda place: self._moved(op, place))
         return list(self._alike(op, moment, ranks, found, which))
 
-    def bytes(self, op: Collective, moment: Place, first: Ints) -> float:
+    def bytes(self, op: Collective, moment: Coordinates, first: Ints) -> float:
         """Of the buffer of an op, the mean over its groups."""
         found, which = self._kinds(
             _without(self.needs(op), op.axis), moment, first, lambda place: self._moved(op, place)
         )
         return float(np.mean(np.array([_bytes(moved)[-1] for moved in found])[which]))
 
-    def _moved(self, op: CommunicationOp, place: Place) -> Traffic | None:
+    def _moved(self, op: CommunicationOp, place: Coordinates) -> Traffic | None:
         return traffic(op, self._schedule, place, self._choices)
 
-    def _copied(self, op: CommunicationOp, place: Place, moved: Traffic | None) -> Copies:
-        return copies(op, self._schedule, place, moved)
+    def _copied(self, op: CommunicationOp, place: Coordinates, moved: Traffic | None) -> LocalCopies:
+        return local_copies(op, self._schedule, place, moved)
 
-    def _alike(self, op: Collective, moment: Place, ranks: Ints, found: list[Any], which: Ints) -> Iterator[Part]:
+    def _alike(self, op: Collective, moment: Coordinates, ranks: Ints, found: list[Any], which: Ints) -> Iterator[Part]:
         """Of groups whose members all see the same buffer."""
         keys = [_steps_of(moved) for moved in found]
         for key in dict.fromkeys(keys):
@@ -151,7 +151,7 @@ class Looks:
                 in_waves=found[kinds[0]].lowered.algorithm in WAVES,
             )
 
-    def _members_copies(self, op: Collective, moment: Place, moved: Traffic) -> list[tuple[int, int]]:
+    def _members_copies(self, op: Collective, moment: Coordinates, moved: Traffic) -> list[tuple[int, int]]:
         """Bytes copied by each member; those with pieces of one size, and no root, copy as much."""
         known: dict[tuple[int, bool], tuple[int, int]] = {}
         found = []
@@ -164,7 +164,7 @@ class Looks:
             found.append(known[key])
         return found
 
-    def _unlike(self, op: Collective, moment: Place, ranks: Ints) -> Iterator[Part]:
+    def _unlike(self, op: Collective, moment: Coordinates, ranks: Ints) -> Iterator[Part]:
         """Of groups whose members see buffers of their own."""
         needed = self.needs(op)
         everyone = replace(needed, whole=needed.whole | {op.axis})
@@ -189,7 +189,7 @@ class Looks:
             self._stages[key] = stages(moved.lowered)
         return self._stages[key]
 
-    def _shifted(self, op: Shift, moment: Place, first: Ints) -> list[Part]:
+    def _shifted(self, op: Shift, moment: Coordinates, first: Ints) -> list[Part]:
         """Of groups whose members pass a block on, each group as far as it says."""
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
@@ -209,7 +209,7 @@ class Looks:
         edges = np.stack([np.zeros(ranks.size), size], axis=1)
         return [Part(ranks, (Stage(1, (move,)),), edges, flat, before, none, flat=True, alone=to < 0)]
 
-    def sent(self, op: Send, moment: Place, ranks: Ints) -> Part:
+    def sent(self, op: Send, moment: Coordinates, ranks: Ints) -> Part:
         """What ranks that have one coordinate along the op's axis send, each to the same other one: groups of two."""
         found, which = self._kinds(self.needs(op), moment, ranks, lambda place: _one_step(self._moved(op, place)))
         further = int(found[0][0]) - int(self.coordinates[op.axis][ranks[0]])
@@ -220,7 +220,9 @@ class Looks:
         nothing = np.zeros(pairs.shape)
         return Part(pairs, (Stage(1, (move,)),), edges, np.repeat(which, 2), nothing, nothing)
 
-    def _kinds(self, needed: Needs, moment: Place, ranks: Ints, look: Callable[[Place], Any]) -> tuple[list[Any], Ints]:
+    def _kinds(
+        self, needed: Dependence, moment: Coordinates, ranks: Ints, look: Callable[[Coordinates], Any]
+    ) -> tuple[list[Any], Ints]:
         """What `look` sees for each combination of kinds of coordinates, and the one of each of the ranks."""
         index = np.zeros(len(ranks), dtype=np.int64)
         for axis in needed.axes:
@@ -234,7 +236,7 @@ class Looks:
         return values, which
 
 
-def _without(needed: Needs, axis: Axis) -> Needs:
+def _without(needed: Dependence, axis: Axis) -> Dependence:
     """The same, whatever the coordinate along the axis."""
     thresholds = {name: found for name, found in needed.thresholds.items() if name != axis}
     return replace(needed, thresholds=thresholds, whole=needed.whole - {axis})

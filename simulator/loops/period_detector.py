@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quadrille.algorithms.schedule.ops import Op
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.simulator.loops.restore import PERIODS, WINDOW, Times, near
 from quadrille.simulator.loops.skipped_iterations import Iteration, IterationRange, SkippedIterations, shortest
@@ -108,7 +108,7 @@ class PeriodDetector:
 
     # Programs
 
-    def walk(self, program: Program, place: Place) -> Iterator[tuple[Op, Place, Iteration | None]]:
+    def walk(self, program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
         """Ops of one rank in program order, each with its moment; turns that are left out are passed over.
 
         With each op comes its turn of the loop that has a stretch, counted without those that are left out; None
@@ -117,8 +117,8 @@ class PeriodDetector:
         return self._walk(program, place, "", None, None)
 
     def _walk(
-        self, program: Program, place: Place, within: str, turn: Iteration | None, of: _Turns | None
-    ) -> Iterator[tuple[Op, Place, Iteration | None]]:
+        self, program: Program, place: Coordinates, within: str, turn: Iteration | None, of: _Turns | None
+    ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
         for at, entry in enumerate(program):
             if not isinstance(entry, Repeat):
                 if of is not None and turn is not None:
@@ -219,12 +219,12 @@ def _in_rhythm(turns: Sequence[Times], period: int, since: float, ahead: int, ra
     return end - begin >= WINDOW * seconds * (1 + 1e-9)
 
 
-def iteration_count(program: Program, place: Place, loop: LoopPosition) -> int:
+def iteration_count(program: Program, place: Coordinates, loop: LoopPosition) -> int:
     """How many turns the loop has on a rank that follows the program; 0 where it has no such loop.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> inner = Repeat("j", 3, ())
-    >>> iteration_count((Repeat("i", 2, (inner, inner)),), Place(Grid(), {}, {}), "i#0[1]/j#1")
+    >>> iteration_count((Repeat("i", 2, (inner, inner)),), Coordinates(Grid(), {}, {}), "i#0[1]/j#1")
     3
     """
     outer, _, rest = loop.partition("/")

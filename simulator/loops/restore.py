@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.simulator.loops.skipped_iterations import Iteration, SkippedIterations
 
@@ -192,7 +192,7 @@ def restore(
     ready, starts, ops = times[:, 0].copy(), times[:, 1].copy(), np.array([span.op for span in spans])
     indices = np.array([span.index for span in spans], dtype=np.int64)
     weights = np.ones(len(spans), dtype=np.int64)
-    turns: list[Turns] = []
+    turns: list[RepeatedIterations] = []
     for one in sorted(rhythms, key=lambda found: -found.cut):
         own = np.array([turn is not None and turn[0] == one.gap.loop for turn in turn_of])
         block = own & (starts >= one.cut) & (starts < one.cut + one.seconds)
@@ -206,7 +206,7 @@ def restore(
             indices[later & (ops == op)] += one.times * per_turn[op]
         weights[block] += one.times
         turns = [replace(after, start=after.start + shift) for after in turns]
-        turns.append(Turns(one.cut + shift, one.seconds, one.times, per_turn))
+        turns.append(RepeatedIterations(one.cut + shift, one.seconds, one.times, per_turn))
     return SpansWithTurns(times, indices, weights, tuple(reversed(turns)))
 
 
@@ -225,4 +225,4 @@ class SpansWithTurns:
     times: NDArray[np.float64]
     indices: NDArray[np.int64]
     weights: NDArray[np.int64]
-    turns: tuple[Turns, ...]
+    turns: tuple[RepeatedIterations, ...]

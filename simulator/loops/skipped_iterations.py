@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from quadrille.algorithms.schedule.expressions import Number, number, variables
+from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, variables
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Op
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.symmetry.signatures import LoopPosition, in_turn, loop_position, outer_loops
@@ -147,14 +147,14 @@ def copy_counts(schedule: Schedule) -> dict[str, list[int]]:
     return {loop: sorted(set[int]().union(*(counts[name] for name in names))) for loop, names in begun.items()}
 
 
-def _counts(count: Number, grid: Grid) -> Iterator[int]:
+def _counts(count: IntExpression, grid: Grid) -> Iterator[int]:
     """The values that a number of copies has on the stages of a pipeline, as far as they tell it."""
     if isinstance(count, int):
         yield count
         return
     if variables(count) <= {"pipeline"}:
         for stage in range(grid.pipeline):
-            yield number(count, Place(grid, {}, {"pipeline": stage}))
+            yield evaluate(count, Coordinates(grid, {}, {"pipeline": stage}))
 
 
 def _repeats(program: Program) -> Iterable[Repeat]:
@@ -165,8 +165,8 @@ def _repeats(program: Program) -> Iterable[Repeat]:
 
 
 def walk_skipping(
-    program: Program, place: Place, gaps: Sequence[SkippedIterations]
-) -> Iterator[tuple[Op, Place, Iteration | None]]:
+    program: Program, place: Coordinates, gaps: Sequence[SkippedIterations]
+) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
     """Ops of one rank in program order, each with its moment; turns that are left out are passed over.
 
     With each op comes its turn of the loop that has a gap, counted without those that are left out; None where no
@@ -180,11 +180,11 @@ def walk_skipping(
 
 def _walk(
     program: Program,
-    place: Place,
+    place: Coordinates,
     gaps: Mapping[LoopPosition, Sequence[SkippedIterations]],
     within: str,
     turn: Iteration | None,
-) -> Iterator[tuple[Op, Place, Iteration | None]]:
+) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
     for at, entry in enumerate(program):
         if not isinstance(entry, Repeat):
             yield entry, place, turn

@@ -20,7 +20,7 @@ al., "FlashAttention", 2022; Korthikanti et al., arXiv 2205.05198, section 4
 from math import ceil
 
 from quadrille.algorithms.formats.achieved import Achieved
-from quadrille.algorithms.schedule.attention_products import Squares
+from quadrille.algorithms.schedule.attention_products import AttentionProducts
 from quadrille.algorithms.schedule.kernels import Function
 
 SCORE_PASSES = 4
@@ -75,7 +75,7 @@ def best_product_seconds(count: int, m: int, k: int, n: int, peak: float, achiev
     )
 
 
-def attention_seconds(work: Squares, touched: int, peak: float, rate: float, achieved: Achieved) -> float:
+def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: float, achieved: Achieved) -> float:
     """Seconds of attention whose queries, keys, values and output touch so many bytes.
 
     Parameters

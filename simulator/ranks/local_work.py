@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import LocalSizes, OpPlans
 from quadrille.algorithms.schedule.ops import Compute, Gemm, Kernel, Pointwise
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.simulator.machine.compute_model import ComputeModel, Estimate, touched
 from quadrille.simulator.ranks.resource_demands import ResourceDemands
@@ -59,7 +59,7 @@ class LocalWork:
             self._of_rank[rank] = self._models[key]
         return self._of_rank[rank]
 
-    def of_op(self, rank: int, op: Compute, place: Place) -> HostWork:
+    def of_op(self, rank: int, op: Compute, place: Coordinates) -> HostWork:
         """An op of the compute lane."""
         model = self.model(rank)
         key = (id(model), id(op), self._duties.kind(op, place))

@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.op_plans import CommPlan, OpPlans, PlanStep, 
 from quadrille.algorithms.analysis.traffic import calls_of
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.ops import CommunicationOp, Compute, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE
 from quadrille.simulator.engine.builder import ProgramStage
@@ -97,7 +97,7 @@ class OpPrograms:
         self._delays: dict[tuple[int, str, float], int] = {}
         self._paces: dict[int, int] = {}
 
-    def compute(self, rank: int, op: Compute, place: Place) -> int:
+    def compute(self, rank: int, op: Compute, place: Coordinates) -> int:
         """The program of an op of the compute lane."""
         key = rank, id(op), self._duties.kind(op, place)
         if key not in self._of_compute:
@@ -105,7 +105,7 @@ class OpPrograms:
             self._of_compute[key] = self._program([ProgramStage(local=self._work(rank, COMPUTE, work))])
         return self._of_compute[key]
 
-    def communication(self, rank: int, op: CommunicationOp, place: Place) -> CommProgram:
+    def communication(self, rank: int, op: CommunicationOp, place: Coordinates) -> CommProgram:
         """The programs of a communication op."""
         first = op.name == self._first_by_library and not any(place.indices.values())
         key = rank, id(op), self._duties.kind(op, place), first
@@ -114,7 +114,7 @@ class OpPrograms:
             self._of_communication[key] = self._course(rank, op, comm_plan, first=first)
         return self._of_communication[key]
 
-    def waiting(self, rank: int, op: CommunicationOp, place: Place, member: int) -> BlockedRank | None:
+    def waiting(self, rank: int, op: CommunicationOp, place: Coordinates, member: int) -> BlockedRank | None:
         """What a member of the engine waits for within an op; None where that is its own work."""
         stages, done, to_send, to_receive = self._engine.member_progress(member)
         if not (to_send or to_receive):

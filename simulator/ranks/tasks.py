@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import simpy
 
 from quadrille.algorithms.schedule.ops import Op, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.loops.skipped_iterations import Iteration
 from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 
@@ -22,7 +22,7 @@ class LaneTask:
     """One instance of an op on one rank."""
 
     op: Op
-    place: Place
+    place: Coordinates
     index: int
     turn: Iteration | None
     needs: list["LaneTask"] = field(default_factory=list)

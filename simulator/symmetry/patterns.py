@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from quadrille.algorithms.analysis.coordinate_dependence import Needs
-from quadrille.algorithms.analysis.copies import copies
+from quadrille.algorithms.analysis.coordinate_dependence import Dependence
+from quadrille.algorithms.analysis.copies import local_copies
 from quadrille.algorithms.analysis.labels import Ints, numbered
 from quadrille.algorithms.analysis.op_plans import wires_of
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
@@ -45,7 +45,7 @@ from quadrille.algorithms.schedule.ops import (
     reads,
     writes,
 )
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.symmetry.channels import Channels, Uses
 from quadrille.simulator.symmetry.group_members import Members, even_pieces
@@ -115,7 +115,7 @@ class _Finder:
             found[loop] = numbered(list(together)).tolist()
         return found
 
-    def _alike_programs(self) -> Iterator[tuple[Ints, Place]]:
+    def _alike_programs(self) -> Iterator[tuple[Ints, Coordinates]]:
         axes: set[Axis] = {role.axis for role in self.schedule.roles if role.axis is not None}
         for role in self.schedule.roles:
             axes |= turning(role.program)
@@ -125,11 +125,11 @@ class _Finder:
             ranks = np.arange(self._grid.size)
             for axis, coordinate in given.items():
                 ranks = ranks[self._colours.coordinates[axis][ranks] == coordinate]
-            yield ranks, Place(self._grid, self.schedule.sizes, {axis: given.get(axis, 0) for axis in AXES})
+            yield ranks, Coordinates(self._grid, self.schedule.sizes, {axis: given.get(axis, 0) for axis in AXES})
 
     # Ops
 
-    def _look_at(self, ranks: Ints, op: Op, moment: Place, needed: Needs) -> Key:
+    def _look_at(self, ranks: Ints, op: Op, moment: Coordinates, needed: Dependence) -> Key:
         """Notes what an op does to colours and channels; equal for moments at which it does the same on all ranks."""
         if not isinstance(op, Communication):
             tensors = [self.schedule.tensors[name] for name in dict.fromkeys((*reads(op), *writes(op)))]
@@ -149,10 +149,10 @@ class _Finder:
         self._colours.told_apart(by, numbered(values).tolist())
         return tuple(values)
 
-    def _alone(self, op: CommunicationOp, place: Place) -> Key:
-        return copies(op, self.schedule, place, traffic(op, self.schedule, place, self._choices))
+    def _alone(self, op: CommunicationOp, place: Coordinates) -> Key:
+        return local_copies(op, self.schedule, place, traffic(op, self.schedule, place, self._choices))
 
-    def _collective(self, op: Collective, moment: Place, needed: Needs, ranks: Ints) -> Key:
+    def _collective(self, op: Collective, moment: Coordinates, needed: Dependence, ranks: Ints) -> Key:
         """One look for each kind of group; its members differ in what `Members` says."""
         axes = set(needed.axes) - {op.axis}
         if not same_on_all_members(op, self.schedule):
@@ -160,7 +160,7 @@ class _Finder:
             needed = replace(needed, whole=needed.whole | {op.axis})
         patterns_of: dict[Key, tuple[str, Key]] = {}
 
-        def look(place: Place) -> Key:
+        def look(place: Coordinates) -> Key:
             moved = traffic(op, self.schedule, place, self._choices)
             assert moved is not None
             key, even = self._pattern(op, moved), even_pieces(moved)
@@ -200,7 +200,7 @@ class _Finder:
             self._members[key] = Members.of(lowered, marks, even=even)
         return key
 
-    def _point_to_point(self, op: Send | Receive | Shift, moment: Place, needed: Needs, ranks: Ints) -> Key:
+    def _point_to_point(self, op: Send | Receive | Shift, moment: Coordinates, needed: Dependence, ranks: Ints) -> Key:
         stride = self._grid.stride(op.axis)
         needed = replace(needed, whole=needed.whole | {op.axis})
         values, by = self._colours.looked_at(needed, moment, ranks, lambda place: self._peers(op, place))
@@ -216,10 +216,10 @@ class _Finder:
         self._colours.told_apart(by, numbered(kinds).tolist())
         return tuple(values)
 
-    def _peers(self, op: Send | Receive | Shift, place: Place) -> tuple[Any, ...]:
+    def _peers(self, op: Send | Receive | Shift, place: Coordinates) -> tuple[Any, ...]:
         """Whom the rank sends to and receives from, and how much."""
         moved = traffic(op, self.schedule, place, self._choices)
-        local = copies(op, self.schedule, place, moved)
+        local = local_copies(op, self.schedule, place, moved)
         if moved is None:
             return None, None, local, 0, 0
         (exchange,) = moved.exchanges()

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from quadrille.algorithms.analysis.coordinate_dependence import Needs
+from quadrille.algorithms.analysis.coordinate_dependence import Dependence
 from quadrille.algorithms.analysis.labels import Ints, pairs
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +61,10 @@ class Colours:
 
     def looked_at(
         self,
-        needed: Needs,
-        moment: Place,
+        needed: Dependence,
+        moment: Coordinates,
         ranks: Ints,
-        look: Callable[[Place], Hashable],
+        look: Callable[[Coordinates], Hashable],
         among: set[Axis] | None = None,
     ) -> tuple[list[Any], Sorted]:
         """What `look` sees for each combination of kinds of coordinates, and the one of each of the ranks.

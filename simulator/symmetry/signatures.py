@@ -7,11 +7,11 @@ programs can be told to be the same.
 
 from collections.abc import Callable, Hashable
 
-from quadrille.algorithms.analysis.coordinate_dependence import Needs, NeedsOfOps
+from quadrille.algorithms.analysis.coordinate_dependence import Dependence, OpDependences
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import Op
-from quadrille.algorithms.schedule.parts import Panel, Place
+from quadrille.algorithms.schedule.parts import Coordinates, Panel
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 
@@ -56,19 +56,19 @@ class Looks:
     look_at : says what an op does at a moment, as far as it must know; the same for moments that are alike
     """
 
-    def __init__(self, schedule: Schedule, look_at: Callable[[Op, Place, Needs], Key]) -> None:
-        self._needs = schedule.once(NeedsOfOps)
+    def __init__(self, schedule: Schedule, look_at: Callable[[Op, Coordinates, Dependence], Key]) -> None:
+        self._needs = schedule.once(OpDependences)
         self._look_at = look_at
         self._seen: dict[Key, int] = {}
         self._numbers: dict[Key, int] = {}
 
-    def turns(self, program: Program, place: Place) -> dict[LoopPosition, list[int]]:
+    def turns(self, program: Program, place: Coordinates) -> dict[LoopPosition, list[int]]:
         """A number for what is done in each turn of each loop; an outer loop comes before those in it."""
         found: dict[LoopPosition, list[int]] = {}
         self._through(program, place, "", found)
         return found
 
-    def _through(self, program: Program, place: Place, within: str, found: dict[LoopPosition, list[int]]) -> int:
+    def _through(self, program: Program, place: Coordinates, within: str, found: dict[LoopPosition, list[int]]) -> int:
         """A number for all that is done in a program."""
         done = []
         for at, entry in enumerate(program):
@@ -82,7 +82,7 @@ class Looks:
             done.append(self._number((id(entry), *turns)))
         return self._number(tuple(done))
 
-    def seen(self, op: Op, moment: Place) -> int:
+    def seen(self, op: Op, moment: Coordinates) -> int:
         """A number for what the op does at that moment."""
         needed = self._needs.of(op)
         key = (id(op), *(moment.indices.get(loop) for loop in sorted(needed.loops)))

@@ -19,7 +19,7 @@ import numpy as np
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import (
-    CALLED_BOTH_WAYS,
+    VECTOR_CALL_KINDS,
     AllGather,
     AllReduce,
     Collective,
@@ -68,7 +68,7 @@ def main(words: list[str]) -> None:
 
 def ways_of(op: Collective) -> list[tuple[str, Delivery]]:
     """Those that carry a collective out differently: MPI has one call for an all-reduce."""
-    both = collective_kind(op) in CALLED_BOTH_WAYS
+    both = collective_kind(op) in VECTOR_CALL_KINDS
     return [way for way in WAYS if both or way[0] != "library:vector"]
 
 

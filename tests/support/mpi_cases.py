@@ -24,7 +24,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import algorithms, find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap, parse_overlap
-from quadrille.algorithms.schedule.expressions import Multiple
+from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Grid
 from quadrille.algorithms.schedule.ops import (
     AllGather,
@@ -93,8 +93,8 @@ def pipeline(ranks):
         Tensor("Y", rows, Part("n"), held_at=("x", ranks - 1)),
     )
     take = Broadcast(name="take", axis="z", root=0, source="A", into="A rows")
-    send = Send(name="send", axis="x", to=Multiple("x", 1, plus=1), source="out")
-    receive = Receive(name="receive", axis="x", sender=Multiple("x", 1, plus=-1), into="in")
+    send = Send(name="send", axis="x", to=Affine("x", 1, plus=1), source="out")
+    receive = Receive(name="receive", axis="x", sender=Affine("x", 1, plus=-1), into="in")
     first = (take, Gemm(name="first", a="A rows", b="U", c="out"), send)
     middle = (receive, Gemm(name="middle", a="in", b="W", c="out"), send)
     put = Reduce(name="put", axis="z", root=0, source="Y rows", into="Y")
@@ -130,7 +130,7 @@ def shifts(ranks):
         Tensor("whole", Part("m"), Part("k")),
     )
     body = (
-        Shift(name="shift", axis="z", distance=Multiple("t", -1), source="A", into="A turned"),
+        Shift(name="shift", axis="z", distance=Affine("t", -1), source="A", into="A turned"),
         Reduce(name="put", axis="x", root=0, source="A turned", into="whole"),
     )
     roles = (Role((Pointwise(name="zero", function="zero", into="whole"), Repeat("t", ranks, body))),)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.resume import carried, continued, giving_back
+from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
 from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.in_process import InProcess
@@ -39,13 +39,13 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=
     checkpoint = open_checkpoint(str(load)) if load else None
     first = checkpoint.steps if checkpoint else 0
     schedule = experiment.unchecked_schedule()
-    schedule = continued(schedule, first) if checkpoint else schedule
-    schedule = experiment.checked(giving_back(schedule) if save else schedule)
+    schedule = resumed(schedule, first) if checkpoint else schedule
+    schedule = experiment.checked(with_state_outputs(schedule) if save else schedule)
     problem = experiment.problem
     data = TrainingSource(schedule, seed=seed, sequence=problem.sequence if isinstance(problem, Gpt) else 0)
     source = data
     if checkpoint:
-        checkpoint.check_fits(schedule, carried(schedule), experiment.model)
+        checkpoint.check_fits(schedule, training_state(schedule), experiment.model)
         checkpoint.check_sums(Alone)
         source = CheckpointSource(checkpoint, data)
     ranks = carrier(experiment.grid.size)
@@ -73,7 +73,7 @@ def fetched(outputs, library):
 
 def write(path, experiment, schedule, execution, steps, fetch=lambda array: array):
     """A checkpoint of what all ranks have."""
-    writer = CheckpointWriter(path, schedule, carried(schedule), steps, experiment.model)
+    writer = CheckpointWriter(path, schedule, training_state(schedule), steps, experiment.model)
     writer.create()
     for rank, outputs in outputs_of(execution):
         writer.write(schedule.place(rank), outputs, fetch)

@@ -3,7 +3,7 @@
 import pytest
 
 from quadrille.algorithms.analysis import op_plans as op_plans
-from quadrille.algorithms.analysis.copies import copies
+from quadrille.algorithms.analysis.copies import local_copies
 from quadrille.algorithms.analysis.op_plans import OpPlans, plan_steps
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import parse_choices
@@ -54,7 +54,7 @@ def test_ranks_of_one_kind_have_one_duty(algorithm, grid, collectives, shards):
             moved = traffic(op, schedule, moment, choices)
             steps = plan_steps(moved) if moved is not None else ()
             comm_plan = found.communication(op, moment)
-            expected = as_found(moved, copies(op, schedule, moment, moved), steps)
+            expected = as_found(moved, local_copies(op, schedule, moment, moved), steps)
             assert as_found(comm_plan.moved, comm_plan.copied, comm_plan.steps()) == expected
 
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.algorithms.analysis.shard_ranges import piece_of, shared_rectangle
+from quadrille.algorithms.analysis.shard_ranges import range_in, shared_rectangle
 from quadrille.algorithms.analysis.traffic import ranges, traffic
 from quadrille.algorithms.analysis.volumes import bytes_sent, volumes
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.lowering import SETS
-from quadrille.algorithms.collectives.transfer_steps import Run
+from quadrille.algorithms.collectives.transfer_steps import PieceRange
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
@@ -159,16 +159,16 @@ def test_a_peer_outside_the_group_names_the_op(peer):
 def test_runs_go_around_the_end_and_leave_empty_ranges_out():
     edges = (0, 4, 8, 8, 9)
     assert ranges(None, edges) == ()
-    assert ranges(Run(0, 4), edges) == ((0, 9),)
-    assert ranges(Run(3, 2), edges) == ((8, 9), (0, 4))
-    assert ranges(Run(2, 1), edges) == ()
+    assert ranges(PieceRange(0, 4), edges) == ((0, 9),)
+    assert ranges(PieceRange(3, 2), edges) == ((8, 9), (0, 4))
+    assert ranges(PieceRange(2, 1), edges) == ()
 
 
 def test_pieces_are_full_rows_or_contiguous_elements():
     whole = Block((2, 6), (3, 6))
-    assert piece_of(whole, Block((2, 4), (3, 6))) == (0, 6)
-    assert piece_of(whole, Block((2, 6), (3, 6), piece=(5, 9))) == (5, 9)
-    assert piece_of(whole, Block((2, 6), (3, 5))) == (-1, -1)
+    assert range_in(whole, Block((2, 4), (3, 6))) == (0, 6)
+    assert range_in(whole, Block((2, 6), (3, 6), piece=(5, 9))) == (5, 9)
+    assert range_in(whole, Block((2, 6), (3, 5))) == (-1, -1)
 
 
 def test_rectangles_overlap_in_a_rectangle_or_in_nothing():
@@ -198,7 +198,7 @@ def test_pieces_of_members_begin_where_their_blocks_do(lengths, scheme, even):
             names = (op.source, op.into) if isinstance(op, AllGather) else (op.into, op.source)
             part, whole = (schedule.tensors[name] for name in names)
             members = [place.at(op.axis, member) for member in range(schedule.grid.length(op.axis))]
-            pieces = [piece_of(whole.block(place), part.block(member)) for member in members]
+            pieces = [range_in(whole.block(place), part.block(member)) for member in members]
             edges = traffic(op, schedule, place, Choices()).edges
             assert list(pairwise(edges)) == pieces
             looked_at += 1

@@ -7,7 +7,7 @@ from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Pointwise, lane
-from quadrille.algorithms.schedule.parts import Panel, Part, Place
+from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part
 from quadrille.algorithms.schedule.program import Repeat, in_sequence, ops, walk
 from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, declare
 from quadrille.algorithms.schedule.tensors import Tensor
@@ -18,7 +18,7 @@ def zero(name, after=()):
     return Pointwise(name=name, function="zero", into="A", after=after)
 
 
-PLACE = Place(Grid(x=2), {"k": 7}, Grid(x=2).coordinates(1))
+PLACE = Coordinates(Grid(x=2), {"k": 7}, Grid(x=2).coordinates(1))
 
 
 def test_what_repeats_is_written_once_and_walked_each_time():

@@ -3,14 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.schedule.grid import AXES, Grid
-from quadrille.algorithms.schedule.parts import Panel, Part, Place
+from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part
 from quadrille.algorithms.schedule.tensors import NOTHING, Block, Tensor
 
 sizes = st.integers(1, 20)
 
 
 def blocks(tensor, grid, **sizes):
-    return [tensor.block(Place(grid, sizes, grid.coordinates(rank))) for rank in range(grid.size)]
+    return [tensor.block(Coordinates(grid, sizes, grid.coordinates(rank))) for rank in range(grid.size)]
 
 
 def times_held(blocks, shape):
@@ -64,7 +64,7 @@ def test_axes_either_cut_or_repeat_or_hold():
 
 def test_copies_take_turns_with_their_loop():
     tensor = Tensor("A", Part("m"), Part("k"), copies=(("t", 2),))
-    place = Place(Grid(), {"m": 1, "k": 1}, Grid().coordinates(0))
+    place = Coordinates(Grid(), {"m": 1, "k": 1}, Grid().coordinates(0))
     assert [tensor.instance(place.during("t", index)) for index in range(4)] == [0, 1, 0, 1]
     assert tensor.instance(place.during("t", 3), ahead=1) == 0
     assert tensor.instance(place) == 0
@@ -78,7 +78,7 @@ def test_the_capacity_holds_the_block_of_every_moment(m, k, length, width):
     turning = Tensor("A", Part("m", ("z",)), Part("k", ("x",), rotated_by=("z", "t")), copies=(("t", 2),))
     window = Tensor("P", Part("m", ("z",)), Part("k", panel=panel))
     for rank in range(grid.size):
-        place = Place(grid, {"m": m, "k": k}, grid.coordinates(rank))
+        place = Coordinates(grid, {"m": m, "k": k}, grid.coordinates(rank))
         for tensor, count in ((turning, length), (window, panel.turns(place)[1])):
             moments = [place.during("t", index) for index in range(count)]
             assert tensor.capacity(place) == max(tensor.block(moment).elements for moment in moments)

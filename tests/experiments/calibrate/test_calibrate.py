@@ -10,7 +10,7 @@ import simpy
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
-from quadrille.algorithms.schedule.ops import CALLED_BOTH_WAYS
+from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
 from quadrille.experiments.calibrate.between_hosts import BetweenHosts, confirmed, ladder
 from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
 from quadrille.experiments.calibrate.measuring import DTYPES, LAYOUTS, STREAM_BYTES, Local, Measured
@@ -180,7 +180,7 @@ def test_the_librarys_collectives_are_measured_by_kind_and_size_and_predicted_fr
     found = sorted((row.kind, row.bytes) for row in machine.host.library if row.called != "vector")
     assert found == sorted(product(KINDS, TRANSFERS))
     found = sorted((row.kind, row.bytes) for row in machine.host.library if row.called == "vector")
-    assert found == sorted(product(CALLED_BOTH_WAYS, TRANSFERS[::2]))
+    assert found == sorted(product(VECTOR_CALL_KINDS, TRANSFERS[::2]))
     for word in ("library", "library:vector"):
         flags = replace(TRAINING, algorithm="4d", grid="z=2", collectives=word)
         record, _ = prediction_of(parse_experiment(flags), machine)

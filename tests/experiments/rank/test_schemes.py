@@ -7,7 +7,7 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.training.memory import fullest
+from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.schemes import SCHEMES, find_scheme
 from quadrille.experiments.options.machine_flags import MachineFlags
@@ -109,7 +109,7 @@ def test_memory_is_that_of_the_fullest_rank_of_the_schedule():
     asked = question()
     for grid, micro in ((Grid(pipeline=2, z=2, x=2), 2), (Grid(data=4, x=2), 4)):
         one = replace(asked.training, grid=grid, problem=replace(asked.problem, micro_batch=micro))
-        assert experiment_peak_bytes(one) == sum(fullest(one.schedule(), one.manner.choices).values())
+        assert experiment_peak_bytes(one) == sum(largest_memory(one.schedule(), one.manner.choices).values())
 
 
 def test_without_a_pipeline_the_largest_microbatch_that_fits_is_taken():

@@ -15,7 +15,7 @@ from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.training.architecture import LLAMA, Architecture
 from quadrille.algorithms.training.flops import step_flops
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
-from quadrille.algorithms.training.memory import KINDS, fullest, memory_bytes_by_kind
+from quadrille.algorithms.training.memory import KINDS, largest_memory, memory_bytes_by_kind
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.experiments.options.execution_options import Manner
@@ -104,7 +104,7 @@ def test_memory_by_kind_adds_up_to_the_buffers(dtype, zero):
     problem = replace(PROBLEM, dtype=dtype, zero=zero)
     grid = Grid(data=2, z=2, x=3)
     schedule = gpt_schedule(problem, grid, Scheme4D())
-    most = sum(fullest(schedule, Choices("library")).values())
+    most = sum(largest_memory(schedule, Choices("library")).values())
     assert most == volumes(schedule, Choices("library")).peak_bytes_per_rank_max
     if (dtype, zero) == ("bfloat16", 1):
         assert sum(predicted(grid, problem).memory_bytes_by_kind.values()) == most

@@ -11,7 +11,7 @@ from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.volumes import bytes_sent
 from quadrille.algorithms.collectives.choices import Choices, parse_choices
 from quadrille.algorithms.errors import Deadlock
-from quadrille.algorithms.schedule.expressions import Multiple
+from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import (
     AllGather,
@@ -417,7 +417,7 @@ def test_a_reduce_to_a_root_that_depends_on_the_place_goes_there():
         AllGather(name="gather", axis="z", source="A", into="whole"),
         Gemm(name="multiply", a="whole", b="whole", c="B"),
         Pointwise(name="zero", function="zero", into="C"),
-        Reduce(name="sum", axis="x", root=Multiple("z"), source="B", into="C"),
+        Reduce(name="sum", axis="x", root=Affine("z"), source="B", into="C"),
     )
     schedule = Schedule("root", {"n": 5}, Grid(z=2, x=2), "float64", tensors, ("A",), ("C",), (Role(program),))
     a = np.arange(25.0).reshape(5, 5)

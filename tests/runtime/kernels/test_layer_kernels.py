@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from quadrille.algorithms.schedule.kernels import FACTS
+from quadrille.algorithms.schedule.kernels import SIGNATURES
 from quadrille.runtime.kernels.layer_kernels import BY_ELEMENT, KERNELS, PIECE, Given, carry_out
 
 SEQUENCE, HEAD, GROUPS = 4, 6, 2
@@ -117,7 +117,7 @@ def test_groups_are_heads_that_are_given_the_same_key_and_value():
 
 @pytest.mark.parametrize("function", BY_ELEMENT)
 def test_piece_by_piece_gives_the_same_bits(function):
-    facts, size = FACTS[function], 2 * PIECE + 3
+    facts, size = SIGNATURES[function], 2 * PIECE + 3
     scalars = {"rate": 1e-3, "epsilon": 1e-8, "decay": 0.01, "beta1": 0.9, "beta2": 0.99}
     found = []
     for carried in (KERNELS[function], partial(carry_out, function)):

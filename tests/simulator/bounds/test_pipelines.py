@@ -10,7 +10,7 @@ from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.errors import Deadlock, InputError
 from quadrille.algorithms.formats.faults import Faults
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
-from quadrille.algorithms.schedule.expressions import Multiple
+from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Receive, Send
 from quadrille.algorithms.schedule.parts import Part
@@ -131,6 +131,6 @@ def test_ends_that_wait_for_each_other_are_named():
 
 
 def test_ranks_of_one_program_that_send_to_different_members_are_left_to_the_exact_simulation():
-    schedule = replace(pair(("send",), ("receive",), peer=Multiple("y", 1, 1)), grid=Grid(x=3, y=2))
+    schedule = replace(pair(("send",), ("receive",), peer=Affine("y", 1, 1)), grid=Grid(x=3, y=2))
     with pytest.raises(InputError, match="op 'send' goes to one rank or another by the coordinate of y"):
         simulate(schedule, star(6), granularity="collective")

@@ -9,7 +9,7 @@ from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.formats.timeline_files import load_timeline, save_timeline
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
-from quadrille.algorithms.schedule.expressions import Multiple
+from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.algorithms.schedule.ops import AllReduce, Barrier, Pointwise, Receive, Send
 from quadrille.algorithms.schedule.parts import Part
@@ -213,10 +213,10 @@ def test_only_long_stretches_are_shortened_and_by_a_multiple_of_two_turns():
 def test_as_many_turns_are_simulated_behind_a_gap_as_there_are_copies_that_take_turns():
     tensors = [
         Tensor("S", Part("m"), Part("m"), copies=(("j", 3), ("i", 60))),
-        Tensor("T", Part("m"), Part("m"), copies=(("j", Multiple("pipeline", -1, 4)),)),
+        Tensor("T", Part("m"), Part("m"), copies=(("j", Affine("pipeline", -1, 4)),)),
     ]
     clear = Pointwise(name="clear", function="zero", into="S")
-    body = (Repeat("j", 1, (clear,), first=Multiple("i")),)
+    body = (Repeat("j", 1, (clear,), first=Affine("i")),)
     schedule = program_of(Grid(pipeline=3), tensors, roles=(Role((Repeat("i", 60, body),)),), m=6)
     found = copy_counts(schedule)
     assert found == {"i": [2, 3, 4, 60], "j": [2, 3, 4]}

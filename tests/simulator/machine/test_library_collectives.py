@@ -10,7 +10,7 @@ from quadrille.algorithms.formats.measured_rows import LibraryRow
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.ops import CALLED_BOTH_WAYS, AllGather, Pointwise, ReduceScatter
+from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS, AllGather, Pointwise, ReduceScatter
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Repeat
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
@@ -27,7 +27,7 @@ GATHERED = 512 * 512 * 4
 
 
 def row(kind, ranks, apart, size, seconds, of=4, calls="regular"):
-    calls = calls if kind in CALLED_BOTH_WAYS else UNSET
+    calls = calls if kind in VECTOR_CALL_KINDS else UNSET
     return LibraryRow(kind=kind, ranks=ranks, apart=apart, of=of, bytes=size, calls=calls, seconds=seconds)
 
 
