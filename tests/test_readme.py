@@ -15,9 +15,9 @@ from quadrille.algorithms.matmuls.catalogue import algorithms
 from quadrille.cli import hosts
 from quadrille.cli import main as command_line
 from quadrille.experiments.laboratory import command as laboratories
+from quadrille.experiments.words.experiment import experiment_of
+from quadrille.experiments.words.training import TrainingWords
 from quadrille.experiments.workloads.fitting_grids import check_ranks
-from quadrille.experiments.workloads.training_flags import TrainingFlags
-from quadrille.experiments.workloads.workloads import experiment_of
 from quadrille.runtime.launching.launch import split_launcher_options
 from quadrille.topologies.build import FAMILIES
 from quadrille.topologies.machines import machine
@@ -131,7 +131,7 @@ def test_every_experiment_shown_can_be_and_has_the_ranks_of_its_grid(example):
     name, params, ranks = command_of(example)
     assert name in ("run", "simulate", "schedule")
     experiment = experiment_of(
-        TrainingFlags(**{one.name: params[one.name] for one in fields(TrainingFlags) if one.name in params})
+        TrainingWords(**{one.name: params[one.name] for one in fields(TrainingWords) if one.name in params})
     )
     starter = example.starter.split()
     if "-n" in starter:

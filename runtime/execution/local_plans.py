@@ -11,7 +11,7 @@ from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
 from quadrille.runtime.execution.buffers import Buffers, of_dtype
-from quadrille.runtime.kernels.layer_kernels import Given, carry_out
+from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
 
 
 class LocalPlanner:
@@ -67,7 +67,7 @@ class LocalPlanner:
         )
         blocks = tuple(self._buffers.block(name, place) for name in (*op.sources, *op.updates))
         count = place.indices[op.counter] if op.counter is not None else 0
-        given = Given(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
+        given = KernelArguments(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
         return partial(self._library.carry_out, partial(carry_out, op.function, given))
 
     def _gemm(self, op: Gemm, place: Coordinates) -> Callable[[], None]:

@@ -4,7 +4,7 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.experiments.options.machines import find_machine
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.what_if import with_faults
 from tests.support.toy_machines import leaf_spine, star
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.schedule.kernels import SIGNATURES
-from quadrille.runtime.kernels.layer_kernels import BY_ELEMENT, KERNELS, PIECE, Given, carry_out
+from quadrille.runtime.kernels.layer_kernels import BY_ELEMENT, KERNELS, PIECE, KernelArguments, carry_out
 
 SEQUENCE, HEAD, GROUPS = 4, 6, 2
 ROWS, COLUMNS = 2 * SEQUENCE, 10
@@ -16,7 +16,7 @@ NORM = {"columns": float(COLUMNS), "epsilon": 1e-5}
 def call(function, into, sources, scalars=None):
     """What a function writes: arrays of these shapes."""
     found = tuple(np.full(shape, np.nan) for shape in into)
-    KERNELS[function](Given(np, found, (), tuple(sources), (), scalars or {}, 0))
+    KERNELS[function](KernelArguments(np, found, (), tuple(sources), (), scalars or {}, 0))
     return found
 
 
@@ -125,7 +125,7 @@ def test_piece_by_piece_gives_the_same_bits(function):
             tuple(abs(drawn(size)) * (place + 1) for place, _ in enumerate(shapes))
             for shapes in (facts.into, facts.updates, facts.sources)
         )
-        carried(Given(np, into, updates, sources, (), scalars, 3))
+        carried(KernelArguments(np, into, updates, sources, (), scalars, 3))
         found.append((*into, *updates))
     for whole, pieces in zip(*found, strict=True):
         np.testing.assert_array_equal(pieces, whole)

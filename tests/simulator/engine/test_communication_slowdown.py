@@ -15,12 +15,12 @@ from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Receive, Send
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator.engine import engine as engine_module
 from quadrille.simulator.engine.builder import ProgramStage
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.engine.max_min import Demands, solve
 from quadrille.simulator.simulate import Shortcuts, simulate
+from quadrille.topologies.find_machine import find_machine
 from tests.support.overlapped_ring import ring_beside_product
 from tests.support.predictions import check_same_op_times, seconds_of
 from tests.support.toy_machines import leaf_spine, program_of, star

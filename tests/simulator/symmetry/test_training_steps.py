@@ -12,8 +12,8 @@ from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.training.architecture import LLAMA
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
+from quadrille.topologies.find_machine import find_machine
 from tests.support.predictions import check_same_op_times
 from tests.support.toy_trainings import EACH_SHORTCUT_OFF, MACHINES, scheduled
 
