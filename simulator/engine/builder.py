@@ -8,12 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
-import numpy as np
-
 from quadrille.algorithms.errors import InputError
-from quadrille.simulator.engine import rates
-from quadrille.simulator.engine.engine_state import NONE, EngineState
-from quadrille.simulator.engine.flow_state import ACTIVE, FlowState, as_lists, new_state
+from quadrille.simulator.engine.flow_state import NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +61,9 @@ class EngineBuilder:
     flows : work, latency, alone_seconds and extrapolated of each flow
     flow_resources, flow_shares : resources of each flow, and units of them for each unit of work
     caps, weights : largest rate and weight of each flow
-    stages : columns of `EngineState` of each stage; program p has the stages first_stages[p] .. first_stages[p + 1] - 1
+    stages : columns of `engine_state.py` of each stage; program p has the stages first_stages[p] .. first_stages[p + 1] - 1
     communicates : whether each program sends or receives
-    throttle_of_member, compute_members, rate_shares_left : see `EngineState`, by member
+    throttle_of_member, compute_members, rate_shares_left : see `engine_state.py`, by member
     eager : whether each wire sends eagerly
     """
 
@@ -241,36 +237,3 @@ class EngineBuilder:
             raise InputError(f"cap {cap!r}: a cap is a rate above 0")
         if cap == inf and not any(demand > 0 and self.capacities[j] < inf for j, demand in demands.items()):
             raise InputError("an activity needs a finite cap, or a demand on a resource of finite capacity")
-
-    # For the engine
-
-    def has_more_than(self, u: EngineState) -> bool:
-        """Whether something was added after the state was made."""
-        return (
-            len(self.flows) != len(u.work)
-            or len(self.first_stages) != len(u.first_stage)
-            or len(self.throttle_of_member) != len(u.stage)
-            or len(self.capacities) != len(u.users)
-            or len(self.eager) != len(u.waiting_side)
-        )
-
-    def flow_state(self, u: EngineState, before: FlowState | None, *, local: bool, arrays: bool) -> FlowState:
-        """The flow state of all flows; flows that were active in the state before are active again."""
-        state = new_state(
-            np.array(self.capacities or [inf]),
-            np.array(u.entry_offsets, np.int64),
-            np.array(u.entry_resource, np.int64),
-            np.array(u.entry_share, np.float64),
-            np.array(self.weights),
-            np.array(self.caps),
-            local=local,
-            changing=[*self.throttles, *(link.resource for link in self.burst_links)],
-        )
-        for resource, full in enumerate(self.full_capacities):
-            if full != self.capacities[resource] and not u.throttled_by[resource]:
-                state.capacities[resource] = full
-        state = state if arrays else as_lists(state)
-        if before is not None:
-            for place in range(before.counts[ACTIVE]):
-                rates.begin(state, int(before.active[place]))
-        return state

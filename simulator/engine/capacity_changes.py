@@ -23,8 +23,9 @@ Communications Magazine 24(10), 1986.
 
 from typing import Any
 
-from quadrille.simulator.engine.engine_state import CLOCK, MOVING, NONE, UNSETTLED, EngineState
+from quadrille.simulator.engine.engine_state import CLOCK, MOVING, UNSETTLED, EngineState
 from quadrille.simulator.engine.event_queue import push
+from quadrille.simulator.engine.flow_state import NONE
 from quadrille.simulator.engine.rates import begin, end
 
 LINE_RATE = 1e15

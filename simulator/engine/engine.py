@@ -45,16 +45,17 @@ from quadrille.simulator.engine.engine_state import (
     JUMPS,
     LEADER,
     MOVING,
-    NONE,
     STARTING,
     UNSETTLED,
     EngineState,
     empty_state,
     extended_state,
+    is_outdated,
+    new_flow_state,
 )
 from quadrille.simulator.engine.event_queue import HEAP
 from quadrille.simulator.engine.events import MORE, SOME_ENDED
-from quadrille.simulator.engine.flow_state import Floats, FlowState
+from quadrille.simulator.engine.flow_state import NONE, Floats, FlowState
 
 KERNELS = (
     *rates.KERNELS,
@@ -246,7 +247,7 @@ class FlowEngine(EngineBuilder):
 
     def _step(self) -> None:
         """Go on to the next end of a program, or to SimPy's next event, and leave an alarm there."""
-        if self.has_more_than(self._state):
+        if is_outdated(self._state, self):
             self._extend()
         u = self._state
         for throttle, capacity in self._new_capacities.items():
@@ -285,7 +286,7 @@ class FlowEngine(EngineBuilder):
         """Add new entries to the state."""
         arrays = self._compiled is not None
         self._state = extended_state(self._state, self, arrays=arrays)
-        self._flow_state = self.flow_state(self._state, self._flow_state, local=self._local, arrays=arrays)
+        self._flow_state = new_flow_state(self._state, self, self._flow_state, local=self._local, arrays=arrays)
         self._state.numbers[UNSETTLED] = 1
         self._tables = None
 

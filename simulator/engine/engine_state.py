@@ -13,17 +13,19 @@ resources, `flow_state.py`); f is a flow, m a member, j a resource, e an entry.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from quadrille.simulator.engine.builder import EngineBuilder
+from quadrille.simulator.engine import rates
+from quadrille.simulator.engine.builder import EngineBuilder
+from quadrille.simulator.engine.flow_state import ACTIVE, NONE, FlowState, as_lists, new_state
 
 Array = Any  # an array, or a list if the kernels run uncompiled
 
-NONE, EAGER = -1, -2
-"""NONE stands for no flow, wire, stage or member; EAGER is the receiver of a message that is sent eagerly."""
+EAGER = -2
+"""Receiver of a message that is sent eagerly."""
 # Status of a flow: not running, in its latency, working
 IDLE, LATENT, MOVING = range(3)
 # Which side waits at a wire
@@ -205,7 +207,7 @@ def empty_state(*, detect_periods: bool) -> EngineState:
     return u
 
 
-def extended_state(u: EngineState, builder: "EngineBuilder", *, arrays: bool) -> EngineState:
+def extended_state(u: EngineState, builder: EngineBuilder, *, arrays: bool) -> EngineState:
     """The state with everything that has been added to the engine since.
 
     Parameters
@@ -230,7 +232,7 @@ def extended_state(u: EngineState, builder: "EngineBuilder", *, arrays: bool) ->
     return EngineState(**columns)
 
 
-def _new_flows(u: EngineState, builder: "EngineBuilder") -> dict[str, Sequence[Any]]:
+def _new_flows(u: EngineState, builder: EngineBuilder) -> dict[str, Sequence[Any]]:
     """Columns of the flows and resources that are not in the state yet."""
     before, offset = len(u.work), u.entry_offsets[-1]
     rows = list(zip(*builder.flows[before:], strict=True)) or [(), (), (), ()]
@@ -245,7 +247,7 @@ def _new_flows(u: EngineState, builder: "EngineBuilder") -> dict[str, Sequence[A
     }
 
 
-def _new_programs(u: EngineState, builder: "EngineBuilder") -> dict[str, Sequence[Any]]:
+def _new_programs(u: EngineState, builder: EngineBuilder) -> dict[str, Sequence[Any]]:
     """Columns of the wires, programs and members that are not in the state yet."""
     rows = list(zip(*builder.stages[len(u.count) :], strict=True)) or [()] * len(STAGE_COLUMNS)
     return {
@@ -259,7 +261,7 @@ def _new_programs(u: EngineState, builder: "EngineBuilder") -> dict[str, Sequenc
     }
 
 
-def _new_buckets(u: EngineState, builder: "EngineBuilder") -> dict[str, Sequence[Any]]:
+def _new_buckets(u: EngineState, builder: EngineBuilder) -> dict[str, Sequence[Any]]:
     """Columns of the token buckets that are not in the state yet."""
     links = builder.burst_links[len(u.bucket_link) :]
     bucket_of_flow = {link.empty_event: place for place, link in enumerate(builder.burst_links)}
@@ -280,3 +282,38 @@ def _appended(old: Any, more: Sequence[Any], *, integers: bool, arrays: bool) ->
         return old
     kind = np.int64 if integers else np.float64
     return np.concatenate([np.asarray(old, kind), np.asarray(more, kind)]) if len(more) else np.asarray(old, kind)
+
+
+def is_outdated(u: EngineState, builder: EngineBuilder) -> bool:
+    """Whether something was added to the engine after the state was made."""
+    return (
+        len(builder.flows) != len(u.work)
+        or len(builder.first_stages) != len(u.first_stage)
+        or len(builder.throttle_of_member) != len(u.stage)
+        or len(builder.capacities) != len(u.users)
+        or len(builder.eager) != len(u.waiting_side)
+    )
+
+
+def new_flow_state(
+    u: EngineState, builder: EngineBuilder, before: FlowState | None, *, local: bool, arrays: bool
+) -> FlowState:
+    """The flow state of all flows; flows that were active in the flow state before are active again."""
+    state = new_state(
+        np.array(builder.capacities or [inf]),
+        np.array(u.entry_offsets, np.int64),
+        np.array(u.entry_resource, np.int64),
+        np.array(u.entry_share, np.float64),
+        np.array(builder.weights),
+        np.array(builder.caps),
+        local=local,
+        changing=[*builder.throttles, *(link.resource for link in builder.burst_links)],
+    )
+    for resource, full in enumerate(builder.full_capacities):
+        if full != builder.capacities[resource] and not u.throttled_by[resource]:
+            state.capacities[resource] = full
+    state = state if arrays else as_lists(state)
+    if before is not None:
+        for place in range(before.counts[ACTIVE]):
+            rates.begin(state, int(before.active[place]))
+    return state

@@ -35,7 +35,6 @@ from quadrille.simulator.engine.engine_state import (
     LEADER,
     MOVING,
     NOBODY,
-    NONE,
     OVERLAP_SLOWS,
     RECEIVER,
     SAVED,
@@ -46,7 +45,7 @@ from quadrille.simulator.engine.engine_state import (
     EngineState,
 )
 from quadrille.simulator.engine.event_queue import HEAP, pop, push
-from quadrille.simulator.engine.flow_state import TIE
+from quadrille.simulator.engine.flow_state import NONE, TIE
 from quadrille.simulator.engine.period_detector import count_steps_of, detect_period, note_completion
 from quadrille.simulator.engine.rates import begin, end, settle
 

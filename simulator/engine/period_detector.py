@@ -25,7 +25,6 @@ from quadrille.simulator.engine.engine_state import (
     LEADER,
     MARK,
     MOVING,
-    NONE,
     RECEIVER,
     SAVE_AT,
     SAVED,
@@ -37,6 +36,7 @@ from quadrille.simulator.engine.engine_state import (
     EngineState,
 )
 from quadrille.simulator.engine.event_queue import HEAP, push
+from quadrille.simulator.engine.flow_state import NONE
 
 SAME = 1e-12
 """Two states are equal if their times agree to this fraction of the time between them."""
