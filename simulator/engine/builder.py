@@ -61,7 +61,8 @@ class EngineBuilder:
     flows : work, latency, alone_seconds and extrapolated of each flow
     flow_resources, flow_shares : resources of each flow, and units of them for each unit of work
     caps, weights : largest rate and weight of each flow
-    stages : columns of `engine_state.py` of each stage; program p has the stages first_stages[p] .. first_stages[p + 1] - 1
+    stages : columns of each stage, see `engine_state.py`
+    first_stages : program p has the stages first_stages[p] .. first_stages[p + 1] - 1
     communicates : whether each program sends or receives
     throttle_of_member, compute_members, rate_shares_left : see `engine_state.py`, by member
     eager : whether each wire sends eagerly
