@@ -46,8 +46,8 @@ GEMM: dict[str, tuple[int, str, type[np.floating[Any]]]] = {
 CUDA_SUCCESS, CUDA_ERROR_NOT_READY = 0, 600
 """Values of cudaError_t that the query of an event returns without a failure."""
 
-DISALLOW_REDUCED_PRECISION_REDUCTION = 16
-"""A flag of cublasMath_t: partial sums are also added in the accumulation dtype."""
+CUBLAS_DEFAULT_MATH, DISALLOW_REDUCED_PRECISION_REDUCTION = 0, 16
+"""Values of cublasMath_t: cuBLAS's own choice, and partial sums added in the accumulation dtype."""
 
 LOWEST_CAPABILITY: dict[DType, tuple[int, int]] = {"float16": (5, 3), "bfloat16": (8, 0)}
 

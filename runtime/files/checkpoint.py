@@ -63,11 +63,11 @@ def copies_of(schedule: Schedule, names: Sequence[str]) -> dict[str, Tensor]:
     """The tensor of each copy of the named tensors, by the copy's name, for all pipeline stages."""
     copies: dict[str, Tensor] = {}
     for stage in range(schedule.grid.pipeline):
-        place = schedule.place(schedule.grid.rank_at({"pipeline": stage}))
+        place = schedule.coordinates(schedule.grid.rank_at({"pipeline": stage}))
         for name in names:
             tensor = schedule.tensors[name]
             if tensor.stages is None or stage in tensor.stages:
-                copies |= {tensor.copy_name(moment): tensor for moment in tensor.moments(place)}
+                copies |= {tensor.copy_name(moment): tensor for moment in tensor.copy_coordinates(place)}
     return copies
 
 
@@ -76,8 +76,8 @@ def contents(schedule: Schedule, names: Sequence[str]) -> dict[str, Stored]:
     layout, begin = {}, 0
     for name, tensor in sorted(copies_of(schedule, names).items()):
         shape = (
-            schedule.sizes[tensor.rows.dimension] * tensor.rows.each,
-            schedule.sizes[tensor.columns.dimension] * tensor.columns.each,
+            schedule.sizes[tensor.rows.dimension] * tensor.rows.unit,
+            schedule.sizes[tensor.columns.dimension] * tensor.columns.unit,
         )
         layout[name] = Stored(tensor.dtype or schedule.dtype, shape, begin)
         begin += layout[name].bytes
@@ -134,7 +134,7 @@ class CheckpointWriter(SharedFile):
                 continue
             output = outputs[name]
             blocks = output if isinstance(output, list) else [output]
-            for moment, block in zip(tensor.moments(place), blocks, strict=True):
+            for moment, block in zip(tensor.copy_coordinates(place), blocks, strict=True):
                 self._write_block(tensor.copy_name(moment), tensor.block(moment), fetch(block))
         self.close()
 
@@ -160,9 +160,9 @@ class CheckpointWriter(SharedFile):
 
 def _writes(tensor: Tensor, place: Coordinates) -> bool:
     """Whether the rank at `place` is the first of the ranks that hold its block."""
-    if tensor.stages is not None and place.coordinates["pipeline"] != tensor.stages[0]:
+    if tensor.stages is not None and place.along["pipeline"] != tensor.stages[0]:
         return False
-    return all(place.coordinates[axis] == 0 for axis in tensor.repeated_over)
+    return all(place.along[axis] == 0 for axis in tensor.repeated_over)
 
 
 def share_of(names: Sequence[str], communicator: "Intracomm") -> list[str]:

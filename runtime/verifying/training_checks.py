@@ -206,7 +206,7 @@ def verify_blocks(
     deviations = list(_losses(blocks["loss"], reference, factor, EPS[dtype]))
     for name, blocks_of_tensor in blocks.items():
         tensor = schedule.tensors[name]
-        for moment, block in zip(tensor.moments(place), blocks_of_tensor, strict=True):
+        for moment, block in zip(tensor.copy_coordinates(place), blocks_of_tensor, strict=True):
             copy = tensor.copy_name(moment)
             if name == "loss" or copy not in reference.run.values or not block.size:
                 continue

@@ -25,7 +25,7 @@ from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Concurrency:
     """What may be under way at once on one rank.
 
     Parameters
@@ -55,11 +55,11 @@ class _Seen:
     beside: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
-Walked = Callable[[Program, Coordinates], Iterable[tuple[Op, Coordinates]]]
+ProgramWalk = Callable[[Program, Coordinates], Iterable[tuple[Op, Coordinates]]]
 """Ops of a program in order."""
 
 
-def together(schedule: Schedule, places: Iterable[Coordinates], walked: Walked = walk) -> Together:
+def together(schedule: Schedule, places: Iterable[Coordinates], walked: ProgramWalk = walk) -> Concurrency:
     """What may be under way at once on the ranks at these places, one for each program.
 
     A schedule without overlap does one thing at a time:
@@ -68,7 +68,7 @@ def together(schedule: Schedule, places: Iterable[Coordinates], walked: Walked =
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "4d", Grid(z=2, y=2))
-    >>> sorted(map(sorted, together(schedule, [schedule.place(0)]).sets))
+    >>> sorted(map(sorted, together(schedule, [schedule.coordinates(0)]).sets))
     [['compute'], ['y'], ['z']]
     """
     lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule))]))
@@ -78,10 +78,10 @@ def together(schedule: Schedule, places: Iterable[Coordinates], walked: Walked =
     graph = nx.Graph(tuple(pair) for pair in seen.pairs)
     graph.add_nodes_from(lanes)
     sets = tuple(frozenset(clique) for clique in nx.find_cliques(graph))
-    return Together(lanes, sets, {name: dict(counts) for name, counts in seen.beside.items()})
+    return Concurrency(lanes, sets, {name: dict(counts) for name, counts in seen.beside.items()})
 
 
-def _look(schedule: Schedule, place: Coordinates, seen: _Seen, walked: Walked) -> None:
+def _look(schedule: Schedule, place: Coordinates, seen: _Seen, walked: ProgramWalk) -> None:
     dependencies: Dependencies[_Entry] = Dependencies(schedule)
     on_lane: dict[str, list[str]] = defaultdict(list)  # names of the ops
     last: dict[str, _Entry] = {}

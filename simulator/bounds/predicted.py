@@ -13,7 +13,7 @@ from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import ALONE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.bounds.bounds import Steady
+from quadrille.simulator.bounds.bounds import BoundsResult
 from quadrille.simulator.bounds.instances import Instance, places_of
 from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.prediction import Bound, Extent, Prediction, TimeBreakdowns, mean_parts
@@ -31,7 +31,7 @@ MOST_TURNS = 64
 
 
 def predicted(
-    found: Steady,
+    found: BoundsResult,
     machine: Machine,
     placement: RankPlacement,
     name: str,
@@ -53,7 +53,7 @@ def predicted(
     times = tally.times()
     ranks = set(wanted) or set(range(max(1, min(SHOWN, grid.size, MOST_SPANS // _instances(times)))))
     spans, spent = _on_path(found, grid, ranks, max(2, 2 * MOST_SPANS // _instances(times)))
-    timeline = Timeline(tuple(spans), "predicted", grid.size, name, turns=tuple(tally.turns))
+    timeline = Timeline(tuple(spans), "predicted", grid.size, name, repeated=tuple(tally.turns))
     parts = mean_parts(times, grid.size, tally.spent())
     return Prediction(
         timeline,
@@ -78,7 +78,9 @@ def predicted(
     )
 
 
-def _on_path(found: Steady, grid: Grid, ranks: set[int], most: int) -> tuple[list[Span], dict[Key, TimeBreakdown]]:
+def _on_path(
+    found: BoundsResult, grid: Grid, ranks: set[int], most: int
+) -> tuple[list[Span], dict[Key, TimeBreakdown]]:
     """Spans of these ranks and of those on the critical path, as far as spans of all are kept.
 
     Parameters
@@ -127,11 +129,11 @@ def _said(spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> dict[tu
     for one in turns:
         first: dict[tuple[int, str], int] = {}
         for span in ordered[bisect_left(starts, one.start) : bisect_left(starts, one.start + one.seconds)]:
-            if span.op in one.per_turn:
+            if span.op in one.per_iteration:
                 key = span.rank, span.op
                 first[key] = min(span.index, first.get(key, span.index))
         for key, index in first.items():
-            found.setdefault(key, []).append((index, one.per_turn[key[1]]))
+            found.setdefault(key, []).append((index, one.per_iteration[key[1]]))
     return found
 
 
@@ -157,7 +159,7 @@ def _last(together: Sequence[Instance], span: Span, grid: Grid) -> int:
     return found
 
 
-def _loads(found: Steady, placement: RankPlacement, most: int) -> tuple[LinkLoad, ...]:
+def _loads(found: BoundsResult, placement: RankPlacement, most: int) -> tuple[LinkLoad, ...]:
     """The links that are used most, the most used first; in use as long as their busiest channel at least."""
     carried, channels = found.walk.carried, found.channels
     moved, busy = found.walk.link_bytes(), channels.link_busy(carried.seconds)

@@ -91,8 +91,8 @@ def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: 
     second = best_product_seconds(work.count, s, s, h, peak, achieved)
     both = max(first, scores / rate) + max(second, scores / rate)
     between = work.count * s * s * (SCORE_PASSES * work.item_bytes + MASK_BYTES) / rate
-    turning = ROTARY_PASSES * work.rotated_bytes / rate
-    return (2 if work.backward else 1) * (both + between + turning)
+    loop_count_axes = ROTARY_PASSES * work.rotated_bytes / rate
+    return (2 if work.backward else 1) * (both + between + loop_count_axes)
 
 
 def pass_seconds(function: Function, touched: int, rate: float, achieved: Achieved) -> float:

@@ -14,8 +14,7 @@ import numpy as np
 
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.placement import RankPlacement
-from quadrille.simulator.symmetry.classes import FlowPaths, SymmetryClasses
-from quadrille.simulator.symmetry.numbering import EngineResources
+from quadrille.simulator.symmetry.classes import EngineResources, FlowPaths, SymmetryClasses
 from quadrille.topologies.network import Ints
 from quadrille.topologies.routes.routing import Routes
 

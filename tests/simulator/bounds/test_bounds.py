@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.volumes import bytes_sent
 from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.group_stages import stages
 from quadrille.algorithms.collectives.lowering import SETS, lower
 from quadrille.algorithms.formats.faults import Faults
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
@@ -15,12 +16,10 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.records.path_segments import stations
-from quadrille.simulator.bounds import inputs as prepared
-from quadrille.simulator.bounds import message_ends as passing
+from quadrille.simulator.bounds import group_steps, message_times
 from quadrille.simulator.bounds.bounds import steady
 from quadrille.simulator.bounds.concurrency import together
-from quadrille.simulator.bounds.equivalent_groups import twins
-from quadrille.simulator.bounds.stages import stages
+from quadrille.simulator.bounds.message_times import equivalent_groups
 from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
@@ -169,7 +168,7 @@ def test_steps_that_are_alike_may_be_left_out(monkeypatch):
     machine = leaf_spine(12, 4, memory=1e10)
     placement = place_ranks(machine, 48)
     short = steady(schedule, machine, parse_choices("own"), placement)
-    monkeypatch.setattr(passing, "STEADY", -1.0)
+    monkeypatch.setattr(message_times, "STEADY", -1.0)
     long = steady(schedule, machine, parse_choices("own"), placement)
     assert short.walk.carried.messages < long.walk.carried.messages / 2
     assert (short.low, short.seconds, short.high) == pytest.approx((long.low, long.seconds, long.high), rel=1e-9)
@@ -182,7 +181,7 @@ def test_of_groups_that_do_the_same_one_is_walked(monkeypatch):
     machine = msgspec.structs.replace(leaf_spine(12, 4, memory=1e10), faults=Faults(slow={"host:1": 0.5}))
     placement = place_ranks(machine, 48)
     short = steady(schedule, machine, parse_choices("own"), placement)
-    monkeypatch.setattr(passing, "WORTH", 1 << 62)
+    monkeypatch.setattr(message_times, "WORTH", 1 << 62)
     long = steady(schedule, machine, parse_choices("own"), placement)
     assert short.walk.carried.messages < long.walk.carried.messages
     assert short.walk.ends == pytest.approx(long.walk.ends, rel=1e-11)
@@ -190,8 +189,8 @@ def test_of_groups_that_do_the_same_one_is_walked(monkeypatch):
 
 def test_groups_are_twins_where_they_cost_the_same_and_begin_as_far_apart():
     times = np.array([[0.0, 1.0, 5.0, 6.0, 7.0, 8.5, 2.0, 3.0]])
-    assert twins(times, np.array([[0, 0, 0, 0]])).tolist() == [[0, 0, 2, 0]]
-    assert twins(times, np.array([[0, 1, 0, 1]])).tolist() == [[0, 1, 2, 1]]
+    assert equivalent_groups(times, np.array([[0, 0, 0, 0]])).tolist() == [[0, 0, 2, 0]]
+    assert equivalent_groups(times, np.array([[0, 1, 0, 1]])).tolist() == [[0, 1, 2, 1]]
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 21])
@@ -199,8 +198,8 @@ def test_compiled_steps_and_steps_that_are_not_kept_are_the_plain_ones(monkeypat
     schedule = overlap(matmul_schedule(Matmul(130, 600, 64, "float64", "training"), "4d", Grid(z=4, x=3)), {"oar"})
     placement, machine = place_ranks(leaf_spine(3, 4), 12), leaf_spine(3, 4, memory=1e10)
     plain = steady(schedule, machine, parse_choices("own"), placement)
-    monkeypatch.setattr(prepared, "COMPILED", 1)
-    monkeypatch.setattr(prepared, "KEPT_NUMBERS", kept)
+    monkeypatch.setattr(group_steps, "COMPILED", 1)
+    monkeypatch.setattr(group_steps, "KEPT_NUMBERS", kept)
     found = steady(schedule, machine, parse_choices("own"), placement)
     assert (found.low, found.seconds, found.high) == (plain.low, plain.seconds, plain.high)
     assert (found.walk.ends == plain.walk.ends).all()
@@ -216,9 +215,9 @@ def test_what_ranks_send_is_what_goes_over_the_links():
 
 def test_lanes_are_together_where_an_overlap_says_so():
     schedule = matmul_schedule(Matmul(8, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2, x=2))
-    apart = together(schedule, [schedule.place(0)])
+    apart = together(schedule, [schedule.coordinates(0)])
     assert all(len(one) == 1 for one in apart.sets) and not apart.beside
-    released = together(overlap(schedule, frozenset({"oar"})), [schedule.place(0)])
+    released = together(overlap(schedule, frozenset({"oar"})), [schedule.coordinates(0)])
     assert frozenset({"compute", "x"}) in released.sets
     assert released.beside["multiply dB"] == {"sum dA": 1}
     assert released.beside["sum dA"] == {"multiply dB": 1, "scatter dB": 1, "sum dB": 1}
