@@ -67,7 +67,7 @@ class Sum:
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> place = Coordinates(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
-    >>> Sum(Affine("turn"), Affine("pipeline", -1, plus=3)).value(place)
+    >>> Sum(Affine("turn"), Affine("pipeline", -1, offset=3)).value(place)
     7
     """
 

@@ -16,7 +16,7 @@ class RepeatedIterations:
 
     >>> from quadrille.algorithms.timelines.timeline import Timeline
     >>> last = Span(0, "multiply", "gemm", "compute", ready=6, start=6, arrival=6, end=8, index=3)
-    >>> timeline = Timeline((last,), "predicted", ranks=1, turns=(RepeatedIterations(6.0, 2.0, 3, {"multiply": 1}),))
+    >>> timeline = Timeline((last,), "predicted", ranks=1, repeated=(RepeatedIterations(6.0, 2.0, 3, {"multiply": 1}),))
     >>> [(span.index, span.start, span.end) for span in timeline.unrolled().spans]
     [(0, 0.0, 2.0), (1, 2.0, 4.0), (2, 4.0, 6.0), (3, 6, 8)]
     """

@@ -167,7 +167,7 @@ def test_runs_go_around_the_end_and_leave_empty_ranges_out():
 def test_pieces_are_full_rows_or_contiguous_elements():
     whole = Block((2, 6), (3, 6))
     assert range_in(whole, Block((2, 4), (3, 6))) == (0, 6)
-    assert range_in(whole, Block((2, 6), (3, 6), piece=(5, 9))) == (5, 9)
+    assert range_in(whole, Block((2, 6), (3, 6), flat_range=(5, 9))) == (5, 9)
     assert range_in(whole, Block((2, 6), (3, 5))) == (-1, -1)
 
 
