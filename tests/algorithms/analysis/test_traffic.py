@@ -10,7 +10,7 @@ from quadrille.algorithms.analysis.traffic import ranges, traffic
 from quadrille.algorithms.analysis.volumes import bytes_sent, volumes
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.lowering import SETS
-from quadrille.algorithms.collectives.transfer_steps import PieceRange
+from quadrille.algorithms.collectives.runs import PieceRange
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
