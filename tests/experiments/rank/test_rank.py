@@ -22,7 +22,7 @@ from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.training.models import find_shape
+from quadrille.algorithms.training.model_files import find_shape
 from quadrille.algorithms.units import GIB
 from quadrille.experiments.rank.agreement import kendall_tau
 from quadrille.experiments.rank.analytical import ranked
