@@ -9,7 +9,7 @@ OBJECTS = 200_000
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Within, Python looks for cycles seldom; not for what keeps large arrays in cycles."""
     thresholds = gc.get_threshold()
     gc.set_threshold(max(OBJECTS, thresholds[0]), *thresholds[1:])

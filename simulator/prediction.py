@@ -8,8 +8,8 @@ from quadrille.algorithms.formats.record import LinkLoad, PathPart
 from quadrille.algorithms.timelines.op_times import OpTimes
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.ranks.lanes import Instance
-from quadrille.simulator.ranks.time_breakdown import Spent
+from quadrille.simulator.ranks.lanes import OpInstance
+from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 from quadrille.simulator.uncertainty import Uncertainty
 
 Parts = dict[str, float]
@@ -53,7 +53,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Stories:
+class TimeBreakdowns:
     """What the time of each simulated span went into.
 
     Parameters
@@ -63,7 +63,7 @@ class Stories:
     said : by rank and op, the first instance and the number of instances of turns that are said once
     """
 
-    spent: Mapping[Instance, Spent]
+    spent: Mapping[OpInstance, TimeBreakdown]
     stands_for: Callable[[int], int]
     said: Mapping[tuple[int, str], Sequence[tuple[int, int]]]
 
@@ -102,7 +102,7 @@ class Prediction:
     contention: Mapping[str, float]
     links: tuple[LinkLoad, ...]
     extent: Extent
-    stories: Stories = field(compare=False, repr=False)
+    stories: TimeBreakdowns = field(compare=False, repr=False)
     times: Mapping[str, OpTimes] | None = None
     bound: Bound | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -139,7 +139,7 @@ def mean_parts(times: Mapping[str, OpTimes], ranks: int, spent: Mapping[str, Map
     return found
 
 
-def sums(spent: Mapping[Instance, Spent], weight: Callable[[Instance], int]) -> dict[str, dict[str, float]]:
+def sums(spent: Mapping[OpInstance, TimeBreakdown], weight: Callable[[OpInstance], int]) -> dict[str, dict[str, float]]:
     """Latency, compute and contention of each op, sums over all ranks.
 
     Parameters

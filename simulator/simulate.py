@@ -24,20 +24,28 @@ from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.simulator.bounds.supported import unsupported_reason
-from quadrille.simulator.gc_paused import seldom_collected
-from quadrille.simulator.loops.period_detector import GivenUp, Watch, turns_in
-from quadrille.simulator.loops.restore import Rhythm, put_in, rhythm
-from quadrille.simulator.loops.skipped_iterations import Gap, Stretch, Turn, shortest, slots_of, stretches, walk_without
-from quadrille.simulator.machine.placement import homes_of
-from quadrille.simulator.prediction import Extent, Prediction, Stories, mean_parts, sums
-from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, Circumstances, Instance, Lanes
-from quadrille.simulator.ranks.rank_classes import Population, population
+from quadrille.simulator.gc_paused import gc_paused
+from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector, iteration_count
+from quadrille.simulator.loops.restore import PeriodWindow, period_window, restore
+from quadrille.simulator.loops.skipped_iterations import (
+    Iteration,
+    IterationRange,
+    SkippedIterations,
+    copy_counts,
+    iteration_ranges,
+    shortest,
+    walk_skipping,
+)
+from quadrille.simulator.machine.placement import RankPlacement, place_ranks
+from quadrille.simulator.prediction import Extent, Prediction, TimeBreakdowns, mean_parts, sums
+from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, LaneSimulation, OpInstance, SimulationInputs
 from quadrille.simulator.ranks.restored_timeline import loads_with_turns, with_turns
+from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks, choose_ranks
 from quadrille.simulator.symmetry.signatures import LoopPosition
-from quadrille.simulator.uncertainty import of_messages, uncertainty
+from quadrille.simulator.uncertainty import message_margins, uncertainty
 from quadrille.topologies.machines.machine import Machine
 
-__all__ = ["Prediction", "Simulation", "Switches", "simulate"]
+__all__ = ["Prediction", "Shortcuts", "Simulator", "simulate"]
 
 EXPANDED = 64
 """Timelines of so many ranks name each of them and all turns; of more, only those that stand for others."""
@@ -61,7 +69,7 @@ GIVEN_UP_SECONDS = LONG_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switches:
+class Shortcuts:
     """What makes a simulation fast and changes no answer: each may be switched off, to see that it does not.
 
     Parameters
@@ -78,7 +86,7 @@ class Switches:
     local: bool = True
 
 
-EVERYTHING = Switches()
+EVERYTHING = Shortcuts()
 
 
 def simulate(
@@ -88,7 +96,7 @@ def simulate(
     choices: Choices | None = None,
     threads: int | None = None,
     placement: str = "packed",
-    switches: Switches = EVERYTHING,
+    shortcuts: Shortcuts = EVERYTHING,
     granularity: AskedGranularity = "exact",
 ) -> Prediction:
     """Predict the schedule on a machine.
@@ -107,20 +115,25 @@ def simulate(
     Deadlock : ranks that wait on each other, with their ops
     """
     chosen = choices or Choices()
-    simulation = Simulation(
+    simulation = Simulator(
         schedule,
         machine,
         choices=chosen,
         threads=threads,
         placement=placement,
-        switches=switches,
+        shortcuts=shortcuts,
         granularity=granularity,
     )
     return simulation.run()
 
 
-class Simulation:
-    """A schedule on a machine, known well enough to say how much is to be simulated; arguments as `simulate`."""
+class Simulator:
+    """A schedule on a machine, known well enough to say how much is to be simulated; arguments as `simulate`.
+
+    Parameters
+    ----------
+    rank_placement : the GPU or host of each rank, where it is known; else it follows from `placement`
+    """
 
     def __init__(
         self,
@@ -130,22 +143,23 @@ class Simulation:
         choices: Choices,
         threads: int | None,
         placement: str,
-        switches: Switches,
+        shortcuts: Shortcuts,
         granularity: AskedGranularity = "exact",
+        rank_placement: RankPlacement | None = None,
     ) -> None:
         self._schedule, self._machine, self._choices, self._threads = schedule, machine, choices, threads
-        self._homes = homes_of(machine, schedule.grid.size, placement, schedule.grid)
-        self._switches, self._asked = switches, granularity
+        self._homes = rank_placement or place_ranks(machine, schedule.grid.size, placement, schedule.grid)
+        self._switches, self._asked = shortcuts, granularity
         self._given_up = ""
 
     @cached_property
-    def _ranks(self) -> Population:
-        switches = self._switches
-        return population(self._schedule, self._choices, self._homes, fold=switches.fold, turns=switches.fold_time)
+    def _ranks(self) -> SimulatedRanks:
+        shortcuts = self._switches
+        return choose_ranks(self._schedule, self._choices, self._homes, fold=shortcuts.fold, turns=shortcuts.fold_time)
 
     @cached_property
-    def _given(self) -> Circumstances:
-        return Circumstances(self._schedule, self._machine, self._choices, self._ranks, self._threads)
+    def _given(self) -> SimulationInputs:
+        return SimulationInputs(self._schedule, self._machine, self._choices, self._ranks, self._threads)
 
     @property
     def simulated_ranks(self) -> int:
@@ -173,19 +187,19 @@ class Simulation:
         """How long it would take if no turn were left out."""
         return self._seconds_without([])
 
-    def _seconds_without(self, gaps: Sequence[Gap]) -> float:
+    def _seconds_without(self, gaps: Sequence[SkippedIterations]) -> float:
         ranks, known = self._ranks.simulated, OpPlans(self._schedule, self._choices)
         looked_at = ranks[:: max(1, len(ranks) // LOOKED_AT)]
         steps: dict[tuple[int, Kind], int] = {}
         return sum(self._wall_seconds_of(rank, known, steps, gaps) for rank in looked_at) * len(ranks) / len(looked_at)
 
     def _wall_seconds_of(
-        self, rank: int, known: OpPlans, steps: dict[tuple[int, Kind], int], gaps: Sequence[Gap]
+        self, rank: int, known: OpPlans, steps: dict[tuple[int, Kind], int], gaps: Sequence[SkippedIterations]
     ) -> float:
         """Seconds for the ops and steps of a rank; `steps` keeps how many an op has at each kind of place."""
         schedule, seconds = self._schedule, 0.0
-        place = schedule.place(rank)
-        for op, moment, _ in walk_without(schedule.program(place), place, gaps):
+        place = schedule.coordinates(rank)
+        for op, moment, _ in walk_skipping(schedule.program(place), place, gaps):
             seconds += OP_WALL_SECONDS
             if isinstance(op, Communication):
                 kind = id(op), known.kind(op, moment)
@@ -195,7 +209,7 @@ class Simulation:
                 seconds += steps[kind] * STEP_WALL_SECONDS
         return seconds
 
-    def _gaps(self) -> list[Gap]:
+    def _gaps(self) -> list[SkippedIterations]:
         """What is left out if every stretch is in rhythm at once."""
         return [shortest(one) for one in self._stretches]
 
@@ -227,9 +241,9 @@ class Simulation:
         """
         if self.granularity == "exact":
             try:
-                with seldom_collected():
+                with gc_paused():
                     return self._exactly()
-            except GivenUp as reason:
+            except BudgetExceeded as reason:
                 self._given_up = str(reason)
         return self._at_steady_rates(wanted)
 
@@ -260,16 +274,16 @@ class Simulation:
 
     def _exactly(self) -> Prediction:
         """Simulate; stretches that were taken to be in rhythm and were not, once more as a whole."""
-        whole: set[Turn] = set()
+        whole: set[Iteration] = set()
         most = GIVEN_UP_SECONDS if self._asked == "auto" and self._has_bounds else inf
         long = self.expected_wall_seconds > COMPILED_FROM_SECONDS
         while True:
-            watch, switches = self._watch(whole), self._switches
-            lanes = Lanes(
+            watch, shortcuts = self._watch(whole), self._switches
+            lanes = LaneSimulation(
                 self._given,
                 watch,
-                local=switches.local,
-                memory=switches.memory,
+                local=shortcuts.local,
+                memory=shortcuts.memory,
                 long=long,
                 most_wall_seconds=most,
             )
@@ -277,33 +291,37 @@ class Simulation:
             most -= lanes.wall_seconds
             timeline = self._ranks.timeline(lanes.spans)
             turn_of = [lanes.turns.get(_instance(span)) for span in timeline.spans]
-            found = [(gap, rhythm(gap, timeline.spans, turn_of)) for gap in watch.gaps]
+            found = [(gap, period_window(gap, timeline.spans, turn_of)) for gap in watch.gaps]
             missed = {(gap.loop, gap.first) for gap, one in found if one is None}
             if not missed:
                 return self._prediction(lanes, timeline, [one for _, one in found if one is not None], turn_of)
             whole |= missed
 
-    def _watch(self, whole: Collection[Turn]) -> Watch:
+    def _watch(self, whole: Collection[Iteration]) -> PeriodDetector:
         """What decides which turns are left out, but for the stretches that are to be simulated as a whole."""
         schedule, ranks = self._schedule, self._ranks.simulated
 
         def ranks_with(loop: LoopPosition) -> int:
-            places = [schedule.place(rank) for rank in ranks]
-            return sum(turns_in(schedule.program(place), place, loop) > 0 for place in places)
+            places = [schedule.coordinates(rank) for rank in ranks]
+            return sum(iteration_count(schedule.program(place), place, loop) > 0 for place in places)
 
         shortened = [one for one in self._stretches if (one.loop, one.first) not in whole]
         patient = self._asked != "auto" or self._whole_wall_seconds <= LONG_SECONDS or not self._has_bounds
-        return Watch(shortened, ranks_with, patient=patient)
+        return PeriodDetector(shortened, ranks_with, patient=patient)
 
     @cached_property
-    def _stretches(self) -> list[Stretch]:
+    def _stretches(self) -> list[IterationRange]:
         """Turns of which some may be left out."""
-        return stretches(self._ranks.turns, slots_of(self._schedule)) if self._switches.fold_time else []
+        return iteration_ranges(self._ranks.turns, copy_counts(self._schedule)) if self._switches.fold_time else []
 
     def _prediction(
-        self, lanes: Lanes, short: Timeline, rhythms: Sequence[Rhythm], turn_of: Sequence[Turn | None]
+        self,
+        lanes: LaneSimulation,
+        short: Timeline,
+        rhythms: Sequence[PeriodWindow],
+        turn_of: Sequence[Iteration | None],
     ) -> Prediction:
-        told = put_in(rhythms, short.spans, turn_of)
+        told = restore(rhythms, short.spans, turn_of)
         timeline = with_turns(short, told)
         weights = {_instance(span): int(weight) for span, weight in zip(short.spans, told.weights, strict=True)}
         spent = sums(lanes.spent, lambda instance: weights[instance] * self._ranks.count(instance[0]))
@@ -319,7 +337,7 @@ class Simulation:
             uncertainty(
                 self._given.machine,
                 timeline.makespan,
-                of_messages(self._schedule, self._choices),
+                message_margins(self._schedule, self._choices),
                 computing=sum(one["compute"] for one in parts.values()),
             ),
             {name: max(0.0, spent[name]["contention"]) / timeline.ranks for name in parts},
@@ -330,27 +348,27 @@ class Simulation:
             labels=dict(sorted(lanes.labels.items())),
         )
 
-    def _extent(self, lanes: Lanes, rhythms: Sequence[Rhythm]) -> Extent:
+    def _extent(self, lanes: LaneSimulation, rhythms: Sequence[PeriodWindow]) -> Extent:
         folded = self._ranks.classes is not None
         skipped = sum(one.gap.count for one in rhythms)
         return Extent(folded, self._ranks.why_not, *self._ranks.class_counts(), lanes.engine.tally.changes, skipped)
 
-    def _stories(self, lanes: Lanes, short: Timeline, timeline: Timeline) -> Stories:
+    def _stories(self, lanes: LaneSimulation, short: Timeline, timeline: Timeline) -> TimeBreakdowns:
         """The stories of all spans, under the indices that they have with all turns."""
         spent = {}
         for before, after in zip(short.spans, timeline.spans, strict=True):
             spent[_instance(after)] = lanes.spent[_instance(before)]
         said: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        for turns in timeline.turns:
+        for turns in timeline.repeated:
             first: dict[tuple[int, str], int] = {}
             for span in timeline.spans:
-                if turns.start <= span.start < turns.start + turns.seconds and span.op in turns.per_turn:
+                if turns.start <= span.start < turns.start + turns.seconds and span.op in turns.per_iteration:
                     key = span.rank, span.op
                     first[key] = min(span.index, first.get(key, span.index))
             for key, index in first.items():
-                said.setdefault(key, []).append((index, turns.per_turn[key[1]]))
-        return Stories(spent, self._ranks.stands_for, said)
+                said.setdefault(key, []).append((index, turns.per_iteration[key[1]]))
+        return TimeBreakdowns(spent, self._ranks.stands_for, said)
 
 
-def _instance(span: Span) -> Instance:
+def _instance(span: Span) -> OpInstance:
     return span.rank, span.op, span.index

@@ -22,7 +22,7 @@ class Uncertainty:
 
 
 @dataclass(frozen=True, slots=True)
-class OfMessages:
+class MessageMargins:
     """What messages between hosts of a laboratory add to it.
 
     Parameters
@@ -37,22 +37,22 @@ class OfMessages:
     late: float = 0.0
 
 
-OWN, LIBRARY = OfMessages(less=0.012, more=0.035, early=0.006, late=0.008), OfMessages(less=0.15, more=0.28)
+OWN, LIBRARY = MessageMargins(less=0.012, more=0.035, early=0.006, late=0.008), MessageMargins(less=0.15, more=0.28)
 """Between hosts that share cores, by our own messages and by the library's collectives, as they were measured or as
 they are guessed.  Runs hardly end before they are predicted to, and later by what the kernel makes a message's receiver
 wait.  Our own: chosen with 97 runs in laboratories drawn by eight seeds (`studies/fidelity`: 53, 54, 56, 57, 60, 62, 64
 and 65), of which they hold 92 % with the residuals and the noise; the library's: with 230 runs of ten seeds (37, 38, 40
 to 45, 47 and 50), 91 %.  So those are no test of them."""
-CHAINS = OfMessages(less=0.06, more=0.13, early=0.006, late=0.008)
+CHAINS = MessageMargins(less=0.06, more=0.13, early=0.006, late=0.008)
 """Where our own broadcasts or reductions go down chains of more than two ranks: who hears late makes all behind it
 late.  Chosen with the twelve such runs of seeds 54, 56, 57 and 65: ten end from 6 % before to 10 % behind what is
 predicted, two of eight hosts 13 and 19 % behind it."""
-NOTHING_SENT = OfMessages(less=0.0, more=0.0, late=0.004)
+NOTHING_SENT = MessageMargins(less=0.0, more=0.0, late=0.004)
 """Where nothing is sent: on cores that ranks share such runs end up to 4 ms late.  Chosen with products of 3 to 38 ms
 of the matrix of 2026-11-24 and of seeds 45, 49, 53 and 54, which were 0.8 to 3.8 ms late."""
 
 
-def of_messages(schedule: Schedule, choices: Choices) -> OfMessages:
+def message_margins(schedule: Schedule, choices: Choices) -> MessageMargins:
     """By what ranks communicate; the library's, be they measured or guessed, where any collective goes by it."""
     grid = schedule.grid
     sent = [op for op in all_ops(schedule) if isinstance(op, Communication) and grid.length(op.axis) > 1]
@@ -69,7 +69,7 @@ def of_messages(schedule: Schedule, choices: Choices) -> OfMessages:
 
 
 def uncertainty(
-    machine: Machine, makespan: float, messages: OfMessages | None, *, computing: float = inf
+    machine: Machine, makespan: float, messages: MessageMargins | None, *, computing: float = inf
 ) -> Uncertainty:
     """Of the fit's residuals, of the noise beside calibration, and in a laboratory of messages between hosts.
 

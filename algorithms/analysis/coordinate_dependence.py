@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from quadrille.algorithms.schedule.expressions import Formula, Multiple, Number, Owner, Total, Turns
+from quadrille.algorithms.schedule.expressions import Affine, Expression, IntExpression, PanelCount, PanelOwner, Sum
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import Communication, Op, reads, writes
-from quadrille.algorithms.schedule.parts import Panel, Part, Place, cut, is_mean
+from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part, cut, is_mean
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
 
@@ -24,40 +24,40 @@ Kind = tuple[int, ...]
 
 
 @dataclass(slots=True)
-class Needs:
+class Dependence:
     """What an op must know of a place.
 
     Parameters
     ----------
     thresholds : by axis, the coordinates at which some block changes its size
-    whole : axes of which every coordinate counts by itself
+    distinct_axes : axes of which every coordinate counts by itself
     loops : loops whose index counts
     """
 
     thresholds: dict[Axis, set[int]] = field(default_factory=dict)
-    whole: set[Axis] = field(default_factory=set)
+    distinct_axes: set[Axis] = field(default_factory=set)
     loops: set[str] = field(default_factory=set)
 
     @property
     def axes(self) -> list[Axis]:
-        return [axis for axis in AXES if axis in self.thresholds or axis in self.whole]
+        return [axis for axis in AXES if axis in self.thresholds or axis in self.distinct_axes]
 
     def kinds(self, axis: Axis, length: int) -> tuple[list[int], list[int]]:
         """One coordinate of each kind, and the kind of every coordinate.
 
-        >>> Needs({"z": {2, 3}}).kinds("z", 5)
+        >>> Dependence({"z": {2, 3}}).kinds("z", 5)
         ([0, 2, 3], [0, 0, 1, 2, 2])
         """
-        if axis in self.whole:
+        if axis in self.distinct_axes:
             return list(range(length)), list(range(length))
         starts = sorted({0} | {one for one in self.thresholds.get(axis, set()) if 0 < one < length})
         of_each = [sum(start <= one for start in starts[1:]) for one in range(length)] if len(starts) > 1 else []
         return starts, of_each or [0] * length
 
 
-def needs(op: Op, schedule: Schedule) -> Needs:
+def dependence(op: Op, schedule: Schedule) -> Dependence:
     """What the sizes, peers and root of an op depend on."""
-    found = Needs()
+    found = Dependence()
     for name in dict.fromkeys((*reads(op), *writes(op))):
         _tensor(schedule.tensors[name], schedule, found)
     for name in ("root", "to", "sender", "distance"):
@@ -65,45 +65,45 @@ def needs(op: Op, schedule: Schedule) -> Needs:
     return found
 
 
-class NeedsOfOps:
+class OpDependences:
     """What each op of a schedule needs to know of a place, found once; nobody changes it."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._found: dict[int, tuple[Op, Needs]] = {}
+        self._found: dict[int, tuple[Op, Dependence]] = {}
 
-    def of(self, op: Op) -> Needs:
+    def of(self, op: Op) -> Dependence:
         """Of this one, which is kept, so that no other gets its id."""
         if id(op) not in self._found:
-            self._found[id(op)] = op, needs(op, self._schedule)
+            self._found[id(op)] = op, dependence(op, self._schedule)
         return self._found[id(op)][1]
 
 
-def needs_of_tensor(tensor: Tensor, schedule: Schedule) -> Needs:
+def tensor_dependence(tensor: Tensor, schedule: Schedule) -> Dependence:
     """What the size of a block of the tensor depends on."""
-    found = Needs()
+    found = Dependence()
     _tensor(tensor, schedule, found)
     return found
 
 
 def lengths(part: Part, schedule: Schedule) -> set[int]:
     """The lengths that a part may have on any rank at any time, or a few more."""
-    return _part(part, schedule, Needs())
+    return _part(part, schedule, Dependence())
 
 
-def _tensor(tensor: Tensor, schedule: Schedule, found: Needs) -> None:
+def _tensor(tensor: Tensor, schedule: Schedule, found: Dependence) -> None:
     sizes = [_part(part, schedule, found) for part in (tensor.rows, tensor.columns)]
     elements = {rows * columns for rows in sizes[0] for columns in sizes[1]}
     for axis in tensor.shards:
         elements = _cut(elements, axis, schedule.grid, found)
     if tensor.stages is not None:
-        found.whole.add("pipeline")
+        found.distinct_axes.add("pipeline")
     if tensor.held_at is not None:
         axis, coordinate = tensor.held_at
         found.thresholds.setdefault(axis, set()).update((coordinate, coordinate + 1))
 
 
-def _part(part: Part, schedule: Schedule, found: Needs) -> set[int]:
+def _part(part: Part, schedule: Schedule, found: Dependence) -> set[int]:
     """Notes what a part depends on; gives back the lengths that it may have, or more."""
     if part.panel is not None:
         _panel(part.panel, found)
@@ -113,10 +113,10 @@ def _part(part: Part, schedule: Schedule, found: Needs) -> set[int]:
     for axis in part.axes:
         sizes = _cut(sizes, axis, schedule.grid, found)
     if part.rotated_by:
-        found.whole.add(part.axes[-1])
+        found.distinct_axes.add(part.axes[-1])
         for name in part.rotated_by:
             _variable(name, found)
-    sizes = {size * part.each for size in sizes}
+    sizes = {size * part.unit for size in sizes}
     for axis in part.finer:
         sizes = _cut(sizes, axis, schedule.grid, found)
     if part.band is not None:
@@ -124,7 +124,7 @@ def _part(part: Part, schedule: Schedule, found: Needs) -> set[int]:
     return sizes
 
 
-def _cut(sizes: set[int], axis: Axis, grid: Grid, found: Needs) -> set[int]:
+def _cut(sizes: set[int], axis: Axis, grid: Grid, found: Dependence) -> set[int]:
     length = grid.length(axis)
     whole = {size for size in sizes if not is_mean(size)}
     found.thresholds.setdefault(axis, set()).update(size % length for size in whole)
@@ -138,49 +138,49 @@ def _parts(size: int, length: int) -> Iterator[int]:
     yield last[1] - last[0]
 
 
-def _panel(panel: Panel, found: Needs) -> None:
+def _panel(panel: Panel, found: Dependence) -> None:
     found.loops.add(panel.loop)
     if panel.shared_over is not None:
-        found.whole.add(panel.shared_over)
+        found.distinct_axes.add(panel.shared_over)
 
 
-def _number(value: Number, found: Needs) -> None:
+def _number(value: IntExpression, found: Dependence) -> None:
     match value:
-        case Owner():
+        case PanelOwner():
             _panel(value.panel, found)
-        case Multiple():
-            _variable(value.of, found)
-        case Total():
-            _number(value.one, found)
-            _number(value.other, found)
-        case Formula():
+        case Affine():
+            _variable(value.variable, found)
+        case Sum():
+            _number(value.left, found)
+            _number(value.right, found)
+        case Expression():
             for operand in value.operands:
                 _number(operand, found)
-        case Turns():
+        case PanelCount():
             if value.panel.shared_over is not None:
-                found.whole.add(value.panel.shared_over)
+                found.distinct_axes.add(value.panel.shared_over)
         case int():
             pass
 
 
-def _variable(name: str, found: Needs) -> None:
+def _variable(name: str, found: Dependence) -> None:
     for axis in AXES:
         if name == axis:
-            found.whole.add(axis)
+            found.distinct_axes.add(axis)
             return
     found.loops.add(name)
 
 
-class PlaceKinds:
+class CoordinateKinds:
     """The kinds of places that whoever has these needs tells apart.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> kinds = PlaceKinds(Needs({"x": {2}}), Grid(z=2, x=4))
-    >>> [kinds.of(Place(Grid(z=2, x=4), {}, {"z": 1, "x": x})) for x in range(4)]
+    >>> kinds = CoordinateKinds(Dependence({"x": {2}}), Grid(z=2, x=4))
+    >>> [kinds.of(Coordinates(Grid(z=2, x=4), {}, {"z": 1, "x": x})) for x in range(4)]
     [(0,), (0,), (1,), (1,)]
     """
 
-    def __init__(self, needed: Needs, grid: Grid) -> None:
+    def __init__(self, needed: Dependence, grid: Grid) -> None:
         self._axes: list[tuple[Axis, list[int]]] = []
         for axis in needed.axes:
             _, kinds = needed.kinds(axis, grid.length(axis))
@@ -188,40 +188,40 @@ class PlaceKinds:
                 self._axes.append((axis, kinds))
         self._loops = sorted(needed.loops)
 
-    def of(self, place: Place) -> Kind:
+    def of(self, place: Coordinates) -> Kind:
         """The kind of this one."""
-        coordinates, indices = place.coordinates, place.indices
+        coordinates, indices = place.along, place.indices
         found = [kinds[coordinates[axis]] for axis, kinds in self._axes]
         found += [indices.get(loop, 0) for loop in self._loops]
         return tuple(found)
 
 
-class KindsOfOps:
+class OpKinds:
     """The kind of a place for each op of a schedule: where it is the same, an op has blocks of the same sizes.
 
     A communication op tells apart all members of its groups, and every op the coordinates that have programs of
-    their own.  One for all who ask: `schedule.once(KindsOfOps)`.
+    their own.  One for all who ask: `schedule.once(OpKinds)`.
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self._grid, self._needs = schedule.grid, schedule.once(NeedsOfOps)
+        self._grid, self._needs = schedule.grid, schedule.cached(OpDependences)
         self._apart = {role.axis for role in schedule.roles if role.axis is not None}
-        self._kinds: dict[int, PlaceKinds] = {}
+        self._kinds: dict[int, CoordinateKinds] = {}
 
-    def of(self, op: Op, place: Place) -> Kind:
+    def of(self, op: Op, place: Coordinates) -> Kind:
         """The kind of this one, for this op."""
         found = self._kinds.get(id(op))
         if found is None:
             found = self._kinds[id(op)] = self._kinds_of(op)
         return found.of(place)
 
-    def _kinds_of(self, op: Op) -> PlaceKinds:
+    def _kinds_of(self, op: Op) -> CoordinateKinds:
         needed = self._needs.of(op)
         apart = self._apart | ({op.axis} if isinstance(op, Communication) else set())
-        return PlaceKinds(replace(needed, whole=needed.whole | apart), self._grid)
+        return CoordinateKinds(replace(needed, distinct_axes=needed.distinct_axes | apart), self._grid)
 
 
-class Once(Generic[Found]):
+class PerKind(Generic[Found]):
     """What an op comes to, found once for each kind of place: of hundreds of ranks that differ, it tells few apart.
 
     Parameters
@@ -229,11 +229,11 @@ class Once(Generic[Found]):
     find : the same for all places of a kind
     """
 
-    def __init__(self, schedule: Schedule, find: Callable[[Op, Place], Found]) -> None:
-        self._kinds, self._find = schedule.once(KindsOfOps), find
+    def __init__(self, schedule: Schedule, find: Callable[[Op, Coordinates], Found]) -> None:
+        self._kinds, self._find = schedule.cached(OpKinds), find
         self._found: dict[tuple[int, Kind], Found] = {}
 
-    def of(self, op: Op, place: Place) -> Found:
+    def of(self, op: Op, place: Coordinates) -> Found:
         """What it comes to at this one."""
         key = id(op), self._kinds.of(op, place)
         if key not in self._found:

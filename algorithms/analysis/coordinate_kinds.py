@@ -16,7 +16,7 @@ import numpy as np
 
 from quadrille.algorithms.analysis.root_distances import CHAIN, Distance, from_root, owners_alike
 from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.schedule.expressions import Multiple, Number, Owner, variables
+from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelOwner, variables
 from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import (
     Broadcast,
@@ -41,7 +41,7 @@ Kind = tuple[dict[Axis, int], int]
 
 
 @dataclass(slots=True)
-class Kinds:
+class GridKinds:
     """What tells the ranks of a grid apart.
 
     Parameters
@@ -59,7 +59,7 @@ class Kinds:
     def intervals(self, axis: Axis) -> list[Interval]:
         """Of the coordinates of an axis.
 
-        >>> Kinds(Grid(x=5), {"x": {0, 3, 5}}).intervals("x")
+        >>> GridKinds(Grid(x=5), {"x": {0, 3, 5}}).intervals("x")
         [(0, 3), (3, 5)]
         """
         length = self.grid.length(axis)
@@ -74,7 +74,9 @@ class Kinds:
         along : an axis along which all are taken for one, the first
         """
         intervals = {axis: self.intervals(axis) if axis != along else [(0, self.grid.length(axis))] for axis in AXES}
-        told = [one for one in self.distances if along not in (one.axis, one.of) and self._tells(one, intervals)]
+        told = [
+            one for one in self.distances if along not in (one.axis, one.other_axis) and self._tells(one, intervals)
+        ]
         if told:
             yield from self._by_distance(intervals, told)
             return
@@ -83,7 +85,7 @@ class Kinds:
 
     def _tells(self, distance: Distance, intervals: dict[Axis, list[Interval]]) -> bool:
         """Whether a distance tells ranks apart that their coordinates do not."""
-        return any(len(intervals[axis]) < self.grid.length(axis) for axis in (distance.axis, distance.of))
+        return any(len(intervals[axis]) < self.grid.length(axis) for axis in (distance.axis, distance.other_axis))
 
     def _by_distance(self, intervals: dict[Axis, list[Interval]], told: list[Distance]) -> Iterator[Kind]:
         grid = self.grid
@@ -110,9 +112,9 @@ def uneven(size: int, length: int) -> set[int]:
     return around(size % length, length) | around(0, length) if size % length else set()
 
 
-def kinds_of(schedule: Schedule, choices: Choices) -> Kinds:
+def grid_kinds(schedule: Schedule, choices: Choices) -> GridKinds:
     """What cuts, roles, roots, peers and turns tell ranks apart by; pieces of collectives are looked at later."""
-    found = Kinds(schedule.grid)
+    found = GridKinds(schedule.grid)
     for name, tensor in schedule.tensors.items():
         for part in (tensor.rows, tensor.columns):
             _of_part(part, name, schedule, found)
@@ -142,7 +144,7 @@ def _counting(program: Program) -> set[Axis]:
     return found
 
 
-def _of_part(part: Part, name: str, schedule: Schedule, found: Kinds) -> None:
+def _of_part(part: Part, name: str, schedule: Schedule, found: GridKinds) -> None:
     """Where its cuts have parts of two lengths."""
     if part.panel is not None:
         found.whole |= {axis for axis in AXES if axis == part.panel.shared_over}
@@ -157,7 +159,7 @@ def _of_part(part: Part, name: str, schedule: Schedule, found: Kinds) -> None:
             found.starts[axis] |= starts
 
 
-def _of_turned(part: Part, name: str, starts: set[int], schedule: Schedule, found: Kinds) -> None:
+def _of_turned(part: Part, name: str, starts: set[int], schedule: Schedule, found: GridKinds) -> None:
     """Of blocks of two lengths that coordinates or loops turn; without a loop ranks at one distance have the same."""
     own, by = part.axes[-1], part.rotated_by
     others = [axis for axis in AXES if axis in by]
@@ -173,7 +175,7 @@ def _passed_on(name: str, axes: set[Axis], schedule: Schedule) -> bool:
     return any(name in (*reads(op), *writes(op)) for op in moving if not isinstance(op, Broadcast | Reduce))
 
 
-def _of_communication(op: Op, schedule: Schedule, choices: Choices, found: Kinds) -> None:
+def _of_communication(op: Op, schedule: Schedule, choices: Choices, found: GridKinds) -> None:
     assert isinstance(op, Communication)
     if isinstance(op, Broadcast | Reduce):
         _of_rooted(op, schedule, choices, found)
@@ -183,13 +185,13 @@ def _of_communication(op: Op, schedule: Schedule, choices: Choices, found: Kinds
         found.whole.add(op.axis)
 
 
-def _of_rooted(op: Broadcast | Reduce, schedule: Schedule, choices: Choices, found: Kinds) -> None:
+def _of_rooted(op: Broadcast | Reduce, schedule: Schedule, choices: Choices, found: GridKinds) -> None:
     algorithm, axis, root = choices.of(op.name).algorithm(collective_kind(op)), op.axis, op.root
     length = schedule.grid.length(axis)
     if isinstance(root, int) and algorithm == CHAIN:
         found.starts[axis] |= around(root, length)
         return
-    if isinstance(root, Owner) and root.axis == axis:
+    if isinstance(root, PanelOwner) and root.axis == axis:
         size = schedule.sizes[root.panel.dimension]
         if owners_alike(root, size, schedule.grid, algorithm):
             found.starts[axis] |= uneven(size, length)
@@ -201,10 +203,10 @@ def _of_rooted(op: Broadcast | Reduce, schedule: Schedule, choices: Choices, fou
         found.whole |= {axis, *(other for other in AXES if other in variables(root))}
 
 
-def _of_shift(distance: Number, axis: Axis, found: Kinds) -> set[Axis]:
+def _of_shift(distance: IntExpression, axis: Axis, found: GridKinds) -> set[Axis]:
     """Notes who shifts nothing, as the distance is once around; gives back the axes of which each coordinate counts."""
     told = {other for other in AXES if other in variables(distance)}
-    if not isinstance(distance, Multiple) or axis in told or distance.around is not None:
+    if not isinstance(distance, Affine) or axis in told or distance.modulo is not None:
         return told | {axis} if told else set()
     for other in told:
         still = (at for at in range(found.grid.length(other)) if _still(distance, at, found.grid.length(axis)))
@@ -212,8 +214,8 @@ def _of_shift(distance: Number, axis: Axis, found: Kinds) -> set[Axis]:
     return set()
 
 
-def _still(distance: Multiple, coordinate: int, length: int) -> bool:
-    return (distance.factor * coordinate + distance.plus) % length == 0
+def _still(distance: Affine, coordinate: int, length: int) -> bool:
+    return (distance.factor * coordinate + distance.offset) % length == 0
 
 
 def sizes_before(schedule: Schedule, part: Part, axis: Axis) -> set[int]:
@@ -222,7 +224,7 @@ def sizes_before(schedule: Schedule, part: Part, axis: Axis) -> set[int]:
     if axis in part.axes:
         return cut_on(schedule, sizes, part.axes[: part.axes.index(axis)])
     units = cut_on(schedule, sizes, part.axes)
-    return cut_on(schedule, {size * part.each for size in units}, part.finer[: part.finer.index(axis)])
+    return cut_on(schedule, {size * part.unit for size in units}, part.finer[: part.finer.index(axis)])
 
 
 def cut_on(schedule: Schedule, sizes: set[int], axes: tuple[Axis, ...]) -> set[int]:

@@ -8,9 +8,9 @@ piece and unpacks.
 
 from dataclasses import dataclass
 
-from quadrille.algorithms.analysis.storage import is_view, lives_in_place
+from quadrille.algorithms.analysis.storage import is_gathered_in_place, is_view
 from quadrille.algorithms.analysis.traffic import Traffic
-from quadrille.algorithms.schedule.expressions import number
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
@@ -24,22 +24,22 @@ from quadrille.algorithms.schedule.ops import (
     Send,
     Shift,
 )
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class LocalCopies:
     """Bytes copied before the first step and after the last."""
 
     before: int = 0
     after: int = 0
 
 
-NONE = Copies()
+NONE = LocalCopies()
 
 
-def copies(op: CommunicationOp, schedule: Schedule, place: Place, moved: Traffic | None) -> Copies:
+def local_copies(op: CommunicationOp, schedule: Schedule, place: Coordinates, moved: Traffic | None) -> LocalCopies:
     """Bytes that the rank at `place` copies locally; `moved` is the op's traffic there."""
     if moved is None:
         return _alone(op, schedule, place)
@@ -47,36 +47,36 @@ def copies(op: CommunicationOp, schedule: Schedule, place: Place, moved: Traffic
     own = moved.edges[moved.member + 1] - moved.edges[moved.member] if of_members else 0
     match op:
         case AllGather():
-            return NONE if lives_in_place(schedule, op) else Copies(before=own * moved.item_bytes)
+            return NONE if is_gathered_in_place(schedule, op) else LocalCopies(before=own * moved.item_bytes)
         case Broadcast():
             size = moved.edges[-1] * moved.item_bytes
-            return Copies(before=size) if moved.member == moved.root else NONE
+            return LocalCopies(before=size) if moved.member == moved.root else NONE
         case Reduce():
             size = moved.edges[-1] * moved.item_bytes
-            return Copies(after=size) if moved.member == moved.root else NONE
+            return LocalCopies(after=size) if moved.member == moved.root else NONE
         case AllReduce() if op.more:
             size = moved.edges[-1] * moved.item_bytes
-            return Copies(before=size, after=size)
+            return LocalCopies(before=size, after=size)
         case AllToAll():
             packed = moved.edges[-1] + own
-            return Copies(packed * moved.item_bytes, moved.receive_edges[-1] * moved.item_bytes)
+            return LocalCopies(packed * moved.item_bytes, moved.receive_edges[-1] * moved.item_bytes)
         case _:
             return NONE
 
 
-def _alone(op: CommunicationOp, schedule: Schedule, place: Place) -> Copies:
+def _alone(op: CommunicationOp, schedule: Schedule, place: Coordinates) -> LocalCopies:
     """In a group of one the result is a view where it can be, else a copy."""
     match op:
         case AllGather() | ReduceScatter() | Broadcast():
             if is_view(schedule, op.into, tuple(all_ops(schedule))):
                 return NONE
-            held = not isinstance(op, Broadcast) or number(op.root, place) == place.coordinates[op.axis]
-            return Copies(before=_bytes(schedule, op.into, place)) if held else NONE
+            held = not isinstance(op, Broadcast) or evaluate(op.root, place) == place.along[op.axis]
+            return LocalCopies(before=_bytes(schedule, op.into, place)) if held else NONE
         case Reduce() | AllToAll() | Shift():
-            return Copies(before=_bytes(schedule, op.source, place))
+            return LocalCopies(before=_bytes(schedule, op.source, place))
         case AllReduce() | Barrier() | Send() | Receive():
             return NONE
 
 
-def _bytes(schedule: Schedule, name: str, place: Place) -> int:
+def _bytes(schedule: Schedule, name: str, place: Coordinates) -> int:
     return schedule.tensors[name].block(place).elements * schedule.item_bytes(name)

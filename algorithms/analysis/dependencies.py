@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from quadrille.algorithms.analysis.storage import view_sources
-from quadrille.algorithms.schedule.expressions import number, variables
+from quadrille.algorithms.schedule.expressions import evaluate, variables
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.schedule.ops import Op, Pointwise, Shift, lane, reads, writes
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import Tensor, bands_of
 
@@ -39,13 +39,13 @@ class _Touched:
     further: int
     storages: tuple[Sequence[Storage], Sequence[Storage]] | None
 
-    def at(self, place: Place) -> tuple[Sequence[Storage], Sequence[Storage]]:
+    def at(self, place: Coordinates) -> tuple[Sequence[Storage], Sequence[Storage]]:
         """Which copies it reads and writes at a moment."""
         if self.storages is not None:
             return self.storages
         return (
-            [(name, tensor.instance(place)) for name, tensor in self.read],
-            [(name, tensor.instance(place, self.further)) for name, tensor in self.written],
+            [(name, tensor.copy_index(place)) for name, tensor in self.read],
+            [(name, tensor.copy_index(place, self.further)) for name, tensor in self.written],
         )
 
 
@@ -68,7 +68,7 @@ class Dependencies(Generic[Token]):
         self._latest: dict[str, Token] = {}
         self._touched: dict[int, _Touched] = {}
 
-    def enter(self, op: Op, place: Place, token: Token) -> list[Token]:
+    def enter(self, op: Op, place: Coordinates, token: Token) -> list[Token]:
         """Tokens that `op` waits for; from now on `token` stands for its end."""
         touched = self._touched.get(id(op)) or self._look_at(op, place)
         read, written = touched.at(place)
@@ -94,7 +94,7 @@ class Dependencies(Generic[Token]):
             yield from readers.values()
         yield from self._latest.values()
 
-    def _look_at(self, op: Op, place: Place) -> _Touched:
+    def _look_at(self, op: Op, place: Coordinates) -> _Touched:
         """What an op touches; the rank is the same at every moment, so numbers of copies that it tells are known."""
         read, written = (
             tuple((name, self._on_rank(name, place)) for one in names for name in self._kept(one))
@@ -110,14 +110,14 @@ class Dependencies(Generic[Token]):
         kept = self._sources.get(name, name)
         return self._bands.get(kept, (kept,))
 
-    def _on_rank(self, name: str, place: Place) -> Tensor:
+    def _on_rank(self, name: str, place: Coordinates) -> Tensor:
         tensor = self._tensors[name]
         if all(isinstance(one, int) for _, one in tensor.copies):
             return tensor
-        known = ((loop, number(one, place) if variables(one) <= set(AXES) else one) for loop, one in tensor.copies)
+        known = ((loop, evaluate(one, place) if variables(one) <= set(AXES) else one) for loop, one in tensor.copies)
         return replace(tensor, copies=tuple(known))
 
 
 def ahead(op: Op) -> int:
     """How many iterations later the copy that the op writes is used."""
-    return op.ahead if isinstance(op, Shift | Pointwise) else 0
+    return op.iteration_offset if isinstance(op, Shift | Pointwise) else 0

@@ -13,27 +13,27 @@ from itertools import pairwise
 
 import numpy as np
 
-from quadrille.algorithms.analysis.iteration_symmetry import Instances, differing_loops
+from quadrille.algorithms.analysis.iteration_symmetry import RepeatedInstance, differing_loops
 from quadrille.algorithms.analysis.root_distances import CHAIN
 from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.schedule.expressions import Owner, variables
+from quadrille.algorithms.schedule.expressions import PanelOwner, variables
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Broadcast, Op, Reduce, collective_kind
-from quadrille.algorithms.schedule.parts import Panel, Place, boundaries
+from quadrille.algorithms.schedule.parts import Coordinates, Panel, boundaries
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 
 FIRST, BETWEEN, LAST = 0, 1, 2
 """Where a member is down a chain."""
-TurnKind = tuple[int, ...]
+IterationKind = tuple[int, ...]
 
 
-def counting_walk(schedule: Schedule, place: Place, choices: Choices) -> Iterator[Instances]:
+def folded_walk(schedule: Schedule, place: Coordinates, choices: Choices) -> Iterator[RepeatedInstance]:
     """Ops of the rank at `place`, each with a moment for each kind of its moments and how many there are."""
-    return CountingWalks(schedule, choices).of(place)
+    return FoldedWalks(schedule, choices).of(place)
 
 
-class CountingWalks:
+class FoldedWalks:
     """The walks of many ranks of a schedule."""
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
@@ -42,8 +42,8 @@ class CountingWalks:
         self._schedule = schedule
         self._walk = _Walk(choices, differing_loops(schedule), frozenset(turned))
 
-    def of(self, place: Place) -> Iterator[Instances]:
-        """Ops of the rank at `place`, see `counting_walk`."""
+    def of(self, place: Coordinates) -> Iterator[RepeatedInstance]:
+        """Ops of the rank at `place`, see `folded_walk`."""
         return self._walk.through(self._schedule.program(place), place, 1)
 
 
@@ -61,22 +61,22 @@ class _Walk:
     differing: frozenset[str]
     turned: frozenset[str]
 
-    def through(self, program: Program, place: Place, count: int) -> Iterator[Instances]:
+    def through(self, program: Program, place: Coordinates, count: int) -> Iterator[RepeatedInstance]:
         for entry in program:
             if not isinstance(entry, Repeat):
-                yield Instances(entry, place, count)
+                yield RepeatedInstance(entry, place, count)
                 continue
             for index, times in self._turns(entry, place):
                 yield from self.through(entry.body, place.during(entry.loop, index), count * times)
 
-    def _turns(self, entry: Repeat, place: Place) -> list[tuple[int, int]]:
+    def _turns(self, entry: Repeat, place: Coordinates) -> list[tuple[int, int]]:
         """An index for each kind of turns, and how many there are of the kind."""
         indices = entry.indices(place)
         if entry.loop not in self.differing:
             return [(indices[0], len(indices))] if indices else []
         panel = entry.count
         if isinstance(panel, Panel) and not entry.backwards and self._told_by(panel, entry):
-            return list(kinds_of_turns(panel, place).values())
+            return list(panel_iteration_kinds(panel, place).values())
         return [(index, 1) for index in indices]
 
     def _told_by(self, panel: Panel, entry: Repeat) -> bool:
@@ -87,20 +87,20 @@ class _Walk:
     def _follows(self, op: Op | Repeat, panel: Panel) -> bool:
         if isinstance(op, Repeat):
             return False
-        if isinstance(op, Broadcast | Reduce) and isinstance(op.root, Owner):
+        if isinstance(op, Broadcast | Reduce) and isinstance(op.root, PanelOwner):
             own = op.root.panel == panel and op.root.axis in panel.axes
             return own and self.choices.of(op.name).algorithm(collective_kind(op)) == CHAIN
         return all(panel.loop not in variables(getattr(op, name, 0)) for name in ("root", "to", "sender", "distance"))
 
 
-def kinds_of_turns(panel: Panel, place: Place) -> dict[TurnKind, tuple[int, int]]:
+def panel_iteration_kinds(panel: Panel, place: Coordinates) -> dict[IterationKind, tuple[int, int]]:
     """The first turn of each kind, and how many there are: by width, and place down the chains from the owners.
 
-    >>> place = Place(Grid(x=4), {"k": 13}, {"x": 1})
-    >>> kinds_of_turns(Panel("k", 9, ("x",), "p"), place)
+    >>> place = Coordinates(Grid(x=4), {"k": 13}, {"x": 1})
+    >>> panel_iteration_kinds(Panel("k", 9, ("x",), "p"), place)
     {(4, 1): (0, 1), (3, 0): (1, 1), (3, 2): (2, 1), (3, 1): (3, 1)}
     """
-    found: dict[TurnKind, tuple[int, int]] = {}
+    found: dict[IterationKind, tuple[int, int]] = {}
     for index, (width, *owners) in enumerate(_widths_and_owners(panel, place.sizes[panel.dimension], place.grid)):
         kind = (width, *(_in_chain(place, axis, owner) for axis, owner in zip(panel.axes, owners, strict=True)))
         first, times = found.get(kind, (index, 0))
@@ -108,9 +108,9 @@ def kinds_of_turns(panel: Panel, place: Place) -> dict[TurnKind, tuple[int, int]
     return found
 
 
-def _in_chain(place: Place, axis: Axis, owner: int) -> int:
+def _in_chain(place: Coordinates, axis: Axis, owner: int) -> int:
     length = place.grid.length(axis)
-    behind = (place.coordinates[axis] - owner) % length
+    behind = (place.along[axis] - owner) % length
     return FIRST if behind == 0 else LAST if behind == length - 1 else BETWEEN
 
 

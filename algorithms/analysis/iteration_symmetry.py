@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.ops import Op
-from quadrille.algorithms.schedule.parts import Panel, Part, Place
+from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Instances:
+class RepeatedInstance:
     """An op at one moment that stands for `count` moments at which it does the same."""
 
     op: Op
-    moment: Place
+    coordinates: Coordinates
     count: int
 
 

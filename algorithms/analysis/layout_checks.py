@@ -1,10 +1,10 @@
 """Whether the tensors of an op fit together at one place: shapes, regions, roots and peers."""
 
-from quadrille.algorithms.analysis.traffic import later, traffic
+from quadrille.algorithms.analysis.traffic import traffic, written_coordinates
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.expressions import number
-from quadrille.algorithms.schedule.kernels import FACTS
+from quadrille.algorithms.schedule.expressions import evaluate
+from quadrille.algorithms.schedule.kernels import SIGNATURES
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
@@ -25,14 +25,14 @@ from quadrille.algorithms.schedule.ops import (
     reads,
     writes,
 )
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block
 
 OPERANDS = {"zero": 0, "copy": 1, "add": 2}
 
 
-def check_op(op: Op, schedule: Schedule, place: Place) -> None:
+def check_op(op: Op, schedule: Schedule, place: Coordinates) -> None:
     """Refuse an op whose tensors do not fit.
 
     Raises
@@ -57,9 +57,9 @@ def check_op(op: Op, schedule: Schedule, place: Place) -> None:
             _check_communication(op, schedule, place)
 
 
-def _check_kernel(op: Kernel, schedule: Schedule, place: Place) -> None:
+def _check_kernel(op: Kernel, schedule: Schedule, place: Coordinates) -> None:
     """Every tensor must have the shape that the function's line in `kernels.py` gives it."""
-    facts = FACTS[op.function]
+    facts = SIGNATURES[op.function]
     given = (*op.into, *op.updates, *op.sources)
     shapes = (*facts.into, *facts.updates, *facts.sources)
     counts = len(op.into), len(op.updates), len(op.sources)
@@ -71,7 +71,9 @@ def _check_kernel(op: Kernel, schedule: Schedule, place: Place) -> None:
     known: dict[str, object] = {}
     for name, shape in zip(given, shapes, strict=True):
         block = schedule.tensors[name].block(place)
-        fits = _same_as(known, "=", block) if shape == "=" else block.piece is None and _has(block, shape, known, op)
+        fits = (
+            _same_as(known, "=", block) if shape == "=" else block.flat_range is None and _has(block, shape, known, op)
+        )
         if not fits:
             raise InputError(
                 f"op {op.name!r}: {schedule.tensors[name]} does not fit the others of {op.function} "
@@ -96,7 +98,7 @@ def _is(word: str, span: tuple[int, int], known: dict[str, object], op: Kernel) 
 
 
 def _factor(word: str, op: Kernel) -> int:
-    """A number, or `(scalar)` or `(scalar+number)`; nothing is 1.
+    """A number, or `(scalar)` or `(scalar+evaluate)`; nothing is 1.
 
     >>> attention = Kernel(name="attention", function="attention", scalars=(("group", 4.0),))
     >>> _factor("", attention), _factor("3", attention), _factor("(group+2)", attention)
@@ -124,16 +126,16 @@ def _check_memory(op: Op, schedule: Schedule) -> None:
         raise InputError(f"op {op.name!r}: {on_host[0]!r} is on the host, where only a host copy reaches it")
 
 
-def _check_communication(op: CommunicationOp, schedule: Schedule, place: Place) -> None:
+def _check_communication(op: CommunicationOp, schedule: Schedule, place: Coordinates) -> None:
     match op:
         case AllGather() | ReduceScatter() | AllToAll():
             traffic(op, schedule, place, Choices())
             if place.grid.length(op.axis) == 1:
                 _check_same(op, op.source, op.into, schedule, place, flat=True)
         case Broadcast():
-            _check_region(op, op.into, op.source, number(op.root, place), schedule, place)
+            _check_region(op, op.into, op.source, evaluate(op.root, place), schedule, place)
         case Reduce():
-            _check_region(op, op.source, op.into, number(op.root, place), schedule, place)
+            _check_region(op, op.source, op.into, evaluate(op.root, place), schedule, place)
         case Send() | Receive():
             traffic(op, schedule, place, Choices())
         case Shift():
@@ -152,7 +154,7 @@ def _check_bucket(op: AllReduce, schedule: Schedule) -> None:
         raise InputError(f"op {op.name!r} sums {said} together: buffers of one dtype are accepted, each once")
 
 
-def _check_product(op: Gemm, schedule: Schedule, place: Place) -> None:
+def _check_product(op: Gemm, schedule: Schedule, place: Coordinates) -> None:
     a, b, c = (schedule.tensors[name].block(place) for name in (op.a, op.b, op.c))
     rows, inner = (a.columns, a.rows) if op.layout == "TN" else (a.rows, a.columns)
     inner_b, columns = (b.columns, b.rows) if op.layout == "NT" else (b.rows, b.columns)
@@ -163,7 +165,7 @@ def _check_product(op: Gemm, schedule: Schedule, place: Place) -> None:
         )
 
 
-def _check_same(op: Op, one: str, other: str, schedule: Schedule, place: Place, *, flat: bool = False) -> None:
+def _check_same(op: Op, one: str, other: str, schedule: Schedule, place: Coordinates, *, flat: bool = False) -> None:
     blocks = [schedule.tensors[name].block(place) for name in (one, other)]
     if (blocks[0].elements != blocks[1].elements) if flat else (blocks[0].shape != blocks[1].shape):
         raise InputError(
@@ -171,7 +173,9 @@ def _check_same(op: Op, one: str, other: str, schedule: Schedule, place: Place, 
         )
 
 
-def _check_region(op: Broadcast | Reduce, region: str, whole: str, root: int, schedule: Schedule, place: Place) -> None:
+def _check_region(
+    op: Broadcast | Reduce, region: str, whole: str, root: int, schedule: Schedule, place: Coordinates
+) -> None:
     """The region must be the same on all members, and inside the root's block of the whole."""
     members = place.grid.length(op.axis)
     if not 0 <= root < members:
@@ -190,18 +194,18 @@ def _inside(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
-def _check_shift(op: Shift, schedule: Schedule, place: Place) -> None:
+def _check_shift(op: Shift, schedule: Schedule, place: Coordinates) -> None:
     """What comes must be what the member behind sends."""
-    members, member = place.grid.length(op.axis), place.coordinates[op.axis]
-    behind = place.at(op.axis, (member - number(op.distance, place)) % members)
+    members, member = place.grid.length(op.axis), place.along[op.axis]
+    behind = place.at(op.axis, (member - evaluate(op.distance, place)) % members)
     sent: Block = schedule.tensors[op.source].block(behind)
-    if sent.elements != schedule.tensors[op.into].block(later(op, schedule, place)).elements:
+    if sent.elements != schedule.tensors[op.into].block(written_coordinates(op, schedule, place)).elements:
         raise InputError(
             f"op {op.name!r}: {schedule.tensors[op.source]} at {_where(behind)} does not fill "
             f"{schedule.tensors[op.into]} at {_where(place)}"
         )
 
 
-def _where(place: Place) -> str:
-    coordinates = ", ".join(f"{axis}={coordinate}" for axis, coordinate in place.coordinates.items())
+def _where(place: Coordinates) -> str:
+    coordinates = ", ".join(f"{axis}={coordinate}" for axis, coordinate in place.along.items())
     return coordinates + "".join(f", {loop}={index}" for loop, index in place.indices.items())

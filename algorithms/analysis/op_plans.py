@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Generic, NamedTuple, TypeVar
 
-from quadrille.algorithms.analysis.coordinate_dependence import Kind, KindsOfOps
-from quadrille.algorithms.analysis.copies import Copies, copies
+from quadrille.algorithms.analysis.coordinate_dependence import Kind, OpKinds
+from quadrille.algorithms.analysis.copies import LocalCopies, local_copies
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.analysis.volumes import Work, gemm_sizes, kernel_work
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.ops import AllReduce, CommunicationOp, Compute, Gemm, Kernel, Op, lane, reads, writes
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 
 Found = TypeVar("Found")
@@ -75,7 +75,7 @@ class CommPlan:
     """
 
     moved: Traffic | None
-    copied: Copies
+    copied: LocalCopies
     kept: tuple[PlanStep, ...] | None
     wires: str
 
@@ -111,8 +111,8 @@ class OpPlans:
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "1d-row", Grid(y=2))
-    >>> *_, op = schedule.program(schedule.place(0))
-    >>> comm_plan = OpPlans(schedule, Choices()).communication(op, schedule.place(0))
+    >>> *_, op = schedule.program(schedule.coordinates(0))
+    >>> comm_plan = OpPlans(schedule, Choices()).communication(op, schedule.coordinates(0))
     >>> [step.sent for step in comm_plan.steps()]
     [128.0, 128.0]
     """
@@ -120,23 +120,23 @@ class OpPlans:
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule = schedule
         self._choices = choices
-        self.kind = schedule.once(KindsOfOps).of
+        self.kind = schedule.cached(OpKinds).of
         self._steps = 0
         self._same: dict[PlanStep, PlanStep] = {}
         self._communication: Kept[CommPlan] = Kept(self._duty)
         self._local: Kept[LocalSizes] = Kept(self._sizes)
 
-    def communication(self, op: CommunicationOp, place: Place) -> CommPlan:
+    def communication(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
         """A communication op on the rank at `place`."""
         return self._communication.found(op, self.kind(op, place), place)
 
-    def local(self, op: Compute, place: Place) -> LocalSizes:
+    def local(self, op: Compute, place: Coordinates) -> LocalSizes:
         """Local work on the rank at `place`."""
         return self._local.found(op, self.kind(op, place), place)
 
-    def _duty(self, op: CommunicationOp, place: Place) -> CommPlan:
+    def _duty(self, op: CommunicationOp, place: Coordinates) -> CommPlan:
         moved = traffic(op, self._schedule, place, self._choices)
-        copied = copies(op, self._schedule, place, moved)
+        copied = local_copies(op, self._schedule, place, moved)
         count = 0 if moved is None else moved.lowered.steps
         if self._steps + count > STEPS_KEPT:
             return CommPlan(moved, copied, None, wires_of(op, moved))
@@ -144,7 +144,7 @@ class OpPlans:
         steps = () if moved is None else tuple(self._same.setdefault(step, step) for step in plan_steps(moved))
         return CommPlan(moved, copied, steps, wires_of(op, moved))
 
-    def _sizes(self, op: Compute, place: Place) -> LocalSizes:
+    def _sizes(self, op: Compute, place: Coordinates) -> LocalSizes:
         tensors, item_bytes = self._schedule.tensors, self._schedule.item_bytes
         blocks = {name: tensors[name].block(place).elements * item_bytes(name) for name in {*reads(op), *writes(op)}}
         total = sum(blocks.values())
@@ -177,7 +177,7 @@ class Kept(Generic[Found]):
         self._find = find
         self._kept: dict[int, dict[Kind, Found]] = {}
 
-    def found(self, op: Op, kind: Kind, place: Place) -> Found:
+    def found(self, op: Op, kind: Kind, place: Coordinates) -> Found:
         """What `find` says of the op at such a place."""
         of_op = self._kept.setdefault(id(op), {})
         if kind not in of_op:

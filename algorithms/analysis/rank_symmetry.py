@@ -10,45 +10,47 @@ ranks need a handful of evaluations.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from quadrille.algorithms.analysis.coordinate_dependence import Once
-from quadrille.algorithms.analysis.coordinate_kinds import Kinds, around, cut_on, kinds_of, uneven
-from quadrille.algorithms.analysis.folded_walk import CountingWalks
+from quadrille.algorithms.analysis.coordinate_dependence import PerKind
+from quadrille.algorithms.analysis.coordinate_kinds import GridKinds, around, cut_on, grid_kinds, uneven
+from quadrille.algorithms.analysis.folded_walk import FoldedWalks
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.exchanges import largest_power_of_two
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import AllReduce, Barrier, Broadcast, Collective, Op, Reduce
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class EquivalentRanks:
     """One rank that stands for `count` ranks."""
 
-    place: Place
+    coordinates: Coordinates
     count: int
 
     @property
     def rank(self) -> int:
-        return self.place.grid.rank_at(self.place.coordinates)
+        return self.coordinates.grid.rank_at(self.coordinates.along)
 
 
-def alike(schedule: Schedule, choices: Choices) -> list[Alike]:
+def equivalent_ranks(schedule: Schedule, choices: Choices) -> list[EquivalentRanks]:
     """Representatives of all ranks.
 
     Those of one class have blocks of the same sizes, and each op of theirs sends and computes as much in all its
     instances together, though it may be in different turns of a loop that it does so (`root_distances.py`).
     """
-    kinds = kinds_of(schedule, choices)
-    changes = Once(schedule, lambda op, moment: frozenset(_size_changes(op, schedule, moment, choices)))
-    walks = CountingWalks(schedule, choices)
+    kinds = grid_kinds(schedule, choices)
+    changes = PerKind(schedule, lambda op, moment: frozenset(_size_changes(op, schedule, moment, choices)))
+    walks = FoldedWalks(schedule, choices)
     while _split_by_pieces(schedule, kinds, walks, changes):
         pass
     return list(_representatives(schedule, kinds))
 
 
-def _split_by_pieces(schedule: Schedule, kinds: Kinds, walks: CountingWalks, changes: Once[frozenset[int]]) -> bool:
+def _split_by_pieces(
+    schedule: Schedule, kinds: GridKinds, walks: FoldedWalks, changes: PerKind[frozenset[int]]
+) -> bool:
     """Whether pieces along some axis tell more ranks apart, which may tell more apart along another."""
     before = {axis: len(kinds.intervals(axis)) for axis in AXES}
     for axis in AXES:
@@ -57,25 +59,25 @@ def _split_by_pieces(schedule: Schedule, kinds: Kinds, walks: CountingWalks, cha
     return any(len(kinds.intervals(axis)) > before[axis] for axis in AXES)
 
 
-def _representatives(schedule: Schedule, kinds: Kinds, along: Axis | None = None) -> Iterator[Alike]:
+def _representatives(schedule: Schedule, kinds: GridKinds, along: Axis | None = None) -> Iterator[EquivalentRanks]:
     for coordinates, count in kinds.each(along):
-        yield Alike(Place(schedule.grid, schedule.sizes, coordinates), count)
+        yield EquivalentRanks(Coordinates(schedule.grid, schedule.sizes, coordinates), count)
 
 
 def _piece_boundaries(
-    schedule: Schedule, axis: Axis, kinds: Kinds, walks: CountingWalks, changes: Once[frozenset[int]]
+    schedule: Schedule, axis: Axis, kinds: GridKinds, walks: FoldedWalks, changes: PerKind[frozenset[int]]
 ) -> set[int]:
     """Where, along the axis, the pieces of its collectives change their size."""
     length = schedule.grid.length(axis)
     starts: set[int] = set()
     for one in _representatives(schedule, kinds, axis):
-        for found in walks.of(one.place):
+        for found in walks.of(one.coordinates):
             if _goes_in_pieces(found.op, axis):
-                starts |= changes.of(found.op, found.moment)
+                starts |= changes.of(found.op, found.coordinates)
         for tensor in schedule.tensors.values():
             if axis in tensor.shards:
                 before = tensor.shards[: tensor.shards.index(axis)]
-                rows, columns = tensor.block(one.place).rectangle_shape
+                rows, columns = tensor.block(one.coordinates).rectangle_shape
                 for size in cut_on(schedule, {rows * columns}, before):
                     starts |= uneven(size, length)
     return starts
@@ -86,7 +88,7 @@ def _goes_in_pieces(op: Op, axis: Axis) -> bool:
     return isinstance(op, Collective) and not isinstance(op, Broadcast | Reduce | Barrier) and op.axis == axis
 
 
-def _size_changes(op: Op, schedule: Schedule, moment: Place, choices: Choices) -> set[int]:
+def _size_changes(op: Op, schedule: Schedule, moment: Coordinates, choices: Choices) -> set[int]:
     """Where, along the axis of a collective, intervals begin that its pieces tell apart."""
     moved = traffic(op, schedule, moment, choices) if isinstance(op, Collective) else None
     if moved is None:

@@ -23,7 +23,7 @@ from quadrille.algorithms.schedule.ops import (
     Reduce,
     ReduceScatter,
 )
-from quadrille.algorithms.schedule.parts import Place, boundaries, is_mean
+from quadrille.algorithms.schedule.parts import Coordinates, boundaries, is_mean
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, Tensor
 
@@ -39,7 +39,7 @@ def are_equal(edges: Edges) -> bool:
     return len({stop - start for start, stop in pairwise(edges)}) == 1
 
 
-def edges_of(op: Collective, schedule: Schedule, place: Place) -> tuple[Edges, Edges]:
+def piece_edges(op: Collective, schedule: Schedule, place: Coordinates) -> tuple[Edges, Edges]:
     """Edges of the pieces of what is sent and of what is received [elements].
 
     Raises
@@ -65,14 +65,14 @@ def edges_of(op: Collective, schedule: Schedule, place: Place) -> tuple[Edges, E
     return edges, edges
 
 
-def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, place: Place) -> Edges:
+def _member_edges(op: AllGather | ReduceScatter, part: Tensor, whole: Tensor, place: Coordinates) -> Edges:
     """Where each member's part lies in the flattened whole."""
     block = whole.block(place)
     if pieces := _next_cut(part, whole, op.axis):
         return pieces(block, place.grid.length(op.axis))
     edges = [0]
     for member in range(place.grid.length(op.axis)):
-        start, stop = piece_of(block, part.block(place.at(op.axis, member)))
+        start, stop = range_in(block, part.block(place.at(op.axis, member)))
         if start != edges[-1]:
             raise InputError(_misfit(op, part, whole))
         edges.append(stop)
@@ -95,7 +95,7 @@ def _next_cut(part: Tensor, whole: Tensor, axis: Axis) -> Callable[[Block, int],
     if part.shards or whole.shards or whole.rows.panel is not None or whole.rows.rotated_by:
         return None
     if part.rows == replace(whole.rows, axes=(*whole.rows.axes, axis)) and not whole.rows.finer:
-        return partial(_rows, each=whole.rows.each)
+        return partial(_rows, each=whole.rows.unit)
     if part.rows == replace(whole.rows, finer=(*whole.rows.finer, axis)):
         return partial(_rows, each=1)
     return None
@@ -111,20 +111,20 @@ def _rows(block: Block, members: int, *, each: int) -> Edges:
     return tuple(edge * each * columns for edge in boundaries(cast(int, units), members))
 
 
-def piece_of(whole: Block, part: Block) -> tuple[int, int]:
+def range_in(whole: Block, part: Block) -> tuple[int, int]:
     """Range of the flattened `whole` that `part` covers, which must be full rows of it, a range of its only row, or a
     piece; the whole may be a piece itself.
 
-    >>> piece_of(Block((2, 6), (0, 3)), Block((4, 6), (0, 3)))
+    >>> range_in(Block((2, 6), (0, 3)), Block((4, 6), (0, 3)))
     (6, 12)
-    >>> piece_of(Block((2, 6), (0, 3), (4, 9)), Block((2, 6), (0, 3), (7, 9)))
+    >>> range_in(Block((2, 6), (0, 3), (4, 9)), Block((2, 6), (0, 3), (7, 9)))
     (3, 5)
     """
     width = whole.columns[1] - whole.columns[0]
-    if part.piece is not None and (part.rows, part.columns) == (whole.rows, whole.columns):
-        before = 0 if whole.piece is None else whole.piece[0]
-        return part.piece[0] - before, part.piece[1] - before
-    if part.piece is not None or whole.piece is not None:
+    if part.flat_range is not None and (part.rows, part.columns) == (whole.rows, whole.columns):
+        before = 0 if whole.flat_range is None else whole.flat_range[0]
+        return part.flat_range[0] - before, part.flat_range[1] - before
+    if part.flat_range is not None or whole.flat_range is not None:
         return -1, -1
     if part.columns == whole.columns:
         return (part.rows[0] - whole.rows[0]) * width, (part.rows[1] - whole.rows[0]) * width
@@ -140,7 +140,7 @@ def _misfit(op: Collective, part: Tensor, whole: Tensor) -> str:
     )
 
 
-def _exchange_edges(source: Tensor, into: Tensor, op: AllToAll, place: Place) -> tuple[Edges, Edges]:
+def _exchange_edges(source: Tensor, into: Tensor, op: AllToAll, place: Coordinates) -> tuple[Edges, Edges]:
     """Sizes of what goes to and comes from each member, packed one after the other."""
     sent, received = [0], [0]
     for member in range(place.grid.length(op.axis)):

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quadrille.algorithms.analysis.coordinate_dependence import Kind, Once, PlaceKinds, needs_of_tensor
-from quadrille.algorithms.analysis.folded_walk import CountingWalks
-from quadrille.algorithms.analysis.op_amounts import amount
+from quadrille.algorithms.analysis.coordinate_dependence import CoordinateKinds, Kind, PerKind, tensor_dependence
+from quadrille.algorithms.analysis.folded_walk import FoldedWalks
+from quadrille.algorithms.analysis.op_amounts import op_amount
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.grid import Axis
@@ -25,7 +25,7 @@ from quadrille.algorithms.schedule.ops import (
     reads,
     writes,
 )
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES
@@ -62,12 +62,12 @@ class Storage:
         return kept + scratch * self.scratch_item_bytes
 
 
-def storage(schedule: Schedule, place: Place, choices: Choices) -> Storage:
+def storage(schedule: Schedule, place: Coordinates, choices: Choices) -> Storage:
     """What the rank at `place` keeps while it runs the schedule."""
     return storages(schedule, [place], choices)[0]
 
 
-def storages(schedule: Schedule, places: Sequence[Place], choices: Choices) -> list[Storage]:
+def storages(schedule: Schedule, places: Sequence[Coordinates], choices: Choices) -> list[Storage]:
     """What the rank at each of the places keeps while it runs the schedule."""
     known = _Known(schedule, choices)
     return [known.of(place) for place in places]
@@ -87,17 +87,17 @@ class _Known:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
-        self._walks = CountingWalks(schedule, choices)
-        self._room = Once(schedule, self._room_of)
-        self._elsewhere = {*view_sources(schedule, tuple(all_ops(schedule))), *schedule.once(gathered_in_place)}
+        self._walks = FoldedWalks(schedule, choices)
+        self._room = PerKind(schedule, self._room_of)
+        self._elsewhere = {*view_sources(schedule, tuple(all_ops(schedule))), *schedule.cached(gathered_in_place)}
         self._kinds = {
-            name: PlaceKinds(needs_of_tensor(tensor, schedule), schedule.grid)
+            name: CoordinateKinds(tensor_dependence(tensor, schedule), schedule.grid)
             for name, tensor in schedule.tensors.items()
         }
         self._capacities: dict[tuple[str, Kind], int] = {}
         self._own: dict[int, list[str]] = {}
 
-    def of(self, place: Place) -> Storage:
+    def of(self, place: Coordinates) -> Storage:
         """What the rank at `place` keeps."""
         schedule, own = self._schedule, self._tensors(place)
         products = 0
@@ -105,7 +105,7 @@ class _Known:
         packed: dict[str, int] = {}
         unpacked: dict[str, int] = {}
         for one in self._walks.of(place):
-            room = self._room.of(one.op, one.moment)
+            room = self._room.of(one.op, one.coordinates)
             if room is None:
                 continue
             if not isinstance(one.op, Communication):
@@ -118,7 +118,7 @@ class _Known:
         scratch = max(schedule.item_bytes(name) for name in schedule.tensors)
         return Storage(
             {name: self._capacity(name, place) for name in own},
-            {name: schedule.tensors[name].instances(place) for name in own},
+            {name: schedule.tensors[name].copy_count(place) for name in own},
             {name: ITEM_BYTES[schedule.tensors[name].dtype or schedule.dtype] for name in own},
             products,
             reductions,
@@ -127,7 +127,7 @@ class _Known:
             scratch,
         )
 
-    def _tensors(self, place: Place) -> list[str]:
+    def _tensors(self, place: Coordinates) -> list[str]:
         """Those with a buffer of their own on the rank at `place`."""
         program = self._schedule.program(place)
         if id(program) not in self._own:
@@ -138,13 +138,13 @@ class _Known:
             self._own[id(program)] = [one for one in schedule.tensors if one in touched and one not in self._elsewhere]
         return self._own[id(program)]
 
-    def _capacity(self, name: str, place: Place) -> int:
+    def _capacity(self, name: str, place: Coordinates) -> int:
         key = name, self._kinds[name].of(place)
         if key not in self._capacities:
             self._capacities[key] = self._schedule.tensors[name].capacity(place)
         return self._capacities[key]
 
-    def _room_of(self, op: Op, place: Place) -> _Room | None:
+    def _room_of(self, op: Op, place: Coordinates) -> _Room | None:
         """The room that an op needs beside its tensors; None where it needs none."""
         match op:
             case Gemm() if op.accumulate:
@@ -158,12 +158,14 @@ class _Known:
                 size = max(moved.edges[-1], moved.receive_edges[-1])
                 return _Room(packed=size, unpacked=size)
             case _:
-                on_wire = amount(op, self._schedule, place, self._choices)
+                on_wire = op_amount(op, self._schedule, place, self._choices)
                 if on_wire is None:
                     return None
                 if not isinstance(op, AllReduce) or not op.more:
-                    return _Room(on_wire.added)
-                return _Room(on_wire.added, sum(self._schedule.tensors[name].capacity(place) for name in op.buffers))
+                    return _Room(on_wire.added_elements)
+                return _Room(
+                    on_wire.added_elements, sum(self._schedule.tensors[name].capacity(place) for name in op.buffers)
+                )
 
 
 def is_view(schedule: Schedule, name: str, written: tuple[Op, ...]) -> bool:
@@ -179,7 +181,7 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
     direct: dict[str, str] = {}
     others: set[str] = set()
     for op in written:
-        renames = isinstance(op, AllGather | Broadcast | ReduceScatter) and alone(schedule, op.axis)
+        renames = isinstance(op, AllGather | Broadcast | ReduceScatter) and is_single_rank(schedule, op.axis)
         for name in writes(op):
             if renames and isinstance(op, AllGather | Broadcast | ReduceScatter) and name == op.into:
                 direct[name] = op.source
@@ -195,9 +197,9 @@ def view_sources(schedule: Schedule, written: tuple[Op, ...]) -> dict[str, str]:
     return {name: behind(name) for name in direct}
 
 
-def lives_in_place(schedule: Schedule, gather: AllGather) -> bool:
+def is_gathered_in_place(schedule: Schedule, gather: AllGather) -> bool:
     """Whether what a gather reads lives in its place of what it fills, so that nothing copies it there."""
-    found = schedule.once(gathered_in_place).get(gather.source)
+    found = schedule.cached(gathered_in_place).get(gather.source)
     return found is not None and found.into == gather.into
 
 
@@ -212,7 +214,7 @@ def gathered_in_place(schedule: Schedule) -> dict[str, AllGather]:
     gathers: dict[str, dict[str, AllGather]] = {}
     others: set[str] = set()
     for op in all_ops(schedule):
-        if isinstance(op, AllGather) and not alone(schedule, op.axis):
+        if isinstance(op, AllGather) and not is_single_rank(schedule, op.axis):
             gathers.setdefault(op.into, {}).setdefault(op.source, op)
         else:
             others |= {*writes(op)}
@@ -237,6 +239,6 @@ def _stays(schedule: Schedule, name: str) -> bool:
     return not (moves or somewhere or tensor.copies)
 
 
-def alone(schedule: Schedule, axis: Axis) -> bool:
+def is_single_rank(schedule: Schedule, axis: Axis) -> bool:
     """Whether the groups along the axis have one member."""
     return schedule.grid.length(axis) == 1

@@ -8,15 +8,15 @@ which step.  Together they give every byte, for one rank at a time.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from quadrille.algorithms.analysis.shard_ranges import are_equal, edges_of
+from quadrille.algorithms.analysis.shard_ranges import are_equal, piece_edges
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.lowering import lower
-from quadrille.algorithms.collectives.transfer_steps import Run, Step
+from quadrille.algorithms.collectives.transfer_steps import PieceRange, Step
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.expressions import number
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import (
-    CALLED_BOTH_WAYS,
+    VECTOR_CALL_KINDS,
     AllGather,
     AllReduce,
     AllToAll,
@@ -34,7 +34,7 @@ from quadrille.algorithms.schedule.ops import (
     Shift,
     collective_kind,
 )
-from quadrille.algorithms.schedule.parts import Place, boundaries
+from quadrille.algorithms.schedule.parts import Coordinates, boundaries
 from quadrille.algorithms.schedule.schedule import Schedule
 
 
@@ -101,18 +101,18 @@ def calls_of(op: Collective, moved: Traffic, choices: Choices) -> Calls | None:
 
     The regular ones are of equal pieces: others go by the vector calls, whatever was chosen.
     """
-    if collective_kind(op) not in CALLED_BOTH_WAYS:
+    if collective_kind(op) not in VECTOR_CALL_KINDS:
         return None
     return choices.of(op.name).calls if are_equal(moved.edges) else "vector"
 
 
-def ranges(run: Run | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def ranges(run: PieceRange | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Ranges of elements of a run of pieces: one, two where it goes around the end, one for each piece where they
     lie apart; empty ones are left out.
 
-    >>> ranges(Run(2, 2), (0, 4, 8, 9))
+    >>> ranges(PieceRange(2, 2), (0, 4, 8, 9))
     ((8, 9), (0, 4))
-    >>> ranges(Run(1, 2, every=2), (0, 4, 8, 9, 11))
+    >>> ranges(PieceRange(1, 2, every=2), (0, 4, 8, 9, 11))
     ((4, 8), (9, 11))
     """
     if run is None:
@@ -128,7 +128,7 @@ def ranges(run: Run | None, edges: tuple[int, ...]) -> tuple[tuple[int, int], ..
     return tuple((start, stop) for start, stop in spans if stop > start)
 
 
-def traffic(op: CommunicationOp, schedule: Schedule, place: Place, choices: Choices) -> Traffic | None:
+def traffic(op: CommunicationOp, schedule: Schedule, place: Coordinates, choices: Choices) -> Traffic | None:
     """What the rank at `place` sends and receives; None where nothing goes over a wire.
 
     Raises
@@ -136,16 +136,16 @@ def traffic(op: CommunicationOp, schedule: Schedule, place: Place, choices: Choi
     InputError : the layouts do not fit the op; the message names it
     """
     members = place.grid.length(op.axis)
-    member = place.coordinates[op.axis]
+    member = place.along[op.axis]
     match op:
         case Send() | Receive() | Shift():
             return _point_to_point(op, schedule, place)
         case AllGather() | ReduceScatter() | AllReduce() | Broadcast() | Reduce() | AllToAll() | Barrier():
             if members == 1:
                 return None
-            edges, receive_edges = edges_of(op, schedule, place)
+            edges, receive_edges = piece_edges(op, schedule, place)
             item = _item_bytes(op, schedule)
-            root = number(op.root, place) if isinstance(op, Broadcast | Reduce) else 0
+            root = evaluate(op.root, place) if isinstance(op, Broadcast | Reduce) else 0
             lowered = _lowered(op, choices, members, root, edges[-1], item)
             if isinstance(op, AllReduce | Broadcast | Reduce):
                 edges = receive_edges = tuple(boundaries(edges[-1], lowered.pieces))
@@ -155,7 +155,7 @@ def traffic(op: CommunicationOp, schedule: Schedule, place: Place, choices: Choi
 def _lowered(op: Collective, choices: Choices, members: int, root: int, elements: int, item_bytes: int) -> Lowered:
     kind, size = collective_kind(op), elements * item_bytes
     chosen = choices.of(op.name)
-    algorithm, per_node = chosen.algorithm(kind), chosen.sharing(op.axis)
+    algorithm, per_node = chosen.algorithm(kind), chosen.ranks_per_node(op.axis)
     return lower(
         kind,
         algorithm,
@@ -180,34 +180,36 @@ def _item_bytes(op: CommunicationOp, schedule: Schedule) -> int:
             return 1
 
 
-def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, place: Place) -> Traffic | None:
-    members, member = place.grid.length(op.axis), place.coordinates[op.axis]
+def _point_to_point(op: Send | Receive | Shift, schedule: Schedule, place: Coordinates) -> Traffic | None:
+    members, member = place.grid.length(op.axis), place.along[op.axis]
     item = _item_bytes(op, schedule)
     match op:
         case Send():
-            step = Step(send_to=_peer(op, number(op.to, place), members, member), send=Run(0, 1))
+            step = Step(send_to=_peer(op, evaluate(op.to, place), members, member), send=PieceRange(0, 1))
             sent, received = schedule.tensors[op.source].block(place).elements, 0
         case Receive():
-            step = Step(receive_from=_peer(op, number(op.sender, place), members, member), receive=Run(0, 1))
+            step = Step(receive_from=_peer(op, evaluate(op.sender, place), members, member), receive=PieceRange(0, 1))
             sent, received = 0, schedule.tensors[op.into].block(place).elements
         case Shift():
-            distance = number(op.distance, place)
+            distance = evaluate(op.distance, place)
             if distance % members == 0:
                 return None
-            step = Step((member + distance) % members, Run(0, 1), (member - distance) % members, Run(0, 1))
+            step = Step(
+                (member + distance) % members, PieceRange(0, 1), (member - distance) % members, PieceRange(0, 1)
+            )
             sent = schedule.tensors[op.source].block(place).elements
-            received = schedule.tensors[op.into].block(later(op, schedule, place)).elements
+            received = schedule.tensors[op.into].block(written_coordinates(op, schedule, place)).elements
     lowered = Lowered("pairwise", members, 1, 1, lambda _member, _step: step)
     return Traffic(member, lowered, (0, sent), (0, received), item)
 
 
-def later(op: Shift | Pointwise, schedule: Schedule, place: Place) -> Place:
+def written_coordinates(op: Shift | Pointwise, schedule: Schedule, place: Coordinates) -> Coordinates:
     """The moment to which the copy that the op writes belongs."""
     copies = schedule.tensors[op.into].copies
-    if not copies or not op.ahead:
+    if not copies or not op.iteration_offset:
         return place
     loop, _ = copies[-1]
-    return place.during(loop, place.indices.get(loop, 0) + op.ahead)
+    return place.during(loop, place.indices.get(loop, 0) + op.iteration_offset)
 
 
 def _peer(op: Op, coordinate: int, members: int, own: int) -> int:

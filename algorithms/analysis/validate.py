@@ -8,13 +8,13 @@ until a reduction along it; a sum that is made twice, or never, is an error.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from quadrille.algorithms.analysis.coordinate_dependence import Once
+from quadrille.algorithms.analysis.coordinate_dependence import PerKind
 from quadrille.algorithms.analysis.layout_checks import check_op
-from quadrille.algorithms.analysis.rank_symmetry import alike
+from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.kernels import FACTS, Summed
+from quadrille.algorithms.schedule.kernels import SIGNATURES, Summed
 from quadrille.algorithms.schedule.ops import (
     AllReduce,
     Gemm,
@@ -28,7 +28,7 @@ from quadrille.algorithms.schedule.ops import (
     reads,
     writes,
 )
-from quadrille.algorithms.schedule.parts import Part, Place
+from quadrille.algorithms.schedule.parts import Coordinates, Part
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Role, Schedule
 from quadrille.algorithms.schedule.tensors import Tensor, bands_of
@@ -99,22 +99,22 @@ def _check_shapes(schedule: Schedule, role: Role) -> None:
     On ranks of different classes most ops have blocks of the same sizes, and are looked at once.  Ranks of a class
     have such blocks at different places: a swapped axis shows on a rank whose coordinates differ.
     """
-    classes = [one.place for one in alike(schedule, Choices()) if role.includes(one.place)]
+    classes = [one.coordinates for one in equivalent_ranks(schedule, Choices()) if role.includes(one.coordinates)]
     step = max(1, len(classes) // MOST_PLACES)
     places = [classes[i] for i in dict.fromkeys([*range(0, len(classes), step), len(classes) - 1])] if classes else []
     grid = schedule.grid
     neighbours = [grid.rank_at({axis: 1}) for axis in grid.order if grid.length(axis) > 1]
-    checked = Once(schedule, lambda op, moment: check_op(op, schedule, moment))
+    checked = PerKind(schedule, lambda op, moment: check_op(op, schedule, moment))
     for place in places:
         for op, moment in _ends(role.program, place):
             checked.of(op, moment)
-    for place in map(schedule.place, neighbours):
+    for place in map(schedule.coordinates, neighbours):
         if role.includes(place) and place not in places:
             for op, moment in _ends(role.program, place):
                 check_op(op, schedule, moment)
 
 
-def _ends(program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
+def _ends(program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
     """Ops in the first and the last iteration of every loop."""
     for entry in program:
         if isinstance(entry, Repeat):
@@ -208,7 +208,7 @@ class _Sums:
 
     def _kernel(self, op: Kernel) -> None:
         """A linear function keeps partial sums, any other must not be given one; both may leave new ones."""
-        facts = FACTS[op.function]
+        facts = SIGNATURES[op.function]
         read = {name: self._long(self._of(name)) for name in reads(op)}
         if not facts.linear:
             for name, left in read.items():

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.analysis.coordinate_dependence import Once
-from quadrille.algorithms.analysis.folded_walk import CountingWalks
-from quadrille.algorithms.analysis.op_amounts import Amount, amount
-from quadrille.algorithms.analysis.rank_symmetry import Alike, alike
+from quadrille.algorithms.analysis.coordinate_dependence import PerKind
+from quadrille.algorithms.analysis.folded_walk import FoldedWalks
+from quadrille.algorithms.analysis.op_amounts import OpAmount, op_amount
+from quadrille.algorithms.analysis.rank_symmetry import EquivalentRanks, equivalent_ranks
 from quadrille.algorithms.analysis.storage import storages
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.collectives.lowered import Name
-from quadrille.algorithms.schedule.attention_products import Squares, group_of, squares
-from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, FACTS, attention_flops
+from quadrille.algorithms.schedule.attention_products import AttentionProducts, attention_products, heads_per_group
+from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, SIGNATURES, attention_flops
 from quadrille.algorithms.schedule.ops import Communication, Gemm, Kernel, Op, reads, writes
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 
 
@@ -44,14 +44,14 @@ class Volumes:
 
 def volumes(schedule: Schedule, choices: Choices) -> Volumes:
     """The numbers of a schedule, from one representative of each class of ranks."""
-    classes, known = alike(schedule, choices), _Known(schedule, choices)
-    sent = [_sent_by_op(known, one.place) for one in classes]
+    classes, known = equivalent_ranks(schedule, choices), _Known(schedule, choices)
+    sent = [_sent_by_op(known, one.coordinates) for one in classes]
     totals = [sum(of_op.sent for of_op in by_op.values()) for by_op in sent]
     return Volumes(
         max(totals),
         sum(total * one.count for total, one in zip(totals, classes, strict=True)),
-        max(_flops(known, one.place) for one in classes),
-        max(found.bytes for found in storages(schedule, [one.place for one in classes], choices)),
+        max(_flops(known, one.coordinates) for one in classes),
+        max(found.bytes for found in storages(schedule, [one.coordinates for one in classes], choices)),
         _by_op(sent, classes),
     )
 
@@ -61,12 +61,12 @@ class _Known:
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices = schedule, choices
-        self.walks = CountingWalks(schedule, choices)
-        self.amounts = Once(schedule, self._amount)
-        self.flops = Once(schedule, lambda op, place: _product_flops(op, schedule, place))
+        self.walks = FoldedWalks(schedule, choices)
+        self.amounts = PerKind(schedule, self._amount)
+        self.flops = PerKind(schedule, lambda op, place: _product_flops(op, schedule, place))
 
-    def _amount(self, op: Op, place: Place) -> Amount | None:
-        return amount(op, self._schedule, place, self._choices) if isinstance(op, Communication) else None
+    def _amount(self, op: Op, place: Coordinates) -> OpAmount | None:
+        return op_amount(op, self._schedule, place, self._choices) if isinstance(op, Communication) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Sent:
     algorithm: Name | None = None
 
 
-def _by_op(sent: list[dict[str, _Sent]], classes: list[Alike]) -> dict[str, OpVolume]:
+def _by_op(sent: list[dict[str, _Sent]], classes: list[EquivalentRanks]) -> dict[str, OpVolume]:
     names = list(dict.fromkeys(name for by_op in sent for name in by_op))
     return {
         name: OpVolume(
@@ -91,34 +91,34 @@ def _by_op(sent: list[dict[str, _Sent]], classes: list[Alike]) -> dict[str, OpVo
     }
 
 
-def _sent_by_op(known: _Known, place: Place) -> dict[str, _Sent]:
+def _sent_by_op(known: _Known, place: Coordinates) -> dict[str, _Sent]:
     """What one rank sends in each op."""
     found: dict[str, _Sent] = {}
     for one in known.walks.of(place):
         op, before = one.op, found.get(one.op.name, _Sent())
-        moved = known.amounts.of(op, one.moment)
+        moved = known.amounts.of(op, one.coordinates)
         after = replace(before, count=before.count + one.count)
         if moved is not None:
-            after = replace(after, sent=before.sent + moved.sent * one.count, algorithm=moved.algorithm)
+            after = replace(after, sent=before.sent + moved.sent_bytes * one.count, algorithm=moved.algorithm)
         found[op.name] = after
     return found
 
 
 def bytes_sent(schedule: Schedule, rank: int, choices: Choices) -> int:
     """Bytes that one rank puts on the wire."""
-    return sum(of_op.sent for of_op in _sent_by_op(_Known(schedule, choices), schedule.place(rank)).values())
+    return sum(of_op.sent for of_op in _sent_by_op(_Known(schedule, choices), schedule.coordinates(rank)).values())
 
 
-def flops(schedule: Schedule, place: Place) -> int:
+def flops(schedule: Schedule, place: Coordinates) -> int:
     """Floating-point operations of the products of one rank, those of attention among them."""
     return _flops(_Known(schedule, Choices()), place)
 
 
-def _flops(known: _Known, place: Place) -> int:
-    return sum(known.flops.of(one.op, one.moment) * one.count for one in known.walks.of(place))
+def _flops(known: _Known, place: Coordinates) -> int:
+    return sum(known.flops.of(one.op, one.coordinates) * one.count for one in known.walks.of(place))
 
 
-def _product_flops(op: Op, schedule: Schedule, place: Place) -> int:
+def _product_flops(op: Op, schedule: Schedule, place: Coordinates) -> int:
     match op:
         case Gemm():
             m, k, n = gemm_sizes(op, schedule, place)
@@ -129,7 +129,7 @@ def _product_flops(op: Op, schedule: Schedule, place: Place) -> int:
             return 0
 
 
-def gemm_sizes(op: Gemm, schedule: Schedule, place: Place) -> tuple[int, int, int]:
+def gemm_sizes(op: Gemm, schedule: Schedule, place: Coordinates) -> tuple[int, int, int]:
     """Rows, inner dimension and columns of a local product."""
     rows, columns = schedule.tensors[op.c].block(place).rectangle_shape
     a_rows, a_columns = schedule.tensors[op.a].block(place).rectangle_shape
@@ -143,17 +143,17 @@ class Work:
     flops: int
     product_flops: int
     touched: int
-    squares: Squares | None = None
+    squares: AttentionProducts | None = None
 
 
-def kernel_work(op: Kernel, schedule: Schedule, place: Place) -> Work:
+def kernel_work(op: Kernel, schedule: Schedule, place: Coordinates) -> Work:
     """The work of one instance of a layer's function; an update is read and written."""
     names = (*reads(op), *writes(op))
     touched = sum(schedule.tensors[name].block(place).elements * schedule.item_bytes(name) for name in names)
     first = schedule.tensors[(*op.sources, *op.updates)[0]].block(place)
     if op.function in ATTENTION_PRODUCTS:
         rows, columns = first.rectangle_shape
-        sequence, group = int(dict(op.scalars)["sequence"]), group_of(op)
+        sequence, group = int(dict(op.scalars)["sequence"]), heads_per_group(op)
         product_flops = attention_flops(op.function, rows, columns // (group + 2) * group, sequence)
-        return Work(0, product_flops, touched, squares(op, schedule, place))
-    return Work(FACTS[op.function].flops * first.elements, 0, touched)
+        return Work(0, product_flops, touched, attention_products(op, schedule, place))
+    return Work(SIGNATURES[op.function].flops * first.elements, 0, touched)

@@ -23,7 +23,7 @@ from quadrille.algorithms.schedule.grid import AXES, Axis, Grid
 from quadrille.algorithms.schedule.ops import Calls, Collective, CollectiveKind, Op
 from quadrille.algorithms.units import KIB, parse_bytes
 
-Carriage = Literal["own", "library", "nccl"]
+Provider = Literal["own", "library", "nccl"]
 CHUNKED: tuple[Name, ...] = ("pipelined", "double_binary_tree")
 """Algorithms whose pieces are as large as is said."""
 
@@ -42,13 +42,13 @@ class Choices:
     set_name : the set of our own algorithms
     chunk_bytes : of the pieces that follow each other down their chains and trees
     nccl_algorithm, nccl_protocol : what NCCL is held to; None where it chooses by size
-    per_node : by axis, how many neighbours along it share a node, where there are several such nodes (`placed`)
+    per_node : by axis, how many neighbours along it share a node, where there are several such nodes (`with_placement`)
     calls : MPI's for equal pieces, where its library is to carry out an all-gather or a reduce-scatter
     auto : whether a prediction is to choose for each op; what is said here holds until one has
     by_op : what was chosen for each op, by its name; what is said here is for all others
     """
 
-    carriage: Carriage = "own"
+    carriage: Provider = "own"
     set_name: str = "ring"
     chunk_bytes: int = CHUNK_BYTES
     nccl_algorithm: Algorithm | None = None
@@ -75,7 +75,7 @@ class Choices:
         """The algorithm of our own, or the one that stands for the library's in a prediction."""
         return SETS[self.set_name][kind]
 
-    def sharing(self, axis: Axis) -> int:
+    def ranks_per_node(self, axis: Axis) -> int:
         """How many neighbours along the axis share a node; 1 where they do not do so regularly."""
         return dict(self.per_node).get(axis, 1)
 
@@ -97,7 +97,7 @@ class Choices:
         """
         name: str = self.algorithm(kind)
         if name == "hierarchical" and axis is not None:
-            sharing = self.sharing(axis)
+            sharing = self.ranks_per_node(axis)
             name = f"hierarchical ({sharing} to a node)" if sharing > 1 else f"hierarchical (as {SETS['ring'][kind]})"
         name += f" in {self._chunk[1:]}" if self._chunk and self._is_chunked(kind) else ""
         by_size = carried is not None and self.algorithm(kind) == "ring" and carried != "ring"
@@ -215,10 +215,10 @@ def _nccl_words() -> str:
     return "nccl, " + ", ".join(f"nccl:{'|'.join(names)}[:{'|'.join(ps)}]" for ps, names in by_protocols.items())
 
 
-def placed(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choices:
+def with_placement(choices: Choices, grid: Grid, nodes: Sequence[int]) -> Choices:
     """The choices, knowing how the groups of a grid lie on the nodes of a machine.
 
-    >>> placed(parse_choices("own:hierarchical"), Grid(z=2, x=4), [0, 0, 1, 1, 2, 2, 3, 3]).per_node
+    >>> with_placement(parse_choices("own:hierarchical"), Grid(z=2, x=4), [0, 0, 1, 1, 2, 2, 3, 3]).per_node
     (('x', 2),)
 
     Parameters

@@ -14,14 +14,14 @@ import numpy as np
 
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.runs import NOBODY, Section
-from quadrille.algorithms.collectives.transfer_steps import IDLE, Run, Step
+from quadrille.algorithms.collectives.transfer_steps import IDLE, PieceRange, Step
 
 
 def ring(members: int) -> Lowered:
     """All-gather: a member passes on the piece that it got last."""
 
     def step(i: int, s: int) -> Step:
-        send, receive = Run((i - s) % members, 1), Run((i - s - 1) % members, 1)
+        send, receive = PieceRange((i - s) % members, 1), PieceRange((i - s - 1) % members, 1)
         return Step((i + 1) % members, send, (i - 1) % members, receive)
 
     return Lowered("ring", members, members, members - 1, step, lambda: [_around(members, 0)])
@@ -31,7 +31,7 @@ def summing_ring(members: int) -> Lowered:
     """Reduce-scatter: a member adds its own to the sum that it got last, and passes it on."""
 
     def step(i: int, s: int) -> Step:
-        send, receive = Run((i - s - 1) % members, 1), Run((i - s - 2) % members, 1)
+        send, receive = PieceRange((i - s - 1) % members, 1), PieceRange((i - s - 2) % members, 1)
         return Step((i + 1) % members, send, (i - 1) % members, receive, reduce=True)
 
     return Lowered("ring", members, members, members - 1, step, lambda: [_around(members, 1)])
@@ -48,7 +48,7 @@ def _around(members: int, behind: int) -> Section:
         receive_first=(here - behind - 1) % members,
         reduce=behind > 0,
         stride=-1,
-        around=members,
+        modulus=members,
     )
 
 
@@ -64,10 +64,10 @@ def doubling(members: int) -> Lowered:
         held = 1 << s
         if exchange:
             peer, base = i ^ held, i & ~(held - 1)
-            return Step(peer, Run(base, held), peer, Run(base ^ held, held))
+            return Step(peer, PieceRange(base, held), peer, PieceRange(base ^ held, held))
         count = min(held, members - held)
         below, above = (i - held) % members, (i + held) % members
-        return Step(below, Run(i, count), above, Run(above, count))
+        return Step(below, PieceRange(i, count), above, PieceRange(above, count))
 
     def sections() -> Iterator[Section]:
         here = np.arange(members)
@@ -100,7 +100,7 @@ def exchange_all(members: int) -> Lowered:
     and get the sum from it after.
     """
     core = largest_power_of_two(members)
-    extra, whole = members - core, Run(0, 1)
+    extra, whole = members - core, PieceRange(0, 1)
     inner = doublings(core)
     outer = 1 if extra else 0
 
@@ -137,7 +137,7 @@ def pairwise(members: int) -> Lowered:
 
     def step(i: int, s: int) -> Step:
         to, sender = (i + s + 1) % members, (i - s - 1) % members
-        return Step(to, Run(to, 1), sender, Run(sender, 1))
+        return Step(to, PieceRange(to, 1), sender, PieceRange(sender, 1))
 
     def sections() -> Iterator[Section]:
         here = np.arange(members)
@@ -153,7 +153,7 @@ def dissemination(members: int) -> Lowered:
 
     def step(i: int, s: int) -> Step:
         distance = 1 << s
-        return Step((i + distance) % members, Run(0, 1), (i - distance) % members, Run(0, 1))
+        return Step((i + distance) % members, PieceRange(0, 1), (i - distance) % members, PieceRange(0, 1))
 
     def sections() -> Iterator[Section]:
         here = np.arange(members)

@@ -29,7 +29,7 @@ import numpy as np
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.pipelines import chain_sections
 from quadrille.algorithms.collectives.runs import NOBODY, Section
-from quadrille.algorithms.collectives.transfer_steps import IDLE, Run, Step
+from quadrille.algorithms.collectives.transfer_steps import IDLE, PieceRange, Step
 
 
 def applies(members: int, per_node: int) -> bool:
@@ -69,13 +69,17 @@ class _Level:
     def nodes(self) -> int:
         return self.members // self.per_node
 
-    def piece(self, node: int, local: int) -> Run:
+    def piece(self, node: int, local: int) -> PieceRange:
         """What member `local` of a node has at the start."""
-        return Run(node * self.per_node + local if self.scattered else local * self.nodes + node, 1)
+        return PieceRange(node * self.per_node + local if self.scattered else local * self.nodes + node, 1)
 
-    def block(self, local: int) -> Run:
+    def block(self, local: int) -> PieceRange:
         """What the rail of `local` has brought to each of its members."""
-        return Run(local, self.nodes, self.per_node) if self.scattered else Run(local * self.nodes, self.nodes)
+        return (
+            PieceRange(local, self.nodes, self.per_node)
+            if self.scattered
+            else PieceRange(local * self.nodes, self.nodes)
+        )
 
 
 def _gather(level: _Level) -> Lowered:
@@ -112,7 +116,7 @@ def _gather_sections(level: _Level) -> list[Section]:
             receive_first=first[before],
             stride=-per_node if level.scattered else -1,
             origin=0 if level.scattered else local * nodes,
-            around=members if level.scattered else nodes,
+            modulus=members if level.scattered else nodes,
         ),
         Section(
             steps=per_node - 1,
@@ -124,7 +128,7 @@ def _gather_sections(level: _Level) -> list[Section]:
             received=nodes,
             stride=-1 if level.scattered else -nodes,
             every=per_node if level.scattered else 1,
-            around=per_node if level.scattered else members,
+            modulus=per_node if level.scattered else members,
         ),
     ]
 
@@ -154,8 +158,8 @@ class _Spread:
     def nodes(self) -> int:
         return self.members // self.per_node
 
-    def block(self, local: int) -> Run:
-        return Run(local % self.per_node * self.chunks, self.chunks)
+    def block(self, local: int) -> PieceRange:
+        return PieceRange(local % self.per_node * self.chunks, self.chunks)
 
     def step(self, i: int, s: int) -> Step:
         scattering, chaining = self.per_node - 1, self.chunks + self.nodes - 2
@@ -182,9 +186,9 @@ class _Spread:
         receives = behind > 0 and 0 <= s - behind + 1 < self.chunks
         return Step(
             (i + self.per_node) % self.members if sends else None,
-            Run(base + s - behind, 1) if sends else None,
+            PieceRange(base + s - behind, 1) if sends else None,
             (i - self.per_node) % self.members if receives else None,
-            Run(base + s - behind + 1, 1) if receives else None,
+            PieceRange(base + s - behind + 1, 1) if receives else None,
         )
 
     def _ring(self, i: int, s: int) -> Step:
@@ -230,5 +234,5 @@ class _Spread:
             receive_first=(local - 1) % per_node * self.chunks,
             received=self.chunks,
             stride=-self.chunks,
-            around=per_node * self.chunks,
+            modulus=per_node * self.chunks,
         )

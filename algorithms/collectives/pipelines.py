@@ -11,12 +11,12 @@ import numpy as np
 from quadrille.algorithms.collectives.exchanges import doublings
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.runs import NOBODY, Integers, Section
-from quadrille.algorithms.collectives.transfer_steps import IDLE, Run, Step
+from quadrille.algorithms.collectives.transfer_steps import IDLE, PieceRange, Step
 
 
 def binomial(members: int, root: int) -> Lowered:
     """Binomial broadcast: in step s the first 2**s members behind the root serve the next 2**s."""
-    whole = Run(0, 1)
+    whole = PieceRange(0, 1)
 
     def step(i: int, s: int) -> Step:
         behind, served = (i - root) % members, 1 << s
@@ -51,9 +51,9 @@ def pipelined(members: int, root: int, pieces: int) -> Lowered:
         receives = behind > 0 and 0 <= s - behind + 1 < pieces
         return Step(
             (i + 1) % members if sends else None,
-            Run(s - behind, 1) if sends else None,
+            PieceRange(s - behind, 1) if sends else None,
             (i - 1) % members if receives else None,
-            Run(s - behind + 1, 1) if receives else None,
+            PieceRange(s - behind + 1, 1) if receives else None,
         )
 
     def sections() -> list[Section]:
@@ -82,7 +82,7 @@ def chain_sections(
             receive_from=before,
             receive_first=base,
             stride=1,
-            around=whole,
+            modulus=whole,
         ),
         Section(
             steps=np.where(middle, pieces - 1, 0),
@@ -91,13 +91,13 @@ def chain_sections(
             receive_from=before,
             receive_first=base + 1,
             stride=1,
-            around=whole,
+            modulus=whole,
         ),
         Section(
             steps=np.where(middle, 1, np.where(last, 0, pieces)),
             send_to=after,
             send_first=np.where(middle, base + pieces - 1, base),
             stride=1,
-            around=whole,
+            modulus=whole,
         ),
     ]

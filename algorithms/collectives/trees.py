@@ -32,14 +32,14 @@ from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.runs import NOBODY, Integers, Section
-from quadrille.algorithms.collectives.transfer_steps import Run, Step
+from quadrille.algorithms.collectives.transfer_steps import PieceRange, Step
 
 ROOT = 0
 GROUPS_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TwoTrees:
+class DoubleTree:
     """Both trees over positions 1 .. members - 1; the root is position 0 and outside of them.
 
     Rows are trees.  Column 0, the root's, holds NOBODY for a parent and -1 for a step.
@@ -65,7 +65,7 @@ def broadcast(members: int, root: int, pieces: int) -> Lowered:
         return Lowered("double_binary_tree", 1, pieces, 0, lambda _i, _s: Step(), list)
     step, sections = _steps(members, root, halves), lambda: _sections(members, root, halves)
     steps = max(
-        int(start.max()) + 2 * half - 1 for start, half in zip(two_trees(members).starts, halves, strict=True) if half
+        int(start.max()) + 2 * half - 1 for start, half in zip(double_tree(members).starts, halves, strict=True) if half
     )
     return Lowered("double_binary_tree", members, pieces, steps, step, sections)
 
@@ -77,7 +77,7 @@ def all_reduce(members: int, pieces: int) -> Lowered:
 
 
 @lru_cache(GROUPS_KEPT)
-def two_trees(members: int) -> TwoTrees:
+def double_tree(members: int) -> DoubleTree:
     """Both trees, the colours of their edges and the steps in which these begin."""
     parent = np.array([_first_parents(members), _second_parents(members)])
     colour = _colours(parent)
@@ -87,7 +87,7 @@ def two_trees(members: int) -> TwoTrees:
     for tree in range(2):
         children[colour[tree, 1:], parent[tree, 1:]] = np.arange(1, members)
         served_tree[colour[tree, 1:], parent[tree, 1:]] = tree
-    return TwoTrees(parent, starts, children, served_tree)
+    return DoubleTree(parent, starts, children, served_tree)
 
 
 def _first_parents(members: int) -> Integers:
@@ -182,18 +182,18 @@ def _starts(parents: Integers, colours: Integers) -> Integers:
 
 def _steps(members: int, root: int, halves: tuple[int, int]) -> Callable[[int, int], Step]:
     def step(i: int, s: int) -> Step:
-        trees = two_trees(members)
+        trees = double_tree(members)
         here = (i - root) % members
         send_to = receive_from = None
         send = receive = None
         for tree in range(2):
             piece = _piece(int(trees.starts[tree, here]), s, halves, tree) if here else None
             if piece is not None:
-                receive_from, receive = (int(trees.parent[tree, here]) + root) % members, Run(piece, 1)
+                receive_from, receive = (int(trees.parent[tree, here]) + root) % members, PieceRange(piece, 1)
         child, tree = int(trees.children[s % 2, here]), int(trees.served_tree[s % 2, here])
         piece = _piece(int(trees.starts[tree, child]), s, halves, tree) if child != NOBODY else None
         if piece is not None:
-            send_to, send = (child + root) % members, Run(piece, 1)
+            send_to, send = (child + root) % members, PieceRange(piece, 1)
         return Step(send_to, send, receive_from, receive)
 
     return step
@@ -212,7 +212,7 @@ def _sections(members: int, root: int, halves: tuple[int, int]) -> Iterator[Sect
     one child during others, in the odd steps alike: eight ends that cut its
     rounds into seven stretches at most.
     """
-    trees = two_trees(members)
+    trees = double_tree(members)
     here = np.arange(members)
     streams = [_stream(trees, parity, halves, receiving=way) for parity in range(2) for way in (True, False)]
     cuts = np.sort(np.array([edge for one in streams for edge in (one.begin, one.end)]), axis=0)
@@ -227,7 +227,7 @@ def _sections(members: int, root: int, halves: tuple[int, int]) -> Iterator[Sect
                 send_to=sent.peers(begin, root)[seat],
                 send_first=sent.pieces(begin)[seat],
                 stride=1,
-                take_turns=parity == 0,
+                alternates=parity == 0,
             )
 
 
@@ -248,7 +248,7 @@ class _Stream:
         return self.base + during - self.begin
 
 
-def _stream(trees: TwoTrees, parity: int, halves: tuple[int, int], *, receiving: bool) -> _Stream:
+def _stream(trees: DoubleTree, parity: int, halves: tuple[int, int], *, receiving: bool) -> _Stream:
     members = trees.parent.shape[1]
     here = np.arange(members)
     if receiving:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from quadrille.algorithms.schedule.kernels import Function
-from quadrille.algorithms.schedule.ops import CALLED_BOTH_WAYS, ROOTED, Calls, CollectiveKind
+from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
 
 Count = Annotated[int, Meta(gt=0)]
 Rate = Annotated[float, Meta(gt=0)]
@@ -140,8 +140,8 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     spread: Spread = 0.0
 
     def __post_init__(self) -> None:
-        if self.calls is not UNSET and self.kind not in CALLED_BOTH_WAYS:
-            raise ValueError(f"calls = {self.calls!r}: MPI has one call for {self.kind}, two for {CALLED_BOTH_WAYS}")
+        if self.calls is not UNSET and self.kind not in VECTOR_CALL_KINDS:
+            raise ValueError(f"calls = {self.calls!r}: MPI has one call for {self.kind}, two for {VECTOR_CALL_KINDS}")
         shares = self.member_shares
         if shares is not UNSET and self.kind in ROOTED:
             raise ValueError(f"member_shares: of a {self.kind} every member is the root in turn")
@@ -153,7 +153,7 @@ class LibraryRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @property
     def called(self) -> Calls | None:
         """MPI's calls by which it was measured; None of a kind that has one alone."""
-        if self.kind not in CALLED_BOTH_WAYS:
+        if self.kind not in VECTOR_CALL_KINDS:
             return None
         return "vector" if self.calls is UNSET else self.calls
 

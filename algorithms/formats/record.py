@@ -233,7 +233,7 @@ class LinkLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     utilisation: Annotated[float, Meta(ge=0)]
 
 
-class Station(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PathSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A segment of the critical path: consecutive instances of one op on one rank.
 
     Parameters
@@ -356,7 +356,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     peak_bytes_per_rank_max: Count
     ops: tuple[OpRecord, ...] = ()
     links: tuple[LinkLoad, ...] = ()
-    critical_path: tuple[Station, ...] = ()
+    critical_path: tuple[PathSegment, ...] = ()
     simulation: Simulation | None = None
     reference: Reference | None = None
     verified: Verified | None = None

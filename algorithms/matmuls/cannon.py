@@ -6,7 +6,7 @@ PhD thesis, Montana State University, 1969.
 
 from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
 from quadrille.algorithms.matmuls.summa import on_mesh, panelled, panels_of
-from quadrille.algorithms.schedule.expressions import Multiple
+from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Gemm, Op, Pointwise, Shift
 from quadrille.algorithms.schedule.parts import Panel, Part
@@ -43,12 +43,12 @@ def _turns(turns: int) -> Program:
     multiply: Op = Gemm(name="multiply C", a="A turning", b="B turning", c="C", accumulate=True)
     pass_on: Program = (
         multiply,
-        Shift(name="turn A", axis="x", distance=-1, source="A turning", into="A turning", ahead=1),
-        Shift(name="turn B", axis="z", distance=-1, source="B turning", into="B turning", ahead=1),
+        Shift(name="turn A", axis="x", distance=-1, source="A turning", into="A turning", iteration_offset=1),
+        Shift(name="turn B", axis="z", distance=-1, source="B turning", into="B turning", iteration_offset=1),
     )
     return (
-        Shift(name="skew A", axis="x", distance=Multiple("z", -1), source="A", into="A turning"),
-        Shift(name="skew B", axis="z", distance=Multiple("x", -1), source="B", into="B turning"),
+        Shift(name="skew A", axis="x", distance=Affine("z", -1), source="A", into="A turning"),
+        Shift(name="skew B", axis="z", distance=Affine("x", -1), source="B", into="B turning"),
         Pointwise(name="zero C", function="zero", into="C"),
         Repeat(LOOP, turns - 1, pass_on),
         Repeat(LOOP, 1, (multiply,), first=turns - 1),

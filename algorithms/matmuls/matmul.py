@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.integers import whole
+from quadrille.algorithms.integers import parse_integer
 from quadrille.algorithms.matmuls.forms import FORMS, Form, Product, Transposed
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.program import Program, in_sequence
@@ -102,7 +102,7 @@ def parse_sizes(text: str) -> tuple[int, int, int]:
     words = [word.strip() for word in text.split(",")]
     if any(len(word) > MOST_DIGITS for word in words):
         raise InputError(f"matmul {text[:40]!r}…: sizes of at most {MOST_DIGITS} digits are accepted")
-    if len(words) != 3 or not all(whole(word) for word in words):
+    if len(words) != 3 or not all(parse_integer(word) for word in words):
         raise InputError(f"matmul {text!r}: accepted is M,K,N, three whole numbers from 1, such as 4096,4096,4096")
     m, k, n = (int(word) for word in words)
     return m, k, n

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.matmuls.forms import Factors, Form
 from quadrille.algorithms.matmuls.matmul import Matmul, make_schedule
-from quadrille.algorithms.schedule.expressions import Owner
+from quadrille.algorithms.schedule.expressions import PanelOwner
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Broadcast, Gemm, OverlapName, Pointwise, Reduce
 from quadrille.algorithms.schedule.parts import Panel, Part
@@ -45,13 +45,13 @@ class MovedPanels:
     overlap: OverlapName | None = None
 
     def send(self, panel: Panel, axis: Axis) -> Broadcast:
-        owner = Owner(panel, axis)
+        owner = PanelOwner(panel, axis)
         return Broadcast(
             name=self.op, axis=axis, root=owner, source=self.matrix, into=self.window, overlap=self.overlap
         )
 
     def collect(self, panel: Panel, axis: Axis) -> Reduce:
-        owner = Owner(panel, axis)
+        owner = PanelOwner(panel, axis)
         return Reduce(name=self.op, axis=axis, root=owner, source=self.window, into=self.matrix, overlap=self.overlap)
 
 

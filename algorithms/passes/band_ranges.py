@@ -15,7 +15,7 @@ steady turns, and local work from further down, such as the update of a weight w
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from quadrille.algorithms.passes.banded_ops import BandedOps, Touched
+from quadrille.algorithms.passes.banded_ops import BandedOps, Footprint
 from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Communication, Compute, Op, lane
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
 
@@ -24,7 +24,7 @@ LEAST_BANDS_AHEAD = 3
 
 
 @dataclass(slots=True)
-class Stretch:
+class BandRange:
     """Ops that are written band by band.
 
     Parameters
@@ -64,23 +64,23 @@ class Stretch:
             yield from bands.band(replace(op, concurrent=True) if isinstance(op, AllReduce) and beside else op, index)
 
 
-def may_come_before(op: Op, stretch: Stretch, bands: BandedOps) -> bool:
+def may_come_before(op: Op, stretch: BandRange, bands: BandedOps) -> bool:
     """Whether an op is local work or a gather that uses nothing of a stretch, nor passes another on its lane."""
     if not isinstance(op, Compute | AllGather) or bands.conflicts(op, *stretch.body):
         return False
     return isinstance(op, Compute) or lane(op) not in map(lane, stretch.body)
 
 
-def written(parts: Sequence[Op | Repeat | Stretch], bands: BandedOps) -> Program:
+def banded_program(parts: Sequence[Op | Repeat | BandRange], bands: BandedOps) -> Program:
     """The parts of a program in order, stretches band by band."""
     program: list[Op | Repeat] = []
     left = list(parts)
-    begun: Stretch | None = None
-    in_flight = Touched(bands)
+    begun: BandRange | None = None
+    in_flight = Footprint(bands)
     while left:
         part = left.pop(0)
         in_flight.add(*_released(part, bands))
-        if not isinstance(part, Stretch):
+        if not isinstance(part, BandRange):
             program.append(part)
             continue
         if part is not begun:
@@ -88,7 +88,7 @@ def written(parts: Sequence[Op | Repeat | Stretch], bands: BandedOps) -> Program
         for index in range(1, bands.count - 1):
             program += part.band(bands, index)
         following = left[0] if left else None
-        if isinstance(following, Stretch) and _may_begin(following, part, bands):
+        if isinstance(following, BandRange) and _may_begin(following, part, bands):
             program += [*following.before, *following.band(bands, 0)]
             begun = following
         if part.goes_on_from is not None:
@@ -99,21 +99,21 @@ def written(parts: Sequence[Op | Repeat | Stretch], bands: BandedOps) -> Program
     return tuple(program)
 
 
-def _ops(part: Op | Repeat | Stretch) -> Iterator[Op]:
-    if isinstance(part, Stretch):
+def _ops(part: Op | Repeat | BandRange) -> Iterator[Op]:
+    if isinstance(part, BandRange):
         yield from (*part.before, *part.body)
     else:
         yield from ops((part,))
 
 
-def _released(part: Op | Repeat | Stretch, bands: BandedOps) -> Iterator[Op]:
+def _released(part: Op | Repeat | BandRange, bands: BandedOps) -> Iterator[Op]:
     """The communication that nothing waits for except what uses its results."""
     for op in _ops(part):
-        if isinstance(op, Communication) and not bands.is_local(op) and (op.concurrent or isinstance(part, Stretch)):
+        if isinstance(op, Communication) and not bands.is_local(op) and (op.concurrent or isinstance(part, BandRange)):
             yield op
 
 
-def _may_begin(following: Stretch, stretch: Stretch, bands: BandedOps) -> bool:
+def _may_begin(following: BandRange, stretch: BandRange, bands: BandedOps) -> bool:
     """Whether a stretch may begin before the last band of the one that it goes on from.
 
     Their sums are on different lanes: else its own would queue behind what the last band waits for.
@@ -129,15 +129,15 @@ def _may_begin(following: Stretch, stretch: Stretch, bands: BandedOps) -> bool:
 
 
 def _meanwhile(
-    stretch: Stretch, left: Sequence[Op | Repeat | Stretch], bands: BandedOps, in_flight: Touched
+    stretch: BandRange, left: Sequence[Op | Repeat | BandRange], bands: BandedOps, in_flight: Footprint
 ) -> list[Op]:
     """Local work up to the next loop that waits for nothing, and uses nothing of a stretch nor of what it passes."""
     found: list[Op] = []
-    passed = Touched(bands, *stretch.body)
+    passed = Footprint(bands, *stretch.body)
     for part in left:
         if isinstance(part, Repeat):
             break
-        if isinstance(part, Stretch) or not bands.is_local(part) or passed.conflicts(part) or in_flight.fills(part):
+        if isinstance(part, BandRange) or not bands.is_local(part) or passed.conflicts(part) or in_flight.fills(part):
             passed.add(*_ops(part))
         else:
             found.append(part)

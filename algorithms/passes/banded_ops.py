@@ -8,9 +8,9 @@ and is added to what the bands before gave; a band of a layer's other work has w
 from collections.abc import Iterator
 from dataclasses import replace
 
-from quadrille.algorithms.analysis.storage import alone, view_sources
-from quadrille.algorithms.passes.rewriting import renamed
-from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, OfRows, by_rows
+from quadrille.algorithms.analysis.storage import is_single_rank, view_sources
+from quadrille.algorithms.passes.rewriting import rename_tensors
+from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, BandContent, row_bands
 from quadrille.algorithms.schedule.ops import AllReduce, Communication, Gemm, Kernel, Op, Pointwise, reads, writes
 from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
@@ -28,7 +28,7 @@ class BandedOps:
 
     def __init__(self, schedule: Schedule, count: int) -> None:
         self._schedule, self.count = schedule, count
-        self._last_place = schedule.place(schedule.grid.size - 1)
+        self._last_place = schedule.coordinates(schedule.grid.size - 1)
         self._views = view_sources(schedule, tuple(all_ops(schedule)))
         self.tensors = dict(schedule.tensors)
         self._touched: dict[int, tuple[Op, set[str], set[str]]] = {}
@@ -41,11 +41,11 @@ class BandedOps:
 
     def adds_ranks_up(self, op: Op) -> bool:
         """Whether several ranks add something up, in bands."""
-        return isinstance(op, AllReduce) and not alone(self._schedule, op.axis) and bool(self.cut_in(op))
+        return isinstance(op, AllReduce) and not is_single_rank(self._schedule, op.axis) and bool(self.cut_in(op))
 
     def is_local(self, op: Op) -> bool:
         """Whether a rank does it by itself."""
-        return not isinstance(op, Communication) or alone(self._schedule, op.axis)
+        return not isinstance(op, Communication) or is_single_rank(self._schedule, op.axis)
 
     def band(self, op: Op, index: int) -> Iterator[Op]:
         """A band of an op, its tensors declared; from the second on, what it has of a sum over rows is added."""
@@ -56,13 +56,13 @@ class BandedOps:
         op = replace(op, name=op.name + of)
         if isinstance(op, Gemm) and op.layout == "TN":
             op = replace(op, accumulate=op.accumulate or index > 0)
-        yield from ops(renamed((op,), names | parts))
+        yield from ops(rename_tensors((op,), names | parts))
         for name, part in parts.items():
             yield Kernel(name=f"add {name}{of}", function="add_to", updates=(name,), sources=(part,))
 
     def conflicts(self, op: Op, *others: Op) -> bool:
         """Whether the op may not change places with one of the others: either writes what both touch."""
-        return Touched(self, *others).conflicts(op)
+        return Footprint(self, *others).conflicts(op)
 
     def go_together(self, op: Op, *others: Op) -> bool:
         """Whether bands of an op may come between bands of the others: they share by rows what any writes."""
@@ -118,7 +118,7 @@ class BandedOps:
         a_window_has_rows = name not in self._views and not tensor.shards and rows.panel is None and not rows.rotated_by
         if not a_window_has_rows or (in_units and rows.finer):
             return False
-        return self._fewest_rows(name) >= self.count * (rows.each if in_units else 1)
+        return self._fewest_rows(name) >= self.count * (rows.unit if in_units else 1)
 
     def _fewest_rows(self, name: str) -> int:
         """Rows of it on the last rank, whose parts are the shortest."""
@@ -133,7 +133,7 @@ class BandedOps:
         return band
 
 
-class Touched:
+class Footprint:
     """The buffers that some ops read and write."""
 
     def __init__(self, bands: BandedOps, *passed: Op) -> None:
@@ -159,9 +159,9 @@ class Touched:
         return self.fills(op) or not (self._read | self._written).isdisjoint(written)
 
 
-def _tensors_with(op: Op, has: OfRows) -> tuple[str, ...]:
+def _tensors_with(op: Op, has: BandContent) -> tuple[str, ...]:
     """The tensors of which a band of a kernel has rows, the whole, or a part of a sum."""
-    if not isinstance(op, Kernel) or not by_rows(op.function):
+    if not isinstance(op, Kernel) or not row_bands(op.function):
         return ()
-    tensors = zip((*op.into, *op.updates, *op.sources), by_rows(op.function), strict=True)
+    tensors = zip((*op.into, *op.updates, *op.sources), row_bands(op.function), strict=True)
     return tuple(name for name, here in tensors if here == has)

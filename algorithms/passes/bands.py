@@ -24,7 +24,7 @@ pieces in other orders, and dW is the sum of what the bands give, in their order
 from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.passes.band_ranges import Stretch, may_come_before, written
+from quadrille.algorithms.passes.band_ranges import BandRange, banded_program, may_come_before
 from quadrille.algorithms.passes.banded_ops import BandedOps
 from quadrille.algorithms.passes.overlap import without_edges
 from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Compute, Gemm, Op, reads, writes
@@ -70,9 +70,9 @@ class _Cutter:
 
     def __init__(self, bands: BandedOps) -> None:
         self._bands = bands
-        self._parts: list[Op | Repeat | Stretch] = []
-        self._open: Stretch | None = None
-        self._summed: Stretch | None = None  # the last one that ended with a sum, while that comes band by band
+        self._parts: list[Op | Repeat | BandRange] = []
+        self._open: BandRange | None = None
+        self._summed: BandRange | None = None  # the last one that ended with a sum, while that comes band by band
         self._in_flow: set[str] = set()  # tensors that come band by band: of the open stretch, or of the last sum
         self._late: list[Op] = []  # sums of what all rows of a stretch give, and what uses them: the loss
 
@@ -111,13 +111,13 @@ class _Cutter:
     def program(self) -> Program:
         """The program, cut."""
         self._write_late()
-        return written(self._parts, self._bands)
+        return banded_program(self._parts, self._bands)
 
     def _goes_on(self, op: Op) -> bool:
         """Whether the op uses, row by row, what comes band by band."""
         if self._in_flow.isdisjoint({*self._bands.cut_in(op)} & {*reads(op)}):
             return False
-        there = self._open or Stretch()
+        there = self._open or BandRange()
         return self._bands.go_together(op, *there.ops) and not self._bands.conflicts(op, *there.aside)
 
     def _begins(self, op: Op, following: Op | Repeat | None) -> bool:
@@ -138,7 +138,7 @@ class _Cutter:
             self._close()
             self._in_flow = set()
         if self._open is None:
-            self._open = Stretch()
+            self._open = BandRange()
             if goes_on and self._summed:
                 self._summed.followed = True
                 self._open.goes_on_from = self._summed.sum

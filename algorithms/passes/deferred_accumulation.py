@@ -19,16 +19,16 @@ nothing else touches what they touch.
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.analysis.storage import alone
-from quadrille.algorithms.passes.loops import fewest, goes_over_layers, total
-from quadrille.algorithms.schedule.expressions import Multiple
+from quadrille.algorithms.analysis.storage import is_single_rank
+from quadrille.algorithms.passes.loops import is_layer_loop, least_iterations, sum_of
+from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.ops import Compute, Op, ReduceScatter, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class GradientUses:
     """A scatter, and the ops of the same body that use its result and nothing else that the body makes.
 
     Parameters
@@ -43,7 +43,7 @@ class Chain:
     late: tuple[int, ...]
 
 
-def postponed(schedule: Schedule, program: Program) -> Program:
+def defer_accumulation(schedule: Schedule, program: Program) -> Program:
     """The program that uses scattered gradients later: in loops over layers a turn later."""
     program = _sunk(schedule, program)
     changed: list[Op | Repeat] = []
@@ -51,13 +51,13 @@ def postponed(schedule: Schedule, program: Program) -> Program:
         if not isinstance(entry, Repeat):
             changed.append(entry)
             continue
-        whole = replace(entry, body=postponed(schedule, entry.body))
-        chains = _chains(schedule, whole) if goes_over_layers(schedule, whole) else ()
-        if not chains or fewest(schedule, whole.count) < 2:
+        whole = replace(entry, body=defer_accumulation(schedule, entry.body))
+        chains = _chains(schedule, whole) if is_layer_loop(schedule, whole) else ()
+        if not chains or least_iterations(schedule, whole.count) < 2:
             changed.append(whole)
             continue
         loop, ends = _a_turn_later(whole, chains)
-        return (*changed, *loop, *_down(ends, postponed(schedule, program[position + 1 :])))
+        return (*changed, *loop, *_down(ends, defer_accumulation(schedule, program[position + 1 :])))
     return tuple(changed)
 
 
@@ -73,9 +73,9 @@ def _sunk(schedule: Schedule, program: Program) -> Program:
     return program
 
 
-def _chains(schedule: Schedule, entry: Repeat) -> tuple[Chain, ...]:
+def _chains(schedule: Schedule, entry: Repeat) -> tuple[GradientUses, ...]:
     body = entry.body
-    found: list[Chain] = []
+    found: list[GradientUses] = []
     for position, op in enumerate(body):
         if not isinstance(op, ReduceScatter) or not _scatters(schedule, op):
             continue
@@ -85,13 +85,13 @@ def _chains(schedule: Schedule, entry: Repeat) -> tuple[Chain, ...]:
         again = [use for use in uses if _scatters(schedule, body[use])]
         early = tuple(use for use in uses if not again or use <= again[0])
         if any(isinstance(body[use], Compute) for use in early):
-            found.append(Chain(position, early, uses[len(early) :]))
+            found.append(GradientUses(position, early, uses[len(early) :]))
     return tuple(found)
 
 
 def _scatters(schedule: Schedule, entry: Op | Repeat) -> bool:
     """Whether it is a scatter of gradients that nothing waits for."""
-    return isinstance(entry, ReduceScatter) and entry.overlap == "ors" and not alone(schedule, entry.axis)
+    return isinstance(entry, ReduceScatter) and entry.overlap == "ors" and not is_single_rank(schedule, entry.axis)
 
 
 def _uses(body: Program, scatter: int, into: str) -> tuple[int, ...]:
@@ -111,29 +111,29 @@ def _touched(entry: Op | Repeat) -> set[str]:
     return {name for op in ops((entry,)) for name in (*reads(op), *writes(op))}
 
 
-def _a_turn_later(entry: Repeat, chains: tuple[Chain, ...]) -> tuple[Program, Program]:
+def _a_turn_later(entry: Repeat, chains: tuple[GradientUses, ...]) -> tuple[Program, Program]:
     """The loop, and the ops of its last turn that follow it."""
     body, step = entry.body, -1 if entry.backwards else 1
     early = {chain.scatter: chain.early for chain in chains}
     late = {position for chain in chains for position in chain.late}
     moved = late.union(*early.values())
-    fewer = total(entry.count, -1)
-    low, high = entry.first, total(entry.first, fewer)
+    fewer = sum_of(entry.count, -1)
+    low, high = entry.first, sum_of(entry.first, fewer)
     begin, end = (high, low) if entry.backwards else (low, high)
     first: list[Op | Repeat] = []
     later: list[Op | Repeat] = []
     for position, op in enumerate(body):
         if position in early:
             uses = tuple(body[use] for use in early[position])
-            later.append(Repeat(entry.loop, 1, uses, first=Multiple(entry.loop, plus=-step)))
+            later.append(Repeat(entry.loop, 1, uses, first=Affine(entry.loop, offset=-step)))
         if position in late:
-            later.append(Repeat(entry.loop, 1, (op,), first=Multiple(entry.loop, plus=-step)))
+            later.append(Repeat(entry.loop, 1, (op,), first=Affine(entry.loop, offset=-step)))
         if position not in moved:
             first.append(op)
             later.append(op)
     loop = (
         Repeat(entry.loop, 1, tuple(first), first=begin, backwards=entry.backwards),
-        replace(entry, count=fewer, first=low if entry.backwards else total(low, 1), body=tuple(later)),
+        replace(entry, count=fewer, first=low if entry.backwards else sum_of(low, 1), body=tuple(later)),
     )
     last = [use for uses in early.values() for use in uses] + sorted(late)
     return loop, tuple(Repeat(entry.loop, 1, (body[position],), first=end) for position in last)

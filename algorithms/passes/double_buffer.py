@@ -18,7 +18,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import takewhile
 
-from quadrille.algorithms.schedule.expressions import Multiple, Turns
+from quadrille.algorithms.schedule.expressions import Affine, PanelCount
 from quadrille.algorithms.schedule.ops import Broadcast, Communication, Op, Reduce
 from quadrille.algorithms.schedule.parts import Panel
 from quadrille.algorithms.schedule.program import Program, Repeat
@@ -56,8 +56,8 @@ def _rotated(entry: Repeat, panel: Panel, names: Collection[str]) -> Program:
     sent = tuple(takewhile(lambda op: isinstance(op, Broadcast) and _marked(op, names), entry.body))
     if not sent:
         return (entry,)
-    rest, loop, last = entry.body[len(sent) :], entry.loop, Turns(panel, plus=-1)
-    ahead = Repeat(loop, 1, sent, first=Multiple(loop, plus=1))
+    rest, loop, last = entry.body[len(sent) :], entry.loop, PanelCount(panel, offset=-1)
+    ahead = Repeat(loop, 1, sent, first=Affine(loop, offset=1))
     return (
         Repeat(loop, 1, sent),
         Repeat(loop, last, (ahead, *rest)),

@@ -5,7 +5,7 @@
           the backward pass; where the group that sums dI has one rank, dW is
           multiplied before dI
     oag   the next weight is gathered while a product uses this one
-          (`reordering/gather_ahead.py`); for a product alone, what its gradients need
+          (`reordering/prefetch.py`); for a product alone, what its gradients need
           again is gathered while it is multiplied, into a second buffer;
           panels are sent ahead (`reordering/double_buffer.py`)
 
@@ -21,13 +21,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import get_args
 
-from quadrille.algorithms.analysis.storage import alone
+from quadrille.algorithms.analysis.storage import is_single_rank
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.passes.deferred_accumulation import postponed
+from quadrille.algorithms.passes.deferred_accumulation import defer_accumulation
 from quadrille.algorithms.passes.double_buffer import double_buffered
-from quadrille.algorithms.passes.loops import goes_over_layers
-from quadrille.algorithms.passes.prefetch import gather_ahead
-from quadrille.algorithms.passes.rewriting import mapped
+from quadrille.algorithms.passes.loops import is_layer_loop
+from quadrille.algorithms.passes.prefetch import prefetch
+from quadrille.algorithms.passes.rewriting import map_ops
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import (
     AllGather,
@@ -80,11 +80,11 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
     def reorder(program: Program) -> Program:
         changed = without_edges(program)
         if "ors" in chosen:
-            changed = postponed(schedule, _weights_first(changed, schedule))
+            changed = defer_accumulation(schedule, _weights_first(changed, schedule))
             _double_sources(changed, schedule, tensors)
         if "oag" in chosen:
             again = _gathered_again(changed)
-            changed = _gather_again_ahead(changed, again, tensors) if again else gather_ahead(schedule, changed)
+            changed = _gather_again_ahead(changed, again, tensors) if again else prefetch(schedule, changed)
         return double_buffered(changed, tensors, chosen)
 
     reordered = schedule.with_program(reorder)
@@ -95,7 +95,7 @@ def overlap(schedule: Schedule, names: Iterable[OverlapName]) -> Schedule:
 
 def without_edges(program: Program) -> Program:
     """The program without the edges that are added anew at the end."""
-    return mapped(program, lambda op: replace(op, after=()))
+    return map_ops(program, lambda op: replace(op, after=()))
 
 
 def _marked(op: Op | Repeat, *names: str) -> bool:
@@ -109,7 +109,7 @@ def _weights_first(program: Program, schedule: Schedule) -> Program:
         for entry in program
     ]
     for position, summed in enumerate(changed):
-        if isinstance(summed, Communication) and _marked(summed, "oar") and alone(schedule, summed.axis):
+        if isinstance(summed, Communication) and _marked(summed, "oar") and is_single_rank(schedule, summed.axis):
             marks = [i for i in range(position + 1, len(changed)) if _marked(changed[i], "oar", "ors")]
             products = [i for i in range(position) if isinstance(changed[i], Gemm)]
             if not (marks and products and _marked(changed[marks[0]], "ors")):
@@ -127,9 +127,9 @@ def _double_sources(program: Program, schedule: Schedule, tensors: dict[str, Ten
         if not isinstance(entry, Repeat):
             continue
         for op in entry.body:
-            if isinstance(op, ReduceScatter) and _marked(op, "ors") and not alone(schedule, op.axis):
+            if isinstance(op, ReduceScatter) and _marked(op, "ors") and not is_single_rank(schedule, op.axis):
                 source = tensors[op.source]
-                if entry.count != 1 and goes_over_layers(schedule, entry) and entry.loop not in dict(source.copies):
+                if entry.count != 1 and is_layer_loop(schedule, entry) and entry.loop not in dict(source.copies):
                     tensors[op.source] = replace(source, copies=(*source.copies, (entry.loop, 2)))
         _double_sources(entry.body, schedule, tensors)
 
@@ -171,7 +171,7 @@ def _second_lanes(schedule: Schedule, chosen: frozenset[OverlapName]) -> frozens
                 busy.add(op.axis)
             if isinstance(op, AllGather) and _marked(op, "oag") and op.axis in busy:
                 found.add(op.axis)
-    return frozenset(axis for axis in found if not alone(schedule, axis))
+    return frozenset(axis for axis in found if not is_single_rank(schedule, axis))
 
 
 def _moved_to(program: Program, lanes: frozenset[Axis]) -> Program:
@@ -181,7 +181,7 @@ def _moved_to(program: Program, lanes: frozenset[Axis]) -> Program:
         second = isinstance(op, ReduceScatter) and _marked(op, "ors") and op.axis in lanes
         return replace(op, lane=1) if isinstance(op, Communication) and second else op
 
-    return mapped(program, moved)
+    return map_ops(program, moved)
 
 
 def _released(program: Program, chosen: frozenset[OverlapName]) -> Program:
@@ -190,4 +190,4 @@ def _released(program: Program, chosen: frozenset[OverlapName]) -> Program:
     def released(op: Op) -> Op:
         return replace(op, concurrent=True) if isinstance(op, Communication) and _marked(op, *chosen) else op
 
-    return mapped(program, released)
+    return map_ops(program, released)

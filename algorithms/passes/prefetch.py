@@ -24,9 +24,9 @@ described by Singh et al., arXiv 2305.13525, section 4.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.analysis.storage import alone, view_sources
-from quadrille.algorithms.passes.loops import goes_over_layers, total
-from quadrille.algorithms.schedule.expressions import Multiple, Number, Turns, variables
+from quadrille.algorithms.analysis.storage import is_single_rank, view_sources
+from quadrille.algorithms.passes.loops import is_layer_loop, sum_of
+from quadrille.algorithms.schedule.expressions import Affine, IntExpression, PanelCount, variables
 from quadrille.algorithms.schedule.ops import AllGather, Op, reads, writes
 from quadrille.algorithms.schedule.parts import Panel
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
@@ -34,7 +34,7 @@ from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 
 
 @dataclass(frozen=True, slots=True)
-class WithoutLead:
+class PrefetchedBody:
     """A program without its first gathers.
 
     Parameters
@@ -48,7 +48,7 @@ class WithoutLead:
     rest: Program
 
 
-def gather_ahead(schedule: Schedule, program: Program) -> Program:
+def prefetch(schedule: Schedule, program: Program) -> Program:
     """The program with every marked gather started one take earlier."""
     moved = _Ahead(schedule).move(program, ())
     return moved.lead + moved.program
@@ -61,7 +61,7 @@ class _Ahead:
         self._schedule = schedule
         self._views = view_sources(schedule, tuple(all_ops(schedule)))
 
-    def move(self, body: Program, following: Program) -> WithoutLead:
+    def move(self, body: Program, following: Program) -> PrefetchedBody:
         """A body whose last take starts `following`; seen from its end."""
         takes = self._takes(body)
         seen: list[Op | Repeat] = []
@@ -81,14 +81,14 @@ class _Ahead:
                 if position in takes:
                     seen += reversed(lead + rest)
                     lead, rest = (), ()
-        return WithoutLead(tuple(reversed(seen)), lead, rest)
+        return PrefetchedBody(tuple(reversed(seen)), lead, rest)
 
     def _loop(self, entry: Repeat, lead: Program, rest: Program) -> tuple[Program, Program, Program]:
         """What becomes of a loop with gathers in it, and the lead and the rest that are to be started before it."""
         entering = tuple(one for one in lead + rest if entry.loop not in self._depends(one))
         behind = _without(lead + rest, entering)
         once = entry.count == 1
-        if once or goes_over_layers(self._schedule, entry):
+        if once or is_layer_loop(self._schedule, entry):
             last = self.move(entry.body, entering)
             if once:
                 mine = tuple(one for one in lead if one in last.rest)
@@ -101,7 +101,7 @@ class _Ahead:
         return (replace(entry, body=moved.lead + moved.program), *lead, *rest), (), ()
 
     def _marked(self, entry: Op | Repeat) -> bool:
-        long = isinstance(entry, AllGather) and not alone(self._schedule, entry.axis)
+        long = isinstance(entry, AllGather) and not is_single_rank(self._schedule, entry.axis)
         return long and isinstance(entry, AllGather) and entry.overlap == "oag"
 
     def _takes(self, body: Program) -> set[int]:
@@ -154,31 +154,31 @@ def _without(program: Program, others: Iterable[Op | Repeat]) -> Program:
     return tuple(entry for entry in program if entry not in left_out)
 
 
-def _turn(entry: Repeat, index: Number, program: Program) -> Program:
+def _turn(entry: Repeat, index: IntExpression, program: Program) -> Program:
     """Each entry of a program in one turn of a loop."""
     return tuple(Repeat(entry.loop, 1, (one,), first=index) for one in program)
 
 
-def _next(entry: Repeat) -> Number:
+def _next(entry: Repeat) -> IntExpression:
     """Index of the turn after this one."""
-    return Multiple(entry.loop, plus=-1 if entry.backwards else 1)
+    return Affine(entry.loop, offset=-1 if entry.backwards else 1)
 
 
-def _begin(entry: Repeat) -> Number:
+def _begin(entry: Repeat) -> IntExpression:
     """Index of the first turn."""
-    return total(entry.first, _fewer(entry)) if entry.backwards else entry.first
+    return sum_of(entry.first, _fewer(entry)) if entry.backwards else entry.first
 
 
-def _rotated(entry: Repeat, steady: WithoutLead, last: WithoutLead) -> Program:
+def _rotated(entry: Repeat, steady: PrefetchedBody, last: PrefetchedBody) -> Program:
     """All turns but the last, and the last."""
     fewer = _fewer(entry)
-    first, end = (total(entry.first, 1), entry.first) if entry.backwards else (entry.first, total(entry.first, fewer))
+    first, end = (sum_of(entry.first, 1), entry.first) if entry.backwards else (entry.first, sum_of(entry.first, fewer))
     return (
         replace(entry, count=fewer, first=first, body=steady.program),
         Repeat(entry.loop, 1, last.program, first=end, backwards=entry.backwards),
     )
 
 
-def _fewer(entry: Repeat) -> Number:
+def _fewer(entry: Repeat) -> IntExpression:
     """One turn less than a loop has."""
-    return Turns(entry.count, plus=-1) if isinstance(entry.count, Panel) else total(entry.count, -1)
+    return PanelCount(entry.count, offset=-1) if isinstance(entry.count, Panel) else sum_of(entry.count, -1)

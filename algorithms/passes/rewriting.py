@@ -13,21 +13,21 @@ OPERANDS = frozenset({"a", "b", "c", "into", "source", "sources", "updates", "bu
 """Fields of ops that name tensors."""
 
 
-def mapped(program: Program, change: Callable[[Op], Op]) -> Program:
+def map_ops(program: Program, change: Callable[[Op], Op]) -> Program:
     """The program with every op changed.
 
     >>> from quadrille.algorithms.schedule.ops import Pointwise
     >>> body = Repeat("layer", 2, (Pointwise(name="empty", function="zero", into="X"),))
-    >>> mapped((body,), lambda op: replace(op, name="again " + op.name))[0].body[0].name
+    >>> map_ops((body,), lambda op: replace(op, name="again " + op.name))[0].body[0].name
     'again empty'
     """
     return tuple(
-        replace(entry, body=mapped(entry.body, change)) if isinstance(entry, Repeat) else change(entry)
+        replace(entry, body=map_ops(entry.body, change)) if isinstance(entry, Repeat) else change(entry)
         for entry in program
     )
 
 
-def filtered(program: Program, stays: Callable[[Op], bool]) -> Program:
+def filter_ops(program: Program, stays: Callable[[Op], bool]) -> Program:
     """The ops of a program that stay."""
     gone = {op.name for op in ops(program) if not stays(op)}
     return _without(program, stays, gone) if gone else program
@@ -44,11 +44,11 @@ def _without(program: Program, stays: Callable[[Op], bool], gone: set[str]) -> P
     return tuple(kept)
 
 
-def renamed(program: Program, names: Mapping[str, str]) -> Program:
+def rename_tensors(program: Program, names: Mapping[str, str]) -> Program:
     """The program with other tensors in the places of some.
 
     >>> from quadrille.algorithms.schedule.ops import Pointwise
-    >>> renamed((Pointwise(name="empty", function="zero", into="X"),), {"X": "Y"})[0].into
+    >>> rename_tensors((Pointwise(name="empty", function="zero", into="X"),), {"X": "Y"})[0].into
     'Y'
     """
 
@@ -62,4 +62,4 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
         }
         return replace(op, **changes)  # type: ignore[arg-type]
 
-    return mapped(program, renamed_op)
+    return map_ops(program, renamed_op)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS, Function
 from quadrille.algorithms.schedule.ops import Kernel
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class Squares:
+class AttentionProducts:
     """The square products of attention on one rank.
 
     Parameters
@@ -43,20 +43,20 @@ class Squares:
         return self.function.startswith("attention_keeping")
 
 
-def group_of(op: Kernel) -> int:
+def heads_per_group(op: Kernel) -> int:
     """Query heads that share a key and a value in an attention kernel."""
     return int(dict(op.scalars).get("group", 1))
 
 
-def squares(op: Kernel, schedule: Schedule, place: Place) -> Squares | None:
+def attention_products(op: Kernel, schedule: Schedule, place: Coordinates) -> AttentionProducts | None:
     """What a kernel has of them; None for one that is not attention."""
     if op.function not in ATTENTION_PRODUCTS:
         return None
     rows, columns = schedule.tensors[op.sources[0]].block(place).rectangle_shape
     numbers = dict(op.scalars)
     sequence, head = int(numbers["sequence"]), int(numbers["head"])
-    group = group_of(op)
+    group = heads_per_group(op)
     groups, item_bytes = columns // ((group + 2) * head), schedule.item_bytes(op.sources[0])
     count = rows // sequence * (groups * group)
     rotated = rows * groups * (group + 1) * head * item_bytes if "rotary_base" in numbers else 0
-    return Squares(count, sequence, head, item_bytes, op.function, rotated)
+    return AttentionProducts(count, sequence, head, item_bytes, op.function, rotated)

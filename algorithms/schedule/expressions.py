@@ -1,7 +1,7 @@
 """Whole numbers that depend on the place: roots, peers, distances and counts of a schedule.
 
 They stand in ops and Repeats in place of numbers, so that one schedule is right
-for every rank at every moment; `number` gives their value at a place and
+for every rank at every moment; `evaluate` gives their value at a place and
 `variables` what they depend on.
 """
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from quadrille.algorithms.schedule.grid import Axis
-from quadrille.algorithms.schedule.parts import Panel, Place
+from quadrille.algorithms.schedule.parts import Coordinates, Panel
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class PanelOwner:
     """The coordinate along `axis` whose block holds the panel of the moment."""
 
     panel: Panel
     axis: Axis
 
-    def value(self, place: Place) -> int:
+    def value(self, place: Coordinates) -> int:
         size, parts = place.sizes[self.panel.dimension], place.grid.length(self.axis)
-        start = self.panel.bounds(place)[0] // self.panel.each
+        start = self.panel.bounds(place)[0] // self.panel.unit
         short, longer = divmod(size, parts)
         inside_longer = longer * (short + 1)
         if start < inside_longer:
@@ -34,116 +34,116 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Multiple:
+class Affine:
     """`factor` times a coordinate or loop index: the distance of a shift, the peer of a send.
 
-    `around` an axis it is a coordinate of that axis, after whose last one comes the first.
+    `modulo` an axis it is a coordinate of that axis, after whose last one comes the first.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> Multiple("z", -1).value(Place(Grid(z=3), {}, {"z": 2}))
+    >>> Affine("z", -1).value(Coordinates(Grid(z=3), {}, {"z": 2}))
     -2
-    >>> Multiple("z", -1, around="y").value(Place(Grid(z=3, y=5), {}, {"z": 2}))
+    >>> Affine("z", -1, modulo="y").value(Coordinates(Grid(z=3, y=5), {}, {"z": 2}))
     3
     """
 
-    of: str
+    variable: str
     factor: int = 1
-    plus: int = 0
-    around: Axis | None = None
+    offset: int = 0
+    modulo: Axis | None = None
 
-    def value(self, place: Place) -> int:
-        value = self.factor * place.variable(self.of) + self.plus
-        return value if self.around is None else value % place.grid.length(self.around)
+    def value(self, place: Coordinates) -> int:
+        value = self.factor * place.variable(self.variable) + self.offset
+        return value if self.modulo is None else value % place.grid.length(self.modulo)
 
     def __str__(self) -> str:
         times = {1: "", -1: "-"}.get(self.factor, f"{self.factor}·")
-        around = f" around {self.around}" if self.around is not None else ""
-        return f"{times}{self.of}" + (f"{self.plus:+d}" if self.plus else "") + around
+        around = f" around {self.modulo}" if self.modulo is not None else ""
+        return f"{times}{self.variable}" + (f"{self.offset:+d}" if self.offset else "") + around
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class Sum:
     """The sum of several numbers: a turn and a coordinate, say.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> place = Place(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
-    >>> Total(Multiple("turn"), Multiple("pipeline", -1, plus=3)).value(place)
+    >>> place = Coordinates(Grid(pipeline=4), {}, {"pipeline": 1}, {"turn": 5})
+    >>> Sum(Affine("turn"), Affine("pipeline", -1, plus=3)).value(place)
     7
     """
 
-    one: "Number"
-    other: "Number"
+    left: "IntExpression"
+    right: "IntExpression"
 
-    def value(self, place: Place) -> int:
-        return number(self.one, place) + number(self.other, place)
+    def value(self, place: Coordinates) -> int:
+        return evaluate(self.left, place) + evaluate(self.right, place)
 
     def __str__(self) -> str:
-        return f"{self.one} + {self.other}"
+        return f"{self.left} + {self.right}"
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
-    """In how many panels a rank takes part, `plus` so many, and no fewer than none.
+class PanelCount:
+    """In how many panels a rank takes part, `offset` so many, and no fewer than none.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> Turns(Panel("k", 4, ("x",), "p"), plus=-1).value(Place(Grid(x=3), {"k": 9}, {"x": 0}))
+    >>> PanelCount(Panel("k", 4, ("x",), "p"), offset=-1).value(Coordinates(Grid(x=3), {"k": 9}, {"x": 0}))
     2
     """
 
     panel: Panel
-    plus: int = 0
+    offset: int = 0
 
-    def value(self, place: Place) -> int:
-        start, stop = self.panel.turns(place)
-        return max(0, stop - start + self.plus)
+    def value(self, place: Coordinates) -> int:
+        start, stop = self.panel.iterations(place)
+        return max(0, stop - start + self.offset)
 
     def __str__(self) -> str:
-        return f"panels of {self.panel.dimension}" + (f"{self.plus:+d}" if self.plus else "")
+        return f"panels of {self.panel.dimension}" + (f"{self.offset:+d}" if self.offset else "")
 
 
-class Formula(ABC):
+class Expression(ABC):
     """A number worked out from other numbers; what there is stands in `training/formulas.py`."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
-    def operands(self) -> tuple["Number", ...]:
+    def operands(self) -> tuple["IntExpression", ...]:
         """The numbers from which it is worked out."""
 
     @abstractmethod
-    def value(self, place: Place) -> int:
+    def value(self, place: Coordinates) -> int:
         """The number at this place."""
 
 
-Number = int | Owner | Multiple | Total | Turns | Formula
+IntExpression = int | PanelOwner | Affine | Sum | PanelCount | Expression
 """A whole number that may depend on the place."""
 
 
-def number(value: Number, place: Place) -> int:
+def evaluate(value: IntExpression, place: Coordinates) -> int:
     """The number at this place."""
     return value if isinstance(value, int) else value.value(place)
 
 
-def variables(value: Number) -> frozenset[str]:
+def variables(value: IntExpression) -> frozenset[str]:
     """Coordinates and loop indices on which a number depends.
 
-    >>> sorted(variables(Total(Multiple("turn"), Multiple("pipeline", -1))))
+    >>> sorted(variables(Sum(Affine("turn"), Affine("pipeline", -1))))
     ['pipeline', 'turn']
     """
     match value:
         case int():
             return frozenset()
-        case Multiple():
-            return frozenset({value.of})
-        case Total():
-            return variables(value.one) | variables(value.other)
-        case Formula():
+        case Affine():
+            return frozenset({value.variable})
+        case Sum():
+            return variables(value.left) | variables(value.right)
+        case Expression():
             return frozenset[str]().union(*(variables(operand) for operand in value.operands))
-        case Owner():
+        case PanelOwner():
             shared = value.panel.shared_over
             return frozenset({value.panel.loop} | ({shared} if shared is not None else set()))
-        case Turns():
+        case PanelCount():
             return frozenset() if value.panel.shared_over is None else frozenset({value.panel.shared_over})
         case _:
             assert_never(value)

@@ -6,7 +6,7 @@ from math import prod
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.integers import whole
+from quadrille.algorithms.integers import parse_integer
 
 Axis = Literal["pipeline", "data", "z", "y", "x"]
 AXES: tuple[Axis, ...] = get_args(Axis)
@@ -129,7 +129,7 @@ def parse_grid(text: str, order: tuple[Axis, ...] = DEFAULT_ORDER) -> Grid:
         axis = _axis(name, "grid")
         if axis in lengths:
             raise InputError(f"grid {text!r} repeats axis {axis}: name each axis once")
-        if not equals or not (length := whole(value)):
+        if not equals or not (length := parse_integer(value)):
             raise InputError(f"grid {text[:80]!r}: {word.strip()[:80]!r} is not {axis}=N with a whole number N from 1")
         lengths[axis] = length
     return Grid(**lengths, order=order)

@@ -60,11 +60,11 @@ Function = Literal[
 ]
 
 Summed = Literal["rows", "columns", "both"]
-OfRows = Literal["rows", "whole", "sum"]
+BandContent = Literal["rows", "whole", "sum"]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class KernelSignature:
     """What is known of a function.
 
     Parameters
@@ -83,64 +83,70 @@ class Facts:
     flops: int = 1
 
 
-FACTS: dict[Function, Facts] = {
-    "add_to": Facts(updates=("=",), sources=("=",), linear=True),
-    "add_region": Facts(updates=("- -",), sources=("- -",), linear=True),
-    "cast": Facts(into=("=",), sources=("=",), linear=True),
-    "transpose": Facts(into=("n m",), sources=("m n",), linear=True),
-    "add_bias": Facts(updates=("m n",), sources=("1 n",)),
-    "column_sums": Facts(into=("1 n",), sources=("m n",), linear=True, sums=(("rows", 0),)),
-    "gelu": Facts(into=("=",), sources=("=",), flops=12),
-    "gelu_gradient": Facts(into=("=",), sources=("=", "="), flops=20),
-    "swiglu": Facts(into=("m n",), sources=("m 2n",), flops=6),
-    "swiglu_gradient": Facts(into=("m 2n",), sources=("m 2n", "m n"), flops=8),
-    "row_moments": Facts(into=("m 2",), sources=("m n",), sums=(("columns", 0),), flops=3),
-    "normalise": Facts(into=("m n",), sources=("m n", "m 2", "1 n", "1 n"), flops=5),
-    "normalise_sums": Facts(into=("m 2",), sources=("m n", "m 2", "1 n", "m n"), sums=(("columns", 0),), flops=6),
-    "normalise_gradient": Facts(into=("m n",), sources=("m n", "m 2", "m 2", "1 n", "m n"), flops=9),
-    "normalise_parameter_sums": Facts(
+SIGNATURES: dict[Function, KernelSignature] = {
+    "add_to": KernelSignature(updates=("=",), sources=("=",), linear=True),
+    "add_region": KernelSignature(updates=("- -",), sources=("- -",), linear=True),
+    "cast": KernelSignature(into=("=",), sources=("=",), linear=True),
+    "transpose": KernelSignature(into=("n m",), sources=("m n",), linear=True),
+    "add_bias": KernelSignature(updates=("m n",), sources=("1 n",)),
+    "column_sums": KernelSignature(into=("1 n",), sources=("m n",), linear=True, sums=(("rows", 0),)),
+    "gelu": KernelSignature(into=("=",), sources=("=",), flops=12),
+    "gelu_gradient": KernelSignature(into=("=",), sources=("=", "="), flops=20),
+    "swiglu": KernelSignature(into=("m n",), sources=("m 2n",), flops=6),
+    "swiglu_gradient": KernelSignature(into=("m 2n",), sources=("m 2n", "m n"), flops=8),
+    "row_moments": KernelSignature(into=("m 2",), sources=("m n",), sums=(("columns", 0),), flops=3),
+    "normalise": KernelSignature(into=("m n",), sources=("m n", "m 2", "1 n", "1 n"), flops=5),
+    "normalise_sums": KernelSignature(
+        into=("m 2",), sources=("m n", "m 2", "1 n", "m n"), sums=(("columns", 0),), flops=6
+    ),
+    "normalise_gradient": KernelSignature(into=("m n",), sources=("m n", "m 2", "m 2", "1 n", "m n"), flops=9),
+    "normalise_parameter_sums": KernelSignature(
         into=("1 n", "1 n"), sources=("m n", "m 2", "m n"), sums=(("rows", 0), ("rows", 0)), flops=5
     ),
-    "row_squares": Facts(into=("m 1",), sources=("m n",), sums=(("columns", 0),), flops=2),
-    "rms_normalise": Facts(into=("m n",), sources=("m n", "m 1", "1 n"), flops=2),
-    "rms_sums": Facts(into=("m 1",), sources=("m n", "m 1", "1 n", "m n"), sums=(("columns", 0),), flops=4),
-    "rms_gradient": Facts(into=("m n",), sources=("m n", "m 1", "m 1", "1 n", "m n"), flops=5),
-    "rms_parameter_sums": Facts(into=("1 n",), sources=("m n", "m 1", "m n"), sums=(("rows", 0),), flops=3),
-    "attention": Facts(into=("m (group)h", "m -"), sources=("m (group+2)h",)),
-    "attention_gradient": Facts(into=("m (group+2)h",), sources=("m (group+2)h", "m (group)h", "m -", "m (group)h")),
-    "attention_keeping": Facts(into=("m (group)h", "m w"), sources=("m (group+2)h",)),
-    "attention_keeping_gradient": Facts(into=("m (group+2)h",), sources=("m (group+2)h", "m w", "m (group)h")),
-    "embed": Facts(into=("m h",), sources=("m 1", "v h"), sums=(("rows", 1),)),
-    "embed_gradient": Facts(updates=("v h",), sources=("m 1", "m h"), linear=True, sums=(("rows", 1),)),
-    "add_positions": Facts(updates=("m h",), sources=("- h",)),
-    "position_sums": Facts(into=("- h",), sources=("m h",), linear=True, sums=(("rows", 0),)),
-    "row_maxima": Facts(into=("m 1",), sources=("m v",), sums=(("columns", 0),)),
-    "exponential_sums": Facts(into=("m 2",), sources=("m v", "m 1", "m 1"), sums=(("columns", 0),), flops=12),
-    "cross_entropy": Facts(
+    "row_squares": KernelSignature(into=("m 1",), sources=("m n",), sums=(("columns", 0),), flops=2),
+    "rms_normalise": KernelSignature(into=("m n",), sources=("m n", "m 1", "1 n"), flops=2),
+    "rms_sums": KernelSignature(into=("m 1",), sources=("m n", "m 1", "1 n", "m n"), sums=(("columns", 0),), flops=4),
+    "rms_gradient": KernelSignature(into=("m n",), sources=("m n", "m 1", "m 1", "1 n", "m n"), flops=5),
+    "rms_parameter_sums": KernelSignature(into=("1 n",), sources=("m n", "m 1", "m n"), sums=(("rows", 0),), flops=3),
+    "attention": KernelSignature(into=("m (group)h", "m -"), sources=("m (group+2)h",)),
+    "attention_gradient": KernelSignature(
+        into=("m (group+2)h",), sources=("m (group+2)h", "m (group)h", "m -", "m (group)h")
+    ),
+    "attention_keeping": KernelSignature(into=("m (group)h", "m w"), sources=("m (group+2)h",)),
+    "attention_keeping_gradient": KernelSignature(
+        into=("m (group+2)h",), sources=("m (group+2)h", "m w", "m (group)h")
+    ),
+    "embed": KernelSignature(into=("m h",), sources=("m 1", "v h"), sums=(("rows", 1),)),
+    "embed_gradient": KernelSignature(updates=("v h",), sources=("m 1", "m h"), linear=True, sums=(("rows", 1),)),
+    "add_positions": KernelSignature(updates=("m h",), sources=("- h",)),
+    "position_sums": KernelSignature(into=("- h",), sources=("m h",), linear=True, sums=(("rows", 0),)),
+    "row_maxima": KernelSignature(into=("m 1",), sources=("m v",), sums=(("columns", 0),)),
+    "exponential_sums": KernelSignature(into=("m 2",), sources=("m v", "m 1", "m 1"), sums=(("columns", 0),), flops=12),
+    "cross_entropy": KernelSignature(
         into=("m v", "1 1"), sources=("m v", "m 1", "m 2", "m 1"), sums=(None, ("rows", 0)), flops=12
     ),
-    "square_error": Facts(into=("=", "1 1"), sources=("=", "="), sums=(None, ("both", 0)), flops=4),
-    "square_sum": Facts(into=("1 1",), sources=("=",), sums=(("both", 0),), flops=2),
-    "clip": Facts(updates=("=",), sources=("1 1",)),
-    "adam": Facts(updates=("=", "=", "="), sources=("=",), flops=16),
+    "square_error": KernelSignature(into=("=", "1 1"), sources=("=", "="), sums=(None, ("both", 0)), flops=4),
+    "square_sum": KernelSignature(into=("1 1",), sources=("=",), sums=(("both", 0),), flops=2),
+    "clip": KernelSignature(updates=("=",), sources=("1 1",)),
+    "adam": KernelSignature(updates=("=", "=", "="), sources=("=",), flops=16),
 }
 
 
-def by_rows(function: Function) -> tuple[OfRows, ...]:
+def row_bands(function: Function) -> tuple[BandContent, ...]:
     """What a band of rows of a function has of each tensor: those that it writes, updates and reads, in turn.
 
     Rows of it, the whole, or a part of a sum over rows.  There are no bands of a function in which a row needs other
     rows, or which writes nothing by rows.  Rows of attention are those of whole sequences.
 
-    >>> by_rows("add_bias"), by_rows("square_error"), by_rows("column_sums")
+    >>> row_bands("add_bias"), row_bands("square_error"), row_bands("column_sums")
     (('rows', 'whole'), ('rows', 'sum', 'rows', 'rows'), ())
     """
-    facts = FACTS[function]
+    facts = SIGNATURES[function]
     words = (*facts.into, *facts.updates, *facts.sources)
     shapes = [("=", "=") if word == "=" else tuple(word.split()) for word in words]
     if any(rows == "-" or columns == "m" for rows, columns in shapes):
         return ()
-    has: list[OfRows] = ["rows" if rows in ("m", "=") else "whole" for rows, _ in shapes]
+    has: list[BandContent] = ["rows" if rows in ("m", "=") else "whole" for rows, _ in shapes]
     for position, summed in enumerate(facts.sums):
         if summed is not None and summed[0] != "columns":
             has[position] = "sum"

@@ -9,7 +9,7 @@ whose latest instances must have ended.
 from dataclasses import dataclass
 from typing import Literal
 
-from quadrille.algorithms.schedule.expressions import Number
+from quadrille.algorithms.schedule.expressions import IntExpression
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.kernels import Function
 
@@ -20,7 +20,7 @@ OverlapName = Literal["oar", "ors", "oag"]
 CollectiveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all", "barrier"]
 Calls = Literal["regular", "vector"]
 """MPI's, for a kind that has two: of equal pieces alone (MPI_Allgather), or of pieces of any sizes (MPI_Allgatherv)."""
-CALLED_BOTH_WAYS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
+VECTOR_CALL_KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter")
 ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
 Kind = Literal["gemm", "pointwise", "kernel", "host_copy", "send", "receive", "shift"] | CollectiveKind
 
@@ -42,7 +42,7 @@ class Gemm:
 class Pointwise:
     """into = function(sources), element by element: work bound by memory, not by arithmetic.
 
-    `ahead` says that `into` is the copy of that many iterations later.
+    `iteration_offset` says that `into` is the copy of that many iterations later.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Pointwise:
     into: str
     sources: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    ahead: int = 0
+    iteration_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class AllReduce(Communication):
 class Broadcast(Communication):
     """Every member gets, in `into`, that region of the root's `source`."""
 
-    root: Number
+    root: IntExpression
     source: str
     into: str
 
@@ -142,7 +142,7 @@ class Broadcast(Communication):
 class Reduce(Communication):
     """The members' sources are summed into that region of the root's `into`.  Uses up `source`."""
 
-    root: Number
+    root: IntExpression
     source: str
     into: str
 
@@ -164,7 +164,7 @@ class Barrier(Communication):
 class Send(Communication):
     """`source` goes to the member at coordinate `to`, which has a matching Receive."""
 
-    to: Number
+    to: IntExpression
     source: str
 
 
@@ -172,7 +172,7 @@ class Send(Communication):
 class Receive(Communication):
     """`into` comes from the member at coordinate `sender`, which has a matching Send."""
 
-    sender: Number
+    sender: IntExpression
     into: str
 
 
@@ -180,13 +180,13 @@ class Receive(Communication):
 class Shift(Communication):
     """`source` goes `distance` coordinates on around the ring, `into` comes from as far behind.
 
-    `ahead` says that `into` is the copy of that many iterations later.
+    `iteration_offset` says that `into` is the copy of that many iterations later.
     """
 
-    distance: Number
+    distance: IntExpression
     source: str
     into: str
-    ahead: int = 0
+    iteration_offset: int = 0
 
 
 Compute = Gemm | Pointwise | Kernel | HostCopy

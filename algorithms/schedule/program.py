@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from quadrille.algorithms.schedule.expressions import Number, number
+from quadrille.algorithms.schedule.expressions import IntExpression, evaluate
 from quadrille.algorithms.schedule.ops import Communication, Op
-from quadrille.algorithms.schedule.parts import Panel, Place
+from quadrille.algorithms.schedule.parts import Coordinates, Panel
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +22,18 @@ class Repeat:
     """
 
     loop: str
-    count: Number | Panel
+    count: IntExpression | Panel
     body: "Program"
-    first: Number = 0
+    first: IntExpression = 0
     backwards: bool = False
 
-    def indices(self, place: Place) -> range:
+    def indices(self, place: Coordinates) -> range:
         if isinstance(self.count, Panel):
-            start, stop = self.count.turns(place)
+            start, stop = self.count.iterations(place)
             length = stop - start
         else:
-            length = max(0, number(self.count, place))
-        first = number(self.first, place)
+            length = max(0, evaluate(self.count, place))
+        first = evaluate(self.first, place)
         forwards = range(first, first + length)
         return forwards[::-1] if self.backwards else forwards
 
@@ -41,7 +41,7 @@ class Repeat:
 Program = tuple[Op | Repeat, ...]
 
 
-def walk(program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
+def walk(program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
     """Ops of one rank in program order, each with its moment, one at a time."""
     for entry in program:
         if isinstance(entry, Repeat):
@@ -74,16 +74,16 @@ def _chain(program: Program, before: tuple[str, ...]) -> tuple[Program, tuple[st
     chained: list[Op | Repeat] = []
     for entry in program:
         if isinstance(entry, Repeat):
-            last = tuple(op.name for op in ops(entry.body) if not runs_beside(op))[-1:]
+            last = tuple(op.name for op in ops(entry.body) if not is_concurrent(op))[-1:]
             body, _ = _chain(entry.body, tuple(dict.fromkeys(before + last)))
             chained.append(replace(entry, body=body))
             before = tuple(dict.fromkeys(before + last))
         else:
             chained.append(replace(entry, after=tuple(dict.fromkeys(entry.after + before))))
-            before = before if runs_beside(entry) else (entry.name,)
+            before = before if is_concurrent(entry) else (entry.name,)
     return tuple(chained), before
 
 
-def runs_beside(op: Op) -> TypeGuard[Communication]:
+def is_concurrent(op: Op) -> TypeGuard[Communication]:
     """Whether what follows an op need not wait for it."""
     return isinstance(op, Communication) and op.concurrent

@@ -13,8 +13,8 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.lane_table import lane_table
 from quadrille.algorithms.schedule.ops import Op
-from quadrille.algorithms.schedule.parts import Place
-from quadrille.algorithms.schedule.program import Program, ops, runs_beside
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.program import Program, is_concurrent, ops
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType, Tensor
 
 Found = TypeVar("Found")
@@ -29,10 +29,10 @@ class Role:
     start: int = 0
     stop: int | None = None
 
-    def includes(self, place: Place) -> bool:
+    def includes(self, place: Coordinates) -> bool:
         if self.axis is None:
             return True
-        coordinate = place.coordinates[self.axis]
+        coordinate = place.along[self.axis]
         return self.start <= coordinate and (self.stop is None or coordinate < self.stop)
 
     def lines(self) -> list[str]:
@@ -69,22 +69,22 @@ class Schedule:
     state: tuple[str, ...] = ()
     _found: dict[Callable[..., object], object] = field(init=False, default_factory=dict, compare=False, repr=False)
 
-    def once(self, find: Callable[["Schedule"], Found]) -> Found:
+    def cached(self, find: Callable[["Schedule"], Found]) -> Found:
         """What `find` says of this schedule, found the first time that it is asked."""
         if find not in self._found:
             self._found[find] = find(self)
         return self._found[find]  # type: ignore[return-value]
 
-    def place(self, rank: int) -> Place:
+    def coordinates(self, rank: int) -> Coordinates:
         """The place of a rank before anything runs."""
-        return Place(self.grid, self.sizes, self.grid.coordinates(rank))
+        return Coordinates(self.grid, self.sizes, self.grid.coordinates(rank))
 
-    def program(self, place: Place) -> Program:
+    def program(self, place: Coordinates) -> Program:
         """What the rank at `place` runs."""
         for role in self.roles:
             if role.includes(place):
                 return role.program
-        raise InputError(f"schedule {self.name}: no role includes coordinates {dict(place.coordinates)}")
+        raise InputError(f"schedule {self.name}: no role includes coordinates {dict(place.along)}")
 
     def item_bytes(self, tensor: str) -> int:
         return ITEM_BYTES[self.tensors[tensor].dtype or self.dtype]
@@ -129,6 +129,6 @@ def all_ops(schedule: Schedule) -> Iterator[Op]:
         yield from ops(role.program)
 
 
-def may_run_beside(schedule: Schedule, op: Op) -> bool:
+def may_overlap(schedule: Schedule, op: Op) -> bool:
     """Whether it is communication of several ranks that local work need not wait for."""
-    return runs_beside(op) and schedule.grid.length(op.axis) > 1
+    return is_concurrent(op) and schedule.grid.length(op.axis) > 1

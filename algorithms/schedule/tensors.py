@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from quadrille.algorithms.schedule.expressions import Number, number, variables
+from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, variables
 from quadrille.algorithms.schedule.grid import AXES, Axis
-from quadrille.algorithms.schedule.parts import Part, Place, cut
+from quadrille.algorithms.schedule.parts import Coordinates, Part, cut
 
 DType = Literal["float64", "float32", "float16", "bfloat16"]
 ElementType = DType | Literal["int32"]
@@ -18,12 +18,12 @@ ITEM_BYTES: dict[ElementType, int] = {"float64": 8, "float32": 4, "float16": 2, 
 class Block:
     """What one rank holds of a tensor: a rectangle, or a contiguous piece of the flattened rectangle.
 
-    Ranges are in the whole matrix; `piece` counts elements of the rectangle in C order.
+    Ranges are in the whole matrix; `flat_range` counts elements of the rectangle in C order.
     """
 
     rows: tuple[int, int]
     columns: tuple[int, int]
-    piece: tuple[int, int] | None = None
+    flat_range: tuple[int, int] | None = None
 
     @property
     def rectangle_shape(self) -> tuple[int, int]:
@@ -32,37 +32,37 @@ class Block:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array that stores it: two-dimensional, or flat for a piece."""
-        return self.rectangle_shape if self.piece is None else (self.piece[1] - self.piece[0],)
+        return self.rectangle_shape if self.flat_range is None else (self.flat_range[1] - self.flat_range[0],)
 
     @property
     def elements(self) -> int:
-        if self.piece is not None:
-            return self.piece[1] - self.piece[0]
+        if self.flat_range is not None:
+            return self.flat_range[1] - self.flat_range[0]
         rows, columns = self.rectangle_shape
         return rows * columns
 
 
 NOTHING = Block((0, 0), (0, 0))
-Copies = tuple[tuple[str, Number], ...]
+Copies = tuple[tuple[str, IntExpression], ...]
 
 
-def _slots(copies: Copies, place: Place) -> int:
+def _slots(copies: Copies, place: Coordinates) -> int:
     """How many copies there are over these loops."""
     if not copies:
         return 1
     (loop, outer), rest = copies[0], copies[1:]
-    count = number(outer, place)
+    count = evaluate(outer, place)
     if any(loop in variables(inner) for _, inner in rest):
         return sum(_slots(rest, place.during(loop, index)) for index in range(count))
     return count * _slots(rest, place)
 
 
-def _slot(copies: Copies, place: Place, ahead: int) -> int:
+def _slot(copies: Copies, place: Coordinates, ahead: int) -> int:
     """Which of the copies belongs to this moment, or to `ahead` iterations of the last loop later."""
     if not copies:
         return 0
     (loop, outer), rest = copies[0], copies[1:]
-    index = (place.indices.get(loop, 0) + (0 if rest else ahead)) % number(outer, place)
+    index = (place.indices.get(loop, 0) + (0 if rest else ahead)) % evaluate(outer, place)
     return _slots(((loop, index), *rest), place) + _slot(rest, place, ahead)
 
 
@@ -78,7 +78,7 @@ class Tensor:
     held_at : the only coordinate of an axis whose ranks hold it (layer 0 of 2.5d)
     copies : the loops whose iterations have instances of their own, and how many
         of each are alive at once, used in turn
-    begins : the loops, of these, whose indices on a rank do not begin at 0 (the layers of a pipeline stage)
+    first_indices : the loops, of these, whose indices on a rank do not begin at 0 (the layers of a pipeline stage)
     stages : the only coordinates along the pipeline whose ranks hold it
     dtype : if it differs from the schedule's
     on_host : kept in the host's memory, where only a HostCopy reaches it
@@ -96,7 +96,7 @@ class Tensor:
     copies: Copies = ()
     dtype: ElementType | None = None
     on_host: bool = False
-    begins: tuple[tuple[str, Number], ...] = ()
+    first_indices: tuple[tuple[str, IntExpression], ...] = ()
     stages: tuple[int, ...] | None = None
     band_of: str | None = None
 
@@ -117,7 +117,7 @@ class Tensor:
         axes = {*self.rows.cut_over, *self.columns.cut_over, *self.shards}
         for part in (self.rows, self.columns):
             axes |= {axis for axis in AXES if axis in part.rotated_by}
-        if self.stages is not None or any(axis in variables(begin) for axis in AXES for _, begin in self.begins):
+        if self.stages is not None or any(axis in variables(begin) for axis in AXES for _, begin in self.first_indices):
             axes.add("pipeline")
         return frozenset(axes)
 
@@ -126,26 +126,26 @@ class Tensor:
         """Axes along which the ranks hold the same elements."""
         return frozenset(AXES) - self.cut_over - ({self.held_at[0]} if self.held_at else set())
 
-    def block(self, place: Place) -> Block:
+    def block(self, place: Coordinates) -> Block:
         """The block of the rank at `place`."""
-        if self.held_at is not None and place.coordinates[self.held_at[0]] != self.held_at[1]:
+        if self.held_at is not None and place.along[self.held_at[0]] != self.held_at[1]:
             return NOTHING
-        if self.stages is not None and place.coordinates["pipeline"] not in self.stages:
+        if self.stages is not None and place.along["pipeline"] not in self.stages:
             return NOTHING
         whole = Block(self.rows.bounds(place), self.columns.bounds(place))
         if not self.shards:
             return whole
         start, stop = 0, whole.elements
         for axis in self.shards:
-            first, last = cut(stop - start, place.grid.length(axis), place.coordinates[axis])
+            first, last = cut(stop - start, place.grid.length(axis), place.along[axis])
             start, stop = start + first, start + last
         return Block(whole.rows, whole.columns, (start, stop))
 
-    def instances(self, place: Place) -> int:
+    def copy_count(self, place: Coordinates) -> int:
         """How many copies a rank has; the number of inner ones may depend on the turn of an outer loop."""
         return _slots(self.copies, place)
 
-    def instance(self, place: Place, ahead: int = 0) -> int:
+    def copy_index(self, place: Coordinates, ahead: int = 0) -> int:
         """Which of the copies belongs to this moment, or to `ahead` iterations of the last loop later."""
         if not self.copies:
             return 0
@@ -157,33 +157,33 @@ class Tensor:
             found = found * count + (place.indices.get(loop, 0) + later) % count
         return found
 
-    def moments(self, place: Place) -> Iterator[Place]:
+    def copy_coordinates(self, place: Coordinates) -> Iterator[Coordinates]:
         """A moment of each copy, in the order of the copies."""
         moments = [place]
         for loop, count in self.copies:
-            first = dict(self.begins).get(loop, 0)
+            first = dict(self.first_indices).get(loop, 0)
             moments = [
-                moment.during(loop, number(first, moment) + index)
+                moment.during(loop, evaluate(first, moment) + index)
                 for moment in moments
-                for index in range(number(count, moment))
+                for index in range(evaluate(count, moment))
             ]
         yield from moments
 
-    def copy_name(self, place: Place) -> str:
+    def copy_name(self, place: Coordinates) -> str:
         """The tensor's name with the indices that tell its copies apart: what a file or a generator knows it by."""
-        begins = dict(self.begins)
+        begins = dict(self.first_indices)
         told = frozenset[str]().union(*(variables(begin) for begin in begins.values()))
         name = self.name
         for loop, count in self.copies:
             index = place.indices.get(loop, 0)
             if loop not in told:  # an index that begins elsewhere for each of its turns tells them apart already
-                name += f" {loop} {index if loop in begins else index % number(count, place)}"
+                name += f" {loop} {index if loop in begins else index % evaluate(count, place)}"
         return name
 
-    def capacity(self, place: Place) -> int:
+    def capacity(self, place: Coordinates) -> int:
         """Elements of the largest block that one copy holds while the schedule runs."""
         parts = (self.rows, self.columns)
-        if not any(part.panel is not None or part.turning for part in parts):
+        if not any(part.panel is not None or part.rotates for part in parts):
             return self.block(place).elements
         return self.rows.longest(place) * self.columns.longest(place)
 

@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from math import floor
 
-from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import ALONE, Span
 
 Instance = tuple[int, str, int, int]
 """Rank, op, index and group: what tells the spans of collectives apart."""
 
 
-def critical_path(spans: Sequence[Span], turns: Sequence[Turns] = ()) -> tuple[Span, ...]:
+def critical_path(spans: Sequence[Span], turns: Sequence[RepeatedIterations] = ()) -> tuple[Span, ...]:
     """The chain of spans that determines the end, first to last.
 
     Going back from the span that ends last, each span is explained by the
@@ -65,7 +65,7 @@ def _latest_first(span: Span) -> tuple[float, float, tuple[int, str, str, int]]:
 class _Members:
     """Who does a collective together, in every turn."""
 
-    def __init__(self, spans: Iterable[Span], turns: Sequence[Turns]) -> None:
+    def __init__(self, spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> None:
         self._turns = turns
         self._told: dict[Instance, Span] = {}
         self._repeated: list[dict[Instance, Span]] = [{} for _ in turns]
@@ -79,7 +79,7 @@ class _Members:
                 self._ranks[span.op, span.axis, span.group][span.rank] = None
                 for one, repeated in zip(turns, self._repeated, strict=True):
                     if one.includes(span):
-                        repeated[span.rank, span.op, span.index % one.per_turn[span.op], span.group] = span
+                        repeated[span.rank, span.op, span.index % one.per_iteration[span.op], span.group] = span
 
     def last(self, span: Span) -> Span:
         """The member of the span's group that started last; itself where it is alone."""
@@ -98,7 +98,7 @@ class _Members:
         if told is not None:
             return told
         for turns, repeated in zip(self._turns, self._repeated, strict=True):
-            each = turns.per_turn.get(span.op, 1)
+            each = turns.per_iteration.get(span.op, 1)
             later = repeated.get((rank, span.op, span.index % each, span.group))
             if later is not None and 1 <= (later.index - span.index) // each <= turns.times:
                 return turns.earlier(later, (later.index - span.index) // each)
@@ -108,7 +108,7 @@ class _Members:
 class _Ends:
     """Spans by their end, to ask for the latest that ended by some time."""
 
-    def __init__(self, spans: Iterable[Span], turns: Iterable[Turns]) -> None:
+    def __init__(self, spans: Iterable[Span], turns: Iterable[RepeatedIterations]) -> None:
         self._spans = sorted(spans, key=_latest_first, reverse=True)
         self._ends = [span.end for span in self._spans]
         repeated = ((one, [span for span in self._spans if one.includes(span)]) for one in turns)
@@ -135,7 +135,7 @@ class _Repeated:
     little before and after.
     """
 
-    def __init__(self, last: Sequence[Span], turns: Turns) -> None:
+    def __init__(self, last: Sequence[Span], turns: RepeatedIterations) -> None:
         self._turns = turns
         cells = [self._cell(span.end) for span in last]
         moved = [span.moved(-cell * turns.seconds, 0) for span, cell in zip(last, cells, strict=True)]
@@ -163,7 +163,7 @@ class _Repeated:
             cell, place = cell - 1, len(self._spans)
 
 
-def _ends(spans: Iterable[Span], turns: Sequence[Turns], by_lane: bool) -> dict[tuple[int, str], _Ends]:
+def _ends(spans: Iterable[Span], turns: Sequence[RepeatedIterations], by_lane: bool) -> dict[tuple[int, str], _Ends]:
     """The spans of each rank, or of each of its lanes."""
     found: dict[tuple[int, str], list[Span]] = defaultdict(list)
     for span in spans:

@@ -79,7 +79,7 @@ def optimizer_tensors(parameters: Sequence[Parameter], adam: Adam, statistics: D
 
 def zero_moments(parameters: Sequence[Parameter]) -> Program:
     """Before the first step."""
-    return each(
+    return for_each_parameter(
         parameters,
         lambda one: [
             Pointwise(name=f"zero {tensor.name}", function="zero", into=tensor.name) for tensor in moments(one)
@@ -87,7 +87,7 @@ def zero_moments(parameters: Sequence[Parameter]) -> Program:
     )
 
 
-def finish_step(
+def optimizer_step(
     parameters: Sequence[Parameter],
     adam: Adam,
     *,
@@ -107,11 +107,11 @@ def finish_step(
     clipping: Program = ()
     if adam.clip:
         norm = _norm(parameters if counted is None else counted)
-        clipping = (*norm, *across, *each(parameters, lambda one: [_clip(one, adam)]))
-    return (*sums, *exchange, *clipping, *each(parameters, lambda one: [_update(one, adam)]))
+        clipping = (*norm, *across, *for_each_parameter(parameters, lambda one: [_clip(one, adam)]))
+    return (*sums, *exchange, *clipping, *for_each_parameter(parameters, lambda one: [_update(one, adam)]))
 
 
-def each(parameters: Sequence[Parameter], work: Callable[[Parameter], list[Op]]) -> Program:
+def for_each_parameter(parameters: Sequence[Parameter], work: Callable[[Parameter], list[Op]]) -> Program:
     """The work of every parameter, once for each of its copies."""
     return _in_loops(parameters, lambda alike: [op for one in alike for op in work(one)])
 
@@ -119,9 +119,9 @@ def each(parameters: Sequence[Parameter], work: Callable[[Parameter], list[Op]])
 def _in_loops(parameters: Sequence[Parameter], work: Callable[[Sequence[Parameter]], list[Op]]) -> Program:
     """The work of parameters that have as many copies, once for each copy."""
     program: list[Op | Repeat] = []
-    loops = dict.fromkeys((one.tensor.copies, one.tensor.begins) for one in parameters)
+    loops = dict.fromkeys((one.tensor.copies, one.tensor.first_indices) for one in parameters)
     for copies, begins in loops:
-        alike = [one for one in parameters if (one.tensor.copies, one.tensor.begins) == (copies, begins)]
+        alike = [one for one in parameters if (one.tensor.copies, one.tensor.first_indices) == (copies, begins)]
         body: Program = tuple(work(alike))
         for loop, count in reversed(copies):
             body = (Repeat(loop, count, body, first=dict(begins).get(loop, 0)),)
@@ -171,7 +171,7 @@ def _norm(parameters: Sequence[Parameter]) -> Program:
         squares = _squares(axes)
         program += (
             Pointwise(name=f"zero {squares}", function="zero", into=squares),
-            *each([one for one in parameters if _cut(one) == axes], _square),
+            *for_each_parameter([one for one in parameters if _cut(one) == axes], _square),
             *(AllReduce(name=f"sum {squares} over {axis}", axis=axis, buffer=squares) for axis in reversed(axes)),
             Kernel(name=f"add {squares}", function="add_to", updates=(NORM,), sources=(squares,)),
         )

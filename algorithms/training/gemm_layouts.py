@@ -22,7 +22,7 @@ from quadrille.algorithms.analysis.volumes import gemm_sizes
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.overlap import without_edges
 from quadrille.algorithms.schedule.ops import Gemm, GemmLayout, Kernel, Op
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat, in_sequence
 from quadrille.algorithms.schedule.schedule import Role, Schedule
 from quadrille.algorithms.schedule.tensors import Tensor
@@ -33,7 +33,7 @@ WANTED: dict[GemmLayout, tuple[bool, bool]] = {"NN": (False, False), "NT": (Fals
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class GemmTimes:
     """What ways are compared by.
 
     Parameters
@@ -47,7 +47,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class GemmVariant:
     """A way to issue a product.
 
     Parameters
@@ -67,10 +67,11 @@ class Way:
         return not (self.flipped or self.first or self.second)
 
 
-def ways(written: GemmLayout, *, accumulate: bool = False) -> Iterator[Way]:
+def gemm_variants(written: GemmLayout, *, accumulate: bool = False) -> Iterator[GemmVariant]:
     """All ways to issue a product that is written in a layout; one that adds to its result is not flipped.
 
-    >>> [f"{one.layout}{' flipped' if one.flipped else ''}" for one in ways("NT") if not one.first and not one.second]
+    >>> variants = [one for one in gemm_variants("NT") if not one.first and not one.second]
+    >>> [f"{one.layout}{' flipped' if one.flipped else ''}" for one in variants]
     ['NT', 'NT flipped']
     """
     stored = WANTED[written]
@@ -78,10 +79,10 @@ def ways(written: GemmLayout, *, accumulate: bool = False) -> Iterator[Way]:
         for flipped in (False,) if accumulate else (False, True):
             one, other = WANTED[layout]
             wanted = (not other, not one) if flipped else (one, other)
-            yield Way(layout, flipped, wanted[0] != stored[0], wanted[1] != stored[1])
+            yield GemmVariant(layout, flipped, wanted[0] != stored[0], wanted[1] != stored[1])
 
 
-def seconds(way: Way, m: int, k: int, n: int, times: Times) -> float:
+def seconds(way: GemmVariant, m: int, k: int, n: int, times: GemmTimes) -> float:
     """Of a product and its transposes."""
     total = times.product(way.layout, n, k, m) if way.flipped else times.product(way.layout, m, k, n)
     total += times.transposition(n, m) if way.flipped else 0.0
@@ -89,7 +90,7 @@ def seconds(way: Way, m: int, k: int, n: int, times: Times) -> float:
     return total + (times.transposition(k, n) if way.second else 0.0)
 
 
-def tuned(schedule: Schedule, times: Times) -> Schedule:
+def tune_layouts(schedule: Schedule, times: GemmTimes) -> Schedule:
     """The schedule with every product issued in the way that takes least; sizes are those of a role's first rank.
 
     Raises
@@ -108,8 +109,8 @@ def tuned(schedule: Schedule, times: Times) -> Schedule:
     return replace(schedule, roles=roles, tensors=tuner.tensors)
 
 
-def _first_place(schedule: Schedule, role: Role) -> Place:
-    place = schedule.place(0)
+def _first_place(schedule: Schedule, role: Role) -> Coordinates:
+    place = schedule.coordinates(0)
     return place if role.axis is None else place.at(role.axis, role.start)
 
 
@@ -118,11 +119,11 @@ class _Tuner:
     """Rewrites products; `tensors` grow by what is transposed."""
 
     schedule: Schedule
-    times: Times
+    times: GemmTimes
     tensors: dict[str, Tensor]
-    known: dict[tuple[GemmLayout, bool, int, int, int], Way] = field(default_factory=dict)
+    known: dict[tuple[GemmLayout, bool, int, int, int], GemmVariant] = field(default_factory=dict)
 
-    def change(self, program: Program, place: Place) -> Program:
+    def change(self, program: Program, place: Coordinates) -> Program:
         changed: list[Op | Repeat] = []
         for entry in program:
             if isinstance(entry, Repeat):
@@ -135,7 +136,7 @@ class _Tuner:
                 changed.append(entry)
         return tuple(changed)
 
-    def _issued(self, op: Gemm, place: Place) -> Program:
+    def _issued(self, op: Gemm, place: Coordinates) -> Program:
         way = self._best(op, place)
         if way.is_as_written:
             return (op,)
@@ -157,11 +158,11 @@ class _Tuner:
         back = Kernel(name=f"{op.name}: transpose {op.c}", function="transpose", into=(op.c,), sources=(c,))
         return (*program, replace(op, a=b, b=a, c=c, layout=way.layout), back)
 
-    def _best(self, op: Gemm, place: Place) -> Way:
+    def _best(self, op: Gemm, place: Coordinates) -> GemmVariant:
         m, k, n = gemm_sizes(op, self.schedule, place)
         key = (op.layout, op.accumulate, m, k, n)
         if key not in self.known:
-            candidates = ways(op.layout, accumulate=op.accumulate)
+            candidates = gemm_variants(op.layout, accumulate=op.accumulate)
             self.known[key] = min(candidates, key=lambda way: seconds(way, m, k, n, self.times))
         return self.known[key]
 

@@ -23,7 +23,7 @@ from quadrille.algorithms.schedule.schedule import Schedule, declare
 from quadrille.algorithms.schedule.tensors import Copies, DType, Tensor
 from quadrille.algorithms.training.adam import STEP, Adam, optimizer_tensors
 from quadrille.algorithms.training.architecture import PLAIN, Architecture
-from quadrille.algorithms.training.gpt_step import GptStep, Pieces
+from quadrille.algorithms.training.gpt_step import GptStep, ModelLayers
 from quadrille.algorithms.training.layers import LOSS
 from quadrille.algorithms.training.microbatches import MICROBATCH, Microbatches, microbatches
 from quadrille.algorithms.training.models import ModelShape
@@ -32,9 +32,9 @@ from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.recompute import Recompute, find_recompute
 from quadrille.algorithms.training.scheme import ONE, Scheme
-from quadrille.algorithms.training.transformer import LAYER, Shape, transformer_layer
+from quadrille.algorithms.training.transformer import LAYER, LayerShape, transformer_layer
 from quadrille.algorithms.training.vocabulary import TARGETS, TOKENS
-from quadrille.algorithms.training.zero import Spread, refuse_sharded_weights, spread_over
+from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
 
 MLP_FACTOR = 4
 
@@ -90,7 +90,7 @@ class Gpt:
         if self.dtype not in get_args(DType):
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
         find_recompute(self.recompute)
-        Spread(self.zero, self.precision)
+        ParameterSharding(self.zero, self.precision)
 
     @property
     def precision(self) -> Precision:
@@ -168,7 +168,7 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     parts = microbatches(problem.batch, problem.micro_batch, grid)
     check_gpt(problem, grid, scheme, parts.rows)
     stages = Stages(grid.pipeline, problem.layers, parts.count, problem.interleave)
-    plan = spread_over(grid, problem.zero, problem.precision, parts.count, problem.gathered)
+    plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
     step = GptStep(_pieces(problem, scheme, stages), stages, plan, problem.steps, problem.adam)
     statistics = problem.precision.statistics
     tensors = [
@@ -193,10 +193,10 @@ def gpt_schedule(problem: Gpt, grid: Grid, scheme: Scheme) -> Schedule:
     )
 
 
-def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> Pieces:
-    rows, hidden = Part("batch", each=problem.sequence), Part("hidden")
+def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> ModelLayers:
+    rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
     architecture = problem.architecture
-    shape = Shape(
+    shape = LayerShape(
         problem.layers,
         problem.hidden,
         problem.heads,
@@ -209,7 +209,7 @@ def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> Pieces:
     last = normalisation(norm, scheme)
     loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens, architecture)
     whole = Tensor(LOSS, ONE, ONE, copies=((STEP, problem.steps),), stages=stages.at(-1))
-    return Pieces(
+    return ModelLayers(
         scheme.embedding(rows, "X", "dX", architecture),
         transformer_layer(shape, rows, scheme),
         last,
@@ -219,7 +219,7 @@ def _pieces(problem: Gpt, scheme: Scheme, stages: Stages) -> Pieces:
 
 def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
     """The activation that goes through all layers, and its gradient: two of them where one is still on its way."""
-    rows, hidden = Part("batch", each=problem.sequence), Part("hidden")
+    rows, hidden = Part("batch", unit=problem.sequence), Part("hidden")
     both: Copies = ((MICROBATCH, 2),) if stages.count > 1 else ()
     return [
         stages.tensor(scheme.stream.tensor("X", rows, hidden, ((LAYER, problem.layers + 1),)), "batch"),
@@ -229,7 +229,7 @@ def _stream(problem: Gpt, scheme: Scheme, stages: Stages) -> list[Tensor]:
 
 
 def _inputs(problem: Gpt, scheme: Scheme, stages: Stages, parts: Microbatches) -> list[Tensor]:
-    rows = Part("batch", each=problem.sequence)
+    rows = Part("batch", unit=problem.sequence)
     copies = ((STEP, problem.steps), *parts.copies)
     tokens = replace(rows, axes=scheme.token_rows)
     return [

@@ -11,7 +11,7 @@ pipeline all of it is one program.
 
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.schedule.expressions import Multiple, Number, Total
+from quadrille.algorithms.schedule.expressions import Affine, IntExpression, Sum
 from quadrille.algorithms.schedule.ops import Kernel, Op, Pointwise, Receive, Send, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
@@ -20,11 +20,11 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, CHUNK, FORWARD_LANE, Stages
-from quadrille.algorithms.training.pipeline_expressions import Larger, Smaller
-from quadrille.algorithms.training.steps import Steps, added_up, held_by
+from quadrille.algorithms.training.pipeline_expressions import Max, Min
+from quadrille.algorithms.training.steps import Steps, accumulate_loss, on_stages
 from quadrille.algorithms.training.transformer import LAYER
 from quadrille.algorithms.training.vocabulary import TABLE
-from quadrille.algorithms.training.zero import Spread, spread
+from quadrille.algorithms.training.zero import ParameterSharding, shard_layer
 
 AROUND = 2
 """Added to the lane of what goes from the last stage around to the first, or back: chunks only."""
@@ -33,7 +33,7 @@ ALWAYS = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class ModelLayers:
     """A model's layers.
 
     Parameters
@@ -52,22 +52,22 @@ class Pieces:
 class GptStep:
     """The step's programs and the tensors that they add to the layers'."""
 
-    def __init__(self, pieces: Pieces, stages: Stages, plan: Spread, steps: int, adam: Adam) -> None:
+    def __init__(self, pieces: ModelLayers, stages: Stages, plan: ParameterSharding, steps: int, adam: Adam) -> None:
         self._stages, self._steps = stages, Steps(plan, steps, adam, stages.count > 1)
         ends, head, loss, last = pieces.ends, pieces.last, pieces.loss, stages.count - 1
         begun = _begun(loss, ends)
         if last:
-            ends = held_by(ends, (0,), {TABLE: (0, last)} if begun else None)
-            head, loss = held_by(head, (last,)), held_by(loss, (last,))
+            ends = on_stages(ends, (0,), {TABLE: (0, last)} if begun else None)
+            head, loss = on_stages(head, (last,)), on_stages(loss, (last,))
         table = [one for one in ends.parameters if one.name == TABLE and begun]
         self._begin_shares: Program = tuple(
             Pointwise(name=f"zero {name}", function="zero", into=name) for name in begun
         )
-        self._ends = spread(ends, plan)
-        self._tail = spread(Layer((), tuple(table), (), _after(ends.backward, begun)), plan)
-        self._block = spread(stages.staged(pieces.block, "batch"), plan)
-        self._last = spread(head, plan)
-        self._loss = spread(added_up(loss) if plan.adds else loss, plan, table)
+        self._ends = shard_layer(ends, plan)
+        self._tail = shard_layer(Layer((), tuple(table), (), _after(ends.backward, begun)), plan)
+        self._block = shard_layer(stages.staged(pieces.block, "batch"), plan)
+        self._last = shard_layer(head, plan)
+        self._loss = shard_layer(accumulate_loss(loss) if plan.accumulates else loss, plan, table)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -103,7 +103,7 @@ class GptStep:
     def _alone(self) -> Program:
         """The passes of all layers."""
         forward: Program = (Repeat(LAYER, 1, self._ends.forward), *self._layers_forward())
-        return self._stages.turns(forward, (*self._head(), *self._layers_backward(), *self._ends.backward))
+        return self._stages.interleaved(forward, (*self._head(), *self._layers_backward(), *self._ends.backward))
 
     def _layers_forward(self) -> Program:
         return (Repeat(LAYER, self._stages.length(), self._block.forward, first=self._stages.begin),)
@@ -144,7 +144,7 @@ class GptStep:
             *(_only(_where_not_first(), self._send_dx(True)) if first and around else ()),
             *(() if first else self._send_dx(False)),
         )
-        return self._stages.turns(forward, backward)
+        return self._stages.interleaved(forward, backward)
 
     def _receive_x(self, around: bool) -> Program:
         lane, name = _lane(FORWARD_LANE, around), _name("receive X", around)
@@ -154,7 +154,7 @@ class GptStep:
     def _send_x(self, around: bool) -> Program:
         lane, name = _lane(FORWARD_LANE, around), _name("send X", around)
         op = Send(name=name, axis="pipeline", lane=lane, to=_stage(1), source="X", concurrent=True)
-        return (Repeat(LAYER, 1, (op,), first=Total(self._stages.begin, self._stages.length())),)
+        return (Repeat(LAYER, 1, (op,), first=Sum(self._stages.begin, self._stages.length())),)
 
     def _receive_dx(self, around: bool) -> Program:
         lane, name = _lane(BACKWARD_LANE, around), _name("receive dX", around)
@@ -196,29 +196,29 @@ def _after(program: Program, begun: tuple[str, ...]) -> Program:
     return tuple(found)
 
 
-def _only(count: Number, body: Program) -> Program:
+def _only(count: IntExpression, body: Program) -> Program:
     """A body that only some chunks run."""
     return body if isinstance(count, int) and count == ALWAYS else (Repeat("once", count, body),)
 
 
-def _where_first() -> Number:
-    return Larger(0, Multiple(CHUNK, -1, 1))
+def _where_first() -> IntExpression:
+    return Max(0, Affine(CHUNK, -1, 1))
 
 
-def _where_not_first() -> Number:
-    return Smaller(1, Multiple(CHUNK))
+def _where_not_first() -> IntExpression:
+    return Min(1, Affine(CHUNK))
 
 
-def _where_last(chunks: int) -> Number:
-    return Larger(0, Multiple(CHUNK, 1, 2 - chunks))
+def _where_last(chunks: int) -> IntExpression:
+    return Max(0, Affine(CHUNK, 1, 2 - chunks))
 
 
-def _where_not_last(chunks: int) -> Number:
-    return Smaller(1, Multiple(CHUNK, -1, chunks - 1))
+def _where_not_last(chunks: int) -> IntExpression:
+    return Min(1, Affine(CHUNK, -1, chunks - 1))
 
 
-def _stage(distance: int) -> Multiple:
-    return Multiple("pipeline", 1, distance, around="pipeline")
+def _stage(distance: int) -> Affine:
+    return Affine("pipeline", 1, distance, modulo="pipeline")
 
 
 def _lane(lane: int, around: bool) -> int:

@@ -10,11 +10,11 @@ buffers           all else: gradients of activations, what one layer needs at a 
 
 from typing import Literal, get_args
 
-from quadrille.algorithms.analysis.rank_symmetry import alike
+from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.storage import Storage, storage, storages
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.ops import AllGather, reads, writes
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import ops
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Tensor
@@ -28,7 +28,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 ACTIVATIONS: Kind = "activations"
 
 
-def memory_bytes_by_kind(schedule: Schedule, place: Place, choices: Choices) -> dict[Kind, int]:
+def memory_bytes_by_kind(schedule: Schedule, place: Coordinates, choices: Choices) -> dict[Kind, int]:
     """Bytes of the rank at `place` by kind; they add up to what `storage` says.
 
     Parameters
@@ -50,9 +50,9 @@ def _by_kind(kept: Storage, schedule: Schedule) -> dict[Kind, int]:
     return found
 
 
-def fullest(schedule: Schedule, choices: Choices) -> dict[Kind, int]:
+def largest_memory(schedule: Schedule, choices: Choices) -> dict[Kind, int]:
     """Bytes by kind of the rank that needs most, among one of each class of ranks."""
-    kept = storages(schedule, [one.place for one in alike(schedule, choices)], choices)
+    kept = storages(schedule, [one.coordinates for one in equivalent_ranks(schedule, choices)], choices)
     return _by_kind(max(kept, key=lambda one: one.bytes), schedule)
 
 

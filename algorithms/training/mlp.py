@@ -26,7 +26,7 @@ from quadrille.algorithms.training.pipeline import Stages
 from quadrille.algorithms.training.precision import Precision, in_dtype_of_statistics
 from quadrille.algorithms.training.scheme import ONE, Layout, Linear, Orientation, Scheme, sides
 from quadrille.algorithms.training.steps import Steps
-from quadrille.algorithms.training.zero import Spread, refuse_sharded_weights, spread_over
+from quadrille.algorithms.training.zero import ParameterSharding, parameter_sharding, refuse_sharded_weights
 
 INPUT, TARGET = "H0", "T"
 
@@ -66,7 +66,7 @@ class Mlp:
                 raise InputError(f"{name} {getattr(self, name)}: a whole number from 1 is accepted")
         if self.dtype not in get_args(DType):
             raise InputError(f"dtype {self.dtype!r}: accepted are {', '.join(get_args(DType))}")
-        Spread(self.zero, self.precision)
+        ParameterSharding(self.zero, self.precision)
 
     @property
     def precision(self) -> Precision:
@@ -116,7 +116,7 @@ def mlp_schedule(problem: Mlp, grid: Grid, scheme: Scheme) -> Schedule:
     parts = microbatches(problem.rows, problem.micro_batch, grid)
     check_mlp(problem, grid, scheme, parts.rows)
     stages = Stages(grid.pipeline, problem.layers, parts.count)
-    plan = spread_over(grid, problem.zero, problem.precision, parts.count, problem.gathered)
+    plan = parameter_sharding(grid, problem.zero, problem.precision, parts.count, problem.gathered)
     layers = [scheme.linear(_linear(problem, layer)) for layer in range(problem.layers)]
     loss = _loss(problem, scheme, stages)
     step = MlpStep(layers, loss, stages, Steps(plan, problem.steps, problem.adam, grid.pipeline > 1))

@@ -15,12 +15,12 @@ from quadrille.algorithms.schedule.tensors import Copies, Tensor
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.microbatches import MICROBATCH
 from quadrille.algorithms.training.pipeline import BACKWARD_LANE, FORWARD_LANE, Stages
-from quadrille.algorithms.training.steps import Steps, added_up, held_by
-from quadrille.algorithms.training.zero import spread
+from quadrille.algorithms.training.steps import Steps, accumulate_loss, on_stages
+from quadrille.algorithms.training.zero import shard_layer
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StageLayers:
     """The layers first + 1 .. last, which a stage has."""
 
     stage: int
@@ -33,14 +33,14 @@ class MlpStep:
 
     def __init__(self, layers: list[Layer], loss: Layer, stages: Stages, steps: Steps) -> None:
         self._stages, self._steps = stages, steps
-        self._spans = [Span(stage, *cut(len(layers), stages.count, stage)) for stage in range(stages.count)]
+        self._spans = [StageLayers(stage, *cut(len(layers), stages.count, stage)) for stage in range(stages.count)]
         placed = [
-            held_by(layer, (span.stage,)) if steps.piped else layer
+            on_stages(layer, (span.stage,)) if steps.piped else layer
             for span in self._spans
             for layer in layers[span.first : span.last]
         ]
-        self.layers = [spread(layer, steps.plan) for layer in placed]
-        self.loss = added_up(loss) if steps.plan.adds else loss
+        self.layers = [shard_layer(layer, steps.plan) for layer in placed]
+        self.loss = accumulate_loss(loss) if steps.plan.accumulates else loss
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -52,13 +52,13 @@ class MlpStep:
             return (Role(self._program(self._spans[0])),)
         return tuple(Role(self._program(span), "pipeline", span.stage, span.stage + 1) for span in self._spans)
 
-    def _program(self, span: Span) -> Program:
+    def _program(self, span: StageLayers) -> Program:
         own = self.layers[span.first : span.last]
         parameters = [one for layer in own for one in layer.parameters]
-        passes = self._stages.turns(self._forward(span), self._backward(span))
+        passes = self._stages.interleaved(self._forward(span), self._backward(span))
         return self._steps.program(parameters, passes, losses=span.last == len(self.layers))
 
-    def _forward(self, span: Span) -> Program:
+    def _forward(self, span: StageLayers) -> Program:
         program: list[Op | Repeat] = []
         if span.first > 0:
             name = f"H{span.first}"
@@ -77,7 +77,7 @@ class MlpStep:
         send = Send(name=f"send {name}", axis="pipeline", lane=FORWARD_LANE, to=to, source=name, concurrent=True)
         return (*program, send)
 
-    def _backward(self, span: Span) -> Program:
+    def _backward(self, span: StageLayers) -> Program:
         program: list[Op | Repeat] = []
         if span.last < len(self.layers):
             name = f"dH{span.last}"
@@ -103,7 +103,7 @@ class MlpStep:
             {name for span in self._spans for op in ops_of(part(span)) for name in (*reads(op), *writes(op))}
             for part in (self._forward, self._backward)
         )
-        under_way, in_turn = self._stages.under_way, ((MICROBATCH, 2),)
+        under_way, in_turn = self._stages.in_flight_copies, ((MICROBATCH, 2),)
 
         def copies(one: Tensor) -> Copies:
             activation = one.rows.dimension == "rows" and MICROBATCH not in dict(one.copies)

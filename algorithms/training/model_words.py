@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.integers import whole
+from quadrille.algorithms.integers import parse_integer
 from quadrille.algorithms.training.architecture import ARCHITECTURES, PLAIN, Architecture
 from quadrille.algorithms.training.model_files import from_config
 from quadrille.algorithms.training.models import SHAPES, ModelShape
@@ -66,7 +66,7 @@ def _by_numbers(text: str) -> ModelShape:
 
 
 def _size(text: str, name: str, value: str) -> int:
-    if not (found := whole(value)):
+    if not (found := parse_integer(value)):
         raise InputError(f"model {text[:80]!r}: {name}={value[:20]}: a whole number from 1 is needed")
     return found
 

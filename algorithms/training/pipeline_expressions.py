@@ -8,127 +8,127 @@ All take and give whole numbers that may depend on the place.
 
 from dataclasses import dataclass
 
-from quadrille.algorithms.schedule.expressions import Formula, Number, number
-from quadrille.algorithms.schedule.parts import Place, cut
+from quadrille.algorithms.schedule.expressions import Expression, IntExpression, evaluate
+from quadrille.algorithms.schedule.parts import Coordinates, cut
 
 
 @dataclass(frozen=True, slots=True)
-class Smaller(Formula):
+class Min(Expression):
     """The smaller of two numbers."""
 
-    one: Number
-    other: Number
+    left: IntExpression
+    right: IntExpression
 
     @property
-    def operands(self) -> tuple[Number, ...]:
-        return self.one, self.other
+    def operands(self) -> tuple[IntExpression, ...]:
+        return self.left, self.right
 
-    def value(self, place: Place) -> int:
-        return min(number(self.one, place), number(self.other, place))
+    def value(self, place: Coordinates) -> int:
+        return min(evaluate(self.left, place), evaluate(self.right, place))
 
     def __str__(self) -> str:
-        return f"min({self.one}, {self.other})"
+        return f"min({self.left}, {self.right})"
 
 
 @dataclass(frozen=True, slots=True)
-class Larger(Formula):
+class Max(Expression):
     """The larger of two numbers."""
 
-    one: Number
-    other: Number
+    left: IntExpression
+    right: IntExpression
 
     @property
-    def operands(self) -> tuple[Number, ...]:
-        return self.one, self.other
+    def operands(self) -> tuple[IntExpression, ...]:
+        return self.left, self.right
 
-    def value(self, place: Place) -> int:
-        return max(number(self.one, place), number(self.other, place))
+    def value(self, place: Coordinates) -> int:
+        return max(evaluate(self.left, place), evaluate(self.right, place))
 
     def __str__(self) -> str:
-        return f"max({self.one}, {self.other})"
+        return f"max({self.left}, {self.right})"
 
 
 @dataclass(frozen=True, slots=True)
-class Quotient(Formula):
-    """How many whole times `by` goes into a number.
+class FloorDivision(Expression):
+    """How many whole times `divisor` goes into a number.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Multiple
-    >>> place = Place(Grid(), {}, {}, {"turn": 7})
-    >>> Quotient(Multiple("turn"), 3).value(place), Remainder(Multiple("turn"), 3).value(place)
+    >>> from quadrille.algorithms.schedule.expressions import Affine
+    >>> place = Coordinates(Grid(), {}, {}, {"turn": 7})
+    >>> FloorDivision(Affine("turn"), 3).value(place), Modulo(Affine("turn"), 3).value(place)
     (2, 1)
     """
 
-    of: Number
-    by: int
+    dividend: IntExpression
+    divisor: int
 
     @property
-    def operands(self) -> tuple[Number, ...]:
-        return (self.of,)
+    def operands(self) -> tuple[IntExpression, ...]:
+        return (self.dividend,)
 
-    def value(self, place: Place) -> int:
-        return number(self.of, place) // self.by
+    def value(self, place: Coordinates) -> int:
+        return evaluate(self.dividend, place) // self.divisor
 
     def __str__(self) -> str:
-        return f"⌊({self.of}) / {self.by}⌋"
+        return f"⌊({self.dividend}) / {self.divisor}⌋"
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder(Formula):
-    """What is left of a number when `by` is taken out of it as often as it goes."""
+class Modulo(Expression):
+    """What is left of a number when `divisor` is taken out of it as often as it goes."""
 
-    of: Number
-    by: int
+    dividend: IntExpression
+    divisor: int
 
     @property
-    def operands(self) -> tuple[Number, ...]:
-        return (self.of,)
+    def operands(self) -> tuple[IntExpression, ...]:
+        return (self.dividend,)
 
-    def value(self, place: Place) -> int:
-        return number(self.of, place) % self.by
+    def value(self, place: Coordinates) -> int:
+        return evaluate(self.dividend, place) % self.divisor
 
     def __str__(self) -> str:
-        return f"({self.of}) mod {self.by}"
+        return f"({self.dividend}) mod {self.divisor}"
 
 
 @dataclass(frozen=True, slots=True)
-class Times(Formula):
+class Scaled(Expression):
     """`factor` times a number."""
 
     factor: int
-    of: Number
+    operand: IntExpression
 
     @property
-    def operands(self) -> tuple[Number, ...]:
-        return (self.of,)
+    def operands(self) -> tuple[IntExpression, ...]:
+        return (self.operand,)
 
-    def value(self, place: Place) -> int:
-        return self.factor * number(self.of, place)
+    def value(self, place: Coordinates) -> int:
+        return self.factor * evaluate(self.operand, place)
 
     def __str__(self) -> str:
-        return f"{self.factor}·({self.of})"
+        return f"{self.factor}·({self.operand})"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(Formula):
+class Lookup(Expression):
     """One number of a table, by its row and its column.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Multiple
-    >>> place = Place(Grid(pipeline=2), {}, {"pipeline": 1}, {"chunk": 0})
-    >>> Listed(((8, 4), (6, 3)), (Multiple("pipeline"), Multiple("chunk"))).value(place)
+    >>> from quadrille.algorithms.schedule.expressions import Affine
+    >>> place = Coordinates(Grid(pipeline=2), {}, {"pipeline": 1}, {"chunk": 0})
+    >>> Lookup(((8, 4), (6, 3)), (Affine("pipeline"), Affine("chunk"))).value(place)
     6
     """
 
     numbers: tuple[tuple[int, ...], ...]
-    indices: tuple[Number, Number]
+    indices: tuple[IntExpression, IntExpression]
 
     @property
-    def operands(self) -> tuple[Number, ...]:
+    def operands(self) -> tuple[IntExpression, ...]:
         return self.indices
 
-    def value(self, place: Place) -> int:
-        outer, inner = (number(index, place) for index in self.indices)
+    def value(self, place: Coordinates) -> int:
+        outer, inner = (evaluate(index, place) for index in self.indices)
         return self.numbers[outer][inner]
 
     def __str__(self) -> str:
@@ -136,15 +136,15 @@ class Listed(Formula):
 
 
 @dataclass(frozen=True, slots=True)
-class InTurn(Formula):
+class CyclicLookup(Expression):
     """One of `length` numbers from `first` on, taken in turn; a table says which, and where turn 0 begins.
 
         first + (begin + turn) mod length
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Multiple
-    >>> one = InTurn((((4, 2, 3),),), (0, 0), Multiple("turn"))
-    >>> [one.value(Place(Grid(), {}, {}, {"turn": turn})) for turn in range(4)]
+    >>> from quadrille.algorithms.schedule.expressions import Affine
+    >>> one = CyclicLookup((((4, 2, 3),),), (0, 0), Affine("turn"))
+    >>> [one.value(Coordinates(Grid(), {}, {}, {"turn": turn})) for turn in range(4)]
     [6, 4, 5, 6]
 
     Parameters
@@ -153,44 +153,44 @@ class InTurn(Formula):
     """
 
     runs: tuple[tuple[tuple[int, int, int], ...], ...]
-    indices: tuple[Number, Number]
-    turn: Number
+    indices: tuple[IntExpression, IntExpression]
+    iteration: IntExpression
 
     @property
-    def operands(self) -> tuple[Number, ...]:
-        return (*self.indices, self.turn)
+    def operands(self) -> tuple[IntExpression, ...]:
+        return (*self.indices, self.iteration)
 
-    def value(self, place: Place) -> int:
-        outer, inner = (number(index, place) for index in self.indices)
+    def value(self, place: Coordinates) -> int:
+        outer, inner = (evaluate(index, place) for index in self.indices)
         first, begin, length = self.runs[outer][inner]
-        return first + (begin + number(self.turn, place)) % length
+        return first + (begin + evaluate(self.iteration, place)) % length
 
     def __str__(self) -> str:
-        return f"turn {self.turn} of {self.runs} number {self.indices[0]}, {self.indices[1]}"
+        return f"turn {self.iteration} of {self.runs} number {self.indices[0]}, {self.indices[1]}"
 
 
 @dataclass(frozen=True, slots=True)
-class Begin(Formula):
+class PartStart(Expression):
     """Where part `index` of a cut of `size` into `parts` begins; past the last part, where that one ends.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
-    >>> from quadrille.algorithms.schedule.expressions import Multiple
-    >>> places = [Place(Grid(pipeline=3), {}, {"pipeline": stage}) for stage in range(3)]
-    >>> stage = Multiple("pipeline")
-    >>> [(Begin(7, 3, stage).value(place), Length(7, 3, stage).value(place)) for place in places]
+    >>> from quadrille.algorithms.schedule.expressions import Affine
+    >>> places = [Coordinates(Grid(pipeline=3), {}, {"pipeline": stage}) for stage in range(3)]
+    >>> stage = Affine("pipeline")
+    >>> [(PartStart(7, 3, stage).value(place), PartLength(7, 3, stage).value(place)) for place in places]
     [(0, 3), (3, 2), (5, 2)]
     """
 
     size: int
     parts: int
-    index: Number
+    index: IntExpression
 
     @property
-    def operands(self) -> tuple[Number, ...]:
+    def operands(self) -> tuple[IntExpression, ...]:
         return (self.index,)
 
-    def value(self, place: Place) -> int:
-        index = number(self.index, place)
+    def value(self, place: Coordinates) -> int:
+        index = evaluate(self.index, place)
         return self.size if index == self.parts else cut(self.size, self.parts, index)[0]
 
     def __str__(self) -> str:
@@ -198,21 +198,21 @@ class Begin(Formula):
 
 
 @dataclass(frozen=True, slots=True)
-class Length(Formula):
-    """How long part `index` of a cut of `size` into `parts` is, and `plus` so much."""
+class PartLength(Expression):
+    """How long part `index` of a cut of `size` into `parts` is, and `offset` so much."""
 
     size: int
     parts: int
-    index: Number
-    plus: int = 0
+    index: IntExpression
+    offset: int = 0
 
     @property
-    def operands(self) -> tuple[Number, ...]:
+    def operands(self) -> tuple[IntExpression, ...]:
         return (self.index,)
 
-    def value(self, place: Place) -> int:
-        start, stop = cut(self.size, self.parts, number(self.index, place))
-        return stop - start + self.plus
+    def value(self, place: Coordinates) -> int:
+        start, stop = cut(self.size, self.parts, evaluate(self.index, place))
+        return stop - start + self.offset
 
     def __str__(self) -> str:
-        return f"length of part {self.index} of {self.size}/{self.parts}" + (f"{self.plus:+d}" if self.plus else "")
+        return f"length of part {self.index} of {self.size}/{self.parts}" + (f"{self.offset:+d}" if self.offset else "")

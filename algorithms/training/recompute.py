@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.passes.rewriting import filtered, mapped
+from quadrille.algorithms.passes.rewriting import filter_ops, map_ops
 from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Op, writes
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.layers import Layer
@@ -56,14 +56,14 @@ def recomputed(layer: Layer, output: str) -> Layer:
     parameters = {one.name for one in layer.parameters}
     fetches = [op for op in layer.forward if isinstance(op, Fetch)]
     kept = {op.into for op in fetches if op.source in parameters and _has_copies(layer, op.into)}
-    forward = filtered(layer.forward, lambda op: output not in writes(op) and not _fills(op, kept))
+    forward = filter_ops(layer.forward, lambda op: output not in writes(op) and not _fills(op, kept))
     made = {op.into for op in forward if isinstance(op, Fetch)}
     return replace(
         layer,
         tensors=tuple(one if one.name in kept else replace(one, copies=()) for one in layer.tensors),
         backward=(
-            *mapped(forward, lambda op: replace(op, name=f"again {op.name}")),
-            *filtered(layer.backward, lambda op: not _fills(op, made)),
+            *map_ops(forward, lambda op: replace(op, name=f"again {op.name}")),
+            *filter_ops(layer.backward, lambda op: not _fills(op, made)),
         ),
     )
 

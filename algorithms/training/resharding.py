@@ -24,21 +24,21 @@ Cuts = tuple[tuple[Axis, bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class Resharding:
     """Ops from one tensor to another, and the tensors that they write; without ops the two are one."""
 
     tensors: tuple[Tensor, ...] = ()
     program: Program = ()
 
 
-def conversion(source: str, into: str, rows: Part, columns: Part, before: Layout, after: Layout) -> Conversion:
+def reshard(source: str, into: str, rows: Part, columns: Part, before: Layout, after: Layout) -> Resharding:
     """Ops that take `source`, which lies as `before` says, to `into`, which lies as `after` says.
 
     >>> rows, columns = Part("rows"), Part("hidden")
     >>> stream, inner = Layout(("data", "z"), "y"), Layout(("data", "z"), "x")
-    >>> [op.name for op in conversion("X", "Y", rows, columns, stream, inner).program]
+    >>> [op.name for op in reshard("X", "Y", rows, columns, stream, inner).program]
     ['exchange X over y', 'gather X over y', 'zero Y', 'cut Y']
-    >>> conversion("X", "Y", rows, columns, stream, stream).program
+    >>> reshard("X", "Y", rows, columns, stream, stream).program
     ()
 
     Parameters
@@ -46,7 +46,7 @@ def conversion(source: str, into: str, rows: Part, columns: Part, before: Layout
     rows, columns : the dimensions, not yet cut
     """
     if before == after:
-        return Conversion()
+        return Resharding()
     way = _Way(source, rows, columns, _cuts(before), before.columns)
     wanted = _cuts(after)
     way.gather(_shared(way.cuts, wanted))
@@ -56,7 +56,7 @@ def conversion(source: str, into: str, rows: Part, columns: Part, before: Layout
         if way.cuts != wanted[: len(way.cuts)]:
             way.gather(len(way.cuts) - 1)
     way.cut(after.tensor(into, rows, columns))
-    return Conversion(tuple(way.tensors), tuple(way.program))
+    return Resharding(tuple(way.tensors), tuple(way.program))
 
 
 def _cuts(layout: Layout) -> Cuts:

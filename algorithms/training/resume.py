@@ -7,7 +7,7 @@ and ops of the step itself do not change.
 
 from dataclasses import replace
 
-from quadrille.algorithms.passes.rewriting import filtered
+from quadrille.algorithms.passes.rewriting import filter_ops
 from quadrille.algorithms.schedule.ops import Op, Pointwise
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
@@ -16,26 +16,27 @@ from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.adam import moment_names as moment_names
 
 
-def carried(schedule: Schedule) -> tuple[str, ...]:
+def training_state(schedule: Schedule) -> tuple[str, ...]:
     """Tensors that hold all that one step leaves to the next: parameters, then their moments."""
     moments = {name for one in schedule.state for name in moment_names(one)}
     parameters = tuple(name for name in schedule.state if name not in moments)
     return (*parameters, *(name for one in parameters for name in moment_names(one)))
 
 
-def continued(schedule: Schedule, first_step: int) -> Schedule:
+def resumed(schedule: Schedule, first_step: int) -> Schedule:
     """The schedule of steps `first_step`, `first_step` + 1, …, which begins with parameters and moments."""
-    moments = set(carried(schedule)) - set(schedule.state)
+    moments = set(training_state(schedule)) - set(schedule.state)
     gone = _zeroed(schedule, moments)
     going_on = schedule.with_program(
-        lambda program: _from(filtered(program, lambda op: op.name not in gone), first_step), state=carried(schedule)
+        lambda program: _from(filter_ops(program, lambda op: op.name not in gone), first_step),
+        state=training_state(schedule),
     )
     return replace(going_on, tensors={name: _counted(one, first_step) for name, one in schedule.tensors.items()})
 
 
-def giving_back(schedule: Schedule) -> Schedule:
+def with_state_outputs(schedule: Schedule) -> Schedule:
     """The schedule with all that the next step needs among its outputs."""
-    outputs = dict.fromkeys((*schedule.outputs, *carried(schedule)))
+    outputs = dict.fromkeys((*schedule.outputs, *training_state(schedule)))
     return replace(schedule, outputs=tuple(outputs))
 
 
@@ -70,4 +71,4 @@ def _counted(tensor: Tensor, first_step: int) -> Tensor:
     """Copies for steps are told apart by the numbers of the steps."""
     if STEP not in dict(tensor.copies) or not first_step:
         return tensor
-    return replace(tensor, begins=(*tensor.begins, (STEP, first_step)))
+    return replace(tensor, first_indices=(*tensor.first_indices, (STEP, first_step)))

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from quadrille.algorithms.passes.rewriting import renamed
+from quadrille.algorithms.passes.rewriting import rename_tensors
 from quadrille.algorithms.schedule.ops import AllReduce, Kernel, Pointwise
 from quadrille.algorithms.schedule.program import Program, Repeat, in_sequence
-from quadrille.algorithms.training.adam import NORM, STEP, Adam, finish_step, zero_moments
+from quadrille.algorithms.training.adam import NORM, STEP, Adam, optimizer_step, zero_moments
 from quadrille.algorithms.training.layers import LOSS, Layer, Parameter
-from quadrille.algorithms.training.zero import Spread, begin_step, end_step
+from quadrille.algorithms.training.zero import ParameterSharding, gather_weights, scatter_gradients
 
 LOSS_PART = f"{LOSS} of the microbatch"
 
@@ -23,7 +23,7 @@ class Steps:
     piped : whether there are several stages, over which the norm of all gradients is summed
     """
 
-    plan: Spread
+    plan: ParameterSharding
     steps: int
     adam: Adam
     piped: bool
@@ -43,29 +43,31 @@ class Steps:
         ----------
         passes : of all microbatches
         losses : whether these ranks know the loss
-        exchange, counted : as `finish_step`
+        exchange, counted : as `optimizer_step`
         """
         across = (AllReduce(name="sum norm over pipeline", axis="pipeline", buffer=NORM),) if self.piped else ()
-        zero_loss = (Pointwise(name="zero loss", function="zero", into=LOSS),) if losses and self.plan.adds else ()
+        zero_loss = (
+            (Pointwise(name="zero loss", function="zero", into=LOSS),) if losses and self.plan.accumulates else ()
+        )
         step: Program = (
             *zero_loss,
-            *begin_step(parameters, self.plan),
+            *gather_weights(parameters, self.plan),
             *passes,
-            *end_step(parameters, self.plan),
-            *finish_step(parameters, self.adam, exchange=exchange, counted=counted, across=across),
+            *scatter_gradients(parameters, self.plan),
+            *optimizer_step(parameters, self.adam, exchange=exchange, counted=counted, across=across),
         )
         return in_sequence((*zero_moments(parameters), Repeat(STEP, self.steps, step)))
 
 
-def added_up(loss: Layer) -> Layer:
+def accumulate_loss(loss: Layer) -> Layer:
     """The loss of every microbatch added to that of the batch."""
     whole = next(one for one in loss.tensors if one.name == LOSS)
     add = Kernel(name="add loss", function="add_to", updates=(LOSS,), sources=(LOSS_PART,))
     part = replace(whole, name=LOSS_PART, copies=(), stages=None)
-    return replace(loss, tensors=(*loss.tensors, part), forward=(*renamed(loss.forward, {LOSS: LOSS_PART}), add))
+    return replace(loss, tensors=(*loss.tensors, part), forward=(*rename_tensors(loss.forward, {LOSS: LOSS_PART}), add))
 
 
-def held_by(layer: Layer, stages: tuple[int, ...], special: dict[str, tuple[int, ...]] | None = None) -> Layer:
+def on_stages(layer: Layer, stages: tuple[int, ...], special: dict[str, tuple[int, ...]] | None = None) -> Layer:
     """The layer with its parameters on these stages of a pipeline only, some by name on others."""
     parameters = (
         replace(one, tensor=replace(one.tensor, stages=(special or {}).get(one.name, stages)))

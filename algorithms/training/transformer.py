@@ -32,7 +32,7 @@ MLP_FUNCTIONS: dict[bool, tuple[Function, Function]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LayerShape:
     """What a layer must know of its model."""
 
     layers: int
@@ -64,21 +64,21 @@ class Shape:
 
     def of_queries(self, each: int, more: int = 0) -> Part:
         """So many columns for every query head, and for `more` heads of its group."""
-        return Part("heads", each=(self.group + more) * each)
+        return Part("heads", unit=(self.group + more) * each)
 
     @property
     def up(self) -> Part:
         """Columns of the MLP's first product."""
-        return Part("inner", each=self.architecture.up_columns)
+        return Part("inner", unit=self.architecture.up_columns)
 
 
-def transformer_layer(shape: Shape, rows: Part, scheme: Scheme) -> Layer:
+def transformer_layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     """The ops of a layer, from `X` to the `X` of the next, and the gradient `dX` back."""
     layer = _layer(shape, rows, scheme)
     return recomputed(layer, output="X") if shape.recompute == "full" else layer
 
 
-def _layer(shape: Shape, rows: Part, scheme: Scheme) -> Layer:
+def _layer(shape: LayerShape, rows: Part, scheme: Scheme) -> Layer:
     """The layer that keeps what its backward pass reads."""
     norm1 = normalisation(_norm(shape, rows, "norm1", "X", "N1"), scheme)
     norm2 = normalisation(_norm(shape, rows, "norm2", "X2", "N2"), scheme)
@@ -102,7 +102,7 @@ def _layer(shape: Shape, rows: Part, scheme: Scheme) -> Layer:
             *up.forward,
             Kernel(name=nonlinear, function=nonlinear, into=("G",), sources=("U",)),
             *down.forward,
-            Pointwise(name="add mlp", function="add", into="X", sources=("X2", "E"), ahead=1),
+            Pointwise(name="add mlp", function="add", into="X", sources=("X2", "E"), iteration_offset=1),
         ),
         (
             *down.backward,
@@ -119,14 +119,14 @@ def _layer(shape: Shape, rows: Part, scheme: Scheme) -> Layer:
     )
 
 
-def _norm(shape: Shape, rows: Part, name: str, source: str, into: str) -> Norm:
+def _norm(shape: LayerShape, rows: Part, name: str, source: str, into: str) -> Norm:
     hidden, copies = Part("hidden"), shape.copies
     kind = shape.architecture.norm
     return Norm(name, rows, hidden, shape.hidden, source, into, f"d{into}", "dbranch", copies, copies, kind)
 
 
 def _linear(
-    shape: Shape,
+    shape: LayerShape,
     rows: Part,
     name: str,
     dimensions: tuple[Part, Part],
@@ -147,13 +147,13 @@ def _linear(
     )
 
 
-def _kept(shape: Shape, piece: Layer) -> list[Tensor]:
+def _kept(shape: LayerShape, piece: Layer) -> list[Tensor]:
     """The tensors of a piece; those that the backward pass reads, one for each layer."""
     kept = {"QKV", "U"}
     return [replace(one, copies=shape.copies) if one.name in kept else one for one in piece.tensors]
 
 
-def _activations(shape: Shape, rows: Part, scheme: Scheme) -> list[Tensor]:
+def _activations(shape: LayerShape, rows: Part, scheme: Scheme) -> list[Tensor]:
     """What stands between the pieces, and the gradients of all activations."""
     stream, inner, copies = scheme.stream, scheme.inner, shape.copies
     hidden, wide, heads = Part("hidden"), Part("inner"), shape.of_queries(shape.head)
@@ -183,7 +183,7 @@ class _Attention:
     kept_columns: int
 
 
-def _attention(shape: Shape) -> _Attention:
+def _attention(shape: LayerShape) -> _Attention:
     forward: Function
     gradient: Function
     sources: tuple[str, ...]
@@ -202,7 +202,7 @@ def _attention(shape: Shape) -> _Attention:
     )
 
 
-def _scalars(shape: Shape) -> tuple[tuple[str, float], ...]:
+def _scalars(shape: LayerShape) -> tuple[tuple[str, float], ...]:
     scalars = [("sequence", float(shape.sequence)), ("head", float(shape.head))]
     if shape.group > 1:
         scalars.append(("group", float(shape.group)))

@@ -15,7 +15,7 @@ Source: Xu et al. (Optimus), arXiv 2104.05343, section 3.2; Bian et al., arXiv
 
 from dataclasses import replace
 
-from quadrille.algorithms.schedule.expressions import Multiple
+from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import AllGather, Broadcast, Reduce, ReduceScatter
 from quadrille.algorithms.schedule.parts import Part
@@ -54,7 +54,7 @@ def on_diagonal(name: str, columns: Part, layout: Layout, start: Start, copies: 
     stored = Tensor(name, replace(ONE, axes=(third,), rotated_by=(layout.columns,)), piece, copies=copies)
     shard, local = Tensor(f"{name} shard", ONE, piece), Tensor(f"{name} local", ONE, whole)
     gradients = [replace(one, name=f"d{one.name}") for one in (shard, local)]
-    root = Multiple(layout.columns, -1, around=third)
+    root = Affine(layout.columns, -1, modulo=third)
 
     def fetch(suffix: str) -> Program:
         return (

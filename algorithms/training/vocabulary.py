@@ -31,7 +31,7 @@ WHOLE_ROWS: tuple[Axis, ...] = ("data", "z")
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class VocabularyLayout:
     """Where the ends of a model lie.
 
     Parameters
@@ -127,7 +127,9 @@ def learned_positions(
     return LearnedPositions(tuple(on_the_way), (Parameter(positions, summed_over),), gather, (add,), (sums, *scatter))
 
 
-def embedding(ends: Ends, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN) -> Layer:
+def embedding(
+    ends: VocabularyLayout, rows: Part, into: str, towards_into: str, architecture: Architecture = PLAIN
+) -> Layer:
     """X = table[tokens] + positions; its backward pass adds to the gradient of a shared table, which the loss began."""
     vocabulary, hidden = ends.logits.cut_columns(Part("vocabulary")), ends.stream.cut_columns(Part("hidden"))
     x = ends.logits.columns
@@ -194,7 +196,12 @@ def cross_entropy(logits: Layout, rows: Part, tokens: int) -> tuple[tuple[Tensor
 
 
 def vocabulary_loss(
-    ends: Ends, rows: Part, source: str, towards_source: str, tokens: int, architecture: Architecture = PLAIN
+    ends: VocabularyLayout,
+    rows: Part,
+    source: str,
+    towards_source: str,
+    tokens: int,
+    architecture: Architecture = PLAIN,
 ) -> Layer:
     """Mean cross entropy of so many tokens; the backward pass begins the gradient of a shared table."""
     x, y = ends.logits.columns, ends.stream.columns
@@ -229,7 +236,7 @@ def vocabulary_loss(
     return Layer(tensors, own.parameters, forward, backward)
 
 
-def _output_table(ends: Ends, architecture: Architecture) -> tuple[str, Layer]:
+def _output_table(ends: VocabularyLayout, architecture: Architecture) -> tuple[str, Layer]:
     """The table that makes the logits, and what the loss has of it: nothing where it is the embedding's."""
     if architecture.shared_table:
         return TABLE, Layer((), (), (), ())

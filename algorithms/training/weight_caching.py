@@ -15,9 +15,9 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.passes.loops import fewest, total
+from quadrille.algorithms.passes.loops import least_iterations, sum_of
 from quadrille.algorithms.passes.overlap import without_edges
-from quadrille.algorithms.passes.rewriting import renamed
+from quadrille.algorithms.passes.rewriting import rename_tensors
 from quadrille.algorithms.schedule.ops import AllGather, Op, reads, writes
 from quadrille.algorithms.schedule.program import Program, Repeat, in_sequence, ops
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
@@ -25,7 +25,7 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.transformer import LAYER
 
 
-def keep_first(schedule: Schedule, layers: int) -> Schedule:
+def cache_weights(schedule: Schedule, layers: int) -> Schedule:
     """The schedule, whose weights are gathered again, with those of the first layers kept.
 
     Raises
@@ -42,7 +42,10 @@ def keep_first(schedule: Schedule, layers: int) -> Schedule:
             f"keep_first {layers}: {schedule.name} on {schedule.grid} gathers no weights of a layer again; "
             "4d and bian do, where z is longer than 1 and gathered is 'again'"
         )
-    most = min(fewest(schedule, one.count) for role in schedule.roles for one in _loops(role.program, buffers)) - 1
+    most = (
+        min(least_iterations(schedule, one.count) for role in schedule.roles for one in _loops(role.program, buffers))
+        - 1
+    )
     if layers > most:
         raise InputError(
             f"keep_first {layers}: up to {most} is accepted, one less than a stage has; gathered 'keep' keeps all"
@@ -99,8 +102,8 @@ def _split(program: Program, layers: int, kept: dict[str, str]) -> Program:
 
 def _two(entry: Repeat, layers: int, kept: dict[str, str]) -> tuple[Repeat, Repeat]:
     """The layers that keep, and the others."""
-    body = renamed(entry.body, kept)
+    body = rename_tensors(entry.body, kept)
     if entry.backwards:
         body = tuple(op for op in body if not (isinstance(op, AllGather) and op.into in kept.values()))
-    others = replace(entry, count=total(entry.count, -layers), first=total(entry.first, layers))
+    others = replace(entry, count=sum_of(entry.count, -layers), first=sum_of(entry.first, layers))
     return replace(entry, count=layers, body=body), others

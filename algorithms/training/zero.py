@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.matmul import Gathered
-from quadrille.algorithms.passes.rewriting import renamed
+from quadrille.algorithms.passes.rewriting import rename_tensors
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, Kernel, Op, Pointwise, ReduceScatter, reads
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.program import ops as ops_of
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.algorithms.training.adam import each
+from quadrille.algorithms.training.adam import for_each_parameter
 from quadrille.algorithms.training.layers import Layer, Parameter
 from quadrille.algorithms.training.precision import Precision
 
@@ -40,7 +40,7 @@ STAGES = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ParameterSharding:
     """What becomes of every parameter.
 
     Parameters
@@ -48,13 +48,13 @@ class Spread:
     zero : 0 for repeated over data; 1 optimizer, 2 gradients too, 3 weights too sharded over data
     precision : the dtypes
     microbatches : of a step
-    keeps : whether weights that were gathered for the forward pass serve the backward pass too
+    caches : whether weights that were gathered for the forward pass serve the backward pass too
     """
 
     zero: int
     precision: Precision
     microbatches: int = 1
-    keeps: bool = False
+    caches: bool = False
 
     def __post_init__(self) -> None:
         if self.zero not in STAGES:
@@ -65,7 +65,7 @@ class Spread:
         return self.zero > 0
 
     @property
-    def holds(self) -> bool:
+    def has_used_weights(self) -> bool:
         """Whether products use another tensor than the optimizer's weights."""
         return self.shards or self.precision.mixed
 
@@ -75,7 +75,7 @@ class Spread:
         return self.precision.gradient is not None
 
     @property
-    def adds(self) -> bool:
+    def accumulates(self) -> bool:
         """Whether gradients of several microbatches are added up."""
         return self.microbatches > 1
 
@@ -89,9 +89,11 @@ class Spread:
         return replace(one, tensor=tensor, summed_over=summed_over, gradient_dtype=self.precision.gradient)
 
 
-def spread_over(grid: Grid, zero: int, precision: Precision, microbatches: int, gathered: Gathered) -> Spread:
+def parameter_sharding(
+    grid: Grid, zero: int, precision: Precision, microbatches: int, gathered: Gathered
+) -> ParameterSharding:
     """What becomes of parameters on a grid; where data is one long there is nothing to shard."""
-    return Spread(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep")
+    return ParameterSharding(zero if grid.data > 1 else 0, precision, microbatches, gathered == "keep")
 
 
 def refuse_sharded_weights(zero: int, grid: Grid) -> None:
@@ -108,39 +110,43 @@ def refuse_sharded_weights(zero: int, grid: Grid) -> None:
         )
 
 
-def spread(layer: Layer, plan: Spread, borrowed: Sequence[Parameter] = ()) -> Layer:
+def shard_layer(layer: Layer, plan: ParameterSharding, borrowed: Sequence[Parameter] = ()) -> Layer:
     """The layer with its parameters spread, and what carries them through its two passes.
 
     Parameters
     ----------
     borrowed : parameters of another layer that this one reads (the table, of the loss)
     """
-    if not (plan.holds or plan.widens or plan.adds):
+    if not (plan.has_used_weights or plan.widens or plan.accumulates):
         return layer
     tensors: list[Tensor] = list(layer.tensors)
     forward, backward = layer.forward, layer.backward
     finish: list[Op] = []
     for one in layer.parameters:
         stored = plan.parameter(one)
-        if plan.holds:
+        if plan.has_used_weights:
             tensors += _held(one, stored, plan)
-            forward, backward = (renamed(program, {one.name: held(one)}) for program in (forward, backward))
+            forward, backward = (
+                rename_tensors(program, {one.name: used_weight(one)}) for program in (forward, backward)
+            )
         if plan.zero == 3:
             forward, backward = _gathered(forward, one, plan), _gathered(backward, one, plan, " again")
         left, more = _gradient_of_a_microbatch(one, stored, plan)
         tensors += more
-        backward = renamed(backward, {one.gradient: left})
+        backward = rename_tensors(backward, {one.gradient: left})
         finish += _finish(one, plan)
     for one in borrowed:
-        if plan.holds:
-            forward, backward = (renamed(program, {one.name: held(one)}) for program in (forward, backward))
+        if plan.has_used_weights:
+            forward, backward = (
+                rename_tensors(program, {one.name: used_weight(one)}) for program in (forward, backward)
+            )
         if plan.zero == 3:
             forward, backward = _gathered(forward, one, plan, " for the loss"), _gathered(backward, one, plan, " again")
     parameters = tuple(plan.parameter(one) for one in layer.parameters)
     return Layer(tuple(tensors), parameters, forward, (*backward, *finish))
 
 
-def held(one: Parameter) -> str:
+def used_weight(one: Parameter) -> str:
     """The tensor that products read."""
     return f"{one.name} held"
 
@@ -154,22 +160,24 @@ def _part(one: Parameter) -> str:
     return f"{one.gradient} of the microbatch"
 
 
-def _total(one: Parameter, plan: Spread) -> str:
+def _total(one: Parameter, plan: ParameterSharding) -> str:
     """Where the gradients of microbatches are added up."""
     return f"{one.gradient} held" if plan.zero == 1 else one.gradient
 
 
-def _held(one: Parameter, stored: Parameter, plan: Spread) -> Iterator[Tensor]:
-    once = () if plan.zero == 3 and not plan.keeps else one.tensor.copies
-    yield replace(one.tensor, name=held(one), copies=once, begins=one.tensor.begins if once else ())
+def _held(one: Parameter, stored: Parameter, plan: ParameterSharding) -> Iterator[Tensor]:
+    once = () if plan.zero == 3 and not plan.caches else one.tensor.copies
+    yield replace(
+        one.tensor, name=used_weight(one), copies=once, first_indices=one.tensor.first_indices if once else ()
+    )
     if plan.shards and plan.precision.mixed:
         cast = replace(stored.tensor, name=_cast(one), dtype=None)
-        yield cast if plan.zero == 3 else replace(cast, copies=(), begins=())
+        yield cast if plan.zero == 3 else replace(cast, copies=(), first_indices=())
 
 
-def _gathered(program: Program, one: Parameter, plan: Spread, suffix: str = "") -> Program:
+def _gathered(program: Program, one: Parameter, plan: ParameterSharding, suffix: str = "") -> Program:
     """The program with the weights gathered over data before their first use."""
-    name = held(one)
+    name = used_weight(one)
     for position, entry in enumerate(program):
         inner = ops_of(entry.body) if isinstance(entry, Repeat) else iter((entry,))
         if any(name in reads(op) for op in inner):
@@ -179,62 +187,62 @@ def _gathered(program: Program, one: Parameter, plan: Spread, suffix: str = "") 
     return program
 
 
-def _gradient_of_a_microbatch(one: Parameter, stored: Parameter, plan: Spread) -> tuple[str, list[Tensor]]:
+def _gradient_of_a_microbatch(one: Parameter, stored: Parameter, plan: ParameterSharding) -> tuple[str, list[Tensor]]:
     """The tensor that the backward pass writes, and the tensors from there to the gradient that is added up."""
-    whole = replace(one.tensor, copies=(), begins=())
+    whole = replace(one.tensor, copies=(), first_indices=())
     wide = plan.precision.gradient
     found: list[Tensor] = []
     if plan.zero == 1:
         found.append(replace(one.tensor, name=_total(one, plan), dtype=wide))
-    if not (plan.zero >= 2 or plan.adds or plan.widens):
+    if not (plan.zero >= 2 or plan.accumulates or plan.widens):
         return _total(one, plan), found
     found.append(replace(whole, name=_part(one)))
     if plan.zero >= 2:
-        shard = replace(stored.tensor, copies=(), begins=(), dtype=wide)
+        shard = replace(stored.tensor, copies=(), first_indices=(), dtype=wide)
         found += [replace(whole, name=f"{_part(one)} widened", dtype=wide)] if plan.widens else []
-        found += [replace(shard, name=f"{_part(one)} scattered")] if plan.adds else []
+        found += [replace(shard, name=f"{_part(one)} scattered")] if plan.accumulates else []
     return _part(one), found
 
 
-def _finish(one: Parameter, plan: Spread) -> Iterator[Op]:
+def _finish(one: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     """From what the backward pass of a microbatch leaves to the gradient that is added up."""
     source, total = _part(one), _total(one, plan)
     if plan.zero >= 2:
         if plan.widens:
             yield Kernel(name=f"widen {one.gradient}", function="cast", into=(f"{source} widened",), sources=(source,))
             source += " widened"
-        into = f"{_part(one)} scattered" if plan.adds else total
+        into = f"{_part(one)} scattered" if plan.accumulates else total
         yield ReduceScatter(
             name=f"scatter {one.gradient} over data", axis="data", source=source, into=into, overlap="ors"
         )
         source = into
-    if plan.adds:
+    if plan.accumulates:
         yield Kernel(name=f"add {one.gradient}", function="add_to", updates=(total,), sources=(source,))
     elif plan.widens and plan.zero < 2:
         yield Kernel(name=f"widen {one.gradient}", function="cast", into=(total,), sources=(source,))
 
 
-def begin_step(parameters: Sequence[Parameter], plan: Spread) -> Program:
+def gather_weights(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
     """What products use of the weights that the last step left, and nothing in what gradients are added to."""
-    return each(parameters, lambda one: [*_begin(one, plan)])
+    return for_each_parameter(parameters, lambda one: [*_begin(one, plan)])
 
 
-def _begin(one: Parameter, plan: Spread) -> Iterator[Op]:
+def _begin(one: Parameter, plan: ParameterSharding) -> Iterator[Op]:
     if plan.precision.mixed:
-        into = _cast(one) if plan.shards else held(one)
+        into = _cast(one) if plan.shards else used_weight(one)
         yield Kernel(name=f"cast {one.name}", function="cast", into=(into,), sources=(one.name,))
     if plan.zero in (1, 2):
         source = _cast(one) if plan.precision.mixed else one.name
-        yield AllGather(name=f"gather {held(one)}", axis="data", source=source, into=held(one))
-    if plan.adds:
+        yield AllGather(name=f"gather {used_weight(one)}", axis="data", source=source, into=used_weight(one))
+    if plan.accumulates:
         yield Pointwise(name=f"zero {one.gradient}", function="zero", into=_total(one, plan))
 
 
-def end_step(parameters: Sequence[Parameter], plan: Spread) -> Program:
+def scatter_gradients(parameters: Sequence[Parameter], plan: ParameterSharding) -> Program:
     """The gradients as the optimizer takes them, but for the sums that are still to be made."""
     if plan.zero != 1:
         return ()
-    return each(
+    return for_each_parameter(
         parameters,
         lambda one: [
             ReduceScatter(

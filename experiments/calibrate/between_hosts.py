@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, cast
 
-from quadrille.runtime.carriers.message_options import Delivery
-from quadrille.runtime.host.world import Host
-from quadrille.runtime.measuring.all_pairs_rates import measure_rounds
+from quadrille.runtime.carriers.message_options import MessageOptions
+from quadrille.runtime.host.world import ComputeHost
+from quadrille.runtime.measuring.all_pairs_rates import measure_all_pairs
 from quadrille.runtime.measuring.chained_transfers import LEAST_STEPS, STEPS, Overheads, Pattern
 from quadrille.runtime.measuring.idle_cores import measure_idle_cores
 from quadrille.runtime.measuring.links import LinkSpeed, measure_link_speed
-from quadrille.runtime.measuring.microbenchmarks import Bench, measured_by_first
-from quadrille.runtime.measuring.overlap_interference import Beside, measure_beside
+from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first
+from quadrille.runtime.measuring.overlap_interference import OverlapCost, measure_overlap_cost
 from quadrille.runtime.measuring.points import FlowPoint, TransferPoint
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ SLOWER, LARGE_BYTES = 1.06, 1 << 20
 """A step of so many bytes or more that takes so many times as long as by another pattern is measured again."""
 SECOND_LOOKS = 2
 """How often, at most, something is measured again."""
-Found = tuple[TransferPoint, Overheads]
+ChainResult = tuple[TransferPoint, Overheads]
 Agree = Callable[[LinkSpeed, Sequence[FlowPoint]], bool]
 """Whether links are as one message showed them, by what came of flows."""
 
 
 @dataclass(frozen=True, slots=True)
-class BetweenHosts:
+class NetworkMeasurements:
     """Rows of steps, what ops cost beside them, the way between the first two hosts, and messages beside products.
 
     Parameters
@@ -52,14 +52,14 @@ class BetweenHosts:
     transfers: list[TransferPoint]
     overheads: list[Overheads]
     link: LinkSpeed
-    beside: Beside
+    beside: OverlapCost
     idle_core_seconds: float = 0.0
     flows: Sequence[FlowPoint] = ()
     chunk_bytes: int = 0
     taken_seconds: float = 0.0
 
 
-def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[Found]:
+def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[ChainResult]:
     """Steps of a pattern of these sizes, up to those that take long.
 
     A message takes no longer than its parts one after the other: where it does, something held it up, and it is
@@ -80,7 +80,7 @@ def ladder(bench: Bench, pattern: Pattern, sizes: Sequence[int]) -> Iterator[Fou
             expected = point.seconds * sizes[number + 1] / size if size > 1 << 15 else 0.0
 
 
-def patterns(bench: Bench, sizes: Sequence[int]) -> list[Found]:
+def patterns(bench: Bench, sizes: Sequence[int]) -> list[ChainResult]:
     """Steps of every pattern that so many ranks can take.
 
     Where two ranks exchange, each sends and receives at once as in a shift.
@@ -90,7 +90,7 @@ def patterns(bench: Bench, sizes: Sequence[int]) -> list[Found]:
     return [found for name in names for found in ladder(bench, name, sizes)]
 
 
-def confirmed(bench: Bench, every: Sequence[Found]) -> list[Found]:
+def confirmed(bench: Bench, every: Sequence[ChainResult]) -> list[ChainResult]:
     """Steps, those measured again that are slower than one of as many bytes by another pattern; the fastest counts.
 
     What else runs on a machine may slow all steps for seconds; a pattern that is slow by itself is so again.
@@ -98,7 +98,7 @@ def confirmed(bench: Bench, every: Sequence[Found]) -> list[Found]:
     return [_confirmed(bench, one, every) for one in every]
 
 
-def _confirmed(bench: Bench, one: Found, every: Sequence[Found]) -> Found:
+def _confirmed(bench: Bench, one: ChainResult, every: Sequence[ChainResult]) -> ChainResult:
     point, least = one[0], min(other.seconds for other, _ in every if other.bytes == one[0].bytes)
     for _ in range(SECOND_LOOKS):
         if point.bytes < LARGE_BYTES or one[0].seconds <= SLOWER * least:
@@ -119,12 +119,12 @@ def _steps(seconds: float) -> int:
     return max(LEAST_STEPS, min(STEPS, int(CHAIN_SECONDS / seconds)))
 
 
-def _faster(one: Found, again: Found) -> Found:
+def _faster(one: ChainResult, again: ChainResult) -> ChainResult:
     return min(one, again, key=lambda found: found[0].seconds)
 
 
 def measure_flows(
-    by_host: "Intracomm", hosts: int, link: LinkSpeed, delivery: Delivery, agree: Agree
+    by_host: "Intracomm", hosts: int, link: LinkSpeed, message_options: MessageOptions, agree: Agree
 ) -> list[FlowPoint]:
     """Flows of rounds of all hosts, and where links seem to be slower than others, of further rounds.
 
@@ -132,20 +132,24 @@ def measure_flows(
     """
 
     def rounds(bench: Bench) -> list[FlowPoint]:
-        return measure_rounds(bench.communicator, link.bytes_per_second, delivery)
+        return measure_all_pairs(bench.communicator, link.bytes_per_second, message_options)
 
-    flows = measured_by_first(by_host, hosts, rounds)
+    flows = measured_on_first(by_host, hosts, rounds)
     for _ in range(SECOND_LOOKS):
         if agree(link, flows):
             break
         last = flows[-1].round
-        flows += [replace(flow, round=last + flow.round) for flow in measured_by_first(by_host, hosts, rounds)]
+        flows += [replace(flow, round=last + flow.round) for flow in measured_on_first(by_host, hosts, rounds)]
     return flows
 
 
 def measure_between(
-    communicator: "Intracomm", hosts: Sequence[Host], sizes: Sequence[int], delivery: Delivery, agree: Agree
-) -> BetweenHosts:
+    communicator: "Intracomm",
+    hosts: Sequence[ComputeHost],
+    sizes: Sequence[int],
+    message_options: MessageOptions,
+    agree: Agree,
+) -> NetworkMeasurements:
     """Between hosts: the first two, then all at once, one rank of each; messages go as they will in runs.
 
     Parameters
@@ -158,18 +162,20 @@ def measure_between(
     by_host = cast("Intracomm", communicator.Split(color=0, key=key))
     counts = dict.fromkeys([2, len(hosts)])
 
-    def steps(bench: Bench) -> list[Found]:
+    def steps(bench: Bench) -> list[ChainResult]:
         return confirmed(bench, patterns(bench, sizes))
 
-    found = [one for count in counts for one in measured_by_first(by_host, count, steps, delivery)]
-    link = measured_by_first(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator))
-    flows = measure_flows(by_host, len(hosts), link, delivery, agree)
-    beside, idle = Beside(), 0.0
+    found = [one for count in counts for one in measured_on_first(by_host, count, steps, message_options)]
+    link = measured_on_first(by_host, len(hosts), lambda bench: measure_link_speed(bench.communicator))
+    flows = measure_flows(by_host, len(hosts), link, message_options, agree)
+    beside, idle = OverlapCost(), 0.0
     if hosts[0].sharing:
         cores, rate = hosts[0].cores, link.bytes_per_second
-        beside = measured_by_first(
-            by_host, len(hosts), lambda bench: measure_beside(bench.communicator, cores, rate, delivery)
+        beside = measured_on_first(
+            by_host, len(hosts), lambda bench: measure_overlap_cost(bench.communicator, cores, rate, message_options)
         )
-        idle = measure_idle_cores(by_host, cores, delivery)
+        idle = measure_idle_cores(by_host, cores, message_options)
     points, overheads = [point for point, _ in found], [overheads for _, overheads in found]
-    return BetweenHosts(points, overheads, link, beside, idle, flows, delivery.chunk_bytes, _taken(points))
+    return NetworkMeasurements(
+        points, overheads, link, beside, idle, flows, message_options.chunk_bytes, _taken(points)
+    )

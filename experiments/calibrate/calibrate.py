@@ -17,16 +17,16 @@ import msgspec
 
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
-from quadrille.experiments.calibrate.chunk_tuning import measure_deliveries, usual_in_best_chunks
+from quadrille.experiments.calibrate.chunk_tuning import tune_messages, with_best_chunks
 from quadrille.experiments.calibrate.measured_machine import make_machine
 from quadrille.experiments.calibrate.measuring import measure
 from quadrille.experiments.calibrate.sections import links_agree
-from quadrille.experiments.calibrate.topology_option import parse_ways, parse_wiring, star_of
-from quadrille.runtime.arrays.blas import NUMPYS, blas_in_words, open_blas
+from quadrille.experiments.calibrate.topology_option import default_star, parse_routing_option, parse_topology_option
+from quadrille.runtime.arrays.blas import NUMPY_BLAS, describe_blas, open_blas
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
-from quadrille.runtime.carriers.message_options import usual_delivery
+from quadrille.runtime.carriers.message_options import default_message_options
 from quadrille.runtime.host import world
-from quadrille.runtime.host.progress_reports import Together, at_work, own_watcher
+from quadrille.runtime.host.progress_reports import CollectiveWork, own_reporter, reporting
 from quadrille.topologies.machines.machine import Machine, save_machine
 
 
@@ -36,7 +36,7 @@ def calibrate(
     topology: str | None = None,
     routing: str = "",
     quick: bool = False,
-    blas: str = NUMPYS,
+    blas: str = NUMPY_BLAS,
     command: Sequence[str] = (),
 ) -> None:
     """Measure on every rank of the world and write the machine file at rank 0.
@@ -55,24 +55,24 @@ def calibrate(
         routing that it does not have, or a BLAS that is not here
     """
     communicator = world.world()
-    speaks = communicator.Get_rank() == 0
-    if speaks and out != "-":
+    is_root = communicator.Get_rank() == 0
+    if is_root and out != "-":
         files.check_writable(out)
     hosts = world.hosts(communicator)
-    wiring = parse_wiring(topology, len(hosts)) if topology is not None else None
-    ways = parse_ways(routing, wiring, len(hosts))
-    agree = partial(links_agree, wiring or star_of(len(hosts)), ways)
-    multiplied_by = NumpyLibrary() if blas == NUMPYS else open_blas(blas, 1)
+    wiring = parse_topology_option(topology, len(hosts)) if topology is not None else None
+    ways = parse_routing_option(routing, wiring, len(hosts))
+    agree = partial(links_agree, wiring or default_star(len(hosts)), ways)
+    multiplied_by = NumpyLibrary() if blas == NUMPY_BLAS else open_blas(blas, 1)
     # nothing breaks between ranks of one host but a rank, and the launcher sees that
-    watcher = own_watcher() if hosts[0].sharing else None
-    with at_work(watcher, Together("microbenchmarks")):
-        tried = measure_deliveries(communicator, hosts) if communicator.Get_size() > 1 else ()
-        delivery = communicator.bcast(usual_in_best_chunks(tried, usual_delivery(hosts[0])))
-        measured = measure(communicator, hosts, delivery, agree=agree, quick=quick, blas=blas)
-    if not speaks:
+    watcher = own_reporter() if hosts[0].sharing else None
+    with reporting(watcher, CollectiveWork("microbenchmarks")):
+        tried = tune_messages(communicator, hosts) if communicator.Get_size() > 1 else ()
+        message_options = communicator.bcast(with_best_chunks(tried, default_message_options(hosts[0])))
+        measured = measure(communicator, hosts, message_options, agree=agree, quick=quick, blas=blas)
+    if not is_root:
         return
     machine = make_machine(_name(out), measured, hosts, wiring, ways)
-    made = provenance(list(command), blas=blas_in_words(multiplied_by))
+    made = provenance(list(command), blas=describe_blas(multiplied_by))
     machine = msgspec.structs.replace(machine, messages=tried, provenance=made)
     save_machine(machine, out)
     _report(machine, out)

@@ -16,8 +16,8 @@ from statistics import median
 from typing import TYPE_CHECKING, get_args
 
 from quadrille.algorithms.formats.measured_rows import MessagesRow
-from quadrille.runtime.carriers.message_options import CHUNK_BYTES, Delivery, Progress, usual_delivery
-from quadrille.runtime.host.world import Host, threads_may_send
+from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions, Progress, default_message_options
+from quadrille.runtime.host.world import ComputeHost, mpi_allows_threads
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -39,12 +39,12 @@ site, none did.
 """
 
 
-def deliveries(usual: Delivery, *, hosts: int, threads: bool) -> list[Delivery]:
+def deliveries(usual: MessageOptions, *, hosts: int, threads: bool) -> list[MessageOptions]:
     """What is tried, the simpler ones first.
 
-    >>> [(one.chunk_bytes, one.progress) for one in deliveries(Delivery(), hosts=1, threads=True)]
+    >>> [(one.chunk_bytes, one.progress) for one in deliveries(MessageOptions(), hosts=1, threads=True)]
     [(0, 'none'), (0, 'thread'), (65136, 'none'), (65136, 'thread')]
-    >>> [(one.chunk_bytes, one.progress) for one in deliveries(Delivery(), hosts=2, threads=True)[4:]]
+    >>> [(one.chunk_bytes, one.progress) for one in deliveries(MessageOptions(), hosts=2, threads=True)[4:]]
     [(16384, 'thread'), (262144, 'thread')]
 
     Parameters
@@ -54,39 +54,41 @@ def deliveries(usual: Delivery, *, hosts: int, threads: bool) -> list[Delivery]:
     progresses: tuple[Progress, ...] = get_args(Progress) if threads else ("none",)
     others = OTHER_CHUNKS if hosts > 1 else ()
     tried = [*product((0, CHUNK_BYTES), progresses), *((chunk, progresses[-1]) for chunk in others)]
-    return [Delivery(chunk, usual.nap_seconds, progress) for chunk, progress in tried]
+    return [MessageOptions(chunk, usual.poll_sleep_seconds, progress) for chunk, progress in tried]
 
 
-def measure_deliveries(communicator: "Intracomm", hosts: Sequence[Host]) -> tuple[MessagesRow, ...]:
+def tune_messages(communicator: "Intracomm", hosts: Sequence[ComputeHost]) -> tuple[MessagesRow, ...]:
     """A row for each of them; all ranks call it, rank 0 gets the rows."""
     from quadrille.runtime.measuring.core_share import own_cores
     from quadrille.runtime.measuring.overlap_interference import median_seconds
 
-    usual, ranks, threads = usual_delivery(hosts[0]), communicator.Get_size(), own_cores(communicator)
+    usual, ranks, threads = default_message_options(hosts[0]), communicator.Get_size(), own_cores(communicator)
     kinds = [(ranks, 1, GATHERED_BYTES)]
     if ranks == len(hosts) and ranks % 2 == 0:
         kinds.append((2, IN_A_ROW, PAIRS_BYTES))
 
-    def seconds(delivery: Delivery) -> float:
+    def seconds(message_options: MessageOptions) -> float:
         return sum(
-            median_seconds(communicator, delivery, gathered, PRODUCTS, repeats=1, members=members, gathers=gathers)
+            median_seconds(
+                communicator, message_options, gathered, PRODUCTS, repeats=1, members=members, gathers=gathers
+            )
             for members, gathers, gathered in kinds
         )
 
-    tried = deliveries(usual, hosts=len(hosts), threads=threads_may_send())
-    rounds = [[seconds(delivery) for delivery in tried] for _ in range(ROUNDS)]
+    tried = deliveries(usual, hosts=len(hosts), threads=mpi_allows_threads())
+    rounds = [[seconds(message_options) for message_options in tried] for _ in range(ROUNDS)]
     if communicator.Get_rank() > 0:
         return ()
     return tuple(
         MessagesRow(
-            chunk_bytes=delivery.chunk_bytes,
-            progress=delivery.progress,
+            chunk_bytes=message_options.chunk_bytes,
+            progress=message_options.progress,
             ranks=ranks,
             hosts=len(hosts),
             threads=threads,
             seconds=typical,
         )
-        for delivery, typical in zip(tried, within_rounds(rounds), strict=True)
+        for message_options, typical in zip(tried, within_rounds(rounds), strict=True)
     )
 
 
@@ -101,18 +103,18 @@ def within_rounds(rounds: Sequence[Sequence[float]]) -> list[float]:
     return [median(whole) * median(of_one) for of_one in zip(*shares, strict=True)]
 
 
-def usual_in_best_chunks(rows: Sequence[MessagesRow], usual: Delivery) -> Delivery:
+def with_best_chunks(rows: Sequence[MessagesRow], usual: MessageOptions) -> MessageOptions:
     """The usual delivery with the chunks of the best row, if there is one.
 
     >>> rows = [MessagesRow(chunk_bytes=size, progress="thread", seconds=1 + size / 2**20) for size in (16384, 65136)]
-    >>> [usual_in_best_chunks(rows, Delivery(chunk_bytes=usual)).chunk_bytes for usual in (65136, 0)]
+    >>> [with_best_chunks(rows, MessageOptions(chunk_bytes=usual)).chunk_bytes for usual in (65136, 0)]
     [65136, 16384]
     """
     found = best_row(rows, usual)
     return usual if found is None else replace(usual, chunk_bytes=found.chunk_bytes)
 
 
-def best_row(rows: Sequence[MessagesRow], usual: Delivery) -> MessagesRow | None:
+def best_row(rows: Sequence[MessagesRow], usual: MessageOptions) -> MessagesRow | None:
     """The fastest one, or of those that differ by no more than noise the first; with the usual chunks where they do.
 
     Chunks that make little difference to these gathers may make one elsewhere: where they are usual they stay.
@@ -120,12 +122,12 @@ def best_row(rows: Sequence[MessagesRow], usual: Delivery) -> MessagesRow | None
     >>> whole = MessagesRow(chunk_bytes=0, progress="none", seconds=1.0)
     >>> thread = MessagesRow(chunk_bytes=0, progress="thread", seconds=0.97)
     >>> chunks = MessagesRow(chunk_bytes=65136, progress="thread", seconds=0.99)
-    >>> best_row([whole, thread, chunks], Delivery()) == whole, best_row([], Delivery())
+    >>> best_row([whole, thread, chunks], MessageOptions()) == whole, best_row([], MessageOptions())
     (True, None)
-    >>> best_row([whole, thread, chunks], Delivery(chunk_bytes=65136)) == chunks
+    >>> best_row([whole, thread, chunks], MessageOptions(chunk_bytes=65136)) == chunks
     True
     >>> slow = MessagesRow(chunk_bytes=65136, progress="thread", seconds=1.2)
-    >>> best_row([whole, thread, slow], Delivery(chunk_bytes=65136)) == whole
+    >>> best_row([whole, thread, slow], MessageOptions(chunk_bytes=65136)) == whole
     True
     """
     of_usual = [row for row in rows if row.chunk_bytes == usual.chunk_bytes]

@@ -12,8 +12,8 @@ from typing import get_args
 from msgspec import UNSET
 
 from quadrille.algorithms.formats.measured_rows import LibraryRow
-from quadrille.algorithms.schedule.ops import CALLED_BOTH_WAYS, ROOTED, Calls, CollectiveKind
-from quadrille.runtime.measuring.chained_library_calls import IN_A_ROW, KINDS, ROUNDS, Shape, group_shapes
+from quadrille.algorithms.schedule.ops import ROOTED, VECTOR_CALL_KINDS, Calls, CollectiveKind
+from quadrille.runtime.measuring.chained_library_calls import IN_A_ROW, KINDS, ROUNDS, GroupShape, group_shapes
 from quadrille.runtime.measuring.microbenchmarks import Bench
 from quadrille.runtime.measuring.points import CollectivePoint
 
@@ -44,7 +44,7 @@ def library_points(bench: Bench, sizes: Sequence[int]) -> Iterator[CollectivePoi
 
 
 def _measured(
-    bench: Bench, kind: CollectiveKind, shape: Shape, calls: Calls | None, size: int, expected: float
+    bench: Bench, kind: CollectiveKind, shape: GroupShape, calls: Calls | None, size: int, expected: float
 ) -> CollectivePoint:
     runs = max(LEAST_RUNS, min(RUNS, int(SPENT_SECONDS / (IN_A_ROW * expected)))) if expected else RUNS
     return bench.collective(kind, shape, size, ROUNDS if kind in ROOTED else runs, calls)
@@ -94,10 +94,10 @@ def every_second(sizes: Sequence[int]) -> Sequence[int]:
     return sizes[::-2][::-1]
 
 
-def _ways(shape: Shape) -> Iterator[tuple[CollectiveKind, Calls | None]]:
+def _ways(shape: GroupShape) -> Iterator[tuple[CollectiveKind, Calls | None]]:
     """What is measured in groups of a shape: kinds, and by which of MPI's calls where a kind has two."""
     for kind in (*KINDS, *(ROOTED if shape.members > 2 else ())):
-        yield from ((kind, calls) for calls in (get_args(Calls) if kind in CALLED_BOTH_WAYS else (None,)))
+        yield from ((kind, calls) for calls in (get_args(Calls) if kind in VECTOR_CALL_KINDS else (None,)))
 
 
 def library_row(point: CollectivePoint) -> LibraryRow:

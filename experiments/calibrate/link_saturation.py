@@ -44,7 +44,7 @@ TIE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class FilledLinks:
+class LinkSaturation:
     """What rounds showed of the links between hosts.
 
     Parameters
@@ -62,7 +62,7 @@ class FilledLinks:
         return bool((self.relative == 1).all())
 
 
-def filled_links(net: Network, routing: Routing, flows: Sequence[FlowPoint], share: float) -> FilledLinks:
+def link_saturation(net: Network, routing: Routing, flows: Sequence[FlowPoint], share: float) -> LinkSaturation:
     """What rounds show of the links of this network.
 
     Parameters
@@ -74,17 +74,17 @@ def filled_links(net: Network, routing: Routing, flows: Sequence[FlowPoint], sha
     unfilled = tuple(number for number in range(net.link_count) if number not in shares and not net.failed[number])
     relative = np.ones(net.link_count)
     if not shares:
-        return FilledLinks(relative, unfilled)
+        return LinkSaturation(relative, unfilled)
     usual = median(shares.values())
     if usual < MOSTLY * share:
-        return FilledLinks(relative, tuple(sorted({*unfilled, *shares})))
+        return LinkSaturation(relative, tuple(sorted({*unfilled, *shares})))
     for number, found in shares.items():
         if abs(found / usual - 1) > NOISE:
             relative[number] = found / usual
-    return FilledLinks(relative, unfilled)
+    return LinkSaturation(relative, unfilled)
 
 
-def rate_between(net: Network, routing: Routing, filled: FilledLinks | None = None) -> float:
+def rate_between(net: Network, routing: Routing, filled: LinkSaturation | None = None) -> float:
     """Rate of the slowest link between the first two hosts, by what is said and by what rounds showed [B/s]."""
     links = Routes(net, routing).between([0], [1]).links
     rates = net.bandwidths if filled is None else net.bandwidths * filled.relative

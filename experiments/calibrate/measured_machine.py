@@ -8,17 +8,17 @@ import msgspec
 from quadrille.algorithms.formats.measured_rows import GemmRow, KernelRow, MemoryRow
 from quadrille.algorithms.formats.percentiles import spread
 from quadrille.experiments.calibrate.library_collectives import library_row
-from quadrille.experiments.calibrate.measuring import DTYPES, LAYOUTS, Measured
+from quadrille.experiments.calibrate.measuring import DTYPES, LAYOUTS, CalibrationMeasurements
 from quadrille.experiments.calibrate.sections import (
     Arguments,
     links_of,
     network_section,
     sources_of,
+    topology_section,
     transfer_row,
     warnings_of,
-    wiring_section,
 )
-from quadrille.experiments.calibrate.topology_option import GivenTopology, star_of
+from quadrille.experiments.calibrate.topology_option import TopologyOption, default_star
 from quadrille.runtime.host import memory_available, world
 from quadrille.runtime.measuring.points import GemmPoint, KernelPoint, StreamPoint
 from quadrille.runtime.measuring.reference_kernels import Times
@@ -31,9 +31,9 @@ LARGE_RESIDUAL = 0.05
 
 def make_machine(
     name: str,
-    measured: Measured,
-    hosts: Sequence[world.Host],
-    topology: GivenTopology | None,
+    measured: CalibrationMeasurements,
+    hosts: Sequence[world.ComputeHost],
+    topology: TopologyOption | None,
     routing: Routing,
 ) -> Machine:
     """The machine file's content but its provenance: rows, what follows from them, and how well the fit explains them.
@@ -72,7 +72,7 @@ def make_machine(
     )
 
 
-def _device(measured: Measured) -> Device:
+def _device(measured: CalibrationMeasurements) -> Device:
     """What a rank computes with: what was measured, and the best of it as its peaks."""
     local = measured.local
     rows, memory = tuple(map(_gemm_row, local.gemm)), tuple(map(_memory_row, local.streams))
@@ -99,13 +99,16 @@ def _shared_bandwidth(rows: Sequence[MemoryRow]) -> float:
 
 
 def _wiring(
-    measured: Measured, hosts: Sequence[world.Host], given: GivenTopology | None, routing: Routing
+    measured: CalibrationMeasurements,
+    hosts: Sequence[world.ComputeHost],
+    given: TopologyOption | None,
+    routing: Routing,
 ) -> Arguments:
     """One host, or the wiring given (a star if none is), with the speeds that were measured where it names none."""
     if len(hosts) == 1 and given is None:
         return {"family": "host", "cores": hosts[0].cores}
-    given = given if given is not None else star_of(len(hosts))
-    return wiring_section(measured.between, given, routing)
+    given = given if given is not None else default_star(len(hosts))
+    return topology_section(measured.between, given, routing)
 
 
 def _fit(device: Device, disturbed: int) -> Fit:

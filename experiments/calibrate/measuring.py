@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
-from quadrille.experiments.calibrate.between_hosts import Agree, BetweenHosts, measure_between, patterns
+from quadrille.experiments.calibrate.between_hosts import Agree, NetworkMeasurements, measure_between, patterns
 from quadrille.experiments.calibrate.library_collectives import LIBRARY_BYTES, library_points
-from quadrille.runtime.arrays.blas import NUMPYS, open_blas
-from quadrille.runtime.carriers.message_options import Delivery
+from quadrille.runtime.arrays.blas import NUMPY_BLAS, open_blas
+from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.host import world
 from quadrille.runtime.measuring.chained_transfers import Overheads, measure_chain
 from quadrille.runtime.measuring.measured_kernels import MEASURED
-from quadrille.runtime.measuring.microbenchmarks import Bench, measured_by_first, product_shapes
+from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first, product_shapes
 from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
 from quadrille.runtime.measuring.reference_kernels import Times
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, PAGE_BYTES
@@ -37,7 +37,7 @@ LATER_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalMeasurements:
     """What some ranks of one host measured together; `disturbed` tries were thrown away."""
 
     gemm: list[GemmPoint]
@@ -48,7 +48,7 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class CalibrationMeasurements:
     """All rows of one calibration.
 
     Parameters
@@ -57,18 +57,18 @@ class Measured:
     host_transfers : steps between ranks of a host
     """
 
-    together: Local
-    alone: Local | None
+    together: LocalMeasurements
+    alone: LocalMeasurements | None
     host_transfers: list[TransferPoint]
-    between: BetweenHosts | None
+    between: NetworkMeasurements | None
     library: list[CollectivePoint]
     overheads: Overheads
 
     @property
-    def local(self) -> Local:
+    def local(self) -> LocalMeasurements:
         """Local work in both settings; the reference kernels are those beside ranks that compute together."""
-        one, other = self.together, self.alone or Local([], [], [], [])
-        return Local(
+        one, other = self.together, self.alone or LocalMeasurements([], [], [], [])
+        return LocalMeasurements(
             gemm=one.gemm + other.gemm,
             streams=one.streams + other.streams,
             kernels=one.kernels + other.kernels,
@@ -84,13 +84,13 @@ class Measured:
 
 def measure(
     communicator: "Intracomm",
-    hosts: Sequence[world.Host],
-    delivery: Delivery,
+    hosts: Sequence[world.ComputeHost],
+    message_options: MessageOptions,
     *,
     agree: Agree = lambda _link, _flows: True,
     quick: bool = False,
-    blas: str = NUMPYS,
-) -> Measured:
+    blas: str = NUMPY_BLAS,
+) -> CalibrationMeasurements:
     """All microbenchmarks, in the same order on every rank.
 
     Local work is measured on as many ranks as a host has cores and on one
@@ -99,25 +99,25 @@ def measure(
 
     Parameters
     ----------
-    delivery : how messages go between hosts
+    message_options : how messages go between hosts
     agree : whether links between them are as one message showed them
     blas : whose products they are, see `open_blas`
     """
-    rank, speaks = communicator.Get_rank(), communicator.Get_rank() == 0
+    rank, is_root = communicator.Get_rank(), communicator.Get_rank() == 0
     host = next(host for host in hosts if rank in host.ranks)
     local = cast("Intracomm", communicator.Split(color=hosts.index(host), key=rank))
     together, alone = _local_work(communicator, communicator if host.sharing else local, host, quick=quick, blas=blas)
-    transfers, overheads = _within_host(local, speaks)
+    transfers, overheads = _within_host(local, is_root)
     between = None
     if len(hosts) > 1:
-        _say(speaks, f"messages between {len(hosts)} hosts, minutes where links are slow")
-        between = measure_between(communicator, hosts, TRANSFER_BYTES, delivery, agree)
+        _say(is_root, f"messages between {len(hosts)} hosts, minutes where links are slow")
+        between = measure_between(communicator, hosts, TRANSFER_BYTES, message_options, agree)
         if host.sharing:
             overheads = overheads or between.overheads
     if communicator.Get_size() > 1:
-        _say(speaks, f"the MPI library's collectives, {communicator.Get_size()} ranks")
+        _say(is_root, f"the MPI library's collectives, {communicator.Get_size()} ranks")
     sizes = LIBRARY_BYTES[::2] if quick else LIBRARY_BYTES
-    return Measured(
+    return CalibrationMeasurements(
         together=together,
         alone=alone,
         host_transfers=transfers,
@@ -128,51 +128,51 @@ def measure(
 
 
 def _local_work(
-    communicator: "Intracomm", sharing: "Intracomm", host: world.Host, *, quick: bool, blas: str
-) -> tuple[Local, Local | None]:
+    communicator: "Intracomm", sharing: "Intracomm", host: world.ComputeHost, *, quick: bool, blas: str
+) -> tuple[LocalMeasurements, LocalMeasurements | None]:
     """On as many ranks as the host has cores, and on one alone, where that is another number.
 
     Parameters
     ----------
     sharing : the ranks that share the cores with this one
     """
-    products, speaks = PRODUCTS // 3 if quick else PRODUCTS, communicator.Get_rank() == 0
+    products, is_root = PRODUCTS // 3 if quick else PRODUCTS, communicator.Get_rank() == 0
 
-    def work(bench: Bench) -> Local:
+    def work(bench: Bench) -> LocalMeasurements:
         threads = max(1, host.cores // bench.ranks)
-        bench.library = bench.library if blas == NUMPYS else open_blas(blas, threads)
-        points, reference = _products(bench, products, threads=threads, say=speaks)
-        _say(speaks, f"copies, sums and layer functions, {bench.ranks} ranks")
+        bench.library = bench.library if blas == NUMPY_BLAS else open_blas(blas, threads)
+        points, reference = _products(bench, products, threads=threads, say=is_root)
+        _say(is_root, f"copies, sums and layer functions, {bench.ranks} ranks")
         streams, kernels = _streams(bench), _kernels(bench)
-        return Local(points, streams, kernels, reference + bench.reference(), bench.disturbed)
+        return LocalMeasurements(points, streams, kernels, reference + bench.reference(), bench.disturbed)
 
     computing = min(sharing.Get_size(), host.cores)
-    together = measured_by_first(sharing, computing, work)
+    together = measured_on_first(sharing, computing, work)
     if communicator.bcast(computing) == 1:  # the same on all
         return together, None
-    return together, measured_by_first(communicator, 1, _reference_alone if host.sharing else work)
+    return together, measured_on_first(communicator, 1, _reference_alone if host.sharing else work)
 
 
-def _within_host(local: "Intracomm", speaks: bool) -> tuple[list[TransferPoint], list[Overheads]]:
+def _within_host(local: "Intracomm", is_root: bool) -> tuple[list[TransferPoint], list[Overheads]]:
     """Steps between two ranks of a host and between all of them, and the overheads beside the latter."""
     if local.Get_size() == 1:
         return [], []
-    _say(speaks, f"messages between {local.Get_size()} ranks of a host")
+    _say(is_root, f"messages between {local.Get_size()} ranks of a host")
     transfers, overheads = _transfers(Bench(local))
     if local.Get_size() > 2:
-        transfers = measured_by_first(local, 2, lambda bench: _transfers(bench)[0]) + transfers
+        transfers = measured_on_first(local, 2, lambda bench: _transfers(bench)[0]) + transfers
     return transfers, overheads
 
 
-def _say(speaks: bool, text: str) -> None:
+def _say(is_root: bool, text: str) -> None:
     """What comes next, by the rank that speaks: each takes a while."""
-    if speaks:
+    if is_root:
         print(f"calibrate: {text}", file=sys.stderr, flush=True)
 
 
-def _reference_alone(bench: Bench) -> Local:
+def _reference_alone(bench: Bench) -> LocalMeasurements:
     """On one rank of a laboratory nothing but the reference kernels: its ranks compute together."""
-    return Local([], [], [], bench.reference())
+    return LocalMeasurements([], [], [], bench.reference())
 
 
 def _products(bench: Bench, count: int, *, threads: int, say: bool) -> tuple[list[GemmPoint], list[Times]]:
@@ -197,7 +197,7 @@ def _sizes(dtype: DType, count: int, threads: int) -> Iterator[tuple[int, int, i
 def _measured_again(bench: Bench, points: list[GemmPoint]) -> list[GemmPoint]:
     """The points, those that were disturbed at every try measured once more when all others are done."""
     for _ in range(LATER_TRIES):
-        if not bench.is_patient():
+        if not bench.may_retry():
             break
         again = {number: bench.gemm(point) for number, point in enumerate(points) if not point.calm}
         for number, point in again.items():

@@ -11,9 +11,9 @@ from typing import cast
 import numpy as np
 
 from quadrille.algorithms.formats.measured_rows import LibraryRow, TransferRow
-from quadrille.experiments.calibrate.between_hosts import BetweenHosts
-from quadrille.experiments.calibrate.link_saturation import FilledLinks, filled_links, rate_between
-from quadrille.experiments.calibrate.topology_option import FILE, GivenTopology, without_speeds
+from quadrille.experiments.calibrate.between_hosts import NetworkMeasurements
+from quadrille.experiments.calibrate.link_saturation import LinkSaturation, link_saturation, rate_between
+from quadrille.experiments.calibrate.topology_option import FILE, TopologyOption, network_without_speeds
 from quadrille.runtime.laboratory.token_buckets import burst_bytes
 from quadrille.runtime.measuring.links import LinkSpeed
 from quadrille.runtime.measuring.points import FlowPoint, TransferPoint
@@ -30,11 +30,11 @@ MOST_NAMED = 8
 
 
 def network_section(
-    found: BetweenHosts,
+    found: NetworkMeasurements,
     library: tuple[LibraryRow, ...],
     topology: Arguments,
     routing: Routing,
-    filled: FilledLinks,
+    filled: LinkSaturation,
     *,
     shared: bool,
 ) -> NetworkSection:
@@ -66,7 +66,7 @@ def network_section(
     )
 
 
-def wiring_section(found: BetweenHosts | None, given: GivenTopology, routing: Routing) -> Arguments:
+def topology_section(found: NetworkMeasurements | None, given: TopologyOption, routing: Routing) -> Arguments:
     """Family and arguments, with the speeds of links that one message between hosts showed where none are named.
 
     Of a file its name: it says the speeds of its links.
@@ -81,42 +81,42 @@ def wiring_section(found: BetweenHosts | None, given: GivenTopology, routing: Ro
     return told
 
 
-def _with_speeds(given: GivenTopology, routing: Routing, link: LinkSpeed) -> Arguments:
+def _with_speeds(given: TopologyOption, routing: Routing, link: LinkSpeed) -> Arguments:
     """Family and arguments, with the speeds that one message showed where none are named; of a file its name."""
     said = _said(given)
     if given[0] == FILE:
         return said
-    latency = link.latency / float(Routes(without_speeds(given), routing).between([0], [1]).shares.sum())
+    latency = link.latency / float(Routes(network_without_speeds(given), routing).between([0], [1]).shares.sum())
     speeds = {BANDWIDTH: link.bytes_per_second, "latency_seconds": latency}
     named = {name.partition("_")[0] for name in given[1]}
     unnamed = {name: speed for name, speed in speeds.items() if name.partition("_")[0] not in named}
     return said | unnamed
 
 
-def _said(given: GivenTopology) -> Arguments:
+def _said(given: TopologyOption) -> Arguments:
     """Family and arguments as the user said them; of a file its name."""
     family, arguments = given
     return dict(arguments) if family == FILE else {"family": family, **arguments}
 
 
-def links_agree(given: GivenTopology, routing: Routing, link: LinkSpeed, flows: Sequence[FlowPoint]) -> bool:
+def links_agree(given: TopologyOption, routing: Routing, link: LinkSpeed, flows: Sequence[FlowPoint]) -> bool:
     """Whether rounds showed no link to be slower or faster than most, by what is said of them."""
     return _filled(link, flows, _with_speeds(given, routing, link), routing).agree
 
 
-def links_of(found: BetweenHosts | None, topology: Arguments, routing: Routing) -> FilledLinks:
+def links_of(found: NetworkMeasurements | None, topology: Arguments, routing: Routing) -> LinkSaturation:
     """What rounds showed of the links, in shares of these rates; that they agree, where nothing was measured."""
     if found is None or not found.flows:
-        return FilledLinks(np.ones(network_of(topology).link_count))
+        return LinkSaturation(np.ones(network_of(topology).link_count))
     return _filled(found.link, found.flows, topology, routing)
 
 
-def _filled(link: LinkSpeed, flows: Sequence[FlowPoint], topology: Arguments, routing: Routing) -> FilledLinks:
+def _filled(link: LinkSpeed, flows: Sequence[FlowPoint], topology: Arguments, routing: Routing) -> LinkSaturation:
     net = network_of(topology)
-    return filled_links(net, routing, flows, link.bytes_per_second / rate_between(net, routing))
+    return link_saturation(net, routing, flows, link.bytes_per_second / rate_between(net, routing))
 
 
-def payload_share(level: float, filled: FilledLinks, topology: Arguments) -> float | dict[str, float]:
+def payload_share(level: float, filled: LinkSaturation, topology: Arguments) -> float | dict[str, float]:
     """What links have of the rates that are said: of every link, or by link where some have another share.
 
     Parameters
@@ -129,7 +129,7 @@ def payload_share(level: float, filled: FilledLinks, topology: Arguments) -> flo
     return dict(zip(_names(network_of(topology)), shares, strict=True))
 
 
-def sources_of(filled: FilledLinks, topology: Arguments) -> tuple[Source, ...]:
+def sources_of(filled: LinkSaturation, topology: Arguments) -> tuple[Source, ...]:
     """Which links no round filled, in a line; nothing where there are none."""
     if not filled.unfilled:
         return ()
@@ -139,7 +139,7 @@ def sources_of(filled: FilledLinks, topology: Arguments) -> tuple[Source, ...]:
     return (Source("network.payload_share", told, "calibrate: no round filled these; the share of most others"),)
 
 
-def warnings_of(filled: FilledLinks, topology: Arguments) -> Iterator[str]:
+def warnings_of(filled: LinkSaturation, topology: Arguments) -> Iterator[str]:
     """A line for each link that is slower or faster than is said of it."""
     for name, relative in zip(_names(network_of(topology)), filled.relative.tolist(), strict=True):
         if relative != 1:
@@ -165,7 +165,7 @@ def bursts(measured: float, topology: Arguments, routing: Routing) -> float | di
 def network_of(topology: Arguments) -> Network:
     """The network that a machine file says, with stand-ins for speeds that it does not."""
     arguments = {name: value for name, value in topology.items() if name != "family"}
-    return without_speeds(cast("GivenTopology", (topology.get("family", FILE), arguments)))
+    return network_without_speeds(cast("TopologyOption", (topology.get("family", FILE), arguments)))
 
 
 def _names(net: Network) -> list[str]:

@@ -8,26 +8,28 @@ from quadrille.topologies.files.topology_file import is_topology_file, load_topo
 from quadrille.topologies.network import Network
 from quadrille.topologies.routes.routing import Routes, Routing, parse_routing
 
-GivenTopology = tuple[str, dict[str, int | float | str]]
+TopologyOption = tuple[str, dict[str, int | float | str]]
 """Family and arguments of the topology of several hosts; of one in a file, `FILE` and where that is."""
 
 FILE = "file"
 
 
-def parse_wiring(text: str, hosts: int) -> GivenTopology:
+def parse_topology_option(text: str, hosts: int) -> TopologyOption:
     """Family and arguments of the wiring of so many hosts, known to be one.
 
     Link speeds that are left out are measured, where there are several hosts; a file says them all.
 
-    >>> parse_wiring("leaf-spine:leaves=2,spines=1,hosts_per_leaf=3", 6)
+    >>> parse_topology_option("leaf-spine:leaves=2,spines=1,hosts_per_leaf=3", 6)
     ('leaf-spine', {'leaves': 2, 'spines': 1, 'hosts_per_leaf': 3})
 
     Raises
     ------
     InputError : a wiring that cannot be built, or of another number of hosts
     """
-    given: GivenTopology = (FILE, {FILE: str(Path(text).resolve())}) if is_topology_file(text) else parse_topology(text)
-    net = without_speeds(given)
+    given: TopologyOption = (
+        (FILE, {FILE: str(Path(text).resolve())}) if is_topology_file(text) else parse_topology(text)
+    )
+    net = network_without_speeds(given)
     kind, count = net.places
     if (kind, count) != ("host", hosts):
         found = f"{hosts} host{'s' if hosts > 1 else ''}"
@@ -39,15 +41,15 @@ def parse_wiring(text: str, hosts: int) -> GivenTopology:
     return given
 
 
-def star_of(hosts: int) -> GivenTopology:
+def default_star(hosts: int) -> TopologyOption:
     """The wiring of hosts of which nothing is said."""
     return "star", {"hosts": hosts}
 
 
-def parse_ways(text: str, wiring: GivenTopology | None, hosts: int) -> Routing:
+def parse_routing_option(text: str, wiring: TopologyOption | None, hosts: int) -> Routing:
     """The rule by which messages between so many hosts find their ways; shortest where nothing is said.
 
-    >>> str(parse_ways("", None, 4)), str(parse_ways("ecmp:7", None, 4))
+    >>> str(parse_routing_option("", None, 4)), str(parse_routing_option("ecmp:7", None, 4))
     ('shortest', 'ecmp:7')
 
     Parameters
@@ -63,11 +65,11 @@ def parse_ways(text: str, wiring: GivenTopology | None, hosts: int) -> Routing:
     ways = parse_routing(text)
     if hosts == 1:
         raise InputError(f"--routing {text}: the ranks are on 1 host, between whose ranks there are no ways to choose")
-    Routes(without_speeds(wiring or star_of(hosts)), ways).between([0], [1])
+    Routes(network_without_speeds(wiring or default_star(hosts)), ways).between([0], [1])
     return ways
 
 
-def without_speeds(given: GivenTopology) -> Network:
+def network_without_speeds(given: TopologyOption) -> Network:
     """The network, with stand-ins for speeds that are not said."""
     family, arguments = given
     if family == FILE:

@@ -21,7 +21,7 @@ from quadrille.experiments.compare.side_by_side import compare_records
 from quadrille.experiments.compare.timelines import timeline_beside, timelines_of
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables
-from quadrille.runtime.launching.remarks import remark, remark_all
+from quadrille.runtime.host.console import remark, remark_all
 
 
 def compare(

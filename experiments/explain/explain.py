@@ -13,7 +13,7 @@ import msgspec
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
-from quadrille.algorithms.formats.record import PathPart, Station, load_record
+from quadrille.algorithms.formats.record import PathPart, PathSegment, load_record
 from quadrille.algorithms.provenance import provenance
 from quadrille.algorithms.units import format_bytes
 from quadrille.experiments.explain.explanation import (
@@ -181,7 +181,7 @@ def _parts_table(found: Explanation) -> "Group":
     return table(f"{found.what}: {milliseconds(found.seconds)}", columns, rows)
 
 
-def _path_table(title: str, path: Sequence[Station], seconds: float) -> "Group":
+def _path_table(title: str, path: Sequence[PathSegment], seconds: float) -> "Group":
     parts = [part for part in PARTS if any(one.seconds_by_part.get(part) for one in path)]
     rows = [
         (

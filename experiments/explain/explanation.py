@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from quadrille.algorithms.formats.record import OpRecord, PathPart, Record, Station
+from quadrille.algorithms.formats.record import OpRecord, PathPart, PathSegment, Record
 from quadrille.algorithms.provenance import Provenance
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER
 from quadrille.algorithms.units import format_seconds
@@ -63,7 +63,7 @@ class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     what: str
     seconds: Amount
     path_seconds_by_part: dict[PathPart, Amount] = {}
-    critical_path: tuple[Station, ...] = ()
+    critical_path: tuple[PathSegment, ...] = ()
     mean_seconds_by_part: dict[MeanPart, float] = {}
     links: tuple[LinkUse, ...] = ()
     flows: tuple[LateFlow, ...] = ()
@@ -133,7 +133,7 @@ def mean_by_part(ops: Iterable[OpRecord], makespan: float, *, predicted: bool) -
 def summary(
     seconds: float,
     parts: Mapping[PathPart, float] | Mapping[MeanPart, float],
-    path: Iterable[Station],
+    path: Iterable[PathSegment],
     links: Iterable[LinkUse],
 ) -> Iterable[str]:
     """What stands out, in a sentence or two.
@@ -182,7 +182,7 @@ def is_link(name: str) -> bool:
     return ">" in name
 
 
-def _where(part: str, path: Iterable[Station]) -> str:
+def _where(part: str, path: Iterable[PathSegment]) -> str:
     """The op in which most of a part lies."""
     by_op: dict[str, float] = {}
     for one in path:

@@ -13,18 +13,24 @@ from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.units import format_bytes_per_second, parse_rate
 from quadrille.experiments.calibrate.topology_option import FILE
-from quadrille.experiments.laboratory.topology_plan import ONE_WAY, check_places, scaled, slowest_of_hosts, wiring
+from quadrille.experiments.laboratory.topology_plan import (
+    SINGLE_PATH_RULES,
+    check_places,
+    scaled,
+    slowest_of_hosts,
+    wiring,
+)
 from quadrille.experiments.network.topology import find_topology
-from quadrille.experiments.options.machines import find_machine
+from quadrille.runtime.host.console import remark
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory
-from quadrille.runtime.laboratory.register import Entry
-from quadrille.runtime.launching.remarks import remark
-from quadrille.runtime.launching.supervise import ended_by_signals
+from quadrille.runtime.laboratory.register import LaboratoryRecord
+from quadrille.runtime.launching.supervise import signals_as_interrupts
 from quadrille.simulator.machine.network import network_of
 from quadrille.topologies.build import FAMILIES, build, parse_topology, with_stand_ins
 from quadrille.topologies.families.lists import word_of
 from quadrille.topologies.files.topology_file import is_topology_file
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Argument, Network
 from quadrille.topologies.routes.routing import parse_routing
@@ -32,7 +38,7 @@ from quadrille.topologies.routes.routing import parse_routing
 SCHEMA = "quadrille/laboratories/1"
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LaboratoryStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A laboratory, as `lab status --json` tells of it.
 
     Parameters
@@ -54,17 +60,17 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     abandoned: bool
 
 
-class Laboratories(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LaboratoryList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Those of this machine."""
 
-    laboratories: list[Shown]
+    laboratories: list[LaboratoryStatus]
     provenance: Provenance
 
 
 def bring_up(topology: str, *, rate: str, routing: str, name: str) -> None:
     """A laboratory that stays, and how to use it."""
     wanted = laboratory_of(topology, rate, routing, register.check_name(name))
-    with ended_by_signals():
+    with signals_as_interrupts():
         entry = laboratory.up(wanted)
     print("\n".join(_described(entry)))
 
@@ -86,11 +92,11 @@ def run_in(
     ----------
     is_program : whether it is a program of its own, and no command of Quadrille
     """
-    from quadrille.experiments.laboratory.ranks import launch_in, with_wiring
+    from quadrille.experiments.laboratory.ranks import launch_in, with_topology
     from quadrille.runtime.launching.launch import PROGRAM
 
     wanted = laboratory_of(topology, rate, routing, name)
-    with_wiring(wanted.entry, ranks, command)  # or what cannot be is known only when all stands
+    with_topology(wanted.entry, ranks, command)  # or what cannot be is known only when all stands
     with laboratory.standing(wanted) as entry:
         return launch_in(entry, ranks, command, launcher_options, program=None if is_program else PROGRAM)
 
@@ -115,7 +121,7 @@ def show(*, json: str, command: Sequence[str]) -> None:
     entries = list(register.every())
     if json:
         shown = [_shown(entry) for entry in entries]
-        found = Laboratories(laboratories=shown, provenance=provenance(list(command)))
+        found = LaboratoryList(laboratories=shown, provenance=provenance(list(command)))
         files.write_json(json, found, SCHEMA)
         return
     lines = [line for entry in entries for line in _described(entry)]
@@ -132,7 +138,7 @@ def laboratory_of(topology: str, rate: str = "", routing: str = "", name: str = 
     namespaces.check_allowed()
     name = register.check_name(name or f"run{os.getpid()}")
     machine = find_machine(topology) if topology.endswith(".toml") else None
-    rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"), ONE_WAY)
+    rule = parse_routing(routing or (machine.routing if machine is not None else "shortest"), SINGLE_PATH_RULES)
     net, factor = _network(topology, machine), 1.0
     check_places(net, topology)
     if rate:
@@ -220,7 +226,7 @@ def _faster(bandwidths: Argument, factor: float) -> str:
     return "x".join(str(float(word) * factor) for word in str(bandwidths).split("x"))
 
 
-def _described(entry: Entry) -> Iterator[str]:
+def _described(entry: LaboratoryRecord) -> Iterator[str]:
     """Lines about one laboratory."""
     slowest, fastest = min(entry.rates.values()), max(entry.rates.values())
     rates = format_bytes_per_second(slowest) + (f" to {format_bytes_per_second(fastest)}" if fastest > slowest else "")
@@ -232,8 +238,8 @@ def _described(entry: Entry) -> Iterator[str]:
         yield f"  {host:<10} {address:<12} namespace {entry.namespaces[host]}"
 
 
-def _shown(entry: Entry) -> Shown:
-    return Shown(
+def _shown(entry: LaboratoryRecord) -> LaboratoryStatus:
+    return LaboratoryStatus(
         name=entry.name,
         topology=entry.topology,
         addresses=entry.addresses,

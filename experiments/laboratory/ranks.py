@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quadrille.algorithms.errors import InputError
-from quadrille.experiments.calibrate.topology_option import parse_wiring, without_speeds
+from quadrille.experiments.calibrate.topology_option import network_without_speeds, parse_topology_option
 from quadrille.runtime.host.world import LABORATORY
 from quadrille.runtime.laboratory import laboratory, register
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
-from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.launching.environment import THREAD_VARIABLES, usable_cores
-from quadrille.runtime.launching.launch import PROGRAM, launch, must_succeed
+from quadrille.runtime.launching.launch import PROGRAM, launch, raise_for_status
 from quadrille.runtime.launching.mpirun import Mpi, loaded_mpi
 from quadrille.simulator.machine.network import spread_evenly
 
@@ -27,7 +27,7 @@ NETWORK = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": HOST_INTERFACE
 
 
 def launch_in(
-    entry: Entry,
+    entry: LaboratoryRecord,
     ranks: int,
     command: Sequence[str],
     launcher_options: Sequence[str] = (),
@@ -42,9 +42,9 @@ def launch_in(
 
     Raises
     ------
-    InputError : what cannot be started here (see `with_wiring`), another MPI than Open MPI
+    InputError : what cannot be started here (see `with_topology`), another MPI than Open MPI
     """
-    told = with_wiring(entry, ranks, command)
+    told = with_topology(entry, ranks, command)
     library = loaded_mpi(os.environ)
     if library.vendor != "Open MPI":
         raise InputError(f"mpi4py loads {library}: a laboratory starts its ranks by Open MPI: install its package")
@@ -57,21 +57,21 @@ def launch_in(
         [*_options(entry, ranks, library), *launcher_options],
         environment=environment,
         program=program,
-        suspects=lambda: laboratory.links_down(entry),
+        diagnose_network=lambda: laboratory.links_down(entry),
         starter=[sys.executable, *ENTER, first],
     )
 
 
-def launched_in(entry: Entry, launcher_options: Sequence[str] = ()) -> "Launched":
+def launched_in(entry: LaboratoryRecord, launcher_options: Sequence[str] = ()) -> "Launched":
     """What starts ranks in a laboratory that stands, for a batch of runs; mpirun is given the options each time."""
 
     def launched(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
-        must_succeed(what, launch_in(entry, ranks, command, launcher_options, program=program))
+        raise_for_status(what, launch_in(entry, ranks, command, launcher_options, program=program))
 
     return launched
 
 
-def with_wiring(entry: Entry, ranks: int, command: Sequence[str]) -> list[str]:
+def with_topology(entry: LaboratoryRecord, ranks: int, command: Sequence[str]) -> list[str]:
     """The command as its ranks get it: a calibration is told how the hosts are wired and reached, unless it was.
 
     Raises
@@ -113,9 +113,9 @@ def _value_of(flag: str, command: Sequence[str]) -> str:
     return value if equals else next(iter(command[number + 1 :]), "")
 
 
-def _check_links(entry: Entry, topology: str) -> None:
+def _check_links(entry: LaboratoryRecord, topology: str) -> None:
     """Refuse a wiring that has not the links of a laboratory."""
-    net = without_speeds(parse_wiring(topology, len(entry.addresses)))
+    net = network_without_speeds(parse_topology_option(topology, len(entry.addresses)))
     if not entry.rates.keys() <= set(net.link_names(np.arange(net.link_count))):
         raise InputError(
             f"calibrate --topology {topology}: it has other links than the laboratory, {entry.topology}: "
@@ -123,7 +123,7 @@ def _check_links(entry: Entry, topology: str) -> None:
         )
 
 
-def _options(entry: Entry, ranks: int, library: Mpi) -> list[str]:
+def _options(entry: LaboratoryRecord, ranks: int, library: Mpi) -> list[str]:
     """What mpirun is told."""
     agent = register.write_agent(entry.name, [sys.executable, *ENTER, "--agent"])
     slots = _slots(ranks, len(entry.addresses))

@@ -17,11 +17,11 @@ from quadrille.algorithms.units import format_bytes_per_second
 from quadrille.runtime.laboratory.namespace_plan import (
     HOST_INTERFACE,
     SWITCH_INTERFACE,
-    Cable,
+    ForwardingRoute,
+    NamespacePlan,
     Pair,
     Port,
-    Route,
-    Wiring,
+    VethPair,
 )
 from quadrille.topologies.network import Ints, Network
 from quadrille.topologies.routes.routing import Routes, Routing, Rule
@@ -30,7 +30,7 @@ MOST_HOSTS, MOST_SWITCHES = 16, 64
 SLOWEST, FASTEST = 125e3, 1.25e9
 """Rates of a cable that a token bucket keeps [B/s]: 1 Mbit/s to 10 Gbit/s."""
 SHORTEST = Routing()
-ONE_WAY: tuple[Rule, ...] = ("shortest", "minimal", "ecmp", "valiant")
+SINGLE_PATH_RULES: tuple[Rule, ...] = ("shortest", "minimal", "ecmp", "valiant")
 """Rules of routing that give a pair one way, as static routes do."""
 
 
@@ -58,7 +58,7 @@ def scaled(net: Network, rate: float) -> Network:
     return net.with_bandwidths(net.bandwidths * (rate / slowest_of_hosts(net)))
 
 
-def wiring(net: Network, routing: Routing = SHORTEST) -> Wiring:
+def wiring(net: Network, routing: Routing = SHORTEST) -> NamespacePlan:
     """What this network comes to.
 
     >>> from quadrille.topologies.families.star import star
@@ -99,8 +99,8 @@ def check_places(net: Network, topology: str) -> None:
 
 
 def _check(net: Network, routing: Routing) -> None:
-    if routing.rule not in ONE_WAY:
-        raise InputError(f"routing {routing}: a laboratory has one way for each pair: {', '.join(ONE_WAY)}")
+    if routing.rule not in SINGLE_PATH_RULES:
+        raise InputError(f"routing {routing}: a laboratory has one way for each pair: {', '.join(SINGLE_PATH_RULES)}")
     for number in np.flatnonzero(~net.failed).tolist():
         if not SLOWEST <= net.bandwidths[number] <= FASTEST:
             raise InputError(
@@ -123,26 +123,26 @@ class _Wires:
         self._forwarding = {
             host for host, node in zip(self._hosts, net.place_nodes(), strict=True) if int(leaving[node]) > 1
         }
-        self._cables: list[Cable] = []
+        self._cables: list[VethPair] = []
         self._ports: dict[int, tuple[Port, Port]] = {}
         for host in self._hosts:
             if host in self._forwarding:
-                inside = Cable(self._port(host, 0.0), self._port(_beside(host), 0.0))
+                inside = VethPair(self._port(host, 0.0), self._port(_beside(host), 0.0))
                 self._cables.append(inside)
         for number, back in _pairs(net):
             one = self._port(self._place(int(net.sources[number])), float(net.bandwidths[number]))
             other = self._port(self._place(int(net.targets[number])), float(net.bandwidths[back]))
-            self._cables.append(Cable(one, other))
+            self._cables.append(VethPair(one, other))
             self._ports[number], self._ports[back] = (one, other), (other, one)
 
-    def wiring(self, routing: Routing) -> Wiring:
+    def wiring(self, routing: Routing) -> NamespacePlan:
         net, hosts = self._net, set(self._hosts)
         switches = [name for name in map(net.node_name, range(net.node_count)) if name not in hosts]
         beside = [_beside(host) for host in self._hosts if host in self._forwarding]
         ways = self._ways(routing)
         routes = (*self._out_of_hosts(), *self._into_hosts(), *self._between(ways))
         places, cables = (*switches, *beside), tuple(self._cables)
-        return Wiring(net.name, self._addresses, places, cables, routes, self._passing(ways))
+        return NamespacePlan(net.name, self._addresses, places, cables, routes, self._passing(ways))
 
     def _place(self, node: int) -> str:
         """The namespace in which the cables of a node end."""
@@ -155,21 +155,21 @@ class _Wires:
         interface = HOST_INTERFACE if place in self._addresses else f"{SWITCH_INTERFACE}{index}"
         return Port(place, interface, f"02:51:00:00:{number >> 8:02x}:{number & 255:02x}", rate)
 
-    def _out_of_hosts(self) -> Iterator[Route]:
+    def _out_of_hosts(self) -> Iterator[ForwardingRoute]:
         """Hosts send everything to the other end of their only cable."""
         for cable in self._cables:
             for port, end in ((cable.one, cable.other), (cable.other, cable.one)):
                 if port.place in self._addresses:
                     for host, address in self._addresses.items():
                         if host != port.place:
-                            yield Route(port.place, address, "", port.interface, end.hardware)
+                            yield ForwardingRoute(port.place, address, "", port.interface, end.hardware)
 
-    def _into_hosts(self) -> Iterator[Route]:
+    def _into_hosts(self) -> Iterator[ForwardingRoute]:
         """What stands beside a host hands it what is for it."""
         for cable in self._cables:
             if cable.other.place == _beside(cable.one.place):
                 address = self._addresses[cable.one.place]
-                yield Route(cable.other.place, address, "", cable.other.interface, cable.one.hardware)
+                yield ForwardingRoute(cable.other.place, address, "", cable.other.interface, cable.one.hardware)
 
     def _ways(self, routing: Routing) -> dict[tuple[int, int], list[int]]:
         """The links from each host to each other, by their places."""
@@ -191,7 +191,7 @@ class _Wires:
                 found[self._ports[link][0]].append((self._address(source), self._address(target)))
         return {port: tuple(pairs) for port, pairs in found.items()}
 
-    def _between(self, ways: Mapping[tuple[int, int], Sequence[int]]) -> Iterator[Route]:
+    def _between(self, ways: Mapping[tuple[int, int], Sequence[int]]) -> Iterator[ForwardingRoute]:
         """What switches forward: by target alone where all sources take the same link."""
         taken: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
         for (source, target), way in ways.items():
@@ -204,7 +204,7 @@ class _Wires:
             for source, link in list(links.items())[: 1 if alike else None]:
                 port, end = self._ports[link]
                 come_from = "" if alike else self._address(source)
-                yield Route(place, self._address(target), come_from, port.interface, end.hardware)
+                yield ForwardingRoute(place, self._address(target), come_from, port.interface, end.hardware)
 
     def _check_passed_once(self, way: Ints, source: int, target: int, routing: Routing) -> None:
         """Refuse a way that comes back to a place: routes, which have no memory, would take the same link again."""

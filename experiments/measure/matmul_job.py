@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, cast
 from quadrille.algorithms.matmuls.forms import Form, Product
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.experiments.options.run_options import Checked, Plan
-from quadrille.experiments.workloads.matmul import Experiment
-from quadrille.runtime.execution.inputs import Execution
+from quadrille.experiments.workloads.matmul import MatmulExperiment
+from quadrille.experiments.workloads.run_options import RunOptions, VerifyMethod
+from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
+from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.files.matrix_files import (
     MatrixWriter,
     check_writable,
@@ -18,11 +19,10 @@ from quadrille.runtime.files.matrix_files import (
     file_dtype,
     open_operands,
 )
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.host.progress_reports import together
+from quadrille.runtime.host.progress_reports import collective_work
 from quadrille.runtime.host.world import LAUNCH
 from quadrille.runtime.launching.launch_folder import note_partial_files
-from quadrille.runtime.launching.rank_environment import Site, meet_for_files, shared_token
+from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.verifying.products import output_of_block
 from quadrille.runtime.verifying.verify import VERIFY_BYTES, Method, Verification, choose_method, combine, verify
 
@@ -40,8 +40,8 @@ class MatmulJob:
 
     verify_bytes = VERIFY_BYTES
 
-    def __init__(self, experiment: Experiment, plan: Plan, communicator: "Intracomm") -> None:
-        self._experiment, self._plan = experiment, plan
+    def __init__(self, experiment: MatmulExperiment, options: RunOptions, communicator: "Intracomm") -> None:
+        self._experiment, self._options = experiment, options
         self.schedule = experiment.schedule()
         self._communicator = communicator
         self.source: Operands
@@ -49,21 +49,20 @@ class MatmulJob:
     def open(self) -> None:
         """Opens what is read and looks whether all can be written (InputError)."""
         problem = self._experiment.problem
-        self.source = _operands(problem, self._plan)
-        self._writers = _writers(problem, self._plan, self._communicator)
+        self.source = _operands(problem, self._options)
+        self._writers = _writers(problem, self._options, self._communicator)
         check_writable(list(self._writers.values()))
 
-    def verified(self, execution: Execution, site: Site) -> Verification:
+    def verified(self, execution: Execution, site: RankEnvironment) -> Verification:
         """The verdict of all ranks, the same on each."""
-        assert self._plan.checked is not None
-        method = choose(self._plan.checked, self._experiment, self.schedule)
+        method = choose(self._options.verify_method, self._experiment, self.schedule)
         return _verified(self.schedule, execution, self.source, method, site)
 
-    def write(self, execution: Execution, site: Site) -> None:
+    def write(self, execution: Execution, site: RankEnvironment) -> None:
         """Writes the products that go to files."""
         _write_outputs(self.schedule, execution, self._writers, site)
 
-    def losses(self, execution: Execution, site: Site) -> None:
+    def losses(self, execution: Execution, site: RankEnvironment) -> None:
         """None: nothing is learned."""
         return
 
@@ -73,10 +72,10 @@ class MatmulJob:
         return "; no matrix was written" if self._writers else ""
 
 
-def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Method:
+def choose(asked: VerifyMethod, experiment: MatmulExperiment, schedule: Schedule) -> Method:
     """How the result is checked: by the serial product where each rank's share of every product is small enough."""
-    if checked != "auto":
-        return checked
+    if asked != "auto":
+        return asked
     problem = experiment.problem
     return choose_method(max(_multiplications(product, problem.form, schedule) for product in problem.outputs))
 
@@ -84,42 +83,46 @@ def choose(checked: Checked, experiment: Experiment, schedule: Schedule) -> Meth
 def _multiplications(product: Product, form: Form, schedule: Schedule) -> int:
     """Multiplications behind the block of a product on rank 0, whose blocks are the largest."""
     inner = schedule.sizes[form.factors(product).contracted]
-    return inner * schedule.tensors[product].block(schedule.place(0)).elements
+    return inner * schedule.tensors[product].block(schedule.coordinates(0)).elements
 
 
-def _operands(problem: Matmul, plan: Plan) -> Operands:
+def _operands(problem: Matmul, options: RunOptions) -> Operands:
     return open_operands(
         problem.m,
         problem.k,
         problem.n,
         problem.dtype,
-        seed=plan.seed,
-        kind=plan.kind,
-        paths=plan.inputs,
+        seed=options.seed,
+        kind=options.operands,
+        paths=options.inputs,
         training=problem.training,
         transposed=problem.transposed,
     )
 
 
-def _writers(problem: Matmul, plan: Plan, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
+def _writers(problem: Matmul, options: RunOptions, communicator: "Intracomm") -> dict[Product, MatrixWriter]:
     """One for each product that goes to a file, the same on every rank."""
     token = shared_token(communicator)
     dtype = file_dtype(problem.dtype)
     return {
         product: MatrixWriter(path, problem.shape(product), dtype, flag=f"--{product.lower()}", token=token)
-        for product, path in plan.outputs.items()
+        for product, path in options.outputs.items()
     }
 
 
-def _verified(schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: Site) -> Verification:
+def _verified(
+    schedule: Schedule, execution: Execution, operands: Operands, method: Method, site: RankEnvironment
+) -> Verification:
     """The verdict of all ranks, the same on each."""
     rank = site.communicator.rank
     outputs = [
-        output_of_block(_product(name), schedule.tensors[name].block(schedule.place(rank)), site.library.fetch(array))
+        output_of_block(
+            _product(name), schedule.tensors[name].block(schedule.coordinates(rank)), site.library.fetch(array)
+        )
         for name, array in execution.outputs[rank].items()
     ]
     mine = verify(outputs, operands, ranks=site.communicator.size, method=method)
-    with together("comparing verdicts"):
+    with collective_work("comparing verdicts"):
         return combine(site.communicator.allgather(mine))
 
 
@@ -128,28 +131,28 @@ def _product(name: str) -> Product:
 
 
 def _write_outputs(
-    schedule: Schedule, execution: Execution, writers: Mapping[Product, MatrixWriter], site: Site
+    schedule: Schedule, execution: Execution, writers: Mapping[Product, MatrixWriter], site: RankEnvironment
 ) -> None:
     """Writes the products that go to files, all of them or none; of repeated blocks the first rank writes its own."""
     if not writers:
         return
     rank = site.communicator.rank
-    place = schedule.place(rank)
+    place = schedule.coordinates(rank)
     try:
-        if site.speaks:
+        if site.is_root:
             note_partial_files(os.environ.get(LAUNCH), [writer.partial for writer in writers.values()])
-        for writer in writers.values() if site.speaks else ():
+        for writer in writers.values() if site.is_root else ():
             writer.create()
-        meet_for_files(site.communicator)
+        barrier_for_files(site.communicator)
         for product, writer in writers.items():
             tensor = schedule.tensors[product]
-            if all(place.coordinates[axis] == 0 for axis in tensor.repeated_over):
+            if all(place.along[axis] == 0 for axis in tensor.repeated_over):
                 writer.write_block(tensor.block(place), site.library.fetch(execution.outputs[rank][product]))
             writer.close()
-        meet_for_files(site.communicator)
-        if site.speaks:
+        barrier_for_files(site.communicator)
+        if site.is_root:
             commit_all(list(writers.values()))
-        meet_for_files(site.communicator)  # a run that follows in this world may read them on any rank
+        barrier_for_files(site.communicator)  # a run that follows in this world may read them on any rank
     except BaseException:
         discard_all(list(writers.values()))
         raise

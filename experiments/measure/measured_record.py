@@ -16,9 +16,9 @@ from quadrille.algorithms.timelines.op_times import op_times
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.measure.overlap_obtained import Obtained, overlaps_obtained
 from quadrille.experiments.records.record_entries import amounts_of, named, op_record, what
+from quadrille.experiments.workloads.experiment import Experiment
 from quadrille.experiments.workloads.training_figures import Spent, figures_of
-from quadrille.experiments.workloads.workloads import AnyExperiment
-from quadrille.runtime.carriers.message_options import WHOLE, Delivery
+from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions
 from quadrille.runtime.verifying.verify import Verification
 from quadrille.topologies.machines.machine import Machine
 
@@ -49,12 +49,12 @@ class Measured:
     threads: int
     backend: str
     losses: tuple[float, ...] | None = None
-    delivery: Delivery = WHOLE
+    message_options: MessageOptions = WHOLE_MESSAGES
     beside: Mapping[str, float] = field(default_factory=dict)
 
 
 def measured_record(
-    experiment: AnyExperiment,
+    experiment: Experiment,
     schedule: Schedule,
     run: Measured,
     provenance: Provenance,
@@ -68,7 +68,7 @@ def measured_record(
     """
     makespans = [timeline.makespan for timeline in run.timelines]
     over_repeats = percentiles(makespans)
-    amounts = volumes(schedule, experiment.manner.choices)
+    amounts = volumes(schedule, experiment.execution.choices)
     ops = _measured_ops(experiment, amounts, run.timelines)
     spent = Spent(median(makespans), ops, machine, run.losses)
     return Record(
@@ -76,7 +76,7 @@ def measured_record(
         **what(experiment, run.threads),
         **amounts_of(experiment, amounts) | _counted(run.bytes_sent),
         backend=run.backend,
-        machine=None if machine is None else named(machine, experiment.manner.placement),
+        machine=None if machine is None else named(machine, experiment.execution.placement),
         seconds=median(makespans),
         seconds_low=over_repeats.low,
         seconds_high=over_repeats.high,
@@ -87,7 +87,7 @@ def measured_record(
         reference=_reference(run.reference, run.at_once),
         verified=None if run.verification is None else _verified(run.verification),
         provenance=provenance,
-        messages=_messages(run.delivery, overlaps_obtained(ops, run.beside)),
+        messages=_messages(run.message_options, overlaps_obtained(ops, run.beside)),
         **figures_of(experiment, schedule, spent),
     )
 
@@ -98,22 +98,22 @@ def typical(timelines: Sequence[Timeline]) -> Timeline:
     return min(timelines, key=lambda timeline: abs(timeline.makespan - middle))
 
 
-def _messages(delivery: Delivery, obtained: Sequence[Obtained]) -> Messages | UnsetType:
+def _messages(message_options: MessageOptions, obtained: Sequence[Obtained]) -> Messages | UnsetType:
     """How messages went, where it is not the plain delivery."""
     if obtained:
         together = sum(one.share * one.seconds for one in obtained) / sum(one.seconds for one in obtained)
         by_op = {one.op: one.share for one in obtained}
-        return Messages(delivery.chunk_bytes, delivery.progress, min(1.0, together), by_op)
-    if not delivery.chunk_bytes and delivery.progress == "none":
+        return Messages(message_options.chunk_bytes, message_options.progress, min(1.0, together), by_op)
+    if not message_options.chunk_bytes and message_options.progress == "none":
         return UNSET
-    return Messages(delivery.chunk_bytes, delivery.progress)
+    return Messages(message_options.chunk_bytes, message_options.progress)
 
 
 def _counted(bytes_sent: Mapping[int, int]) -> dict[str, int]:
     return {"bytes_sent_per_rank_max": max(bytes_sent.values()), "bytes_sent_total": sum(bytes_sent.values())}
 
 
-def _measured_ops(experiment: AnyExperiment, amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
+def _measured_ops(experiment: Experiment, amounts: Volumes, timelines: Sequence[Timeline]) -> tuple[OpRecord, ...]:
     """Every op over all repeats, and its seconds in each."""
     each = [op_times(timeline) for timeline in timelines]
     return tuple(

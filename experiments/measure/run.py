@@ -1,4 +1,4 @@
-"""`quadrille run`: from flags to a measured record, on every rank of an MPI world or alone as one rank."""
+"""`quadrille run`: from an experiment to a measured record, on every rank of an MPI world or alone as one rank."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -17,36 +17,36 @@ from quadrille.experiments.measure.measured_record import (
     typical,
 )
 from quadrille.experiments.measure.prepared_run import PreparedRun, prepared_run
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.run_options import RunFlags
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.predict.collectives_choice import told
 from quadrille.experiments.records.results import write_results
-from quadrille.experiments.workloads.matmul import Flags
-from quadrille.runtime.arrays.blas import blas_in_words
+from quadrille.experiments.workloads.run_options import RunOptions
+from quadrille.runtime.arrays.blas import describe_blas
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.execution.inputs import Execution
-from quadrille.runtime.host.progress_reports import alone, own_watcher, together
-from quadrille.runtime.launching.rank_environment import open_carrier
-from quadrille.runtime.launching.remarks import remark_if_long
+from quadrille.runtime.execution.rank_environment import open_carrier
+from quadrille.runtime.execution.results import Execution
+from quadrille.runtime.host.console import remark_if_long
+from quadrille.runtime.host.progress_reports import collective_work, local_work, own_reporter
 
 if TYPE_CHECKING:
-    from quadrille.runtime.measuring.reference_kernels import ReferenceKernels
+    from quadrille.experiments.workloads.experiment import Experiment
+    from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
+    from quadrille.topologies.machines.machine import Machine
 
 
 def run(
-    flags: Flags,
-    run_flags: RunFlags,
-    on: MachineFlags,
+    experiment: "Experiment",
+    machine: "Machine | None" = None,
     *,
-    destinations: Destinations,
+    options: RunOptions | None = None,
+    destinations: Destinations | None = None,
     command: Sequence[str] = (),
 ) -> None:
     """Runs the experiment on all ranks; rank 0 writes its record, or prints it.
 
     Parameters
     ----------
-    on : the machine: checked and named in the record; what `auto` leaves to be chosen is chosen for it
+    machine : the machine that the record names, and that order and collectives are chosen for, if any; rank 0 reads it
     command : the words of the command line, for provenance
 
     Raises
@@ -54,14 +54,15 @@ def run(
     InputError : an experiment that cannot be
     RunError : a result that did not verify, or could not be written; a loss that is not a number
     """
-    prepared = prepared_run(flags, run_flags, on, destinations)
+    destinations = destinations or Destinations()
+    prepared = prepared_run(experiment, machine, options or RunOptions(), destinations)
     job, site = prepared.job, prepared.site
     measured, execution = _measure(prepared)
     fault = _fault(measured, job.not_written)
-    with alone("writing results"):
+    with local_work("writing results"):
         if not fault:
             job.write(execution, site)
-        if site.speaks:
+        if site.is_root:
             write_results(destinations, _record(prepared, measured, command), typical(measured.timelines))
             if fault:
                 raise RunError(fault)
@@ -69,36 +70,39 @@ def run(
 
 def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
     """What was measured, complete at rank 0 only, and the rank's results."""
-    experiment, plan, site, job = prepared.experiment, prepared.plan, prepared.site, prepared.job
-    with alone("set-up of the run"):
+    experiment, options, site, job = prepared.experiment, prepared.options, prepared.site, prepared.job
+    choices = experiment.execution.choices
+    with local_work("set-up of the run"):
         from threadpoolctl import threadpool_limits
 
-        from quadrille.runtime.measuring.reference_kernels import ReferenceKernels
+        from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark
 
         at_once = min(site.host.cores, site.host.sharing)
-        beside = KernelsBesideRuns(ReferenceKernels(), at_once or site.communicator.size)
+        beside = KernelsBesideRuns(ReferenceBenchmark(), at_once or site.communicator.size)
     with (
         np.errstate(over="ignore", invalid="ignore", divide="ignore"),  # a loss or an error that is not finite is told
         threadpool_limits(site.threads, user_api="blas"),
-        open_carrier(plan.carrier, site, experiment.manner.choices, experiment.dtype, prepared.delivery) as carrier,
+        open_carrier(
+            options.carrier, site, experiment.execution.choices, experiment.dtype, prepared.message_options
+        ) as carrier,
     ):
         execution = execute(
             job.schedule,
             job.source,
             carrier,
-            repeats=plan.repeats,
-            warmups=plan.warmups,
-            choices=experiment.manner.choices,
+            repeats=options.repeats,
+            warmups=options.warmups,
+            choices=choices,
             library=site.library,
             between=beside.measure,
-            watcher=own_watcher(),
-            progress=prepared.delivery.progress,
+            watcher=own_reporter(),
+            progress=prepared.message_options.progress,
         )
-        with remark_if_long("verifying the result", speaks=site.speaks), alone("checking the result"):
+        with remark_if_long("verifying the result", is_root=site.is_root), local_work("checking the result"):
             losses = job.losses(execution, site)
-            verification = job.verified(execution, site) if plan.checked is not None else None
-    with together("gathering of what was measured"):
-        by_rank = site.communicator.gather(beside.seconds[plan.warmups :])
+            verification = job.verified(execution, site) if options.verify else None
+    with collective_work("gathering of what was measured"):
+        by_rank = site.communicator.gather(beside.seconds[options.warmups :])
     reference = mean_over_ranks(by_rank) if by_rank is not None else []
     measured = Measured(
         execution.timelines,
@@ -106,12 +110,12 @@ def _measure(prepared: PreparedRun) -> tuple[Measured, Execution]:
         reference,
         at_once,
         verification,
-        plan.warmups,
+        options.warmups,
         site.threads,
-        plan.backend,
+        options.backend,
         losses,
-        prepared.delivery,
-        execution.beside,
+        prepared.message_options,
+        execution.overlap_fractions,
     )
     return measured, execution
 
@@ -122,7 +126,7 @@ def _record(prepared: PreparedRun, measured: Measured, command: Sequence[str]) -
         prepared.experiment,
         prepared.job.schedule,
         measured,
-        provenance(command, blas=blas_in_words(prepared.site.library)),
+        provenance(command, blas=describe_blas(prepared.site.library)),
         prepared.machine,
     )
     made = told(made, prepared.chosen) if prepared.chosen else made
@@ -159,7 +163,7 @@ class KernelsBesideRuns:
     at_once : so many ranks time them, the first ones; the others wait, on cores that all share
     """
 
-    def __init__(self, kernels: "ReferenceKernels", at_once: int) -> None:
+    def __init__(self, kernels: "ReferenceBenchmark", at_once: int) -> None:
         self._kernels, self._at_once = kernels, at_once
         self.seconds: list[KernelSeconds] = []
 

@@ -5,23 +5,24 @@ from typing import TYPE_CHECKING
 
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.resume import carried, continued, giving_back
-from quadrille.experiments.options.run_options import Plan
+from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
+from quadrille.experiments.workloads.run_options import RunOptions
 from quadrille.experiments.workloads.training import TrainingExperiment
-from quadrille.runtime.execution.inputs import Execution, Source
+from quadrille.runtime.execution.rank_environment import RankEnvironment, barrier_for_files, shared_token
+from quadrille.runtime.execution.results import Execution
 from quadrille.runtime.files.checkpoint import CheckpointWriter
 from quadrille.runtime.files.checkpoint_reader import CheckpointSource, open_checkpoint
-from quadrille.runtime.host.progress_reports import own_watcher, together
+from quadrille.runtime.host.progress_reports import collective_work, own_reporter
 from quadrille.runtime.host.world import LAUNCH
 from quadrille.runtime.launching.launch_folder import note_partial_files
-from quadrille.runtime.launching.rank_environment import Site, meet_for_files, shared_token
+from quadrille.runtime.operands.sources import InputSource
 from quadrille.runtime.training.training_data import TrainingSource, check_text
 from quadrille.runtime.verifying.training_checks import (
-    Reference,
+    SerialReference,
     serial_bytes,
     serial_reference,
-    verdict_of_all,
     verify_blocks,
+    worst_verification,
 )
 from quadrille.runtime.verifying.verify import Verification
 
@@ -38,90 +39,90 @@ class TrainingJob:
     """
 
     schedule: Schedule
-    source: Source
+    source: InputSource
 
-    def __init__(self, experiment: TrainingExperiment, plan: Plan, communicator: "Intracomm") -> None:
-        self._experiment, self._plan, self._communicator = experiment, plan, communicator
+    def __init__(self, experiment: TrainingExperiment, options: RunOptions, communicator: "Intracomm") -> None:
+        self._experiment, self._options, self._communicator = experiment, options, communicator
         problem = experiment.problem
         if isinstance(problem, Gpt):
             check_text(problem.sequence, problem.vocabulary)
-        self._checkpoint = open_checkpoint(plan.load) if plan.load else None
+        self._checkpoint = open_checkpoint(options.load) if options.load else None
         self._first_step = self._checkpoint.steps if self._checkpoint is not None else 0
         schedule = experiment.unchecked_schedule()
         if self._checkpoint is not None:
-            schedule = continued(schedule, self._first_step)
-        if plan.save:
-            schedule = giving_back(schedule)
+            schedule = resumed(schedule, self._first_step)
+        if options.save:
+            schedule = with_state_outputs(schedule)
         self.schedule = experiment.checked(schedule)
         self.verify_bytes = serial_bytes(problem, communicator.rank)
 
     def open(self) -> None:
         """Looks whether the checkpoint is of this model and sound, and whether one can be written."""
-        problem, plan = self._experiment.problem, self._plan
+        problem, options = self._experiment.problem, self._options
         sequence = problem.sequence if isinstance(problem, Gpt) else 0
-        self._data = TrainingSource(self.schedule, seed=plan.seed, sequence=sequence)
-        source: Source = self._data
+        self._data = TrainingSource(self.schedule, seed=options.seed, sequence=sequence)
+        source: InputSource = self._data
         if self._checkpoint is not None:
-            self._checkpoint.check_fits(self.schedule, carried(self.schedule), self._experiment.model)
-            self._checkpoint.check_sums(self._communicator, own_watcher())
+            self._checkpoint.check_fits(self.schedule, training_state(self.schedule), self._experiment.model)
+            self._checkpoint.check_sums(self._communicator, own_reporter())
             source = CheckpointSource(self._checkpoint, source)
         self.source = source
         self._writer = None
-        if plan.save:
+        if options.save:
             token = shared_token(self._communicator)
             steps = self._first_step + problem.steps
             self._writer = CheckpointWriter(
-                plan.save, self.schedule, carried(self.schedule), steps, self._experiment.model, token=token
+                options.save, self.schedule, training_state(self.schedule), steps, self._experiment.model, token=token
             )
             self._writer.check_writable()
 
-    def losses(self, execution: Execution, site: Site) -> tuple[float, ...]:
+    def losses(self, execution: Execution, site: RankEnvironment) -> tuple[float, ...]:
         """The loss of every step, from the first rank that has it."""
         rank = site.communicator.rank
         mine = [float(site.library.fetch(one).reshape(-1)[0]) for one in execution.outputs[rank]["loss"] if one.size]
-        with together("gathering losses"):
+        with collective_work("gathering losses"):
             every: list[list[float]] = site.communicator.allgather(mine)
         return tuple(next(losses for losses in every if losses))
 
-    def verified(self, execution: Execution, site: Site) -> Verification:
+    def verified(self, execution: Execution, site: RankEnvironment) -> Verification:
         """The verdict of all ranks, the same on each: rank 0 trains alone and gives all what came of it."""
         communicator = site.communicator
-        reference: Reference | None = None
+        reference: SerialReference | None = None
         if communicator.rank == 0:
             reference = serial_reference(
                 self._experiment.problem, self.schedule, self.source, self._data, self._first_step
             )
-        with together("handing out the reference"):
+        with collective_work("handing out the reference"):
             reference = communicator.bcast(reference)
         assert reference is not None
         blocks = {
             name: [site.library.fetch(one) for one in (found if isinstance(found, list) else [found])]
             for name, found in execution.outputs[communicator.rank].items()
         }
-        place = self.schedule.place(communicator.rank)
+        place = self.schedule.coordinates(communicator.rank)
         mine = verify_blocks(self.schedule, place, blocks, reference, self._experiment.dtype)
-        with together("comparing verdicts"):
-            return verdict_of_all(communicator.allgather(mine))
+        with collective_work("comparing verdicts"):
+            return worst_verification(communicator.allgather(mine))
 
-    def write(self, execution: Execution, site: Site) -> None:
+    def write(self, execution: Execution, site: RankEnvironment) -> None:
         """Writes the checkpoint, if one was asked for."""
         writer = self._writer
         if writer is None:
             return
         communicator = site.communicator
         try:
-            if site.speaks:
+            if site.is_root:
                 note_partial_files(os.environ.get(LAUNCH), [writer.partial])
                 writer.create()
-            meet_for_files(communicator)
+            barrier_for_files(communicator)
             outputs = execution.outputs[communicator.rank]
-            writer.write(self.schedule.place(communicator.rank), outputs, site.library.fetch)
-            meet_for_files(communicator)
-            writer.seal(communicator, own_watcher())
-            meet_for_files(communicator)
-            if site.speaks:
+            writer.write(self.schedule.coordinates(communicator.rank), outputs, site.library.fetch)
+            barrier_for_files(communicator)
+            writer.seal(communicator, own_reporter())
+            barrier_for_files(communicator)
+            if site.is_root:
                 writer.commit()
-            meet_for_files(communicator)  # a run that follows in this world may load it on any rank
+            barrier_for_files(communicator)  # a run that follows in this world may load it on any rank
         except BaseException:
             writer.discard()
             raise
@@ -129,4 +130,4 @@ class TrainingJob:
     @property
     def not_written(self) -> str:
         """What is said of files where the result is wrong."""
-        return "; no checkpoint was written" if self._plan.save else ""
+        return "; no checkpoint was written" if self._options.save else ""

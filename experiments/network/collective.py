@@ -13,7 +13,7 @@ from quadrille.experiments.network.own_collective import lowered_for, members_sh
 from quadrille.experiments.network.question import Question
 from quadrille.experiments.predict.collectives_choice import OWN, comparable, different
 from quadrille.simulator.collectives.collective import CollectiveResult
-from quadrille.simulator.collectives.nccl.channels import nccl_collective
+from quadrille.simulator.collectives.nccl.collective import nccl_collective
 from quadrille.simulator.collectives.programs import Ints
 from quadrille.simulator.machine.network import network_of, placed, routes_of
 from quadrille.topologies.machines.machine import Machine

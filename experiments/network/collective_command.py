@@ -17,12 +17,12 @@ from quadrille.experiments.network.collective import CollectivePrediction, predi
 from quadrille.experiments.network.collective_flags import IN_FULL, CollectiveFlags, parse_kind, parse_question
 from quadrille.experiments.network.machine_of_size import collective_machine
 from quadrille.experiments.network.question import Concurrent
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.run_options import files_read
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import percent, print_tables, table
-from quadrille.runtime.launching.remarks import remark, remark_all
-from quadrille.simulator.collectives.collective import Ways
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.runs import files_read
+from quadrille.runtime.host.console import remark, remark_all
+from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.programs import Shards
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.machines.named import MACHINES
@@ -59,7 +59,7 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     channels : rings or trees at once: those that NCCL takes, or those of our own
     different_ways : how many of the channels go over different links; the others go along with them
     seconds_by_part, mean_seconds_by_part : what the time is made of, until the last rank has ended and on the mean
-        rank (`quadrille.simulator.collectives.causes`); both add up to `seconds`; null where nothing was simulated
+        rank (`quadrille.simulator.collectives.run`); both add up to `seconds`; null where nothing was simulated
     wall_seconds : from parsed arguments to the result, imports apart
     """
 
@@ -103,9 +103,9 @@ class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def collective(
     flags: CollectiveFlags,
-    on: MachineFlags,
+    on: MachineWords,
     *,
-    ways: Ways = IN_FULL,
+    ways: SimulationOptions = IN_FULL,
     no_memory: bool = False,
     json: str = "",
     command: Sequence[str] = (),

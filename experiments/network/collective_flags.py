@@ -10,13 +10,13 @@ from quadrille.algorithms.schedule.ops import CollectiveKind
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
 from quadrille.algorithms.units import format_bytes, parse_bytes
 from quadrille.experiments.network.question import Concurrent, Question
-from quadrille.experiments.options.values import one_of, whole_number
-from quadrille.simulator.collectives.collective import Ways
+from quadrille.experiments.words.numbers import one_of, whole_number
+from quadrille.simulator.collectives.collective import SimulationOptions
 from quadrille.simulator.collectives.programs import Shards
 
 ALL_CHANNELS = "all"
 MOST_BYTES = 1 << 60
-IN_FULL = Ways(causes=True)
+IN_FULL = SimulationOptions(causes=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def parse_kind(text: str) -> CollectiveKind:
     return cast(CollectiveKind, text.replace("-", "_"))
 
 
-def parse_question(flags: CollectiveFlags, places: int, ways: Ways = IN_FULL) -> Question:
+def parse_question(flags: CollectiveFlags, places: int, ways: SimulationOptions = IN_FULL) -> Question:
     """What is asked, on a machine with so many GPUs.
 
     >>> parse_question(CollectiveFlags(kind="all-gather", bytes="1MiB", stride="4"), 64).group

@@ -25,16 +25,16 @@ from quadrille.experiments.network.late_flows import (
 )
 from quadrille.experiments.network.machine_of_size import flows_machine
 from quadrille.experiments.network.traffic_file import TrafficRows, check_destinations, read_traffic
-from quadrille.experiments.options.machine_flags import MachineFlags
-from quadrille.experiments.options.values import one_of
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import print_tables, table
+from quadrille.experiments.words.machines import MachineWords
+from quadrille.experiments.words.numbers import one_of
 from quadrille.simulator.machine.network import routes_of
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Network
 
 if TYPE_CHECKING:
-    from quadrille.simulator.engine.flows import Finished, Traffic
+    from quadrille.simulator.engine.flows import FlowSet, FlowTimes
     from quadrille.topologies.routes.paths import Paths
 
 SCHEMA = "quadrille/flows/1"
@@ -90,7 +90,7 @@ class FlowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def flows(
     traffic: str,
-    on: MachineFlags,
+    on: MachineWords,
     *,
     gpus: int | None = None,
     weights: str = "none",
@@ -142,7 +142,7 @@ class _Ended:
     """
 
     first: float
-    flows: "Finished"
+    flows: "FlowTimes"
     paths: "Paths"
     loading: float
 
@@ -196,9 +196,9 @@ def _answer(
     )
 
 
-def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float) -> "Traffic":
+def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float) -> "FlowSet":
     """The rows as flows, times counted from the first start."""
-    from quadrille.simulator.engine.flows import Traffic
+    from quadrille.simulator.engine.flows import FlowSet
 
     share = np.ones(len(rows.sizes))
     if weights == "latency":
@@ -210,7 +210,7 @@ def _weighted(rows: TrafficRows, paths: "Paths", weights: Weights, first: float)
             )
         share = 1 / paths.latency
     unlimited = np.full(len(share), np.inf)
-    return Traffic(
+    return FlowSet(
         paths.offsets, paths.links, paths.shares, rows.sizes, rows.starts - first, paths.latency, share, unlimited
     )
 

@@ -9,9 +9,9 @@ from quadrille.algorithms.collectives.lowering import lower
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import ROOTED
 from quadrille.experiments.network.question import Question
-from quadrille.simulator.collectives.channels import ring_orders
 from quadrille.simulator.collectives.collective import CollectiveResult, simulate_collective
-from quadrille.simulator.collectives.programs import Ints, Job
+from quadrille.simulator.collectives.node_layouts import ring_orders
+from quadrille.simulator.collectives.programs import CollectiveJob, Ints
 from quadrille.topologies.routes.routing import Routes
 
 
@@ -85,11 +85,11 @@ def _check_rings(question: Question, lowered: Lowered) -> None:
         )
 
 
-def _jobs(question: Question, lowered: Lowered, rows: list[Ints]) -> list[Job]:
+def _jobs(question: Question, lowered: Lowered, rows: list[Ints]) -> list[CollectiveJob]:
     """The lowered collective on each channel: the groups' ranks in an order of its own, and a part of the buffer."""
     runs = lowered.runs()
     return [
-        Job(
+        CollectiveJob(
             runs,
             row,
             question.bytes / len(rows),

@@ -37,7 +37,7 @@ import simpy
 
 from quadrille.algorithms.analysis import alpha_beta
 from quadrille.algorithms.analysis.alpha_beta import Link
-from quadrille.algorithms.analysis.copies import copies
+from quadrille.algorithms.analysis.copies import local_copies
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import Traffic, ranges, traffic
 from quadrille.algorithms.collectives.choices import Choices
@@ -57,16 +57,16 @@ from quadrille.algorithms.schedule.ops import (
     Send,
     Shift,
 )
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.predict.hops import Hops
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import ComputeModel
-from quadrille.simulator.machine.placement import homes_of
+from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.ranks.local_work import estimated
-from quadrille.simulator.ranks.resource_demands import Wiring
+from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
 
 
@@ -103,9 +103,9 @@ class Yardstick:
         self._machine = machine
         self._choices = choices
         self._rings = rings or {}
-        engine, homes = FlowEngine(simpy.Environment()), homes_of(machine, ranks)
-        wiring = Wiring(machine, ranks, engine, homes=homes)
-        self.hops = Hops(machine, ranks, homes, wiring, engine)
+        engine, placement = FlowEngine(simpy.Environment()), place_ranks(machine, ranks)
+        wiring = ResourceDemands(machine, ranks, engine, placement=placement)
+        self.hops = Hops(machine, ranks, placement, wiring, engine)
         cores = wiring.cores_of(wiring.home(0))
         neighbours = wiring.neighbours(0)
         wanted = threads or wiring.threads(0)
@@ -123,9 +123,9 @@ class Yardstick:
                 compute += seconds
         return ClosedForm(compute, communication)
 
-    def priced(self, schedule: Schedule) -> Iterator[tuple[Op, Place, float]]:
+    def priced(self, schedule: Schedule) -> Iterator[tuple[Op, Coordinates, float]]:
         """Every op of rank 0 in the order of its program, its moment, and its seconds."""
-        start, op_plans = schedule.place(0), OpPlans(schedule, self._choices)
+        start, op_plans = schedule.coordinates(0), OpPlans(schedule, self._choices)
         overhead = self._machine.device.overhead_seconds
         roots: dict[str, int] = {}
         for op, place in walk(schedule.program(start), start):
@@ -143,13 +143,15 @@ class Yardstick:
     def _memory(self, operation: str, size: int) -> float:
         return self._memory_crowd * self._compute.memory(operation, size).seconds
 
-    def _communication(self, op: CommunicationOp, schedule: Schedule, place: Place, roots: dict[str, int]) -> float:
+    def _communication(
+        self, op: CommunicationOp, schedule: Schedule, place: Coordinates, roots: dict[str, int]
+    ) -> float:
         """Seconds of one instance of an op; `roots` are those of the instances before, by name."""
         if isinstance(op, Shift):
             return self._shift(op, schedule, place)
         moved = traffic(op, schedule, place, self._choices)
         at_root = moved if moved is None else replace(moved, member=moved.root)
-        copied = copies(op, schedule, place, at_root if isinstance(op, Broadcast | Reduce) else moved)
+        copied = local_copies(op, schedule, place, at_root if isinstance(op, Broadcast | Reduce) else moved)
         seconds = self._memory("copy", copied.before) + self._memory("copy", copied.after)
         if moved is None:
             return seconds
@@ -204,7 +206,7 @@ class Yardstick:
             return link
         return Link(link.latency, 1 / (1 / link.bandwidth + self._memory("add", size) / size))
 
-    def _shift(self, op: Shift, schedule: Schedule, place: Place) -> float:
+    def _shift(self, op: Shift, schedule: Schedule, place: Coordinates) -> float:
         """Seconds of the slowest rank's shift, whose distance may depend on the rank."""
         size = schedule.tensors[op.source].block(place).elements * schedule.item_bytes(op.source)
         link = self.hops.shift_link(op, schedule.grid, place, max(1, size))

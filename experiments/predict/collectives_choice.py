@@ -18,30 +18,29 @@ import msgspec
 
 from quadrille.algorithms.analysis.shard_ranges import are_equal
 from quadrille.algorithms.analysis.traffic import traffic
-from quadrille.algorithms.collectives.choices import LIBRARY, Choices, placed
+from quadrille.algorithms.collectives.choices import LIBRARY, Choices, with_placement
 from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, SETS, lower
 from quadrille.algorithms.formats.record import Choice, Record
 from quadrille.algorithms.schedule.grid import Axis
 from quadrille.algorithms.schedule.ops import (
-    CALLED_BOTH_WAYS,
+    VECTOR_CALL_KINDS,
     Broadcast,
     Collective,
     CollectiveKind,
     Reduce,
     collective_kind,
 )
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.units import format_bytes, format_seconds
 from quadrille.topologies.machines.machine import Machine
 
 if TYPE_CHECKING:
-    from quadrille.experiments.workloads.matmul import Experiment
-    from quadrille.experiments.workloads.training import TrainingExperiment
+    from quadrille.experiments.workloads.experiment import Experiment
 
-Carried = TypeVar("Carried", bound="Experiment | TrainingExperiment")
+Carried = TypeVar("Carried", bound="Experiment")
 CHUNKS = (CHUNK_BYTES, CHUNK_BYTES // 4, 4 * CHUNK_BYTES)
 """Sizes of the pieces that follow each other down chains and trees; of equals the first is taken [B]."""
 OWN = tuple(Choices("own", name, size) for name in SETS for size in CHUNKS)
@@ -126,7 +125,7 @@ def chosen_collectives(
     threads, placement : as of the schedule's own simulation
     with_library : whether the library may carry out what it is known to be fast at
     """
-    own = [placed(one, schedule.grid, nodes) for one in OWN]
+    own = [with_placement(one, schedule.grid, nodes) for one in OWN]
     found = []
     for asked in questions(schedule):
         ways = candidates(own, asked)
@@ -144,7 +143,7 @@ def _tried_by_library(
     """The library's ways that were measured: by each of MPI's calls where the op can go by both."""
     from quadrille.simulator.machine.library_collectives import MEASURED  # a rank that is told has no use for it
 
-    both = asked.kind in CALLED_BOTH_WAYS and asked.in_equal_pieces
+    both = asked.kind in VECTOR_CALL_KINDS and asked.in_equal_pieces
     for one in LIBRARY.values() if both else (Choices("library"),):
         seconds, label = _seconds(schedule, asked, one, machine, threads, placement)
         if label == f"{one} {MEASURED}":
@@ -166,13 +165,13 @@ def with_chosen(
     schedule : of the experiment, as it is simulated
     backend : of the arrays: the library's times are known of arrays of the host
     """
-    manner = experiment.manner
+    execution = experiment.execution
     found = chosen_collectives(
         schedule,
         machine,
         nodes,
-        threads=manner.threads,
-        placement=manner.placement,
+        threads=execution.threads,
+        placement=execution.placement,
         with_library=backend == "numpy",
     )
     return with_choices(experiment, found), found
@@ -181,7 +180,7 @@ def with_chosen(
 def with_choices(experiment: Carried, found: Sequence[Chosen]) -> Carried:
     """The experiment, going by what was chosen."""
     chosen = tuple((name, one.ranked[0].choices) for one in found for name in one.asked.names)
-    return replace(experiment, manner=replace(experiment.manner, choices=Choices(by_op=chosen)))
+    return replace(experiment, execution=replace(experiment.execution, choices=Choices(by_op=chosen)))
 
 
 def candidates(own: Sequence[Choices], asked: Asked) -> list[Choices]:
@@ -193,7 +192,7 @@ def candidates(own: Sequence[Choices], asked: Asked) -> list[Choices]:
             one.algorithm(asked.kind),
             asked.members,
             size_bytes=asked.size_bytes,
-            per_node=one.sharing(asked.axis),
+            per_node=one.ranks_per_node(asked.axis),
             elements=asked.elements,
             chunk_bytes=one.chunk_bytes,
         )
@@ -244,18 +243,18 @@ def questions(schedule: Schedule) -> list[Asked]:
     return list(found.values())
 
 
-def _first_places(schedule: Schedule) -> Iterator[Place]:
+def _first_places(schedule: Schedule) -> Iterator[Coordinates]:
     """The first rank of every role."""
     for role in schedule.roles:
-        places = (schedule.place(rank) for rank in range(schedule.grid.size))
+        places = (schedule.coordinates(rank) for rank in range(schedule.grid.size))
         first = next((place for place in places if role.includes(place)), None)
         if first is not None:
             yield first
 
 
 def _first_moments(
-    program: Program, place: Place, loops: tuple[object, ...] = ()
-) -> Iterator[tuple[Collective, Place, tuple[object, ...]]]:
+    program: Program, place: Coordinates, loops: tuple[object, ...] = ()
+) -> Iterator[tuple[Collective, Coordinates, tuple[object, ...]]]:
     """Every collective of a program in the first turn of its loops, and how often these turn."""
     for entry in program:
         if isinstance(entry, Repeat):

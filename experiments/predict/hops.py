@@ -23,14 +23,14 @@ from math import inf
 import numpy as np
 
 from quadrille.algorithms.analysis.alpha_beta import Link
-from quadrille.algorithms.schedule.expressions import number
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Shift
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import Homes
-from quadrille.simulator.ranks.resource_demands import Cost, Wiring
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.simulator.ranks.resource_demands import ResourceDemands, TransferDemand
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Ints
 
@@ -41,12 +41,14 @@ Hop = tuple[int, int]
 class Hops:
     """The slowest hop of a step between the ranks of a machine; it remembers what was asked before."""
 
-    def __init__(self, machine: Machine, ranks: int, homes: Homes, wiring: Wiring, engine: FlowEngine) -> None:
+    def __init__(
+        self, machine: Machine, ranks: int, placement: RankPlacement, wiring: ResourceDemands, engine: FlowEngine
+    ) -> None:
         self._ranks = ranks
-        self._homes = homes
+        self._homes = placement
         self._wiring = wiring
         self._engine = engine
-        self._routes = routes_of(machine, homes.net)
+        self._routes = routes_of(machine, placement.net)
         parts = (machine.host, machine.network)
         self._linear = not any(part.transfer for part in parts if part is not None)
         self._links: dict[tuple[tuple[int, ...], int, int], Link] = {}
@@ -83,7 +85,7 @@ class Hops:
             for resource, demand in cost.demands.items():
                 loads[resource] += demand * cost.work
 
-        def moving(cost: Cost) -> float:
+        def moving(cost: TransferDemand) -> float:
             busiest = max((loads[one] / self._engine.resource_capacity(one) for one in cost.demands), default=0.0)
             return max(busiest, cost.work / cost.cap)
 
@@ -103,14 +105,14 @@ class Hops:
         slowest = int(np.argmax(paths.latency + moving))
         return Link(float(paths.latency[slowest]), size / float(moving[slowest]))
 
-    def shift_link(self, op: Shift, grid: Grid, place: Place, size: int) -> Link:
+    def shift_link(self, op: Shift, grid: Grid, place: Coordinates, size: int) -> Link:
         """The slowest hop of a shift; of infinite bandwidth where no rank sends to another."""
         if isinstance(op.distance, int):
             return self.axis_link(grid, op.axis, op.distance, size)
         length, stride = grid.length(op.axis), grid.stride(op.axis)
         hops = []
         for rank in range(self._ranks):
-            distance = number(op.distance, replace(place, coordinates=grid.coordinates(rank)))
+            distance = evaluate(op.distance, replace(place, along=grid.coordinates(rank)))
             hops.append((rank, _along(rank, distance, length, stride)))
         return self._slowest(hops, size, "shift")
 

@@ -15,12 +15,12 @@ from quadrille.algorithms.schedule.tensors import ITEM_BYTES
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.vocabulary import TABLE
 from quadrille.algorithms.units import format_bytes
-from quadrille.experiments.options.memory_check import placement
 from quadrille.experiments.predict.closed_form import Yardstick
 from quadrille.experiments.predict.training_step import TrainingStep, noticed, ran_step
 from quadrille.experiments.rank.bandwidths import Ring
 from quadrille.experiments.rank.question import Question
 from quadrille.experiments.rank.turns import hops_of, loops_of, parts_of, sample, stages_of
+from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.experiments.workloads.training import TrainingExperiment
 from quadrille.experiments.workloads.training_figures import experiment_peak_bytes
 from quadrille.topologies.machines.machine import Machine
@@ -50,9 +50,9 @@ class Looker:
     """
 
     def __init__(self, question: Question, rings: Mapping[Ring, float]) -> None:
-        manner, dtype, gpus = question.training.manner, question.training.dtype, question.gpus
-        self.machine, self._placed = question.machine, placement(question.machine, gpus)
-        self._yardstick = Yardstick(question.machine, dtype, gpus, manner.choices, manner.threads, rings)
+        execution, dtype, gpus = question.training.execution, question.training.dtype, question.gpus
+        self.machine, self._placed = question.machine, fullest_device(question.machine, gpus)
+        self._yardstick = Yardstick(question.machine, dtype, gpus, execution.choices, execution.threads, rings)
 
     def bandwidth(self, one: TrainingExperiment, axis: Axis) -> float:
         """What the rings of an axis get [B/s]."""
@@ -76,7 +76,7 @@ class Looker:
 
     def _closed_form(self, one: TrainingExperiment) -> TrainingStep:
         sampled = sample(one)
-        schedule = sampled.manner.carried_out(sampled.unchecked_schedule())
+        schedule = sampled.applied_schedule()
         loops, priced = loops_of(schedule), list(self._yardstick.priced(schedule))
         local, moving = (
             parts_of(
@@ -86,7 +86,7 @@ class Looker:
         )
         stages, hop = stages_of(one), self._hop(one)
         seconds = (local + moving).step(stages, hop) + self._exchange(one, schedule)
-        compute, transfer = local.at_work(stages), moving.at_work(stages) + hops_of(stages) * hop
+        compute, transfer = local.reporting(stages), moving.reporting(stages) + hops_of(stages) * hop
         waiting = noticed(seconds - compute - transfer, seconds)
         return TrainingStep(seconds=seconds, compute=compute, transfer=transfer, waiting=waiting, exposed_by_axis={})
 
@@ -108,7 +108,7 @@ class Looker:
         if one.grid.pipeline == 1 or not one.problem.architecture.shared_table:
             return 0.0
         gradient = f"d{TABLE}"
-        size = sampled.tensors[gradient].block(sampled.place(0)).elements * sampled.item_bytes(gradient)
+        size = sampled.tensors[gradient].block(sampled.coordinates(0)).elements * sampled.item_bytes(gradient)
         return 2 * self._yardstick.hops.axis_link(one.grid, "pipeline", one.grid.pipeline - 1, size).seconds(size)
 
     def simulated(self, one: TrainingExperiment, granularity: Granularity) -> TrainingStep:
@@ -120,8 +120,8 @@ class Looker:
         ran = ran_step(sampled, self.machine, granularity)
         loops, stages, hop = loops_of(ran.schedule), stages_of(one), self._hop(one)
 
-        def at_work(seconds: Mapping[str, float]) -> float:
-            return parts_of(((loops[name], each) for name, each in seconds.items()), sampled).at_work(stages)
+        def reporting(seconds: Mapping[str, float]) -> float:
+            return parts_of(((loops[name], each) for name, each in seconds.items()), sampled).reporting(stages)
 
         local = {op.name: op.seconds for op in ran.every.ops if op.axis is None}
         moving = {op.name: op for op in ran.every.ops if op.axis is not None}
@@ -129,11 +129,11 @@ class Looker:
         charged = parts_of(((loops[name], each) for name, each in (local | exposed).items()), sampled)
         waits = ran.every.seconds / sum((local | exposed).values())
         seconds = charged.times(waits).step(stages, hop) + self._exchange(one, ran.schedule)
-        compute, busy = at_work(local), at_work({name: op.seconds for name, op in moving.items()})
-        latency, sent = at_work(ran.latency), hops_of(stages) * hop
-        hidden = noticed(busy - at_work(exposed), busy)
+        compute, busy = reporting(local), reporting({name: op.seconds for name, op in moving.items()})
+        latency, sent = reporting(ran.latency), hops_of(stages) * hop
+        hidden = noticed(busy - reporting(exposed), busy)
         by_axis: dict[Axis, float] = {
-            axis: at_work({name: each for name, each in exposed.items() if moving[name].axis == axis})
+            axis: reporting({name: each for name, each in exposed.items() if moving[name].axis == axis})
             for axis in sampled.grid.lengths
             if sampled.grid.length(axis) > 1
         }
@@ -144,7 +144,7 @@ class Looker:
             transfer=busy - latency + sent,
             hidden=hidden,
             waiting=noticed(seconds - compute - busy - sent + hidden, seconds),
-            contention=noticed(at_work({name: ran.contention.get(name, 0.0) for name in moving}), seconds),
+            contention=noticed(reporting({name: ran.contention.get(name, 0.0) for name in moving}), seconds),
             exposed_by_axis=by_axis | ({"pipeline": sent} if sent else {}),
             layers=stages_of(sampled).layers,
             bounded=ran.bounded,

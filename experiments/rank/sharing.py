@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
-from quadrille.runtime.launching.remarks import remark
+from quadrille.runtime.host.console import remark
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -31,7 +31,7 @@ class Crew:
     communicator: "Intracomm | None" = None
 
     @property
-    def speaks(self) -> bool:
+    def is_root(self) -> bool:
         """Whether this rank speaks for all."""
         return self.communicator is None or self.communicator.rank == 0
 
@@ -47,7 +47,7 @@ class Crew:
             return list(_followed(map(answer, asked), len(asked), what))
         mine = asked[ranks.rank :: ranks.size]
         found = map(answer, mine)
-        done = list(_followed(found, len(mine), what) if self.speaks else found)
+        done = list(_followed(found, len(mine), what) if self.is_root else found)
         rounds = zip_longest(*ranks.allgather(done))
         return list(chain.from_iterable(rounds))[: len(asked)]
 
@@ -63,7 +63,7 @@ def assemble() -> Crew:
 
     if announced_size(os.environ) == 1:
         return Crew()
-    from quadrille.runtime.launching.rank_environment import start_world
+    from quadrille.runtime.execution.rank_environment import start_world
 
     return Crew(start_world())
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import get_args
 
-from quadrille.algorithms.formats.record import PathPart, Station
+from quadrille.algorithms.formats.record import PathPart, PathSegment
 from quadrille.algorithms.timelines.spans import ALONE, COMPUTE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
 
@@ -36,7 +36,7 @@ MOST_STATIONS = 100
 """Stretches kept in their order; of a longer path all stretches of an op are one."""
 
 
-def stations(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> tuple[Station, ...]:
+def stations(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> tuple[PathSegment, ...]:
     """The stretches of the critical path, in order; those of a long path are summed by op.
 
     >>> a = Span(0, "multiply", "gemm", "compute", ready=0, start=0, arrival=0, end=3)
@@ -55,15 +55,15 @@ def stations(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> tuple[Sta
     return tuple(runs if len(runs) <= MOST_STATIONS else by_op(runs))
 
 
-def by_op(path: Iterable[Station]) -> list[Station]:
+def by_op(path: Iterable[PathSegment]) -> list[PathSegment]:
     """The stretches of each op as one, in the order of the first; the rank is named where it is always the same."""
-    ops: dict[str, list[Station]] = {}
+    ops: dict[str, list[PathSegment]] = {}
     for one in path:
         ops.setdefault(one.op, []).append(one)
     return [_joined(of_op) for of_op in ops.values()]
 
 
-def by_part(path: Iterable[Station]) -> dict[PathPart, float]:
+def by_part(path: Iterable[PathSegment]) -> dict[PathPart, float]:
     """Seconds of the whole path by part, all parts named."""
     found: dict[PathPart, float] = dict.fromkeys(PARTS, 0.0)
     for one in path:
@@ -72,7 +72,7 @@ def by_part(path: Iterable[Station]) -> dict[PathPart, float]:
     return found
 
 
-def _stretches(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> Iterator[Station]:
+def _stretches(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> Iterator[PathSegment]:
     """One stretch for each span on the path that takes time."""
     path = timeline.critical_path()
     now = timeline.start
@@ -82,7 +82,7 @@ def _stretches(timeline: Timeline, parts_of: Callable[[Span], Parts]) -> Iterato
         if until <= now:
             continue
         parts: Parts = {"other": until - now} if late else _parts_after(span, now, parts_of(span))
-        yield Station(op=span.op, rank=span.rank, seconds=float(until - now), seconds_by_part=_nonzero(parts))
+        yield PathSegment(op=span.op, rank=span.rank, seconds=float(until - now), seconds_by_part=_nonzero(parts))
         now = until
 
 
@@ -123,11 +123,11 @@ def _nonzero(parts: Parts) -> dict[PathPart, float]:
     return {part: float(parts[part]) for part in PARTS if parts.get(part, 0.0) > least}
 
 
-def _joined(run: Iterable[Station]) -> Station:
+def _joined(run: Iterable[PathSegment]) -> PathSegment:
     """Stretches of one op as one."""
     members = list(run)
     ranks = {one.rank for one in members}
-    return Station(
+    return PathSegment(
         op=members[0].op,
         rank=ranks.pop() if len(ranks) == 1 else None,
         count=sum(one.count for one in members),

@@ -23,7 +23,7 @@ class Carried(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     Parameters
     ----------
-    seconds_by_part : what the time is made of (`quadrille.simulator.collectives.causes`)
+    seconds_by_part : what the time is made of (`quadrille.simulator.collectives.run`)
     bottleneck : the link used best, and how much of the time at full bandwidth that is
     """
 

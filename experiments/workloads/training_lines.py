@@ -6,7 +6,7 @@ from typing import get_args
 
 from msgspec import UNSET
 
-from quadrille.algorithms.formats.record import PathPart, Record, Station
+from quadrille.algorithms.formats.record import PathPart, PathSegment, Record
 from quadrille.algorithms.formats.workload import Gpt, Workload
 from quadrille.algorithms.training.architecture import Architecture
 from quadrille.algorithms.training.model_words import NEEDED, OPTIONAL, TRAITS
@@ -116,11 +116,11 @@ def training_lines(made: Record) -> Iterator[str]:
         yield _critical_path(made.critical_path)
 
 
-def _critical_path(path: tuple[Station, ...]) -> str:
+def _critical_path(path: tuple[PathSegment, ...]) -> str:
     """What the critical path is made of, and the ops that have most of it.
 
-    >>> sum_x = Station(op="sum X", seconds=2.0, seconds_by_part={"latency": 0.5, "bandwidth": 1.5})
-    >>> _critical_path((Station(op="multiply", seconds=1.0, seconds_by_part={"compute": 1.0}), sum_x, sum_x))
+    >>> sum_x = PathSegment(op="sum X", seconds=2.0, seconds_by_part={"latency": 0.5, "bandwidth": 1.5})
+    >>> _critical_path((PathSegment(op="multiply", seconds=1.0, seconds_by_part={"compute": 1.0}), sum_x, sum_x))
     'critical path: compute 1 s, latency 1 s, bandwidth 3 s; most of it in sum X (4 s), multiply (1 s)'
     """
     parts: dict[str, float] = {}

@@ -43,7 +43,7 @@ def calibrate(
     if not out:
         raise InputError("out is missing: --out FILE.toml is needed, or --out - for stdout")
     from quadrille.experiments.calibrate.calibrate import calibrate as calibrate_machine
-    from quadrille.runtime.launching.rank_environment import start_world
+    from quadrille.runtime.execution.rank_environment import start_world
 
     start_world()
     calibrate_machine(out, topology=topology or None, routing=routing, quick=quick, blas=blas, command=context.obj)
@@ -71,7 +71,7 @@ def take_ranks(words: Sequence[str]) -> tuple[int, list[str]]:
     ------
     InputError : no `-n`, or no whole number after it
     """
-    from quadrille.experiments.options.values import whole_number
+    from quadrille.experiments.words.numbers import whole_number
 
     for position, word in enumerate(words):
         if word in ("-n", "-np", "--np"):

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quadrille.algorithms.errors import InputError, QuadrilleError
+from quadrille.algorithms.extras import missing_extra
 from quadrille.cli import experiments, hosts, laboratories, networks, ranking, studies
 from quadrille.cli.app import app
 from quadrille.cli.options import switch
 from quadrille.cli.root_rank import is_first
+from quadrille.runtime.host.console import remark
 from quadrille.runtime.launching.interruption import INTERRUPTED
-from quadrille.runtime.launching.remarks import remark
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         status = INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last place that can turn it into a line
-        return fail(error)
+        return fail(InputError(missing) if (missing := missing_extra(error)) else error)
     if status == INTERRUPTED and is_first(os.environ):
         remark("interrupted")
     return status

@@ -15,7 +15,7 @@ from quadrille.cli.options import (
     NoLocal,
     flag,
     flags_of,
-    machine_flags,
+    machine_words,
     switch,
     taken,
     with_flags,
@@ -78,11 +78,11 @@ COLLECTIVE_SWITCHES = flags_of(
 def flows(context: typer.Context, **given: Any) -> None:
     """Predict when many flows between GPUs, each of its own size and start, end on a machine."""
     from quadrille.experiments.network.flows import flows as simulate
-    from quadrille.experiments.options.values import whole_number
+    from quadrille.experiments.words.numbers import whole_number
 
     count = whole_number(given["gpus"], "--gpus") if given["gpus"] else None
     chosen = {name: given[name] for name in ("traffic", "weights", "json")}
-    simulate(**chosen, on=machine_flags(given), gpus=count, local=not given["no_local"], command=context.obj)
+    simulate(**chosen, on=machine_words(given), gpus=count, local=not given["no_local"], command=context.obj)
 
 
 def collective_command() -> Callable[..., None]:
@@ -97,13 +97,13 @@ def collective_command() -> Callable[..., None]:
     def command(context: typer.Context, **given: Any) -> None:
         from quadrille.experiments.network.collective_command import collective as predict
         from quadrille.experiments.network.collective_flags import CollectiveFlags
-        from quadrille.simulator.collectives.collective import Ways
+        from quadrille.simulator.collectives.collective import SimulationOptions
 
         flags = CollectiveFlags(kind=given["kind"], **taken(given, COLLECTIVE))
         off = {name.removeprefix("no_"): not value for name, value in taken(given, COLLECTIVE_SWITCHES).items()}
         no_memory = not off.pop("memory")
-        ways = Ways(causes=True, **off)
-        predict(flags, machine_flags(given), ways=ways, no_memory=no_memory, json=given["json"], command=context.obj)
+        ways = SimulationOptions(causes=True, **off)
+        predict(flags, machine_words(given), ways=ways, no_memory=no_memory, json=given["json"], command=context.obj)
 
     return command
 
@@ -116,9 +116,9 @@ app.command("collective", help="Predict one collective of many groups on a machi
 @app.command()
 def machines(name: Annotated[str, typer.Argument(metavar="[NAME]", help="One of them only.")] = "") -> None:
     """List the machines known by name, and the source of every number."""
-    from quadrille.experiments.options.machines import list_machines
+    from quadrille.topologies.find_machine import describe_machines
 
-    list_machines(name)
+    print(describe_machines(name))
 
 
 @topology_group.command("show")

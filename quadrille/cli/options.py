@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from quadrille.experiments.options.machine_flags import MachineFlags
-    from quadrille.experiments.workloads.matmul import Flags
+    from quadrille.experiments.words.machines import MachineWords
+    from quadrille.experiments.words.matmul import MatmulWords
 
 
 def flag(name: str, metavar: str, text: str, *more_names: str) -> typer.models.OptionInfo:
@@ -214,13 +214,13 @@ def taken(given: Mapping[str, Any], group: Sequence[Parameter]) -> dict[str, Any
     return {one.name: given[one.name] for one in group}
 
 
-def machine_flags(given: Mapping[str, Any]) -> "MachineFlags":
+def machine_words(given: Mapping[str, Any]) -> "MachineWords":
     """The machine that the flags name, and what is different about it; nothing of a command that asks for none."""
-    from quadrille.experiments.options.machine_flags import MachineFlags
+    from quadrille.experiments.words.machines import MachineWords
 
     values = taken(given, [one for one in ON_MACHINE if one.name in given]).items()
     on: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values}
-    return MachineFlags(**on)
+    return MachineWords(**on)
 
 
 def typed(context: typer.Context, given: Mapping[str, Any]) -> set[str]:
@@ -229,12 +229,12 @@ def typed(context: typer.Context, given: Mapping[str, Any]) -> set[str]:
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
-def experiment_flags(context: typer.Context, given: Mapping[str, Any]) -> "Flags":
+def experiment_words(context: typer.Context, given: Mapping[str, Any]) -> "MatmulWords":
     """The flags that name a multiplication or training steps; a dtype that was not typed is not known yet."""
-    from quadrille.experiments.workloads.training_flags import TrainingFlags
+    from quadrille.experiments.words.training import TrainingWords
 
-    known = {*TrainingFlags.__dataclass_fields__} & {*given}
+    known = {*TrainingWords.__dataclass_fields__} & {*given}
     chosen = {name: given[name] for name in known}
     if (given["mlp"] or given["gpt"]) and "dtype" not in typed(context, given):
         chosen["dtype"] = ""
-    return TrainingFlags(**chosen)
+    return TrainingWords(**chosen)

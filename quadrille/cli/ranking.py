@@ -17,7 +17,7 @@ from quadrille.cli.options import (
     SequenceParallel,
     flag,
     flags_of,
-    machine_flags,
+    machine_words,
     switch,
     taken,
     with_flags,
@@ -72,4 +72,4 @@ def rank(context: typer.Context, **given: Any) -> None:
     from quadrille.experiments.rank.rank import rank as rank_grids
 
     flags = RankFlags(**taken(given, RANKED), **taken(given, GRANULARITY))
-    rank_grids(flags, machine_flags(given), json=given["json"], command=context.obj)
+    rank_grids(flags, machine_words(given), json=given["json"], command=context.obj)

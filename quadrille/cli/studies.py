@@ -24,7 +24,7 @@ from quadrille.cli.options import (
     by_default,
     flag,
     flags_of,
-    machine_flags,
+    machine_words,
     switch,
     with_flags,
 )
@@ -54,7 +54,7 @@ def host_fidelity(
     json: Json = "",
 ) -> None:
     """How far off are predictions of this host, over cases drawn by the seed?"""
-    from quadrille.experiments.options.values import whole_number
+    from quadrille.experiments.words.numbers import whole_number
     from quadrille.studies.host_fidelity.study import host_fidelity as measure_fidelity
 
     measure_fidelity(
@@ -117,7 +117,7 @@ def runtime_speed(
     json: Json = "",
 ) -> None:
     """How fast is our product, beside what else one would use here?"""
-    from quadrille.experiments.options.values import whole_number
+    from quadrille.experiments.words.numbers import whole_number
     from quadrille.studies.runtime_speed.study import SHAPES
     from quadrille.studies.runtime_speed.study import runtime_speed as measure_speed
 
@@ -197,7 +197,7 @@ def scaling_command(kind: str) -> Callable[..., None]:
     @with_flags(by_default(ON_MACHINE, machine="perlmutter"), SCALED)
     def command(context: typer.Context, **given: Any) -> None:
         from quadrille.algorithms.matmuls.matmul import parse_sizes
-        from quadrille.experiments.options.values import whole_number
+        from quadrille.experiments.words.numbers import whole_number
         from quadrille.studies.scaling.question import asked
         from quadrille.studies.scaling.study import scaling
 
@@ -214,7 +214,7 @@ def scaling_command(kind: str) -> Callable[..., None]:
             **{name: given[name] for name in ("algorithm", "passes", "dtype", "order", "gathered", "collectives")},
         )
         written = {name: given[name] for name in ("json", "csv", "plot")}
-        scaling(question, machine_flags(given), **written, command=context.obj)
+        scaling(question, machine_words(given), **written, command=context.obj)
 
     return command
 

@@ -25,9 +25,9 @@ import numpy as np
 from quadrille.algorithms.errors import InputError
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
-from quadrille.runtime.arrays.strides import lie
+from quadrille.runtime.arrays.strides import matrix_layout
 
-NUMPYS = "numpy"
+NUMPY_BLAS = "numpy"
 """The word for the BLAS that NumPy was built with."""
 ROW_MAJOR, AS_IT_LIES, TRANSPOSED = 101, 111, 112
 """Of the C interface: CblasRowMajor, CblasNoTrans, CblasTrans."""
@@ -60,7 +60,7 @@ MKL_VERSION, MKL_VERSION_BYTES = "MKL_Get_Version_String", 198
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class BlasFamily:
     """A BLAS known by name.
 
     Parameters
@@ -74,9 +74,9 @@ class Known:
 
 
 BY_NAME = {
-    "mkl": Known(("libmkl_rt.so*", "libmkl_rt*.dylib"), "mkl_rt"),
-    "openblas": Known(("libscipy_openblas*", "libopenblas*.so*", "libopenblas*.dylib"), "openblas"),
-    "blis": Known(("libblis*.so*", "libblis*.dylib"), "blis"),
+    "mkl": BlasFamily(("libmkl_rt.so*", "libmkl_rt*.dylib"), "mkl_rt"),
+    "openblas": BlasFamily(("libscipy_openblas*", "libopenblas*.so*", "libopenblas*.dylib"), "openblas"),
+    "blis": BlasFamily(("libblis*.so*", "libblis*.dylib"), "blis"),
 }
 
 
@@ -109,7 +109,7 @@ class BlasLibrary(NumpyLibrary):
         if inner == 0:
             out.fill(0)
             return
-        (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = lie(a), lie(b), lie(out)
+        (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = matrix_layout(a), matrix_layout(b), matrix_layout(out)
         assert not turn_c, (out.shape, out.strides)
         product, most = self._products[str(out.dtype)]
         if max(rows, columns, inner, step_a, step_b, step_c) > most:
@@ -169,10 +169,10 @@ def _version(loaded: ctypes.CDLL) -> Iterator[str]:
         yield " ".join(room.value.decode(errors="replace").split())
 
 
-def blas_in_words(library: ArrayLibrary) -> str:
+def describe_blas(library: ArrayLibrary) -> str:
     """Which BLAS multiplies host arrays, for a record; empty where none does.
 
-    >>> blas_in_words(NumpyLibrary()).split()[0]
+    >>> describe_blas(NumpyLibrary()).split()[0]
     'openblas'
     """
     if library.name != "numpy":
@@ -219,13 +219,13 @@ def check_blas(name: str) -> None:
     ------
     InputError : such a name
     """
-    if "/" not in name and name not in (NUMPYS, *BY_NAME):
-        accepted = f"{NUMPYS}, {', '.join(BY_NAME)} and the path of a shared library, with a /"
+    if "/" not in name and name not in (NUMPY_BLAS, *BY_NAME):
+        accepted = f"{NUMPY_BLAS}, {', '.join(BY_NAME)} and the path of a shared library, with a /"
         raise InputError(f"blas {name!r}: accepted are {accepted}; found here: {_found_here()}")
 
 
 def _found_here() -> str:
-    return ", ".join([NUMPYS, *(f"{name} ({path})" for name, path in installed().items())])
+    return ", ".join([NUMPY_BLAS, *(f"{name} ({path})" for name, path in installed().items())])
 
 
 def installed() -> dict[str, str]:
@@ -234,7 +234,7 @@ def installed() -> dict[str, str]:
     return {name: path for name, path in found.items() if path is not None}
 
 
-def _path(known: Known) -> str | None:
+def _path(known: BlasFamily) -> str | None:
     """In wheels first, then in the environment, then where the system's loader looks."""
     for folder in _folders():
         for pattern in known.patterns:

@@ -22,8 +22,8 @@ from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.schedule.tensors import DType, ElementType
 from quadrille.runtime.arrays.array_library import Array, Backend
 from quadrille.runtime.arrays.pinned import PinnedPool, fetch_in_chunks, put_in_chunks
-from quadrille.runtime.arrays.strides import lie
-from quadrille.runtime.host.devices import INSTALL, Device, load_cupy, use_device
+from quadrille.runtime.arrays.strides import matrix_layout
+from quadrille.runtime.host.devices import INSTALL, GpuDevice, load_cupy, use_device
 
 STORED: dict[ElementType, str] = {
     "int32": "int32",
@@ -48,8 +48,8 @@ GEMM: dict[str, tuple[int, str, type[np.floating[Any]]]] = {
 CUDA_SUCCESS, CUDA_ERROR_NOT_READY = 0, 600
 """Of cudaError_t: what asking an event may answer while all is well."""
 
-DISALLOW_REDUCED_PRECISION_REDUCTION = 16
-"""Of cublasMath_t: partial sums of a product are added in the accumulating dtype too."""
+CUBLAS_DEFAULT_MATH, DISALLOW_REDUCED_PRECISION_REDUCTION = 0, 16
+"""Of cublasMath_t: cuBLAS's own choice; and partial sums of a product are added in the accumulating dtype too."""
 
 LOWEST_CAPABILITY: dict[DType, tuple[int, int]] = {"float16": (5, 3), "bfloat16": (8, 0)}
 
@@ -98,7 +98,7 @@ class CupyLibrary:
     name: Backend = "cupy"
     gemm_types = GEMM
 
-    def __init__(self, device: Device, of: "CupyLibrary | None" = None) -> None:
+    def __init__(self, device: GpuDevice, of: "CupyLibrary | None" = None) -> None:
         self.cupy = load_cupy()
         self.device = device
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
@@ -171,7 +171,7 @@ class CupyLibrary:
         compute = getattr(cublas, compute_name)
         one, zero = np.ones(1, factor_type), np.zeros(1, factor_type)
         operations = (cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T)
-        (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = (lie(matrix) for matrix in (a, b, out))
+        (turn_a, step_a), (turn_b, step_b), (turn_c, step_c) = (matrix_layout(matrix) for matrix in (a, b, out))
         assert not turn_c, (out.shape, out.strides)
         handle = self.cupy.cuda.device.get_cublas_handle()
         cublas.setMathMode(handle, DISALLOW_REDUCED_PRECISION_REDUCTION)

@@ -3,13 +3,13 @@
 from quadrille.runtime.arrays.array_library import Array
 
 
-def lie(matrix: Array) -> tuple[bool, int]:
+def matrix_layout(matrix: Array) -> tuple[bool, int]:
     """Whether a matrix lies column by column, and the elements from one row (or column) to the next.
 
     >>> import numpy as np
     >>> a = np.zeros((3, 5))
-    >>> lie(a), lie(a.T), lie(a[:, 1:3]), lie(a[1:, :1]), lie(a[:, :1].T)
-    ((False, 5), (True, 5), (False, 5), (False, 5), (True, 5))
+    >>> matrix_layout(a), matrix_layout(a.T), matrix_layout(a[:, 1:3]), matrix_layout(a[1:, :1])
+    ((False, 5), (True, 5), (False, 5), (False, 5))
     """
     rows, columns = matrix.shape
     row_step, column_step = (stride // matrix.itemsize for stride in matrix.strides)

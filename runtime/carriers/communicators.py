@@ -36,7 +36,7 @@ class Communicator(Protocol):
     size: int
     chunk_bytes: int
     """Of the messages into which our own steps are cut; 0 for whole steps."""
-    posted: tuple[int, int]
+    max_outstanding: tuple[int, int]
     """How many receives and sends of an op are under way at once, where they are cut."""
     begins_in_order: bool
     """Whether every rank must begin the ops of all such groups in the order of its program."""
@@ -50,10 +50,10 @@ class Communicator(Protocol):
 
     def receive(self, buffer: Array, sender: int) -> Request: ...
 
-    def greet(self, peer: int) -> Request:
+    def signal_ready(self, peer: int) -> Request:
         """Tells a member that this one is there: no bytes, and apart from all that is sent."""
 
-    def greeted(self, peer: int) -> Request:
+    def await_ready(self, peer: int) -> Request:
         """Ends when the member's next greeting has come."""
 
     def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
@@ -100,7 +100,7 @@ class Wait:
 
 
 Result = TypeVar("Result")
-Course = Generator[Wait, None, Result]
+RankCoroutine = Generator[Wait, None, Result]
 """A rank's work: it yields what it waits for, and is resumed when that may have come."""
 
 
@@ -114,7 +114,7 @@ class Carrier(Protocol):
     def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Communicator:
         """The group of `rank` along `axis`; every rank asks for the same ones in the same order."""
 
-    def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
+    def run(self, course: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
         """Run the course of every rank that lives here to its end, all starting together."""
 
     def gather(self, values: dict[int, Any]) -> dict[int, Any] | None:
@@ -137,10 +137,10 @@ class Done:
 DONE = Done()
 
 
-class Alone:
+class SingleMember:
     """A group of one: nothing to say to anybody."""
 
-    member, size, chunk_bytes, posted = 0, 1, 0, (0, 0)
+    member, size, chunk_bytes, max_outstanding = 0, 1, 0, (0, 0)
     begins_in_order, lane = False, None
 
     def barrier(self, *, blocking: bool) -> Request:

@@ -20,12 +20,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quadrille.runtime.host.progress_reports import together
+from quadrille.runtime.host.progress_reports import collective_work
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
-    from quadrille.runtime.host.devices import Device
+    from quadrille.runtime.host.devices import GpuDevice
 
 CHILD_SECONDS = 60.0
 LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_", "HYDRA_", "HYDI_", "SLURM_", "PALS_", "FLUX_")
@@ -45,10 +45,10 @@ sys.exit(0 if float(received[0]) == 42.0 else 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Awareness:
+class GpuAwareness:
     """Whether MPI takes device arrays, and how we know.
 
-    >>> print(Awareness(False, "MPIX_Query_cuda_support() is 0"))
+    >>> print(GpuAwareness(False, "MPIX_Query_cuda_support() is 0"))
     device arrays go through the host: MPIX_Query_cuda_support() is 0
     """
 
@@ -59,18 +59,18 @@ class Awareness:
         return f"device arrays go {'straight to MPI' if self.aware else 'through the host'}: {self.reason}"
 
 
-def gpu_awareness(communicator: "Intracomm", device: "Device") -> Awareness:
+def gpu_awareness(communicator: "Intracomm", device: "GpuDevice") -> GpuAwareness:
     """The answer for this world; all ranks call it and all get the same."""
     from quadrille.runtime.host.devices import number_on_host
 
     query, kinds = query_cuda_support(), memory_kinds(communicator)
     is_first = number_on_host(communicator) == 0
     mine = judge(query, kinds, (lambda: one_element_test(device.number)) if is_first else (lambda: None))
-    with together("comparing what MPI takes"):
+    with collective_work("comparing what MPI takes"):
         return agreed(communicator.allgather(mine))
 
 
-def judge(query: int | None, kinds: str | None, try_it: Callable[[], str | None]) -> Awareness:
+def judge(query: int | None, kinds: str | None, try_it: Callable[[], str | None]) -> GpuAwareness:
     """The answer from the evidence of one rank.
 
     >>> judge(0, None, lambda: None).aware, judge(1, None, lambda: None).aware
@@ -88,11 +88,11 @@ def judge(query: int | None, kinds: str | None, try_it: Callable[[], str | None]
     if kinds is not None:
         told += f", mpi_memory_alloc_kinds are {kinds}"
     if query != 1 and not names_cuda(kinds):
-        return Awareness(False, told)
+        return GpuAwareness(False, told)
     failure = try_it()
     if failure is not None:
-        return Awareness(False, f"{told}, but {failure}")
-    return Awareness(True, f"{told}, and one element went from device to device")
+        return GpuAwareness(False, f"{told}, but {failure}")
+    return GpuAwareness(True, f"{told}, and one element went from device to device")
 
 
 def names_cuda(kinds: str | None) -> bool:
@@ -105,12 +105,12 @@ def names_cuda(kinds: str | None) -> bool:
     return any(kind[0] == "cuda" and (len(kind) == 1 or "device" in kind[1:]) for kind in named)
 
 
-def agreed(answers: list[Awareness]) -> Awareness:
+def agreed(answers: list[GpuAwareness]) -> GpuAwareness:
     """Yes if every rank says yes, else the reason of the first that does not."""
     for rank, answer in enumerate(answers):
         if not answer.aware:
             others_say_yes = any(other.aware for other in answers)
-            return Awareness(False, f"on rank {rank}, {answer.reason}") if others_say_yes else answer
+            return GpuAwareness(False, f"on rank {rank}, {answer.reason}") if others_say_yes else answer
     return answers[0]
 
 

@@ -16,8 +16,8 @@ from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.grid import Axis, Grid
 from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.carriers.communicators import DONE, Course, Edges, Request, Result, Wait
-from quadrille.runtime.carriers.pipelined_steps import POSTED, Stream
+from quadrille.runtime.carriers.communicators import DONE, Edges, RankCoroutine, Request, Result, Wait
+from quadrille.runtime.carriers.pipelined_steps import MAX_OUTSTANDING, PipelinedTransfer
 
 Key = tuple[Axis, int, tuple[int, ...]]
 
@@ -103,7 +103,7 @@ class _Group:
 class InProcessCommunicator:
     """One member's end of a group."""
 
-    posted = POSTED
+    max_outstanding = MAX_OUTSTANDING
     begins_in_order, lane = False, None
 
     def __init__(self, group: _Group, member: int, chunk_bytes: int) -> None:
@@ -119,11 +119,11 @@ class InProcessCommunicator:
     def receive(self, buffer: Array, sender: int) -> Request:
         return self._expect(buffer, (sender, self.member, "data"))
 
-    def greet(self, peer: int) -> Request:
+    def signal_ready(self, peer: int) -> Request:
         self._post(NOTHING, (self.member, peer, "greetings"))
         return DONE
 
-    def greeted(self, peer: int) -> Request:
+    def await_ready(self, peer: int) -> Request:
         return self._expect(NOTHING.copy(), (peer, self.member, "greetings"))
 
     def _post(self, buffer: Array, way: Way) -> _Letter:
@@ -242,7 +242,7 @@ class InProcess:
         group = self._groups.setdefault((axis, lane, members), _Group(len(members)))
         return InProcessCommunicator(group, members.index(rank), self._chunk_bytes)
 
-    def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
+    def run(self, course: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
         """Resume the ranks in turn until all have ended.
 
         Raises
@@ -280,7 +280,7 @@ class InProcess:
 
 def _ready(wait: Wait) -> bool:
     """Whether a rank can go on, or has gone on in what it waits for."""
-    streams = [request for request in wait.requests if isinstance(request, Stream)]
+    streams = [request for request in wait.requests if isinstance(request, PipelinedTransfer)]
     before = [stream.moves for stream in streams]
     ended = [request.done() for request in wait.requests]
     gone_on = [stream.moves for stream in streams] != before
@@ -293,7 +293,9 @@ def _stuck(waiting: dict[int, Wait]) -> str:
 
 def _who(rank: int, wait: Wait) -> str:
     heads = [
-        head for request in wait.requests for head in (request.heads if isinstance(request, Stream) else [request])
+        head
+        for request in wait.requests
+        for head in (request.heads if isinstance(request, PipelinedTransfer) else [request])
     ]
     misfits = "".join(head.misfit() for head in heads if isinstance(head, _Expected))
     return f"rank {rank} in {' and '.join(map(repr, wait.ops))}{misfits}"

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from quadrille.runtime.host.world import Host
+from quadrille.runtime.host.world import ComputeHost
 
 Progress = Literal["none", "thread"]
 """What advances communication beside local work: nothing, or a thread."""
@@ -20,7 +20,7 @@ bytes before what it sends.  A chunk that ends within a packet has come when all
 later, and whoever passes it on has lost that time.  Of 1.2 MB passed on by one of three hosts at 225 Mbit/s the last
 byte comes after 48.6 ms with chunks of 60 KiB, after 46.2 with these.
 """
-FIRST_NAP_SECONDS, NAP_SECONDS = 5e-5, 5e-4
+FIRST_POLL_SLEEP_SECONDS, MAX_POLL_SLEEP_SECONDS = 5e-5, 5e-4
 """Between two looks at messages, at first and at most, where ranks share cores.
 
 Eight small broadcasts one after the other take 66 ms with these, 96 ms with naps of 2 ms, a small training step 254
@@ -33,46 +33,46 @@ IDLE_NAP_SECONDS, IDLE_NAP_GROWTH = 2e-3, 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class MessageOptions:
     """How the messages of a rank go.
 
     Parameters
     ----------
     chunk_bytes : into which messages of our own steps are cut; 0 for whole steps
-    nap_seconds : how long, at most, a rank that waits sleeps between two looks; 0 to look all the time
+    poll_sleep_seconds : how long, at most, a rank that waits sleeps between two looks; 0 to look all the time
     progress : what advances communication beside local work
     """
 
     chunk_bytes: int = 0
-    nap_seconds: float = 0.0
+    poll_sleep_seconds: float = 0.0
     progress: Progress = "none"
 
 
-WHOLE = Delivery()
+WHOLE_MESSAGES = MessageOptions()
 """Whole steps, and a rank that waits looks all the time."""
 
 
-def usual_delivery(host: Host) -> Delivery:
+def default_message_options(host: ComputeHost) -> MessageOptions:
     """Whole steps, but chunks and naps in a laboratory, where hosts share the cores of one machine.
 
-    >>> usual_delivery(Host("node", ranks=(0, 1), cores=2))
-    Delivery(chunk_bytes=0, nap_seconds=0.0, progress='none')
+    >>> default_message_options(ComputeHost("node", ranks=(0, 1), cores=2))
+    MessageOptions(chunk_bytes=0, poll_sleep_seconds=0.0, progress='none')
     """
     if host.sharing:
-        return Delivery(CHUNK_BYTES, NAP_SECONDS)
-    return WHOLE
+        return MessageOptions(CHUNK_BYTES, MAX_POLL_SLEEP_SECONDS)
+    return WHOLE_MESSAGES
 
 
-def progress_that_pays(host: Host, *, hosts: int, threads: int) -> Progress:
+def default_progress(host: ComputeHost, *, hosts: int, threads: int) -> Progress:
     """What advances communication beside local work where nothing else is said.
 
     A thread, where messages leave the host: they then go by themselves, and need a core for moments only.  Between
     ranks of one host messages are copied by the cores that compute: a thread gains where some are free.
 
-    >>> node = Host("node", ranks=(0, 1), cores=4)
-    >>> progress_that_pays(node, hosts=1, threads=2), progress_that_pays(node, hosts=1, threads=1)
+    >>> node = ComputeHost("node", ranks=(0, 1), cores=4)
+    >>> default_progress(node, hosts=1, threads=2), default_progress(node, hosts=1, threads=1)
     ('none', 'thread')
-    >>> progress_that_pays(node, hosts=2, threads=2)
+    >>> default_progress(node, hosts=2, threads=2)
     'thread'
 
     Parameters
@@ -84,7 +84,7 @@ def progress_that_pays(host: Host, *, hosts: int, threads: int) -> Progress:
     return "thread" if hosts > 1 or not crowded else "none"
 
 
-class Naps:
+class PollingBackoff:
     """Sleeps between two looks at messages: a part of the time that the last one took at first, then longer ones.
 
     Messages that come one upon the other are looked for often, and those that take long seldom, since a look takes
@@ -97,7 +97,7 @@ class Naps:
 
     def __init__(self, longest: float) -> None:
         self._longest = longest
-        self._next = FIRST_NAP_SECONDS
+        self._next = FIRST_POLL_SLEEP_SECONDS
         self._state: tuple[tuple[str, ...], int] = (), 0
         self._since = 0.0
 
@@ -113,6 +113,6 @@ class Naps:
         if self._state != before:
             now = time.perf_counter()
             first = (now - self._since) * FIRST_NAP_SHARE if ops == before[0] else 0.0
-            self._next, self._since = max(FIRST_NAP_SECONDS, first), now
+            self._next, self._since = max(FIRST_POLL_SLEEP_SECONDS, first), now
         time.sleep(min(self._next, longest))
         self._next = min(growth * self._next, longest)

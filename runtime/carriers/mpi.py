@@ -10,12 +10,17 @@ import numpy as np
 from mpi4py import MPI
 
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.runtime.carriers.communicators import Alone, Course, Result, Staging, Wait
-from quadrille.runtime.carriers.message_options import NAP_SECONDS, WHOLE, Delivery, Naps
-from quadrille.runtime.carriers.mpi_communicator import MOST_BYTES, Flight, MpiCommunicator
-from quadrille.runtime.carriers.pipelined_steps import Stream
+from quadrille.runtime.carriers.communicators import RankCoroutine, Result, SingleMember, Staging, Wait
+from quadrille.runtime.carriers.message_options import (
+    MAX_POLL_SLEEP_SECONDS,
+    WHOLE_MESSAGES,
+    MessageOptions,
+    PollingBackoff,
+)
+from quadrille.runtime.carriers.mpi_communicator import MAX_MESSAGE_BYTES, MpiCommunicator, MpiRequests
+from quadrille.runtime.carriers.pipelined_steps import PipelinedTransfer
 from quadrille.runtime.host.clocks import clock_offset
-from quadrille.runtime.host.core_affinity import taking_turns
+from quadrille.runtime.host.core_affinity import pinned_to_core
 
 AGREED_SECONDS = 10e-3
 """From the last rank's arrival to the time that ranks agree to begin at: enough for all to hear of it and to sleep."""
@@ -27,7 +32,7 @@ class MpiCarrier:
     Parameters
     ----------
     staging : makes of each group one for arrays of a device; those of the host need none
-    delivery : how messages of the host's arrays go
+    message_options : how messages of the host's arrays go
     """
 
     def __init__(
@@ -35,20 +40,20 @@ class MpiCarrier:
         communicator: MPI.Intracomm | None = None,
         *,
         staging: Staging | None = None,
-        most_bytes: int = MOST_BYTES,
-        delivery: Delivery = WHOLE,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        message_options: MessageOptions = WHOLE_MESSAGES,
     ) -> None:
         self._world = communicator or MPI.COMM_WORLD
         self._staging = staging
-        self._most_bytes = most_bytes
-        self._delivery = delivery
+        self._most_bytes = max_message_bytes
+        self._delivery = message_options
         self._groups: dict[tuple[Grid, Axis, int], Any] = {}
         self._split: list[MPI.Intracomm] = []
         self.size: int = self._world.Get_size()
         self.rank: int = self._world.Get_rank()
         self.ranks: tuple[int, ...] = (self.rank,)
         self._offset = clock_offset(self._world)
-        self._take_turns = any(self._world.allgather(delivery.nap_seconds > 0))
+        self._take_turns = any(self._world.allgather(message_options.poll_sleep_seconds > 0))
 
     def communicator(self, grid: Grid, rank: int, axis: Axis, lane: int) -> Any:
         key = (grid, axis, lane)
@@ -58,25 +63,25 @@ class MpiCarrier:
 
     def _make(self, grid: Grid, rank: int, axis: Axis) -> Any:
         if grid.length(axis) == 1:
-            return Alone()
+            return SingleMember()
         members = grid.group(rank, axis)
         group = cast(MPI.Intracomm, self._world.Split(color=members[0], key=members.index(rank)))
         self._split.append(group)
         communicator = MpiCommunicator(group, self._most_bytes, self._delivery.chunk_bytes)
         return communicator if self._staging is None else self._staging(communicator)
 
-    def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
-        with taking_turns(self.rank, self.size) if self._take_turns else nullcontext():
+    def run(self, course: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
+        with pinned_to_core(self.rank, self.size) if self._take_turns else nullcontext():
             return {self.rank: self._followed(course(self.rank))}
 
-    def _followed(self, running: Course[Result]) -> Result:
-        naps = Naps(self._delivery.nap_seconds)
+    def _followed(self, running: RankCoroutine[Result]) -> Result:
+        naps = PollingBackoff(self._delivery.poll_sleep_seconds)
         while True:
             try:
                 wait = next(running)
             except StopIteration as end:
                 return cast(Result, end.value)
-            if self._delivery.nap_seconds:
+            if self._delivery.poll_sleep_seconds:
                 naps.take(wait.ops, wait.carried, idle=wait.idle)
             else:
                 _await(wait)
@@ -100,7 +105,7 @@ class MpiCarrier:
         """When the last rank came here; none looks for the others all the time, on a core that these need to answer."""
         latest = np.array([self.now()])
         request = self._world.Iallreduce(MPI.IN_PLACE, latest, MPI.MAX)
-        naps = Naps(NAP_SECONDS)
+        naps = PollingBackoff(MAX_POLL_SLEEP_SECONDS)
         while not request.Test():
             naps.take()
         return float(latest[0])
@@ -117,10 +122,10 @@ class MpiCarrier:
 
 
 def _await(wait: Wait) -> None:
-    streams = [request for request in wait.requests if isinstance(request, Stream)]
+    streams = [request for request in wait.requests if isinstance(request, PipelinedTransfer)]
     heads = [head for stream in streams for head in stream.heads]
-    others = [request for request in wait.requests if not isinstance(request, Stream)]
-    flights: Sequence[Flight] = [request for request in (*heads, *others) if isinstance(request, Flight)]
+    others = [request for request in wait.requests if not isinstance(request, PipelinedTransfer)]
+    flights: Sequence[MpiRequests] = [request for request in (*heads, *others) if isinstance(request, MpiRequests)]
     pending = [request for flight in flights for request in flight.requests]
     if len(flights) < len(heads) + len(others) or not pending:
         os.sched_yield()  # others may have come, or the device has: whoever waits for it calls no MPI that gives way

@@ -1,6 +1,6 @@
 """One group of ranks over MPI, for arrays of the host; those of a device come through `staging`.
 
-One message holds at most `most_bytes`: MPI libraries with 32-bit counts (the
+One message holds at most `max_message_bytes`: MPI libraries with 32-bit counts (the
 Open MPI wheel among them) cannot be asked for more at once.  What is longer
 goes as several messages; a library collective that is longer is made of
 broadcasts or reductions of slices.
@@ -15,15 +15,15 @@ from mpi4py import MPI
 from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.carriers.communicators import Edges, Request
-from quadrille.runtime.carriers.pipelined_steps import POSTED
+from quadrille.runtime.carriers.pipelined_steps import MAX_OUTSTANDING
 
-MOST_BYTES = 1 << 30
+MAX_MESSAGE_BYTES = 1 << 30
 DATA, GREETING = 0, 1
 """Tags of messages."""
 NOTHING = np.empty(0, "u1")
 
 
-class Flight:
+class MpiRequests:
     """MPI requests under way."""
 
     __slots__ = ("requests",)
@@ -47,28 +47,32 @@ class Flight:
 class MpiCommunicator:
     """One group of ranks on one lane."""
 
-    posted = POSTED
+    max_outstanding = MAX_OUTSTANDING
     begins_in_order, lane = False, None
 
-    def __init__(self, communicator: MPI.Intracomm, most_bytes: int = MOST_BYTES, chunk_bytes: int = 0) -> None:
+    def __init__(
+        self, communicator: MPI.Intracomm, max_message_bytes: int = MAX_MESSAGE_BYTES, chunk_bytes: int = 0
+    ) -> None:
         self._communicator = communicator
-        self._most_bytes = most_bytes
+        self._most_bytes = max_message_bytes
         self.chunk_bytes = chunk_bytes
         self.member: int = communicator.Get_rank()
         self.size: int = communicator.Get_size()
 
     def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
         begin = self._communicator.Issend if taken else self._communicator.Isend
-        return Flight([begin([part, MPI.BYTE], to, DATA) for part in self._messages(buffer)])
+        return MpiRequests([begin([part, MPI.BYTE], to, DATA) for part in self._messages(buffer)])
 
     def receive(self, buffer: Array, sender: int) -> Request:
-        return Flight([self._communicator.Irecv([part, MPI.BYTE], sender, DATA) for part in self._messages(buffer)])
+        return MpiRequests(
+            [self._communicator.Irecv([part, MPI.BYTE], sender, DATA) for part in self._messages(buffer)]
+        )
 
-    def greet(self, peer: int) -> Request:
-        return Flight([self._communicator.Isend([NOTHING, MPI.BYTE], peer, GREETING)])
+    def signal_ready(self, peer: int) -> Request:
+        return MpiRequests([self._communicator.Isend([NOTHING, MPI.BYTE], peer, GREETING)])
 
-    def greeted(self, peer: int) -> Request:
-        return Flight([self._communicator.Irecv([NOTHING, MPI.BYTE], peer, GREETING)])
+    def await_ready(self, peer: int) -> Request:
+        return MpiRequests([self._communicator.Irecv([NOTHING, MPI.BYTE], peer, GREETING)])
 
     def _messages(self, buffer: Array) -> list[Array]:
         """The buffer as bytes, in messages that MPI can count; an empty buffer is one empty message."""
@@ -86,7 +90,9 @@ class MpiCommunicator:
     def all_gather(self, whole: Array, edges: Edges, *, blocking: bool, calls: Calls = "vector") -> Request:
         if self._is_long(whole):
             roots = [(whole[edges[i] : edges[i + 1]], i) for i in range(self.size)]
-            return Flight([self._communicator.Ibcast(part, i) for piece, i in roots for part in self._slices(piece)])
+            return MpiRequests(
+                [self._communicator.Ibcast(part, i) for piece, i in roots for part in self._slices(piece)]
+            )
         group = self._communicator
         if calls == "regular":
             return self._begin(blocking, group.Allgather, group.Iallgather, (MPI.IN_PLACE, whole))
@@ -109,27 +115,27 @@ class MpiCommunicator:
             parts = self._slices(source[edges[root] : edges[root + 1]])
             rooms = self._slices(into) if root == self.member else iter(())
             requests += [self._communicator.Ireduce(part, next(rooms, None), root=root) for part in parts]
-        return Flight(requests)
+        return MpiRequests(requests)
 
     def all_reduce(self, buffer: Array, combination: Combination = "sum", *, blocking: bool) -> Request:
         operation = MPI.MAX if combination == "max" else MPI.SUM
         if self._is_long(buffer):
             parts = self._slices(buffer)
-            return Flight([self._communicator.Iallreduce(MPI.IN_PLACE, part, operation) for part in parts])
+            return MpiRequests([self._communicator.Iallreduce(MPI.IN_PLACE, part, operation) for part in parts])
         arguments = (MPI.IN_PLACE, buffer, operation)
         return self._begin(blocking, self._communicator.Allreduce, self._communicator.Iallreduce, arguments)
 
     def broadcast(self, buffer: Array, root: int, *, blocking: bool) -> Request:
         if self._is_long(buffer):
-            return Flight([self._communicator.Ibcast(part, root) for part in self._slices(buffer)])
+            return MpiRequests([self._communicator.Ibcast(part, root) for part in self._slices(buffer)])
         return self._begin(blocking, self._communicator.Bcast, self._communicator.Ibcast, (buffer, root))
 
     def reduce(self, buffer: Array, root: int, *, blocking: bool) -> Request:
         parts = list(self._slices(buffer)) if self._is_long(buffer) else [buffer]
         if len(parts) > 1 or not blocking:
-            return Flight([self._communicator.Ireduce(*self._at_root(part, root), root=root) for part in parts])
+            return MpiRequests([self._communicator.Ireduce(*self._at_root(part, root), root=root) for part in parts])
         self._communicator.Reduce(*self._at_root(buffer, root), root=root)
-        return Flight([])
+        return MpiRequests([])
 
     def _at_root(self, part: Array, root: int) -> tuple[Any, Any]:
         return (MPI.IN_PLACE, part) if self.member == root else (part, None)
@@ -141,9 +147,9 @@ class MpiCommunicator:
         messages = self._long_pieces(sent, sent_edges, received, received_edges)
         arguments = ([sent, (sending, sent_edges[:-1])], [received, (receiving, received_edges[:-1])])
         if not blocking:
-            return Flight([self._communicator.Ialltoallv(*arguments), *messages])
+            return MpiRequests([self._communicator.Ialltoallv(*arguments), *messages])
         self._communicator.Alltoallv(*arguments)
-        return Flight(messages)
+        return MpiRequests(messages)
 
     def _short(self, buffer: Array, edges: Edges) -> tuple[int, ...]:
         """Elements of each piece that goes by the collective: none of a long one.
@@ -178,9 +184,9 @@ class MpiCommunicator:
     ) -> Request:
         """The collective as a blocking call, or as one that ends later: MPI libraries tune the two apart."""
         if not blocking:
-            return Flight([soon(*arguments)])
+            return MpiRequests([soon(*arguments)])
         now(*arguments)
-        return Flight([])
+        return MpiRequests([])
 
 
 def _counts(edges: Edges) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from mpi4py import MPI
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.runtime.carriers.communicators import Alone, Course, Result, Wait
+from quadrille.runtime.carriers.communicators import RankCoroutine, Result, SingleMember, Wait
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.carriers.nccl_communicator import NcclCommunicator
 from quadrille.runtime.host.devices import check_unshared
@@ -75,7 +75,7 @@ class NcclCarrier:
     def _make(self, grid: Grid, rank: int, axis: Axis) -> Any:
         """A communicator whose id comes from the group's first member; CuPy cannot split one."""
         if grid.length(axis) == 1:
-            return Alone()
+            return SingleMember()
         members = grid.group(rank, axis)
         member = members.index(rank)
         group = self._world.Split(color=members[0], key=member)
@@ -87,7 +87,7 @@ class NcclCarrier:
             raise RunError(f"NCCL does not start along {axis} on {self._library.device}: {error}") from None
         return NcclCommunicator(self._nccl, communicator, self._library, member, len(members))
 
-    def run(self, course: Callable[[int], Course[Result]]) -> dict[int, Result]:
+    def run(self, course: Callable[[int], RankCoroutine[Result]]) -> dict[int, Result]:
         running = course(self.rank)
         while True:
             try:

@@ -44,7 +44,7 @@ class NcclRequest:
 
     __slots__ = ("_batch",)
 
-    def __init__(self, batch: "Batch") -> None:
+    def __init__(self, batch: "GroupCall") -> None:
         self._batch = batch
 
     def done(self) -> bool:
@@ -52,7 +52,7 @@ class NcclRequest:
         return self._batch.done()
 
 
-class Batch:
+class GroupCall:
     """Calls to NCCL that start together.
 
     Parameters
@@ -60,7 +60,7 @@ class Batch:
     check : raises what NCCL has met since it was last asked: a kernel that waits for a lost member never ends
     """
 
-    def __init__(self, start: Callable[["Batch"], "EventMarker"], check: Callable[[], None]) -> None:
+    def __init__(self, start: Callable[["GroupCall"], "EventMarker"], check: Callable[[], None]) -> None:
         self._start = start
         self._check = check
         self._marker: EventMarker | None = None
@@ -85,7 +85,7 @@ class NcclCommunicator:
     library : whose arrays are carried, on a stream of the lane's own
     """
 
-    chunk_bytes, posted = 0, (0, 0)
+    chunk_bytes, max_outstanding = 0, (0, 0)
     begins_in_order = True
 
     def __init__(self, nccl: Any, communicator: Any, library: "CupyLibrary", member: int, size: int) -> None:
@@ -95,7 +95,7 @@ class NcclCommunicator:
         self._token = self.lane.empty(2, "float32")
         self.lane.zero(self._token)
         self.lane.synchronise()
-        self._batch: Batch | None = None
+        self._batch: GroupCall | None = None
         self.member = member
         self.size = size
 
@@ -103,10 +103,10 @@ class NcclCommunicator:
         assert not taken, "NCCL says when a buffer has been read, not when it has been taken"
         return self._collect(lambda: self._send(buffer, to))
 
-    def greet(self, peer: int) -> Request:
+    def signal_ready(self, peer: int) -> Request:
         raise AssertionError(f"a greeting to {peer}: steps go whole")
 
-    def greeted(self, peer: int) -> Request:
+    def await_ready(self, peer: int) -> Request:
         raise AssertionError(f"a greeting from {peer}: steps go whole")
 
     def receive(self, buffer: Array, sender: int) -> Request:
@@ -205,7 +205,7 @@ class NcclCommunicator:
     def _collect(self, call: Callable[[], None]) -> Request:
         """A part of the batch that nobody has asked about yet."""
         if self._batch is None:
-            self._batch = Batch(self._start, self._check)
+            self._batch = GroupCall(self._start, self._check)
         self._batch.calls.append(call)
         return NcclRequest(self._batch)
 
@@ -224,7 +224,7 @@ class NcclCommunicator:
         request.done()
         return request
 
-    def _start(self, batch: Batch) -> "EventMarker":
+    def _start(self, batch: GroupCall) -> "EventMarker":
         """Hand the batch to the device as one group call."""
         if batch is self._batch:
             self._batch = None

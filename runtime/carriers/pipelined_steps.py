@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.carriers.communicators import Communicator, Request
 
-POSTED = 32, 16
+MAX_OUTSTANDING = 32, 16
 """Receives and sends of one op under way at once, where buffers are the host's."""
-AHEAD = 8
+CHUNKS_BEFORE_READY = 8
 """Chunks of an op that go to a rank before it has said that it is there.
 
 A product by Cannon on four hosts of a laboratory (1536^3 at 200 Mbit/s) takes 474 ms with 16, 456 with 8 and 445 with
@@ -33,7 +33,7 @@ in all, on eight 3 to 8 % longer with 4.
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStep:
+class PipelineStep:
     """One step: what is received from whom, what is sent to whom, then `into = held + received` (or the larger)."""
 
     receives: tuple[tuple[Array, int], ...]
@@ -42,7 +42,7 @@ class StreamStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ChunkDependencies:
     """How many of an op's receives, sends and additions, from the first on, must have ended before."""
 
     receives: int
@@ -51,26 +51,26 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChunkMessage:
     """A chunk that is received or sent."""
 
     buffer: Array
     peer: int
-    needs: Needs
+    needs: ChunkDependencies
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
+class ChunkReduction:
     """A chunk of `into = held + room`, or the larger of the two."""
 
     held: Array
     room: Array
     into: Array
-    needs: Needs
+    needs: ChunkDependencies
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
+class ChunkedPlan:
     """The steps of an op on one rank, cut; each list in the order in which its entries begin.
 
     Parameters
@@ -78,9 +78,9 @@ class Chunks:
     come_from, go_to : how many do, by member
     """
 
-    receives: tuple[Message, ...]
-    sends: tuple[Message, ...]
-    additions: tuple[Addition, ...]
+    receives: tuple[ChunkMessage, ...]
+    sends: tuple[ChunkMessage, ...]
+    additions: tuple[ChunkReduction, ...]
     come_from: Mapping[int, int]
     go_to: Mapping[int, int]
 
@@ -116,13 +116,13 @@ def _overlapping(step: list[tuple[int, int, int]], extent: Extent) -> int | None
     return place if place >= 0 and step[place][1] > start else None
 
 
-def cut(steps: Sequence[StreamStep], chunk_bytes: int) -> Chunks:
+def split_into_chunks(steps: Sequence[PipelineStep], chunk_bytes: int) -> ChunkedPlan:
     """The steps in chunks of at most so many bytes, each with what it needs."""
     cutter = _Cutter(chunk_bytes)
     for step in steps:
         cutter.add(step)
     come_from, go_to = (Counter(one.peer for one in messages) for messages in (cutter.receives, cutter.sends))
-    return Chunks(tuple(cutter.receives), tuple(cutter.sends), tuple(cutter.additions), come_from, go_to)
+    return ChunkedPlan(tuple(cutter.receives), tuple(cutter.sends), tuple(cutter.additions), come_from, go_to)
 
 
 class _Cutter:
@@ -134,12 +134,12 @@ class _Cutter:
 
     def __init__(self, chunk_bytes: int) -> None:
         self._chunk_bytes = chunk_bytes
-        self.receives: list[Message] = []
-        self.sends: list[Message] = []
-        self.additions: list[Addition] = []
+        self.receives: list[ChunkMessage] = []
+        self.sends: list[ChunkMessage] = []
+        self.additions: list[ChunkReduction] = []
         self._received, self._sent, self._added = _Touched(), _Touched(), _Touched()
 
-    def add(self, step: StreamStep) -> None:
+    def add(self, step: PipelineStep) -> None:
         receives, sends = list(self._receives(step)), list(self._sends(step))
         self._received.add_step(_numbered([one.buffer for one in receives], len(self.receives)))
         self._sent.add_step(_numbered([one.buffer for one in sends], len(self.sends)))
@@ -150,27 +150,29 @@ class _Cutter:
             self._added.add_step(_numbered(arrays, len(self.additions)))
         self.additions += additions
 
-    def _receives(self, step: StreamStep) -> Iterator[Message]:
+    def _receives(self, step: PipelineStep) -> Iterator[ChunkMessage]:
         """What is overwritten must have been read before."""
         for room, sender in step.receives:
             for part in self._parts(room):
                 where = extent(part)
                 counts = (touched.count_before(where) for touched in (self._received, self._sent, self._added))
-                yield Message(part, sender, Needs(*counts))
+                yield ChunkMessage(part, sender, ChunkDependencies(*counts))
 
-    def _sends(self, step: StreamStep) -> Iterator[Message]:
+    def _sends(self, step: PipelineStep) -> Iterator[ChunkMessage]:
         """What is sent must have come, and been added to."""
         for source, to in step.sends:
             for part in self._parts(source):
                 where = extent(part)
-                yield Message(part, to, Needs(self._received.count_before(where), 0, self._added.count_before(where)))
+                yield ChunkMessage(
+                    part, to, ChunkDependencies(self._received.count_before(where), 0, self._added.count_before(where))
+                )
 
-    def _additions(self, step: StreamStep) -> Iterator[Addition]:
+    def _additions(self, step: PipelineStep) -> Iterator[ChunkReduction]:
         """Both summands must have come, and what is overwritten must have been sent."""
         for arrays in step.sums:
             for held, room, into in zip(*map(self._parts, arrays), strict=True):
                 came = self._received.count_before(extent(held), extent(room), extent(into))
-                yield Addition(held, room, into, Needs(came, self._sent.count_before(extent(into))))
+                yield ChunkReduction(held, room, into, ChunkDependencies(came, self._sent.count_before(extent(into))))
 
     def _parts(self, array: Array) -> list[Array]:
         """The array in chunks; an empty one is one empty chunk."""
@@ -189,7 +191,7 @@ def extent(array: Array) -> Extent:
     return start, start + int(array.nbytes)
 
 
-class Stream:
+class PipelinedTransfer:
     """An op on its way, chunk by chunk: a request that goes on whenever it is asked whether it is done.
 
     Made when its rank has come to the op: others are told.
@@ -199,7 +201,9 @@ class Stream:
     combine : makes `into` of `held` and `room`
     """
 
-    def __init__(self, chunks: Chunks, group: Communicator, combine: Callable[[Array, Array, Array], None]) -> None:
+    def __init__(
+        self, chunks: ChunkedPlan, group: Communicator, combine: Callable[[Array, Array, Array], None]
+    ) -> None:
         self._chunks = chunks
         self._group = group
         self._combine = combine
@@ -207,8 +211,12 @@ class Stream:
         self._sending: deque[Request] = deque()
         self._received = self._sent = self._added = 0
         self._begun_to = dict.fromkeys(chunks.go_to, 0)
-        self._greeted = {peer: group.greeted(peer) for peer, count in chunks.go_to.items() if count > AHEAD}
-        self._greets = [group.greet(peer) for peer, count in chunks.come_from.items() if count > AHEAD]
+        self._greeted = {
+            peer: group.await_ready(peer) for peer, count in chunks.go_to.items() if count > CHUNKS_BEFORE_READY
+        }
+        self._greets = [
+            group.signal_ready(peer) for peer, count in chunks.come_from.items() if count > CHUNKS_BEFORE_READY
+        ]
         self._awaited: list[Request] = []
 
     @property
@@ -267,7 +275,7 @@ class Stream:
     def _begin(self) -> bool:
         begun = False
         receives, sends = self._chunks.receives, self._chunks.sends
-        most_receives, most_sends = self._group.posted
+        most_receives, most_sends = self._group.max_outstanding
         while len(self._receiving) < most_receives and (
             message := self._next(receives, self._received, self._receiving)
         ):
@@ -286,16 +294,16 @@ class Stream:
 
     def _missing(self, peer: int) -> Request | None:
         """The greeting of a member without which no more chunks go to it; None where it has come, or few have gone."""
-        if self._begun_to[peer] < AHEAD or self._greeted[peer].done():
+        if self._begun_to[peer] < CHUNKS_BEFORE_READY or self._greeted[peer].done():
             return None
         return self._greeted[peer]
 
-    def _next(self, messages: Sequence[Message], ended: int, under_way: Sequence[Request]) -> Message | None:
+    def _next(self, messages: Sequence[ChunkMessage], ended: int, under_way: Sequence[Request]) -> ChunkMessage | None:
         """The message that can begin now, if there is one."""
         place = ended + len(under_way)
         if place < len(messages) and self._has(messages[place].needs):
             return messages[place]
         return None
 
-    def _has(self, needs: Needs) -> bool:
+    def _has(self, needs: ChunkDependencies) -> bool:
         return self._received >= needs.receives and self._sent >= needs.sends and self._added >= needs.additions

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from quadrille.algorithms.collectives.choices import Carriage
+from quadrille.algorithms.collectives.choices import Provider
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Calls, Combination
 from quadrille.algorithms.schedule.tensors import DType
@@ -28,10 +28,10 @@ from quadrille.runtime.carriers.communicators import DONE, Communicator, Edges, 
 
 if TYPE_CHECKING:
     from quadrille.runtime.arrays.cupy_library import CupyLibrary
-    from quadrille.runtime.carriers.gpu_awareness import Awareness
+    from quadrille.runtime.carriers.gpu_awareness import GpuAwareness
 
 
-class Relay:
+class StagedRequest:
     """A request in three legs: the device leaves the buffers, MPI carries them, the device takes what came.
 
     Parameters
@@ -44,7 +44,7 @@ class Relay:
 
     def __init__(
         self,
-        waiting: "Waiting",
+        waiting: "StagingQueues",
         left: Request,
         begin: Callable[[], Request],
         land: Callable[[], Request],
@@ -84,15 +84,15 @@ class Relay:
         return True
 
 
-class Waiting:
+class StagingQueues:
     """What MPI has yet to be given of a group, sends and receives, each in their order, by which they match; and what
     the device has yet to be given of what MPI brings.
     """
 
     def __init__(self) -> None:
-        self.sends: deque[Relay] = deque()
-        self.receives: deque[Relay] = deque()
-        self._received: deque[Relay] = deque()
+        self.sends: deque[StagedRequest] = deque()
+        self.receives: deque[StagedRequest] = deque()
+        self._received: deque[StagedRequest] = deque()
 
     def go_on(self) -> None:
         """Begin and land those that can, whichever of them is asked about."""
@@ -105,7 +105,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class PinnedCopy:
+class StagedArray:
     """A device array and its place in pinned memory."""
 
     device: Array
@@ -126,28 +126,28 @@ class DeviceCommunicator:
 
     def __init__(self, group: Communicator, library: "CupyLibrary") -> None:
         self._group = group
-        self._waiting = Waiting()
+        self._waiting = StagingQueues()
         self.lane = library.lane()
         self.member, self.size = group.member, group.size
 
-    def greet(self, peer: int) -> Request:
-        return self._group.greet(peer)
+    def signal_ready(self, peer: int) -> Request:
+        return self._group.signal_ready(peer)
 
-    def greeted(self, peer: int) -> Request:
-        return self._group.greeted(peer)
+    def await_ready(self, peer: int) -> Request:
+        return self._group.await_ready(peer)
 
     def barrier(self, *, blocking: bool) -> Request:
         return self._group.barrier(blocking=blocking)
 
     def _relay(
         self,
-        queue: deque[Relay],
+        queue: deque[StagedRequest],
         left: Request,
         begin: Callable[[], Request],
         land: Callable[[], Request] = lambda: DONE,
         over: Callable[[], None] = lambda: None,
     ) -> Request:
-        relay = Relay(self._waiting, left, begin, land, over)
+        relay = StagedRequest(self._waiting, left, begin, land, over)
         queue.append(relay)
         self._waiting.go_on()
         return relay
@@ -156,7 +156,7 @@ class DeviceCommunicator:
 class StagedCommunicator(DeviceCommunicator):
     """Device arrays go through the library's pinned buffers: of at most 48 MiB where all goes in chunks."""
 
-    posted = 8, 4
+    max_outstanding = 8, 4
 
     def __init__(self, group: Communicator, library: "CupyLibrary", chunk_bytes: int = PINNED_CHUNK_BYTES) -> None:
         super().__init__(group, library)
@@ -208,15 +208,15 @@ class StagedCommunicator(DeviceCommunicator):
             (into,),
         )
 
-    def _pinned_copy(self, device: Array) -> PinnedCopy:
+    def _pinned_copy(self, device: Array) -> StagedArray:
         pinned = self._pool.take(device.nbytes)
-        return PinnedCopy(device, pinned[: device.nbytes].view(device.dtype), pinned)
+        return StagedArray(device, pinned[: device.nbytes].view(device.dtype), pinned)
 
-    def _both_ways(self, room: PinnedCopy, begin: Callable[[], Request]) -> Request:
+    def _both_ways(self, room: StagedArray, begin: Callable[[], Request]) -> Request:
         return self._carry(begin, (room,), (room,))
 
     def _carry(
-        self, begin: Callable[[], Request], outgoing: Sequence[PinnedCopy] = (), incoming: Sequence[PinnedCopy] = ()
+        self, begin: Callable[[], Request], outgoing: Sequence[StagedArray] = (), incoming: Sequence[StagedArray] = ()
     ) -> Request:
         """What MPI reads is copied there before it begins, and what it writes is copied back when it has."""
         for room in outgoing:
@@ -246,7 +246,7 @@ class DirectCommunicator(DeviceCommunicator):
     Source: Open MPI issues 9845 and 12045.
     """
 
-    chunk_bytes, posted = 0, (0, 0)
+    chunk_bytes, max_outstanding = 0, (0, 0)
 
     def send(self, buffer: Array, to: int, *, taken: bool = False) -> Request:
         """MPI reads the buffer when the device has written it."""
@@ -260,13 +260,13 @@ class DirectCommunicator(DeviceCommunicator):
         raise AssertionError(f"{verb} of device arrays goes through the host")
 
 
-def find_staging(library: "CupyLibrary", awareness: "Awareness", carriage: Carriage) -> Staging:
+def choose_staging(library: "CupyLibrary", awareness: "GpuAwareness", carriage: Provider) -> Staging:
     """The way of device arrays through MPI: directly only where it is known to take them."""
     way = DirectCommunicator if awareness.aware and carriage == "own" else StagedCommunicator
     return lambda group: way(group, library)
 
 
-def check_sums(dtype: DType, carriage: Carriage) -> None:
+def check_sums(dtype: DType, carriage: Provider) -> None:
     """Nothing, where MPI can sum such elements or is not asked to.
 
     Raises

@@ -7,7 +7,7 @@ from quadrille.algorithms.analysis.storage import gathered_in_place, storage
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.ops import AllGather
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Block, DType, ElementType
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
@@ -38,7 +38,7 @@ class Buffers:
     Tensors made by groups of one are views of their sources; operands may live in what they are gathered into.
     """
 
-    def __init__(self, schedule: Schedule, place: Place, choices: Choices, library: ArrayLibrary) -> None:
+    def __init__(self, schedule: Schedule, place: Coordinates, choices: Choices, library: ArrayLibrary) -> None:
         self._schedule = schedule
         self._library = library
         self._blocks: dict[str, Block] = {}
@@ -52,7 +52,7 @@ class Buffers:
             ]
             for name, size in plan.tensors.items()
         }
-        for gather in schedule.once(gathered_in_place).values():
+        for gather in schedule.cached(gathered_in_place).values():
             self._let_live_in_place(gather, place, choices)
         widest = schedule.dtype if plan.scratch_item_bytes == ITEM_BYTES[schedule.dtype] else WIDER[schedule.dtype]
         self.scratch = Scratch(
@@ -69,7 +69,7 @@ class Buffers:
         self.allocated_bytes += int(array.nbytes)
         return array
 
-    def _let_live_in_place(self, op: AllGather, place: Place, choices: Choices) -> None:
+    def _let_live_in_place(self, op: AllGather, place: Coordinates, choices: Choices) -> None:
         """Let what a gather reads live in its place of what the gather fills."""
         moved = traffic(op, self._schedule, place, choices)
         assert moved is not None, op
@@ -77,51 +77,51 @@ class Buffers:
         own = whole[moved.edges[moved.member] : moved.edges[moved.member + 1]]
         self.bind(op.source, place, own.reshape(self.block(op.source, place).shape))
 
-    def load(self, name: str, place: Place, host_values: Any) -> None:
+    def load(self, name: str, place: Coordinates, host_values: Any) -> None:
         """Put host values into the buffer of a tensor that is there at the start."""
         self._library.put(self.flat(name, place), host_values.reshape(-1))
 
     def is_view(self, name: str) -> bool:
         return name not in self._copies
 
-    def bind(self, name: str, place: Place, view: Array) -> None:
+    def bind(self, name: str, place: Coordinates, view: Array) -> None:
         """Let the copy of `name` at this moment stand for a view of another tensor."""
-        self._views[name, self._schedule.tensors[name].instance(place)] = view
+        self._views[name, self._schedule.tensors[name].copy_index(place)] = view
 
-    def flat(self, name: str, place: Place, ahead: int = 0) -> Array:
+    def flat(self, name: str, place: Coordinates, ahead: int = 0) -> Array:
         """The block as a flat array."""
         tensor = self._schedule.tensors[name]
         if tensor.band_of is not None:
             return self.window(tensor.band_of, place, self.block(name, place)).reshape(-1)
-        instance = tensor.instance(place, ahead)
+        instance = tensor.copy_index(place, ahead)
         if (name, instance) in self._views:
             return self._views[name, instance].reshape(-1)
         return self._copies[name][instance][: self.block(name, place).elements]
 
-    def stored(self, name: str, place: Place) -> Array:
+    def stored(self, name: str, place: Coordinates) -> Array:
         """The block in the shape in which it is stored."""
-        view = self._views.get((name, self._schedule.tensors[name].instance(place)))
+        view = self._views.get((name, self._schedule.tensors[name].copy_index(place)))
         if view is not None:
             return view
         return self.flat(name, place).reshape(self.block(name, place).shape)
 
-    def result(self, name: str, place: Place) -> Array | list[Array]:
+    def result(self, name: str, place: Coordinates) -> Array | list[Array]:
         """The block, or those of all copies."""
-        moments = list(self._schedule.tensors[name].moments(place))
+        moments = list(self._schedule.tensors[name].copy_coordinates(place))
         blocks = [self.stored(name, moment) for moment in moments]
         return blocks if self._schedule.tensors[name].copies else blocks[0]
 
-    def matrix(self, name: str, place: Place) -> Array:
+    def matrix(self, name: str, place: Coordinates) -> Array:
         """The block as a matrix."""
         return self.stored(name, place).reshape(self.block(name, place).rectangle_shape)
 
-    def window(self, name: str, place: Place, block: Block) -> Array:
+    def window(self, name: str, place: Coordinates, block: Block) -> Array:
         """The part of a block that another block covers, as a view."""
         own = self.block(name, place)
         rows, columns = _within(own.rows, block.rows), _within(own.columns, block.columns)
         return self.matrix(name, place)[rows, columns]
 
-    def block(self, name: str, place: Place) -> Block:
+    def block(self, name: str, place: Coordinates) -> Block:
         """The rank's block at this moment; one that no loop moves is worked out once."""
         found = self._blocks.get(name)
         if found is None:

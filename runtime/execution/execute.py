@@ -14,24 +14,25 @@ from typing import Any
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Barrier, Communication, Compute, lane
-from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_run_beside
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.runtime.arrays.array_library import ArrayLibrary
-from quadrille.runtime.carriers.communicators import Carrier, Communicator, Course, Wait
+from quadrille.runtime.carriers.communicators import Carrier, Communicator, RankCoroutine, Wait
 from quadrille.runtime.carriers.message_options import Progress
 from quadrille.runtime.execution.buffers import Buffers
-from quadrille.runtime.execution.inputs import Execution, RankResult, Source, WholeMatrices, means
-from quadrille.runtime.execution.lanes import Lanes, Task
+from quadrille.runtime.execution.lanes import LaneScheduler, OpTask
 from quadrille.runtime.execution.progress_thread import ProgressThread
+from quadrille.runtime.execution.results import Execution, RankResult, mean_by_name
 from quadrille.runtime.execution.transfers import Transfers
-from quadrille.runtime.execution.unrolled import Unrolled
-from quadrille.runtime.host.progress_reports import Together, Watcher, at_work
+from quadrille.runtime.execution.unrolled import UnrolledProgram
+from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
+from quadrille.runtime.operands.sources import InputSource, WholeMatrices
 
 
 def execute(
     schedule: Schedule,
-    tensors: Source | Mapping[str, Any],
+    tensors: InputSource | Mapping[str, Any],
     communicators: Carrier,
     *,
     repeats: int = 1,
@@ -40,7 +41,7 @@ def execute(
     library: ArrayLibrary | None = None,
     between: Callable[[int], None] | None = None,
     progress: Progress = "none",
-    watcher: Watcher | None = None,
+    watcher: ProgressReporter | None = None,
 ) -> Execution:
     """Run the schedule on every rank of a carrier, `warmups` times unrecorded and `repeats` times recorded.
 
@@ -64,17 +65,17 @@ def execute(
         raise InputError(f"progress 'thread': is for host arrays; accepted with those of {arrays.name} is none")
     source = WholeMatrices(tensors) if isinstance(tensors, Mapping) else tensors
 
-    def course(rank: int) -> Course[RankResult]:
+    def course(rank: int) -> RankCoroutine[RankResult]:
         executor = RankExecutor(schedule, rank, communicators, chosen, arrays, watcher)
         return executor.run_beside(progress, source, repeats, warmups, between)
 
     results = communicators.run(course)
-    with at_work(watcher, Together("gathering of what was measured")):
+    with reporting(watcher, CollectiveWork("gathering of what was measured")):
         gathered = communicators.gather({rank: replace(result, outputs={}) for rank, result in results.items()})
     outputs = {rank: result.outputs for rank, result in results.items()}
     if gathered is None:
         return Execution(outputs, [], {}, {}, {})
-    with at_work(watcher, "putting together what was measured"):
+    with reporting(watcher, "putting together what was measured"):
         timelines = [
             Timeline.of_spans(
                 [span for result in gathered.values() for span in result.spans[repeat]], "measured", schedule.grid
@@ -83,7 +84,7 @@ def execute(
         ]
         sent = {rank: result.bytes_sent for rank, result in gathered.items()}
         allocated = {rank: result.allocated_bytes for rank, result in gathered.items()}
-        beside = means([result.beside for result in gathered.values()])
+        beside = mean_by_name([result.overlap_fractions for result in gathered.values()])
     return Execution(outputs, timelines, sent, allocated, beside)
 
 
@@ -97,20 +98,20 @@ class RankExecutor:
         carrier: Carrier,
         choices: Choices,
         library: ArrayLibrary,
-        watcher: Watcher | None = None,
+        watcher: ProgressReporter | None = None,
     ) -> None:
         self._schedule = schedule
         self._rank = rank
-        self._place = schedule.place(rank)
+        self._place = schedule.coordinates(rank)
         self._carrier = carrier
         self._watcher = watcher
         self._library = library
-        with at_work(watcher, Together("set-up of its groups")):
+        with reporting(watcher, CollectiveWork("set-up of its groups")):
             self._groups = self._communicators()
         self._buffers = Buffers(schedule, self._place, choices, library)
         self._transfers = Transfers(schedule, choices, library, self._buffers)
-        self._lanes = Lanes(self._groups, self._transfers, carrier.now, watcher)
-        self._unrolled = Unrolled(schedule, self._place)
+        self._lanes = LaneScheduler(self._groups, self._transfers, carrier.now, watcher)
+        self._unrolled = UnrolledProgram(schedule, self._place)
         self._thread: ProgressThread | None = None
 
     def _communicators(self) -> dict[str, Communicator]:
@@ -127,11 +128,11 @@ class RankExecutor:
     def run_beside(
         self,
         progress: Progress,
-        source: Source,
+        source: InputSource,
         repeats: int,
         warmups: int,
         between: Callable[[int], None] | None,
-    ) -> Course[RankResult]:
+    ) -> RankCoroutine[RankResult]:
         """The run, with what advances communication beside local work."""
         if progress == "none":
             return (yield from self.run(source, repeats, warmups, between))
@@ -142,8 +143,8 @@ class RankExecutor:
             self._thread.close()
 
     def run(
-        self, source: Source, repeats: int, warmups: int, between: Callable[[int], None] | None
-    ) -> Course[RankResult]:
+        self, source: InputSource, repeats: int, warmups: int, between: Callable[[int], None] | None
+    ) -> RankCoroutine[RankResult]:
         """Load the inputs, run all repeats, and give the results of the last."""
         self._load(source, self._schedule.inputs)
         spans: list[list[Span]] = []
@@ -151,33 +152,33 @@ class RankExecutor:
         for repeat in range(-warmups, repeats):
             self._load(source, self._schedule.state)
             if between is not None:
-                with at_work(self._watcher, "work before the run"):
+                with reporting(self._watcher, "work before the run"):
                     between(self._rank)
             yield from self._meet("barrier between runs")
-            with at_work(self._watcher, Together("the start of a run")):
+            with reporting(self._watcher, CollectiveWork("the start of a run")):
                 self._carrier.begin_together()
             tasks = yield from self._once()
             yield from self._meet("barrier after the run")
             if repeat >= 0:
                 spans.append([self._span(task) for task in tasks])
                 beside += [
-                    {task.op.name: task.share_beside} for task in tasks if may_run_beside(self._schedule, task.op)
+                    {task.op.name: task.overlap_fraction} for task in tasks if may_overlap(self._schedule, task.op)
                 ]
         outputs = {name: self._buffers.result(name, self._place) for name in self._schedule.outputs}
         runs = repeats + warmups
         sent = self._transfers.bytes_sent // max(1, runs)
-        return RankResult(outputs, spans, sent, self._buffers.allocated_bytes, means(beside))
+        return RankResult(outputs, spans, sent, self._buffers.allocated_bytes, mean_by_name(beside))
 
-    def _load(self, source: Source, names: tuple[str, ...]) -> None:
+    def _load(self, source: InputSource, names: tuple[str, ...]) -> None:
         """Every copy of the tensors, from its place."""
         for name in names:
             tensor = self._schedule.tensors[name]
-            with at_work(self._watcher, f"loading '{name}'"):
-                for moment in tensor.moments(self._place):
+            with reporting(self._watcher, f"loading '{name}'"):
+                for moment in tensor.copy_coordinates(self._place):
                     values = source.stored(tensor.copy_name(moment), tensor.block(moment))
                     self._buffers.load(name, moment, values)
 
-    def _meet(self, name: str) -> Course[None]:
+    def _meet(self, name: str) -> RankCoroutine[None]:
         """A barrier of all ranks, axis by axis: what comes behind takes no core from a rank that is not there.
 
         None blocks: ranks that have ended would look for the others all the time, on cores that these may share.
@@ -192,13 +193,13 @@ class RankExecutor:
             if self._watcher is not None:
                 self._watcher.ended(meeting)
 
-    def _once(self) -> Course[list[Task]]:
+    def _once(self) -> RankCoroutine[list[OpTask]]:
         """One run of the program."""
-        tasks: list[Task] = []
+        tasks: list[OpTask] = []
         begin = self._carrier.now()
         for entry in self._unrolled.entries():
             needs = [tasks[position] for position in entry.needs]
-            task = Task(entry.op, entry.place, entry.index, needs, ready=begin)
+            task = OpTask(entry.op, entry.place, entry.index, needs, ready=begin)
             tasks.append(task)
             if isinstance(task.op, Communication):
                 self._lanes.add(entry.lane, task)
@@ -208,10 +209,10 @@ class RankExecutor:
         yield from self._until(tasks)
         return tasks
 
-    def _compute(self, op: Compute, task: Task) -> None:
+    def _compute(self, op: Compute, task: OpTask) -> None:
         self._lanes.begin(task)
         work = self._transfers.compute(op, task.place)
-        with self._lanes.noted_beside():
+        with self._lanes.recording_overlap():
             with self._thread.beside() if self._thread is not None and self._lanes.under_way else nullcontext():
                 work()
             marker = self._library.mark()
@@ -219,7 +220,7 @@ class RankExecutor:
                 self._lanes.advance()
         self._lanes.finish(task)
 
-    def _until(self, tasks: Sequence[Task]) -> Course[None]:
+    def _until(self, tasks: Sequence[OpTask]) -> RankCoroutine[None]:
         """Go on with the lanes until these tasks have ended."""
         open_tasks = [task for task in tasks if not task.ended]
         while open_tasks:
@@ -227,6 +228,6 @@ class RankExecutor:
                 yield self._lanes.wait()
             open_tasks = [task for task in open_tasks if not task.ended]
 
-    def _span(self, task: Task) -> Span:
+    def _span(self, task: OpTask) -> Span:
         axis = task.op.axis if isinstance(task.op, Communication) else None
         return Span.of(self._rank, task.op, lane(task.op), task.index, axis, task.ready, task.start, task.end)

@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from quadrille.algorithms.schedule.ops import CommunicationOp, Op
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.runtime.carriers.communicators import Communicator, Request, Wait
-from quadrille.runtime.carriers.pipelined_steps import Stream
+from quadrille.runtime.carriers.pipelined_steps import PipelinedTransfer
 from quadrille.runtime.execution.transfers import Transfers
-from quadrille.runtime.host.progress_reports import Watcher
+from quadrille.runtime.host.progress_reports import ProgressReporter
 
 
 @dataclass(eq=False, slots=True)
-class Task:
+class OpTask:
     """One instance of an op on one rank.
 
     Parameters
@@ -25,9 +25,9 @@ class Task:
     """
 
     op: Op
-    place: Place
+    place: Coordinates
     index: int
-    needs: list["Task"] = field(default_factory=list)
+    needs: list["OpTask"] = field(default_factory=list)
     ready: float = 0.0
     start: float = 0.0
     end: float = 0.0
@@ -44,15 +44,15 @@ class Task:
     @property
     def carried_now(self) -> int:
         """How many messages, or steps, have ended by now."""
-        return self.carried + sum(request.ended for request in self.pending if isinstance(request, Stream))
+        return self.carried + sum(request.ended for request in self.pending if isinstance(request, PipelinedTransfer))
 
     @property
-    def share_beside(self) -> float:
+    def overlap_fraction(self) -> float:
         """How much of a communication that has ended went on beside local work, of 1."""
         return self.beside / self.carried if self.carried else 0.0
 
 
-class Lanes:
+class LaneScheduler:
     """The lanes of one rank, and the beginning and end of every task.
 
     Lanes go on without regard to each other, but for groups that begin in order: a task of one waits until every
@@ -69,14 +69,14 @@ class Lanes:
         groups: Mapping[str, Communicator],
         transfers: Transfers,
         now: Callable[[], float],
-        watcher: Watcher | None,
+        watcher: ProgressReporter | None,
     ) -> None:
         self._groups = groups
         self._transfers = transfers
         self._now = now
         self._watcher = watcher
-        self._queues: dict[str, deque[Task]] = {name: deque() for name in groups}
-        self._to_begin: deque[Task] = deque()
+        self._queues: dict[str, deque[OpTask]] = {name: deque() for name in groups}
+        self._to_begin: deque[OpTask] = deque()
         self._carried = 0
 
     @property
@@ -85,14 +85,14 @@ class Lanes:
         return any(self._queues.values())
 
     @contextmanager
-    def noted_beside(self) -> Iterator[None]:
+    def recording_overlap(self) -> Iterator[None]:
         """Local work is done inside: of what is under way, it is noted how far it comes."""
         under_way = [(task, task.carried_now) for queue in self._queues.values() for task in queue]
         yield
         for task, before in under_way:
             task.beside += task.carried_now - before
 
-    def add(self, name: str, task: Task) -> None:
+    def add(self, name: str, task: OpTask) -> None:
         """Put a communication op at the end of its lane, and go on."""
         self._queues[name].append(task)
         if self._groups[name].begins_in_order:
@@ -116,7 +116,7 @@ class Lanes:
         carried = self._carried + sum(task.carried_now for task in started)
         return Wait(requests, tuple(task.op.name for task in started), every=len(started) == 1, carried=carried)
 
-    def _step(self, task: Task, communicator: Communicator) -> bool:
+    def _step(self, task: OpTask, communicator: Communicator) -> bool:
         """One step of a communication op, if it can be taken now."""
         assert isinstance(task.op, CommunicationOp)
         if task.work is None:
@@ -138,7 +138,7 @@ class Lanes:
             self.finish(task)
         return True
 
-    def _has_its_turn(self, task: Task, communicator: Communicator) -> bool:
+    def _has_its_turn(self, task: OpTask, communicator: Communicator) -> bool:
         """Whether all that must begin before has; if so, the next one's turn has come."""
         if communicator.begins_in_order:
             if self._to_begin[0] is not task:
@@ -146,13 +146,13 @@ class Lanes:
             self._to_begin.popleft()
         return True
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: OpTask) -> None:
         if self._watcher is not None:
             self._watcher.began(task.op)
         task.ready = max([task.ready, *(other.end for other in task.needs)])
         task.start = self._now()
 
-    def finish(self, task: Task) -> None:
+    def finish(self, task: OpTask) -> None:
         self._carried += task.carried
         task.end = self._now()
         task.ended = True
@@ -164,10 +164,10 @@ class Lanes:
 
 def _messages(requests: Sequence[Request]) -> int:
     """What will have been carried when these have ended: a step, or as many messages as it goes in."""
-    streams = [request for request in requests if isinstance(request, Stream)]
+    streams = [request for request in requests if isinstance(request, PipelinedTransfer)]
     return sum(stream.messages for stream in streams) if streams else min(1, len(requests))
 
 
 def _moves(requests: Sequence[Request]) -> int:
     """How far those among them have come that go on by themselves."""
-    return sum(request.moves for request in requests if isinstance(request, Stream))
+    return sum(request.moves for request in requests if isinstance(request, PipelinedTransfer))

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import assert_never
 
-from quadrille.algorithms.analysis.traffic import later
-from quadrille.algorithms.schedule.kernels import FACTS
+from quadrille.algorithms.analysis.traffic import written_coordinates
+from quadrille.algorithms.schedule.kernels import SIGNATURES
 from quadrille.algorithms.schedule.ops import Compute, Gemm, HostCopy, Kernel, Pointwise
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
 from quadrille.runtime.execution.buffers import Buffers, of_dtype
-from quadrille.runtime.kernels.layer_kernels import Given, carry_out
+from quadrille.runtime.kernels.layer_kernels import KernelArguments, carry_out
 
 
 class LocalPlanner:
@@ -22,7 +22,7 @@ class LocalPlanner:
         self._library = library
         self._buffers = buffers
 
-    def compute(self, op: Compute, place: Place) -> Callable[[], None]:
+    def compute(self, op: Compute, place: Coordinates) -> Callable[[], None]:
         """Local work, ready to be done."""
         flat, library = self._buffers.flat, self._library
         match op:
@@ -42,8 +42,8 @@ class LocalPlanner:
     def _fetch(self, into: Array, source: Array) -> None:
         into[...] = self._library.fetch(source)
 
-    def _pointwise(self, op: Pointwise, place: Place) -> Callable[[], None]:
-        into = self._buffers.flat(op.into, later(op, self._schedule, place))
+    def _pointwise(self, op: Pointwise, place: Coordinates) -> Callable[[], None]:
+        into = self._buffers.flat(op.into, written_coordinates(op, self._schedule, place))
         sources = [self._buffers.flat(source, place) for source in op.sources]
         match op.function:
             case "zero":
@@ -56,8 +56,8 @@ class LocalPlanner:
             case _:
                 assert_never(op.function)
 
-    def _kernel(self, op: Kernel, place: Place) -> Callable[[], None]:
-        facts = FACTS[op.function]
+    def _kernel(self, op: Kernel, place: Coordinates) -> Callable[[], None]:
+        facts = SIGNATURES[op.function]
         into, updates, sources = (
             tuple(
                 self._buffers.flat(name, place) if shape == "=" else self._buffers.matrix(name, place)
@@ -67,10 +67,10 @@ class LocalPlanner:
         )
         blocks = tuple(self._buffers.block(name, place) for name in (*op.sources, *op.updates))
         count = place.indices[op.counter] if op.counter is not None else 0
-        given = Given(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
+        given = KernelArguments(self._library.module, into, updates, sources, blocks, dict(op.scalars), count)
         return partial(self._library.carry_out, partial(carry_out, op.function, given))
 
-    def _gemm(self, op: Gemm, place: Place) -> Callable[[], None]:
+    def _gemm(self, op: Gemm, place: Coordinates) -> Callable[[], None]:
         a, b = self._buffers.matrix(op.a, place), self._buffers.matrix(op.b, place)
         left = a.T if op.layout == "TN" else a
         right = b.T if op.layout == "NT" else b

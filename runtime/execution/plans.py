@@ -11,10 +11,10 @@ from functools import partial
 from typing import assert_never
 
 from quadrille.algorithms.analysis.shard_ranges import shared_rectangle
-from quadrille.algorithms.analysis.storage import lives_in_place
-from quadrille.algorithms.analysis.traffic import Exchange, Traffic, calls_of, later, traffic
+from quadrille.algorithms.analysis.storage import is_gathered_in_place
+from quadrille.algorithms.analysis.traffic import Exchange, Traffic, calls_of, traffic, written_coordinates
 from quadrille.algorithms.collectives.choices import Choices
-from quadrille.algorithms.schedule.expressions import number
+from quadrille.algorithms.schedule.expressions import evaluate
 from quadrille.algorithms.schedule.ops import (
     AllGather,
     AllReduce,
@@ -32,11 +32,11 @@ from quadrille.algorithms.schedule.ops import (
     Shift,
     lane,
 )
-from quadrille.algorithms.schedule.parts import Place
-from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_run_beside
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops, may_overlap
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.carriers.communicators import Communicator, Request
-from quadrille.runtime.carriers.pipelined_steps import Chunks, StreamStep, cut
+from quadrille.runtime.carriers.pipelined_steps import ChunkedPlan, PipelineStep, split_into_chunks
 from quadrille.runtime.execution.buffers import Buffers, of_dtype
 
 Copy = tuple[Array, Array]
@@ -44,7 +44,7 @@ Copy = tuple[Array, Array]
 
 
 @dataclass(slots=True)
-class Plan:
+class TransferPlan:
     """A communication op on one rank.
 
     Parameters
@@ -61,14 +61,14 @@ class Plan:
     rename: Callable[[], None] | None = None
     before: list[Copy] = field(default_factory=list)
     after: list[Copy] = field(default_factory=list)
-    steps: list[StreamStep] = field(default_factory=list)
-    chunks: Chunks | None = None
+    steps: list[PipelineStep] = field(default_factory=list)
+    chunks: ChunkedPlan | None = None
     library: Callable[[], Request] | None = None
     library_bytes: int = 0
     combination: Combination = "sum"
 
 
-class Planner:
+class TransferPlanner:
     """Makes the plans of one rank."""
 
     def __init__(self, schedule: Schedule, choices: Choices, buffers: Buffers) -> None:
@@ -76,7 +76,7 @@ class Planner:
         self._choices = choices
         self._buffers = buffers
         self._own_steps_beside = any(
-            may_run_beside(schedule, op) and not choices.by_library(op) for op in all_ops(schedule)
+            may_overlap(schedule, op) and not choices.by_library(op) for op in all_ops(schedule)
         )
 
     def _blocks(self, op: Collective, group: Communicator) -> bool:
@@ -86,14 +86,16 @@ class Planner:
         """
         return not op.concurrent and not (group.chunk_bytes and self._own_steps_beside)
 
-    def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:
+    def communicate(self, op: CommunicationOp, place: Coordinates, group: Communicator) -> TransferPlan:
         """A communication op; nothing goes over a wire where the group has one member."""
         plan = self._whole_steps(op, place, group)
         if plan.steps and group.chunk_bytes and not isinstance(op, Barrier):
-            plan.chunks = cut(plan.steps, group.chunk_bytes)  # chunks wait for bytes, of which a barrier has none
+            plan.chunks = split_into_chunks(
+                plan.steps, group.chunk_bytes
+            )  # chunks wait for bytes, of which a barrier has none
         return plan
 
-    def _whole_steps(self, op: CommunicationOp, place: Place, group: Communicator) -> Plan:  # noqa: C901 - a line a kind
+    def _whole_steps(self, op: CommunicationOp, place: Coordinates, group: Communicator) -> TransferPlan:  # noqa: C901 - a line a kind
         moved = traffic(op, self._schedule, place, self._choices)
         flat = self._buffers.flat
         match op:
@@ -112,31 +114,40 @@ class Planner:
             case Barrier():
                 return self._barrier(op, group, moved)
             case Send():
-                return self._steps(Plan(), op, moved, flat(op.source, place), None)
+                return self._steps(TransferPlan(), op, moved, flat(op.source, place), None)
             case Receive():
-                return self._steps(Plan(), op, moved, None, flat(op.into, place))
+                return self._steps(TransferPlan(), op, moved, None, flat(op.into, place))
             case Shift():
                 return self._shift(op, place, moved)
             case _:
                 assert_never(op)
 
-    def _all_gather(self, op: AllGather, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+    def _all_gather(
+        self, op: AllGather, place: Coordinates, group: Communicator, moved: Traffic | None
+    ) -> TransferPlan:
         source = self._buffers.flat(op.source, place)
         if moved is None:
             return self._renamed(op.source, op.into, place)
         whole = self._buffers.flat(op.into, place)
         own = (whole[moved.edges[group.member] : moved.edges[group.member + 1]], source)
-        plan = Plan() if lives_in_place(self._schedule, op) else Plan(before=[own])
+        plan = TransferPlan() if is_gathered_in_place(self._schedule, op) else TransferPlan(before=[own])
         return self._carried(plan, op, group, moved, whole)
 
-    def _reduce_scatter(self, op: ReduceScatter, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+    def _reduce_scatter(
+        self, op: ReduceScatter, place: Coordinates, group: Communicator, moved: Traffic | None
+    ) -> TransferPlan:
         if moved is None:
             return self._renamed(op.source, op.into, place)
         whole, into = self._buffers.flat(op.source, place), self._buffers.flat(op.into, place)
-        return self._carried(Plan(), op, group, moved, whole, into)
+        return self._carried(TransferPlan(), op, group, moved, whole, into)
 
-    def _all_reduce(self, op: AllReduce, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
-        plan, buffers = Plan(combination=op.combination), [self._buffers.flat(name, place) for name in op.buffers]
+    def _all_reduce(
+        self, op: AllReduce, place: Coordinates, group: Communicator, moved: Traffic | None
+    ) -> TransferPlan:
+        plan, buffers = (
+            TransferPlan(combination=op.combination),
+            [self._buffers.flat(name, place) for name in op.buffers],
+        )
         if not op.more or moved is None:
             return self._carried(plan, op, group, moved, buffers[0])
         bucket = of_dtype(self._buffers.scratch.packed[lane(op)], buffers[0].dtype)[: moved.edges[-1]]
@@ -148,42 +159,42 @@ class Planner:
             start += buffer.size
         return self._carried(plan, op, group, moved, bucket)
 
-    def _renamed(self, source: str, into: str, place: Place) -> Plan:
+    def _renamed(self, source: str, into: str, place: Coordinates) -> TransferPlan:
         """In a group of one the result is the source under another name."""
         flat = self._buffers.flat(source, place)
         if self._buffers.is_view(into):
             return self._as_view(into, place, flat.reshape(self._buffers.block(into, place).shape))
-        return Plan(before=[(self._buffers.flat(into, place), flat)])
+        return TransferPlan(before=[(self._buffers.flat(into, place), flat)])
 
-    def _as_view(self, into: str, place: Place, view: Array) -> Plan:
-        return Plan(rename=partial(self._buffers.bind, into, place, view))
+    def _as_view(self, into: str, place: Coordinates, view: Array) -> TransferPlan:
+        return TransferPlan(rename=partial(self._buffers.bind, into, place, view))
 
-    def _broadcast(self, op: Broadcast, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+    def _broadcast(self, op: Broadcast, place: Coordinates, group: Communicator, moved: Traffic | None) -> TransferPlan:
         region = self._buffers.block(op.into, place)
         if moved is None and self._buffers.is_view(op.into):
             return self._as_view(op.into, place, self._buffers.window(op.source, place, region))
-        plan = Plan()
-        if group.member == number(op.root, place):
+        plan = TransferPlan()
+        if group.member == evaluate(op.root, place):
             window = self._buffers.window(op.source, place, region)
             plan.before.append((self._buffers.matrix(op.into, place), window))
         return self._carried(plan, op, group, moved, self._buffers.flat(op.into, place))
 
-    def _reduce(self, op: Reduce, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
-        plan = Plan()
-        if group.member == number(op.root, place):
+    def _reduce(self, op: Reduce, place: Coordinates, group: Communicator, moved: Traffic | None) -> TransferPlan:
+        plan = TransferPlan()
+        if group.member == evaluate(op.root, place):
             window = self._buffers.window(op.into, place, self._buffers.block(op.source, place))
             plan.after.append((window, self._buffers.matrix(op.source, place)))
         return self._carried(plan, op, group, moved, self._buffers.flat(op.source, place))
 
-    def _all_to_all(self, op: AllToAll, place: Place, group: Communicator, moved: Traffic | None) -> Plan:
+    def _all_to_all(self, op: AllToAll, place: Coordinates, group: Communicator, moved: Traffic | None) -> TransferPlan:
         if moved is None:
-            return Plan(before=[(self._buffers.flat(op.into, place), self._buffers.flat(op.source, place))])
+            return TransferPlan(before=[(self._buffers.flat(op.into, place), self._buffers.flat(op.source, place))])
         scratch, tensors = self._buffers.scratch, self._schedule.tensors
         dtype = self._buffers.flat(op.source, place).dtype
         sent = of_dtype(scratch.packed[lane(op)], dtype)[: moved.edges[-1]]
         received = of_dtype(scratch.unpacked[lane(op)], dtype)[: moved.receive_edges[-1]]
         here_source, here_into = self._buffers.block(op.source, place), self._buffers.block(op.into, place)
-        plan = Plan()
+        plan = TransferPlan()
         for member in range(group.size):
             there = place.at(op.axis, member)
             out = shared_rectangle(here_source, tensors[op.into].block(there))
@@ -196,36 +207,36 @@ class Planner:
         plan.before.append((received[own], sent[moved.edges[group.member] : moved.edges[group.member + 1]]))
         return self._carried(plan, op, group, moved, sent, received)
 
-    def _barrier(self, op: Barrier, group: Communicator, moved: Traffic | None) -> Plan:
+    def _barrier(self, op: Barrier, group: Communicator, moved: Traffic | None) -> TransferPlan:
         if moved is None:
-            return Plan()
+            return TransferPlan()
         if self._choices.by_library(op):
-            return Plan(library=partial(group.barrier, blocking=self._blocks(op, group)))
+            return TransferPlan(library=partial(group.barrier, blocking=self._blocks(op, group)))
         nothing = self._buffers.scratch.nothing
-        return Plan(
+        return TransferPlan(
             steps=[
-                StreamStep(((nothing, exchange.receive_from),), ((nothing, exchange.send_to),), ())
+                PipelineStep(((nothing, exchange.receive_from),), ((nothing, exchange.send_to),), ())
                 for exchange in moved.exchanges()
                 if exchange.receive_from is not None and exchange.send_to is not None
             ]
         )
 
-    def _shift(self, op: Shift, place: Place, moved: Traffic | None) -> Plan:
+    def _shift(self, op: Shift, place: Coordinates, moved: Traffic | None) -> TransferPlan:
         source = self._buffers.flat(op.source, place)
-        into = self._buffers.flat(op.into, later(op, self._schedule, place))
+        into = self._buffers.flat(op.into, written_coordinates(op, self._schedule, place))
         if moved is None:
-            return Plan(before=[(into, source)])
-        return self._steps(Plan(), op, moved, source, into)
+            return TransferPlan(before=[(into, source)])
+        return self._steps(TransferPlan(), op, moved, source, into)
 
     def _carried(
         self,
-        plan: Plan,
+        plan: TransferPlan,
         op: CommunicationOp,
         group: Communicator,
         moved: Traffic | None,
         buffer: Array,
         result: Array | None = None,
-    ) -> Plan:
+    ) -> TransferPlan:
         """The plan with the collective on a flat buffer, by our own steps or by the library's.
 
         `result` is where an all-to-all receives, and where a reduce-scatter leaves the member's sum.
@@ -244,13 +255,13 @@ class Planner:
 
     def _steps(
         self,
-        plan: Plan,
+        plan: TransferPlan,
         op: CommunicationOp,
         moved: Traffic | None,
         sent: Array | None,
         received: Array | None,
         last_sum: Array | None = None,
-    ) -> Plan:
+    ) -> TransferPlan:
         """The plan with our own steps; the last of a reduce-scatter adds into `last_sum`."""
         exchanges = list(moved.exchanges()) if moved is not None else []
         for position, exchange in enumerate(exchanges):
@@ -265,7 +276,7 @@ class Planner:
         sent: Array | None,
         received: Array | None,
         into: Array | None,
-    ) -> StreamStep:
+    ) -> PipelineStep:
         receives: list[tuple[Array, int]] = []
         sums: list[tuple[Array, Array, Array]] = []
         sends: list[tuple[Array, int]] = []
@@ -283,7 +294,7 @@ class Planner:
         for start, stop in exchange.send:
             assert sent is not None and exchange.send_to is not None
             sends.append((sent[start:stop], exchange.send_to))
-        return StreamStep(tuple(receives), tuple(sends), tuple(sums))
+        return PipelineStep(tuple(receives), tuple(sends), tuple(sums))
 
 
 def _library_collective(

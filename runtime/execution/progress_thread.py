@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from quadrille.runtime.carriers.message_options import NAP_SECONDS
-from quadrille.runtime.host.core_affinity import run_soon
+from quadrille.runtime.carriers.message_options import MAX_POLL_SLEEP_SECONDS
+from quadrille.runtime.host.core_affinity import request_short_slices
 
 
 class ProgressThread:
@@ -23,9 +23,9 @@ class ProgressThread:
     advance : moves what can be moved, without waiting
     """
 
-    def __init__(self, advance: Callable[[], object], nap_seconds: float = NAP_SECONDS) -> None:
+    def __init__(self, advance: Callable[[], object], poll_sleep_seconds: float = MAX_POLL_SLEEP_SECONDS) -> None:
         self._advance = advance
-        self._nap_seconds = nap_seconds
+        self._nap_seconds = poll_sleep_seconds
         self._turn = threading.Lock()
         self._turn.acquire()
         self._over = False
@@ -60,7 +60,7 @@ class ProgressThread:
         self._thread.join()
 
     def _look_after(self) -> None:
-        run_soon()
+        request_short_slices()
         while True:
             with self._turn:
                 if self._over:

@@ -4,14 +4,14 @@ from collections.abc import Callable, Generator
 
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.schedule.ops import CommunicationOp, Compute
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.runtime.arrays.array_library import Array, ArrayLibrary
 from quadrille.runtime.carriers.communicators import Communicator, Request
-from quadrille.runtime.carriers.pipelined_steps import Stream
+from quadrille.runtime.carriers.pipelined_steps import PipelinedTransfer
 from quadrille.runtime.execution.buffers import Buffers
 from quadrille.runtime.execution.local_plans import LocalPlanner
-from quadrille.runtime.execution.plans import Plan, Planner
+from quadrille.runtime.execution.plans import TransferPlan, TransferPlanner
 
 Carrying = Generator[list[Request], None, None]
 """A communication op on its way: each yield gives the requests that must end before it goes on."""
@@ -33,12 +33,12 @@ class Transfers:
         self._library = library
         self._lane = library.lane()  # of groups that have none of their own; a GEMM under way does not hold it up
         self._local_planner = LocalPlanner(schedule, library, buffers)
-        self._planner = Planner(schedule, choices, buffers)
+        self._planner = TransferPlanner(schedule, choices, buffers)
         self._work: dict[Moment, Callable[[], None]] = {}
-        self._plans: dict[Moment, Plan] = {}
+        self._plans: dict[Moment, TransferPlan] = {}
         self.bytes_sent = 0
 
-    def compute(self, op: Compute, place: Place) -> Callable[[], None]:
+    def compute(self, op: Compute, place: Coordinates) -> Callable[[], None]:
         """Local work, ready to be done."""
         key = (id(op), tuple(place.indices.values()))
         work = self._work.get(key)
@@ -48,7 +48,7 @@ class Transfers:
                 self._work[key] = work
         return work
 
-    def communicate(self, op: CommunicationOp, place: Place, group: Communicator) -> Carrying:
+    def communicate(self, op: CommunicationOp, place: Coordinates, group: Communicator) -> Carrying:
         """The op's steps, local copies included."""
         key = (id(op), tuple(place.indices.values()))
         plan = self._plans.get(key)
@@ -58,7 +58,7 @@ class Transfers:
                 self._plans[key] = plan
         return self._carry_out(plan, group)
 
-    def _carry_out(self, plan: Plan, group: Communicator) -> Carrying:
+    def _carry_out(self, plan: TransferPlan, group: Communicator) -> Carrying:
         lane = group.lane or self._lane  # what the group carries is in order with its own lane
         if plan.rename is not None:
             plan.rename()
@@ -70,14 +70,14 @@ class Transfers:
         combine = lane.add if plan.combination == "sum" else lane.maximum
         if plan.chunks is not None:
             self.bytes_sent += sum(message.buffer.nbytes for message in plan.chunks.sends)
-            yield [Stream(plan.chunks, group, combine)]
+            yield [PipelinedTransfer(plan.chunks, group, combine)]
         else:
             yield from self._step_by_step(plan, group, combine)
         for into, source in plan.after:
             lane.copy(into, source)
         lane.synchronise()  # the op has ended when its data are there
 
-    def _step_by_step(self, plan: Plan, group: Communicator, combine: Combine) -> Carrying:
+    def _step_by_step(self, plan: TransferPlan, group: Communicator, combine: Combine) -> Carrying:
         for step in plan.steps:
             requests = [group.receive(room, sender) for room, sender in step.receives]
             for part, to in step.sends:

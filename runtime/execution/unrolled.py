@@ -6,7 +6,7 @@ from itertools import islice
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.schedule.ops import Op, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import Schedule
 
@@ -15,31 +15,31 @@ ENTRIES_KEPT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProgramEntry:
     """One instance of an op as it stands in the unrolled program; `needs` are positions of earlier entries."""
 
     op: Op
-    place: Place
+    place: Coordinates
     index: int
     lane: str
     needs: tuple[int, ...]
 
 
-class Unrolled:
+class UnrolledProgram:
     """The unrolled program of the rank at a place; kept for the next time unless it is long."""
 
-    def __init__(self, schedule: Schedule, place: Place) -> None:
+    def __init__(self, schedule: Schedule, place: Coordinates) -> None:
         self._schedule = schedule
         self._place = place
-        self._kept: list[Entry] | None = None
+        self._kept: list[ProgramEntry] | None = None
 
-    def entries(self) -> Iterable[Entry]:
+    def entries(self) -> Iterable[ProgramEntry]:
         if self._kept is None:
             beginning = list(islice(self._follow(), ENTRIES_KEPT + 1))
             self._kept = beginning if len(beginning) <= ENTRIES_KEPT else []
         return self._kept or self._follow()
 
-    def _follow(self) -> Iterator[Entry]:
+    def _follow(self) -> Iterator[ProgramEntry]:
         program = self._schedule.program(self._place)
         dependencies: Dependencies[int] = Dependencies(self._schedule)
         counts: dict[str, int] = {}
@@ -47,4 +47,4 @@ class Unrolled:
             index = counts.get(op.name, 0)
             counts[op.name] = index + 1
             needs = tuple(dict.fromkeys(dependencies.enter(op, moment, position)))
-            yield Entry(op, moment, index, lane(op), needs)
+            yield ProgramEntry(op, moment, index, lane(op), needs)

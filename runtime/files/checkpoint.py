@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, Block, ElementType, Tensor
-from quadrille.runtime.files.rectangles import split_block
 from quadrille.runtime.files.shared_files import SharedFile
-from quadrille.runtime.host.progress_reports import Together, Watcher, at_work
+from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
+from quadrille.runtime.operands.rectangles import split_block
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -64,11 +64,11 @@ def copies_of(schedule: Schedule, names: Sequence[str]) -> dict[str, Tensor]:
     """The tensor of each copy of these, by the name of the copy, whichever pipeline stage has it."""
     found: dict[str, Tensor] = {}
     for stage in range(schedule.grid.pipeline):
-        place = schedule.place(schedule.grid.rank_at({"pipeline": stage}))
+        place = schedule.coordinates(schedule.grid.rank_at({"pipeline": stage}))
         for name in names:
             tensor = schedule.tensors[name]
             if tensor.stages is None or stage in tensor.stages:
-                found |= {tensor.copy_name(moment): tensor for moment in tensor.moments(place)}
+                found |= {tensor.copy_name(moment): tensor for moment in tensor.copy_coordinates(place)}
     return found
 
 
@@ -77,8 +77,8 @@ def contents(schedule: Schedule, names: Sequence[str]) -> dict[str, Stored]:
     found, begin = {}, 0
     for name, tensor in sorted(copies_of(schedule, names).items()):
         shape = (
-            schedule.sizes[tensor.rows.dimension] * tensor.rows.each,
-            schedule.sizes[tensor.columns.dimension] * tensor.columns.each,
+            schedule.sizes[tensor.rows.dimension] * tensor.rows.unit,
+            schedule.sizes[tensor.columns.dimension] * tensor.columns.unit,
         )
         found[name] = Stored(tensor.dtype or schedule.dtype, shape, begin)
         begin += found[name].bytes
@@ -127,7 +127,7 @@ class CheckpointWriter(SharedFile):
         header = header_of(self._stored, steps, model)
         super().__init__(path, header, content, flag="--save", kind="a file", token=token)
 
-    def write(self, place: Place, outputs: Mapping[str, Any], fetch: Callable[[Any], NDArray[Any]]) -> None:
+    def write(self, place: Coordinates, outputs: Mapping[str, Any], fetch: Callable[[Any], NDArray[Any]]) -> None:
         """Put the blocks of one rank in their places; of repeated blocks the first rank writes its own."""
         for name in self._names:
             tensor = self._schedule.tensors[name]
@@ -135,7 +135,7 @@ class CheckpointWriter(SharedFile):
                 continue
             found = outputs[name]
             blocks = found if isinstance(found, list) else [found]
-            for moment, block in zip(tensor.moments(place), blocks, strict=True):
+            for moment, block in zip(tensor.copy_coordinates(place), blocks, strict=True):
                 self._write_block(tensor.copy_name(moment), tensor.block(moment), fetch(block))
         self.close()
 
@@ -145,12 +145,12 @@ class CheckpointWriter(SharedFile):
             begin = len(self.header) + stored.begin
             self.put_rectangle(begin, stored.shape[1], rectangle, part, np.dtype(stored.dtype))
 
-    def seal(self, communicator: "Intracomm", watcher: Watcher | None = None) -> None:
+    def seal(self, communicator: "Intracomm", watcher: ProgressReporter | None = None) -> None:
         """Sum up what is on the disk, a share of the tensors on each rank, and put the sums in the header (rank 0)."""
         mine = share_of(list(self._stored), communicator)
-        with at_work(watcher, "summing up what was written"):
+        with reporting(watcher, "summing up what was written"):
             sums = {name: sum_of(self.partial, len(self.header), self._stored[name]) for name in mine}
-        with at_work(watcher, Together("gathering checksums")):
+        with reporting(watcher, CollectiveWork("gathering checksums")):
             gathered = communicator.gather(sums)
         if gathered is None:
             return
@@ -159,11 +159,11 @@ class CheckpointWriter(SharedFile):
         self.close()
 
 
-def _writes(tensor: Tensor, place: Place) -> bool:
+def _writes(tensor: Tensor, place: Coordinates) -> bool:
     """Whether the rank at `place` is the first of those that hold its block."""
-    if tensor.stages is not None and place.coordinates["pipeline"] != tensor.stages[0]:
+    if tensor.stages is not None and place.along["pipeline"] != tensor.stages[0]:
         return False
-    return all(place.coordinates[axis] == 0 for axis in tensor.repeated_over)
+    return all(place.along[axis] == 0 for axis in tensor.repeated_over)
 
 
 def share_of(names: Sequence[str], communicator: "Intracomm") -> list[str]:

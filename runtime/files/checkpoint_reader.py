@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, ElementType
-from quadrille.runtime.execution.inputs import Source
-from quadrille.runtime.files.rectangles import split_block
-from quadrille.runtime.host.progress_reports import Together, Watcher, at_work
+from quadrille.runtime.host.progress_reports import CollectiveWork, ProgressReporter, reporting
+from quadrille.runtime.operands.rectangles import split_block
+from quadrille.runtime.operands.sources import InputSource
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
@@ -76,20 +76,20 @@ class Checkpoint:
             if held.dtype != needed.dtype:
                 raise InputError(f"--load {self.given}: {name!r} holds {held.dtype}; {needed.dtype} is needed")
 
-    def check_sums(self, communicator: "Intracomm", watcher: Watcher | None = None) -> None:
+    def check_sums(self, communicator: "Intracomm", watcher: ProgressReporter | None = None) -> None:
         """Refuse damaged content; each rank sums up a share of the tensors, and all come to the same conclusion.
 
         Raises
         ------
         InputError : naming the first tensor whose bytes are not those that were written
         """
-        with at_work(watcher, "summing up what is loaded"):
+        with reporting(watcher, "summing up what is loaded"):
             mine = [
                 name
                 for name in share_of(sorted(self.stored), communicator)
                 if sum_of(Path(self.given), self.header_bytes, self.stored[name]) != self.sums[name]
             ]
-        with at_work(watcher, Together("comparing checksums")):
+        with reporting(watcher, CollectiveWork("comparing checksums")):
             every = communicator.allgather(mine)
         wrong = sorted(name for names in every for name in names)
         if wrong:
@@ -112,7 +112,7 @@ class Checkpoint:
 class CheckpointSource:
     """What a checkpoint holds comes from it, all else (batches) from elsewhere."""
 
-    def __init__(self, checkpoint: Checkpoint, otherwise: Source) -> None:
+    def __init__(self, checkpoint: Checkpoint, otherwise: InputSource) -> None:
         self._checkpoint, self._otherwise = checkpoint, otherwise
 
     def stored(self, matrix: str, block: Block) -> Any:

@@ -17,10 +17,10 @@ from numpy.typing import DTypeLike, NDArray
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.matmuls.forms import Operand, Transposed
 from quadrille.algorithms.schedule.tensors import Block, DType
-from quadrille.runtime.files.generator import Kind, check_exact
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.files.rectangles import Rectangle, split_block
 from quadrille.runtime.files.shared_files import SharedFile
+from quadrille.runtime.operands.generator import Kind, check_exact
+from quadrille.runtime.operands.operands import Operands
+from quadrille.runtime.operands.rectangles import Rectangle, split_block
 
 
 def file_dtype(dtype: DType) -> np.dtype[Any]:

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.errors import InputError, RunError
-from quadrille.runtime.files.rectangles import Rectangle
 from quadrille.runtime.host import processes
+from quadrille.runtime.operands.rectangles import Rectangle
 
 WRITE_BYTES = 2**26
 """Most bytes given to the system in one write; Linux takes less than 2^31 at once."""
@@ -170,7 +170,7 @@ class SharedFile:
 def writing_token() -> str:
     """A token for the files that this process is about to write: host, process and its begin, and a word by chance."""
     own = os.getpid()
-    return f"{_host_word()}-{own}-{processes.begin_of(own)}-{secrets.token_hex(4)}"
+    return f"{_host_word()}-{own}-{processes.start_ticks(own)}-{secrets.token_hex(4)}"
 
 
 def _is_abandoned(token: str) -> bool:

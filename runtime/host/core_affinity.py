@@ -24,20 +24,20 @@ ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 
 
 @contextmanager
-def taking_turns(rank: int, ranks: int) -> Iterator[None]:
+def pinned_to_core(rank: int, ranks: int) -> Iterator[None]:
     """Within it a rank runs as soon as it wakes, and keeps to one core, with its threads, if these can be dealt out."""
     allowed = os.sched_getaffinity(0)
     if ranks % len(allowed) == 0:
         os.sched_setaffinity(0, {sorted(allowed)[rank % len(allowed)]})
-    run_soon()
+    request_short_slices()
     try:
         yield
     finally:
-        run_soon(0)
+        request_short_slices(0)
         os.sched_setaffinity(0, allowed)
 
 
-def run_soon(nanoseconds: int = SLICE_NANOSECONDS) -> bool:
+def request_short_slices(nanoseconds: int = SLICE_NANOSECONDS) -> bool:
     """Ask for so short slices for this thread; whether the kernel took it, which heeds it from Linux 6.12 on.
 
     Parameters

@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
 UUID_BYTES = 16
-INSTALL = (
-    "pip install 'cupy-cuda12x[ctk]' or 'cupy-cuda13x[ctk]', whichever the driver supports (extras cuda12, cuda13)"
-)
+INSTALL = "pip install 'quadrille-hpc[cuda12]' or 'quadrille-hpc[cuda13]', whichever the driver supports"
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class GpuDevice:
     """A GPU as one process sees it.
 
     Parameters
@@ -36,7 +34,7 @@ class Device:
     memory_bytes : all its memory [B]
     compute_capability : major and minor version of the architecture
 
-    >>> print(Device(0, "NVIDIA H200", "6f" * 16, "0000:18:00.0", "node1", 150_000_000_000, (9, 0)))
+    >>> print(GpuDevice(0, "NVIDIA H200", "6f" * 16, "0000:18:00.0", "node1", 150_000_000_000, (9, 0)))
     NVIDIA H200 GPU-6f6f6f6f6f6f6f6f6f6f6f6f6f6f6f6f at 0000:18:00.0 on node1
     """
 
@@ -48,7 +46,7 @@ class Device:
     memory_bytes: int
     compute_capability: tuple[int, int]
 
-    def is_same(self, other: "Device") -> bool:
+    def is_same(self, other: "GpuDevice") -> bool:
         """Whether both are one GPU."""
         is_whole = len(self.uuid) == 2 * UUID_BYTES
         here, there = (self.host, self.pci_address), (other.host, other.pci_address)
@@ -94,7 +92,7 @@ def number_on_host(communicator: "Intracomm") -> int:
     return host_of(communicator.rank, hosts(communicator)).ranks.index(communicator.rank)
 
 
-def use_device(rank_on_host: int) -> Device:
+def use_device(rank_on_host: int) -> GpuDevice:
     """Make the rank's GPU the current one of this process.
 
     Raises
@@ -107,10 +105,10 @@ def use_device(rank_on_host: int) -> Device:
     return describe_device(cupy, number)
 
 
-def describe_device(cupy: Any, number: int) -> Device:
+def describe_device(cupy: Any, number: int) -> GpuDevice:
     """What CUDA says of a GPU."""
     properties = cupy.cuda.runtime.getDeviceProperties(number)
-    return Device(
+    return GpuDevice(
         number=number,
         name=bytes(properties["name"]).split(b"\0")[0].decode(errors="replace"),
         uuid=bytes(properties["uuid"]).hex(),
@@ -121,7 +119,7 @@ def describe_device(cupy: Any, number: int) -> Device:
     )
 
 
-def free_bytes(device: Device) -> int:
+def free_bytes(device: GpuDevice) -> int:
     """Bytes of the GPU's memory that nobody has allocated; ranks that share it ask at the same moment."""
     cupy = load_cupy()
     with cupy.cuda.Device(device.number):
@@ -129,10 +127,10 @@ def free_bytes(device: Device) -> int:
     return int(free)
 
 
-def sharing_ranks(devices: Sequence[Device]) -> dict[tuple[int, ...], Device]:
+def sharing_ranks(devices: Sequence[GpuDevice]) -> dict[tuple[int, ...], GpuDevice]:
     """The GPUs that several ranks use, by those ranks.
 
-    >>> one, other = (Device(i, "H200", f"{i}" * 32, f"0000:{i}8:00.0", "node1", 1, (9, 0)) for i in (1, 2))
+    >>> one, other = (GpuDevice(i, "H200", f"{i}" * 32, f"0000:{i}8:00.0", "node1", 1, (9, 0)) for i in (1, 2))
     >>> [ranks for ranks in sharing_ranks([one, other, one])]
     [(0, 2)]
 
@@ -145,7 +143,7 @@ def sharing_ranks(devices: Sequence[Device]) -> dict[tuple[int, ...], Device]:
     return {ranks: devices[i] for i, ranks in sorted(groups.items()) if len(ranks) > 1}
 
 
-def check_unshared(devices: Sequence[Device]) -> None:
+def check_unshared(devices: Sequence[GpuDevice]) -> None:
     """Nothing, where every rank has a GPU of its own, as NCCL needs it.
 
     Raises

@@ -19,7 +19,7 @@ def state(pid: int) -> str:
     return next(iter(_status(pid)), "")
 
 
-def begin_of(pid: int) -> int:
+def start_ticks(pid: int) -> int:
     """When a process began, in clock ticks since its host did; 0 where it is gone or nobody can say."""
     words = _status(pid)
     return int(words[19]) if words else 0

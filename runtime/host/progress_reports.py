@@ -3,7 +3,7 @@
 Each rank keeps a small mapped file in the folder of its launch: its process, the op or
 other work that it is in, whether it needs the others for that, and a count that grows with every
 step.  A process that is killed or stopped leaves it as it was.  The file is closed once a
-word is in it, which `first_words` waits for.
+word is in it, which `watch_first_reports` waits for.
 """
 
 import ctypes
@@ -27,18 +27,18 @@ IN_CLOSE_WRITE = 0x8  # linux/inotify.h
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class CollectiveWork:
     """What no rank gets through without the others, in words."""
 
     words: str
 
 
-Doing = Op | Together | str
+Activity = Op | CollectiveWork | str
 """What a rank does: an op, what it does with the others, or other work of its own, in words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class RankProgress:
     """Where a rank is.
 
     Parameters
@@ -56,21 +56,21 @@ class Whereabouts:
     words: str
 
 
-class Watcher(Protocol):
+class ProgressReporter(Protocol):
     """Told by a rank what it does."""
 
-    def began(self, doing: Doing) -> None:
+    def began(self, doing: Activity) -> None:
         """An op or other work has begun."""
 
     def stepped(self) -> None:
         """A step of a communication op is done."""
 
-    def ended(self, doing: Doing) -> None:
+    def ended(self, doing: Activity) -> None:
         """An op or other work has ended."""
 
 
 @contextmanager
-def at_work(watcher: Watcher | None, doing: Together | str) -> Iterator[None]:
+def reporting(watcher: ProgressReporter | None, doing: CollectiveWork | str) -> Iterator[None]:
     """A watcher, if there is one, is told of work that is no op for as long as this lasts."""
     if watcher is None:
         yield
@@ -82,13 +82,13 @@ def at_work(watcher: Watcher | None, doing: Together | str) -> Iterator[None]:
         watcher.ended(doing)
 
 
-class Teller:
+class FileReporter:
     """A watcher that leaves word in a folder."""
 
     def __init__(self, folder: str | Path, rank: int) -> None:
         self._rank = rank
         self._count = 0
-        self._open: list[Doing] = []
+        self._open: list[Activity] = []
         path = Path(folder, f"{PREFIX}{rank}")
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -97,16 +97,18 @@ class Teller:
             self._tell()
         finally:
             os.close(handle)
-        path.open("r+b").close()  # the mapping holds the file open: this is the close that `first_words` hears of
+        path.open(
+            "r+b"
+        ).close()  # the mapping holds the file open: this is the close that `watch_first_reports` hears of
 
-    def began(self, doing: Doing) -> None:
+    def began(self, doing: Activity) -> None:
         self._open.append(doing)
         self._tell()
 
     def stepped(self) -> None:
         self._tell()
 
-    def ended(self, doing: Doing) -> None:
+    def ended(self, doing: Activity) -> None:
         self._open.remove(doing)
         self._tell()
 
@@ -117,42 +119,42 @@ class Teller:
         words = in_words(doing) if doing is not None else ""
         FORM.pack_into(self._page, 0, self._rank, os.getpid(), self._count, waiting, words.encode()[:200])
 
-    def _now(self) -> tuple[Doing | None, bool]:
+    def _now(self) -> tuple[Activity | None, bool]:
         """What the rank is in, and whether it waits: in what it began last with the others, since nothing goes on
         beside that; else in work of its own; else in the op that it has waited for longest.
         """
         if not self._open:
             return None, False
-        if isinstance(self._open[-1], Together):
+        if isinstance(self._open[-1], CollectiveWork):
             return self._open[-1], True
-        working = [doing for doing in self._open if not isinstance(doing, Communication | Together)]
+        working = [doing for doing in self._open if not isinstance(doing, Communication | CollectiveWork)]
         return (working or self._open)[0], not working
 
 
 @cache
-def own_watcher() -> Teller | None:
+def own_reporter() -> FileReporter | None:
     """By what this process, a rank, tells where it is; None outside a launch, or on another host than its."""
     folder = os.environ.get(LAUNCH)
-    return Teller(folder, world().Get_rank()) if folder and Path(folder).is_dir() else None
+    return FileReporter(folder, world().Get_rank()) if folder and Path(folder).is_dir() else None
 
 
-def together(words: str) -> AbstractContextManager[None]:
+def collective_work(words: str) -> AbstractContextManager[None]:
     """Tells that this process, a rank, is in what it does with the others for as long as this lasts."""
-    return at_work(own_watcher(), Together(words))
+    return reporting(own_reporter(), CollectiveWork(words))
 
 
-def alone(words: str) -> AbstractContextManager[None]:
+def local_work(words: str) -> AbstractContextManager[None]:
     """Tells that this process, a rank, is at work of its own for as long as this lasts."""
-    return at_work(own_watcher(), words)
+    return reporting(own_reporter(), words)
 
 
-def come_further(_rank: int = 0) -> None:
+def report_progress(_rank: int = 0) -> None:
     """Tell that this process has come further in what it is in, as between two runs of a measurement."""
-    if (watcher := own_watcher()) is not None:
+    if (watcher := own_reporter()) is not None:
         watcher.stepped()
 
 
-def in_words(doing: Doing) -> str:
+def in_words(doing: Activity) -> str:
     """What a rank does, as it is told to a user.
 
     >>> from quadrille.algorithms.schedule.ops import AllGather
@@ -161,22 +163,22 @@ def in_words(doing: Doing) -> str:
     """
     if isinstance(doing, str):
         return doing
-    if isinstance(doing, Together):
+    if isinstance(doing, CollectiveWork):
         return doing.words
     over = f" over {doing.axis}" if isinstance(doing, Communication) else ""
     return f"'{doing.name}' ({kind(doing)}{over})"
 
 
-def every(folder: str | Path) -> Iterator[Whereabouts]:
+def every(folder: str | Path) -> Iterator[RankProgress]:
     """Where the ranks are that have left word in a folder, by rank; a file that is not yet whole is passed over."""
     contents = (path.read_bytes() for path in Path(folder).glob(f"{PREFIX}*"))
     found = (FORM.unpack(content) for content in contents if len(content) == FORM.size)
     for rank, pid, count, waiting, words in sorted(found):
         if pid:
-            yield Whereabouts(rank, pid, count, waiting, words.rstrip(b"\0").decode(errors="replace"))
+            yield RankProgress(rank, pid, count, waiting, words.rstrip(b"\0").decode(errors="replace"))
 
 
-def first_words(folder: str | Path) -> int | None:
+def watch_first_reports(folder: str | Path) -> int | None:
     """A file descriptor to be read once a rank has left a word in a folder and closed its file; None if there is none.
 
     Source: inotify(7).

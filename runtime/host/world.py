@@ -25,16 +25,16 @@ TURN_SECONDS = 0.5  # how long a rank leaves the word to rank 0
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class ComputeHost:
     """A host, the ranks on it and the number of its cores that they may use.
 
     Parameters
     ----------
     sharing : ranks on these cores, those of other hosts too, where hosts share a machine; 0 for its own ranks
 
-    >>> Host("node1", ranks=(0, 1, 2), cores=8).cores_per_rank
+    >>> ComputeHost("node1", ranks=(0, 1, 2), cores=8).cores_per_rank
     2
-    >>> Host("lab-host0", ranks=(0,), cores=8, sharing=4).cores_per_rank
+    >>> ComputeHost("lab-host0", ranks=(0,), cores=8, sharing=4).cores_per_rank
     2
     """
 
@@ -96,7 +96,7 @@ def check_world(ranks: "Intracomm", environment: Mapping[str, str] | None = None
         )
 
 
-def threads_may_send() -> bool:
+def mpi_allows_threads() -> bool:
     """Whether MPI may be called by several threads of a rank, in turn."""
     from mpi4py import MPI
 
@@ -128,7 +128,7 @@ def fail_all(error: BaseException, *, communicator: "Intracomm | None" = None, d
     status = error.exit_status if isinstance(error, QuadrilleError) else 1
     if ranks.rank > 0 and isinstance(error, InputError):
         time.sleep(TURN_SECONDS)
-    if takes_the_word(os.environ.get(LAUNCH)):
+    if is_first_to_report(os.environ.get(LAUNCH)):
         if debug:
             traceback.print_exception(error)
         print(failure_line(error, ranks.rank, ranks.size), file=sys.stderr)
@@ -154,7 +154,7 @@ def failure_line(error: BaseException, rank: int, size: int) -> str:
     return f"quadrille: {text}" if size == 1 or known_to_all else f"quadrille: rank {rank} of {size}: {text}"
 
 
-def takes_the_word(folder: str | None) -> bool:
+def is_first_to_report(folder: str | None) -> bool:
     """Whether this rank is the first of its launch to speak; always, where the launch has no folder here."""
     if folder is None:
         return True
@@ -172,7 +172,7 @@ def in_laboratory() -> bool:
     return LABORATORY in os.environ
 
 
-def hosts(communicator: "Intracomm") -> tuple[Host, ...]:
+def hosts(communicator: "Intracomm") -> tuple[ComputeHost, ...]:
     """The hosts of the ranks in the order of their first rank; all ranks call, all get the same."""
     from mpi4py import MPI
 
@@ -181,12 +181,12 @@ def hosts(communicator: "Intracomm") -> tuple[Host, ...]:
     return grouped_by_host(communicator.allgather(mine), sharing)
 
 
-def host_of(rank: int, among: Iterable[Host]) -> Host:
+def host_of(rank: int, among: Iterable[ComputeHost]) -> ComputeHost:
     """The host on which a rank is."""
     return next(host for host in among if rank in host.ranks)
 
 
-def grouped_by_host(places: list[tuple[str, tuple[int, ...]]], sharing: int = 0) -> tuple[Host, ...]:
+def grouped_by_host(places: list[tuple[str, tuple[int, ...]]], sharing: int = 0) -> tuple[ComputeHost, ...]:
     """Hosts from each rank's host name and usable cores.
 
     >>> grouped_by_host([("a", (0,)), ("b", (0, 1)), ("a", (1,))])
@@ -194,7 +194,7 @@ def grouped_by_host(places: list[tuple[str, tuple[int, ...]]], sharing: int = 0)
     """
     names = list(dict.fromkeys(name for name, _ in places))
     return tuple(
-        Host(
+        ComputeHost(
             name,
             ranks=tuple(rank for rank, (where, _) in enumerate(places) if where == name),
             cores=len({core for where, cores in places if where == name for core in cores}),

@@ -15,12 +15,12 @@ Source: Vaswani et al., "Attention Is All You Need", 2017; Dao et al.,
 from math import log, sqrt
 
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.kernels.kernel_arguments import Given
+from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 KEY_AND_VALUE = 2
 
 
-def _lengths(given: Given) -> tuple[int, int, int]:
+def _lengths(given: KernelArguments) -> tuple[int, int, int]:
     """Tokens of a sequence, columns of a head, query heads of a group."""
     scalars = given.scalars
     return int(scalars["sequence"]), int(scalars["head"]), int(scalars.get("group", 1))
@@ -37,7 +37,7 @@ def _rows(x: Array) -> Array:
     return x.transpose(0, 3, 1, 2, 4).reshape(batch * sequence, groups * heads * head)
 
 
-def _turned(given: Given, x: Array, direction: int) -> Array:
+def _turned(given: KernelArguments, x: Array, direction: int) -> Array:
     """Queries or keys turned by the angles of their positions, or back; as they are where nothing is turned."""
     base = given.scalars.get("rotary_base")
     if base is None:
@@ -50,7 +50,7 @@ def _turned(given: Given, x: Array, direction: int) -> Array:
     return xp.concatenate([one * cosine - other * sine, other * cosine + one * sine], axis=4)
 
 
-def _queries_keys_values(given: Given) -> tuple[Array, Array, Array]:
+def _queries_keys_values(given: KernelArguments) -> tuple[Array, Array, Array]:
     """Queries and keys, turned, and values."""
     sequence, head, group = _lengths(given)
     x = _heads(given.sources[0], sequence, head, group + KEY_AND_VALUE)
@@ -63,7 +63,7 @@ def _exchanged(x: Array) -> Array:
     return x.transpose(0, 1, 2, 4, 3)
 
 
-def _scores(given: Given, q: Array, k: Array) -> Array:
+def _scores(given: KernelArguments, q: Array, k: Array) -> Array:
     """Q kᵀ / √head, and -∞ where a token would see later ones."""
     sequence, head = q.shape[3:]
     scores = given.xp.matmul(q, _exchanged(k)) / sqrt(head)
@@ -71,7 +71,7 @@ def _scores(given: Given, q: Array, k: Array) -> Array:
     return given.xp.where(later, -given.xp.inf, scores)
 
 
-def _softmax(given: Given, v: Array, scores: Array) -> tuple[Array, Array]:
+def _softmax(given: KernelArguments, v: Array, scores: Array) -> tuple[Array, Array]:
     """The weights of every token, and the logarithms of their row sums; writes weights · v."""
     largest = scores.max(axis=4, keepdims=True)
     weights = given.xp.exp(scores - largest)
@@ -81,19 +81,19 @@ def _softmax(given: Given, v: Array, scores: Array) -> tuple[Array, Array]:
     return weights, largest + given.xp.log(total)
 
 
-def attention(given: Given) -> None:
+def attention(given: KernelArguments) -> None:
     """softmax(q kᵀ / √head) v for every head; the logarithms of the row sums are kept."""
     q, k, v = _queries_keys_values(given)
     given.into[1][...] = _rows(_softmax(given, v, _scores(given, q, k))[1])
 
 
-def attention_keeping(given: Given) -> None:
+def attention_keeping(given: KernelArguments) -> None:
     """The same; the weights are kept."""
     q, k, v = _queries_keys_values(given)
     given.into[1][...] = _rows(_softmax(given, v, _scores(given, q, k))[0])
 
 
-def attention_gradient(given: Given) -> None:
+def attention_gradient(given: KernelArguments) -> None:
     """Gradients of q, k and v; the weights are made again from the kept logarithms."""
     sequence, head, group = _lengths(given)
     q, k, v = _queries_keys_values(given)
@@ -103,7 +103,7 @@ def attention_gradient(given: Given) -> None:
     _through_softmax(given, (q, k, v), weights, g, (g * y).sum(axis=4, keepdims=True))
 
 
-def attention_keeping_gradient(given: Given) -> None:
+def attention_keeping_gradient(given: KernelArguments) -> None:
     """Gradients of q, k and v from the kept weights."""
     sequence, head, group = _lengths(given)
     weights, g = _heads(given.sources[1], sequence, sequence, group), _heads(given.sources[2], sequence, head, group)
@@ -111,7 +111,7 @@ def attention_keeping_gradient(given: Given) -> None:
 
 
 def _through_softmax(
-    given: Given, qkv: tuple[Array, Array, Array], weights: Array, g: Array, along: Array | None
+    given: KernelArguments, qkv: tuple[Array, Array, Array], weights: Array, g: Array, along: Array | None
 ) -> None:
     """Gradients from the weights; `along` is the row sums of weights times their gradients, where these are known."""
     xp, (q, k, v) = given.xp, qkv

@@ -9,7 +9,7 @@ from quadrille.runtime.arrays.array_library import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class KernelArguments:
     """What a function is called with.
 
     Parameters

@@ -21,7 +21,7 @@ from quadrille.algorithms.analysis.shard_ranges import shared_rectangle
 from quadrille.algorithms.schedule.kernels import Function
 from quadrille.runtime.arrays.array_library import Array
 from quadrille.runtime.kernels import attention_kernels, norm_kernels, vocabulary_kernels
-from quadrille.runtime.kernels.kernel_arguments import Given as Given
+from quadrille.runtime.kernels.kernel_arguments import KernelArguments as KernelArguments
 
 GELU_SLOPE = sqrt(2 / pi)
 GELU_CUBE = 0.044715
@@ -31,13 +31,13 @@ PIECE = 1 << 14
 """Elements of a piece on the host: its intermediate results stay in the cache, and need no new pages of memory."""
 
 
-def carry_out(function: Function, given: Given) -> None:
+def carry_out(function: Function, given: KernelArguments) -> None:
     """The function on these arrays; on the host one of BY_ELEMENT goes piece by piece."""
     for one in _pieces(given) if function in BY_ELEMENT and given.xp is np else (given,):
         _carry_out_in_float32(function, one)
 
 
-def _carry_out_in_float32(function: Function, given: Given) -> None:
+def _carry_out_in_float32(function: Function, given: KernelArguments) -> None:
     """The function, in float32 where elements have 16 bits: sums and exponentials of those would not last."""
     short = [one for one in (*given.into, *given.updates, *given.sources) if one.dtype.itemsize == 2]
     if not short:
@@ -53,7 +53,7 @@ def _carry_out_in_float32(function: Function, given: Given) -> None:
             kept[...] = _narrowed(xp, found, kept.dtype)
 
 
-def _pieces(given: Given) -> Iterator[Given]:
+def _pieces(given: KernelArguments) -> Iterator[KernelArguments]:
     """The same work on a piece of every array at a time."""
     size = (*given.into, *given.updates)[0].size
     for start in range(0, size, PIECE):
@@ -80,11 +80,11 @@ def _narrowed(xp: Any, array: Array, dtype: Any) -> Array:
     return array.astype(dtype)
 
 
-def _add_to(given: Given) -> None:
+def _add_to(given: KernelArguments) -> None:
     given.updates[0][...] += given.sources[0]
 
 
-def _add_region(given: Given) -> None:
+def _add_region(given: KernelArguments) -> None:
     """Adds what a block shares with another of the same matrix: with zeros, it is cut out of the other."""
     (source,), (update,) = given.sources, given.updates
     shared = shared_rectangle(*given.blocks)
@@ -98,16 +98,16 @@ def _add_region(given: Given) -> None:
     update[here] += source[there]
 
 
-def _cast(given: Given) -> None:
+def _cast(given: KernelArguments) -> None:
     """The same numbers in the dtype of what is written."""
     given.into[0][...] = given.sources[0]
 
 
-def _transpose(given: Given) -> None:
+def _transpose(given: KernelArguments) -> None:
     given.into[0][...] = given.sources[0].T
 
 
-def _column_sums(given: Given) -> None:
+def _column_sums(given: KernelArguments) -> None:
     given.xp.sum(given.sources[0], axis=0, out=given.into[0][0])
 
 
@@ -115,13 +115,13 @@ def _inner(xp: Any, x: Array) -> Array:
     return xp.tanh(GELU_SLOPE * (x + GELU_CUBE * x * x * x))
 
 
-def _gelu(given: Given) -> None:
+def _gelu(given: KernelArguments) -> None:
     """Y = x (1 + tanh(c (x + 0.044715 x³))) / 2."""
     (x,) = given.sources
     given.into[0][...] = 0.5 * x * (1 + _inner(given.xp, x))
 
 
-def _gelu_gradient(given: Given) -> None:
+def _gelu_gradient(given: KernelArguments) -> None:
     x, g = given.sources
     t = _inner(given.xp, x)
     slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * GELU_SLOPE * (1 + 3 * GELU_CUBE * x * x)
@@ -134,13 +134,13 @@ def _silu(xp: Any, x: Array) -> tuple[Array, Array]:
     return x * share, share
 
 
-def _swiglu(given: Given) -> None:
+def _swiglu(given: KernelArguments) -> None:
     """Y = silu(gate) · up; gate and up are columns beside each other."""
     (x,) = given.sources
     given.into[0][...] = _silu(given.xp, x[:, 0::2])[0] * x[:, 1::2]
 
 
-def _swiglu_gradient(given: Given) -> None:
+def _swiglu_gradient(given: KernelArguments) -> None:
     """Gradients of gate, g · up σ (1 + gate (1 - σ)), and of up, g · silu(gate)."""
     x, g = given.sources
     gate, up = x[:, 0::2], x[:, 1::2]
@@ -149,7 +149,7 @@ def _swiglu_gradient(given: Given) -> None:
     given.into[0][:, 1::2] = g * silu
 
 
-def _square_error(given: Given) -> None:
+def _square_error(given: KernelArguments) -> None:
     """Gradient and sum of weight (y - t)² / 2."""
     y, t = given.sources
     weight = given.scalars["weight"]
@@ -158,18 +158,18 @@ def _square_error(given: Given) -> None:
     given.into[1][...] = 0.5 * weight * (difference * difference).sum()
 
 
-def _square_sum(given: Given) -> None:
+def _square_sum(given: KernelArguments) -> None:
     (g,) = given.sources
     given.into[0][...] = (g * g).sum()
 
 
-def _clip(given: Given) -> None:
+def _clip(given: KernelArguments) -> None:
     """Scales a gradient so that the norm of all, whose square is given, is at most the limit."""
     norm = given.xp.sqrt(given.sources[0])
     given.updates[0][...] *= given.xp.minimum(1.0, given.scalars["limit"] / (norm + 1e-6))[0, 0]
 
 
-def _adam(given: Given) -> None:
+def _adam(given: KernelArguments) -> None:
     """Adam with decoupled weight decay; `count` is the step, from 0."""
     w, first, second = given.updates
     (g,) = given.sources
@@ -182,11 +182,11 @@ def _adam(given: Given) -> None:
     w[...] -= rate * (mean / (given.xp.sqrt(spread) + epsilon) + decay * w)
 
 
-def _add_bias(given: Given) -> None:
+def _add_bias(given: KernelArguments) -> None:
     given.updates[0][...] += given.sources[0]
 
 
-KERNELS: dict[Function, Callable[[Given], None]] = {
+KERNELS: dict[Function, Callable[[KernelArguments], None]] = {
     "add_to": _add_to,
     "transpose": _transpose,
     "add_region": _add_region,

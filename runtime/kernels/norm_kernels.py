@@ -5,17 +5,17 @@ Mean Square Layer Normalization", 2019.
 """
 
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.kernels.kernel_arguments import Given
+from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 
-def row_moments(given: Given) -> None:
+def row_moments(given: KernelArguments) -> None:
     """Sums of the elements and of their squares, row by row."""
     (x,) = given.sources
     given.into[0][:, 0] = x.sum(axis=1)
     given.into[0][:, 1] = (x * x).sum(axis=1)
 
 
-def _normalised(given: Given) -> tuple[Array, Array]:
+def _normalised(given: KernelArguments) -> tuple[Array, Array]:
     """(x - mean) / deviation, and 1 / deviation, from the moments of whole rows."""
     x, moments = given.sources[:2]
     columns, epsilon = given.scalars["columns"], given.scalars["epsilon"]
@@ -25,13 +25,13 @@ def _normalised(given: Given) -> tuple[Array, Array]:
     return (x - mean) * inverse, inverse
 
 
-def normalise(given: Given) -> None:
+def normalise(given: KernelArguments) -> None:
     """Y = γ (x - mean) / deviation + β."""
     gamma, beta = given.sources[2:]
     given.into[0][...] = _normalised(given)[0] * gamma + beta
 
 
-def normalise_sums(given: Given) -> None:
+def normalise_sums(given: KernelArguments) -> None:
     """Sums over columns of γ g and of γ g x̂, which the gradient needs of whole rows."""
     gamma, g = given.sources[2:]
     hat, _ = _normalised(given)
@@ -40,7 +40,7 @@ def normalise_sums(given: Given) -> None:
     given.into[0][:, 1] = (scaled * hat).sum(axis=1)
 
 
-def normalise_gradient(given: Given) -> None:
+def normalise_gradient(given: KernelArguments) -> None:
     """(γ g - mean(γ g) - x̂ mean(γ g x̂)) / deviation."""
     sums, gamma, g = given.sources[2:]
     hat, inverse = _normalised(given)
@@ -48,7 +48,7 @@ def normalise_gradient(given: Given) -> None:
     given.into[0][...] = (g * gamma - means[:, :1] - hat * means[:, 1:]) * inverse
 
 
-def normalise_parameter_sums(given: Given) -> None:
+def normalise_parameter_sums(given: KernelArguments) -> None:
     """Gradients of γ and β: sums over rows of g x̂ and of g."""
     g = given.sources[2]
     hat, _ = _normalised(given)
@@ -56,39 +56,39 @@ def normalise_parameter_sums(given: Given) -> None:
     given.into[1][0] = g.sum(axis=0)
 
 
-def row_squares(given: Given) -> None:
+def row_squares(given: KernelArguments) -> None:
     """Sums of the squares of elements, row by row."""
     (x,) = given.sources
     given.into[0][:, 0] = (x * x).sum(axis=1)
 
 
-def _by_size(given: Given) -> tuple[Array, Array]:
+def _by_size(given: KernelArguments) -> tuple[Array, Array]:
     """What x / size and 1 / size are, where the size of a row is the root of its mean square."""
     x, squares = given.sources[:2]
     inverse = 1 / given.xp.sqrt(squares / given.scalars["columns"] + given.scalars["epsilon"])
     return x * inverse, inverse
 
 
-def rms_normalise(given: Given) -> None:
+def rms_normalise(given: KernelArguments) -> None:
     """Y = γ x / size."""
     given.into[0][...] = _by_size(given)[0] * given.sources[2]
 
 
-def rms_sums(given: Given) -> None:
+def rms_sums(given: KernelArguments) -> None:
     """Sums over columns of γ g x̂, which the gradient needs of whole rows."""
     gamma, g = given.sources[2:]
     hat, _ = _by_size(given)
     given.into[0][:, 0] = (g * gamma * hat).sum(axis=1)
 
 
-def rms_gradient(given: Given) -> None:
+def rms_gradient(given: KernelArguments) -> None:
     """(γ g - x̂ mean(γ g x̂)) / size."""
     sums, gamma, g = given.sources[2:]
     hat, inverse = _by_size(given)
     given.into[0][...] = (g * gamma - hat * (sums / given.scalars["columns"])) * inverse
 
 
-def rms_parameter_sums(given: Given) -> None:
+def rms_parameter_sums(given: KernelArguments) -> None:
     """Gradient of γ: sums over rows of g x̂."""
     hat, _ = _by_size(given)
     given.into[0][0] = (given.sources[2] * hat).sum(axis=0)

@@ -8,17 +8,17 @@ Source: CuPy documentation, "Differences between CuPy and NumPy", and cupyx.scat
 
 from quadrille.algorithms.schedule.tensors import Block
 from quadrille.runtime.arrays.array_library import Array
-from quadrille.runtime.kernels.kernel_arguments import Given
+from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 
-def _within(given: Given, tokens: Array, span: tuple[int, int]) -> tuple[Array, Array]:
+def _within(given: KernelArguments, tokens: Array, span: tuple[int, int]) -> tuple[Array, Array]:
     """Which tokens lie in a span of the vocabulary, and where in it; 0 for the others."""
     first, stop = span
     here = (tokens >= first) & (tokens < stop)
     return here, given.xp.where(here, tokens - first, 0)
 
 
-def embed(given: Given) -> None:
+def embed(given: KernelArguments) -> None:
     """The table's row of each token; nothing for tokens in other ranks' rows."""
     tokens, table = given.sources
     here, index = _within(given, tokens[:, 0], given.blocks[1].rows)
@@ -28,7 +28,7 @@ def embed(given: Given) -> None:
         given.into[0][...] = 0
 
 
-def embed_gradient(given: Given) -> None:
+def embed_gradient(given: KernelArguments) -> None:
     tokens, g = given.sources
     (towards_table,) = given.updates
     here, index = _within(given, tokens[:, 0], given.blocks[-1].rows)
@@ -36,18 +36,18 @@ def embed_gradient(given: Given) -> None:
         given.xp.add.at(towards_table, index, given.xp.where(here[:, None], g, 0))
 
 
-def _positions(given: Given, block: Block, sequence: int) -> Array:
+def _positions(given: KernelArguments, block: Block, sequence: int) -> Array:
     """The position, in its sequence, of each row of a block."""
     return given.xp.arange(*block.rows) % sequence
 
 
-def add_positions(given: Given) -> None:
+def add_positions(given: KernelArguments) -> None:
     """Adds the row of each token's position in its sequence."""
     (table,) = given.sources
     given.updates[0][...] += table[_positions(given, given.blocks[-1], table.shape[0])]
 
 
-def position_sums(given: Given) -> None:
+def position_sums(given: KernelArguments) -> None:
     """Sums over sequences, one after the other; a block may begin and end within one."""
     (into,), (g,) = given.into, given.sources
     first, stop = given.blocks[0].rows
@@ -58,12 +58,12 @@ def position_sums(given: Given) -> None:
         into[top - start : bottom - start] += g[top - first : bottom - first]
 
 
-def row_maxima(given: Given) -> None:
+def row_maxima(given: KernelArguments) -> None:
     (x,) = given.sources
     given.into[0][...] = x.max(axis=1, keepdims=True) if x.shape[1] else -given.xp.inf
 
 
-def exponential_sums(given: Given) -> None:
+def exponential_sums(given: KernelArguments) -> None:
     """Row sums of exp(x - maximum), and x - maximum of the target where it lies in this rank's columns."""
     x, maxima, targets = given.sources
     shifted = x - maxima
@@ -73,7 +73,7 @@ def exponential_sums(given: Given) -> None:
     given.into[0][:, 1] = shifted[rows, index] * here if x.shape[1] else 0
 
 
-def cross_entropy(given: Given) -> None:
+def cross_entropy(given: KernelArguments) -> None:
     """Gradient (softmax(x) - target) · weight, and the rows' part of the loss: weight · Σ (log Σ exp - x of target)."""
     x, maxima, sums, targets = given.sources
     weight = given.scalars["weight"]

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from quadrille.algorithms.errors import InputError
+from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.host.world import LABORATORY
 from quadrille.runtime.laboratory import namespaces, register
-from quadrille.runtime.launching.remarks import run_as_program
 
 
 def main(words: Sequence[str]) -> NoReturn:

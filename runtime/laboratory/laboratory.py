@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import msgspec
 
 from quadrille.algorithms.errors import InputError, RunError
+from quadrille.runtime.host.console import remark
 from quadrille.runtime.laboratory import namespaces, register
-from quadrille.runtime.laboratory.namespace_plan import Wiring
-from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.laboratory.namespace_plan import NamespacePlan
+from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.launching.launch_folder import remove_abandoned
-from quadrille.runtime.launching.remarks import remark
-from quadrille.runtime.launching.supervise import ended_by_signals
+from quadrille.runtime.launching.supervise import signals_as_interrupts
 
 PREFIX = "quadrille"
 
@@ -32,7 +32,7 @@ class Laboratory:
 
     name: str
     topology: str
-    wiring: Wiring
+    wiring: NamespacePlan
     rates: dict[str, float]
     in_full: str = ""
     routing: str = "shortest"
@@ -43,9 +43,9 @@ class Laboratory:
         return {place: f"{PREFIX}-{self.name}-{place.replace(':', '')}" for place in self.wiring.places}
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> LaboratoryRecord:
         """What is entered of it, of no owner."""
-        return Entry(
+        return LaboratoryRecord(
             name=self.name,
             topology=self.topology,
             addresses=dict(self.wiring.addresses),
@@ -56,7 +56,7 @@ class Laboratory:
         )
 
 
-def up(laboratory: Laboratory, *, owned: bool = False) -> Entry:
+def up(laboratory: Laboratory, *, owned: bool = False) -> LaboratoryRecord:
     """Bring a laboratory up; what an earlier one of this name left when it was killed is taken down first.
 
     Parameters
@@ -72,13 +72,13 @@ def up(laboratory: Laboratory, *, owned: bool = False) -> Entry:
     register.check_name(laboratory.name)
     owner, started = register.own_start()
     entry = msgspec.structs.replace(laboratory.entry, owner=owner, owner_started=started)
-    with register.one_at_a_time():
+    with register.locked_register():
         _make_room(laboratory)
         register.write(entry)
     built = entry if owned else laboratory.entry
     try:
         namespaces.build(laboratory.wiring, entry.namespaces)
-        with register.one_at_a_time():
+        with register.locked_register():
             if register.read(laboratory.name) != entry:
                 raise RunError(f"laboratory {laboratory.name!r} was taken down while it was brought up")
             register.write(built)
@@ -113,7 +113,7 @@ def down(name: str) -> bool:
     """Take a laboratory down, and what killed ones have left; whether there was one of this name."""
     namespaces.check_allowed()
     register.check_name(name)
-    with register.one_at_a_time():
+    with register.locked_register():
         entry = register.read(name)
         if entry is not None:
             _take_down(entry)
@@ -121,10 +121,10 @@ def down(name: str) -> bool:
     return entry is not None
 
 
-def links_down(entry: Entry) -> list[str]:
+def links_down(entry: LaboratoryRecord) -> list[str]:
     """Interfaces of a laboratory that somebody has taken down.
 
-    >>> links_down(Entry(name="none", topology="", addresses={}, namespaces={}, rates={}))
+    >>> links_down(LaboratoryRecord(name="none", topology="", addresses={}, namespaces={}, rates={}))
     []
     """
     found = []
@@ -149,9 +149,9 @@ def clean() -> None:
 
 
 @contextmanager
-def standing(laboratory: Laboratory) -> Iterator[Entry]:
+def standing(laboratory: Laboratory) -> Iterator[LaboratoryRecord]:
     """A laboratory for as long as this lasts; TERM and HUP end that as Ctrl-C does."""
-    with ended_by_signals():
+    with signals_as_interrupts():
         entry = up(laboratory, owned=True)
         try:
             yield entry
@@ -159,19 +159,19 @@ def standing(laboratory: Laboratory) -> Iterator[Entry]:
             _end(entry)
 
 
-def _end(*own: Entry) -> None:
+def _end(*own: LaboratoryRecord) -> None:
     """Take down what this process has brought up, unless that was done and its name is another's by now.
 
     Parameters
     ----------
     own : what is or was entered of it
     """
-    with register.one_at_a_time():
-        if not register.is_anothers(*own):
+    with register.locked_register():
+        if not register.belongs_to_other(*own):
             _take_down(own[0])
 
 
-def _take_down(entry: Entry) -> None:
+def _take_down(entry: LaboratoryRecord) -> None:
     for name in entry.namespaces.values():
         namespaces.remove(name)
     register.remove(entry.name)

@@ -29,7 +29,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Cable:
+class VethPair:
     """Two ends."""
 
     one: Port
@@ -37,7 +37,7 @@ class Cable:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ForwardingRoute:
     """Where a place sends packets for a host.
 
     Parameters
@@ -57,7 +57,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class NamespacePlan:
     """All that is to be made.
 
     Parameters
@@ -71,8 +71,8 @@ class Wiring:
     name: str
     addresses: Mapping[str, str]
     switches: tuple[str, ...]
-    cables: tuple[Cable, ...]
-    routes: tuple[Route, ...]
+    cables: tuple[VethPair, ...]
+    routes: tuple[ForwardingRoute, ...]
     passing: Mapping[Port, tuple[Pair, ...]]
 
     @property

@@ -22,7 +22,14 @@ from pyroute2 import IPRoute, NetlinkError, netns
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.units import format_bytes_per_second
 from quadrille.runtime.laboratory import queues
-from quadrille.runtime.laboratory.namespace_plan import Cable, Pair, Port, Route, Wiring, is_of_cable
+from quadrille.runtime.laboratory.namespace_plan import (
+    ForwardingRoute,
+    NamespacePlan,
+    Pair,
+    Port,
+    VethPair,
+    is_of_cable,
+)
 from quadrille.runtime.laboratory.token_buckets import burst_bytes
 
 FOLDER = Path("/run/netns")
@@ -75,7 +82,7 @@ def exists(name: str) -> bool:
     return (FOLDER / name).exists()
 
 
-def build(wiring: Wiring, names: Mapping[str, str]) -> None:
+def build(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
     """Make all namespaces of a wiring and join them.
 
     Parameters
@@ -112,7 +119,7 @@ def _asked(what: str, made_by: str = "") -> Iterator[None]:
         raise RunError(f"the kernel refused {what}: {reason}" + (f" ({made_by})" if made_by else "")) from error
 
 
-def _connect(wiring: Wiring, names: Mapping[str, str]) -> None:
+def _connect(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
     _set_up(wiring, names)
     sockets: dict[str, Any] = {place: socket_of(name) for place, name in names.items()}
     ends = [pair for cable in wiring.cables for pair in ((cable.one, cable.other), (cable.other, cable.one))]
@@ -134,7 +141,7 @@ def _connect(wiring: Wiring, names: Mapping[str, str]) -> None:
             socket.close()
 
 
-def _set_up(wiring: Wiring, names: Mapping[str, str]) -> None:
+def _set_up(wiring: NamespacePlan, names: Mapping[str, str]) -> None:
     """How the kernel treats packets at each place, before that has a port."""
     for place, name in names.items():
         own = {"ip_forward": "1"} if place in wiring.switches else {"tcp_congestion_control": CONGESTION_CONTROL}
@@ -144,7 +151,7 @@ def _set_up(wiring: Wiring, names: Mapping[str, str]) -> None:
                     (SETTINGS / setting).write_text(value)
 
 
-def _lay(cable: Cable, socket: Any, other_namespace: str) -> None:
+def _lay(cable: VethPair, socket: Any, other_namespace: str) -> None:
     one, other = cable.one, cable.other
     end = {"ifname": other.interface, "address": other.hardware, "net_ns_fd": other_namespace}
     with _asked(f"the cable from {one.place} to {other.place}", CABLES):
@@ -174,7 +181,7 @@ def _keep_rate(socket: Any, index: int, port: Port, far: Port, passing: Sequence
     with _asked(f"the token bucket of {format_bytes_per_second(port.rate)} from {port.place} to {far.place}", BUCKETS):
         queues.limit(socket, index, port.rate, burst_bytes(port.rate))
     with _asked(f"the queues from {port.place} to {far.place}", TURNS):
-        queues.take_turns(socket, index, passing)
+        queues.add_fair_queues(socket, index, passing)
 
 
 def interfaces_down(name: str) -> list[str]:
@@ -184,7 +191,7 @@ def interfaces_down(name: str) -> list[str]:
     return [interface for interface in down if is_of_cable(interface)]
 
 
-def _add_route(socket: Any, route: Route, index: int, hosts: Mapping[str, str]) -> None:
+def _add_route(socket: Any, route: ForwardingRoute, index: int, hosts: Mapping[str, str]) -> None:
     """A route, and the rule by which packets of one source take it.
 
     Parameters

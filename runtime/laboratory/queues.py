@@ -36,7 +36,7 @@ def limit(socket: Any, index: int, rate: float, burst: int) -> None:
     socket.tc("replace", "tbf", index, BUCKET, rate=f"{round(8 * rate)}bit", burst=burst, limit=queue)
 
 
-def take_turns(socket: Any, index: int, pairs: Sequence[Pair]) -> None:
+def add_fair_queues(socket: Any, index: int, pairs: Sequence[Pair]) -> None:
     """Have pairs of hosts take turns before the token bucket of an interface, a packet each."""
     socket.tc("add", "htb", index, TURNS, parent=BUCKET + 1, default=0)
     rates = {"rate": FASTER_THAN_ANY, "burst": AT_ONCE, "cburst": AT_ONCE, "quantum": WHOLE_PACKET}

@@ -18,7 +18,7 @@ import msgspec
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
 from quadrille.runtime.host import processes
-from quadrille.runtime.launching.remarks import remark
+from quadrille.runtime.host.console import remark
 
 FOLDER = Path("/run/quadrille")
 LOOK_SECONDS, PATIENCE_SECONDS = 0.02, 2.0
@@ -27,7 +27,7 @@ NAME = re.compile("[a-z0-9]{1,16}")
 SCHEMA = "quadrille/laboratory/1"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LaboratoryRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A laboratory.
 
     Parameters
@@ -81,7 +81,7 @@ def _agent_of(name: str) -> Path:
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
+def locked_register() -> Iterator[None]:
     """One process of this machine at a time: nobody enters a laboratory between what is read here and written."""
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     folder = os.open(FOLDER, os.O_RDONLY | os.O_CLOEXEC)
@@ -104,13 +104,13 @@ def _locked(folder: int) -> bool:
     return False
 
 
-def write(entry: Entry) -> None:
+def write(entry: LaboratoryRecord) -> None:
     """Enter a laboratory; a reader sees all of it, or what was there before."""
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     files.write_json(path_of(entry.name), entry, SCHEMA)
 
 
-def read(name: str) -> Entry | None:
+def read(name: str) -> LaboratoryRecord | None:
     """The laboratory of this name; None where there is none, or no longer: another process may end it at any time.
 
     Raises
@@ -119,7 +119,7 @@ def read(name: str) -> Entry | None:
     """
     path = path_of(name)
     try:
-        return files.read(path, Entry, SCHEMA)
+        return files.read(path, LaboratoryRecord, SCHEMA)
     except InputError:
         if path.exists():
             raise
@@ -139,7 +139,7 @@ def remove(name: str) -> None:
     path_of(name).unlink(missing_ok=True)
 
 
-def every() -> Iterator[Entry]:
+def every() -> Iterator[LaboratoryRecord]:
     """All laboratories of this machine, by name; a file that holds something else is passed over with a remark."""
     for path in sorted(FOLDER.glob("*.json")):
         try:
@@ -151,7 +151,7 @@ def every() -> Iterator[Entry]:
             yield entry
 
 
-def is_anothers(*own: Entry) -> bool:
+def belongs_to_other(*own: LaboratoryRecord) -> bool:
     """Whether a laboratory was taken down since, and its name is that of one which another process brought up.
 
     Parameters
@@ -167,4 +167,4 @@ def is_anothers(*own: Entry) -> bool:
 
 def own_start() -> tuple[int, int]:
     """The owner that this process is, and when it started."""
-    return os.getpid(), processes.begin_of(os.getpid())
+    return os.getpid(), processes.start_ticks(os.getpid())

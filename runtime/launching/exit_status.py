@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 
 from quadrille.algorithms.errors import InputError
-from quadrille.runtime.host.progress_reports import Whereabouts
+from quadrille.runtime.host.progress_reports import RankProgress
 from quadrille.runtime.launching.hang_detection import told, where
 from quadrille.runtime.launching.interruption import INTERRUPTED
-from quadrille.runtime.launching.launcher_output import Chatter, Failure, signal_name
+from quadrille.runtime.launching.launcher_output import Failure, LauncherOutput, signal_name
 from quadrille.runtime.launching.mpirun import Mpi
 from quadrille.runtime.launching.supervise import write_error
 
@@ -15,7 +15,11 @@ LAST_SIGNAL = 64
 
 
 def verdict(
-    status: int | None, chatter: Chatter, launcher: Mpi, options: Sequence[str], ranks: Sequence[Whereabouts] = ()
+    status: int | None,
+    output: LauncherOutput,
+    launcher: Mpi,
+    options: Sequence[str],
+    ranks: Sequence[RankProgress] = (),
 ) -> int:
     """Our exit status; a line is written if the ranks left none that says why, unless the user interrupted them.
 
@@ -29,8 +33,8 @@ def verdict(
     """
     if status is None:
         return INTERRUPTED
-    if chatter.standstill:
-        write_error(f"quadrille: {chatter.standstill}; all ranks were ended\n")
+    if output.standstill:
+        write_error(f"quadrille: {output.standstill}; all ranks were ended\n")
         return 1
     if status == 0:
         return 0
@@ -39,32 +43,32 @@ def verdict(
             f"quadrille: {launcher} was killed by signal {-status} ({signal_name(-status)}); all ranks were ended\n"
         )
         return 1
-    failure = chatter.culprit() or failure_of_status(status, chatter, ranks)
+    failure = output.culprit() or failure_of_status(status, output, ranks)
     if failure is None:
-        raise InputError(f"{launcher} did not start the ranks{options_named(options)}: {reason_in(status, chatter)}")
-    if not explained(failure, chatter):
+        raise InputError(f"{launcher} did not start the ranks{options_named(options)}: {reason_in(status, output)}")
+    if not explained(failure, output):
         write_error(f"quadrille: {failure.line(place_of(failure, ranks))}\n")
     return 2 if failure.status == 2 else 1
 
 
-def failure_of_status(status: int, chatter: Chatter, ranks: Sequence[Whereabouts] = ()) -> Failure | None:
+def failure_of_status(status: int, output: LauncherOutput, ranks: Sequence[RankProgress] = ()) -> Failure | None:
     """The failure behind an exit status that no remark explains; None if the launcher itself refused.
 
     Parameters
     ----------
     ranks : that left word, so that the launcher did start them
     """
-    if ranks and chatter.aborting:
+    if ranks and output.aborting:
         return Failure()
-    if not ranks and (status > 128 + LAST_SIGNAL or (chatter.remarks and not chatter.passed)):
+    if not ranks and (status > 128 + LAST_SIGNAL or (output.remarks and not output.passed)):
         return None
     return Failure(signal=status - 128) if 128 < status <= 128 + LAST_SIGNAL else Failure(status=status)
 
 
-def place_of(failure: Failure, ranks: Sequence[Whereabouts]) -> str:
+def place_of(failure: Failure, ranks: Sequence[RankProgress]) -> str:
     """Where the rank that failed was, or where all were if nobody knows which it is; empty where none left word.
 
-    >>> ranks = [Whereabouts(rank, 1, 2, True, "'gather B'") for rank in range(2)]
+    >>> ranks = [RankProgress(rank, 1, 2, True, "'gather B'") for rank in range(2)]
     >>> place_of(Failure(rank=1), ranks), place_of(Failure(), ranks), place_of(Failure(), [])
     ("in 'gather B'", "(ranks 0, 1 in 'gather B')", '')
     """
@@ -73,20 +77,20 @@ def place_of(failure: Failure, ranks: Sequence[Whereabouts]) -> str:
     return next((where(one) for one in ranks if one.rank == failure.rank), "")
 
 
-def explained(failure: Failure, chatter: Chatter) -> bool:
+def explained(failure: Failure, output: LauncherOutput) -> bool:
     """Whether the ranks' own lines say what happened: any for a refused input, else one of ours that names the rank."""
     if failure.signal is not None:
         return False
     if failure.status == 2:
-        return bool(chatter.passed)
-    return any(line.startswith(f"quadrille: rank {failure.rank} of ") for line in chatter.passed)
+        return bool(output.passed)
+    return any(line.startswith(f"quadrille: rank {failure.rank} of ") for line in output.passed)
 
 
 def options_named(options: Sequence[str]) -> str:
     return f" with options {' '.join(options)!r}" if options else ""
 
 
-def reason_in(status: int, chatter: Chatter) -> str:
+def reason_in(status: int, output: LauncherOutput) -> str:
     """The launcher's remarks as one line: the first paragraph, and the option it names."""
-    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", "\n\n".join(chatter.remarks))]
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", "\n\n".join(output.remarks))]
     return " ".join(paragraphs[:2]) or f"it ended with exit status {status}"

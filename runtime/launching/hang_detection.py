@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from quadrille.runtime.host.processes import ending_signal, state
-from quadrille.runtime.host.progress_reports import Whereabouts, every, first_words
+from quadrille.runtime.host.progress_reports import RankProgress, every, watch_first_reports
 from quadrille.runtime.launching.launcher_output import Failure
 
 STOPPED_SECONDS = 10.0
@@ -32,11 +32,11 @@ LAUNCHER, WORDS = -1, -2
 """Beside the ranks, among what is watched: the launcher, and the folder in which ranks leave word."""
 MOST_READ = 1 << 16
 """Of what the kernel says of new files, at once [B]."""
-Suspects = Callable[[], Sequence[str]]
+NetworkDiagnosis = Callable[[], Sequence[str]]
 """What is wrong with the network, as far as anybody can see from outside."""
 
 
-class Standstill:
+class HangDetector:
     """Looks at the ranks of a launch from time to time.
 
     Parameters
@@ -44,8 +44,8 @@ class Standstill:
     ranks : how many there are, on all hosts
     """
 
-    def __init__(self, folder: str, ranks: int, suspects: Suspects = tuple) -> None:
-        self._folder, self._ranks, self._suspects = folder, ranks, suspects
+    def __init__(self, folder: str, ranks: int, diagnose_network: NetworkDiagnosis = tuple) -> None:
+        self._folder, self._ranks, self._suspects = folder, ranks, diagnose_network
         self._stopped: dict[int, float] = {}
         self._counts: list[int] = []
         self._arrived, self._since = 0, 0.0
@@ -71,7 +71,7 @@ class Standstill:
         ended = missed | {rank for rank, handle in self._handles.items() if handle in ready}
         self._note([one for one in every(self._folder) if one.rank in ended] if ended else [])
 
-    def _note(self, ranks: Sequence[Whereabouts]) -> None:
+    def _note(self, ranks: Sequence[RankProgress]) -> None:
         """Keep how these ranks have ended; they are watched no longer."""
         found = [
             Failure(rank=one.rank, signal=number)
@@ -93,7 +93,7 @@ class Standstill:
 
     def _watch_words(self) -> None:
         """Watch for first words, where that can be."""
-        if WORDS not in self._seen and (handle := first_words(self._folder)) is not None:
+        if WORDS not in self._seen and (handle := watch_first_reports(self._folder)) is not None:
             self._handles[WORDS] = handle
         self._seen.add(WORDS)
 
@@ -108,7 +108,7 @@ class Standstill:
         now, ranks = time.monotonic(), list(every(self._folder))
         return self._one_stopped(ranks, now) or self._none_moves(ranks, now)
 
-    def _one_stopped(self, ranks: Sequence[Whereabouts], now: float) -> str:
+    def _one_stopped(self, ranks: Sequence[RankProgress], now: float) -> str:
         found = {one.rank: one for one in ranks if state(one.pid) in ("T", "t")}
         self._stopped = {rank: self._stopped.get(rank, now) for rank in found}
         for rank, since in self._stopped.items():
@@ -116,7 +116,7 @@ class Standstill:
                 return f"rank {rank} has been stopped for {STOPPED_SECONDS:g} s (SIGSTOP) {where(found[rank])}"
         return ""
 
-    def _none_moves(self, ranks: Sequence[Whereabouts], now: float) -> str:
+    def _none_moves(self, ranks: Sequence[RankProgress], now: float) -> str:
         counts = [one.count for one in ranks]
         all_are_seen = len(ranks) == self._ranks
         none_works = any(one.waiting for one in ranks) and all(one.waiting or not one.words for one in ranks)
@@ -129,10 +129,10 @@ class Standstill:
         return f"no rank has come further for {STANDSTILL_SECONDS:g} s: " + "; ".join([*self._suspects(), *told(ranks)])
 
 
-def told(ranks: Iterable[Whereabouts]) -> list[str]:
+def told(ranks: Iterable[RankProgress]) -> list[str]:
     """Who is in which op.
 
-    >>> told([Whereabouts(rank, 1, 1, True, "'gather B'") for rank in range(2)] + [Whereabouts(2, 1, 9, False, "")])
+    >>> told([RankProgress(rank, 1, 1, True, "'gather B'") for rank in range(2)] + [RankProgress(2, 1, 9, False, "")])
     ["ranks 0, 1 in 'gather B'", 'rank 2 at its end']
     """
     groups: dict[str, list[int]] = {}
@@ -144,7 +144,7 @@ def told(ranks: Iterable[Whereabouts]) -> list[str]:
     ]
 
 
-def where(one: Whereabouts) -> str:
+def where(one: RankProgress) -> str:
     return f"in {one.words}" if one.words else "at its end" if one.count > 1 else "at its start"
 
 

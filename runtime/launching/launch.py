@@ -29,7 +29,7 @@ from quadrille.runtime.launching.environment import (
     usable_cores,
 )
 from quadrille.runtime.launching.exit_status import verdict
-from quadrille.runtime.launching.hang_detection import Suspects
+from quadrille.runtime.launching.hang_detection import NetworkDiagnosis
 from quadrille.runtime.launching.interruption import INTERRUPTED
 from quadrille.runtime.launching.launch_folder import (
     folder_prefix,
@@ -56,7 +56,7 @@ def launch(
     program: Sequence[str] | None = PROGRAM,
     environment: Mapping[str, str] | None = None,
     starter: Sequence[str] = (),
-    suspects: Suspects = tuple,
+    diagnose_network: NetworkDiagnosis = tuple,
 ) -> int:
     """Exit status of `command` on `ranks` ranks: 0, 1 (it failed), 2 (an input that cannot be) or 130 (interrupted).
 
@@ -68,7 +68,7 @@ def launch(
     program : how Python is told what a rank runs; None where the command is a program of its own
     environment : this process's environment if not given
     starter : words that start mpirun, where it does not run as this process does
-    suspects : what is wrong with the network, asked for where no rank comes any further
+    diagnose_network : what is wrong with the network, asked for where no rank comes any further
 
     Raises
     ------
@@ -88,13 +88,13 @@ def launch(
         words = launcher_words(launcher, ranks, launcher_options, surroundings)
         start = [START_OF_PROGRAM] if program is None else [START_OF_RANK, *program]
         rank = [sys.executable, "-P", "-c", *start, *command]
-        status, chatter = supervise([*starter, *words, *rank], variables, folder, ranks, suspects)
+        status, output = supervise([*starter, *words, *rank], variables, folder, ranks, diagnose_network)
         ranks_told = list(every(folder))
         remove_partial_files(folder)
-    return verdict(status, chatter, launcher, launcher_options, ranks_told)
+    return verdict(status, output, launcher, launcher_options, ranks_told)
 
 
-def launch_all(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
+def launch_or_raise(what: str, ranks: int, command: Sequence[str], *, program: Sequence[str] = PROGRAM) -> None:
     """A launch that must not fail, for a study of which it is a part.
 
     Raises
@@ -102,11 +102,11 @@ def launch_all(what: str, ranks: int, command: Sequence[str], *, program: Sequen
     InputError, RunError : what it was, in the kind of its exit status
     KeyboardInterrupt : it was interrupted
     """
-    must_succeed(what, launch(ranks, command, program=program))
+    raise_for_status(what, launch(ranks, command, program=program))
 
 
-def must_succeed(what: str, status: int) -> None:
-    """Raises what an exit status other than 0 stands for, as `launch_all` does."""
+def raise_for_status(what: str, status: int) -> None:
+    """Raises what an exit status other than 0 stands for, as `launch_or_raise` does."""
     if status == INTERRUPTED:
         raise KeyboardInterrupt(f"{what} was interrupted")
     if status:

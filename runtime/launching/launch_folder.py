@@ -35,14 +35,14 @@ def memory_folder() -> str | None:
 def folder_prefix() -> str:
     """What the name of the folder of a launch by this process begins with."""
     own = os.getpid()
-    return f"quadrille-{own}-{processes.begin_of(own)}-"
+    return f"quadrille-{own}-{processes.start_ticks(own)}-"
 
 
 def remove_abandoned() -> None:
     """Remove the folders of launches that were killed before they could do it; nobody else would free their memory."""
     for folder in Path(memory_folder() or tempfile.gettempdir()).glob("quadrille-*"):
         found = FOLDER_NAME.fullmatch(folder.name)
-        if found and processes.has_ended(int(found[1]), int(found[2])) and not marked_processes(str(folder)):
+        if found and processes.has_ended(int(found[1]), int(found[2])) and not processes_of_launch(str(folder)):
             with contextlib.suppress(OSError):
                 if folder.stat().st_uid == os.geteuid():
                     remove_partial_files(str(folder))
@@ -65,7 +65,7 @@ def remove_partial_files(folder: str) -> None:
             Path(path).unlink(missing_ok=True)
 
 
-def marked_processes(mark: str) -> list[int]:
+def processes_of_launch(mark: str) -> list[int]:
     """Processes of this host whose environment says that they belong to the launch `mark`."""
     wanted = f"{LAUNCH}={mark}\0".encode()
     found = []

@@ -1,7 +1,7 @@
 """What an MPI launcher says on stderr, told apart from what our ranks say.
 
 Open MPI frames its remarks in rules of dashes, MPICH in rules of equals signs,
-Slurm begins its lines with its own name.  `Chatter` takes stderr line by line,
+Slurm begins its lines with its own name.  `LauncherOutput` takes stderr line by line,
 gives back the lines of our ranks at once, keeps the launcher's remarks and
 reads off them which rank failed first, and how.
 """
@@ -107,15 +107,15 @@ def failure_of_task(text: str) -> Failure | None:
     return None
 
 
-class Chatter:
+class LauncherOutput:
     r"""A filter for the stderr of a launcher.
 
-    >>> chatter = Chatter()
-    >>> chatter.feed("calibrating\n")
+    >>> output = LauncherOutput()
+    >>> output.feed("calibrating\n")
     ['calibrating\n']
-    >>> [chatter.feed(line) for line in ("-" * 74, "prterun noticed that process", "-" * 74)]
+    >>> [output.feed(line) for line in ("-" * 74, "prterun noticed that process", "-" * 74)]
     [[], [], []]
-    >>> chatter.remarks
+    >>> output.remarks
     ['prterun noticed that process']
     """
 

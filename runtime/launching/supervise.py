@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
-from quadrille.runtime.launching.hang_detection import Standstill, Suspects
-from quadrille.runtime.launching.launch_folder import marked_processes
-from quadrille.runtime.launching.launcher_output import Chatter
+from quadrille.runtime.launching.hang_detection import HangDetector, NetworkDiagnosis
+from quadrille.runtime.launching.launch_folder import processes_of_launch
+from quadrille.runtime.launching.launcher_output import LauncherOutput
 
 LOOK_SECONDS = 0.25
 GRACE_SECONDS = 5.0
@@ -27,31 +27,35 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def supervise(
-    words: Sequence[str], environment: Mapping[str, str], mark: str, ranks: int, suspects: Suspects = tuple
-) -> tuple[int | None, Chatter]:
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    mark: str,
+    ranks: int,
+    diagnose_network: NetworkDiagnosis = tuple,
+) -> tuple[int | None, LauncherOutput]:
     """The launcher's exit status (None: interrupted) and what it said; no process of it is left.
 
     Parameters
     ----------
     mark : the folder of the launch, which all its processes carry
     ranks : how many were asked for
-    suspects : what is named beside the ranks where none of them comes any further
+    diagnose_network : what is named beside the ranks where none of them comes any further
     """
-    chatter, standstill = Chatter(), Standstill(mark, ranks, suspects)
-    with ended_by_signals(), open_launcher(words, environment) as process:
-        reader = threading.Thread(target=pass_on, args=(process, chatter), daemon=True)
+    output, standstill = LauncherOutput(), HangDetector(mark, ranks, diagnose_network)
+    with signals_as_interrupts(), open_launcher(words, environment) as process:
+        reader = threading.Thread(target=pass_on, args=(process, output), daemon=True)
         reader.start()
         status: int | None = None
         try:
-            status = wait_for(process, chatter, standstill)
+            status = wait_for(process, output, standstill)
         except KeyboardInterrupt:
             pass
         finally:
             end_all(process, mark)
         reader.join(GRACE_SECONDS)
-    chatter.gone = standstill.gone
+    output.gone = standstill.gone
     standstill.close()
-    return status, chatter
+    return status, output
 
 
 def open_launcher(words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
@@ -74,12 +78,12 @@ def open_launcher(words: Sequence[str], environment: Mapping[str, str]) -> subpr
     )
 
 
-def pass_on(process: subprocess.Popen[str], chatter: Chatter) -> None:
+def pass_on(process: subprocess.Popen[str], output: LauncherOutput) -> None:
     """Write the ranks' own lines to stderr as they come (their stdout is this process's)."""
     assert process.stderr is not None
     for line in process.stderr:
-        write_error("".join(chatter.feed(line)))
-    write_error("".join(chatter.finish()))
+        write_error("".join(output.feed(line)))
+    write_error("".join(output.finish()))
 
 
 def write_error(text: str) -> None:
@@ -88,7 +92,7 @@ def write_error(text: str) -> None:
         sys.stderr.flush()
 
 
-def wait_for(process: subprocess.Popen[str], chatter: Chatter, standstill: Standstill) -> int:
+def wait_for(process: subprocess.Popen[str], output: LauncherOutput, standstill: HangDetector) -> int:
     """The launcher's exit status; after a failure it gets a while to end, and is then ended.
 
     Where the ranks come no further, it is ended and what is known of it is noted.
@@ -99,9 +103,9 @@ def wait_for(process: subprocess.Popen[str], chatter: Chatter, standstill: Stand
         if (status := process.poll()) is not None:
             standstill.rest(0.0, process)  # ranks that ended since
             return status
-        if chatter.failure is None:
-            chatter.standstill = standstill.seen()
-            if chatter.standstill:
+        if output.failure is None:
+            output.standstill = standstill.seen()
+            if output.standstill:
                 return 1
             continue
         failed_at = failed_at or time.monotonic()
@@ -110,7 +114,7 @@ def wait_for(process: subprocess.Popen[str], chatter: Chatter, standstill: Stand
 
 
 @contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
+def signals_as_interrupts() -> Iterator[None]:
     """TERM and HUP end a launch as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -135,7 +139,7 @@ def end_all(process: subprocess.Popen[str], mark: str) -> None:
             process.wait(timeout=GRACE_SECONDS)
     signal_group(process.pid, signal.SIGKILL)
     deadline = time.monotonic() + GRACE_SECONDS
-    while (left := marked_processes(mark)) and time.monotonic() < deadline:
+    while (left := processes_of_launch(mark)) and time.monotonic() < deadline:
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

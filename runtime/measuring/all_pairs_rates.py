@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from quadrille.runtime.carriers.message_options import CHUNK_BYTES, Delivery
-from quadrille.runtime.host.progress_reports import come_further
+from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions
+from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.measuring.points import FlowPoint
 
 SETTLING_SECONDS, WINDOW_SECONDS, MARGIN_SECONDS = 0.2, 0.35, 0.02
@@ -66,39 +66,41 @@ def pairs(hosts: int) -> list[dict[int, int]]:
     return all_at_once + one_way + ([{half: 2 * half}] if hosts % 2 else [])
 
 
-def measure_rounds(communicator: MPI.Intracomm, bytes_per_second: float, delivery: Delivery) -> list[FlowPoint]:
+def measure_all_pairs(
+    communicator: MPI.Intracomm, bytes_per_second: float, message_options: MessageOptions
+) -> list[FlowPoint]:
     """What came of all flows of all rounds; all ranks call it, one on each host, and get the same.
 
     Parameters
     ----------
     bytes_per_second : of a link, roughly
-    delivery : how messages go
+    message_options : how messages go
     """
     rank, hosts = communicator.Get_rank(), communicator.Get_size()
-    chunk = chunk_bytes(bytes_per_second, delivery)
+    chunk = chunk_bytes(bytes_per_second, message_options)
     found = []
     for number, targets in enumerate(pairs(hosts), start=1):
         source = next((sender for sender, target in targets.items() if target == rank), None)
         communicator.Barrier()
-        chunks = arrivals(communicator, Flow(targets.get(rank), source, chunk), delivery.nap_seconds)
+        chunks = arrivals(communicator, Flow(targets.get(rank), source, chunk), message_options.poll_sleep_seconds)
         if source is not None:
             found.append(FlowPoint(number, source, rank, rate_of(chunks)))
-        come_further()
+        report_progress()
     every: list[list[FlowPoint]] = communicator.allgather(found)
     return sorted((point for points in every for point in points), key=lambda point: (point.round, point.receiver))
 
 
-def chunk_bytes(bytes_per_second: float, delivery: Delivery) -> int:
+def chunk_bytes(bytes_per_second: float, message_options: MessageOptions) -> int:
     """Of a chunk: as in runs, and less where a link would be busy with it for long.
 
-    >>> chunk_bytes(25e6, Delivery()), chunk_bytes(125e3, Delivery())
+    >>> chunk_bytes(25e6, MessageOptions()), chunk_bytes(125e3, MessageOptions())
     (65136, 1250)
     """
-    usual = delivery.chunk_bytes or CHUNK_BYTES
+    usual = message_options.chunk_bytes or CHUNK_BYTES
     return max(LEAST_BYTES, min(usual, int(CHUNK_SECONDS * bytes_per_second)))
 
 
-def arrivals(communicator: MPI.Intracomm, flow: Flow, nap_seconds: float) -> list[Arrival]:
+def arrivals(communicator: MPI.Intracomm, flow: Flow, poll_sleep_seconds: float) -> list[Arrival]:
     """All chunks that came in a round, this rank sending meanwhile."""
     room, sent, empty = (np.zeros((count, flow.chunk_bytes), np.uint8) for count in (UNDER_WAY, 1, 0))
     start, found = time.perf_counter(), list[Arrival]()
@@ -118,8 +120,8 @@ def arrivals(communicator: MPI.Intracomm, flow: Flow, nap_seconds: float) -> lis
             elif place in open_places:
                 open_places.remove(place)
                 requests[place] = communicator.Issend(empty, target)
-        if not done and nap_seconds:
-            time.sleep(nap_seconds)
+        if not done and poll_sleep_seconds:
+            time.sleep(poll_sleep_seconds)
     return found
 
 

@@ -48,14 +48,14 @@ from quadrille.algorithms.schedule.program import Repeat, in_sequence
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.timelines.spans import Span
-from quadrille.runtime.carriers.message_options import usual_delivery
+from quadrille.runtime.carriers.message_options import default_message_options
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.host.progress_reports import come_further
+from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.host.world import hosts
 from quadrille.runtime.measuring import chained_transfers as chains
 from quadrille.runtime.measuring.core_share import on_own_cores
+from quadrille.runtime.operands.operands import Operands
 
 KINDS: tuple[CollectiveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce")
 LEAST_SEEN = 6
@@ -96,10 +96,10 @@ class CollectiveTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GroupShape:
     """Groups of so many members, so many ranks apart, of so many ranks in all.
 
-    >>> Shape(2, 2, 8).grid().group(3, "y")
+    >>> GroupShape(2, 2, 8).grid().group(3, "y")
     (1, 3)
     """
 
@@ -112,7 +112,7 @@ class Shape:
         return Grid(x=self.apart, y=self.members, z=self.ranks // (self.apart * self.members))
 
 
-def group_shapes(ranks: int) -> Iterator[Shape]:
+def group_shapes(ranks: int) -> Iterator[GroupShape]:
     """Shapes that groups along an axis of a grid of so many ranks can have: all, or a few where there are many.
 
     The few are those of the grid of two axes that is most like a square, and all ranks.
@@ -125,15 +125,15 @@ def group_shapes(ranks: int) -> Iterator[Shape]:
     if ranks > FEW_RANKS:
         side = max(one for one in range(1, isqrt(ranks) + 1) if ranks % one == 0)
         few = ((side, 1), (ranks // side, side), (ranks, 1)) if side > 1 else ((ranks, 1),)
-        yield from (Shape(members, apart, ranks) for members, apart in few)
+        yield from (GroupShape(members, apart, ranks) for members, apart in few)
         return
     for members in range(2, ranks + 1):
         for apart in range(1, ranks // members + 1):
             if ranks % members == 0 and (ranks // members) % apart == 0:
-                yield Shape(members, apart, ranks)
+                yield GroupShape(members, apart, ranks)
 
 
-def collective_chain(kind: CollectiveKind, shape: Shape, size: int, rounds: int) -> Schedule:
+def collective_chain(kind: CollectiveKind, shape: GroupShape, size: int, rounds: int) -> Schedule:
     """Write, multiply, and a collective on a buffer of about `size` bytes, in equal pieces, and once more.
 
     With roots it is so many rounds after one that warms up, in which every member is the root in turn.
@@ -186,7 +186,7 @@ def _turn(write: Pointwise, multiply: Gemm, kind: CollectiveKind, root: int) -> 
 def measure_collective(
     communicator: MPI.Intracomm,
     kind: CollectiveKind,
-    shape: Shape,
+    shape: GroupShape,
     size: int,
     runs: int,
     calls: Calls | None = None,
@@ -201,7 +201,7 @@ def measure_collective(
     """
     schedule = collective_chain(kind, shape, size, runs)
     side = chains.PRODUCT_SIZE
-    carrier = MpiCarrier(communicator, delivery=usual_delivery(hosts(communicator)[0]))
+    carrier = MpiCarrier(communicator, message_options=default_message_options(hosts(communicator)[0]))
     operands = Operands(side, side, side, "float32")
     in_rounds = kind in ROOTED
     repeats, warmups = (1, 0) if in_rounds else (runs, WARM)
@@ -213,7 +213,7 @@ def measure_collective(
             repeats=repeats,
             warmups=warmups,
             choices=Choices("library", calls=calls or "regular"),
-            between=come_further,
+            between=report_progress,
         ).timelines
     carrier.close()
     if in_rounds:
@@ -227,7 +227,7 @@ def measure_collective(
     return result
 
 
-def first_seconds(shape: Shape, spans: tuple[Span, ...]) -> float:
+def first_seconds(shape: GroupShape, spans: tuple[Span, ...]) -> float:
     """Of the first step of a run: from when the last member has come to it, to the last end.
 
     Of groups that share links some may be faster; whoever comes next waits for the slowest.
@@ -235,12 +235,12 @@ def first_seconds(shape: Shape, spans: tuple[Span, ...]) -> float:
     return max(map(max, _of_groups(shape, spans, 0)))
 
 
-def following_seconds(shape: Shape, spans: tuple[Span, ...]) -> float:
+def following_seconds(shape: GroupShape, spans: tuple[Span, ...]) -> float:
     """Of the step that follows it: to the mean end, since of members out of step the first to end goes on."""
     return max(map(mean, _of_groups(shape, spans, 1)))
 
 
-def member_shares(shape: Shape, runs: Sequence[tuple[Span, ...]]) -> tuple[float, ...]:
+def member_shares(shape: GroupShape, runs: Sequence[tuple[Span, ...]]) -> tuple[float, ...]:
     """Of the first step: what each member takes of the last one's seconds; none where no one is ahead.
 
     Ahead is who was so in every run and group, by about as much in each, since by chance it is now one and now another;
@@ -263,7 +263,7 @@ def _share(seen: Sequence[tuple[float, float]]) -> float:
     return 1 - median(leads) if ahead else 1.0
 
 
-def round_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:
+def round_seconds(shape: GroupShape, spans: tuple[Span, ...]) -> list[float]:
     """Of a step in each round after the first: what all steps together add to the work of the mean rank."""
     rounds: dict[int, list[Span]] = {}
     for span in spans:
@@ -277,7 +277,7 @@ def round_seconds(shape: Shape, spans: tuple[Span, ...]) -> list[float]:
     ]
 
 
-def _of_groups(shape: Shape, spans: tuple[Span, ...], index: int) -> Iterator[tuple[float, ...]]:
+def _of_groups(shape: GroupShape, spans: tuple[Span, ...], index: int) -> Iterator[tuple[float, ...]]:
     """Of a step in each group: from when the last member had come to each member's end, by coordinate."""
     steps = {span.rank: span for span in spans if span.op == "step" and span.index == index}
     for group in shape.grid().groups("y"):

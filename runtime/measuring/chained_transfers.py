@@ -25,12 +25,12 @@ from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.carriers.communicators import Staging
-from quadrille.runtime.carriers.message_options import WHOLE, Delivery, usual_delivery
+from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions, default_message_options
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.files.operands import Operands
 from quadrille.runtime.host.world import hosts
 from quadrille.runtime.measuring.core_share import on_own_cores
+from quadrille.runtime.operands.operands import Operands
 
 Pattern = Literal["shift", "exchange", "one_way"]
 PRODUCT_SIZE = 384
@@ -54,7 +54,7 @@ class Overheads:
     alone_seconds: float
 
 
-class MeasuredChain(NamedTuple):
+class ChainMeasurement(NamedTuple):
     """What a chain came to.
 
     Parameters
@@ -137,10 +137,10 @@ def measure_chain(
     size: int,
     steps: int = STEPS,
     *,
-    delivery: Delivery | None = None,
+    message_options: MessageOptions | None = None,
     library: ArrayLibrary | None = None,
     staging: Staging | None = None,
-) -> MeasuredChain:
+) -> ChainMeasurement:
     """Seconds of each step, and what is seen beside it.
 
     A rank's step lasts from when it and those that it sends to and receives from have come to it, to its end; a
@@ -153,23 +153,25 @@ def measure_chain(
 
     Parameters
     ----------
-    delivery : how messages go, by default as usual between such hosts
+    message_options : how messages go, by default as usual between such hosts
     library, staging : of arrays of a device, and how they meet MPI
     """
     operands = Operands(PRODUCT_SIZE, PRODUCT_SIZE, PRODUCT_SIZE, "float64")
-    if delivery is None:
-        delivery = usual_delivery(hosts(communicator)[0]) if library is None else WHOLE
-    buffered = delivery.chunk_bytes > 0
+    if message_options is None:
+        message_options = default_message_options(hosts(communicator)[0]) if library is None else WHOLE_MESSAGES
+    buffered = message_options.chunk_bytes > 0
     schedule = chain(pattern, communicator.Get_size(), size, steps, waits=buffered)
-    carrier = MpiCarrier(communicator, staging=staging, delivery=delivery)
+    carrier = MpiCarrier(communicator, staging=staging, message_options=message_options)
     with on_own_cores(communicator):
         ran = execute(schedule, operands, carrier, repeats=1, warmups=int(steps >= STEPS), library=library)
     timelines = ran.timelines
     carrier.close()
     found = None
     if timelines:
-        taken = taken_seconds(timelines[0]) if pattern == "one_way" and 0 < delivery.chunk_bytes < size else None
-        found = MeasuredChain(step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0]), taken)
+        taken = taken_seconds(timelines[0]) if pattern == "one_way" and 0 < message_options.chunk_bytes < size else None
+        found = ChainMeasurement(
+            step_seconds(timelines[0], pattern, buffered=buffered), _overheads(timelines[0]), taken
+        )
     return communicator.bcast(found, root=0)  # type: ignore[no-any-return]
 
 

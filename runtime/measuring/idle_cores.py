@@ -9,27 +9,27 @@ from statistics import median
 
 from mpi4py import MPI
 
-from quadrille.runtime.carriers.message_options import Delivery
-from quadrille.runtime.measuring.microbenchmarks import Bench, measured_by_first
-from quadrille.runtime.measuring.overlap_interference import BesideProducts
+from quadrille.runtime.carriers.message_options import MessageOptions
+from quadrille.runtime.measuring.microbenchmarks import Bench, measured_on_first
+from quadrille.runtime.measuring.overlap_interference import OverlapBenchmark
 
 PRODUCTS = 1, 2, 3, 1, 2, 3
 """One after the other without a wait: 15 to 100 ms.  In those that are longer the kernel moves ranks about."""
 
 
-def measure_idle_cores(communicator: MPI.Intracomm, cores: int, delivery: Delivery) -> float:
+def measure_idle_cores(communicator: MPI.Intracomm, cores: int, message_options: MessageOptions) -> float:
     """Seconds; 0 where ranks are no more than cores, or there is one.  All ranks call it and get the same.
 
     Parameters
     ----------
-    delivery : how ranks wait for each other
+    message_options : how ranks wait for each other
     """
     if not 1 < cores < communicator.Get_size():
         return 0.0
 
     def seconds(bench: Bench) -> list[float]:
-        products = BesideProducts(bench.communicator, delivery)
+        products = OverlapBenchmark(bench.communicator, message_options)
         return [products.products_seconds(count) for count in PRODUCTS]
 
-    alone, crowded = (measured_by_first(communicator, ranks, seconds) for ranks in (cores, cores + 1))
+    alone, crowded = (measured_on_first(communicator, ranks, seconds) for ranks in (cores, cores + 1))
     return max(0.0, median(2 * last - 3 * first for first, last in zip(alone, crowded, strict=True)))

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from quadrille.algorithms.schedule.kernels import FACTS, Function
+from quadrille.algorithms.schedule.kernels import SIGNATURES, Function
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.runtime.kernels.kernel_arguments import Given
+from quadrille.runtime.kernels.kernel_arguments import KernelArguments
 
 MEASURED: tuple[Function, ...] = (
     "add_to",
@@ -39,14 +39,14 @@ COLUMNS = 1024
 SCALARS = {"weight": 1.0, "limit": 1.0, "rate": 1e-3, "epsilon": 1e-8, "decay": 0.1, "beta1": 0.9, "beta2": 0.95}
 
 
-def arguments(function: Function, dtype: DType, elements: int) -> Given:
+def arguments(function: Function, dtype: DType, elements: int) -> KernelArguments:
     """What a function may be called with where its matrix has about so many elements.
 
     >>> [one.shape for one in arguments("add_bias", "float32", 1 << 14).updates]
     [(16, 1024)]
     """
     columns = min(COLUMNS, elements)
-    rows, facts = max(1, elements // columns), FACTS[function]
+    rows, facts = max(1, elements // columns), SIGNATURES[function]
     lengths = {"m": rows, "n": columns, "2n": 2 * columns, "1": 1, "2": 2}
 
     def made(words: Sequence[str]) -> tuple[Any, ...]:
@@ -54,4 +54,4 @@ def arguments(function: Function, dtype: DType, elements: int) -> Given:
         return tuple(np.full(shape, 0.5, dtype) for shape in shapes)
 
     scalars = SCALARS | {"columns": float(columns)}
-    return Given(np, made(facts.into), made(facts.updates), made(facts.sources), (), scalars, 0)
+    return KernelArguments(np, made(facts.into), made(facts.updates), made(facts.sources), (), scalars, 0)

@@ -26,14 +26,14 @@ from quadrille.algorithms.schedule.ops import Calls, CollectiveKind
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.runtime.arrays.array_library import ArrayLibrary
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
-from quadrille.runtime.carriers.message_options import Delivery
-from quadrille.runtime.host.progress_reports import come_further
+from quadrille.runtime.carriers.message_options import MessageOptions
+from quadrille.runtime.host.progress_reports import report_progress
 from quadrille.runtime.kernels.layer_kernels import carry_out
-from quadrille.runtime.measuring.chained_library_calls import CollectiveTimes, Shape, measure_collective
-from quadrille.runtime.measuring.chained_transfers import STEPS, MeasuredChain, Overheads, Pattern, measure_chain
+from quadrille.runtime.measuring.chained_library_calls import CollectiveTimes, GroupShape, measure_collective
+from quadrille.runtime.measuring.chained_transfers import STEPS, ChainMeasurement, Overheads, Pattern, measure_chain
 from quadrille.runtime.measuring.measured_kernels import arguments
 from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, KernelPoint, StreamPoint, TransferPoint
-from quadrille.runtime.measuring.reference_kernels import ReferenceKernels, Times, seconds
+from quadrille.runtime.measuring.reference_kernels import ReferenceBenchmark, Times, seconds
 
 Result = TypeVar("Result")
 POOL_BYTES = 96 << 20
@@ -44,7 +44,7 @@ USUAL_PERCENTILE = 25
 PATIENCE_SECONDS = 40.0
 """After so long nothing is measured a second time: on a busy machine a calibration must end too."""
 SECOND_TRIES = 2
-NAP_SECONDS = 1e-3
+MAX_POLL_SLEEP_SECONDS = 1e-3
 LEAST_SECONDS = 1e-6
 
 
@@ -54,13 +54,13 @@ class Bench:
 
     Parameters
     ----------
-    delivery : how messages of steps go, by default as usual between such hosts
+    message_options : how messages of steps go, by default as usual between such hosts
     """
 
     communicator: MPI.Intracomm
-    kernels: ReferenceKernels = field(default_factory=ReferenceKernels)
+    kernels: ReferenceBenchmark = field(default_factory=ReferenceBenchmark)
     library: ArrayLibrary = field(default_factory=NumpyLibrary)
-    delivery: Delivery | None = None
+    message_options: MessageOptions | None = None
     disturbed: int = 0
     started: float = field(default_factory=time.perf_counter)
     _usual: dict[int, list[float]] = field(default_factory=dict)
@@ -103,15 +103,15 @@ class Bench:
             own = [seconds(partial(kernel, repeat)) for repeat in range(1, repeats + 1)]
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
-        times, calm = self.calmly(measure, point.threads)
+        times, calm = self.undisturbed(measure, point.threads)
         return _timed(point, times, calm=calm)
 
-    def calmly(self, measure: Callable[[], list[float]], threads: int = 1) -> tuple[list[float], bool]:
+    def undisturbed(self, measure: Callable[[], list[float]], threads: int = 1) -> tuple[list[float], bool]:
         """What `measure` gives [s], and whether it was calm."""
-        (times, _), calm = self.calmly_with(lambda: (measure(), None), threads)
+        (times, _), calm = self.undisturbed_with(lambda: (measure(), None), threads)
         return times, calm
 
-    def calmly_with(
+    def undisturbed_with(
         self, measure: Callable[[], tuple[list[float], Result]], threads: int = 1
     ) -> tuple[tuple[list[float], Result], bool]:
         """What `measure` gives, seconds and what came with them, and whether it was calm.
@@ -121,7 +121,7 @@ class Bench:
         """
         tries: list[tuple[list[float], Result]] = []
         for _ in range(1 + SECOND_TRIES):
-            come_further()
+            report_progress()
             with threadpool_limits(threads, user_api="blas"):
                 self.communicator.Barrier()
                 before = self.kernels.product()
@@ -130,11 +130,11 @@ class Bench:
             if self._is_calm(reference, threads):
                 return tries[-1], True
             self.disturbed += 1
-            if not self.is_patient():
+            if not self.may_retry():
                 break
         return min(tries, key=lambda one: median(one[0])), False
 
-    def is_patient(self) -> bool:
+    def may_retry(self) -> bool:
         """Whether disturbed points are still measured again; the same answer on each rank."""
         spent = time.perf_counter() - self.started
         return bool(max(self.communicator.allgather(spent)) < PATIENCE_SECONDS)
@@ -177,7 +177,7 @@ class Bench:
             own = [seconds(partial(verb, *sets[repeat % len(sets)])) for repeat in range(repeats)]
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
-        times, _ = self.calmly(measure)
+        times, _ = self.undisturbed(measure)
         return StreamPoint(operation, size, self.ranks, median(times), spread(times))
 
     def kernel(self, function: Function, dtype: DType, elements: int, repeats: int = 5) -> KernelPoint:
@@ -191,23 +191,23 @@ class Bench:
             own = [seconds(partial(carry_out, function, given)) for _ in range(repeats)]
             return [mean(times) for times in zip(*self.communicator.allgather(own), strict=True)]
 
-        times, _ = self.calmly(measure)
+        times, _ = self.undisturbed(measure)
         return KernelPoint(function, dtype, touched, self.ranks, median(times), spread(times))
 
     def transfer(self, pattern: Pattern, size: int, steps: int = STEPS) -> tuple[TransferPoint, Overheads]:
         """One step of the pattern in a chain of so many, and what ops cost beside it."""
 
-        def measure() -> tuple[list[float], MeasuredChain]:
-            found = measure_chain(self.communicator, pattern, size, steps, delivery=self.delivery)
+        def measure() -> tuple[list[float], ChainMeasurement]:
+            found = measure_chain(self.communicator, pattern, size, steps, message_options=self.message_options)
             # a small message may end before its receiver starts
             return [max(LEAST_SECONDS, step) for step in found.seconds], found
 
-        (times, found), _ = self.calmly_with(measure)
+        (times, found), _ = self.undisturbed_with(measure)
         point = TransferPoint(pattern, self.ranks, size, median(times), spread(times), found.taken_seconds)
         return point, found.overheads
 
     def collective(
-        self, kind: CollectiveKind, shape: Shape, size: int, runs: int, calls: Calls | None
+        self, kind: CollectiveKind, shape: GroupShape, size: int, runs: int, calls: Calls | None
     ) -> CollectivePoint:
         """A collective of the MPI library, in so many runs, and one that follows it."""
 
@@ -215,7 +215,7 @@ class Bench:
             found = measure_collective(self.communicator, kind, shape, size, runs, calls)
             return [max(LEAST_SECONDS, one) for one in found.seconds], found
 
-        (times, found), _ = self.calmly_with(measure)
+        (times, found), _ = self.undisturbed_with(measure)
         later = max(LEAST_SECONDS, median(found.following)) if found.following else None
         return CollectivePoint(kind, shape, size, median(times), spread(times), later, found.shares, calls)
 
@@ -242,17 +242,20 @@ def _timed(point: GemmPoint, times: Sequence[float], *, calm: bool) -> GemmPoint
     return replace(point, seconds=median(times), spread=spread(times), calm=calm)
 
 
-def measured_by_first(
-    communicator: MPI.Intracomm, ranks: int, measure: Callable[[Bench], Result], delivery: Delivery | None = None
+def measured_on_first(
+    communicator: MPI.Intracomm,
+    ranks: int,
+    measure: Callable[[Bench], Result],
+    message_options: MessageOptions | None = None,
 ) -> Result:
     """What the first `ranks` ranks measure together while all others sleep; every rank gets it."""
     inside = communicator.Get_rank() < ranks
     group = cast(MPI.Intracomm, communicator.Split(color=0 if inside else 1, key=communicator.Get_rank()))
-    result = measure(Bench(group, delivery=delivery)) if inside else None
+    result = measure(Bench(group, message_options=message_options)) if inside else None
     group.Free()
     request = communicator.Ibarrier()
     while not request.Test():
-        time.sleep(NAP_SECONDS)
+        time.sleep(MAX_POLL_SLEEP_SECONDS)
     return cast(Result, communicator.bcast(result, root=0))
 
 

@@ -19,13 +19,13 @@ from quadrille.algorithms.schedule.program import Repeat, in_sequence
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.runtime.carriers.message_options import CHUNK_BYTES, Delivery
+from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.host.progress_reports import come_further
-from quadrille.runtime.host.world import threads_may_send
+from quadrille.runtime.host.progress_reports import report_progress
+from quadrille.runtime.host.world import mpi_allows_threads
 from quadrille.runtime.measuring.core_share import on_own_cores
+from quadrille.runtime.operands.operands import Operands
 
 SIZE = 1024
 PRODUCTS, REPEATS = 4, 7
@@ -43,7 +43,7 @@ LATE_STEP_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class OverlapCost:
     """What messages beside products come to.
 
     Parameters
@@ -58,7 +58,7 @@ class Beside:
     following_seconds: float | None = None
 
 
-def gather_beside_products(
+def overlapped_gather(
     ranks: int, gathered_bytes: int, products: int, *, members: int | None = None, gathers: int = 1
 ) -> Schedule:
     """So many bytes, of which each member has an equal part, are gathered while each rank multiplies so often.
@@ -108,7 +108,7 @@ def makespan(timeline: Timeline) -> float:
 
 def median_seconds(
     communicator: MPI.Intracomm,
-    delivery: Delivery,
+    message_options: MessageOptions,
     gathered_bytes: int,
     products: int,
     *,
@@ -119,20 +119,20 @@ def median_seconds(
 ) -> float:
     """Median over repeats of a gather and products at once, at rank 0, and 0.0 on other ranks; all call it."""
     ranks = communicator.Get_size()
-    schedule = gather_beside_products(ranks, gathered_bytes, products, members=members, gathers=gathers)
-    return _median_of_runs(communicator, delivery, schedule, repeats=repeats, what=what)
+    schedule = overlapped_gather(ranks, gathered_bytes, products, members=members, gathers=gathers)
+    return _median_of_runs(communicator, message_options, schedule, repeats=repeats, what=what)
 
 
 def _median_of_runs(
     communicator: MPI.Intracomm,
-    delivery: Delivery,
+    message_options: MessageOptions,
     schedule: Schedule,
     *,
     repeats: int,
     what: Callable[[Timeline], float],
 ) -> float:
     """Median over repeats of what a timeline tells, at rank 0, and 0.0 on other ranks; all call it."""
-    carrier = MpiCarrier(communicator, delivery=delivery)
+    carrier = MpiCarrier(communicator, message_options=message_options)
     with on_own_cores(communicator):
         found = execute(
             schedule,
@@ -140,24 +140,26 @@ def _median_of_runs(
             carrier,
             repeats=repeats,
             warmups=1,
-            between=come_further,
-            progress=delivery.progress,
+            between=report_progress,
+            progress=message_options.progress,
         )
     carrier.close()
     return median(map(what, found.timelines)) if found.timelines else 0.0
 
 
-def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: float, delivery: Delivery) -> Beside:
+def measure_overlap_cost(
+    communicator: MPI.Intracomm, cores: int, bytes_per_second: float, message_options: MessageOptions
+) -> OverlapCost:
     """What messages come to beside products of the ranks, one on each host; all call it and get the same.
 
     Parameters
     ----------
     bytes_per_second : of the links, both ways at once
-    delivery : how messages go; a thread looks after them
+    message_options : how messages go; a thread looks after them
     """
-    beside = BesideProducts(communicator, replace(delivery, progress="thread"))
-    if not threads_may_send():
-        return Beside(following_seconds=beside.following_seconds())
+    beside = OverlapBenchmark(communicator, replace(message_options, progress="thread"))
+    if not mpi_allows_threads():
+        return OverlapCost(following_seconds=beside.following_seconds())
     ranks, product = communicator.Get_size(), beside.products_seconds(PRODUCTS) / PRODUCTS
     sent = min(MOST_CARRIED_BYTES, bytes_per_second * CARRIED_SECONDS)
     products = ceil(LONGER * CARRIED_SECONDS / product)
@@ -165,7 +167,7 @@ def measure_beside(communicator: MPI.Intracomm, cores: int, bytes_per_second: fl
     spent = beside.seconds(gathered, products) - beside.products_seconds(products)
     cost = max(0.0, spent) * min(cores, ranks) / (ranks * sent)
     enough = cores / (ranks * bytes_per_second)  # cores suffice to keep all links busy, as steps between hosts show
-    return Beside(min(cost, enough), beside.late_seconds(product), beside.following_seconds())
+    return OverlapCost(min(cost, enough), beside.late_seconds(product), beside.following_seconds())
 
 
 def row_seconds(timeline: Timeline) -> float:
@@ -182,15 +184,17 @@ def _of_gather(timeline: Timeline) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class BesideProducts:
+class OverlapBenchmark:
     """Gathers of all ranks beside products, and either alone, by one delivery; every rank gets what is measured."""
 
     communicator: MPI.Intracomm
-    delivery: Delivery
+    message_options: MessageOptions
 
     def seconds(self, gathered_bytes: int, products: int, what: Callable[[Timeline], float] = makespan) -> float:
         """Median over repeats."""
-        found = median_seconds(self.communicator, self.delivery, gathered_bytes, products, repeats=REPEATS, what=what)
+        found = median_seconds(
+            self.communicator, self.message_options, gathered_bytes, products, repeats=REPEATS, what=what
+        )
         return self.communicator.bcast(found, root=0)  # type: ignore[no-any-return]
 
     def products_seconds(self, products: int) -> float:
@@ -199,7 +203,7 @@ class BesideProducts:
 
     def late_seconds(self, product_seconds: float) -> float:
         """How much longer a step of one chunk takes beside products."""
-        ranks, chunk_bytes = self.communicator.Get_size(), self.delivery.chunk_bytes or CHUNK_BYTES
+        ranks, chunk_bytes = self.communicator.Get_size(), self.message_options.chunk_bytes or CHUNK_BYTES
         products = ceil(LATE_STEP_SECONDS * ranks / product_seconds) + 1
         alone, beside = (self.seconds(ranks * chunk_bytes, count, _of_gather) for count in (0, products))
         return max(0.0, beside - alone) / (ranks - 1)
@@ -210,7 +214,7 @@ class BesideProducts:
         Of a single one it would be of ranks that have all come at once, which find each other's messages at a look or
         two; behind others they have not.
         """
-        ranks, alone = self.communicator.Get_size(), replace(self.delivery, progress="none")
+        ranks, alone = self.communicator.Get_size(), replace(self.message_options, progress="none")
         row = gathers_in_a_row(ranks, ranks * SMALL_BYTES)
         found = _median_of_runs(self.communicator, alone, row, repeats=REPEATS, what=row_seconds)
         return self.communicator.bcast(found, root=0) / (ranks - 1)  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from quadrille.algorithms.schedule.kernels import Function
 from quadrille.algorithms.schedule.ops import Calls, CollectiveKind, GemmLayout
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.runtime.measuring.chained_library_calls import Shape
+from quadrille.runtime.measuring.chained_library_calls import GroupShape
 from quadrille.runtime.measuring.chained_transfers import Pattern
 
 
@@ -78,7 +78,7 @@ class CollectivePoint:
     """
 
     kind: CollectiveKind
-    shape: Shape
+    shape: GroupShape
     bytes: int
     seconds: float
     spread: float

@@ -23,7 +23,7 @@ Times = tuple[float, float, float]
 """Seconds of the product, the copy and the sum."""
 
 
-class ReferenceKernels:
+class ReferenceBenchmark:
     """The kernels with their operands, allocated once."""
 
     def __init__(self) -> None:

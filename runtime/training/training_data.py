@@ -32,10 +32,10 @@ from quadrille.algorithms.schedule.tensors import Block, Tensor
 from quadrille.algorithms.training.adam import STEP
 from quadrille.algorithms.training.layers import Start
 from quadrille.algorithms.training.microbatches import MICROBATCH
-from quadrille.runtime.files import generator
-from quadrille.runtime.files.generator import INCREMENT, MASK, mix, stream_key
-from quadrille.runtime.files.operands import round_to
-from quadrille.runtime.files.rectangles import Rectangle, split_block
+from quadrille.runtime.operands import generator
+from quadrille.runtime.operands.generator import INCREMENT, MASK, mix, stream_key
+from quadrille.runtime.operands.operands import round_to
+from quadrille.runtime.operands.rectangles import Rectangle, split_block
 
 TEXT = Path(__file__).parent / "texts" / "through_the_looking_glass.txt"
 DEVIATION = 0.02
@@ -45,7 +45,7 @@ STARTS: dict[str, Start] = {"γ": "ones", "β": "zeros", "b": "zeros"}
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TensorCopy:
     """What the elements of a tensor are keyed by.
 
     Parameters
@@ -73,7 +73,7 @@ class TrainingSource:
 
     def stored(self, name: str, block: Block) -> NDArray[Any]:
         """The elements of a rank's block of the copy of that name, as it is stored."""
-        known = known_as(self._schedule, name)
+        known = tensor_copy(self._schedule, name)
         filled = np.empty(block.shape, self._array_dtype(known.tensor))
         for rectangle, part in split_block(block, filled):
             part[...] = self._values(name, known, rectangle)
@@ -83,7 +83,7 @@ class TrainingSource:
 
     def whole(self, name: str) -> NDArray[Any]:
         """All of the copy of that name."""
-        rows, columns = shape_of(self._schedule, known_as(self._schedule, name).tensor)
+        rows, columns = shape_of(self._schedule, tensor_copy(self._schedule, name).tensor)
         return self.stored(name, Block((0, rows), (0, columns)))
 
     def _array_dtype(self, tensor: Tensor) -> np.dtype[Any]:
@@ -91,7 +91,7 @@ class TrainingSource:
             return np.dtype(np.int32)
         return np.dtype(np.float64 if (tensor.dtype or self._dtype) == "float64" else np.float32)
 
-    def _values(self, name: str, known: Known, rectangle: Rectangle) -> NDArray[Any]:
+    def _values(self, name: str, known: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
         tensor = known.tensor
         if tensor.name in ("tokens", "targets"):
             return self._tokens(known, rectangle)
@@ -125,28 +125,28 @@ class TrainingSource:
         for name in ("H0", "T"):
             columns = shape_of(self._schedule, self._schedule.tensors[name])[1]
             whole = Rectangle(0, rows, 0, columns)
-            values = self._values(name, Known(self._schedule.tensors[name], {}), whole)
+            values = self._values(name, TensorCopy(self._schedule.tensors[name], {}), whole)
             round_to(self._dtype, values)
             found.append(values.astype(np.float64))
         return found[0], found[1]
 
-    def _first_row(self, known: Known) -> int:
+    def _first_row(self, known: TensorCopy) -> int:
         """Rows of the batch before this microbatch."""
         rows, _ = shape_of(self._schedule, known.tensor)
         return known.indices.get(MICROBATCH, 0) * rows
 
-    def _input(self, known: Known, rectangle: Rectangle) -> NDArray[Any]:
+    def _input(self, known: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
         """Rows of X: of the whole batch, whatever the microbatch."""
         width = shape_of(self._schedule, known.tensor)[1]
         return self._generated(known, rectangle, width)
 
-    def _generated(self, known: Known, rectangle: Rectangle, width: int) -> NDArray[Any]:
+    def _generated(self, known: TensorCopy, rectangle: Rectangle, width: int) -> NDArray[Any]:
         first = self._first_row(known)
         top, bottom = rectangle.row_start + first, rectangle.row_stop + first
         wanted = Rectangle(top, bottom, rectangle.column_start, rectangle.column_stop)
         return generator.block(self._seed, "H0", bottom, width, wanted, self._array_dtype(known.tensor))
 
-    def _target(self, known: Known, rectangle: Rectangle) -> NDArray[Any]:
+    def _target(self, known: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
         width = self._schedule.sizes["width0"]
         rows = Rectangle(rectangle.row_start, rectangle.row_stop, 0, width)
         x = self._generated(known, rows, width)
@@ -155,7 +155,7 @@ class TrainingSource:
         found: NDArray[Any] = x * (3 - 4 * (x * x))
         return found
 
-    def _tokens(self, known: Known, rectangle: Rectangle) -> NDArray[Any]:
+    def _tokens(self, known: TensorCopy, rectangle: Rectangle) -> NDArray[Any]:
         """Bytes of the text; the targets are one further."""
         first, step = self._first_row(known), known.indices.get(STEP, 0)
         rows = np.arange(rectangle.row_start + first, rectangle.row_stop + first)
@@ -192,7 +192,7 @@ def check_text(sequence: int, vocabulary: int) -> None:
         raise InputError(f"sequence {sequence}: the text that is read has {text.size} bytes: fewer are accepted")
 
 
-def known_as(schedule: Schedule, name: str) -> Known:
+def tensor_copy(schedule: Schedule, name: str) -> TensorCopy:
     """The tensor of which a copy has that name, and the indices in it.
 
     Raises
@@ -204,13 +204,13 @@ def known_as(schedule: Schedule, name: str) -> Known:
         tensor = schedule.tensors.get(" ".join(words[:length]))
         rest = words[length:]
         if tensor is not None and len(rest) % 2 == 0 and all(word.isdigit() for word in rest[1::2]):
-            return Known(tensor, {loop: int(index) for loop, index in zip(rest[::2], rest[1::2], strict=True)})
+            return TensorCopy(tensor, {loop: int(index) for loop, index in zip(rest[::2], rest[1::2], strict=True)})
     raise KeyError(name)
 
 
 def shape_of(schedule: Schedule, tensor: Tensor) -> tuple[int, int]:
     """Rows and columns of one whole copy."""
     return (
-        schedule.sizes[tensor.rows.dimension] * tensor.rows.each,
-        schedule.sizes[tensor.columns.dimension] * tensor.columns.each,
+        schedule.sizes[tensor.rows.dimension] * tensor.rows.unit,
+        schedule.sizes[tensor.columns.dimension] * tensor.columns.unit,
     )

@@ -9,7 +9,7 @@ from quadrille.runtime.verifying.products import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ErrorFinding:
     """The largest error found, where it is, and the tolerance that one entry's change could hide in."""
 
     error: float = 0.0

@@ -31,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.matmuls.forms import Product
-from quadrille.runtime.files.generator import signs
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.files.rectangles import Rectangle
-from quadrille.runtime.verifying.findings import Finding, relative_errors
+from quadrille.runtime.operands.generator import signs
+from quadrille.runtime.operands.operands import Operands
+from quadrille.runtime.operands.rectangles import Rectangle
+from quadrille.runtime.verifying.findings import ErrorFinding, relative_errors
 from quadrille.runtime.verifying.products import Array, Range, contracted_length, left_panel, right_panel, spans, tiles
 
 VECTORS = 8
@@ -46,9 +46,9 @@ BAND_TILES = 64
 
 def against_random_signs(
     product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands, vectors: int, seed: int
-) -> Finding:
+) -> ErrorFinding:
     """The largest error of a row of a rectangle times a vector, relative to its tolerance / bound."""
-    worst, tolerance = Finding(), 0.0
+    worst, tolerance = ErrorFinding(), 0.0
     for rows in spans(rectangle.shape[0], BAND_TILES):
         band = rectangle.part(rows, (0, rectangle.shape[1]))
         found = _freivalds_of_band(product, band, values[slice(*rows)], operands, vectors, seed)
@@ -56,14 +56,14 @@ def against_random_signs(
     return replace(worst, tolerance=tolerance)
 
 
-def _size(found: Finding) -> float:
+def _size(found: ErrorFinding) -> float:
     """Its error, one that is no number above all others."""
     return found.error if isfinite(found.error) else inf
 
 
 def _freivalds_of_band(
     product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands, vectors: int, seed: int
-) -> Finding:
+) -> ErrorFinding:
     """The same of some rows."""
     height = rectangle.shape[0]
     expected, scale = np.zeros((height, vectors)), np.zeros((height, 2))
@@ -80,7 +80,7 @@ def _freivalds_of_band(
         errors = relative_errors(differences, np.broadcast_to(tolerances[:, np.newaxis], differences.shape))
     row = int(np.argmax(errors.max(axis=1)))
     place = f"in the sum over row {rectangle.row_start + row} with random signs"
-    return Finding(float(errors[row].max()), place, float(tolerances.max()))
+    return ErrorFinding(float(errors[row].max()), place, float(tolerances.max()))
 
 
 def _right_times_signs(

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from quadrille.algorithms.matmuls.forms import FORMS, Factors, Operand, Product
 from quadrille.algorithms.schedule.tensors import Block
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.files.rectangles import Rectangle, split_block
+from quadrille.runtime.operands.operands import Operands
+from quadrille.runtime.operands.rectangles import Rectangle, split_block
 
 Range = tuple[int, int]
 Array = NDArray[np.float64]

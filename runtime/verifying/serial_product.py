@@ -17,22 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.matmuls.forms import Product
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.files.rectangles import Rectangle
-from quadrille.runtime.verifying.findings import Finding, relative_errors
+from quadrille.runtime.operands.operands import Operands
+from quadrille.runtime.operands.rectangles import Rectangle
+from quadrille.runtime.verifying.findings import ErrorFinding, relative_errors
 from quadrille.runtime.verifying.products import Array, contracted_length, left_panel, right_panel, spans, tiles
 
 
-def against_serial_product(product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands) -> Finding:
+def against_serial_product(
+    product: Product, rectangle: Rectangle, values: NDArray[Any], operands: Operands
+) -> ErrorFinding:
     """The largest error of a rectangle against its serial product."""
-    worst = Finding()
+    worst = ErrorFinding()
     for rows, columns in tiles(rectangle.shape):
         tile = rectangle.part(rows, columns)
         errors = _tile_errors(product, tile, values[slice(*rows), slice(*columns)], operands)
         row, column = np.unravel_index(int(np.argmax(errors)), errors.shape)
         error = float(errors[row, column])
         if error > worst.error:
-            worst = Finding(error, f"at row {tile.row_start + row}, column {tile.column_start + column}")
+            worst = ErrorFinding(error, f"at row {tile.row_start + row}, column {tile.column_start + column}")
     return worst
 
 

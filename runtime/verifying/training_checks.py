@@ -31,15 +31,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.algorithms.schedule.tensors import Block, DType
 from quadrille.algorithms.training.adam import Adam
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.algorithms.training.mlp import Mlp
 from quadrille.algorithms.training.resume import moment_names
-from quadrille.runtime.execution.inputs import Source, WholeMatrices
 from quadrille.runtime.files.checkpoint import contents
+from quadrille.runtime.operands.sources import InputSource, WholeMatrices
 from quadrille.runtime.training.serial_training import LossOf, Matrices, mlp_loss, train
 from quadrille.runtime.training.serial_transformer import gpt_loss
 from quadrille.runtime.training.training_data import TrainingSource
@@ -70,7 +70,7 @@ class SerialRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class SerialReference:
     """The serial run, and by how much each of its results moves where rounding moves its steps.
 
     Parameters
@@ -98,8 +98,8 @@ def serial_bytes(problem: Gpt | Mlp, rank: int) -> int:
 
 
 def serial_reference(
-    problem: Gpt | Mlp, schedule: Schedule, source: Source, data: TrainingSource, first_step: int
-) -> Reference:
+    problem: Gpt | Mlp, schedule: Schedule, source: InputSource, data: TrainingSource, first_step: int
+) -> SerialReference:
     """The serial run of a problem, and how far its moved twins are from it.
 
     Parameters
@@ -124,7 +124,7 @@ def serial_reference(
         near = _train(began, whole, loss_of, steps, problem.adam, _moved_by(EPS[problem.dtype], seed))
         for name, distance in _distances(exact, near):
             distances[name] = max(distance, distances.get(name, 0.0))
-    return Reference(exact, distances, terms)
+    return SerialReference(exact, distances, terms)
 
 
 def _distances(exact: SerialRun, near: SerialRun) -> Iterator[tuple[str, float]]:
@@ -196,7 +196,11 @@ class Deviation:
 
 
 def verify_blocks(
-    schedule: Schedule, place: Place, blocks: Mapping[str, Sequence[NDArray[Any]]], reference: Reference, dtype: DType
+    schedule: Schedule,
+    place: Coordinates,
+    blocks: Mapping[str, Sequence[NDArray[Any]]],
+    reference: SerialReference,
+    dtype: DType,
 ) -> Verification:
     """The verdict on what one rank holds of losses, gradients and parameters."""
     factor = (FIXED + PER_DOUBLING * log2(schedule.grid.size)) * sqrt(reference.terms)
@@ -204,7 +208,7 @@ def verify_blocks(
     deviations = list(_losses(blocks["loss"], reference, factor, EPS[dtype]))
     for name, found in blocks.items():
         tensor = schedule.tensors[name]
-        for moment, block in zip(tensor.moments(place), found, strict=True):
+        for moment, block in zip(tensor.copy_coordinates(place), found, strict=True):
             copy = tensor.copy_name(moment)
             if name == "loss" or copy not in reference.run.values or not block.size:
                 continue
@@ -216,7 +220,7 @@ def verify_blocks(
     return _verdict(max(deviations, key=lambda one: one.share, default=Deviation("nothing", 0.0, EPS[dtype])))
 
 
-def _losses(blocks: Sequence[NDArray[Any]], reference: Reference, factor: float, eps: float) -> list[Deviation]:
+def _losses(blocks: Sequence[NDArray[Any]], reference: SerialReference, factor: float, eps: float) -> list[Deviation]:
     return [
         _deviation(
             f"the loss of step {step}",
@@ -248,7 +252,7 @@ def _verdict(worst: Deviation) -> Verification:
     )
 
 
-def verdict_of_all(verdicts: Sequence[Verification]) -> Verification:
+def worst_verification(verdicts: Sequence[Verification]) -> Verification:
     """The verdict that is nearest to its bound, or farthest beyond it; a wrong one names its rank."""
     rank = max(range(len(verdicts)), key=lambda one: _share(verdicts[one]))
     worst = verdicts[rank]

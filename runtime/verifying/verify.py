@@ -20,8 +20,8 @@ from typing import Literal
 
 from quadrille.algorithms.matmuls.forms import Factors
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.verifying.findings import Finding
+from quadrille.runtime.operands.operands import Operands
+from quadrille.runtime.verifying.findings import ErrorFinding
 from quadrille.runtime.verifying.freivalds import VECTORS, against_random_signs
 from quadrille.runtime.verifying.impossible_entries import first_fault, first_fraction
 from quadrille.runtime.verifying.products import TILE, Output, factors_of
@@ -111,7 +111,7 @@ def verify(
 ) -> Verification:
     """The verdict on what this rank holds.
 
-    >>> from quadrille.runtime.files.rectangles import Rectangle
+    >>> from quadrille.runtime.operands.rectangles import Rectangle
     >>> operands = Operands(3, 5, 4, "float32", kind="integers")
     >>> a, b = (operands.block(name, Rectangle(0, rows, 0, columns)) for name, rows, columns in
     ...         [("A", 3, 5), ("B", 5, 4)])
@@ -146,7 +146,7 @@ def verify(
     return verdict
 
 
-def _judge(verdict: Verification, factors: Factors, found: Finding) -> Verification:
+def _judge(verdict: Verification, factors: Factors, found: ErrorFinding) -> Verification:
     """The verdict after one more finding."""
     if verdict.smallest_error_seen is not None:
         seen = max(verdict.smallest_error_seen, 2 * verdict.bound * found.tolerance)

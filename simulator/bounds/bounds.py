@@ -6,27 +6,24 @@ from functools import partial
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints
+from quadrille.algorithms.analysis.labels import Ints, rising
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Receive, Send
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.simulator.bounds.channels import listing
+from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL, RatedChannels, list_channels, rate_channels
 from quadrille.simulator.bounds.concurrency import together
-from quadrille.simulator.bounds.distinct import rising
-from quadrille.simulator.bounds.loop_period import Loops
-from quadrille.simulator.bounds.nccl_collectives import Nccl
-from quadrille.simulator.bounds.op_inputs import Preparations
-from quadrille.simulator.bounds.prices import Costs
-from quadrille.simulator.bounds.rank_groups import Given, programs
-from quadrille.simulator.bounds.rate_bounds import HIGH, LOW, TYPICAL, Channels, channels_of, local_rates
+from quadrille.simulator.bounds.inputs import OpCosts, WalkInputs, programs
+from quadrille.simulator.bounds.loop_period import LoopPeriods
+from quadrille.simulator.bounds.nccl import NcclTimes
+from quadrille.simulator.bounds.op_totals import NoTotals, OpTotals
+from quadrille.simulator.bounds.prices import MachinePrices, local_rates
 from quadrille.simulator.bounds.supported import unsupported_reason
-from quadrille.simulator.bounds.tally import Tally, Untold
-from quadrille.simulator.bounds.walk import Walk
-from quadrille.simulator.bounds.work import Looks
+from quadrille.simulator.bounds.walk import BoundsWalk
+from quadrille.simulator.bounds.work import ScheduleWork
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 
@@ -40,7 +37,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steady:
+class BoundsResult:
     """What came of it.
 
     Parameters
@@ -51,11 +48,11 @@ class Steady:
     seconds: float
     low: float
     high: float
-    walk: Walk
-    tally: Tally
+    walk: BoundsWalk
+    tally: OpTotals
 
     @property
-    def channels(self) -> Channels:
+    def channels(self) -> RatedChannels:
         return self.walk.channels
 
 
@@ -63,12 +60,12 @@ def steady(
     schedule: Schedule,
     machine: Machine,
     choices: Choices,
-    homes: Homes,
+    placement: RankPlacement,
     *,
     threads: int | None = None,
     wanted: Sequence[int] = (),
     fold_time: bool = True,
-) -> Steady:
+) -> BoundsResult:
     """The schedule at steady rates.
 
     Parameters
@@ -80,29 +77,29 @@ def steady(
     ------
     InputError : a schedule that cannot be walked so
     """
-    reason = unsupported_reason(schedule, homes, choices)
+    reason = unsupported_reason(schedule, placement, choices)
     if reason:
         raise InputError(f"granularity collective: {reason}; accepted is exact")
-    each, looks = programs(schedule), Looks(schedule, choices)
-    loops = Loops(schedule, looks, allowed=fold_time and len(each) == 1)
-    found = listing(schedule, looks, [(one.ranks, int(one.ranks[0])) for one in each], loops.walk)
+    each, looks = programs(schedule), ScheduleWork(schedule, choices)
+    loops = LoopPeriods(schedule, looks, allowed=fold_time and len(each) == 1)
+    found = list_channels(schedule, looks, [(one.ranks, int(one.ranks[0])) for one in each], loops.walk)
     busy = together(schedule, [one.place for one in each], loops.walk)
-    channels = channels_of(found, homes, routes_of(machine, homes.net), busy)
-    local = local_rates(homes, threads, busy)
-    costs = Costs(machine, homes, schedule.dtype, threads, channels, local)
-    nccl = Nccl(machine, homes, choices) if choices.carriage == "nccl" else None
-    prepared = Preparations(schedule, machine, looks, costs, busy)
-    given = Given(schedule, machine, looks, costs, busy, loops, prepared, nccl)
+    channels = rate_channels(found, placement, routes_of(machine, placement.net), busy)
+    local = local_rates(placement, threads, busy)
+    costs = MachinePrices(machine, placement, schedule.dtype, threads, channels, local)
+    nccl = NcclTimes(machine, placement, choices) if choices.carriage == "nccl" else None
+    prepared = OpCosts(schedule, machine, looks, costs, busy)
+    given = WalkInputs(schedule, machine, looks, costs, busy, loops, prepared, nccl)
     own_work = _own_work(given)
     instances = sum(len(one.ranks) * sum(1 for _ in loops.walk(schedule.program(one.place), one.place)) for one in each)
     if instances * BYTES_A_SPAN <= KEPT_BYTES:
-        return _within(given, own_work, partial(Tally, schedule.grid.size))
-    first = _within(given, own_work, partial(Untold, schedule.grid.size)).walk
+        return _within(given, own_work, partial(OpTotals, schedule.grid.size))
+    first = _within(given, own_work, partial(NoTotals, schedule.grid.size)).walk
     kept = {int(np.argmax(first.ends[TYPICAL])), first.first_rank, *wanted}
-    return _within(given, own_work, partial(Tally, schedule.grid.size, np.array(sorted(kept))))
+    return _within(given, own_work, partial(OpTotals, schedule.grid.size, np.array(sorted(kept))))
 
 
-def _within(given: Given, own_work: dict[str, Floats], empty: Callable[[], Tally]) -> Steady:
+def _within(given: WalkInputs, own_work: dict[str, Floats], empty: Callable[[], OpTotals]) -> BoundsResult:
     """The walk, with what such a tally keeps of it, and typical times within the bounds.
 
     Where lanes overlap, messages of several share links, and typical rates, which
@@ -116,18 +113,18 @@ def _within(given: Given, own_work: dict[str, Floats], empty: Callable[[], Tally
     return found
 
 
-def _walked(given: Given, own_work: dict[str, Floats], tally: Tally) -> Steady:
-    walked, channels = Walk(given, tally, own_work), given.costs.channels
+def _walked(given: WalkInputs, own_work: dict[str, Floats], tally: OpTotals) -> BoundsResult:
+    walked, channels = BoundsWalk(given, tally, own_work), given.costs.channels
     walked.run()
     if given.nccl is not None:
         given.nccl.check()
     low, typical, high = (float(walked.ends[row].max()) - walked.begin for row in (LOW, TYPICAL, HIGH))
     if given.nccl is None:
         low = max(low, float((walked.link_bytes() / channels.capacities).max(initial=0.0)))
-    return Steady(typical, low, high, walked, tally)
+    return BoundsResult(typical, low, high, walked, tally)
 
 
-def _own_work(given: Given) -> dict[str, Floats]:
+def _own_work(given: WalkInputs) -> dict[str, Floats]:
     """Local work of each rank in one instance of an op that runs beside others, at most [s]."""
     beside = {name for others in given.busy.beside.values() for name in others}
     if not beside or not given.costs.local.alone.any():
@@ -146,7 +143,9 @@ def _own_work(given: Given) -> dict[str, Floats]:
     return found
 
 
-def _local_seconds(op: CommunicationOp, looks: Looks, given: Given, moment: Place, ranks: Ints) -> Floats:
+def _local_seconds(
+    op: CommunicationOp, looks: ScheduleWork, given: WalkInputs, moment: Coordinates, ranks: Ints
+) -> Floats:
     """Copies and additions of each rank in an op, by itself [s]."""
     grid, costs = given.schedule.grid, given.costs
     length, stride = grid.length(op.axis), grid.stride(op.axis)

@@ -19,13 +19,13 @@ import networkx as nx
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
 from quadrille.algorithms.schedule.ops import Op, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, walk
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Concurrency:
     """What may be under way at once on one rank.
 
     Parameters
@@ -55,11 +55,11 @@ class _Seen:
     beside: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
-Walked = Callable[[Program, Place], Iterable[tuple[Op, Place]]]
+ProgramWalk = Callable[[Program, Coordinates], Iterable[tuple[Op, Coordinates]]]
 """Ops of a program in order."""
 
 
-def together(schedule: Schedule, places: Iterable[Place], walked: Walked = walk) -> Together:
+def together(schedule: Schedule, places: Iterable[Coordinates], walked: ProgramWalk = walk) -> Concurrency:
     """What may be under way at once on the ranks at these places, one for each program.
 
     A schedule without overlap does one thing at a time:
@@ -68,7 +68,7 @@ def together(schedule: Schedule, places: Iterable[Place], walked: Walked = walk)
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "4d", Grid(z=2, y=2))
-    >>> sorted(map(sorted, together(schedule, [schedule.place(0)]).sets))
+    >>> sorted(map(sorted, together(schedule, [schedule.coordinates(0)]).sets))
     [['compute'], ['y'], ['z']]
     """
     lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule))]))
@@ -78,10 +78,10 @@ def together(schedule: Schedule, places: Iterable[Place], walked: Walked = walk)
     graph = nx.Graph(tuple(pair) for pair in seen.pairs)
     graph.add_nodes_from(lanes)
     sets = tuple(frozenset(clique) for clique in nx.find_cliques(graph))
-    return Together(lanes, sets, {name: dict(counts) for name, counts in seen.beside.items()})
+    return Concurrency(lanes, sets, {name: dict(counts) for name, counts in seen.beside.items()})
 
 
-def _look(schedule: Schedule, place: Place, seen: _Seen, walked: Walked) -> None:
+def _look(schedule: Schedule, place: Coordinates, seen: _Seen, walked: ProgramWalk) -> None:
     dependencies: Dependencies[_Entry] = Dependencies(schedule)
     on_lane: dict[str, list[str]] = defaultdict(list)  # names of the ops
     last: dict[str, _Entry] = {}

@@ -1,216 +1,199 @@
-"""What is the same for all instances of an op on some groups: who sends to whom, at what price, and the sums of that.
+"""What the ops of a schedule come to, found once and kept for their next turns and walks as far as there is room."""
 
-Steps are priced once and kept, where they are not too many.  What an instance goes into
-(`InstanceStory`) does not depend on when its members begin, so it is added up once, without times.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple
+from itertools import product
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints
-from quadrille.simulator.bounds.distinct import rising, thin
-from quadrille.simulator.bounds.equivalent_groups import first_alike
-from quadrille.simulator.bounds.priced_hops import Hop, PricedMove
-from quadrille.simulator.bounds.prices import Costs
-from quadrille.simulator.bounds.rate_bounds import LOW, TYPICAL
-from quadrille.simulator.bounds.stages import Stage
-from quadrille.simulator.bounds.time_breakdown import ROWS, InstanceStory, Story
-from quadrille.simulator.bounds.waves import Waves, hops_of, table_of
-from quadrille.simulator.bounds.work import Part
-from quadrille.simulator.engine.compiled import as_table
+from quadrille.algorithms.analysis.labels import Ints, distinct, kept, thin
+from quadrille.algorithms.schedule.ops import Communication, CommunicationOp, Compute, Send, lane
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.algorithms.schedule.schedule import Schedule, all_ops
+from quadrille.simulator.bounds.concurrency import Concurrency
+from quadrille.simulator.bounds.group_steps import GroupSteps
+from quadrille.simulator.bounds.instances import TimeParts
+from quadrille.simulator.bounds.loop_period import LoopPeriods
+from quadrille.simulator.bounds.nccl import NcclTimes
+from quadrille.simulator.bounds.prices import MachinePrices
+from quadrille.simulator.bounds.supported import program_axes
+from quadrille.simulator.bounds.work import GroupWork, Key, ScheduleWork
+from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
 
-MOST_STATES = 64
-"""Stages of one collective whose typical rates are found each by itself."""
-KEPT_NUMBERS = 1 << 21
-"""Of the steps of one collective, up to which they are kept for its next instance: 16 MiB."""
-NUMBERS_A_MESSAGE = 9
-COMPILED = 1 << 6
-"""Messages of a step from which on a compiled kernel is worth loading."""
+NUMBERS_KEPT = 1 << 25
+"""Of what ops come to, for their next turns: 256 MiB."""
 
-
-class Wires(NamedTuple):
-    """The messages of a step as kernels take them, hop after hop.
-
-    Parameters
-    ----------
-    first : where the messages of each hop begin, and the last ones end
-    sender, receiver : by their place among all members [messages]
-    latency : paid before bytes move [messages] [s]
-    moving, added : then, and for what the receiver adds, in three rows, one after the other [3 messages] [s]
-    """
-
-    first: Ints
-    sender: Ints
-    receiver: Ints
-    latency: Floats
-    moving: Floats
-    added: Floats
+NUMBERS_A_RANK = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PreparedStep:
-    """One step of all groups; `wires` as kernels take them, compiled ones where messages are many.
+class PreparedOp:
+    """A communication op, ready to be passed on.
 
     Parameters
     ----------
-    groups : of each hop's messages, one after the other, as many in each; 1 where they are not known apart
-    alike : for each group the first that costs the same, by row [3, groups]
+    parts : groups that do the same steps
+    overhead : what it costs each member beside its steps, by part [s]
+    story : of all ranks; nothing of those in other groups
     """
 
-    wires: Any
-    compiled: bool
-    messages: int
-    groups: int
-    alike: Ints
+    parts: list[GroupSteps]
+    overhead: list[Floats]
+    story: TimeParts
 
 
-class Prepared:
-    """An op on groups that do the same steps.
+class OpCosts:
+    """What ops come to on groups of ranks."""
 
-    Parameters
-    ----------
-    slow : what local work takes longer, by row [3, members of all groups]
-    before, after : copies of each member, in the rows [3, members of all groups] [s]
-    waves : the messages, where members take turns and steps are of single pieces
-    slowdown : how many times as long messages take at most, beside work of their ends
-    """
+    def __init__(
+        self, schedule: Schedule, machine: Machine, looks: ScheduleWork, costs: MachinePrices, busy: Concurrency
+    ) -> None:
+        self._schedule, self._machine, self._looks, self._costs = schedule, machine, looks, costs
+        self._beside = busy.beside
+        self._computing = {op.name for op in all_ops(schedule) if not isinstance(op, Communication)}
+        self._room = NUMBERS_KEPT
+        self._ready: dict[Key, PreparedOp] = {}
+        self._alike: dict[Key, PreparedOp] = {}
+        self._work: dict[Key, tuple[Floats, bool]] = {}
+        self._alone: dict[Key, tuple[Floats, bool]] = {}
 
-    def __init__(self, part: Part, lane: str, costs: Costs, *, slowdown: float = 1.0) -> None:
-        self.part, self._costs, self._lane, self._slowdown = part, costs, lane, slowdown
-        self.ranks = ranks = part.ranks.ravel()
-        self.slow = np.stack([np.ones(len(ranks)), 1 / costs.local.moving[ranks], 1 / costs.local.least[ranks]])
-        before, extrapolated_before = costs.memory("copy", part.before.ravel(), ranks)
-        after, later = costs.memory("copy", part.after.ravel(), ranks)
-        self.before, self.after = thin(before * self.slow), thin(after * self.slow)
-        self._extrapolated = extrapolated_before or later
-        self.waves: Waves | None = None
-        together = not part.in_waves or part.flat or part.empty_messages
-        table = None if together else table_of(part.stages, part.ranks.shape[1])
-        if table is not None:
-            self.waves = Waves(table, hops_of(table, part, lane, costs, slowdown), len(ranks))
-        self._keeps = self.waves is None and NUMBERS_A_MESSAGE * self._messages() <= KEPT_NUMBERS
-        self._steps: dict[tuple[int, int], PreparedStep] = {}
-        self._hops: dict[int, list[Hop]] = {}
+    def forget_rates(self) -> None:
+        """Rates have changed: what depends on them is to be found again."""
+        self._ready.clear()
+        self._alike.clear()
+        self._room = NUMBERS_KEPT - sum(kept(seconds) for seconds, _ in self._work.values())
+
+    def ready(self, op: CommunicationOp, moment: Coordinates, first: Ints) -> PreparedOp:
+        """An op between ranks.
+
+        Parameters
+        ----------
+        first : first rank of each group
+        """
+        whole = len(first) * self._schedule.grid.length(op.axis) == self._schedule.grid.size
+        key = self._looks.key(op, moment), b"" if whole else first.tobytes()
+        if key not in self._ready:
+            return self._found(key, op, self._looks.parts(op, moment, first))
+        return self._ready[key]
+
+    def alone(self, op: CommunicationOp, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
+        """Seconds of the copies of ranks that are the only member of their group, and whether one is extrapolated."""
+        key = self._looks.key(op, moment), ranks.tobytes()
+        if key not in self._alone:
+            self._alone[key] = self._costs.memory("copy", self._looks.alone(op, moment, ranks), ranks)
+        return self._alone[key]
+
+    def message(self, number: int, op: Send, moment: Coordinates, ranks: Ints) -> PreparedOp:
+        """What the ranks of a program send alone.
+
+        Parameters
+        ----------
+        number, ranks : those that follow one program
+        """
+        key = number, self._looks.key(op, moment)
+        if key not in self._ready:
+            return self._found(key, op, [self._looks.sent(op, moment, ranks)])
+        return self._ready[key]
+
+    def _found(self, key: Key, op: CommunicationOp, groups: Sequence[GroupWork]) -> PreparedOp:
+        """The op on these groups; ops that send the same on one lane share what they come to."""
+        same = (lane(op), self.slowdown(op), *(part.mark for part in groups))
+        if same not in self._alike:
+            found = self._made(op, groups)
+            if self._room <= 0:
+                return found
+            self._alike[same] = found
+            self._room -= sum(one.numbers + NUMBERS_A_RANK * one.part.ranks.size for one in found.parts)
+        self._ready[key] = self._alike[same]
+        return self._ready[key]
+
+    def _made(self, op: CommunicationOp, groups: Sequence[GroupWork]) -> PreparedOp:
+        slowdown = self.slowdown(op)
+        parts = [GroupSteps(part, lane(op), self._costs, slowdown=slowdown) for part in groups]
+        overhead, story = [], TimeParts.of(self._schedule.grid.size)
+        for one in parts:
+            alone = one.part.alone
+            beside_steps = np.full(len(one.ranks), self.overhead(alone=False))
+            if alone is not None:
+                beside_steps[alone] = self.overhead(alone=True)
+            overhead.append(beside_steps)
+            story.put(one.ranks, one.told.story)
+            story.overhead[one.ranks] = beside_steps
+        return PreparedOp(parts, [thin(one) for one in overhead], story.thin())
+
+    def work(self, number: int, op: Compute, moment: Coordinates, ranks: Ints) -> tuple[Floats, bool]:
+        """Seconds of local work of each rank with its cores to itself, and whether one is extrapolated.
+
+        Parameters
+        ----------
+        number, ranks : those that follow one program
+        """
+        key = number, self._looks.key(op, moment)
+        if key in self._work:
+            return self._work[key]
+        found, which = self._looks.sizes(op, moment, ranks)
+        models = self._costs.models(ranks)
+        kinds, place = distinct(which * (int(models.max()) + 1) + models)
+        pairs = [divmod(kind, int(models.max()) + 1) for kind in kinds.tolist()]
+        priced = [self._costs.computing(op, found[kind], model) for kind, model in pairs]
+        seconds = np.array([one.seconds for one in priced])[place]
+        result = thin(seconds), any(one.extrapolated for one in priced)
+        if self._room > 0:
+            self._work[key] = result
+            self._room -= kept(result[0])
+        return result
+
+    def slowdown(self, op: CommunicationOp) -> float:
+        """How many times as long messages of an op take at most, since a GPU may compute beside them."""
+        beside = self._beside.get(op.name, {})
+        return self._machine.device.communication_slowdown if beside.keys() & self._computing else 1.0
+
+    def overhead(self, *, alone: bool) -> float:
+        """Seconds beside the steps of a communication op; measured steps between ranks of a host include theirs."""
+        host, device = self._machine.host, self._machine.device
+        if host is not None:
+            return host.alone_seconds if alone else 0.0
+        return 0.0 if alone else device.overhead_seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WalkInputs:
+    """What is walked, on what."""
+
+    schedule: Schedule
+    machine: Machine
+    looks: ScheduleWork
+    costs: MachinePrices
+    busy: Concurrency
+    loops: LoopPeriods
+    prepared: OpCosts
+    nccl: NcclTimes | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankGroup:
+    """The ranks of one program, rising, and the place of one of them; `at` where they are among all."""
+
+    number: int
+    ranks: Ints
+    place: Coordinates
+    at: Ints | slice
 
     @property
-    def numbers(self) -> int:
-        """That it keeps, about."""
-        if self.waves is not None:
-            return 3 * self.waves.hops.moving.size + 8 * len(self.ranks)
-        return 8 * len(self.ranks) + (NUMBERS_A_MESSAGE * self._messages() if self._keeps else 0)
-
-    def alike(self, stage: Stage) -> bool:
-        """Whether all steps of a stage are the same."""
-        return stage.times == 1 or self.part.even or all(not move.stride for move in stage.moves)
-
-    def _messages(self) -> int:
-        """Of all the steps that differ."""
-        groups = 1 if self.part.flat else self.part.ranks.shape[0]
-        each = (
-            (1 if self.alike(one) else one.times) * sum(len(m.sender) for m in one.moves) for one in self.part.stages
-        )
-        return groups * sum(each)
-
-    def step(self, at: int, k: int) -> PreparedStep:
-        """The k-th step of a stage."""
-        key = at, 0 if self.alike(self.part.stages[at]) else k
-        if key in self._steps:
-            return self._steps[key]
-        return self._wired([(hop, hop.step(k)) for hop in self._hops_of(at)])
-
-    def _wired(self, moves: "list[tuple[Hop, PricedMove]]") -> PreparedStep:
-        """Moves of a step as kernels take them."""
-        ends = [(hop.sender[one.moving], hop.receiver[one.moving]) for hop, one in moves]
-        receiver = np.concatenate([to for _, to in ends])
-        added = np.concatenate([one.added for _, one in moves]) * self.slow[:, receiver]
-        wires = Wires(
-            np.concatenate([[0], np.cumsum([len(one.size) for _, one in moves])]),
-            np.concatenate([sender for sender, _ in ends]),
-            receiver,
-            np.concatenate([one.price.latency for _, one in moves]),
-            np.concatenate([one.price.moving for _, one in moves], axis=1).ravel(),
-            added.ravel(),
-        )
-        many, apart = len(receiver) >= COMPILED, all(isinstance(one.moving, slice) for _, one in moves)
-        groups = self.part.ranks.shape[0] if apart and not self.part.flat else 1
-        return PreparedStep(as_table(wires) if many else wires, many, len(receiver), groups, _alike(wires, groups))
-
-    @cached_property
-    def told(self) -> InstanceStory:
-        """What an instance comes to; asked for before the steps, since it looks at them all."""
-        channels = len(self._costs.channels.keys)
-        moved, under_way, story = np.zeros(channels), np.zeros(channels), Story.of(len(self.ranks))
-        extrapolated = self._extrapolated
-        if self.waves is not None:
-            latency, bandwidth, contention, compute = self.waves.told.copy()
-            story = Story(latency, bandwidth, contention, compute, story.overhead)
-            extrapolated |= self.waves.hops.extrapolated
-            np.add.at(moved, self.waves.hops.channel.ravel(), self.waves.carried[0])
-            np.add.at(under_way, self.waves.hops.channel.ravel(), self.waves.carried[1])
-        for hop, one, times in self._each() if self.waves is None else ():
-            channel = hop.channel[one.moving]
-            moved[channel] += times * one.size
-            under_way[channel] += times * one.price.moving[TYPICAL]
-            hop.tell(one, times, story)
-            extrapolated |= one.price.extrapolated or one.extrapolated
-        story.compute += self.before[LOW] + self.after[LOW]
-        if self._keeps:
-            self._hops.clear()
-            self.__dict__.pop("_typical_of_all", None)
-        used = np.flatnonzero((moved > 0) | (under_way > 0))
-        return InstanceStory(story, used, moved[used], under_way[used], extrapolated)
-
-    def _each(self) -> "Iterator[tuple[Hop, PricedMove, int]]":
-        """The moves of all steps, each with how often it is made; steps that are kept are made of them."""
-        for at, stage in enumerate(self.part.stages):
-            times = stage.times if self.alike(stage) else 1
-            for k in range(stage.times // times):
-                moves = [(hop, hop.step(k)) for hop in self._hops_of(at)]
-                if self._keeps:
-                    self._steps[at, k] = self._wired(moves)
-                yield from ((hop, moved, times) for hop, moved in moves)
-
-    def _hops_of(self, at: int) -> "list[Hop]":
-        """Those of a stage."""
-        if at in self._hops:
-            return self._hops[at]
-        found = self._unpriced(at)
-        several = len(self.part.stages) > MOST_STATES or self.part.in_waves
-        for hop in found:
-            rates = self._typical_of_all[hop.channel] if several else self._costs.channels.typical(hop.channel)
-            hop.typical = rates
-        self._hops = {at: found}
-        return found
-
-    def _unpriced(self, at: int) -> "list[Hop]":
-        return [Hop(move, self.part, self._lane, self._costs, self._slowdown) for move in self.part.stages[at].moves]
-
-    @cached_property
-    def _typical_of_all(self) -> Floats:
-        """Rates of all steps' transfers together."""
-        channels = self._costs.channels
-        hops = [hop for at in range(len(self.part.stages)) for hop in self._unpriced(at)]
-        used = rising(np.concatenate([one.channel for one in hops]))
-        found = np.zeros(len(channels.keys))
-        found[used] = channels.taking_turns(used)
-        return found
+    def everyone(self) -> bool:
+        return isinstance(self.at, slice)
 
 
-def _alike(wires: Wires, groups: int) -> Ints:
-    """For each group the first whose messages cost the same, by row [3, groups]."""
-    if groups == 1:
-        return np.zeros((ROWS, 1), dtype=np.int64)
-    hops = [slice(begin, end) for begin, end in pairwise(wires.first.tolist())]
-    latency = [wires.latency[hop].reshape(groups, -1).view(np.int64) for hop in hops]
-    moving, added = wires.moving.reshape(ROWS, -1), wires.added.reshape(ROWS, -1)
-    by_row = (
-        [one[row, hop].reshape(groups, -1).view(np.int64) for one in (moving, added) for hop in hops]
-        for row in range(ROWS)
-    )
-    return np.stack([first_alike([*latency, *row]) for row in by_row])
+def programs(schedule: Schedule) -> list[RankGroup]:
+    """Ranks that follow one program for the same number of turns, together."""
+    grid = schedule.grid
+    everyone, chosen = np.arange(grid.size), sorted(program_axes(schedule))
+    found = []
+    for at, coordinates in enumerate(product(*(range(grid.length(axis)) for axis in chosen))):
+        ranks = everyone
+        for axis, coordinate in zip(chosen, coordinates, strict=True):
+            ranks = ranks[ranks // grid.stride(axis) % grid.length(axis) == coordinate]
+        place = schedule.coordinates(int(ranks[0]))
+        found.append(RankGroup(at, ranks, place, ranks if chosen else slice(None)))
+    return found

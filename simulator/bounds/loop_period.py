@@ -26,17 +26,16 @@ from math import inf
 
 import numpy as np
 
-from quadrille.algorithms.analysis.labels import Ints
+from quadrille.algorithms.analysis.labels import Ints, distinct
 from quadrille.algorithms.schedule.expressions import variables
 from quadrille.algorithms.schedule.grid import AXES
 from quadrille.algorithms.schedule.ops import Communication, Op
-from quadrille.algorithms.schedule.parts import Panel, Place
+from quadrille.algorithms.schedule.parts import Coordinates, Panel
 from quadrille.algorithms.schedule.program import Program, Repeat, ops
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.simulator.bounds.distinct import distinct
-from quadrille.simulator.bounds.rate_bounds import HIGH, LOW, TYPICAL
-from quadrille.simulator.bounds.work import Looks
-from quadrille.simulator.loops.skipped_iterations import BEHIND, slots_of
+from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL
+from quadrille.simulator.bounds.work import ScheduleWork
+from quadrille.simulator.loops.skipped_iterations import BEHIND, copy_counts
 from quadrille.topologies.network import Floats
 
 SAME = 1e-12
@@ -51,7 +50,7 @@ LEFT_OUT = 2
 """Turns that are passed over are a multiple of this, so that copies that take turns are the same ones."""
 
 
-class Parts:
+class RankComponents:
     """Ranks in parts that do not meet in a loop: each has a pace of its own.
 
     Parameters
@@ -80,16 +79,16 @@ class Parts:
         return found
 
 
-class Beat:
+class LoopPeriod:
     """The turns of one loop while they are walked: whether they have come to repeat.
 
     Parameters
     ----------
-    parts : ranks that meet in the loop, see `Parts`
+    parts : ranks that meet in the loop, see `RankComponents`
     large : whether turns may also be passed over that do not quite repeat, see `SLACKS`
     """
 
-    def __init__(self, parts: Parts, *, large: bool = False) -> None:
+    def __init__(self, parts: RankComponents, *, large: bool = False) -> None:
         self._parts, self._large = parts, large
         self._last: list[Floats] = []
         self._own: list[Floats] = []
@@ -145,7 +144,7 @@ class Beat:
         return max(SAME, *(slack for turns, slack in SLACKS if self._large and self._turns > turns), 0.0)
 
 
-class Loops:
+class LoopPeriods:
     """The loops of a schedule of which turns may be passed over.
 
     Parameters
@@ -153,13 +152,13 @@ class Loops:
     allowed : none, if not
     """
 
-    def __init__(self, schedule: Schedule, looks: Looks, *, allowed: bool = True) -> None:
+    def __init__(self, schedule: Schedule, looks: ScheduleWork, *, allowed: bool = True) -> None:
         self._looks, self._allowed = looks, allowed and len(schedule.roles) == 1
-        self._slots = slots_of(schedule) if self._allowed else {}
+        self._slots = copy_counts(schedule) if self._allowed else {}
         self._behind: dict[int, int] = {}
         self._grid = schedule.grid
 
-    def beat(self, entry: Repeat, place: Place) -> Beat:
+    def beat(self, entry: Repeat, place: Coordinates) -> LoopPeriod:
         """For the turns of a loop."""
         own = list(ops(entry.body))
         meeting = {op.axis for op in own if isinstance(op, Communication)}
@@ -168,16 +167,16 @@ class Loops:
             if axis not in meeting:
                 of_rank = of_rank * self._grid.length(axis) + self._looks.coordinates[axis]
         spans = self._grid.size * len(own) * len(entry.indices(place))
-        return Beat(Parts(of_rank), large=spans > LARGE)
+        return LoopPeriod(RankComponents(of_rank), large=spans > LARGE)
 
-    def behind(self, entry: Repeat, place: Place) -> int:
+    def behind(self, entry: Repeat, place: Coordinates) -> int:
         """Turns at the end of a loop that are walked in any case; all, where its turns differ or are few."""
         count = len(entry.indices(place))
         if id(entry) not in self._behind:
             self._behind[id(entry)] = self._needed(entry, place, count)
         return min(count, self._behind[id(entry)])
 
-    def _needed(self, entry: Repeat, place: Place, count: int) -> int:
+    def _needed(self, entry: Repeat, place: Coordinates, count: int) -> int:
         if not self._allowed or not self._alike(entry) or _longest_inside(entry, place) > count:
             return 1 << 62
         few = (copies for copies in self._slots.get(entry.loop, ()) if copies < count // 2)
@@ -188,7 +187,7 @@ class Loops:
         told = {name for op in ops(entry.body) for name in self._looks.needs(op).loops}
         return entry.loop not in told | _counting(entry.body, told)
 
-    def walk(self, program: Program, place: Place) -> Iterator[tuple[Op, Place]]:
+    def walk(self, program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates]]:
         """Ops of a rank in program order, of loops that repeat only the first turns and the last."""
         for entry in program:
             if not isinstance(entry, Repeat):
@@ -200,7 +199,7 @@ class Loops:
                 yield from self.walk(entry.body, place.during(entry.loop, index))
 
 
-def _longest_inside(entry: Repeat, place: Place) -> int:
+def _longest_inside(entry: Repeat, place: Coordinates) -> int:
     """Turns of the longest loop in a loop's body."""
     found = 0
     for inner in entry.body:

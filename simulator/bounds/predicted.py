@@ -10,15 +10,15 @@ from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.formats.record import LinkLoad
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.op_times import OpTimes
-from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import ALONE, Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.bounds.bounds import Steady
+from quadrille.simulator.bounds.bounds import BoundsResult
 from quadrille.simulator.bounds.instances import Instance, places_of
-from quadrille.simulator.machine.placement import Homes
-from quadrille.simulator.prediction import Bound, Extent, Prediction, Stories, mean_parts
-from quadrille.simulator.ranks.lanes import Instance as Key
-from quadrille.simulator.ranks.time_breakdown import Spent
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.simulator.prediction import Bound, Extent, Prediction, TimeBreakdowns, mean_parts
+from quadrille.simulator.ranks.lanes import OpInstance as Key
+from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 from quadrille.simulator.uncertainty import uncertainty
 from quadrille.topologies.machines.machine import Machine
 
@@ -31,9 +31,9 @@ MOST_TURNS = 64
 
 
 def predicted(
-    found: Steady,
+    found: BoundsResult,
     machine: Machine,
-    homes: Homes,
+    placement: RankPlacement,
     name: str,
     grid: Grid,
     *,
@@ -53,7 +53,7 @@ def predicted(
     times = tally.times()
     ranks = set(wanted) or set(range(max(1, min(SHOWN, grid.size, MOST_SPANS // _instances(times)))))
     spans, spent = _on_path(found, grid, ranks, max(2, 2 * MOST_SPANS // _instances(times)))
-    timeline = Timeline(tuple(spans), "predicted", grid.size, name, turns=tuple(tally.turns))
+    timeline = Timeline(tuple(spans), "predicted", grid.size, name, repeated=tuple(tally.turns))
     parts = mean_parts(times, grid.size, tally.spent())
     return Prediction(
         timeline,
@@ -61,7 +61,7 @@ def predicted(
         frozenset(tally.extrapolated),
         uncertainty(machine, timeline.makespan, None),
         {op: max(0.0, sums["contention"]) / grid.size for op, sums in tally.spent().items()},
-        _loads(found, homes, links),
+        _loads(found, placement, links),
         Extent(
             folded=False,
             why_not=why_not,
@@ -71,14 +71,16 @@ def predicted(
             events=found.walk.carried.messages,
             iterations_skipped=found.walk.passed_over,
         ),
-        Stories(spent, lambda rank: rank, _said(spans, tally.turns)),
+        TimeBreakdowns(spent, lambda rank: rank, _said(spans, tally.turns)),
         times,
         Bound(found.low, found.high, proven=found.walk.nccl is None),
         found.walk.nccl.labels if found.walk.nccl is not None else {},
     )
 
 
-def _on_path(found: Steady, grid: Grid, ranks: set[int], most: int) -> tuple[list[Span], dict[Key, Spent]]:
+def _on_path(
+    found: BoundsResult, grid: Grid, ranks: set[int], most: int
+) -> tuple[list[Span], dict[Key, TimeBreakdown]]:
     """Spans of these ranks and of those on the critical path, as far as spans of all are kept.
 
     Parameters
@@ -92,7 +94,7 @@ def _on_path(found: Steady, grid: Grid, ranks: set[int], most: int) -> tuple[lis
         if one.axis is not None:
             groups[one.op.name, one.index].append(one)
     spans: list[Span] = []
-    spent: dict[Key, Spent] = {}
+    spent: dict[Key, TimeBreakdown] = {}
     fresh: Iterable[int] = ranks
     for _ in range(MOST_TURNS):
         for span, story in _spans(instances, np.array(sorted(fresh)), grid):
@@ -112,14 +114,14 @@ def _instances(times: Mapping[str, OpTimes]) -> int:
     return max(1, sum(one.count for one in times.values()))
 
 
-def closed(spans: Iterable[Span], turns: Sequence[Turns]) -> Iterator[Span]:
+def closed(spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> Iterator[Span]:
     """The spans as they would be without the turns that are said once: what repeats has the same ranks on its path."""
     for span in spans:
         over = sum(one.times * one.seconds for one in turns if span.start >= one.start)
         yield span.moved(-over, 0) if over else span
 
 
-def _said(spans: Iterable[Span], turns: Sequence[Turns]) -> dict[tuple[int, str], list[tuple[int, int]]]:
+def _said(spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> dict[tuple[int, str], list[tuple[int, int]]]:
     """By rank and op, the first instance and the number of instances of turns that are said once."""
     found: dict[tuple[int, str], list[tuple[int, int]]] = {}
     ordered = sorted(spans, key=lambda span: span.start)
@@ -127,15 +129,15 @@ def _said(spans: Iterable[Span], turns: Sequence[Turns]) -> dict[tuple[int, str]
     for one in turns:
         first: dict[tuple[int, str], int] = {}
         for span in ordered[bisect_left(starts, one.start) : bisect_left(starts, one.start + one.seconds)]:
-            if span.op in one.per_turn:
+            if span.op in one.per_iteration:
                 key = span.rank, span.op
                 first[key] = min(span.index, first.get(key, span.index))
         for key, index in first.items():
-            found.setdefault(key, []).append((index, one.per_turn[key[1]]))
+            found.setdefault(key, []).append((index, one.per_iteration[key[1]]))
     return found
 
 
-def _spans(instances: Sequence[Instance], ranks: Ints, grid: Grid) -> Iterable[tuple[Span, Spent]]:
+def _spans(instances: Sequence[Instance], ranks: Ints, grid: Grid) -> Iterable[tuple[Span, TimeBreakdown]]:
     known: dict[int, Ints] = {}
     for one in instances:
         if id(one.ranks) not in known:
@@ -157,7 +159,7 @@ def _last(together: Sequence[Instance], span: Span, grid: Grid) -> int:
     return found
 
 
-def _loads(found: Steady, homes: Homes, most: int) -> tuple[LinkLoad, ...]:
+def _loads(found: BoundsResult, placement: RankPlacement, most: int) -> tuple[LinkLoad, ...]:
     """The links that are used most, the most used first; in use as long as their busiest channel at least."""
     carried, channels = found.walk.carried, found.channels
     moved, busy = found.walk.link_bytes(), channels.link_busy(carried.seconds)
@@ -167,7 +169,10 @@ def _loads(found: Steady, homes: Homes, most: int) -> tuple[LinkLoad, ...]:
     chosen = np.argsort(-utilisation, kind="stable")[:most]
     return tuple(
         LinkLoad(
-            homes.net.link(int(used[at])).name, float(moved[used[at]]), float(busy[used[at]]), float(utilisation[at])
+            placement.net.link(int(used[at])).name,
+            float(moved[used[at]]),
+            float(busy[used[at]]),
+            float(utilisation[at]),
         )
         for at in chosen.tolist()
     )

@@ -1,4 +1,26 @@
-"""What transfers and local work take, of many ranks at once: the prices of `transfer_seconds.py` and `local_work/`."""
+"""Between which two rates each transfer and each piece of local work runs, whatever else is under way.
+
+Rates are max-min with equal weights: an activity that takes d_f of each unit of
+a resource is held either by a cap of its own or by a *bottleneck*, a resource l
+that is full and on which nobody runs at a higher rate.  There
+
+    C_l = sum of d_j r_j <= r_f sum of d_j
+
+over all j that use l at that moment, so
+
+    r_f >= min over its resources of C_l / D_l,   D_l >= sum of d_j at any time.
+
+D_l is counted from what ranks can do at once.  On one lane a rank sends one
+message at a time and receives one.  So of the channels of a lane that leave it,
+only the one that takes most of l counts; of lanes that are never busy together
+(`concurrency.py`) only those that take most.  The same holds of the receivers, and
+the smaller of the two counts.  The greatest rate is that of a transfer alone,
+min C_l / d_f.
+
+Between the two lies the *typical* rate: max-min of all transfers of one step of
+all groups at once.  It is what a ring keeps to where all its members move on
+together.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,18 +28,69 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints
+from quadrille.algorithms.analysis.labels import Ints, distinct
 from quadrille.algorithms.analysis.op_plans import LocalSizes
 from quadrille.algorithms.schedule.ops import Compute
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.simulator.bounds.distinct import distinct
-from quadrille.simulator.bounds.rate_bounds import HIGH, LOW, TYPICAL, Channels, Local
+from quadrille.simulator.bounds.channels import HIGH, LOW, TYPICAL, RatedChannels
+from quadrille.simulator.bounds.concurrency import Concurrency
 from quadrille.simulator.machine.compute_model import ComputeModel, Estimate
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 from quadrille.simulator.machine.transfer_seconds import TransferSeconds, TransferTable
 from quadrille.simulator.ranks.local_work import estimated
 from quadrille.topologies.machines.machine import Machine
 from quadrille.topologies.network import Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalRates:
+    """Rates of local work of each rank, by the cores of its place; alone it runs at 1.
+
+    Parameters
+    ----------
+    least : never below
+    computing, moving : typical ones, with all ranks of the place computing, or all in a collective
+    alone : whether nobody else lives there and an op takes the whole of it
+    """
+
+    least: Floats
+    computing: Floats
+    moving: Floats
+    alone: NDArray[np.bool_]
+
+
+def local_rates(placement: RankPlacement, threads: int | None, busy: Concurrency) -> LocalRates:
+    """Local work of a rank shares cores, and the bandwidth of the host's memory, with that of its neighbours.
+
+    On memory no activity asks for more than there is, so each gets at least
+    its part by number.
+    """
+    ranks = len(placement.of_rank)
+    places = placement.of_rank
+    cores = np.array([placement.cores(place) for place in range(1)]) if not ranks else _cores(placement)
+    neighbours = np.bincount(places)[places].astype(np.float64)
+    own = np.minimum(threads or np.maximum(1, cores // neighbours), cores).astype(np.float64)
+    asked = np.zeros(ranks)
+    for one in busy.sets:
+        np.maximum(asked, len(one - {"compute"}) + own * ("compute" in one), out=asked)
+    least = np.minimum(1.0, cores / np.bincount(places, asked)[places])
+    host = placement.machine.host
+    if host is not None and host.memory_bytes_per_second is not None:
+        least = np.minimum(least, 1 / (neighbours * max(map(len, busy.sets))))
+    return LocalRates(
+        least,
+        np.minimum(1.0, cores / (neighbours * own)),
+        np.minimum(1.0, cores / neighbours),
+        (neighbours == 1) & (own == cores) & (host is None),
+    )
+
+
+def _cores(placement: RankPlacement) -> Floats:
+    if placement.net.places[0] == "gpu":
+        return np.ones(len(placement.of_rank))
+    kinds = {place: float(placement.cores(place)) for place in np.unique(placement.of_rank).tolist()}
+    return np.array([kinds[place] for place in placement.of_rank.tolist()])
+
 
 PATTERNS = ("one_way", "exchange", "shift")
 
@@ -39,7 +112,7 @@ class Price:
     extrapolated: bool
 
 
-class Costs:
+class MachinePrices:
     """Prices on a machine.
 
     Parameters
@@ -48,13 +121,19 @@ class Costs:
     """
 
     def __init__(
-        self, machine: Machine, homes: Homes, dtype: DType, threads: int | None, channels: Channels, local: Local
+        self,
+        machine: Machine,
+        placement: RankPlacement,
+        dtype: DType,
+        threads: int | None,
+        channels: RatedChannels,
+        local: LocalRates,
     ) -> None:
-        self._machine, self._homes = machine, homes
+        self._machine, self._placement = machine, placement
         self.channels, self.local = channels, local
-        self._table = TransferTable(machine, homes)
-        self._neighbours = homes.columns()["ranks that share its place"].astype(np.int64)
-        self._models, self._model_of = _models(machine, homes, dtype, threads)
+        self._table = TransferTable(machine, placement)
+        self._neighbours = placement.columns()["ranks that share its place"].astype(np.int64)
+        self._models, self._model_of = _models(machine, placement, dtype, threads)
         self._memory: dict[tuple[str, float, int], Estimate] = {}
 
     # Local work
@@ -154,10 +233,10 @@ def _moving(seconds: TransferSeconds, size: Floats) -> Floats:
 
 
 def _models(
-    machine: Machine, homes: Homes, dtype: DType, threads: int | None
+    machine: Machine, placement: RankPlacement, dtype: DType, threads: int | None
 ) -> tuple[list[ComputeModel], NDArray[np.int64]]:
     """A model for each kind of rank (threads, busy neighbours, speed), and that of each rank."""
-    columns = homes.columns()
+    columns = placement.columns()
     cores, neighbours = columns["cores"], columns["ranks that share its place"]
     own = np.full(len(cores), float(threads)) if threads else np.maximum(1, cores // neighbours)
     kinds, which = np.unique(

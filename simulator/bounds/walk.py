@@ -21,30 +21,27 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from quadrille.algorithms.analysis.dependencies import Dependencies
+from quadrille.algorithms.analysis.labels import kept, thin
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.ops import Communication, Compute, Op, Receive, Send, lane
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import all_ops
-from quadrille.simulator.bounds.distinct import kept, thin
-from quadrille.simulator.bounds.ends import End, last_of_lanes, latest
-from quadrille.simulator.bounds.instances import Instance
-from quadrille.simulator.bounds.loop_period import LEFT_OUT, Beat
-from quadrille.simulator.bounds.meetings import Meetings, Message
-from quadrille.simulator.bounds.op_inputs import NUMBERS_KEPT
-from quadrille.simulator.bounds.rank_groups import Given, Ranks, programs
-from quadrille.simulator.bounds.rate_bounds import TYPICAL
-from quadrille.simulator.bounds.tally import Tally, TallyMark
-from quadrille.simulator.bounds.time_breakdown import ROWS, Carried, Story
+from quadrille.simulator.bounds.channels import TYPICAL
+from quadrille.simulator.bounds.communication import CommunicationState, OpEnd, PendingMessage, last_of_lanes, latest
+from quadrille.simulator.bounds.inputs import NUMBERS_KEPT, RankGroup, WalkInputs, programs
+from quadrille.simulator.bounds.instances import ROWS, ChannelTotals, Instance, TimeParts
+from quadrille.simulator.bounds.loop_period import LEFT_OUT, LoopPeriod
+from quadrille.simulator.bounds.op_totals import OpTotals, TotalsMark
 from quadrille.simulator.bounds.work import Key
 from quadrille.simulator.ranks.tasks import LOOKAHEAD
 from quadrille.topologies.network import Floats
 
-NOTHING = Story.of(0)
+NOTHING = TimeParts.of(0)
 
 
 @dataclass(slots=True, eq=False)
-class _Way:
+class _WalkPosition:
     """What the ranks of one program remember on their way.
 
     Parameters
@@ -56,26 +53,26 @@ class _Way:
     beats : of the loops that are walked, the outer ones first
     """
 
-    own: Ranks
-    dependencies: Dependencies[End]
-    ended: dict[str, deque[End]]
-    handed: dict[str, End]
+    own: RankGroup
+    dependencies: Dependencies[OpEnd]
+    ended: dict[str, deque[OpEnd]]
+    handed: dict[str, OpEnd]
     counts: dict[str, int]
-    beats: list[Beat] = field(default_factory=list)
+    beats: list[LoopPeriod] = field(default_factory=list)
     number: int = 0
-    untold: "deque[tuple[End, Instance, Message | None]]" = field(default_factory=deque)
+    untold: deque[tuple[OpEnd, Instance, PendingMessage | None]] = field(default_factory=deque)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Mark:
+class _IterationMark:
     """How far sums had come when a turn began."""
 
-    tally: TallyMark
+    tally: TotalsMark
     counts: dict[str, int]
-    carried: Carried
+    carried: ChannelTotals
 
 
-class Walk:
+class BoundsWalk:
     """The walk of all ranks; `ends` are those of each [3, ranks].
 
     Parameters
@@ -83,21 +80,21 @@ class Walk:
     own_work : local work of each rank in one instance of an op, by the op's name, at most [s]
     """
 
-    def __init__(self, given: Given, tally: Tally, own_work: Mapping[str, Floats]) -> None:
+    def __init__(self, given: WalkInputs, tally: OpTotals, own_work: Mapping[str, Floats]) -> None:
         self._schedule, self._machine, self._costs = given.schedule, given.machine, given.costs
         self.channels = given.costs.channels
         self._beside, self._own_work = given.busy.beside, own_work
         self._looks = given.looks
         self._tally = tally
         self._programs = programs(given.schedule)
-        self._meetings = Meetings(given, self._programs, tally.extrapolated)
+        self._meetings = CommunicationState(given, self._programs, tally.extrapolated)
         self.ends = np.zeros((ROWS, given.schedule.grid.size))
         self.begin, self.first_rank = np.inf, 0
         self.nccl = given.nccl
         self._loops = given.loops
         self.passed_over = 0
         self._prepared = given.prepared
-        self._kept_work: dict[Key, tuple[Floats, Story]] = {}
+        self._kept_work: dict[Key, tuple[Floats, TimeParts]] = {}
         self._room = NUMBERS_KEPT
 
     def run(self) -> None:
@@ -122,7 +119,7 @@ class Walk:
                 raise Deadlock(f"deadlock: ranks wait in {names}; each waits for another")
 
     @property
-    def carried(self) -> Carried:
+    def carried(self) -> ChannelTotals:
         """What went over channels."""
         return self._meetings.carried
 
@@ -130,18 +127,18 @@ class Walk:
         """What went over each link."""
         return self.channels.link_bytes(self.carried.bytes) + self.carried.links
 
-    def _walk(self, own: Ranks) -> Generator[str, None, None]:
+    def _walk(self, own: RankGroup) -> Generator[str, None, None]:
         """The ranks of one program from op to op; gives the name of an op whose other members have not come."""
         host = self._machine.host
         issue = host.issue_seconds if host is not None else 0.0
         nothing = np.zeros((ROWS, len(own.ranks)))
         names = dict.fromkeys(["compute", *(lane(op) for op in all_ops(self._schedule))])
-        ended = {name: deque([End(0, lane=name, times=nothing)], LOOKAHEAD + 1) for name in names}
+        ended = {name: deque([OpEnd(0, lane=name, times=nothing)], LOOKAHEAD + 1) for name in names}
         counts = dict.fromkeys((op.name for op in all_ops(self._schedule)), 0)
-        way = _Way(own, Dependencies(self._schedule), ended, {}, counts)
+        way = _WalkPosition(own, Dependencies(self._schedule), ended, {}, counts)
         for op, moment in self._through(self._schedule.program(own.place), own.place, way):
             way.number += 1
-            end, done = End(way.number, op.name, lane(op)), ended[lane(op)]
+            end, done = OpEnd(way.number, op.name, lane(op)), ended[lane(op)]
             needs = last_of_lanes(way.dependencies.enter(op, moment, end))
             if len(done) > LOOKAHEAD:
                 way.handed[lane(op)] = done[0]
@@ -175,7 +172,7 @@ class Walk:
                 yield one.name
         self._tell(way)
 
-    def _tell(self, way: _Way) -> None:
+    def _tell(self, way: _WalkPosition) -> None:
         """Notes instances whose end is known, in program order."""
         own = way.own
         while way.untold and way.untold[0][0].known():
@@ -187,7 +184,7 @@ class Walk:
             self._tally.note(one, own.number)
             self.ends[:, own.at] = np.maximum(self.ends[:, own.at], end.times)
 
-    def _through(self, program: Program, place: Place, way: _Way) -> Iterator[tuple[Op, Place]]:
+    def _through(self, program: Program, place: Coordinates, way: _WalkPosition) -> Iterator[tuple[Op, Coordinates]]:
         """Ops in program order; turns of a loop that have come to repeat are passed over."""
         for entry in program:
             if not isinstance(entry, Repeat):
@@ -195,7 +192,7 @@ class Walk:
                 continue
             yield from self._turns(entry, place, way)
 
-    def _turns(self, entry: Repeat, place: Place, way: _Way) -> Iterator[tuple[Op, Place]]:
+    def _turns(self, entry: Repeat, place: Coordinates, way: _WalkPosition) -> Iterator[tuple[Op, Coordinates]]:
         """The ops of a loop; while a loop around it is looked at, all its turns are there."""
         indices, at, first = entry.indices(place), 0, (way.number, len(self._tally.instances))
         last = 0 if way.beats else len(indices) - self._loops.behind(entry, place)
@@ -215,10 +212,12 @@ class Walk:
                     self._pass_over(left, seconds, mark, way, first)
                     at, last = at + left, 0
 
-    def _mark(self, way: _Way) -> _Mark:
-        return _Mark(self._tally.mark(), dict(way.counts), self.carried.copy())
+    def _mark(self, way: _WalkPosition) -> _IterationMark:
+        return _IterationMark(self._tally.mark(), dict(way.counts), self.carried.copy())
 
-    def _pass_over(self, times: int, seconds: Floats, mark: _Mark, way: _Way, first: tuple[int, int]) -> None:
+    def _pass_over(
+        self, times: int, seconds: Floats, mark: _IterationMark, way: _WalkPosition, first: tuple[int, int]
+    ) -> None:
         """So many turns more, each as the one since the mark.
 
         Parameters
@@ -241,7 +240,7 @@ class Walk:
         self._tally.pass_over(times, seconds[TYPICAL], mark.tally, per_turn, first)
         self.passed_over += times
 
-    def _begins(self, own: Ranks, start: Floats) -> None:
+    def _begins(self, own: RankGroup, start: Floats) -> None:
         """Remembers the rank that began first."""
         earliest = int(np.argmin(start))
         if start[earliest] < self.begin:
@@ -249,7 +248,7 @@ class Walk:
 
     # Local work
 
-    def _compute(self, op: Compute, moment: Place, own: Ranks, start: Floats) -> tuple[Floats, Story]:
+    def _compute(self, op: Compute, moment: Coordinates, own: RankGroup, start: Floats) -> tuple[Floats, TimeParts]:
         """When an op of the compute lane ends on each of the ranks, and what their time goes into."""
         key = own.number, self._looks.key(op, moment)
         if key in self._kept_work:
@@ -262,7 +261,7 @@ class Walk:
                 self._room -= kept(longer) + sum(kept(told) for told in story.columns())
         return start + longer, story
 
-    def _longer(self, op: Compute, moment: Place, own: Ranks) -> tuple[Floats, Story]:
+    def _longer(self, op: Compute, moment: Coordinates, own: RankGroup) -> tuple[Floats, TimeParts]:
         """What an op of the compute lane takes on each of the ranks, in three rows."""
         seconds, extrapolated = self._prepared.work(own.number, op, moment, own.ranks)
         local = self._costs.local
@@ -275,7 +274,7 @@ class Walk:
             slowest = np.where(local.alone[own.ranks], np.minimum(slowest, seconds + longer), slowest)
         if beside:
             slowest = slowest * self._machine.device.overlap_slowdown
-        story = Story.of(len(own.ranks))
+        story = TimeParts.of(len(own.ranks))
         story.compute, typical = seconds, seconds / local.computing[own.ranks]
         story.contention = typical - seconds
         return np.stack([seconds, typical, slowest]), story

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.coordinate_dependence import Needs, NeedsOfOps
-from quadrille.algorithms.analysis.copies import Copies, copies
+from quadrille.algorithms.analysis.coordinate_dependence import Dependence, OpDependences
+from quadrille.algorithms.analysis.copies import LocalCopies, local_copies
 from quadrille.algorithms.analysis.labels import Ints
 from quadrille.algorithms.analysis.op_plans import OpPlans
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
 from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.collectives.group_stages import GroupMove, GroupStage, stages
 from quadrille.algorithms.schedule.grid import AXES, Axis
 from quadrille.algorithms.schedule.ops import Collective, CommunicationOp, Compute, Op, Send, Shift
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.simulator.bounds.stages import Move, Stage, stages
 from quadrille.simulator.symmetry.patterns import same_on_all_members
 from quadrille.topologies.network import Floats
 
@@ -34,7 +34,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class GroupWork:
     """Groups that go through the same steps.
 
     Parameters
@@ -50,7 +50,7 @@ class Part:
     """
 
     ranks: Ints
-    stages: tuple[Stage, ...]
+    stages: tuple[GroupStage, ...]
     edges: Floats
     which: Ints
     before: Floats
@@ -76,31 +76,31 @@ class Part:
         return (id(self.stages), *kinds, *(blake2b(one).digest() for one in said))
 
 
-class Looks:
+class ScheduleWork:
     """What the ops of a schedule do; each is looked at once for each value of the loops that it depends on."""
 
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
         self._duties = OpPlans(schedule, choices)
-        self.needs = schedule.once(NeedsOfOps).of
-        self._stages: dict[Key, tuple[Stage, ...]] = {}
+        self.needs = schedule.cached(OpDependences).of
+        self._stages: dict[Key, tuple[GroupStage, ...]] = {}
         ranks = np.arange(self._grid.size)
         self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
 
-    def key(self, op: Op, moment: Place) -> Key:
+    def key(self, op: Op, moment: Coordinates) -> Key:
         """The same for moments at which an op does the same."""
         return (id(op), *(moment.indices.get(loop) for loop in sorted(self.needs(op).loops)))
 
-    def sizes(self, op: Compute, moment: Place, ranks: Ints) -> tuple[list[Any], Ints]:
+    def sizes(self, op: Compute, moment: Coordinates, ranks: Ints) -> tuple[list[Any], Ints]:
         """The sizes of local work, and which of them each rank has."""
         return self._kinds(self.needs(op), moment, ranks, lambda place: self._duties.local(op, place))
 
-    def alone(self, op: CommunicationOp, moment: Place, ranks: Ints) -> Floats:
+    def alone(self, op: CommunicationOp, moment: Coordinates, ranks: Ints) -> Floats:
         """Bytes that ranks copy where nothing goes over a wire."""
         found, which = self._kinds(self.needs(op), moment, ranks, lambda place: self._copied(op, place, None).before)
         return np.array(found, dtype=np.float64)[which]
 
-    def parts(self, op: CommunicationOp, moment: Place, first: Ints) -> list[Part]:
+    def parts(self, op: CommunicationOp, moment: Coordinates, first: Ints) -> list[GroupWork]:
         """The groups of an op, those together that do the same steps.
 
         Parameters
@@ -118,20 +118,22 @@ class Looks:
         found, which = self._kinds(needed, moment, first, lambda place: self._moved(op, place))
         return list(self._alike(op, moment, ranks, found, which))
 
-    def bytes(self, op: Collective, moment: Place, first: Ints) -> float:
+    def bytes(self, op: Collective, moment: Coordinates, first: Ints) -> float:
         """Of the buffer of an op, the mean over its groups."""
         found, which = self._kinds(
             _without(self.needs(op), op.axis), moment, first, lambda place: self._moved(op, place)
         )
         return float(np.mean(np.array([_bytes(moved)[-1] for moved in found])[which]))
 
-    def _moved(self, op: CommunicationOp, place: Place) -> Traffic | None:
+    def _moved(self, op: CommunicationOp, place: Coordinates) -> Traffic | None:
         return traffic(op, self._schedule, place, self._choices)
 
-    def _copied(self, op: CommunicationOp, place: Place, moved: Traffic | None) -> Copies:
-        return copies(op, self._schedule, place, moved)
+    def _copied(self, op: CommunicationOp, place: Coordinates, moved: Traffic | None) -> LocalCopies:
+        return local_copies(op, self._schedule, place, moved)
 
-    def _alike(self, op: Collective, moment: Place, ranks: Ints, found: list[Any], which: Ints) -> Iterator[Part]:
+    def _alike(
+        self, op: Collective, moment: Coordinates, ranks: Ints, found: list[Any], which: Ints
+    ) -> Iterator[GroupWork]:
         """Of groups whose members all see the same buffer."""
         keys = [_steps_of(moved) for moved in found]
         for key in dict.fromkeys(keys):
@@ -140,7 +142,7 @@ class Looks:
             number = np.searchsorted(kinds, which[groups])
             copied = np.array([self._members_copies(op, moment, found[kind]) for kind in kinds], dtype=np.float64)
             members = ranks.shape[1]
-            yield Part(
+            yield GroupWork(
                 ranks[groups],
                 self._steps((type(op), *key), found[kinds[0]]),
                 np.array([_bytes(found[kind]) for kind in kinds]),
@@ -151,7 +153,7 @@ class Looks:
                 in_waves=found[kinds[0]].lowered.algorithm in WAVES,
             )
 
-    def _members_copies(self, op: Collective, moment: Place, moved: Traffic) -> list[tuple[int, int]]:
+    def _members_copies(self, op: Collective, moment: Coordinates, moved: Traffic) -> list[tuple[int, int]]:
         """Bytes copied by each member; those with pieces of one size, and no root, copy as much."""
         known: dict[tuple[int, bool], tuple[int, int]] = {}
         found = []
@@ -164,10 +166,10 @@ class Looks:
             found.append(known[key])
         return found
 
-    def _unlike(self, op: Collective, moment: Place, ranks: Ints) -> Iterator[Part]:
+    def _unlike(self, op: Collective, moment: Coordinates, ranks: Ints) -> Iterator[GroupWork]:
         """Of groups whose members see buffers of their own."""
         needed = self.needs(op)
-        everyone = replace(needed, whole=needed.whole | {op.axis})
+        everyone = replace(needed, distinct_axes=needed.distinct_axes | {op.axis})
         found, which = self._kinds(everyone, moment, ranks.ravel(), lambda place: self._moved(op, place))
         keys = [_steps_of(moved) for moved in found]
         of_group = np.array([keys.index(key) for key in keys])[which].reshape(ranks.shape)
@@ -175,7 +177,7 @@ class Looks:
         for steps in np.unique(of_group[:, 0]).tolist():
             groups = np.flatnonzero(of_group[:, 0] == steps)
             of_member = which.reshape(ranks.shape)[groups]
-            yield Part(
+            yield GroupWork(
                 ranks[groups],
                 self._steps((type(op), *keys[steps]), found[steps]),
                 np.array([_bytes(moved) for moved in found]),
@@ -184,16 +186,16 @@ class Looks:
                 copied[of_member, 1].astype(np.float64),
             )
 
-    def _steps(self, key: Key, moved: Traffic) -> tuple[Stage, ...]:
+    def _steps(self, key: Key, moved: Traffic) -> tuple[GroupStage, ...]:
         if key not in self._stages:
             self._stages[key] = stages(moved.lowered)
         return self._stages[key]
 
-    def _shifted(self, op: Shift, moment: Place, first: Ints) -> list[Part]:
+    def _shifted(self, op: Shift, moment: Coordinates, first: Ints) -> list[GroupWork]:
         """Of groups whose members pass a block on, each group as far as it says."""
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
-        needed = replace(self.needs(op), whole=self.needs(op).whole | {op.axis})
+        needed = replace(self.needs(op), distinct_axes=self.needs(op).distinct_axes | {op.axis})
         found, which = self._kinds(needed, moment, ranks.ravel(), lambda place: _one_step(self._moved(op, place)))
         to, size = np.array(found, dtype=np.float64)[which].T
         copied, kind = self._kinds(
@@ -203,24 +205,26 @@ class Looks:
         moving = np.flatnonzero((to >= 0) & (size > 0))
         receiver = moving // members * members + to[moving].astype(np.int64)
         zero = np.zeros(len(moving), dtype=np.int64)
-        move = Move(moving, receiver, zero, zero + 1, np.zeros(len(moving), dtype=np.bool_))
+        move = GroupMove(moving, receiver, zero, zero + 1, np.zeros(len(moving), dtype=np.bool_))
         none = np.zeros(ranks.shape)
         before = np.array(copied, dtype=np.float64)[kind].reshape(ranks.shape)
         edges = np.stack([np.zeros(ranks.size), size], axis=1)
-        return [Part(ranks, (Stage(1, (move,)),), edges, flat, before, none, flat=True, alone=to < 0)]
+        return [GroupWork(ranks, (GroupStage(1, (move,)),), edges, flat, before, none, flat=True, alone=to < 0)]
 
-    def sent(self, op: Send, moment: Place, ranks: Ints) -> Part:
+    def sent(self, op: Send, moment: Coordinates, ranks: Ints) -> GroupWork:
         """What ranks that have one coordinate along the op's axis send, each to the same other one: groups of two."""
         found, which = self._kinds(self.needs(op), moment, ranks, lambda place: _one_step(self._moved(op, place)))
         further = int(found[0][0]) - int(self.coordinates[op.axis][ranks[0]])
         pairs = ranks[:, None] + np.array([0, further * self._grid.stride(op.axis)])
         none, one = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
-        move = Move(none, one, none, one, np.zeros(1, dtype=np.bool_))
+        move = GroupMove(none, one, none, one, np.zeros(1, dtype=np.bool_))
         edges = np.array([(0.0, size) for _, size in found])
         nothing = np.zeros(pairs.shape)
-        return Part(pairs, (Stage(1, (move,)),), edges, np.repeat(which, 2), nothing, nothing)
+        return GroupWork(pairs, (GroupStage(1, (move,)),), edges, np.repeat(which, 2), nothing, nothing)
 
-    def _kinds(self, needed: Needs, moment: Place, ranks: Ints, look: Callable[[Place], Any]) -> tuple[list[Any], Ints]:
+    def _kinds(
+        self, needed: Dependence, moment: Coordinates, ranks: Ints, look: Callable[[Coordinates], Any]
+    ) -> tuple[list[Any], Ints]:
         """What `look` sees for each combination of kinds of coordinates, and the one of each of the ranks."""
         index = np.zeros(len(ranks), dtype=np.int64)
         for axis in needed.axes:
@@ -230,14 +234,14 @@ class Looks:
         values = []
         for rank in ranks[first].tolist():
             coordinates = {axis: int(of_rank[rank]) for axis, of_rank in self.coordinates.items()}
-            values.append(look(replace(moment, coordinates=coordinates)))
+            values.append(look(replace(moment, along=coordinates)))
         return values, which
 
 
-def _without(needed: Needs, axis: Axis) -> Needs:
+def _without(needed: Dependence, axis: Axis) -> Dependence:
     """The same, whatever the coordinate along the axis."""
     thresholds = {name: found for name, found in needed.thresholds.items() if name != axis}
-    return replace(needed, thresholds=thresholds, whole=needed.whole - {axis})
+    return replace(needed, thresholds=thresholds, distinct_axes=needed.distinct_axes - {axis})
 
 
 def _steps_of(moved: Traffic) -> Key:

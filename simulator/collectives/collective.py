@@ -1,26 +1,71 @@
-"""A collective of many groups at once on a network given as arrays, exactly.
-
-Programs of all members, the flows between them, classes of what behaves alike,
-then the shortest way to the end (`flows.py`) and, where asked for, what its time
-is made of (`causes.py`).
-
-Reductions take no time of their own: libraries fuse them with the transfer that
-brings the summand.  What a step costs beside its route is a job's `latency`.
-"""
+"""Which programs are the same but for their peers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.simulator.collectives.causes import Causes, causes_of
-from quadrille.simulator.collectives.flows import Moves, run
-from quadrille.simulator.collectives.programs import Floats, Ints, Job, Programs, Shards, of_classes, programs_of
-from quadrille.simulator.collectives.shapes import shapes
+from quadrille.algorithms.collectives.runs import NOBODY
+from quadrille.simulator.collectives.piece_sizes import PieceSizes
+from quadrille.simulator.collectives.programs import (
+    CollectiveJob,
+    Floats,
+    Ints,
+    MemberPrograms,
+    Shards,
+    class_programs,
+    programs_of,
+)
+from quadrille.simulator.collectives.run import Causes, RoutedFlows, causes_of, run
 from quadrille.simulator.symmetry.fold import Folding, fold, quotient, unfolded
-from quadrille.simulator.symmetry.partition import Columns, Flows
+from quadrille.simulator.symmetry.partition import Columns, Flows, firsts
+
+
+def shapes(programs: MemberPrograms) -> Ints:
+    """A number for each member's program without its peers: equal numbers, equal programs, exactly.
+
+    Which peers are the same again is part of the shape: of two runs that send
+    on one flow the second names the slot of the first.
+    """
+    rows = _shape_rows(programs)
+    lengths = np.diff(programs.offsets)
+    width = int(lengths.max(initial=0))
+    if width == 0:
+        return np.zeros(programs.members, dtype=np.int64)
+    if (lengths == width).all() and all((row.reshape(-1, width) == row[:width]).all() for row in rows):
+        return np.zeros(programs.members, dtype=np.int64)
+    _, found = np.unique(_shape_hashes(rows, programs), return_inverse=True)
+    first = firsts(found)[found]
+    assert np.array_equal(lengths, lengths[first]), "two programs of different lengths have one hash"
+    likewise = np.arange(len(rows[0])) + np.repeat(programs.offsets[first] - programs.offsets[:-1], lengths)
+    assert all(np.array_equal(row, row[likewise]) for row in rows), "two different programs have one hash"
+    return found
+
+
+def _shape_rows(programs: MemberPrograms) -> list[NDArray[np.generic]]:
+    """All that two programs of one shape have in common, by run."""
+    slots = []
+    for side, slot in ((programs.send, programs.send_slot), (programs.receive, programs.receive_slot)):
+        slots.append(np.where(side >= 0, slot[side], NOBODY) if programs.flows else side)
+    rows = [programs.count, programs.cycle, *slots, programs.empty]
+    if programs.pieces is None:
+        return [*rows, programs.sent_bytes]
+    return rows + [getattr(programs.pieces, column.name) for column in fields(PieceSizes)]
+
+
+def _shape_hashes(rows: list[NDArray[np.generic]], programs: MemberPrograms) -> NDArray[np.uint64]:
+    """A hash of each program: a sum over its runs of random multiples, by column and place."""
+    odd = np.random.default_rng(1).integers(1, 2**63, len(rows), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    place = np.arange(len(rows[0])) - np.repeat(programs.offsets[:-1], np.diff(programs.offsets))
+    mixed = place.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for factor, row in zip(odd, rows, strict=True):
+        mixed = (mixed ^ np.ascontiguousarray(row).view(np.uint64)) * factor
+        mixed ^= mixed >> np.uint64(29)
+    running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
+    hashes: NDArray[np.uint64] = running[programs.offsets[1:]] - running[programs.offsets[:-1]]
+    return hashes
 
 
 class Paths(Protocol):
@@ -37,7 +82,7 @@ class Paths(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class SimulationOptions:
     """How to simulate; none of it changes the result by more than rounding.
 
     Parameters
@@ -92,14 +137,14 @@ class CollectiveResult:
 
 
 def simulate_collective(
-    jobs: Sequence[Job],
+    jobs: Sequence[CollectiveJob],
     capacities: Floats,
     route: Callable[[Ints, Ints], Paths],
     *,
     places: Ints | None = None,
     rank_columns: Mapping[str, NDArray[np.generic]] | None = None,
     shards: Shards = "even",
-    ways: Ways = Ways(),
+    ways: SimulationOptions = SimulationOptions(),
     link_name: Callable[[int], str] = "link {}".format,
 ) -> CollectiveResult:
     """All groups of all jobs at once, begun together.
@@ -126,8 +171,8 @@ def simulate_collective(
     chosen, near, capacity = programs, moves, capacities
     if folding.folded:
         few = quotient(folding, moves.flows)
-        chosen = of_classes(programs, few.rank_of, few.flow_of, folding.flows, folding.ranks)
-        near = Moves(few.flows, moves.latency[few.flow_of], moves.caps[few.flow_of], moves.alone[few.flow_of])
+        chosen = class_programs(programs, few.rank_of, few.flow_of, folding.flows, folding.ranks)
+        near = RoutedFlows(few.flows, moves.latency[few.flow_of], moves.caps[few.flow_of], moves.alone[few.flow_of])
         capacity = capacities[few.link_of]
     ran = run(chosen, near, capacity, fold_time=ways.fold_time, local=ways.local)
     ends = _by_rank(programs.rank, ran.ends[folding.ranks])
@@ -153,17 +198,17 @@ def simulate_collective(
     )
 
 
-def _program_name(programs: Programs) -> str:
+def _program_name(programs: MemberPrograms) -> str:
     return "its program" if programs.pieces is None else "the sizes of its pieces"
 
 
 def _moves(
-    programs: Programs,
-    jobs: Sequence[Job],
+    programs: MemberPrograms,
+    jobs: Sequence[CollectiveJob],
     capacities: Floats,
     route: Callable[[Ints, Ints], Paths],
     places: Ints | None,
-) -> Moves:
+) -> RoutedFlows:
     """The flows of programs on their routes."""
     sender, receiver = programs.rank[programs.sender], programs.rank[programs.receiver]
     if places is not None:
@@ -180,15 +225,15 @@ def _moves(
     flows = Flows(programs.sender, programs.receiver, paths.offsets, paths.links, paths.shares, columns)
     alone = caps.copy()
     np.minimum.at(alone, flows.entry_flows(), capacities[paths.links] / paths.shares)
-    return Moves(flows, latency, caps, alone)
+    return RoutedFlows(flows, latency, caps, alone)
 
 
 def _folding(
     columns: Columns,
     flows: Flows,
     capacities: Floats,
-    ways: Ways,
-    programs: Programs,
+    ways: SimulationOptions,
+    programs: MemberPrograms,
     link_name: Callable[[int], str],
 ) -> Folding:
     if not ways.fold:

@@ -29,7 +29,7 @@ WORTH_HAVING = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class NodeLinks:
     """What a group has of a node: links from member to member, and out of the node and back in.
 
     Links are numbered 0, 1, … as they come up, so that nodes that are alike are equal.
@@ -49,7 +49,7 @@ class Inside:
     across: tuple[tuple[tuple[int, ...], ...], ...]
 
 
-def inside(routes: Routes, members: Ints, *, several: bool) -> Inside:
+def node_links(routes: Routes, members: Ints, *, several: bool) -> NodeLinks:
     """What the members, numbered within node 0, have there.
 
     Parameters
@@ -73,11 +73,11 @@ def inside(routes: Routes, members: Ints, *, several: bool) -> Inside:
     if several and int(there.max()) < net.place_count:
         both = zip(table(here, there), table(there, here), strict=True)
         across = tuple(tuple(renumbered(o + b) for o, b in zip(*rows, strict=True)) for rows in both)
-    return Inside(len(here), tuple(net.bandwidths[list(numbers)].tolist()), within, across)
+    return NodeLinks(len(here), tuple(net.bandwidths[list(numbers)].tolist()), within, across)
 
 
 @lru_cache(maxsize=256)
-def ways_through(node: Inside, wanted: int | None) -> tuple[tuple[int, ...], ...]:
+def node_paths(node: NodeLinks, wanted: int | None) -> tuple[tuple[int, ...], ...]:
     """So many ways through the node, or the fewest that carry the most: members in order, channel after channel."""
     search = _Search(node)
     found: list[tuple[int, ...]] = []
@@ -96,7 +96,7 @@ def ways_through(node: Inside, wanted: int | None) -> tuple[tuple[int, ...], ...
 class _Search:
     """The channels laid so far, and the next one."""
 
-    def __init__(self, node: Inside) -> None:
+    def __init__(self, node: NodeLinks) -> None:
         self.node, self.count = node, node.count
         self.load: Counter[int] = Counter()
 

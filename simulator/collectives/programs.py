@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.algorithms.collectives.runs import NOBODY, Runs
-from quadrille.simulator.collectives.sizes import Pieces, select, together, total_bytes
+from quadrille.simulator.collectives.piece_sizes import PieceSizes, select, together, total_bytes
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ Shards = Literal["even", "exact"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
+class CollectiveJob:
     """One lowered collective, carried out by many groups of the same size at once.
 
     Parameters
@@ -55,7 +55,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Programs:
+class MemberPrograms:
     """What members do: member i has the runs offsets[i] .. offsets[i + 1] - 1.
 
     Parameters
@@ -87,7 +87,7 @@ class Programs:
     send_slot: Ints
     receive_slot: Ints
     job: Ints
-    pieces: Pieces | None = None
+    pieces: PieceSizes | None = None
 
     @property
     def members(self) -> int:
@@ -114,7 +114,7 @@ class Programs:
         return found
 
 
-def programs_of(jobs: Sequence[Job], shards: Shards = "even") -> Programs:
+def programs_of(jobs: Sequence[CollectiveJob], shards: Shards = "even") -> MemberPrograms:
     """Programs of the members of all groups of all jobs, job by job and group by group.
 
     Parameters
@@ -142,15 +142,15 @@ def programs_of(jobs: Sequence[Job], shards: Shards = "even") -> Programs:
     ]
     columns = {
         column.name: np.concatenate([getattr(part, column.name) for part in shifted])
-        for column in fields(Programs)
+        for column in fields(MemberPrograms)
         if column.name != "pieces"
     }
     columns["offsets"] = np.append(columns["offsets"], runs[-1])
     exact = [part.pieces for part in parts if part.pieces is not None]
-    return Programs(**columns, pieces=together(exact) if exact else None)
+    return MemberPrograms(**columns, pieces=together(exact) if exact else None)
 
 
-def _of_job(number: int, job: Job, *, uneven: bool) -> Programs:
+def _of_job(number: int, job: CollectiveJob, *, uneven: bool) -> MemberPrograms:
     """The programs of one group, repeated with the ranks of each."""
     runs, (groups, members) = job.runs, job.groups.shape
     if job.bytes == 0 and not job.empty_messages:
@@ -170,7 +170,7 @@ def _of_job(number: int, job: Job, *, uneven: bool) -> Programs:
         return np.where(values < 0, NOBODY, spread).ravel() if len(values) and values.min() < 0 else spread.ravel()
 
     piece_bytes = job.bytes / runs.pieces * job.wire_factor
-    return Programs(
+    return MemberPrograms(
         rank=job.groups.ravel(),
         offsets=np.append(shifted(runs.offsets[:-1], len(owner)), groups * len(owner)),
         count=again(runs.count),
@@ -232,7 +232,7 @@ def _idle(runs: Runs) -> Runs:
     return replace(runs, **nothing | {"offsets": np.zeros_like(runs.offsets)})
 
 
-def _pieces(job: Job, runs: Runs, groups: int) -> Pieces:
+def _pieces(job: CollectiveJob, runs: Runs, groups: int) -> PieceSizes:
     """Which pieces each run of all groups moves."""
     elements = round(job.bytes / job.item_bytes)
     member = np.repeat(np.arange(runs.members), np.diff(runs.offsets))
@@ -241,7 +241,7 @@ def _pieces(job: Job, runs: Runs, groups: int) -> Pieces:
     def everywhere(value: int) -> Ints:
         return np.full(groups * len(runs.count), value)
 
-    return Pieces(
+    return PieceSizes(
         sent=np.tile(runs.pieces_sent, groups),
         received=np.tile(runs.pieces_received, groups),
         first_sent=np.tile(runs.first_piece_sent, groups),
@@ -257,7 +257,9 @@ def _pieces(job: Job, runs: Runs, groups: int) -> Pieces:
     )
 
 
-def of_classes(programs: Programs, member_of: Ints, flow_of: Ints, classes: Ints, members: Ints) -> Programs:
+def class_programs(
+    programs: MemberPrograms, member_of: Ints, flow_of: Ints, classes: Ints, members: Ints
+) -> MemberPrograms:
     """The programs of one member of each class, in terms of classes of flows and members.
 
     Parameters
@@ -272,7 +274,7 @@ def of_classes(programs: Programs, member_of: Ints, flow_of: Ints, classes: Ints
     def side(flows: Ints) -> Ints:
         return np.where(flows >= 0, classes[flows], NOBODY)
 
-    return Programs(
+    return MemberPrograms(
         rank=programs.rank[member_of],
         offsets=offsets,
         count=programs.count[rows],

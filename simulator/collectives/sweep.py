@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.simulator.collectives.programs import Floats, Ints, Programs
-from quadrille.simulator.collectives.sizes import Pieces, select, step_bytes
+from quadrille.simulator.collectives.piece_sizes import PieceSizes, select, step_bytes
+from quadrille.simulator.collectives.programs import Floats, Ints, MemberPrograms
 
 STEADY = 1e-13
 """Steps of two members that differ by less than this part of one are the same."""
@@ -39,7 +39,7 @@ WATCHED = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Section:
+class LockstepSection:
     """A run of all members together: each sends on one flow and receives on one, `count` times.
 
     Parameters
@@ -58,7 +58,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Swept:
+class SweepResult:
     """When each member has ended [s], steps swept, and at most how wrong jumps in time made it [s]."""
 
     ends: Floats
@@ -66,7 +66,7 @@ class Swept:
     error_seconds: float
 
 
-def sections(programs: Programs) -> list[Section] | None:
+def sections(programs: MemberPrograms) -> list[LockstepSection] | None:
     """The programs as sections that all members go through together; None where they do not."""
     lengths = np.diff(programs.offsets)
     if not programs.members or (lengths != lengths[0]).any() or (programs.cycle != 1).any():
@@ -85,11 +85,11 @@ def sections(programs: Programs) -> list[Section] | None:
             send[sender[receive >= 0]] != receive[receive >= 0]
         ).any():
             return None
-        found.append(Section(count, run, send, to, sender))
+        found.append(LockstepSection(count, run, send, to, sender))
     return found
 
 
-def _may_be_empty(programs: Programs) -> bool:
+def _may_be_empty(programs: MemberPrograms) -> bool:
     """Whether there may be transfers of no bytes that are left out."""
     if programs.empty.all():
         return False
@@ -98,7 +98,9 @@ def _may_be_empty(programs: Programs) -> bool:
     return bool((programs.sent_bytes[programs.send >= 0] == 0).any())
 
 
-def sweep(programs: Programs, parts: list[Section], latency: Floats, rate: Floats, *, fold_time: bool = True) -> Swept:
+def sweep(
+    programs: MemberPrograms, parts: list[LockstepSection], latency: Floats, rate: Floats, *, fold_time: bool = True
+) -> SweepResult:
     """All members through all sections.
 
     Parameters
@@ -117,7 +119,7 @@ def sweep(programs: Programs, parts: list[Section], latency: Floats, rate: Float
         else:
             durations = overhead + programs.sent_bytes[part.run] * seconds_a_byte
             state.even(part, durations, fold_time=fold_time and bool(used.all()))
-    return Swept(state.base + state.time, state.steps, state.error)
+    return SweepResult(state.base + state.time, state.steps, state.error)
 
 
 class _Times:
@@ -131,7 +133,7 @@ class _Times:
         self._ends = np.empty_like(time)
         self._others = np.empty_like(time)
 
-    def even(self, part: Section, durations: Floats, *, fold_time: bool) -> None:
+    def even(self, part: LockstepSection, durations: Floats, *, fold_time: bool) -> None:
         """All steps of a section in which every step is like the first."""
         component = None
         done, look = 0, 1
@@ -150,13 +152,13 @@ class _Times:
             done += self._jump(self.time - before, component, part.count - done)
         self._rebase()
 
-    def uneven(self, part: Section, overhead: Floats, seconds_a_byte: Floats, pieces: Pieces) -> None:
+    def uneven(self, part: LockstepSection, overhead: Floats, seconds_a_byte: Floats, pieces: PieceSizes) -> None:
         """All steps of a section in which sizes go from step to step."""
         for sizes in step_bytes(pieces, part.count):
             self._step(part, overhead + sizes * seconds_a_byte)
         self._rebase()
 
-    def _step(self, part: Section, durations: Floats) -> None:
+    def _step(self, part: LockstepSection, durations: Floats) -> None:
         ends, others = self._ends, self._others
         np.take(self.time, part.to, out=ends, mode="clip")
         np.maximum(ends, self.time, out=ends)

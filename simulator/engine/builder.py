@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from quadrille.simulator.engine import rates
-from quadrille.simulator.engine.entries import Registered
-from quadrille.simulator.engine.flow_state import ACTIVE, State, as_lists, new_state
-from quadrille.simulator.engine.repeats import TOLD
-from quadrille.simulator.engine.state import FOLDS, LEADER, NONE, NUMBERS, REALS, SLOWED, Under
+from quadrille.simulator.engine.engine_state import FOLDS, LEADER, NONE, NUMBERS, REALS, SLOWED, EngineState
+from quadrille.simulator.engine.entries import EngineBuilder
+from quadrille.simulator.engine.flow_state import ACTIVE, FlowState, as_lists, new_state
+from quadrille.simulator.engine.period_detector import TOLD
 
 OF_FLOWS = (
     "work", "latency", "alone", "extrapolated", "sender", "receiver", "status", "left", "since", "speed", "due",
@@ -35,9 +35,9 @@ BLANK = {"slot": NONE, "stage": NONE, "receiver": NONE, "sending": NONE, "receiv
 """What a column holds where nothing has happened, if that is not zero."""
 
 
-def empty(*, memory: bool) -> Under:
+def empty(*, memory: bool) -> EngineState:
     """The table in which there is nothing yet."""
-    under = Under(**{name: [] for name in Under._fields})
+    under = EngineState(**{name: [] for name in EngineState._fields})
     under.first.append(0)
     under.entries.append(0)
     under.numbers.extend([0] * NUMBERS)
@@ -46,7 +46,7 @@ def empty(*, memory: bool) -> Under:
     return under
 
 
-def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
+def grown(under: EngineState, registered: EngineBuilder, *, arrays: bool) -> EngineState:
     """The table with everything that has been entered.
 
     Parameters
@@ -81,7 +81,7 @@ def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
     )
     sizes["saved_told"] = TOLD * len(registered.disturbs)
     columns = {}
-    for name in Under._fields:
+    for name in EngineState._fields:
         old = getattr(under, name)
         more = new.get(name, ())
         if name in sizes and name not in new:
@@ -90,7 +90,7 @@ def grown(under: Under, registered: Registered, *, arrays: bool) -> Under:
     if registered.bursty or any(registered.buffered):  # what is in a bucket, or has come, is no part of states compared
         columns["numbers"][FOLDS] = 0
     columns["numbers"][SLOWED] = int(any(worker != NONE for worker in registered.worker))
-    return Under(**columns)
+    return EngineState(**columns)
 
 
 def _joined(old: Any, more: Sequence[Any], *, whole: bool, arrays: bool) -> Any:
@@ -101,7 +101,9 @@ def _joined(old: Any, more: Sequence[Any], *, whole: bool, arrays: bool) -> Any:
     return np.concatenate([np.asarray(old, kind), np.asarray(more, kind)]) if len(more) else np.asarray(old, kind)
 
 
-def shared(registered: Registered, under: Under, before: State | None, *, local: bool, arrays: bool) -> State:
+def shared(
+    registered: EngineBuilder, under: EngineState, before: FlowState | None, *, local: bool, arrays: bool
+) -> FlowState:
     """The state of all flows on their resources; those under way begin anew."""
     state = new_state(
         np.array(registered.capacities or [inf]),

@@ -15,12 +15,12 @@ hot and everything is filled again, which is rare.
 from quadrille.simulator.engine import bundles
 from quadrille.simulator.engine.bundles import BUNDLED, HEAT, LEFT, NARROW, ROUND, STEP, USED, Bundles
 from quadrille.simulator.engine.filling import sift
-from quadrille.simulator.engine.flow_state import ACTIVE, FILLED, FILLS, Array, State
+from quadrille.simulator.engine.flow_state import ACTIVE, FILLED, FILLS, Array, FlowState
 from quadrille.simulator.engine.max_min import TIE
 from quadrille.simulator.engine.rates import forget_loosened, settled_locally, take_begun, take_over
 
 
-def settle_bundled(s: State, b: Bundles, changed: Array) -> int:
+def settle_bundled(s: FlowState, b: Bundles, changed: Array) -> int:
     """What `rates.settle` gives."""
     began = take_begun(s)
     count = settled_locally(s, began)
@@ -31,7 +31,7 @@ def settle_bundled(s: State, b: Bundles, changed: Array) -> int:
     return take_over(s, _choose_all(s), changed)
 
 
-def _fill_bundles(s: State, b: Bundles) -> None:
+def _fill_bundles(s: FlowState, b: Bundles) -> None:
     """Gives all active flows fresh rates and holders."""
     _heat(s, b)
     overfull = 1
@@ -57,7 +57,7 @@ def _is_trunk(b: Bundles, link: int) -> bool:
     return bool(b.starts[link + 1] > b.starts[link])
 
 
-def _heat(s: State, b: Bundles) -> None:
+def _heat(s: FlowState, b: Bundles) -> None:
     """Makes the branches hot that hold flows, and those of flows that nothing holds yet."""
     b.counts[HEAT] += 1
     for i in range(s.counts[ACTIVE]):
@@ -69,7 +69,7 @@ def _heat(s: State, b: Bundles) -> None:
                 b.hot[s.links[e]] = b.counts[HEAT]
 
 
-def _spread(s: State, b: Bundles) -> None:
+def _spread(s: FlowState, b: Bundles) -> None:
     """Gives the members of bundles the rates of their bundles."""
     for i in range(s.counts[ACTIVE]):
         f = s.active[i]
@@ -78,7 +78,7 @@ def _spread(s: State, b: Bundles) -> None:
             s.fresh_holder[f] = b.holder[b.bundle[f]]
 
 
-def _overfull(s: State, b: Bundles) -> int:
+def _overfull(s: FlowState, b: Bundles) -> int:
     """How many branches that are not hot carry too much; they become hot."""
     found = 0
     for i in range(b.counts[USED]):
@@ -94,7 +94,7 @@ def _overfull(s: State, b: Bundles) -> int:
     return found
 
 
-def _rise_all(s: State, b: Bundles) -> int:
+def _rise_all(s: FlowState, b: Bundles) -> int:
     """The size of the heap of all links in use; every bundle rises."""
     b.counts[ROUND] += 1
     b.counts[STEP] += 1
@@ -118,7 +118,7 @@ def _rise_all(s: State, b: Bundles) -> int:
     return size
 
 
-def _load(s: State, b: Bundles, link: int) -> float:
+def _load(s: FlowState, b: Bundles, link: int) -> float:
     """What all active flows take of a link at level 1."""
     load = 0.0
     if _is_trunk(b, link):
@@ -133,7 +133,7 @@ def _load(s: State, b: Bundles, link: int) -> float:
     return total
 
 
-def _narrowed(s: State, b: Bundles, size: int) -> int:
+def _narrowed(s: FlowState, b: Bundles, size: int) -> int:
     """The size of the heap after all links without loose flows have left it."""
     b.counts[NARROW] = 1
     count = 0
@@ -147,7 +147,7 @@ def _narrowed(s: State, b: Bundles, size: int) -> int:
     return count
 
 
-def _tightest_links(s: State, b: Bundles, size: int, level: float) -> tuple[int, int, float]:
+def _tightest_links(s: FlowState, b: Bundles, size: int, level: float) -> tuple[int, int, float]:
     """How many links fill next (now in `tight`), the size of the heap after that, and their level."""
     heap, key = s.heap, s.heap_key
     tight = 0
@@ -171,7 +171,7 @@ def _tightest_links(s: State, b: Bundles, size: int, level: float) -> tuple[int,
     return tight, size, level
 
 
-def _key(s: State, b: Bundles, link: int, level: float) -> float:
+def _key(s: FlowState, b: Bundles, link: int, level: float) -> float:
     """The level at which a link fills as things stand, at least `level`; -1 if nothing rises on it."""
     room, load = s.capacities[link], 0.0
     if _is_trunk(b, link):
@@ -205,7 +205,7 @@ def _hold_bundles(b: Bundles, link: int, level: float) -> None:
             b.counts[BUNDLED] -= b.rising[x]
 
 
-def _hold_flows(s: State, b: Bundles, link: int, level: float) -> None:
+def _hold_flows(s: FlowState, b: Bundles, link: int, level: float) -> None:
     """A full branch holds its flows."""
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
         f = s.slot_flow[k]
@@ -223,7 +223,7 @@ def _hold_flows(s: State, b: Bundles, link: int, level: float) -> None:
             b.counts[BUNDLED] -= 1
 
 
-def _choose_all(s: State) -> int:
+def _choose_all(s: FlowState) -> int:
     """How many flows are active, now in `chosen`."""
     count: int = s.counts[ACTIVE]
     for i in range(count):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.simulator.engine import rates
-from quadrille.simulator.engine.flow_state import Array, Floats, Integers, State
+from quadrille.simulator.engine.flow_state import Array, Floats, FlowState, Integers
 
 LEAST_FLOWS = 2000
 """Flows from which on bundles are looked for."""
@@ -78,7 +78,7 @@ class Bundles(NamedTuple):
     counts: Array
 
 
-def new_bundles(state: State) -> Bundles:
+def new_bundles(state: FlowState) -> Bundles:
     """Bundles of the flows of a state in which none is active; where they do not help, bundles of no flows.
 
     Entries of the state change places.
@@ -99,7 +99,7 @@ def new_bundles(state: State) -> Bundles:
     return NONE if found is None else _new_bundles(state, owner, *found)
 
 
-def _bundled(state: State, owner: Integers, trunk: NDArray[np.bool_]) -> Integers | None:
+def _bundled(state: FlowState, owner: Integers, trunk: NDArray[np.bool_]) -> Integers | None:
     """The bundle of each flow for these trunks; None where there are too many bundles to help."""
     at = trunk[state.links]
     entries, weights = owner[at], state.weights
@@ -130,7 +130,7 @@ def _mixed(rows: Floats) -> Integers:
     return mixed.view(np.int64)
 
 
-def _new_bundles(state: State, owner: Integers, bundle: Integers, trunk: NDArray[np.bool_]) -> Bundles:
+def _new_bundles(state: FlowState, owner: Integers, bundle: Integers, trunk: NDArray[np.bool_]) -> Bundles:
     order = np.lexsort([trunk[state.links], owner])
     state.links[:], state.shares[:] = state.links[order], state.shares[order]
     on_trunk = np.bincount(owner, trunk[state.links], minlength=len(bundle)).astype(np.int64)
@@ -181,7 +181,7 @@ def helps(b: Bundles) -> bool:
     return len(b.bundle) > 0
 
 
-def enter(s: State, b: Bundles, flow: int) -> None:
+def enter(s: FlowState, b: Bundles, flow: int) -> None:
     """To be called after `flow` began."""
     if b.bundle[flow] >= 0:
         b.members[b.bundle[flow]] += 1
@@ -196,7 +196,7 @@ def enter(s: State, b: Bundles, flow: int) -> None:
             b.counts[USED] += 1
 
 
-def leave(s: State, b: Bundles, flow: int) -> None:
+def leave(s: FlowState, b: Bundles, flow: int) -> None:
     """To be called after `flow` ended."""
     if b.bundle[flow] >= 0:
         b.members[b.bundle[flow]] -= 1

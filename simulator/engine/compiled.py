@@ -43,7 +43,7 @@ _kept: dict[tuple[str, Kernel], Mapping[str, Kernel]] = {}
 def compiled(kernels: Sequence[Kernel], called: Collection[str] = ()) -> Mapping[str, Kernel]:
     """The compiled twins that Python calls, by name; a kernel may call those before it.
 
-    Arguments that are named tuples are passed as `columns.Table`.  Kernels make no
+    Arguments that are named tuples are passed as `columns.ColumnTable`.  Kernels make no
     arrays, so their twins count no references.
 
     >>> from quadrille.simulator.engine.filling import KERNELS
@@ -83,9 +83,9 @@ def _twins(kernels: Sequence[Kernel], called: Collection[str], mark: str) -> Map
     return {name: _entry(twin, len(kernels)) for name, twin in twins.items() if not called or name in called}
 
 
-def as_table(columns: tuple[Any, ...]) -> object:
+def as_column_table(columns: tuple[Any, ...]) -> object:
     """A named tuple of arrays as twins take it; to be kept by those who call often."""
-    return import_module("quadrille.simulator.engine.columns").Table(columns)
+    return import_module("quadrille.simulator.engine.column_table").ColumnTable(columns)
 
 
 def loading_seconds() -> float:
@@ -103,7 +103,10 @@ def _entry(twin: Any, kernels: int) -> Kernel:
         if arguments[0] is latest:
             return twin(*arguments)
         began = time.perf_counter()
-        table, typeof = import_module("quadrille.simulator.engine.columns").Table, import_module("numba").typeof
+        table, typeof = (
+            import_module("quadrille.simulator.engine.column_table").ColumnTable,
+            import_module("numba").typeof,
+        )
         packed = [table(argument) if isinstance(argument, tuple) else argument for argument in arguments]
         signature = tuple(typeof(argument) for argument in packed)
         if signature not in twin.overloads:

@@ -36,16 +36,14 @@ import numpy as np
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from quadrille.simulator.engine import events, heap, rates, repeats
+from quadrille.simulator.engine import event_queue as heap
+from quadrille.simulator.engine import events, rates
+from quadrille.simulator.engine import period_detector as repeats
 from quadrille.simulator.engine import slowdown as slowing
 from quadrille.simulator.engine import token_buckets as buckets
 from quadrille.simulator.engine.builder import empty, grown, shared
-from quadrille.simulator.engine.compiled import Kernel, as_table, compiled
-from quadrille.simulator.engine.entries import Registered
-from quadrille.simulator.engine.events import MORE, SOME_ENDED
-from quadrille.simulator.engine.flow_state import Floats, State
-from quadrille.simulator.engine.heap import HEAP
-from quadrille.simulator.engine.state import (
+from quadrille.simulator.engine.compiled import Kernel, as_column_table, compiled
+from quadrille.simulator.engine.engine_state import (
     CHANGES,
     CLOCK,
     ENDED,
@@ -56,8 +54,12 @@ from quadrille.simulator.engine.state import (
     NONE,
     STARTING,
     UNSETTLED,
-    Under,
+    EngineState,
 )
+from quadrille.simulator.engine.entries import EngineBuilder
+from quadrille.simulator.engine.event_queue import HEAP
+from quadrille.simulator.engine.events import MORE, SOME_ENDED
+from quadrille.simulator.engine.flow_state import Floats, FlowState
 
 KERNELS = (*rates.KERNELS, *heap.KERNELS, *repeats.KERNELS, *buckets.KERNELS, *slowing.KERNELS, *events.KERNELS)
 PLAIN_EVENTS = 20_000
@@ -80,7 +82,7 @@ class Alarm(simpy.Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class EngineCounts:
     """How often what was done: changes of rates, jumps over steps."""
 
     changes: int
@@ -108,16 +110,16 @@ class MemberSeconds:
     computing: float
 
 
-class FlowEngine(Registered):
+class FlowEngine(EngineBuilder):
     """Resources, and the activities that share them, on the clock of `env`.
 
-    >>> from quadrille.simulator.engine.entries import Stage
+    >>> from quadrille.simulator.engine.entries import ProgramStage
     >>> env = simpy.Environment()
     >>> engine = FlowEngine(env)
     >>> link = engine.add_resource(10.0, "leaf:0>spine:0")
     >>> ends = []
     >>> for size in (10.0, 30.0):
-    ...     program = engine.program([Stage(local=engine.flow(size, {link: 1.0}, latency=1.0))])
+    ...     program = engine.program([ProgramStage(local=engine.flow(size, {link: 1.0}, latency=1.0))])
     ...     engine.begin(engine.member(), program, lambda: ends.append(env.now))
     >>> env.run()
     >>> ends
@@ -137,8 +139,8 @@ class FlowEngine(Registered):
         self.env = env
         self._local = local
         self._long = long
-        self._under: Under = empty(memory=memory)
-        self._state: State | None = None
+        self._under: EngineState = empty(memory=memory)
+        self._state: FlowState | None = None
         self._twin: Kernel | None = None  # once it goes on for long
         self._tables: tuple[object, object] | None = None
         self._thens: dict[int, Callable[[], object]] = {}  # of members under way
@@ -148,10 +150,10 @@ class FlowEngine(Registered):
         self._set: dict[int, float] = {}  # capacities of paces
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> EngineCounts:
         """How often what was done so far."""
         numbers = self._under.numbers
-        return Tally(int(numbers[CHANGES]), int(numbers[JUMPS]))
+        return EngineCounts(int(numbers[CHANGES]), int(numbers[JUMPS]))
 
     @property
     def events(self) -> int:
@@ -187,7 +189,7 @@ class FlowEngine(Registered):
         self._begun.append((member, program))
         self._request_look()
 
-    def set_pace(self, pace: int, capacity: float) -> None:
+    def set_throttle(self, pace: int, capacity: float) -> None:
         """A pace that nobody disturbs has another capacity from now on."""
         if self.capacities[pace] != capacity:
             self.capacities[pace] = self.calm[pace] = self._set[pace] = capacity
@@ -263,7 +265,7 @@ class FlowEngine(Registered):
             self._grow()
         assert self._state is not None
         if self._tables is None:
-            self._tables = as_table(self._under), as_table(self._state)
+            self._tables = as_column_table(self._under), as_column_table(self._state)
         assert self._twin is not None
         return int(self._twin(*self._tables, now, until, 1 << 62))
 

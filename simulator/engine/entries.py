@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 from quadrille.algorithms.errors import InputError
-from quadrille.simulator.engine.state import NONE, Under
+from quadrille.simulator.engine.engine_state import NONE, EngineState
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ProgramStage:
     """What a member does at once: a send and a receive, then local work; `count` times.
 
     Parameters
@@ -34,7 +34,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Bursty:
+class BurstLink:
     """A link with a token bucket of `burst` bytes; the event of the flow `tap` is that it is empty."""
 
     resource: int
@@ -42,7 +42,7 @@ class Bursty:
     tap: int
 
 
-class Registered:
+class EngineBuilder:
     """Everything that has been entered.
 
     `flows` are work, latency, alone and extrapolated of each flow, `resources` and `shares` what it takes of
@@ -58,7 +58,7 @@ class Registered:
         self.calm: list[float] = []
         self.names: list[str | Callable[[], str]] = []
         self.paces: list[int] = []
-        self.bursty: list[Bursty] = []
+        self.bursty: list[BurstLink] = []
         self.flows: list[tuple[float, float, float, int]] = []
         self.resources: list[tuple[int, ...]] = []
         self.shares: list[tuple[float, ...]] = []
@@ -91,7 +91,7 @@ class Registered:
         self.names.append(name)
         return len(self.names) - 1
 
-    def add_pace(self, slowdown: float, name: str = "") -> int:
+    def add_throttle(self, slowdown: float, name: str = "") -> int:
         """Number of a new resource of capacity 1, or 1 / slowdown while members that disturb it are at their wires."""
         pace = self.add_resource(1.0 / slowdown, name)
         self.calm[pace] = 1.0
@@ -101,7 +101,7 @@ class Registered:
     def add_link(self, rate: float, burst: float, name: str | Callable[[], str] = "") -> int:
         """Number of a new resource of this rate [B/s], whose first `burst` bytes after an idle time go at once."""
         link = self.add_resource(rate, name)
-        self.bursty.append(Bursty(link, burst, self.flow(0.0, {}, cap=1.0)))
+        self.bursty.append(BurstLink(link, burst, self.flow(0.0, {}, cap=1.0)))
         return link
 
     @property
@@ -162,7 +162,7 @@ class Registered:
         self.buffered.append(int(buffered))
         return len(self.buffered) - 1
 
-    def program(self, stages: Sequence[Stage]) -> int:
+    def program(self, stages: Sequence[ProgramStage]) -> int:
         """Stages, one after the other."""
         for one in stages:
             assert one.send is not None or one.receive is not None or one.local is not None, "a stage does something"
@@ -208,7 +208,7 @@ class Registered:
         if cap == inf and not any(demand > 0 and self.capacities[j] < inf for j, demand in demands.items()):
             raise InputError("an activity needs a finite cap, or a demand on a resource of finite capacity")
 
-    def is_more_than(self, under: Under) -> bool:
+    def is_more_than(self, under: EngineState) -> bool:
         """Whether something has been registered since the table was made."""
         return (
             len(self.flows) != len(under.work)

@@ -9,12 +9,7 @@ happens within `TIE` of an instant is one batch, after which rates are settled o
 
 from typing import Any
 
-from quadrille.simulator.engine.heap import HEAP, put, take
-from quadrille.simulator.engine.max_min import TIE
-from quadrille.simulator.engine.rates import begin, end, settle
-from quadrille.simulator.engine.repeats import lead, look_back, note
-from quadrille.simulator.engine.slowdown import disturb, is_beside_work, left_to, set_speed, slow_messages
-from quadrille.simulator.engine.state import (
+from quadrille.simulator.engine.engine_state import (
     CHANGES,
     CLOCK,
     ENDED,
@@ -34,15 +29,20 @@ from quadrille.simulator.engine.state import (
     STARTING,
     STEPPED,
     UNSETTLED,
-    Under,
+    EngineState,
 )
+from quadrille.simulator.engine.event_queue import HEAP, put, take
+from quadrille.simulator.engine.max_min import TIE
+from quadrille.simulator.engine.period_detector import lead, look_back, note
+from quadrille.simulator.engine.rates import begin, end, settle
+from quadrille.simulator.engine.slowdown import disturb, is_beside_work, left_to, set_speed, slow_messages
 from quadrille.simulator.engine.token_buckets import pour, run_dry, set_taps
 
 # What `go_on` gives back
 QUIET, SOME_ENDED, MORE = range(3)
 
 
-def go_on(u: Under, s: Any, now: float, until: float, last: int) -> int:
+def go_on(u: EngineState, s: Any, now: float, until: float, last: int) -> int:
     """From event to event, while they are before `until`, up to so many of them.
 
     Gives back whether nothing more happens before that, or members have ended
@@ -74,7 +74,7 @@ def go_on(u: Under, s: Any, now: float, until: float, last: int) -> int:
         u.reals[CLOCK] = max(u.reals[CLOCK], u.due[u.heap[0]])
 
 
-def _happen(u: Under, s: Any) -> None:
+def _happen(u: EngineState, s: Any) -> None:
     """The next event."""
     f = u.heap[0]
     take(u)
@@ -96,7 +96,7 @@ def _happen(u: Under, s: Any) -> None:
         _arrive(u, s, u.receiver[f], f)
 
 
-def _settle(u: Under, s: Any) -> None:
+def _settle(u: EngineState, s: Any) -> None:
     """New rates."""
     pour(u, s)
     u.numbers[UNSETTLED] = 0
@@ -108,7 +108,7 @@ def _settle(u: Under, s: Any) -> None:
     set_taps(u, s)
 
 
-def _move(u: Under, s: Any, f: int) -> None:
+def _move(u: EngineState, s: Any, f: int) -> None:
     """A flow begins to take its share."""
     now = u.reals[CLOCK]
     u.status[f] = MOVING
@@ -123,7 +123,7 @@ def _move(u: Under, s: Any, f: int) -> None:
     u.numbers[UNSETTLED] = 1
 
 
-def _stop(u: Under, s: Any, f: int) -> None:
+def _stop(u: EngineState, s: Any, f: int) -> None:
     """A flow has done its work."""
     now = u.reals[CLOCK]
     u.done[f] += u.work[f]
@@ -139,7 +139,7 @@ def _stop(u: Under, s: Any, f: int) -> None:
     u.numbers[UNSETTLED] = 1
 
 
-def _start(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
+def _start(u: EngineState, s: Any, f: int, sender: int, receiver: int) -> None:
     """A flow is under way: first its latency."""
     now = u.reals[CLOCK]
     u.sender[f], u.receiver[f] = sender, receiver
@@ -157,7 +157,7 @@ def _start(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
 # Members
 
 
-def _begin(u: Under, s: Any, m: int) -> None:
+def _begin(u: EngineState, s: Any, m: int) -> None:
     """A member begins its program."""
     u.stage[m] = u.first[u.program[m]]
     u.k[m] = 0
@@ -172,12 +172,12 @@ def _begin(u: Under, s: Any, m: int) -> None:
     _enter(u, s, m)
 
 
-def _forget(u: Under) -> None:
+def _forget(u: EngineState) -> None:
     """Something other than a step has happened: what was seen before tells nothing any more."""
     u.numbers[LEADER] = NONE
 
 
-def _leave(u: Under, s: Any, m: int) -> None:
+def _leave(u: EngineState, s: Any, m: int) -> None:
     """A member has come to the end of its program."""
     u.stage[m] = NONE
     u.ended[u.numbers[ENDED]] = m
@@ -190,7 +190,7 @@ def _leave(u: Under, s: Any, m: int) -> None:
     _forget(u)
 
 
-def _enter(u: Under, s: Any, m: int) -> None:
+def _enter(u: EngineState, s: Any, m: int) -> None:
     """A member begins the stage at which it stands; where all that it waits for has come before, the next one."""
     while True:
         at = u.stage[m]
@@ -218,7 +218,7 @@ def _enter(u: Under, s: Any, m: int) -> None:
         _next(u, m)
 
 
-def _follow(u: Under, m: int) -> None:
+def _follow(u: EngineState, m: int) -> None:
     """A member has taken one of many steps: if it is the one whose steps are counted, it is time to look back."""
     if u.numbers[LEADER] == NONE:
         lead(u, m)
@@ -226,7 +226,7 @@ def _follow(u: Under, m: int) -> None:
         u.numbers[STEPPED] = 1
 
 
-def _offer(u: Under, s: Any, m: int, wire: int, f: int) -> None:
+def _offer(u: EngineState, s: Any, m: int, wire: int, f: int) -> None:
     """A member has a message for a wire."""
     u.pending[m] += 1
     if u.buffered[wire] != 0:
@@ -239,7 +239,7 @@ def _offer(u: Under, s: Any, m: int, wire: int, f: int) -> None:
         u.waiting_member[wire], u.waiting_flow[wire] = m, f
 
 
-def _await(u: Under, s: Any, m: int, wire: int) -> None:
+def _await(u: EngineState, s: Any, m: int, wire: int) -> None:
     """A member wants a message from a wire; it may have come before."""
     if u.came[wire] > 0:
         u.came[wire] -= 1
@@ -253,7 +253,7 @@ def _await(u: Under, s: Any, m: int, wire: int) -> None:
         u.waiting_member[wire] = m
 
 
-def _next(u: Under, m: int) -> None:
+def _next(u: EngineState, m: int) -> None:
     """A member stands at its next stage, or at the next turn of this one."""
     u.k[m] += 1
     if u.k[m] == u.count[u.stage[m]]:
@@ -261,7 +261,7 @@ def _next(u: Under, m: int) -> None:
         u.k[m] = 0
 
 
-def _meet(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
+def _meet(u: EngineState, s: Any, f: int, sender: int, receiver: int) -> None:
     """Both ends of a transfer are there; a step's two transfers run at once: its latency counts once."""
     for i in range(2):
         m = receiver if i == 1 else sender
@@ -272,7 +272,7 @@ def _meet(u: Under, s: Any, f: int, sender: int, receiver: int) -> None:
     _start(u, s, f, sender, receiver)
 
 
-def _come(u: Under, s: Any, m: int, f: int) -> None:
+def _come(u: EngineState, s: Any, m: int, f: int) -> None:
     """A message has come that nobody had to wait for: whoever does has it, else it is kept; its sender goes on."""
     wire = u.send_wire[u.stage[m]]
     if u.waits[wire] == RECEIVER:
@@ -286,7 +286,7 @@ def _come(u: Under, s: Any, m: int, f: int) -> None:
     _arrive(u, s, m, f)
 
 
-def _arrive(u: Under, s: Any, m: int, f: int) -> None:
+def _arrive(u: EngineState, s: Any, m: int, f: int) -> None:
     """One of the transfers of a member's stage has ended; what of it went before the stage is not told."""
     u.pending[m] -= 1
     if u.pending[m] > 0:
@@ -308,7 +308,7 @@ def _arrive(u: Under, s: Any, m: int, f: int) -> None:
         _start(u, s, local, m, NONE)
 
 
-def _worked(u: Under, s: Any, m: int, f: int) -> None:
+def _worked(u: EngineState, s: Any, m: int, f: int) -> None:
     """Local work has ended."""
     took = u.reals[CLOCK] - u.begun[f]
     if u.if_waited[u.stage[m]] != 0:
@@ -321,7 +321,7 @@ def _worked(u: Under, s: Any, m: int, f: int) -> None:
     _advance(u, s, m)
 
 
-def _advance(u: Under, s: Any, m: int) -> None:
+def _advance(u: EngineState, s: Any, m: int) -> None:
     """A member goes on to its next stage, or repeats this one."""
     _next(u, m)
     _enter(u, s, m)

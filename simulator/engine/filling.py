@@ -11,7 +11,7 @@ any of them holds its flows.
 Source: Bertsekas, Gallager, "Data Networks", 2nd ed., 1992, section 6.5.2.
 """
 
-from quadrille.simulator.engine.flow_state import DONE, FILLED, FILLS, ROUND, TOUCHED, Array, State
+from quadrille.simulator.engine.flow_state import DONE, FILLED, FILLS, ROUND, TOUCHED, Array, FlowState
 from quadrille.simulator.engine.max_min import TIE
 
 MARGIN = 1e-8
@@ -26,7 +26,7 @@ FIXED, RISING, HELD, NEW = 0, 1, 2, 3
 EXACT, BOUND, STALE = 0, 1, 2
 
 
-def fill(s: State, count: int) -> None:
+def fill(s: FlowState, count: int) -> None:
     """Gives the chosen flows fresh rates and holders; all others keep their rates."""
     s.counts[FILLS] += 1
     s.counts[FILLED] += count
@@ -40,7 +40,7 @@ def fill(s: State, count: int) -> None:
             left -= _hold(s, s.tight[i], level)
 
 
-def _rise(s: State, count: int) -> int:
+def _rise(s: FlowState, count: int) -> int:
     """How many links the chosen flows use, now in `touched`; each with its room, load and key."""
     s.counts[ROUND] += 1
     now, touched = s.counts[ROUND], 0
@@ -63,7 +63,7 @@ def _rise(s: State, count: int) -> int:
     return touched
 
 
-def _measure(s: State, link: int, level: float) -> None:
+def _measure(s: FlowState, link: int, level: float) -> None:
     """Finds room, load and key of a link anew from its capacity; the key is no lower than `level`."""
     room, load = s.capacities[link], 0.0
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
@@ -77,7 +77,7 @@ def _measure(s: State, link: int, level: float) -> None:
     s.known[link] = EXACT
 
 
-def _tightest(s: State, size: int, level: float) -> tuple[int, int, float]:
+def _tightest(s: FlowState, size: int, level: float) -> tuple[int, int, float]:
     """How many links fill next (now in `tight`), the size of the heap after that, and their level."""
     tight = 0
     while size > 0:
@@ -102,7 +102,7 @@ def _tightest(s: State, size: int, level: float) -> tuple[int, int, float]:
     return tight, size, level
 
 
-def _look_again(s: State, link: int, level: float) -> None:
+def _look_again(s: FlowState, link: int, level: float) -> None:
     """A better key of a link: from running sums where they are good, or else anew from the capacity."""
     good = s.room[link] > TRUSTED * s.capacities[link] and s.load[link] > TRUSTED * s.measured[link]
     if s.known[link] == STALE and good:
@@ -112,7 +112,7 @@ def _look_again(s: State, link: int, level: float) -> None:
         _measure(s, link, level)
 
 
-def _hold(s: State, link: int, level: float) -> int:
+def _hold(s: FlowState, link: int, level: float) -> int:
     """How many flows a full link holds at this level."""
     held, done = 0, 0
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
@@ -138,7 +138,7 @@ def _hold(s: State, link: int, level: float) -> int:
     return held
 
 
-def _heaped(s: State, links: Array, size: int) -> int:
+def _heaped(s: FlowState, links: Array, size: int) -> int:
     """How many of these links still have rising flows; they make the heap."""
     count = 0
     for i in range(size):

@@ -17,11 +17,11 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Array = Any  # an array, or a list where the kernels run uncompiled
 
-# Places in `State.counts`
+# Places in `FlowState.counts`
 ACTIVE, BEGUN, LOOSENED, ROUND, TOUCHED, WAIT, PENALTY, FILLED, FILLS, STAYED_LOCAL, LOCAL, DONE, COUNTS = range(13)
 
 
-class State(NamedTuple):
+class FlowState(NamedTuple):
     """Flows, links, who is active, and room to work in.
 
     Parameters
@@ -87,7 +87,7 @@ def new_state(
     *,
     local: bool = True,
     changing: Sequence[int] = (),
-) -> State:
+) -> FlowState:
     """The state in which no flow is active.
 
     >>> state = new_state(np.array([10.0]), np.array([0, 1, 2]), np.array([0, 0]), np.ones(2), np.ones(2),
@@ -159,7 +159,7 @@ def _needed(
 
 def _state(
     capacities: Floats, offsets: Integers, links: Integers, shares: Floats, weights: Floats, *, local: bool
-) -> State:
+) -> FlowState:
     on_link = np.bincount(links, minlength=len(capacities))
     state = blank_state(len(capacities), len(weights), len(links))
     state.capacities[:] = capacities
@@ -171,13 +171,13 @@ def _state(
     return state
 
 
-def blank_state(links: int, flows: int, entries: int) -> State:
+def blank_state(links: int, flows: int, entries: int) -> FlowState:
     """Room for so many links, flows and entries, with nothing in it."""
 
     def whole(size: int, value: int = 0) -> Integers:
         return np.full(size, value, np.int64)
 
-    return State(
+    return FlowState(
         capacities=np.zeros(links),
         offsets=whole(flows + 1),
         links=whole(entries),
@@ -217,6 +217,6 @@ def blank_state(links: int, flows: int, entries: int) -> State:
     )
 
 
-def as_lists(state: State) -> State:
+def as_lists(state: FlowState) -> FlowState:
     """The same state with lists, on which uncompiled kernels are about three times as fast."""
-    return State(*(array.tolist() for array in state))
+    return FlowState(*(array.tolist() for array in state))

@@ -25,7 +25,16 @@ from quadrille.simulator.engine import bundled_filling, bundles
 from quadrille.simulator.engine.bundled_filling import settle_bundled
 from quadrille.simulator.engine.bundles import Bundles, enter, helps, leave, new_bundles
 from quadrille.simulator.engine.compiled import compiled
-from quadrille.simulator.engine.flow_state import ACTIVE, FILLED, Array, Floats, Integers, State, as_lists, new_state
+from quadrille.simulator.engine.flow_state import (
+    ACTIVE,
+    FILLED,
+    Array,
+    Floats,
+    FlowState,
+    Integers,
+    as_lists,
+    new_state,
+)
 from quadrille.simulator.engine.max_min import TIE
 from quadrille.simulator.engine.rates import begin, end, settle
 
@@ -36,7 +45,7 @@ CLOCK = 1e-15
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class FlowSet:
     """Flows and the links they take.
 
     Parameters
@@ -61,7 +70,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FlowTimes:
     """When every flow ended, and what every link did.
 
     Parameters
@@ -110,13 +119,13 @@ class Progress(NamedTuple):
     changed: Array
 
 
-def simulate_flows(capacities: Floats, traffic: Traffic, *, local: bool = True) -> Finished:
+def simulate_flows(capacities: Floats, traffic: FlowSet, *, local: bool = True) -> FlowTimes:
     """The ends of all flows on links of these capacities [B/s].
 
     Two flows of 10 bytes on a link of 10 B/s; the second starts after 0.5 s:
 
     >>> one, zero = np.ones(2), np.zeros(2)
-    >>> both = Traffic(np.arange(3), np.array([0, 0]), one, 10 * one, np.array([0.0, 0.5]), zero, one, np.inf * one)
+    >>> both = FlowSet(np.arange(3), np.array([0, 0]), one, 10 * one, np.array([0.0, 0.5]), zero, one, np.inf * one)
     >>> simulate_flows(np.array([10.0]), both).finish
     array([1.5, 2. ])
 
@@ -138,7 +147,7 @@ def simulate_flows(capacities: Floats, traffic: Traffic, *, local: bool = True) 
         state, progress = as_lists(state), Progress(*(column.tolist() for column in progress))
         events = _run(state, bundles.NONE, progress)
     owner = np.repeat(np.arange(len(traffic.sizes)), np.diff(traffic.offsets))
-    return Finished(
+    return FlowTimes(
         finish=np.asarray(progress.finish),
         carried=np.bincount(traffic.links, traffic.shares * traffic.sizes[owner], len(capacities)).astype(np.float64),
         busy=np.asarray(progress.busy),
@@ -152,13 +161,13 @@ def load_kernels(flows: int) -> float:
     began = time.perf_counter()
     if flows >= COMPILED_FROM:
         one, none = np.ones(1), np.zeros(1)
-        traffic = Traffic(np.array([0, 1]), np.array([0]), one, one, none, none, one, one)
+        traffic = FlowSet(np.array([0, 1]), np.array([0]), one, one, none, none, one, one)
         state = new_state(one, traffic.offsets, traffic.links, one, one, one)
         compiled(KERNELS, ["_run"])["_run"](state, bundles.NONE, _progress(1, traffic))
     return time.perf_counter() - began
 
 
-def _progress(links: int, traffic: Traffic) -> Progress:
+def _progress(links: int, traffic: FlowSet) -> Progress:
     """All flows before anything has moved; those without bytes end with their latency."""
     flows = len(traffic.sizes)
     begins = traffic.starts + traffic.latencies
@@ -182,7 +191,7 @@ def _progress(links: int, traffic: Traffic) -> Progress:
 # Kernels
 
 
-def _run(state: State, b: Bundles, p: Progress) -> int:
+def _run(state: FlowState, b: Bundles, p: Progress) -> int:
     """Number of events until all flows have ended."""
     begun, events = 0, 0
     while begun < len(p.order) or state.counts[ACTIVE] > 0:
@@ -196,7 +205,7 @@ def _run(state: State, b: Bundles, p: Progress) -> int:
     return events
 
 
-def _next(state: State, p: Progress, begun: int) -> tuple[float, float]:
+def _next(state: FlowState, p: Progress, begun: int) -> tuple[float, float]:
     """The next instant at which something changes, and the end of its batch [s]."""
     active, due = state.active, p.due
     now, soonest = inf, -1
@@ -210,7 +219,7 @@ def _next(state: State, p: Progress, begun: int) -> tuple[float, float]:
     return now, now + tie + CLOCK * now
 
 
-def _end_due(state: State, b: Bundles, p: Progress, now: float, limit: float) -> None:
+def _end_due(state: FlowState, b: Bundles, p: Progress, now: float, limit: float) -> None:
     """Ends the flows that are due."""
     due, active = p.due, state.active
     count = 0
@@ -231,7 +240,7 @@ def _end_due(state: State, b: Bundles, p: Progress, now: float, limit: float) ->
                 p.busy[link] += now
 
 
-def _begin_due(state: State, b: Bundles, p: Progress, begun: int, limit: float) -> int:
+def _begin_due(state: FlowState, b: Bundles, p: Progress, begun: int, limit: float) -> int:
     """The number of flows that have begun after those that are due did."""
     while begun < len(p.order) and p.begins[p.order[begun]] <= limit:
         flow = p.order[begun]
@@ -248,7 +257,7 @@ def _begin_due(state: State, b: Bundles, p: Progress, begun: int, limit: float) 
     return begun
 
 
-def _change_pace(state: State, p: Progress, flow: int, now: float) -> None:
+def _change_pace(state: FlowState, p: Progress, flow: int, now: float) -> None:
     """Serves a flow up to now, and finds its end at its new rate."""
     p.left[flow] = max(0.0, p.left[flow] - p.pace[flow] * (now - p.since[flow]))
     p.since[flow] = now

@@ -48,7 +48,7 @@ from quadrille.simulator.engine.flow_state import (
     TOUCHED,
     WAIT,
     Array,
-    State,
+    FlowState,
     as_lists,
     new_state,
 )
@@ -61,7 +61,7 @@ __all__ = [
     "KERNELS",
     "STAYED_LOCAL",
     "TIE",
-    "State",
+    "FlowState",
     "as_lists",
     "begin",
     "end",
@@ -73,7 +73,7 @@ SAME = 1e-14
 """Rates this close are the same."""
 
 
-def begin(s: State, flow: int) -> None:
+def begin(s: FlowState, flow: int) -> None:
     """Flow `flow` is active from now on."""
     s.place[flow] = s.counts[ACTIVE]
     s.active[s.counts[ACTIVE]] = flow
@@ -92,7 +92,7 @@ def begin(s: State, flow: int) -> None:
         s.slot[e] = k
 
 
-def end(s: State, flow: int) -> None:
+def end(s: FlowState, flow: int) -> None:
     """Flow `flow` is active no longer."""
     s.counts[ACTIVE] -= 1
     last = s.active[s.counts[ACTIVE]]
@@ -118,7 +118,7 @@ def end(s: State, flow: int) -> None:
             s.counts[LOOSENED] += 1
 
 
-def settle(s: State, changed: Array) -> int:
+def settle(s: FlowState, changed: Array) -> int:
     """How many flows have another rate than before, after all that began and ended; they are in `changed`."""
     began = take_begun(s)
     count = settled_locally(s, began)
@@ -129,7 +129,7 @@ def settle(s: State, changed: Array) -> int:
     return take_over(s, count, changed)
 
 
-def settled_locally(s: State, began: int) -> int:
+def settled_locally(s: FlowState, began: int) -> int:
     """How many flows were filled again, where few had to be; else -1."""
     if s.counts[LOCAL] == 0:
         return -1
@@ -139,7 +139,7 @@ def settled_locally(s: State, began: int) -> int:
     return _filled_locally(s, began)
 
 
-def forget_loosened(s: State) -> None:
+def forget_loosened(s: FlowState) -> None:
     """Everything that ended is accounted for."""
     for i in range(s.counts[LOOSENED]):
         s.loose[s.loosened[i]] = 0
@@ -147,7 +147,7 @@ def forget_loosened(s: State) -> None:
     s.lowest[0] = inf
 
 
-def take_begun(s: State) -> int:
+def take_begun(s: FlowState) -> int:
     """How many flows began, now in `chosen`."""
     count = 0
     for i in range(s.counts[BEGUN]):
@@ -160,7 +160,7 @@ def take_begun(s: State) -> int:
     return count
 
 
-def take_over(s: State, count: int, changed: Array) -> int:
+def take_over(s: FlowState, count: int, changed: Array) -> int:
     """How many of the chosen flows have a new rate, now in `changed`."""
     different = 0
     for i in range(count):
@@ -179,7 +179,7 @@ def take_over(s: State, count: int, changed: Array) -> int:
 # Which flows are filled again
 
 
-def _filled_locally(s: State, began: int) -> int:
+def _filled_locally(s: FlowState, began: int) -> int:
     """How many flows were filled again until all are held; -1 if they are too many."""
     limit = max(16, s.counts[ACTIVE] // 64)
     if began > limit:
@@ -208,7 +208,7 @@ def _filled_locally(s: State, began: int) -> int:
     return -1
 
 
-def _choose_held_by(s: State, link: int, count: int, limit: int) -> int:
+def _choose_held_by(s: FlowState, link: int, count: int, limit: int) -> int:
     """The number of chosen flows after those that `link` holds joined them; it stops above `limit`."""
     for k in range(s.starts[link], s.starts[link] + s.users[link]):
         f = s.slot_flow[k]
@@ -219,7 +219,7 @@ def _choose_held_by(s: State, link: int, count: int, limit: int) -> int:
     return count
 
 
-def _joined(s: State, link: int, count: int, limit: int) -> int:
+def _joined(s: FlowState, link: int, count: int, limit: int) -> int:
     """The number of chosen flows after those joined them that cannot keep their rates because of `link`."""
     if count > limit:
         return count
@@ -245,7 +245,7 @@ def _joined(s: State, link: int, count: int, limit: int) -> int:
     return count
 
 
-def _chosen_above(s: State, began: int) -> int:
+def _chosen_above(s: FlowState, began: int) -> int:
     """How many flows are at or above the lowest level that changed, now in `chosen`."""
     low = 0.0
     if s.counts[LOCAL] != 0 and 2 * began < s.counts[ACTIVE]:
@@ -268,7 +268,7 @@ def _chosen_above(s: State, began: int) -> int:
     return count
 
 
-def _least_level(s: State, link: int) -> float:
+def _least_level(s: FlowState, link: int) -> float:
     """The level at which a link would fill if nothing else held its flows."""
     load = 0.0
     for k in range(s.starts[link], s.starts[link] + s.users[link]):

@@ -10,12 +10,12 @@ stay what they are, so what it leaves of its links is left free.
 
 from typing import Any
 
-from quadrille.simulator.engine.heap import put
-from quadrille.simulator.engine.state import CLOCK, MOVING, NONE, Under
+from quadrille.simulator.engine.engine_state import CLOCK, MOVING, NONE, EngineState
+from quadrille.simulator.engine.event_queue import put
 from quadrille.simulator.engine.token_buckets import share_anew
 
 
-def set_speed(u: Under, f: int, speed: float) -> None:
+def set_speed(u: EngineState, f: int, speed: float) -> None:
     now = u.reals[CLOCK]
     u.left[f] -= u.speed[f] * (now - u.since[f])
     u.since[f] = now
@@ -23,7 +23,7 @@ def set_speed(u: Under, f: int, speed: float) -> None:
     put(u, f, now + max(0.0, u.left[f]) / speed)
 
 
-def disturb(u: Under, s: Any, pace: int, more: int) -> None:
+def disturb(u: EngineState, s: Any, pace: int, more: int) -> None:
     """One more or less who disturbs a pace; what goes at that pace is shared anew."""
     before = u.disturbed[pace]
     u.disturbed[pace] += more
@@ -32,7 +32,7 @@ def disturb(u: Under, s: Any, pace: int, more: int) -> None:
     share_anew(u, s, pace, u.slow[pace] if more > 0 else u.calm[pace])
 
 
-def left_to(u: Under, f: int) -> float:
+def left_to(u: EngineState, f: int) -> float:
     """The part of its rate that a flow keeps: less than all of a message one of whose ends is at work beside it.
 
     A buffered message keeps all.
@@ -48,13 +48,13 @@ def left_to(u: Under, f: int) -> float:
     return part
 
 
-def is_beside_work(u: Under, m: int) -> bool:
+def is_beside_work(u: EngineState, m: int) -> bool:
     """Whether the worker of a member is at work."""
     worker = u.worker[m]
     return bool(worker != NONE and u.stage[worker] != NONE)
 
 
-def slow_messages(u: Under, s: Any, worker: int) -> None:
+def slow_messages(u: EngineState, s: Any, worker: int) -> None:
     """A member has begun or ended its work: messages of those beside it go at another speed, with the same rates."""
     m = worker + 1
     while m < len(u.stage) and u.worker[m] == worker:

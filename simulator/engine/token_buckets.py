@@ -16,9 +16,9 @@ Communications Magazine 24(10), 1986.
 
 from typing import Any
 
-from quadrille.simulator.engine.heap import put
+from quadrille.simulator.engine.engine_state import CLOCK, NONE, UNSETTLED, EngineState
+from quadrille.simulator.engine.event_queue import put
 from quadrille.simulator.engine.rates import begin, end
-from quadrille.simulator.engine.state import CLOCK, NONE, UNSETTLED, Under
 
 LINE = 1e15
 """Capacity of a link with something in its bucket [B/s]: what sends is slower."""
@@ -26,7 +26,7 @@ EMPTY = 1e-6
 """A bucket with this part of its bytes is empty."""
 
 
-def share_anew(u: Under, s: Any, resource: int, capacity: float) -> None:
+def share_anew(u: EngineState, s: Any, resource: int, capacity: float) -> None:
     """A resource has another capacity; who uses it is given a rate anew."""
     s.capacities[resource] = capacity
     count = s.users[resource]
@@ -38,7 +38,7 @@ def share_anew(u: Under, s: Any, resource: int, capacity: float) -> None:
         u.numbers[UNSETTLED] = 1
 
 
-def pour(u: Under, s: Any) -> None:
+def pour(u: EngineState, s: Any) -> None:
     """Buckets as they are now, before rates are found."""
     now = u.reals[CLOCK]
     for i in range(len(u.bursty)):
@@ -51,7 +51,7 @@ def pour(u: Under, s: Any) -> None:
             share_anew(u, s, j, capacity)
 
 
-def set_taps(u: Under, s: Any) -> None:
+def set_taps(u: EngineState, s: Any) -> None:
     """What flows through each link at the new rates, and when its bucket will be empty."""
     for i in range(len(u.bursty)):
         j = u.bursty[i]
@@ -64,7 +64,7 @@ def set_taps(u: Under, s: Any) -> None:
             put(u, u.tap[i], u.reals[CLOCK] + u.level[i] / (load - rate))
 
 
-def run_dry(u: Under, f: int) -> bool:
+def run_dry(u: EngineState, f: int) -> bool:
     """Whether a flow is a tap; its link is then looked at again, with nothing in its bucket if it is time."""
     i = u.taps[f]
     if i == NONE:

@@ -5,7 +5,7 @@ turns that no rank has entered are left out, but for a few at the end of the str
 A stretch that finds no rhythm is simply never shortened, so nothing is simulated twice.
 
 What is decided here is a guess, from when the ops of whole turns began and ended.  Whether it
-was right is told by `rhythm` from the spans of the whole simulation (`turns.py`); if not, the
+was right is told by `period_window` from the spans of the whole simulation (`turns.py`); if not, the
 stretch is simulated as a whole in another attempt.
 """
 
@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quadrille.algorithms.schedule.ops import Op
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.simulator.loops.restore import PERIODS, WINDOW, Times, near
-from quadrille.simulator.loops.skipped_iterations import Gap, Stretch, Turn, shortest
+from quadrille.simulator.loops.skipped_iterations import Iteration, IterationRange, SkippedIterations, shortest
 from quadrille.simulator.symmetry.signatures import LoopPosition, in_turn, loop_position
 
 REMEMBERED = 64
@@ -34,7 +34,7 @@ Ended = tuple[int, str, int, float, float, float]
 """Rank, op, instance, ready, start and end."""
 
 
-class GivenUp(Exception):  # noqa: N818
+class BudgetExceeded(Exception):  # noqa: N818
     """A simulation that would take too long, and need not be made; why, in words."""
 
 
@@ -52,7 +52,7 @@ class _Turns:
     settled : whether it is decided what is left out, if anything
     """
 
-    stretch: Stretch
+    stretch: IterationRange
     ranks: int
     following: int
     entered: int = -1
@@ -60,7 +60,7 @@ class _Turns:
     handed: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     ended: dict[int, list[Ended]] = field(default_factory=lambda: defaultdict(list))
     times: list[Times] = field(default_factory=list)
-    gap: Gap | None = None
+    gap: SkippedIterations | None = None
     settled: bool = False
 
     def completed(self) -> bool:
@@ -77,38 +77,38 @@ class _Turns:
         return True
 
 
-class Watch:
+class PeriodDetector:
     """Walks the programs of all simulated ranks, and decides what is left out of them.
 
     Parameters
     ----------
-    stretches : that may be shortened
+    iteration_ranges : that may be shortened
     ranks_with : how many of the simulated ranks have a loop
     patient : whether turns that find no rhythm may go on to their end
     """
 
     def __init__(
         self,
-        stretches: Sequence[Stretch] = (),
+        iteration_ranges: Sequence[IterationRange] = (),
         ranks_with: Callable[[LoopPosition], int] = lambda _: 0,
         *,
         patient: bool = True,
     ) -> None:
         self._patient = patient
         self._turns: dict[LoopPosition, list[_Turns]] = defaultdict(list)
-        for one in stretches:
+        for one in iteration_ranges:
             self._turns[one.loop].append(_Turns(one, ranks_with(one.loop), one.first))
         self._under_way: dict[LoopPosition | None, int] = defaultdict(int)
         self._last_end: dict[LoopPosition | None, float] = defaultdict(float)
 
     @property
-    def gaps(self) -> list[Gap]:
+    def gaps(self) -> list[SkippedIterations]:
         """What is left out."""
         return [one.gap for found in self._turns.values() for one in found if one.gap is not None]
 
     # Programs
 
-    def walk(self, program: Program, place: Place) -> Iterator[tuple[Op, Place, Turn | None]]:
+    def walk(self, program: Program, place: Coordinates) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
         """Ops of one rank in program order, each with its moment; turns that are left out are passed over.
 
         With each op comes its turn of the loop that has a stretch, counted without those that are left out; None
@@ -117,8 +117,8 @@ class Watch:
         return self._walk(program, place, "", None, None)
 
     def _walk(
-        self, program: Program, place: Place, within: str, turn: Turn | None, of: _Turns | None
-    ) -> Iterator[tuple[Op, Place, Turn | None]]:
+        self, program: Program, place: Coordinates, within: str, turn: Iteration | None, of: _Turns | None
+    ) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
         for at, entry in enumerate(program):
             if not isinstance(entry, Repeat):
                 if of is not None and turn is not None:
@@ -146,16 +146,16 @@ class Watch:
 
     # Ops
 
-    def began(self, turn: Turn | None) -> None:
+    def began(self, turn: Iteration | None) -> None:
         """An op of that turn begins on a rank."""
         self._under_way[turn[0] if turn is not None else None] += 1
 
-    def ended(self, turn: Turn | None, done: Ended) -> None:
+    def ended(self, turn: Iteration | None, done: Ended) -> None:
         """It has ended.
 
         Raises
         ------
-        GivenUp : many turns have, and those that are left are not worth the wait
+        BudgetExceeded : many turns have, and those that are left are not worth the wait
         """
         loop = turn[0] if turn is not None else None
         self._under_way[loop] -= 1
@@ -175,7 +175,7 @@ class Watch:
         if self._patient or own.settled or turns < PATIENCE * (shortest(stretch).left_out - stretch.first):
             return
         if stretch.last - own.following > turns:
-            raise GivenUp(NO_RHYTHM)
+            raise BudgetExceeded(NO_RHYTHM)
 
     def _decide(self, own: _Turns) -> None:
         """Leaves turns out if those that have ended are in rhythm, and nothing else is under way."""
@@ -192,7 +192,7 @@ class Watch:
             ahead = first_out - own.following + stretch.behind - 1
             if count and _in_rhythm(own.times, period, since, ahead, own.ranks):
                 stop = stretch.last - stretch.behind
-                own.gap = Gap(loop, stretch.first, stop - count, stop, stretch.last)
+                own.gap = SkippedIterations(loop, stretch.first, stop - count, stop, stretch.last)
                 own.settled = True
                 return
 
@@ -219,12 +219,12 @@ def _in_rhythm(turns: Sequence[Times], period: int, since: float, ahead: int, ra
     return end - begin >= WINDOW * seconds * (1 + 1e-9)
 
 
-def turns_in(program: Program, place: Place, loop: LoopPosition) -> int:
+def iteration_count(program: Program, place: Coordinates, loop: LoopPosition) -> int:
     """How many turns the loop has on a rank that follows the program; 0 where it has no such loop.
 
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> inner = Repeat("j", 3, ())
-    >>> turns_in((Repeat("i", 2, (inner, inner)),), Place(Grid(), {}, {}), "i#0[1]/j#1")
+    >>> iteration_count((Repeat("i", 2, (inner, inner)),), Coordinates(Grid(), {}, {}), "i#0[1]/j#1")
     3
     """
     outer, _, rest = loop.partition("/")
@@ -236,5 +236,5 @@ def turns_in(program: Program, place: Place, loop: LoopPosition) -> int:
                 return len(indices)
             number = int(turn.rstrip("]"))
             if number < len(indices):
-                return turns_in(entry.body, place.during(entry.loop, indices[number]), rest)
+                return iteration_count(entry.body, place.during(entry.loop, indices[number]), rest)
     return 0

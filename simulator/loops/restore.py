@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 Where many turns in a row do the same on all ranks, they are simulated until they are in
 a rhythm, and most others are left out (`skipped_iterations.py`, `period_detector.py`).  If those behind the gap go
-on in the same rhythm, whole periods are put in (`rhythm`), and what comes after is later by
+on in the same rhythm, whole periods are put in (`period_window`), and what comes after is later by
 as much.
 
 When is that exact?  The future follows from the state: what is under way, how far
@@ -33,9 +33,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.timelines.repeated_iterations import Turns
+from quadrille.algorithms.timelines.repeated_iterations import RepeatedIterations
 from quadrille.algorithms.timelines.spans import Span
-from quadrille.simulator.loops.skipped_iterations import Gap, Turn
+from quadrille.simulator.loops.skipped_iterations import Iteration, SkippedIterations
 
 PERIODS = (1, 2, 3, 4, 6, 8, 10, 12)
 WINDOW = 3
@@ -49,7 +49,7 @@ Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class PeriodWindow:
     """What repeats around a gap.
 
     Parameters
@@ -58,7 +58,7 @@ class Rhythm:
     cut : the moment within it, a period before its end, at which whole periods are put in
     """
 
-    gap: Gap
+    gap: SkippedIterations
     begin: float
     end: float
     cut: float
@@ -71,7 +71,9 @@ class Rhythm:
         return self.gap.count // self.turns
 
 
-def rhythm(gap: Gap, spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> Rhythm | None:
+def period_window(
+    gap: SkippedIterations, spans: Sequence[Span], turn_of: Sequence[Iteration | None]
+) -> PeriodWindow | None:
     """The rhythm into which the turns around a gap fall; None where they do not, all but the last one behind it.
 
     Parameters
@@ -91,7 +93,7 @@ def rhythm(gap: Gap, spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> R
         begin, end = _alone(begin, end, others)
         if end - begin >= WINDOW * seconds * (1 + 1e-9):
             starts = times[:, :, 1].ravel()
-            return Rhythm(gap, begin, end, quiet(starts, end - 1.5 * seconds, end - seconds), seconds, period)
+            return PeriodWindow(gap, begin, end, quiet(starts, end - 1.5 * seconds, end - seconds), seconds, period)
     return None
 
 
@@ -106,7 +108,7 @@ def _alone(begin: float, end: float, others: Sequence[Span]) -> tuple[float, flo
 
 
 def _times(
-    gap: Gap, spans: Sequence[Span], turn_of: Sequence[Turn | None]
+    gap: SkippedIterations, spans: Sequence[Span], turn_of: Sequence[Iteration | None]
 ) -> tuple[NDArray[np.float64] | None, list[bool]]:
     """Ready, start and end of each op of each rank in each turn [turns, ops, 3], if all turns have the same ops."""
     turns: list[list[tuple[int, str, int, Span]]] = [[] for _ in range(gap.simulated)]
@@ -177,7 +179,9 @@ def quiet(starts: NDArray[np.float64], begin: float, end: float) -> float:
     return float(edges[longest] + edges[longest + 1]) / 2
 
 
-def put_in(rhythms: Sequence[Rhythm], spans: Sequence[Span], turn_of: Sequence[Turn | None]) -> "SpansWithTurns":
+def restore(
+    rhythms: Sequence[PeriodWindow], spans: Sequence[Span], turn_of: Sequence[Iteration | None]
+) -> "SpansWithTurns":
     """The spans as they are with all turns; those of periods that were left out are said once.
 
     Parameters
@@ -188,7 +192,7 @@ def put_in(rhythms: Sequence[Rhythm], spans: Sequence[Span], turn_of: Sequence[T
     ready, starts, ops = times[:, 0].copy(), times[:, 1].copy(), np.array([span.op for span in spans])
     indices = np.array([span.index for span in spans], dtype=np.int64)
     weights = np.ones(len(spans), dtype=np.int64)
-    turns: list[Turns] = []
+    turns: list[RepeatedIterations] = []
     for one in sorted(rhythms, key=lambda found: -found.cut):
         own = np.array([turn is not None and turn[0] == one.gap.loop for turn in turn_of])
         block = own & (starts >= one.cut) & (starts < one.cut + one.seconds)
@@ -202,7 +206,7 @@ def put_in(rhythms: Sequence[Rhythm], spans: Sequence[Span], turn_of: Sequence[T
             indices[later & (ops == op)] += one.times * per_turn[op]
         weights[block] += one.times
         turns = [replace(after, start=after.start + shift) for after in turns]
-        turns.append(Turns(one.cut + shift, one.seconds, one.times, per_turn))
+        turns.append(RepeatedIterations(one.cut + shift, one.seconds, one.times, per_turn))
     return SpansWithTurns(times, indices, weights, tuple(reversed(turns)))
 
 
@@ -221,4 +225,4 @@ class SpansWithTurns:
     times: NDArray[np.float64]
     indices: NDArray[np.int64]
     weights: NDArray[np.int64]
-    turns: tuple[Turns, ...]
+    turns: tuple[RepeatedIterations, ...]

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from quadrille.algorithms.schedule.expressions import Number, number, variables
+from quadrille.algorithms.schedule.expressions import IntExpression, evaluate, variables
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Op
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.program import Program, Repeat
 from quadrille.algorithms.schedule.schedule import Schedule
 from quadrille.simulator.symmetry.signatures import LoopPosition, in_turn, loop_position, outer_loops
@@ -27,12 +27,12 @@ BEHIND = 2
 WORTH = 2
 """Stretches of so many times the turns that are simulated at least may be shortened."""
 
-Turn = tuple[LoopPosition, int]
+Iteration = tuple[LoopPosition, int]
 """Where a loop stands, and the how manieth turn of those that are simulated."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class SkippedIterations:
     """A stretch of equal turns, of which some are left out.
 
     Parameters
@@ -60,7 +60,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class IterationRange:
     """Equal turns of a loop, long enough that some of them may be left out.
 
     Parameters
@@ -76,20 +76,20 @@ class Stretch:
     behind: int
 
 
-def stretches(
+def iteration_ranges(
     turns: Mapping[LoopPosition, Sequence[int]], slots: Mapping[str, Sequence[int]] | None = None
-) -> list[Stretch]:
+) -> list[IterationRange]:
     """The stretches that are worth shortening, of the outermost loops that have some.
 
-    >>> stretches({"i#0": [7] * 50 + [8] * 4, "i#0[0]/j#0": [9] * 99})
+    >>> iteration_ranges({"i#0": [7] * 50 + [8] * 4, "i#0[0]/j#0": [9] * 99})
     [Stretch(loop='i#0', first=0, last=50, behind=2)]
 
     Parameters
     ----------
     turns : what is done in each turn, by loop, the outer ones first
-    slots : by the name of a loop's index, how many copies of tensors it tells apart, see `slots_of`
+    slots : by the name of a loop's index, how many copies of tensors it tells apart, see `copy_counts`
     """
-    found: list[Stretch] = []
+    found: list[IterationRange] = []
     long: set[LoopPosition] = set()
     for loop, done in turns.items():
         first = 0
@@ -100,27 +100,27 @@ def stretches(
             last = first + len(list(alike))
             behind = max([BEHIND, *(count for count in copies if count < (last - first) // WORTH)])
             if last - first >= WORTH * (LEAST + behind):
-                found.append(Stretch(loop, first, last, behind))
+                found.append(IterationRange(loop, first, last, behind))
                 long.add(loop)
             first = last
     return found
 
 
-def shortest(stretch: Stretch) -> Gap:
+def shortest(stretch: IterationRange) -> SkippedIterations:
     """What is left out of a stretch that falls into a rhythm at once, a multiple of two turns.
 
     Where copies tell apart turns that are under way together, as microbatches of a pipeline, some ranks have entered
     as many turns when others end the first.
 
-    >>> shortest(Stretch("i#0", 0, 50, 2))
+    >>> shortest(IterationRange("i#0", 0, 50, 2))
     Gap(loop='i#0', first=0, left_out=4, stop=48, last=50)
-    >>> shortest(Stretch("i#0", 0, 50, 8)).simulated
+    >>> shortest(IterationRange("i#0", 0, 50, 8)).simulated
     18
     """
     apart = stretch.behind - BEHIND
     count = max(0, stretch.last - stretch.first - LEAST - apart - stretch.behind) // 2 * 2
     stop = stretch.last - stretch.behind
-    return Gap(stretch.loop, stretch.first, stop - count, stop, stretch.last)
+    return SkippedIterations(stretch.loop, stretch.first, stop - count, stop, stretch.last)
 
 
 def _name(loop: LoopPosition) -> str:
@@ -132,7 +132,7 @@ def _name(loop: LoopPosition) -> str:
     return loop.rsplit("/", 1)[-1].split("#")[0]
 
 
-def slots_of(schedule: Schedule) -> dict[str, list[int]]:
+def copy_counts(schedule: Schedule) -> dict[str, list[int]]:
     """By the name of a loop's index, the numbers of copies that it, or an index that begins at it, tells apart."""
     loops = [one for role in schedule.roles for one in _repeats(role.program)]
     begun: dict[str, set[str]] = {one.loop: {one.loop} for one in loops}
@@ -147,14 +147,14 @@ def slots_of(schedule: Schedule) -> dict[str, list[int]]:
     return {loop: sorted(set[int]().union(*(counts[name] for name in names))) for loop, names in begun.items()}
 
 
-def _counts(count: Number, grid: Grid) -> Iterator[int]:
+def _counts(count: IntExpression, grid: Grid) -> Iterator[int]:
     """The values that a number of copies has on the stages of a pipeline, as far as they tell it."""
     if isinstance(count, int):
         yield count
         return
     if variables(count) <= {"pipeline"}:
         for stage in range(grid.pipeline):
-            yield number(count, Place(grid, {}, {"pipeline": stage}))
+            yield evaluate(count, Coordinates(grid, {}, {"pipeline": stage}))
 
 
 def _repeats(program: Program) -> Iterable[Repeat]:
@@ -164,21 +164,27 @@ def _repeats(program: Program) -> Iterable[Repeat]:
             yield from _repeats(entry.body)
 
 
-def walk_without(program: Program, place: Place, gaps: Sequence[Gap]) -> Iterator[tuple[Op, Place, Turn | None]]:
+def walk_skipping(
+    program: Program, place: Coordinates, gaps: Sequence[SkippedIterations]
+) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
     """Ops of one rank in program order, each with its moment; turns that are left out are passed over.
 
     With each op comes its turn of the loop that has a gap, counted without those that are left out; None where no
     loop around it has one.
     """
-    by_loop: dict[LoopPosition, list[Gap]] = {}
+    by_loop: dict[LoopPosition, list[SkippedIterations]] = {}
     for gap in gaps:
         by_loop.setdefault(gap.loop, []).append(gap)
     return _walk(program, place, by_loop, "", None)
 
 
 def _walk(
-    program: Program, place: Place, gaps: Mapping[LoopPosition, Sequence[Gap]], within: str, turn: Turn | None
-) -> Iterator[tuple[Op, Place, Turn | None]]:
+    program: Program,
+    place: Coordinates,
+    gaps: Mapping[LoopPosition, Sequence[SkippedIterations]],
+    within: str,
+    turn: Iteration | None,
+) -> Iterator[tuple[Op, Coordinates, Iteration | None]]:
     for at, entry in enumerate(program):
         if not isinstance(entry, Repeat):
             yield entry, place, turn

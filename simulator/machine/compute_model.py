@@ -26,8 +26,8 @@ from quadrille.algorithms.formats.measured_rows import GemmRow, MemoryRow
 from quadrille.algorithms.schedule.kernels import Function
 from quadrille.algorithms.schedule.ops import GemmLayout
 from quadrille.algorithms.schedule.tensors import ITEM_BYTES, DType
-from quadrille.simulator.machine.interpolation import SecondsBySize
 from quadrille.simulator.machine.rooflines import attention_seconds, best_product_seconds, pass_seconds
+from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
 
 LEAST_ROWS = 6

@@ -18,8 +18,8 @@ from quadrille.algorithms.analysis.traffic import Traffic
 from quadrille.algorithms.formats.measured_rows import LibraryRow
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import ROOTED, Calls, Collective, CollectiveKind, collective_kind
-from quadrille.simulator.machine.interpolation import SecondsBySize
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
 
 MEASURED, IDENTIFIED = "(measured)", "(one message)"
@@ -55,8 +55,8 @@ class Curve:
 class LibraryTimes:
     """Those of one grid on one machine."""
 
-    def __init__(self, machine: Machine, grid: Grid, homes: Homes) -> None:
-        part = machine.host if homes.used_places == 1 else machine.network
+    def __init__(self, machine: Machine, grid: Grid, placement: RankPlacement) -> None:
+        part = machine.host if placement.used_places == 1 else machine.network
         self._rows = part.library if part is not None else ()
         self._grid = grid
         self._kinds: dict[tuple[CollectiveKind, int], tuple[int, ...]] = {}

@@ -12,7 +12,7 @@ from quadrille.topologies.network import Floats, Ints, Network
 
 
 @dataclass(frozen=True, eq=False)
-class Homes:
+class RankPlacement:
     """The compute place of each rank.
 
     Parameters
@@ -46,25 +46,25 @@ class Homes:
         return cores_of_places(self.machine, self.net)
 
     @property
-    def pooled(self) -> bool:
+    def hosts_share_cores(self) -> bool:
         """Whether all places are hosts on one machine, whose cores and memory they share."""
         host = self.machine.host
         return host is not None and host.shared_by_hosts and self.net.places[0] != "gpu"
 
     @property
-    def dealt_out(self) -> bool:
+    def pinned_evenly(self) -> bool:
         """Whether each rank keeps to one core of those that hosts share, as ranks do where cores go round evenly."""
-        return self.pooled and len(self.of_rank) % self.cores(0) == 0
+        return self.hosts_share_cores and len(self.of_rank) % self.cores(0) == 0
 
     @property
     def uneven(self) -> bool:
         """Whether ranks share the cores of all hosts and cannot be dealt out to them."""
-        return self.pooled and not self.dealt_out and len(self.of_rank) > self.cores(0)
+        return self.hosts_share_cores and not self.pinned_evenly and len(self.of_rank) > self.cores(0)
 
     @cached_property
     def core_of_rank(self) -> Ints:
         """The core that each rank keeps to, where these are dealt out; 0 where all share all of them."""
-        return np.arange(len(self.of_rank)) % (self.cores(0) if self.dealt_out else 1)
+        return np.arange(len(self.of_rank)) % (self.cores(0) if self.pinned_evenly else 1)
 
     @property
     def _alike_by_core(self) -> Ints:
@@ -77,7 +77,7 @@ class Homes:
 
     def sharing(self, rank: int) -> int:
         """Ranks that share cores with this one, itself included."""
-        return len(self.of_rank) if self.pooled else self.neighbours(rank)
+        return len(self.of_rank) if self.hosts_share_cores else self.neighbours(rank)
 
     def threads(self, rank: int) -> int:
         """BLAS threads of a rank unless told otherwise: its share of the cores."""
@@ -98,7 +98,7 @@ class Homes:
         return int(np.count_nonzero(self._ranks_at))
 
     @cached_property
-    def most_crowded(self) -> int:
+    def rank_on_fullest_place(self) -> int:
         """A rank at a place where most ranks live."""
         return int(np.argmax(self._ranks_at[self.of_rank]))
 
@@ -117,7 +117,7 @@ class Homes:
         }
 
 
-def homes_of(machine: Machine, ranks: int, placement: str = "packed", grid: Grid | None = None) -> Homes:
+def place_ranks(machine: Machine, ranks: int, placement: str = "packed", grid: Grid | None = None) -> RankPlacement:
     """Where the ranks of a run live on a machine.
 
     Raises
@@ -125,4 +125,4 @@ def homes_of(machine: Machine, ranks: int, placement: str = "packed", grid: Grid
     InputError : more ranks than GPUs, a placement or a fault that does not fit
     """
     net = network_of(machine)
-    return Homes(machine, net, homes(machine, net, ranks, placement, grid))
+    return RankPlacement(machine, net, homes(machine, net, ranks, placement, grid))

@@ -20,7 +20,7 @@ al., "FlashAttention", 2022; Korthikanti et al., arXiv 2205.05198, section 4
 from math import ceil
 
 from quadrille.algorithms.formats.achieved import Achieved
-from quadrille.algorithms.schedule.attention_products import Squares
+from quadrille.algorithms.schedule.attention_products import AttentionProducts
 from quadrille.algorithms.schedule.kernels import Function
 
 SCORE_PASSES = 4
@@ -75,7 +75,7 @@ def best_product_seconds(count: int, m: int, k: int, n: int, peak: float, achiev
     )
 
 
-def attention_seconds(work: Squares, touched: int, peak: float, rate: float, achieved: Achieved) -> float:
+def attention_seconds(work: AttentionProducts, touched: int, peak: float, rate: float, achieved: Achieved) -> float:
     """Seconds of attention whose queries, keys, values and output touch so many bytes.
 
     Parameters
@@ -91,8 +91,8 @@ def attention_seconds(work: Squares, touched: int, peak: float, rate: float, ach
     second = best_product_seconds(work.count, s, s, h, peak, achieved)
     both = max(first, scores / rate) + max(second, scores / rate)
     between = work.count * s * s * (SCORE_PASSES * work.item_bytes + MASK_BYTES) / rate
-    turning = ROTARY_PASSES * work.rotated_bytes / rate
-    return (2 if work.backward else 1) * (both + between + turning)
+    loop_count_axes = ROTARY_PASSES * work.rotated_bytes / rate
+    return (2 if work.backward else 1) * (both + between + loop_count_axes)
 
 
 def pass_seconds(function: Function, touched: int, rate: float, achieved: Achieved) -> float:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import inf
 
 from quadrille.algorithms.formats.measured_rows import TransferRow
-from quadrille.simulator.machine.interpolation import SecondsBySize
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 from quadrille.topologies.machines.machine import Machine
 
 SAME_PLACE_TOUCHES = 2
@@ -63,8 +63,8 @@ class TransferTable:
     Which rows count depends on how many take part: on a host its ranks, on the network the places that have ranks.
     """
 
-    def __init__(self, machine: Machine, homes: Homes) -> None:
-        self._machine, self._homes = machine, homes
+    def __init__(self, machine: Machine, placement: RankPlacement) -> None:
+        self._machine, self._homes = machine, placement
         self._found: dict[tuple[str, str, int, int], TransferSeconds] = {}
 
     def within(self, pattern: str, rank: int) -> TransferSeconds:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from quadrille.algorithms.schedule.ops import Collective, lane
-from quadrille.simulator.ranks.op_programs import Waiting
+from quadrille.simulator.ranks.op_programs import BlockedRank
 
 NAMED = 8
 """Ranks whose story is told; the others are counted."""
 
 
 def explained(
-    doing: Mapping[tuple[int, str], str], waiting: Sequence[Waiting], stands_for: Callable[[int], int]
+    doing: Mapping[tuple[int, str], str], waiting: Sequence[BlockedRank], stands_for: Callable[[int], int]
 ) -> str:
     """The deadlock in one line.
 
@@ -32,7 +32,7 @@ def _some(stories: Sequence[str]) -> str:
     return "; ".join(stories[:NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _story(one: Waiting, doing: Mapping[tuple[int, str], str], stands_for: Callable[[int], int]) -> str:
+def _story(one: BlockedRank, doing: Mapping[tuple[int, str], str], stands_for: Callable[[int], int]) -> str:
     """What one rank waits for."""
     there = [_there(peer, lane(one.op), doing, stands_for(peer)) for peer in one.awaited]
     step = f" step {one.step}" if isinstance(one.op, Collective) else ""

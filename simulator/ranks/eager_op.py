@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quadrille.algorithms.analysis.op_plans import CommPlan, PlanStep, rows
-from quadrille.simulator.engine.entries import Stage
+from quadrille.simulator.engine.entries import ProgramStage
 from quadrille.simulator.ranks.eager_chunks import CHUNKS_AHEAD, Counts, chunk_counts, moves
-from quadrille.simulator.ranks.messages import Messages
+from quadrille.simulator.ranks.messages import RankMessages
 
 
-class Marked(NamedTuple):
+class TaggedStage(NamedTuple):
     """A stage, and in which step of the op a rank is there, with its number; None of local work."""
 
-    stage: Stage
+    stage: ProgramStage
     step: PlanStep | None = None
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class BufferedOp:
+class EagerOp:
     """What makes stages of an op whose messages are buffered.
 
     Parameters
@@ -41,7 +41,7 @@ class BufferedOp:
     turn : what a rank that computes goes through before it hears of what it waits for; None for nothing
     """
 
-    messages: Messages
+    messages: RankMessages
     rank: int
     lane: str
     group: Sequence[int]
@@ -52,26 +52,26 @@ class BufferedOp:
     waits: bool = True
     turn: int | None = None
 
-    def own(self) -> Iterator[Marked]:
+    def own(self) -> Iterator[TaggedStage]:
         """What the rank goes through."""
         counts, wires, told = self._counts(), self.comm_plan.wires, self.messages.told(self.rank, self.lane)
         for sender in self._peers(receiving=True):
-            yield Marked(Stage(send=self.messages.greeting(wires, sender, self.rank)))
+            yield TaggedStage(ProgramStage(send=self.messages.greeting(wires, sender, self.rank)))
         for move in moves(rows(self.comm_plan), counts):
             step, go = move.receives, told if move.lets_go else None
             if step is None or step.receive_from is None:
-                yield Marked(Stage(send=go))
+                yield TaggedStage(ProgramStage(send=go))
                 continue
             sender = self.group[step.receive_from]
             added = self.add(max(1, step.added // counts.received)) if step.added else None
             wire = self.messages.wire(wires, sender, self.rank, buffered=True)
-            yield Marked(Stage(send=go, receive=wire, local=added), step, move.number)
+            yield TaggedStage(ProgramStage(send=go, receive=wire, local=added), step, move.number)
             if move.is_last or step.is_of_chain:  # who passes it on hears of every chunk
                 yield from self._heard(self._latency(sender, self.rank, step, move.number))
         if self.waits:
             yield from self._until_taken()
 
-    def _until_taken(self) -> Iterator[Marked]:
+    def _until_taken(self) -> Iterator[TaggedStage]:
         """The rank waits until the last of what it sent has been taken."""
         last = [(row.step, row.number + row.times - 1) for row in rows(self.comm_plan) if row.step.send_to is not None][
             -1:
@@ -79,23 +79,23 @@ class BufferedOp:
         for step, number in last:
             assert step.send_to is not None
             awaited = step._replace(send_to=None, receive_from=step.send_to)
-            yield Marked(Stage(receive=self.messages.taken(self.rank, self.lane)[0]), awaited, number)
+            yield TaggedStage(ProgramStage(receive=self.messages.taken(self.rank, self.lane)[0]), awaited, number)
             receiver = self.group[step.send_to]
             if step.is_of_chain:  # by its receiver's answer
                 yield from self._heard(self.messages.taken_seconds(self.rank, receiver))
             else:
                 yield from self._heard(self._latency(self.rank, receiver, step, number))
 
-    def _heard(self, seconds: float) -> Iterator[Marked]:
+    def _heard(self, seconds: float) -> Iterator[TaggedStage]:
         """Who had to wait hears of it so much later, and later still while it computes."""
         if self.turn is not None:
-            yield Marked(Stage(local=self.turn, if_waited=True, if_beside=True))
-        yield Marked(Stage(local=self.delay(seconds), if_waited=True))
+            yield TaggedStage(ProgramStage(local=self.turn, if_waited=True, if_beside=True))
+        yield TaggedStage(ProgramStage(local=self.delay(seconds), if_waited=True))
 
     def _latency(self, sender: int, receiver: int, step: PlanStep, number: int) -> float:
         return self.messages.latency(self.comm_plan.wires, sender, receiver, step, is_first=number == 1)
 
-    def posted(self) -> Iterator[Stage]:
+    def posted(self) -> Iterator[ProgramStage]:
         """What the postman does."""
         counts, there, gone, heard = self._counts(), set[int](), defaultdict[int, float](float), 0.0
         most_ahead = CHUNKS_AHEAD * self.chunk_bytes
@@ -106,17 +106,17 @@ class BufferedOp:
                 there.add(receiver)
                 yield self._when_greeted(receiver)
             gone[receiver] += size
-            yield Stage(receive=self.messages.told(self.rank, self.lane)[0])
+            yield ProgramStage(receive=self.messages.told(self.rank, self.lane)[0])
             sent = self.messages.sent(self.comm_plan.wires, self.rank, receiver, step, counts.sent, buffered=True)
-            yield Stage(send=sent)
+            yield ProgramStage(send=sent)
             heard = self._latency(self.rank, receiver, step, 1) if step.is_of_chain else 0.0
         if heard and self.waits:  # its receiver answers when it has heard of all
-            yield Stage(local=self.messages.hearing(self.rank, self.lane, heard))
+            yield ProgramStage(local=self.messages.hearing(self.rank, self.lane, heard))
         for receiver in peers:
             if receiver not in there:
                 yield self._when_greeted(receiver)
         if peers and self.waits:
-            yield Stage(send=self.messages.taken(self.rank, self.lane))
+            yield ProgramStage(send=self.messages.taken(self.rank, self.lane))
 
     def extrapolated(self) -> bool:
         """Whether a message of the rank is larger than what was measured; who receives it need not look at it."""
@@ -135,8 +135,8 @@ class BufferedOp:
             if step.send_to is not None:
                 yield from [(step, self.group[step.send_to])] * (times * counts.sent)
 
-    def _when_greeted(self, receiver: int) -> Stage:
-        return Stage(receive=self.messages.greeting(self.comm_plan.wires, self.rank, receiver)[0])
+    def _when_greeted(self, receiver: int) -> ProgramStage:
+        return ProgramStage(receive=self.messages.greeting(self.comm_plan.wires, self.rank, receiver)[0])
 
     def _peers(self, *, receiving: bool) -> list[int]:
         """From whom the rank receives, or whom it sends to, each once."""

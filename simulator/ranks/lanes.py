@@ -21,21 +21,21 @@ from quadrille.algorithms.schedule.ops import Communication, lane
 from quadrille.algorithms.schedule.schedule import Schedule, all_ops
 from quadrille.algorithms.timelines.spans import COMPUTE, Span
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.loops.period_detector import GivenUp, Watch
-from quadrille.simulator.loops.skipped_iterations import Turn
+from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector
+from quadrille.simulator.loops.skipped_iterations import Iteration
 from quadrille.simulator.machine.library_collectives import LibraryTimes
 from quadrille.simulator.ranks.deadlocks import explained
 from quadrille.simulator.ranks.local_work import LocalWork
-from quadrille.simulator.ranks.op_programs import Programs, Waiting
-from quadrille.simulator.ranks.oversubscribed_cores import Balancing
-from quadrille.simulator.ranks.rank_classes import Population
-from quadrille.simulator.ranks.send_queues import Postmen
-from quadrille.simulator.ranks.tasks import Feed, Process, Task
-from quadrille.simulator.ranks.time_breakdown import Spent
+from quadrille.simulator.ranks.op_programs import BlockedRank, OpPrograms
+from quadrille.simulator.ranks.oversubscribed_cores import OversubscribedCores
+from quadrille.simulator.ranks.send_queues import SendQueues
+from quadrille.simulator.ranks.simulated_ranks import SimulatedRanks
+from quadrille.simulator.ranks.tasks import LaneTask, Process, ProgramFeed
+from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 from quadrille.simulator.symmetry.signatures import LoopPosition
 from quadrille.topologies.machines.machine import Machine
 
-Instance = tuple[int, str, int]
+OpInstance = tuple[int, str, int]
 """A rank, an op and the how manieth one."""
 
 
@@ -46,7 +46,7 @@ TOO_LONG = "it takes longer to simulate than was expected"
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class SimulationInputs:
     """What is simulated, on what.
 
     Parameters
@@ -57,11 +57,11 @@ class Circumstances:
     schedule: Schedule
     machine: Machine
     choices: Choices
-    ranks: Population
+    ranks: SimulatedRanks
     threads: int | None = None
 
 
-class Lanes:
+class LaneSimulation:
     """The lanes of all simulated ranks.
 
     Parameters
@@ -73,8 +73,8 @@ class Lanes:
 
     def __init__(
         self,
-        given: Circumstances,
-        watch: Watch,
+        given: SimulationInputs,
+        watch: PeriodDetector,
         *,
         local: bool = True,
         memory: bool = True,
@@ -89,9 +89,9 @@ class Lanes:
         wiring = given.ranks.wiring(self.engine)
         op_plans = OpPlans(given.schedule, given.choices)
         local_work = LocalWork(given.machine, given.schedule.dtype, op_plans, wiring, given.threads)
-        homes = given.ranks.homes
-        self._balancing = Balancing(self._env, self.engine, homes) if homes.uneven else None
-        self._programs = Programs(
+        placement = given.ranks.placement
+        self._balancing = OversubscribedCores(self._env, self.engine, placement) if placement.uneven else None
+        self._programs = OpPrograms(
             given.machine,
             given.ranks,
             wiring,
@@ -99,18 +99,18 @@ class Lanes:
             local_work,
             self.engine,
             given.choices,
-            LibraryTimes(given.machine, given.schedule.grid, given.ranks.homes),
+            LibraryTimes(given.machine, given.schedule.grid, given.ranks.placement),
             self._balancing,
         )
-        self._postmen = Postmen(self.engine)
+        self._postmen = SendQueues(self.engine)
         self._members: dict[tuple[int, str], int] = {}
         self._names = list(dict.fromkeys([COMPUTE, *(lane(op) for op in all_ops(given.schedule))]))
-        self._open: dict[tuple[int, str], Task] = {}
+        self._open: dict[tuple[int, str], LaneTask] = {}
         self.spans: list[Span] = []
-        self.spent: dict[Instance, Spent] = {}
-        self.turns: dict[Instance, Turn] = {}
+        self.spent: dict[OpInstance, TimeBreakdown] = {}
+        self.turns: dict[OpInstance, Iteration] = {}
         self._timekeepers: dict[LoopPosition, int] = {}  # the rank at whose turns of a loop loads are looked at
-        self.loads: dict[Turn, tuple[float, list[tuple[float, float]]]] = {}
+        self.loads: dict[Iteration, tuple[float, list[tuple[float, float]]]] = {}
         self.extrapolated: set[str] = set()
 
     @property
@@ -129,7 +129,7 @@ class Lanes:
         Raises
         ------
         Deadlock : ranks that wait on each other, with their ops
-        GivenUp : it takes too long
+        BudgetExceeded : it takes too long
         """
         lanes = [one for rank in self._ranks.simulated for one in self._lanes(rank)]
         everyone = self._env.all_of(lanes)
@@ -143,7 +143,7 @@ class Lanes:
 
     def _lanes(self, rank: int) -> Iterator[simpy.Process]:
         """The processes of a rank's lanes."""
-        feed = Feed(self._env, self._program(rank), self._names)
+        feed = ProgramFeed(self._env, self._program(rank), self._names)
         slows = self._machine.device.communication_slowdown
         beside = slows > 1.0 or self._programs.late_seconds > 0.0
         computing = self.engine.member(slows=slows)
@@ -155,18 +155,18 @@ class Lanes:
             )
             yield self._env.process(self._lane(rank, name, feed))
 
-    def _program(self, rank: int) -> Iterator[Task]:
+    def _program(self, rank: int) -> Iterator[LaneTask]:
         """The tasks of a rank in program order, each with those that it waits for."""
-        place = self._schedule.place(rank)
-        dependencies: Dependencies[Task] = Dependencies(self._schedule)
+        place = self._schedule.coordinates(rank)
+        dependencies: Dependencies[LaneTask] = Dependencies(self._schedule)
         counts: dict[str, int] = defaultdict(int)
         for op, moment, turn in self._watch.walk(self._schedule.program(place), place):
-            task = Task(op, moment, counts[op.name], turn)
+            task = LaneTask(op, moment, counts[op.name], turn)
             counts[op.name] += 1
             task.needs = dependencies.enter(op, moment, task)
             yield task
 
-    def _lane(self, rank: int, name: str, feed: Feed) -> Process:
+    def _lane(self, rank: int, name: str, feed: ProgramFeed) -> Process:
         """Take ops in program order; each starts when all it depends on has ended and it has been issued."""
         host = self._machine.host
         issue = host.issue_seconds if host is not None else 0.0
@@ -186,10 +186,10 @@ class Lanes:
             del self._open[rank, name]
             self._note(rank, name, task)
 
-    def _note(self, rank: int, name: str, task: Task) -> None:
+    def _note(self, rank: int, name: str, task: LaneTask) -> None:
         axis = task.op.axis if isinstance(task.op, Communication) else None
         if self.wall_seconds > self._most_wall_seconds:
-            raise GivenUp(TOO_LONG)
+            raise BudgetExceeded(TOO_LONG)
         self.spans.append(Span.of(rank, task.op, name, task.index, axis, task.ready, task.start, task.end))
         instance = (rank, task.op.name, task.index)
         self.spent[instance] = task.spent
@@ -201,7 +201,7 @@ class Lanes:
             if task.turn not in self.loads and rank == self._timekeepers.setdefault(task.turn[0], rank):
                 self.loads[task.turn] = (task.end, self.engine.loads())
 
-    def _carried_out(self, rank: int, name: str, task: Task) -> Generator[simpy.Event, None, Spent]:
+    def _carried_out(self, rank: int, name: str, task: LaneTask) -> Generator[simpy.Event, None, TimeBreakdown]:
         """An op from its begin to its end on this rank; what that went into."""
         op, place = task.op, task.place
         if not isinstance(op, Communication):
@@ -212,7 +212,7 @@ class Lanes:
         spent = yield from self._gone_through(rank, name, course.own)
         return replace(spent, extrapolated=True) if course.extrapolated else spent
 
-    def _computed(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, Spent]:
+    def _computed(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, TimeBreakdown]:
         """An op of the compute lane."""
         if self._balancing is not None:
             self._balancing.begin(rank)
@@ -221,14 +221,14 @@ class Lanes:
             self._balancing.end(rank)
         return spent
 
-    def _gone_through(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, Spent]:
+    def _gone_through(self, rank: int, name: str, program: int) -> Generator[simpy.Event, None, TimeBreakdown]:
         """A program of a lane."""
         done, member = self._env.event(), self._members[rank, name]
         self.engine.begin(member, program, done.succeed)
         yield done
-        return Spent.of(self.engine.told(member))
+        return TimeBreakdown.of(self.engine.told(member))
 
-    def _waiting(self) -> list[Waiting]:
+    def _waiting(self) -> list[BlockedRank]:
         """Ranks in communication ops that wait for another."""
         found = []
         for (rank, name), task in sorted(self._open.items(), key=lambda entry: entry[0]):

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from quadrille.algorithms.analysis.coordinate_dependence import Kind
 from quadrille.algorithms.analysis.op_plans import LocalSizes, OpPlans
 from quadrille.algorithms.schedule.ops import Compute, Gemm, Kernel, Pointwise
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.simulator.machine.compute_model import ComputeModel, Estimate, touched
-from quadrille.simulator.ranks.resource_demands import Wiring
+from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.machines.machine import Machine
 
 KEPT = 1 << 16
@@ -16,7 +16,7 @@ KEPT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class HostWork:
     """Local work: `seconds` of so many threads that touch so much memory, where nothing else is under way."""
 
     seconds: float
@@ -38,7 +38,7 @@ class LocalWork:
         machine: Machine,
         dtype: DType,
         op_plans: OpPlans,
-        wiring: Wiring,
+        wiring: ResourceDemands,
         threads: int | None,
     ) -> None:
         self._machine, self._dtype, self._threads = machine, dtype, threads
@@ -59,7 +59,7 @@ class LocalWork:
             self._of_rank[rank] = self._models[key]
         return self._of_rank[rank]
 
-    def of_op(self, rank: int, op: Compute, place: Place) -> Work:
+    def of_op(self, rank: int, op: Compute, place: Coordinates) -> HostWork:
         """An op of the compute lane."""
         model = self.model(rank)
         key = (id(model), id(op), self._duties.kind(op, place))
@@ -72,15 +72,15 @@ class LocalWork:
         seconds, extrapolated, rate = found
         cores = self._wiring.cores_of(self._wiring.home(rank))
         threads = min(self._threads or self._wiring.threads(rank), cores)
-        return Work(seconds, extrapolated, float(threads), rate)
+        return HostWork(seconds, extrapolated, float(threads), rate)
 
-    def of_bytes(self, rank: int, operation: str, size: int) -> Work:
+    def of_bytes(self, rank: int, operation: str, size: int) -> HostWork:
         """A copy or an addition within a communication op, on one core."""
         model = self.model(rank)
         found = model.memory(operation, size)
         extrapolated = found.extrapolated and model.measured(operation)
         rate = touched(operation, size) / found.seconds
-        return Work(found.seconds, extrapolated, 1.0, rate)
+        return HostWork(found.seconds, extrapolated, 1.0, rate)
 
 
 def estimated(

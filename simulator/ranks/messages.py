@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 from quadrille.algorithms.analysis.op_plans import PlanStep
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.ranks.resource_demands import Wiring
+from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.simulator.ranks.resources import Channel
 from quadrille.topologies.machines.machine import Machine, Network
 
@@ -12,14 +12,14 @@ Sent = tuple[int, int]
 """A wire, and a flow of the engine that goes over it."""
 
 
-class Messages:
+class RankMessages:
     """The messages of all ranks, each made when it is first needed.
 
     On a machine whose senders do not wait for their receivers, messages are `buffered`: they go ahead of who
     receives them, and who has to wait for one pays its latency.
     """
 
-    def __init__(self, machine: Machine, wiring: Wiring, engine: FlowEngine) -> None:
+    def __init__(self, machine: Machine, wiring: ResourceDemands, engine: FlowEngine) -> None:
         self._wiring, self._engine = wiring, engine
         network = machine.network or Network()
         self.buffered, self.chunk_bytes = network.buffered_sends, network.chunk_bytes

@@ -17,31 +17,33 @@ import simpy
 from simpy.events import NORMAL
 
 from quadrille.simulator.engine.engine import Alarm, FlowEngine
-from quadrille.simulator.machine.placement import Homes
+from quadrille.simulator.machine.placement import RankPlacement
 
 AWAKE_ISSUES = 2.0
 """A rank that computes again after so many times what passes between two ops has not slept."""
 
 
-class Balancing:
+class OversubscribedCores:
     """Who computes on which core.
 
     Parameters
     ----------
-    homes : of ranks that cannot be dealt out to cores evenly
+    placement : of ranks that cannot be dealt out to cores evenly
     """
 
-    def __init__(self, env: simpy.Environment, engine: FlowEngine, homes: Homes) -> None:
+    def __init__(self, env: simpy.Environment, engine: FlowEngine, placement: RankPlacement) -> None:
         self._env, self._engine = env, engine
-        host = homes.machine.host
+        host = placement.machine.host
         assert host is not None, "cores are those of a host"
         self._idle_seconds = host.idle_core_seconds
         self._awake_seconds = AWAKE_ISSUES * host.issue_seconds
-        self._computing: list[list[int]] = [[] for _ in range(homes.cores(0))]
-        self._ended = [-inf] * len(homes.of_rank)
+        self._computing: list[list[int]] = [[] for _ in range(placement.cores(0))]
+        self._ended = [-inf] * len(placement.of_rank)
         self._idle_since: list[float | None] = [-inf] * len(self._computing)
-        self._core_of = [rank % len(self._computing) for rank in range(len(homes.of_rank))]
-        self._paces = [engine.add_pace(1.0, f"pace of rank {rank} on its core") for rank in range(len(homes.of_rank))]
+        self._core_of = [rank % len(self._computing) for rank in range(len(placement.of_rank))]
+        self._paces = [
+            engine.add_throttle(1.0, f"pace of rank {rank} on its core") for rank in range(len(placement.of_rank))
+        ]
 
     def pace(self, rank: int) -> int:
         """How fast a rank computes, beside others on its core."""
@@ -92,4 +94,4 @@ class Balancing:
     def _share_out(self, core: int) -> None:
         """Ranks on a core have even shares of it."""
         for rank in self._computing[core]:
-            self._engine.set_pace(self._paces[rank], 1.0 / len(self._computing[core]))
+            self._engine.set_throttle(self._paces[rank], 1.0 / len(self._computing[core]))

@@ -10,9 +10,9 @@ from math import inf
 
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import Homes, homes_of
+from quadrille.simulator.machine.placement import RankPlacement, place_ranks
 from quadrille.simulator.machine.transfer_seconds import TransferTable
-from quadrille.simulator.ranks.resources import Apart, Channel, Resources
+from quadrille.simulator.ranks.resources import Channel, PerRankResources, Resources
 from quadrille.topologies.machines.machine import Machine
 
 PACKETS_FIRST = 1e12
@@ -20,7 +20,7 @@ PACKETS_FIRST = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class TransferDemand:
     """A transfer as an activity.
 
     `work` is in bytes where it goes over links and in seconds where it is
@@ -39,12 +39,12 @@ class Cost:
     weight: float = 1.0
 
 
-class Wiring:
+class ResourceDemands:
     """The ranks of a run on a machine, and what they take of the resources of an engine.
 
     Parameters
     ----------
-    homes : where the ranks live, by default packed
+    placement : where the ranks live, by default packed
     resources : by default those of every rank by itself
     """
 
@@ -54,13 +54,13 @@ class Wiring:
         ranks: int,
         engine: FlowEngine,
         *,
-        homes: Homes | None = None,
+        placement: RankPlacement | None = None,
         resources: Resources | None = None,
     ) -> None:
         self._machine = machine
         self._engine = engine
-        self._homes = homes or homes_of(machine, ranks)
-        self._resources = resources or Apart(self._homes, routes_of(machine, self._homes.net), engine)
+        self._homes = placement or place_ranks(machine, ranks)
+        self._resources = resources or PerRankResources(self._homes, routes_of(machine, self._homes.net), engine)
         self._table = TransferTable(machine, self._homes)
 
     def cores_of(self, place: int) -> int:
@@ -124,25 +124,25 @@ class Wiring:
             demands[resource] = bytes_per_second * count
         return demands
 
-    def transfer(self, sender: int, receiver: int, size: float, pattern: str) -> Cost:
+    def transfer(self, sender: int, receiver: int, size: float, pattern: str) -> TransferDemand:
         """What it takes to bring `size` bytes from a rank to another, as one step of a pattern."""
         return self.transfer_on(self.channel("", sender, receiver), size, pattern)
 
-    def transfer_on(self, channel: Channel, size: float, pattern: str) -> Cost:
+    def transfer_on(self, channel: Channel, size: float, pattern: str) -> TransferDemand:
         """What it takes to bring `size` bytes through a channel, as one step of a pattern."""
         sender, receiver = self._resources.ends(channel)
         if self.home(sender) == self.home(receiver):
             return self._within(sender, channel, size, pattern)
         return self._across(channel, size, pattern)
 
-    def _within(self, sender: int, channel: Channel, size: float, pattern: str) -> Cost:
+    def _within(self, sender: int, channel: Channel, size: float, pattern: str) -> TransferDemand:
         """Between ranks of one host."""
         seconds = self._table.within(pattern, sender)
         moving = seconds.moving(size)
         demands = self.local(sender, 1.0, seconds.touching(size), channel) if seconds.takes_a_core else {}
-        return Cost(seconds.latency, moving, 1.0, demands, moving, not seconds.covers(size))
+        return TransferDemand(seconds.latency, moving, 1.0, demands, moving, not seconds.covers(size))
 
-    def _across(self, channel: Channel, size: float, pattern: str) -> Cost:
+    def _across(self, channel: Channel, size: float, pattern: str) -> TransferDemand:
         route = self._resources.route(channel)
         demands = route.demands | self._carrying(channel)
         seconds = self._table.across(pattern)
@@ -150,12 +150,12 @@ class Wiring:
         moving = seconds.moving(size)
         cap = size / moving if moving > 0 else inf
         alone = size / min(cap, route.alone)
-        return Cost(latency, size, cap, demands, alone, not seconds.covers(size), self._weight)
+        return TransferDemand(latency, size, cap, demands, alone, not seconds.covers(size), self._weight)
 
     def _carrying(self, channel: Channel) -> dict[int, float]:
         """What a byte between hosts takes of the cores that they share: half where it is sent, half where it comes."""
         network = self._machine.network
-        if network is None or not network.core_seconds_per_byte or not self._homes.pooled:
+        if network is None or not network.core_seconds_per_byte or not self._homes.hosts_share_cores:
             return {}
         taken: dict[int, float] = defaultdict(float)
         for rank in self._resources.ends(channel):
@@ -166,4 +166,4 @@ class Wiring:
     @property
     def _weight(self) -> float:
         """Of a transfer between hosts: where they share cores, packets are moved before anything is computed."""
-        return PACKETS_FIRST if self._homes.pooled else 1.0
+        return PACKETS_FIRST if self._homes.hosts_share_cores else 1.0

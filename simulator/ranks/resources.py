@@ -13,9 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.machine.placement import Homes
-from quadrille.simulator.symmetry.classes import FlowPaths, SymmetryClasses
-from quadrille.simulator.symmetry.numbering import EngineResources
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.simulator.symmetry.classes import EngineResources, FlowPaths, SymmetryClasses
 from quadrille.topologies.network import Ints
 from quadrille.topologies.routes.routing import Routes
 
@@ -56,7 +55,7 @@ class Resources(Protocol):
         ...
 
 
-class Apart:
+class PerRankResources:
     """Every rank by itself; routes that are not known are looked up when they are used.
 
     Parameters
@@ -64,11 +63,13 @@ class Apart:
     known : of as many flows as somebody has asked for already: in one go that takes far less time
     """
 
-    def __init__(self, homes: Homes, routes: Routes, engine: FlowEngine, known: "FlowPaths | None" = None) -> None:
-        self._homes = homes
+    def __init__(
+        self, placement: RankPlacement, routes: Routes, engine: FlowEngine, known: "FlowPaths | None" = None
+    ) -> None:
+        self._homes = placement
         self._routes = routes
         self._known = known
-        self._numbers = EngineResources(homes, engine)
+        self._numbers = EngineResources(placement, engine)
         self._between = lru_cache(ROUTES_KEPT)(self._routed)
 
     def channel(self, lane: str, sender: int, receiver: int) -> Channel:
@@ -106,13 +107,13 @@ class Apart:
         return self._numbers.entered(self._numbers.at(kind, rank)), 1.0
 
 
-class Together:
+class PerClassResources:
     """One rank, flow and link for each class."""
 
-    def __init__(self, classes: SymmetryClasses, homes: Homes, engine: FlowEngine) -> None:
+    def __init__(self, classes: SymmetryClasses, placement: RankPlacement, engine: FlowEngine) -> None:
         self._classes = classes
-        self._homes = homes
-        self._numbers = EngineResources(homes, engine)
+        self._homes = placement
+        self._numbers = EngineResources(placement, engine)
         self._shares: dict[int, dict[int, float]] = {}
         self._share = lru_cache(ROUTES_KEPT)(self._routed)
 
@@ -150,7 +151,7 @@ class Together:
     def at_home(self, rank: int, kind: str, channel: Channel | None = None) -> tuple[int, float]:
         own = self._classes.own
         number = self._numbers.at(kind, rank)
-        if self._homes.pooled:
+        if self._homes.hosts_share_cores:
             return self._numbers.entered(number), float(self._members(rank, channel))
         if not own:
             return self._numbers.entered(number), 1.0

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.simulator.loops.restore import Rhythm, SpansWithTurns
-from quadrille.simulator.loops.skipped_iterations import Turn
-from quadrille.simulator.ranks.lanes import Lanes
+from quadrille.simulator.loops.restore import PeriodWindow, SpansWithTurns
+from quadrille.simulator.loops.skipped_iterations import Iteration
+from quadrille.simulator.ranks.lanes import LaneSimulation
 
 
 def with_turns(short: Timeline, told: SpansWithTurns) -> Timeline:
@@ -15,10 +15,10 @@ def with_turns(short: Timeline, told: SpansWithTurns) -> Timeline:
         return short
     rows = zip(short.spans, told.times.tolist(), told.indices.tolist(), strict=True)
     spans = tuple(span.at(times[0], times[1], times[2], times[3], index) for span, times, index in rows)
-    return replace(short, spans=spans, turns=told.turns)
+    return replace(short, spans=spans, repeated=told.turns)
 
 
-def loads_with_turns(lanes: Lanes, rhythms: Sequence[Rhythm]) -> list[tuple[float, float]]:
+def loads_with_turns(lanes: LaneSimulation, rhythms: Sequence[PeriodWindow]) -> list[tuple[float, float]]:
     """Load and busy seconds of every resource, those of all turns together."""
     found = lanes.engine.loads()
     for one in rhythms:
@@ -30,7 +30,7 @@ def loads_with_turns(lanes: Lanes, rhythms: Sequence[Rhythm]) -> list[tuple[floa
 
 
 def _a_period(
-    one: Rhythm, loads: Mapping[Turn, tuple[float, list[tuple[float, float]]]]
+    one: PeriodWindow, loads: Mapping[Iteration, tuple[float, list[tuple[float, float]]]]
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Loads at two moments within the window, a period apart."""
     for turn in range(one.gap.first, one.gap.first + one.gap.simulated - one.turns):

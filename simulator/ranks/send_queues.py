@@ -14,7 +14,7 @@ from quadrille.simulator.engine.engine import FlowEngine
 
 
 @dataclass(slots=True)
-class Postman:
+class SendQueue:
     """Who carries what a lane of a rank has posted.
 
     Parameters
@@ -27,23 +27,23 @@ class Postman:
     busy: bool = False
 
 
-class Postmen:
+class SendQueues:
     """Those of all lanes of all ranks."""
 
     def __init__(self, engine: FlowEngine) -> None:
         self._engine = engine
-        self._of: dict[tuple[int, str], Postman] = {}
+        self._of: dict[tuple[int, str], SendQueue] = {}
 
     def post(self, rank: int, lane: str, program: int) -> None:
         """Have a program of messages carried after those before it."""
         if (rank, lane) not in self._of:
-            self._of[rank, lane] = Postman(self._engine.member())
+            self._of[rank, lane] = SendQueue(self._engine.member())
         one = self._of[rank, lane]
         one.waiting.append(program)
         if not one.busy:
             self._next(one)
 
-    def _next(self, one: Postman) -> None:
+    def _next(self, one: SendQueue) -> None:
         one.busy = bool(one.waiting)
         if one.busy:
             self._engine.begin(one.member, one.waiting.popleft(), lambda: self._next(one))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import simpy
 
 from quadrille.algorithms.schedule.ops import Op, lane
-from quadrille.algorithms.schedule.parts import Place
-from quadrille.simulator.loops.skipped_iterations import Turn
-from quadrille.simulator.ranks.time_breakdown import Spent
+from quadrille.algorithms.schedule.parts import Coordinates
+from quadrille.simulator.loops.skipped_iterations import Iteration
+from quadrille.simulator.ranks.time_breakdown import TimeBreakdown
 
 LOOKAHEAD = 64
 """Ops that a lane may be behind another: what is kept does not grow with the schedule."""
@@ -18,19 +18,19 @@ Process = Generator[simpy.Event, object, None]
 
 
 @dataclass(eq=False, slots=True)
-class Task:
+class LaneTask:
     """One instance of an op on one rank."""
 
     op: Op
-    place: Place
+    place: Coordinates
     index: int
-    turn: Turn | None
-    needs: list["Task"] = field(default_factory=list)
+    turn: Iteration | None
+    needs: list["LaneTask"] = field(default_factory=list)
     ready: float = 0.0
     start: float = 0.0
     end: float = 0.0
     ended: bool = False
-    spent: Spent = field(default_factory=Spent)
+    spent: TimeBreakdown = field(default_factory=TimeBreakdown)
     _awaited: simpy.Event | None = None
 
     def wait(self, env: simpy.Environment) -> simpy.Event:
@@ -46,7 +46,7 @@ class Task:
             self._awaited.succeed()
 
 
-class Feed:
+class ProgramFeed:
     """Hands the tasks of one rank to its lanes, each in program order.
 
     The program is walked when a lane has nothing left; what it finds for other
@@ -58,14 +58,14 @@ class Feed:
     lanes : names of all lanes
     """
 
-    def __init__(self, env: simpy.Environment, program: Iterator[Task], lanes: Sequence[str]) -> None:
+    def __init__(self, env: simpy.Environment, program: Iterator[LaneTask], lanes: Sequence[str]) -> None:
         self._env = env
         self._program = program
-        self._queues: dict[str, deque[Task]] = {name: deque() for name in lanes}
-        self._next: Task | None = None  # found, but its lane is full
+        self._queues: dict[str, deque[LaneTask]] = {name: deque() for name in lanes}
+        self._next: LaneTask | None = None  # found, but its lane is full
         self._starving: dict[str, simpy.Event] = {}
 
-    def take(self, name: str) -> Generator[simpy.Event, object, Task | None]:
+    def take(self, name: str) -> Generator[simpy.Event, object, LaneTask | None]:
         """The next task of a lane; None at the end of the program."""
         queue = self._queues[name]
         if not queue:

@@ -7,7 +7,7 @@ from quadrille.simulator.engine.engine import MemberSeconds
 
 
 @dataclass(slots=True)
-class Spent:
+class TimeBreakdown:
     """Seconds of one rank's op, by what they went into.
 
     `latency` and `compute` are those of its steps and of its local work, as far
@@ -22,7 +22,7 @@ class Spent:
     path: dict[PathPart, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, told: MemberSeconds) -> "Spent":
+    def of(cls, told: MemberSeconds) -> "TimeBreakdown":
         """As a member of the engine tells."""
         path: tuple[tuple[PathPart, float], ...] = (
             ("waiting", told.waiting),

@@ -1,21 +1,71 @@
-"""Who sends to whom on which lane, from the groups that use it.
-
-A *channel* goes from one rank to another on a lane; its *label* says at which events of
-which patterns its sender sends on it and its receiver receives from it.  Groups along an
-axis that use a lane alike have the same channels between their members, so these are found
-once and set down at each group's place.  What single sends and receives use is listed rank
-by rank; a lane that has both is listed so as a whole.
-"""
+"""The members of a group in one pattern: which of them do the same steps, and who sends to whom in which."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.analysis.labels import Ints, bags, pairs
+from quadrille.algorithms.analysis.labels import Ints, bags, pairs, sequences
+from quadrille.algorithms.analysis.traffic import Traffic
+from quadrille.algorithms.collectives.lowered import Lowered
 from quadrille.algorithms.schedule.grid import Axis, Grid
-from quadrille.simulator.symmetry.group_members import Members
+
+SIZED = ("first_piece_sent", "first_piece_received", "piece_stride", "piece_spacing", "origin", "around")
+
+SHAPED = ("count", "cycle", "pieces_sent", "pieces_received", "reduce")
+
+
+def equal_pieces(moved: Traffic) -> bool:
+    """Whether all pieces have one size, so that it does not matter which one goes when."""
+    sizes = {after - before for edges in (moved.edges, moved.receive_edges) for before, after in pairwise(edges)}
+    return len(sizes) == 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemberKinds:
+    """The members of a group in one pattern.
+
+    Parameters
+    ----------
+    kinds : members of one kind do the same steps, whoever their peers are, and bear the same mark [members]
+    events : (place in the program, whether it is a send) of the uses of channels
+    sender, receiver, event : each use of a channel, from the sender's or the receiver's side
+    """
+
+    kinds: Ints
+    events: list[tuple[int, bool]]
+    sender: Ints
+    receiver: Ints
+    event: Ints
+
+    @classmethod
+    def of(cls, lowered: Lowered, marks: Ints, *, even: bool) -> "MemberKinds":
+        """From all members' programs; pieces of one size need not be told apart.
+
+        Parameters
+        ----------
+        marks : numbers from 0 that tell members apart beside their steps [members]
+        """
+        runs = lowered.runs()
+        member = np.repeat(np.arange(runs.members), np.diff(runs.offsets))
+        position = np.arange(len(member)) - runs.offsets[member]
+        sends, receives = runs.send_to >= 0, runs.receive_from >= 0
+        columns = [getattr(runs, name) for name in (SHAPED if even else (*SHAPED, *SIZED))]
+        columns += [sends, receives, runs.send_to == runs.receive_from]
+        kinds = sequences(member, position, columns, runs.members)
+        place = np.concatenate([position[sends], position[receives]])
+        is_send = np.concatenate([np.ones(sends.sum(), dtype=bool), np.zeros(receives.sum(), dtype=bool)])
+        found, event = np.unique(place * 2 + is_send, return_inverse=True)
+        return cls(
+            pairs(kinds, marks),
+            [(int(one) // 2, bool(one % 2)) for one in found],
+            np.concatenate([member[sends], runs.receive_from[receives]]),
+            np.concatenate([runs.send_to[sends], member[receives]]),
+            event,
+        )
+
 
 Rows = tuple[Ints, Ints, Ints]
 """Sender, receiver and event of each use of a channel."""
@@ -38,10 +88,10 @@ class Channels:
     label: Ints
 
 
-class Uses:
+class ChannelUses:
     """What uses the channels of a grid.
 
-    >>> uses = Uses(Grid(x=4))
+    >>> uses = ChannelUses(Grid(x=4))
     >>> uses.singly("x", np.array([0, 1]), np.array([1, 2]), "send")
     >>> uses.singly("x", np.array([0]), np.array([1]), "receive")
     >>> found = uses.channels()
@@ -51,13 +101,13 @@ class Uses:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._members: dict[tuple[Axis, str], dict[Hashable, Members]] = {}
+        self._members: dict[tuple[Axis, str], dict[Hashable, MemberKinds]] = {}
         self._groups: dict[tuple[Axis, str, Hashable], NDArray[np.bool_]] = {}
         self._single: dict[str, list[Rows]] = {}
         self._events: dict[Hashable, int] = {}
         self._labels: dict[Hashable, int] = {}
 
-    def by_groups(self, axis: Axis, lane: str, key: Hashable, members: Members, first: Ints) -> None:
+    def by_groups(self, axis: Axis, lane: str, key: Hashable, members: MemberKinds, first: Ints) -> None:
         """Groups along an axis, by their first ranks, in which the members of a pattern use a lane."""
         self._members.setdefault((axis, lane), {})[key] = members
         self._groups.setdefault((axis, lane, key), np.zeros(self._grid.size, dtype=bool))[first] = True
@@ -123,7 +173,7 @@ class Uses:
                 sender, receiver, event = (np.concatenate([row[part] for row in rows]) for part in range(3))
                 yield (sender, receiver, event), first
 
-    def _rows(self, key: Hashable, members: Members) -> Rows:
+    def _rows(self, key: Hashable, members: MemberKinds) -> Rows:
         numbers = [self._events.setdefault((key, *event), len(self._events)) for event in members.events]
         return members.sender, members.receiver, np.array(numbers, dtype=np.int64)[members.event]
 

@@ -1,17 +1,89 @@
-"""The ranks, flows and links of a whole schedule that behave alike: what `fold.py` is given, and what comes out."""
+"""What ranks share, in one numbering: first the links of the network, then the cores of places, then their memory.
+
+Where hosts share one machine, all have its memory and either all of its cores or, where these are dealt out, one
+core for each rank.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 
 import numpy as np
 
-from quadrille.simulator.machine.placement import Homes
-from quadrille.simulator.symmetry.fold import Folding, Quotient, fold, quotient
-from quadrille.simulator.symmetry.numbering import Numbering
+from quadrille.simulator.engine.engine import FlowEngine
+from quadrille.simulator.machine.placement import RankPlacement
+from quadrille.simulator.symmetry.fold import Folding, QuotientGraph, fold, quotient
 from quadrille.simulator.symmetry.partition import Flows, Ints
 from quadrille.simulator.symmetry.patterns import Patterns
 from quadrille.topologies.routes.paths import Paths
 from quadrille.topologies.routes.routing import Routes
+
+
+class ResourceNumbers:
+    """Links of the network, then cores of places, then memory of places."""
+
+    def __init__(self, placement: RankPlacement) -> None:
+        self._placement = placement
+        self._links = placement.net.link_count
+        self._memory = self._links + max(
+            placement.net.place_count, placement.cores(0) if placement.pinned_evenly else 0
+        )
+
+    def at(self, kind: str, rank: int) -> int:
+        """Number of the cores or the memory of a rank."""
+        placement = self._placement
+        if kind == "memory":
+            return self._memory + (0 if placement.hosts_share_cores else placement.place(rank))
+        return self._links + (
+            int(placement.core_of_rank[rank]) if placement.hosts_share_cores else placement.place(rank)
+        )
+
+    def name(self, number: int) -> str:
+        if number < self._links:
+            return self._placement.net.link(number).name
+        place = self._placement.net.places[0]
+        if number >= self._memory:
+            return (
+                f"memory of all {place}s"
+                if self._placement.hosts_share_cores
+                else f"memory of {place}:{number - self._memory}"
+            )
+        own = number - self._links
+        if self._placement.pinned_evenly:
+            return f"core {own} of all {place}s"
+        return f"cores of all {place}s" if self._placement.hosts_share_cores else f"cores of {place}:{own}"
+
+    def capacity(self, number: int) -> float:
+        """Units per second of a resource."""
+        if number < self._links:
+            return float(self._placement.net.bandwidths[number])
+        if number < self._memory:
+            return 1.0 if self._placement.pinned_evenly else float(self._placement.cores(number - self._links))
+        host = self._placement.machine.host
+        return host.memory_bytes_per_second or inf if host is not None else inf
+
+
+class EngineResources(ResourceNumbers):
+    """Those of them that are used, as resources of an engine."""
+
+    def __init__(self, placement: RankPlacement, engine: FlowEngine) -> None:
+        super().__init__(placement)
+        self._engine = engine
+        self._bursts = placement.bursts.tolist()
+        self._entered: dict[int, int] = {}
+
+    def entered(self, number: int) -> int:
+        """The resource of the engine, made when it is first asked for."""
+        if number not in self._entered:
+            capacity, name = self.capacity(number), partial(self.name, number)
+            burst = self._bursts[number] if number < len(self._bursts) else 0.0
+            engine = self._engine
+            self._entered[number] = (
+                engine.add_link(capacity, burst, name) if burst else engine.add_resource(capacity, name)
+            )
+        return self._entered[number]
+
 
 OWN_WORK = -1
 """The label of work that a rank does at its own place."""
@@ -39,7 +111,7 @@ class SymmetryClasses:
     """
 
     folding: Folding
-    quotient: Quotient
+    quotient: QuotientGraph
     paths: Paths
     flows: Flows
     channels: Mapping[tuple[str, int, int], int]
@@ -56,19 +128,19 @@ class SymmetryClasses:
         return np.bincount(self.folding.ranks)
 
 
-def classes_of(found: Patterns, homes: Homes, routes: Routes) -> SymmetryClasses:
+def classes_of(found: Patterns, placement: RankPlacement, routes: Routes) -> SymmetryClasses:
     """The classes of a run; look at `folding.folded` before they are used."""
-    ranks, net = len(homes.of_rank), homes.net
+    ranks, net = len(placement.of_rank), placement.net
     sender, receiver, label = found.sender, found.receiver, found.label
-    if homes.shared or not len(sender):
+    if placement.shared or not len(sender):
         everyone = np.arange(ranks)
         sender, receiver = np.concatenate([sender, everyone]), np.concatenate([receiver, everyone])
         label = np.concatenate([label, np.full(ranks, OWN_WORK)])
-    paths = _paths(sender, receiver, homes, routes)
+    paths = _paths(sender, receiver, placement, routes)
     bandwidths = np.concatenate([net.bandwidths, *(np.full(net.place_count, kind) for kind in (-1.0, -2.0))])
     bursts = np.zeros(len(bandwidths))
-    bursts[: len(homes.bursts)] = homes.bursts
-    within = homes.of_rank[sender] == homes.of_rank[receiver]
+    bursts[: len(placement.bursts)] = placement.bursts
+    within = placement.of_rank[sender] == placement.of_rank[receiver]
     flows = Flows(
         sender,
         receiver,
@@ -77,26 +149,28 @@ def classes_of(found: Patterns, homes: Homes, routes: Routes) -> SymmetryClasses
         paths.shares,
         {"label": label, "latency": paths.latency, "within": within.astype(np.int64)},
     )
-    columns = {**homes.columns(), "what it computes and sends": found.colours}
-    folding = fold(columns, flows, {"bandwidth": bandwidths, "burst": bursts}, link_name=Numbering(homes).name)
+    columns = {**placement.columns(), "what it computes and sends": found.colours}
+    folding = fold(
+        columns, flows, {"bandwidth": bandwidths, "burst": bursts}, link_name=ResourceNumbers(placement).name
+    )
     if not folding.folded:
         return SymmetryClasses(
-            folding, Quotient(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {}
+            folding, QuotientGraph(flows, np.arange(ranks), np.arange(0), np.arange(0)), paths, flows, {}, {}
         )
     small = quotient(folding, flows)
-    return SymmetryClasses(folding, small, paths, flows, *_channels(found, folding, small, shared=homes.shared))
+    return SymmetryClasses(folding, small, paths, flows, *_channels(found, folding, small, shared=placement.shared))
 
 
-def flow_paths(found: Patterns, homes: Homes, routes: Routes) -> FlowPaths:
+def flow_paths(found: Patterns, placement: RankPlacement, routes: Routes) -> FlowPaths:
     """The paths of all flows of a run."""
-    return FlowPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, homes, routes))
+    return FlowPaths(found.sender, found.receiver, _paths(found.sender, found.receiver, placement, routes))
 
 
-def _paths(sender: Ints, receiver: Ints, homes: Homes, routes: Routes) -> Paths:
+def _paths(sender: Ints, receiver: Ints, placement: RankPlacement, routes: Routes) -> Paths:
     """Links of the network for what goes between places, cores and memory for what stays at one."""
-    places, count = homes.net.place_count, homes.net.link_count
-    source, target = homes.of_rank[sender], homes.of_rank[receiver]
-    if not homes.shared:
+    places, count = placement.net.place_count, placement.net.link_count
+    source, target = placement.of_rank[sender], placement.of_rank[receiver]
+    if not placement.shared:
         return routes.between(source, target)
     between, pair = np.unique(source * places + target, return_inverse=True)
     paths = routes.between(*np.divmod(between, places))
@@ -115,7 +189,7 @@ def _paths(sender: Ints, receiver: Ints, homes: Homes, routes: Routes) -> Paths:
 
 
 def _channels(
-    found: Patterns, folding: Folding, small: Quotient, *, shared: bool
+    found: Patterns, folding: Folding, small: QuotientGraph, *, shared: bool
 ) -> tuple[dict[tuple[str, int, int], int], dict[int, int]]:
     """The classes of the flows of ranks that stand for their class, and of their own work."""
     stands = np.zeros(len(folding.ranks), dtype=bool)

@@ -79,17 +79,17 @@ def even_bound(schedule: Schedule, choices: Choices) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class SizeRatio:
     """Smallest and largest size over the mean one."""
 
     low: Fraction = Fraction(1)
     high: Fraction = Fraction(1)
 
-    def __mul__(self, other: "Ratio") -> "Ratio":
-        return Ratio(self.low * other.low, self.high * other.high)
+    def __mul__(self, other: "SizeRatio") -> "SizeRatio":
+        return SizeRatio(self.low * other.low, self.high * other.high)
 
 
-def _sizes(op: Op, schedule: Schedule, even: Schedule, choices: Choices) -> Iterator[Ratio]:
+def _sizes(op: Op, schedule: Schedule, even: Schedule, choices: Choices) -> Iterator[SizeRatio]:
     """How the sizes of all that the op does compare with even ones."""
     tensors = {name: schedule.tensors[name] for name in (*reads(op), *writes(op))}
     for tensor in tensors.values():
@@ -125,8 +125,8 @@ class _Elements:
         return _Elements(self.least + other.least, self.mean + other.mean, self.most + other.most)
 
     @property
-    def ratio(self) -> Ratio:
-        return Ratio(self.least / self.mean, self.most / self.mean) if self.mean else Ratio()
+    def ratio(self) -> SizeRatio:
+        return SizeRatio(self.least / self.mean, self.most / self.mean) if self.mean else SizeRatio()
 
 
 def _elements(tensor: Tensor, schedule: Schedule, even: Schedule) -> _Elements:
@@ -139,9 +139,9 @@ def _elements(tensor: Tensor, schedule: Schedule, even: Schedule) -> _Elements:
     return _Elements(least // shards, mean / shards, -(-most // shards))
 
 
-def _part(part: Part, schedule: Schedule, even: Schedule) -> Ratio:
+def _part(part: Part, schedule: Schedule, even: Schedule) -> SizeRatio:
     mean = _mean(part, even)
-    return Ratio(min(lengths(part, schedule)) / mean, max(lengths(part, schedule)) / mean)
+    return SizeRatio(min(lengths(part, schedule)) / mean, max(lengths(part, schedule)) / mean)
 
 
 def _mean(part: Part, even: Schedule) -> Fraction:
@@ -149,12 +149,14 @@ def _mean(part: Part, even: Schedule) -> Fraction:
     return Fraction(max(lengths(part, even)))
 
 
-def _chunked(op: Collective, tensors: Sequence[Tensor], schedule: Schedule, even: Schedule, choices: Choices) -> Ratio:
+def _chunked(
+    op: Collective, tensors: Sequence[Tensor], schedule: Schedule, even: Schedule, choices: Choices
+) -> SizeRatio:
     """Pieces that the collective itself makes of its buffers."""
     found = sum((_elements(tensor, schedule, even) for tensor in tensors), _Elements(0, Fraction(0), 0))
     members = schedule.grid.length(op.axis)
     if isinstance(op, Barrier) or members == 1 or not found.mean:
-        return Ratio()
+        return SizeRatio()
     item, kind = schedule.item_bytes(tensors[0].name), collective_kind(op)
     pieces = [
         lower(
@@ -162,7 +164,7 @@ def _chunked(op: Collective, tensors: Sequence[Tensor], schedule: Schedule, even
             choices.of(op.name).algorithm(kind),
             members,
             size_bytes=int(elements * item),
-            per_node=choices.of(op.name).sharing(op.axis),
+            per_node=choices.of(op.name).ranks_per_node(op.axis),
             chunk_bytes=choices.of(op.name).chunk_bytes,
             elements=cast(int, elements) if isinstance(op, AllReduce) else None,
         ).pieces
@@ -171,4 +173,4 @@ def _chunked(op: Collective, tensors: Sequence[Tensor], schedule: Schedule, even
     chunks = Fraction(max(pieces), min(pieces))
     least = Fraction(found.least // pieces[0]) / (found.mean / pieces[0])
     most = Fraction(-(-found.most // pieces[2])) / (found.mean / pieces[2])
-    return Ratio(least / chunks, most * chunks)
+    return SizeRatio(least / chunks, most * chunks)

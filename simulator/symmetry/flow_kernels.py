@@ -11,51 +11,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quadrille.simulator.engine.compiled import Kernel, compiled
-from quadrille.simulator.symmetry.partition import Flows, Ints
-
-Colours = NDArray[np.uint64]
-
-MANY = 1 << 20
-"""Entries from which on loading Numba pays."""
-MOST_LABELS = 1 << 22
-"""Labels that are counted one by one."""
-
-GOLDEN = 0x9E3779B97F4A7C15
-SENDER, RECEIVER, LINK, SHARE, SENT, RECEIVED, CROSSING, COLUMN = (
-    np.uint64(GOLDEN * salt % 2**64) for salt in range(1, 9)
+from quadrille.simulator.symmetry.partition import (
+    CROSSING,
+    FIRST,
+    LINK,
+    RECEIVED,
+    RECEIVER,
+    SECOND,
+    SENDER,
+    SENT,
+    Flows,
+    Hashes,
+    Ints,
 )
-FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
 ONE, THREE, HALF = np.uint64(1), np.uint64(3), np.uint64(32)
 BEFORE, ROUND, AFTER = 0, 1, 2
 LAST, MIDDLE, END = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-class Graph(NamedTuple):
+class FlowGraph(NamedTuple):
     """Flows as `Flows` has them; weights of entries, none where all are 1; how many flows cross a link, at most two."""
 
     sender: Ints
     receiver: Ints
     offsets: Ints
     links: Ints
-    weights: Colours
+    weights: Hashes
     users: NDArray[np.int8]
 
 
-class Seen(NamedTuple):
+class RefinementState(NamedTuple):
     """Colours of flows, ranks and links; what flows see of ranks and links; sums over what these see; colours met."""
 
-    flows: Colours
-    ranks: Colours
-    links: Colours
-    as_sender: Colours
-    as_receiver: Colours
-    as_link: Colours
-    of_rank: Colours
-    of_link: Colours
-    met: Colours
+    flows: Hashes
+    ranks: Hashes
+    links: Hashes
+    as_sender: Hashes
+    as_receiver: Hashes
+    as_link: Hashes
+    of_rank: Hashes
+    of_link: Hashes
+    met: Hashes
 
 
-class Bags(NamedTuple):
+class LabelBags(NamedTuple):
     """Labels and who owns each; of each owner, where its labels are gathered, and its class; the first of each class.
 
     Then room: for the next place of each owner, the labels gathered, and counts of labels.
@@ -71,9 +71,6 @@ class Bags(NamedTuple):
     counts: Ints
 
 
-# The rounds
-
-
 def _mixed(colour: np.uint64) -> np.uint64:
     colour ^= colour >> LAST
     colour *= FIRST
@@ -83,7 +80,7 @@ def _mixed(colour: np.uint64) -> np.uint64:
     return colour
 
 
-def _begin(g: Graph, c: Seen) -> None:
+def _begin(g: FlowGraph, c: RefinementState) -> None:
     """Tells every flow of the links that it alone crosses."""
     for f in range(len(g.sender)):
         for e in range(g.offsets[f], g.offsets[f + 1]):
@@ -92,7 +89,7 @@ def _begin(g: Graph, c: Seen) -> None:
                 c.flows[f] += _mixed(c.links[g.links[e]] + LINK) * weight
 
 
-def _look(c: Seen) -> None:
+def _look(c: RefinementState) -> None:
     """What flows see of ranks and links."""
     for r in range(len(c.ranks)):
         c.as_sender[r], c.as_receiver[r] = _mixed(c.ranks[r] + SENDER), _mixed(c.ranks[r] + RECEIVER)
@@ -102,7 +99,7 @@ def _look(c: Seen) -> None:
         c.of_link[j] = 0
 
 
-def _cross(g: Graph, c: Seen) -> None:
+def _cross(g: FlowGraph, c: RefinementState) -> None:
     """Colours flows, and adds up what ranks and shared links see of them."""
     for f in range(len(g.sender)):
         sender, receiver = g.sender[f], g.receiver[f]
@@ -119,14 +116,14 @@ def _cross(g: Graph, c: Seen) -> None:
             c.of_link[g.links[e]] += crossing * (g.weights[e] if len(g.weights) else ONE)
 
 
-def _recolour(g: Graph, c: Seen, users: int) -> None:
+def _recolour(g: FlowGraph, c: RefinementState, users: int) -> None:
     """Colours the links that one flow crosses, or those that two or more do."""
     for j in range(len(c.links)):
         if g.users[j] == users:
             c.links[j] = _mixed(THREE * c.links[j] + c.of_link[j])
 
 
-def _distinct(c: Seen) -> int:
+def _distinct(c: RefinementState) -> int:
     """How many colours the flows have; `met` has room for twice as many, and a power of two of it."""
     found, zero, mask = 0, 0, len(c.met) - 1
     for i in range(len(c.met)):
@@ -144,7 +141,7 @@ def _distinct(c: Seen) -> int:
     return found + zero
 
 
-def colour(g: Graph, c: Seen, part: int) -> int:
+def colour(g: FlowGraph, c: RefinementState, part: int) -> int:
     """A round of refinement, or what comes before the first or after the last; how many classes of flows."""
     if part == BEFORE:
         _begin(g, c)
@@ -160,10 +157,7 @@ def colour(g: Graph, c: Seen, part: int) -> int:
     return _distinct(c)
 
 
-# The check
-
-
-def _gather(b: Bags) -> None:
+def _gather(b: LabelBags) -> None:
     """Puts the labels down by owner."""
     for o in range(len(b.classes)):
         b.places[o] = b.offsets[o]
@@ -172,7 +166,7 @@ def _gather(b: Bags) -> None:
         b.places[b.owners[i]] += 1
 
 
-def first_unlike(b: Bags, once: bool) -> int:
+def first_unlike(b: LabelBags, once: bool) -> int:
     """The first owner whose bag of labels is not that of the first of its class, or has one twice; -1 for none."""
     _gather(b)
     for o in range(len(b.classes)):
@@ -195,10 +189,10 @@ KERNELS: tuple[Kernel, ...] = (_mixed, _begin, _look, _cross, _recolour, _distin
 CALLED = ("colour", "first_unlike")
 
 
-class Rounds:
+class CompiledRounds:
     """Rounds of refinement that change the colours of flows, ranks and links which are given in place."""
 
-    def __init__(self, flows: Flows, colours: tuple[Colours, Colours, Colours], weights: Colours) -> None:
+    def __init__(self, flows: Flows, colours: tuple[Hashes, Hashes, Hashes], weights: Hashes) -> None:
         of_flows, of_ranks, of_links = colours
         users = np.minimum(np.bincount(flows.links, minlength=len(of_links)), 2).astype(np.int8)
         sender, receiver, offsets, links = (
@@ -208,8 +202,8 @@ class Rounds:
         sizes = (len(of_ranks), len(of_ranks), len(of_links), len(of_ranks), len(of_links))
         seen = [np.empty(size, dtype=np.uint64) for size in sizes]
         met = np.empty(2 << len(of_flows).bit_length(), dtype=np.uint64)
-        self._graph = Graph(sender, receiver, offsets, links, weights, users)
-        self._seen = Seen(of_flows, of_ranks, of_links, seen[0], seen[1], seen[2], seen[3], seen[4], met)
+        self._graph = FlowGraph(sender, receiver, offsets, links, weights, users)
+        self._seen = RefinementState(of_flows, of_ranks, of_links, seen[0], seen[1], seen[2], seen[3], seen[4], met)
         self._colour = compiled(KERNELS, CALLED)["colour"]
         self._colour(self._graph, self._seen, BEFORE)
 
@@ -222,11 +216,11 @@ class Rounds:
         self._colour(self._graph, self._seen, AFTER)
 
 
-def all_alike(owners: Ints, labels: Ints, classes: Ints, first: Ints, *, once: bool) -> bool:
+def all_bags_equal(owners: Ints, labels: Ints, classes: Ints, first: Ints, *, once: bool) -> bool:
     """Whether owners of one class have the same bag of labels (and, if asked, each label once)."""
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(classes)))])
     places, gathered = np.empty(len(classes), dtype=np.int64), np.empty(len(labels), dtype=np.int64)
     counts = np.zeros(int(labels.max(initial=0)) + 1, dtype=np.int64)
     entries = (np.ascontiguousarray(part, dtype=np.int64) for part in (owners, labels))
-    bags = Bags(next(entries), next(entries), offsets, classes, first, places, gathered, counts)
+    bags = LabelBags(next(entries), next(entries), offsets, classes, first, places, gathered, counts)
     return int(compiled(KERNELS, CALLED)["first_unlike"](bags, once)) < 0

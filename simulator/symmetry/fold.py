@@ -1,30 +1,8 @@
-"""Exact folding: ranks, links and flows that behave alike, one representative each.
+"""The exact check of a partition: do members of a class really see the same?
 
-Theory of operation
--------------------
-A *flow* is what goes from one rank to another over some links, whenever it goes
-(a pattern of communication makes one flow for each pair of ranks); local work
-on a resource that ranks share is a flow from a rank to itself.  Colour all
-ranks, links and flows by what they are, then refine, round after round:
-
-    flow  <- its colour, those of its sender and receiver, and of its links with shares
-    rank  <- its colour, those of the flows it sends, and of the flows it receives
-    link  <- its colour, and those of the flows that cross it, with shares
-
-until no class of flows splits; then neither does any other, since what ranks
-and links become follows from the flows.  Such a partition is *equitable*: if
-all members of each class are in the same state now, they see the same and do
-the same, so they are in the same state ever after.  One rank, flow and link of
-each class tell the whole story, exactly, where the flow counts on the link as
-often as flows of its class cross it.  What breaks the symmetry (a slow GPU, a
-degraded link, an uneven block, a leaf that is not full) splits classes by
-itself; an unstable partition is not exact and is never used.
-
-A wrong partition may still give the right makespan.  So what the hashes of
-`refinement.py` found is checked without hashes, in every run, by `check.py`.
-
-Source: Grohe, Kersting, Mladenov, Selman, "Dimension Reduction via Colour
-Refinement", ESA 2014.
+Nothing is hashed here.  What a rank, link or flow sees is a bag of labels; all
+bags are sorted at once (of very many, each is counted: `flow_kernels.py`), and each
+is compared with that of the first member of its class, number by number.
 """
 
 from collections.abc import Callable
@@ -32,15 +10,74 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadrille.simulator.symmetry.check import fault
-from quadrille.simulator.symmetry.flow_kernels import Colours
-from quadrille.simulator.symmetry.partition import Columns, Flows, Ints, Partition, firsts
+from quadrille.simulator.symmetry.partition import MANY, Columns, Floats, Flows, Hashes, Ints, Partition, firsts
 from quadrille.simulator.symmetry.refinement import refine
+
+
+def fault(partition: Partition, ranks: Columns, flows: Flows, links: Columns) -> str:
+    """Why the partition is not equitable, or empty where it is.
+
+    Parameters
+    ----------
+    ranks, links : attributes that members of a class must share
+    """
+    parts = (("ranks", partition.ranks, ranks), ("links", partition.links, links))
+    for what, classes, columns in (*parts, ("flows", partition.flows, flows.columns)):
+        for name, values in columns.items():
+            if not np.array_equal(values, values[firsts(classes)[classes]]):
+                return f"{what} of a class differ in {name}"
+    first = firsts(partition.flows)[partition.flows]
+    for name, ends in (("sender", flows.sender), ("receiver", flows.receiver)):
+        seen = partition.ranks[ends]
+        if not np.array_equal(seen, seen[first]):
+            return f"flows of a class differ in the class of their {name}"
+        if not _alike(ends, partition.flows, partition.ranks, once=True):
+            return f"ranks of a class differ in the flows of which they are {name}"
+    owner, (share, kinds) = flows.entry_flows(), _numbered(flows.shares)
+    if not _alike(owner, partition.links[flows.links] * kinds + share, partition.flows):
+        return "flows of a class differ in the classes of their links"
+    if not _alike(flows.links, partition.flows[owner] * kinds + share, partition.links):
+        return "links of a class differ in the classes of the flows that cross them"
+    return ""
+
+
+def _numbered(values: Floats) -> tuple[Ints | int, int]:
+    """The values as numbers 0, 1, …, and how many there are."""
+    if not len(values) or (values == values[0]).all():
+        return 0, 1
+    found, numbers = np.unique(values, return_inverse=True)
+    return numbers, len(found)
+
+
+def _alike(owners: Ints, labels: Ints, classes: Ints, *, once: bool = False) -> bool:
+    """Whether owners of one class have the same bag of labels (and, if asked, each label once)."""
+    width = int(labels.max(initial=0)) + 1
+    assert len(classes) * width < 2**63, "too many classes to number pairs of them by 64 bits"
+    if len(owners) >= MANY and width <= MOST_LABELS:
+        from quadrille.simulator.symmetry.flow_kernels import all_bags_equal
+
+        return all_bags_equal(owners, labels, classes, firsts(classes), once=once)
+    keys = np.sort(owners * width + labels)
+    if once and not (keys[1:] != keys[:-1]).all():
+        return False
+    sizes = np.bincount(owners, minlength=len(classes))
+    first = firsts(classes)[classes]
+    if not np.array_equal(sizes, sizes[first]):
+        return False
+    starts = np.cumsum(sizes) - sizes
+    label = keys - np.repeat(np.arange(len(classes)) * width, sizes)
+    likewise = np.arange(len(keys)) + np.repeat(starts[first] - starts, sizes)
+    return np.array_equal(label, label[likewise])
+
 
 MOST_ROUNDS = 64
 """Symmetry that is there shows within a few dozen rounds; without it they go on for half the ranks."""
+
 FEW = 256
 """Classes that are worth having however few the flows; above, at most a quarter of them."""
+
+MOST_LABELS = 1 << 22
+"""Labels up to which bags of very many labels are compared by counting."""
 RARE = 0.01
 """A value of an attribute that at most this share of the ranks or links has is named as what breaks symmetry."""
 
@@ -74,7 +111,7 @@ class Folding:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Quotient:
+class QuotientGraph:
     """One rank, flow and link for each class.
 
     Parameters
@@ -149,7 +186,7 @@ def unfolded(ranks: int, flows: Flows, links: int, why_not: str = "") -> Folding
     return Folding(np.arange(ranks), np.arange(flows.count), own, why_not=why_not)
 
 
-def quotient(folding: Folding, flows: Flows) -> Quotient:
+def quotient(folding: Folding, flows: Flows) -> QuotientGraph:
     """The flows between classes.
 
     >>> both = Flows(np.array([0, 1]), np.array([1, 0]), np.array([0, 1, 2]), np.array([0, 0]), np.ones(2))
@@ -174,7 +211,7 @@ def quotient(folding: Folding, flows: Flows) -> Quotient:
         links,
         np.bincount(where, flows.shares[entries], minlength=len(keys)).astype(np.float64),
     )
-    return Quotient(between, rank_of, flow_of, link_of)
+    return QuotientGraph(between, rank_of, flow_of, link_of)
 
 
 def _length(columns: Columns) -> int:
@@ -195,7 +232,7 @@ def _spread(values: Ints, used: Ints, links: int) -> Ints:
     return spread
 
 
-def _labelled(colours: Colours) -> Ints:
+def _labelled(colours: Hashes) -> Ints:
     """Colours as numbers 0, 1, … in the order in which they first come up."""
     found, first, numbers = np.unique(colours, return_index=True, return_inverse=True)
     order = np.empty(len(found), dtype=np.int64)

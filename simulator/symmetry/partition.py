@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
 Floats = NDArray[np.float64]
+
 Columns = Mapping[str, NDArray[np.generic]]
 """What is known of each rank, link or flow: name of an attribute to its values."""
 
@@ -59,3 +61,17 @@ def firsts(classes: Ints) -> Ints:
     first = np.empty(int(classes.max(initial=-1)) + 1, dtype=np.int64)
     first[classes[::-1]] = np.arange(len(classes))[::-1]
     return first
+
+
+Hashes = NDArray[np.uint64]
+
+MANY = 1 << 20
+"""Entries from which on loading Numba pays."""
+
+GOLDEN = 0x9E3779B97F4A7C15
+
+SENDER, RECEIVER, LINK, SHARE, SENT, RECEIVED, CROSSING, COLUMN = (
+    np.uint64(GOLDEN * salt % 2**64) for salt in range(1, 9)
+)
+
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

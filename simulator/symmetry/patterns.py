@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from quadrille.algorithms.analysis.coordinate_dependence import Needs
-from quadrille.algorithms.analysis.copies import copies
+from quadrille.algorithms.analysis.coordinate_dependence import Dependence
+from quadrille.algorithms.analysis.copies import local_copies
 from quadrille.algorithms.analysis.labels import Ints, numbered
 from quadrille.algorithms.analysis.op_plans import wires_of
 from quadrille.algorithms.analysis.traffic import Traffic, traffic
@@ -45,12 +45,17 @@ from quadrille.algorithms.schedule.ops import (
     reads,
     writes,
 )
-from quadrille.algorithms.schedule.parts import Place
+from quadrille.algorithms.schedule.parts import Coordinates
 from quadrille.algorithms.schedule.schedule import Schedule
-from quadrille.simulator.symmetry.channels import Channels, Uses
-from quadrille.simulator.symmetry.group_members import Members, even_pieces
-from quadrille.simulator.symmetry.rank_labels import Colours, Sorted
-from quadrille.simulator.symmetry.signatures import Key, Looks, LoopPosition, turning
+from quadrille.simulator.symmetry.channels import Channels, ChannelUses, MemberKinds, equal_pieces
+from quadrille.simulator.symmetry.signatures import (
+    Key,
+    LoopPosition,
+    RankLabels,
+    RanksByKind,
+    Signatures,
+    loop_count_axes,
+)
 
 EndKinds = Callable[[Collective], tuple[int, ...]]
 """A number for each member of a collective's groups, the same for those that end together; none where all do."""
@@ -80,21 +85,21 @@ def patterns(schedule: Schedule, choices: Choices, kinds_of_members: EndKinds) -
     ----------
     kinds_of_members : which members of a collective end at times of their own, whatever steps they do
     """
-    found = _Finder(schedule, choices, kinds_of_members)
+    found = _PatternSearch(schedule, choices, kinds_of_members)
     found.look()
     return found.result()
 
 
-class _Finder:
+class _PatternSearch:
     """Goes through every program once and collects colours and uses of channels."""
 
     def __init__(self, schedule: Schedule, choices: Choices, kinds_of_members: EndKinds) -> None:
         self.schedule = schedule
         self._choices, self._kinds_of_members = choices, kinds_of_members
         self._grid = schedule.grid
-        self._colours = Colours(schedule.grid)
-        self._members: dict[Key, Members] = {}
-        self._uses = Uses(schedule.grid)
+        self._colours = RankLabels(schedule.grid)
+        self._members: dict[Key, MemberKinds] = {}
+        self._uses = ChannelUses(schedule.grid)
         self._noted: set[Key] = set()
         self._turns: list[dict[LoopPosition, list[int]]] = []
 
@@ -104,7 +109,7 @@ class _Finder:
         """Every op at every moment that differs, for the ranks that follow one program for the same number of turns."""
         for position, (ranks, place) in enumerate(self._alike_programs()):
             self._colours.of_rank[ranks] = position
-            looks = Looks(self.schedule, partial(self._look_at, ranks))
+            looks = Signatures(self.schedule, partial(self._look_at, ranks))
             self._turns.append(looks.turns(self.schedule.program(place), place))
 
     def turns(self) -> dict[LoopPosition, list[int]]:
@@ -115,21 +120,21 @@ class _Finder:
             found[loop] = numbered(list(together)).tolist()
         return found
 
-    def _alike_programs(self) -> Iterator[tuple[Ints, Place]]:
+    def _alike_programs(self) -> Iterator[tuple[Ints, Coordinates]]:
         axes: set[Axis] = {role.axis for role in self.schedule.roles if role.axis is not None}
         for role in self.schedule.roles:
-            axes |= turning(role.program)
+            axes |= loop_count_axes(role.program)
         chosen = sorted(axes)
         for coordinates in product(*(range(self._grid.length(axis)) for axis in chosen)):
             given = dict(zip(chosen, coordinates, strict=True))
             ranks = np.arange(self._grid.size)
             for axis, coordinate in given.items():
                 ranks = ranks[self._colours.coordinates[axis][ranks] == coordinate]
-            yield ranks, Place(self._grid, self.schedule.sizes, {axis: given.get(axis, 0) for axis in AXES})
+            yield ranks, Coordinates(self._grid, self.schedule.sizes, {axis: given.get(axis, 0) for axis in AXES})
 
     # Ops
 
-    def _look_at(self, ranks: Ints, op: Op, moment: Place, needed: Needs) -> Key:
+    def _look_at(self, ranks: Ints, op: Op, moment: Coordinates, needed: Dependence) -> Key:
         """Notes what an op does to colours and channels; equal for moments at which it does the same on all ranks."""
         if not isinstance(op, Communication):
             tensors = [self.schedule.tensors[name] for name in dict.fromkeys((*reads(op), *writes(op)))]
@@ -145,25 +150,25 @@ class _Finder:
         assert isinstance(op, Collective)
         return self._collective(op, moment, needed, ranks)
 
-    def _told_apart(self, by: Sorted, values: Sequence[Key]) -> Key:
+    def _told_apart(self, by: RanksByKind, values: Sequence[Key]) -> Key:
         self._colours.told_apart(by, numbered(values).tolist())
         return tuple(values)
 
-    def _alone(self, op: CommunicationOp, place: Place) -> Key:
-        return copies(op, self.schedule, place, traffic(op, self.schedule, place, self._choices))
+    def _alone(self, op: CommunicationOp, place: Coordinates) -> Key:
+        return local_copies(op, self.schedule, place, traffic(op, self.schedule, place, self._choices))
 
-    def _collective(self, op: Collective, moment: Place, needed: Needs, ranks: Ints) -> Key:
-        """One look for each kind of group; its members differ in what `Members` says."""
+    def _collective(self, op: Collective, moment: Coordinates, needed: Dependence, ranks: Ints) -> Key:
+        """One look for each kind of group; its members differ in what `MemberKinds` says."""
         axes = set(needed.axes) - {op.axis}
         if not same_on_all_members(op, self.schedule):
             axes.add(op.axis)
-            needed = replace(needed, whole=needed.whole | {op.axis})
+            needed = replace(needed, distinct_axes=needed.distinct_axes | {op.axis})
         patterns_of: dict[Key, tuple[str, Key]] = {}
 
-        def look(place: Place) -> Key:
+        def look(place: Coordinates) -> Key:
             moved = traffic(op, self.schedule, place, self._choices)
             assert moved is not None
-            key, even = self._pattern(op, moved), even_pieces(moved)
+            key, even = self._pattern(op, moved), equal_pieces(moved)
             sizes = (key, moved.edges[:2] if even else (moved.edges, moved.receive_edges))
             patterns_of[sizes] = wires_of(op, moved), key
             return sizes
@@ -178,7 +183,7 @@ class _Finder:
         return tuple(values)
 
     def _group_members(
-        self, axis: Axis, by: Sorted, sizes: Sequence[int], patterns_of: dict[int, tuple[str, Key]]
+        self, axis: Axis, by: RanksByKind, sizes: Sequence[int], patterns_of: dict[int, tuple[str, Key]]
     ) -> None:
         """Notes who uses which lane in the groups of each size, and tells members apart."""
         size, own = np.array(sizes)[by.which], self._colours.coordinates[axis][by.ranks]
@@ -191,18 +196,18 @@ class _Finder:
         self._colours.split(by.ranks, kinds)
 
     def _pattern(self, op: Collective, moved: Traffic) -> Key:
-        lowered, even, kinds = moved.lowered, even_pieces(moved), self._kinds_of_members(op)
+        lowered, even, kinds = moved.lowered, equal_pieces(moved), self._kinds_of_members(op)
         key = (type(op), lowered.algorithm, lowered.members, lowered.pieces, lowered.steps, moved.root, even, kinds)
         if key not in self._members:
             marks = np.array(kinds) if kinds else np.zeros(lowered.members, dtype=np.int64)
             if isinstance(op, Broadcast | Reduce):
                 marks = 2 * marks + (np.arange(lowered.members) == moved.root)
-            self._members[key] = Members.of(lowered, marks, even=even)
+            self._members[key] = MemberKinds.of(lowered, marks, even=even)
         return key
 
-    def _point_to_point(self, op: Send | Receive | Shift, moment: Place, needed: Needs, ranks: Ints) -> Key:
+    def _point_to_point(self, op: Send | Receive | Shift, moment: Coordinates, needed: Dependence, ranks: Ints) -> Key:
         stride = self._grid.stride(op.axis)
-        needed = replace(needed, whole=needed.whole | {op.axis})
+        needed = replace(needed, distinct_axes=needed.distinct_axes | {op.axis})
         values, by = self._colours.looked_at(needed, moment, ranks, lambda place: self._peers(op, place))
         loops = tuple((loop, moment.indices.get(loop)) for loop in sorted(needed.loops))
         first = ranks - self._colours.coordinates[op.axis][ranks] * stride
@@ -216,10 +221,10 @@ class _Finder:
         self._colours.told_apart(by, numbered(kinds).tolist())
         return tuple(values)
 
-    def _peers(self, op: Send | Receive | Shift, place: Place) -> tuple[Any, ...]:
+    def _peers(self, op: Send | Receive | Shift, place: Coordinates) -> tuple[Any, ...]:
         """Whom the rank sends to and receives from, and how much."""
         moved = traffic(op, self.schedule, place, self._choices)
-        local = copies(op, self.schedule, place, moved)
+        local = local_copies(op, self.schedule, place, moved)
         if moved is None:
             return None, None, local, 0, 0
         (exchange,) = moved.exchanges()

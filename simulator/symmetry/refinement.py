@@ -1,18 +1,11 @@
-"""Colour refinement by hashes: the rounds, and where symmetry broke first.
-
-A colour is a 64-bit hash.  What is ordered (sender, receiver) is salted, bags
-(links of a flow, flows of a link) are sums of mixed colours.  Collisions are
-unlikely and not trusted: `check.py` checks what comes out.
-
-Source of the mixing function: the finaliser of SplitMix64, Steele, Lea, Flood,
-"Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
-"""
+"""What is folded, ranks with their flows over links, and a partition of these into classes."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from quadrille.simulator.symmetry.flow_kernels import (
+from quadrille.simulator.symmetry.partition import (
     COLUMN,
     CROSSING,
     LINK,
@@ -22,10 +15,12 @@ from quadrille.simulator.symmetry.flow_kernels import (
     SENDER,
     SENT,
     SHARE,
-    Colours,
-    Rounds,
+    Columns,
+    Floats,
+    Flows,
+    Hashes,
+    Ints,
 )
-from quadrille.simulator.symmetry.partition import Columns, Floats, Flows, Ints
 
 
 @dataclass(slots=True)
@@ -39,9 +34,9 @@ class Refined:
     alone : the first rank that was a class by itself, and after how many rounds; None if there was none
     """
 
-    ranks: Colours
-    flows: Colours
-    links: Colours
+    ranks: Hashes
+    flows: Hashes
+    links: Hashes
     rounds: int = 0
     classes: int = 0
     settled: bool = False
@@ -55,8 +50,7 @@ def refine(ranks: Columns, flows: Flows, links: Columns, *, most_rounds: int, mo
     it waits for its colour until the end; most links of a cluster are such.
     """
     colours = Refined(_coloured(ranks), _coloured(flows.columns, flows.count), _coloured(links))
-    many = len(flows.links) >= MANY
-    rounds = (_rounds if many else _Bags)(flows, colours)
+    rounds = _compiled_rounds(flows, colours) if len(flows.links) >= MANY else _ArrayRounds(flows, colours)
     while not colours.settled and colours.rounds < most_rounds and colours.classes <= most_classes:
         classes = rounds.another()
         colours.rounds += 1
@@ -68,14 +62,26 @@ def refine(ranks: Columns, flows: Flows, links: Columns, *, most_rounds: int, mo
     return colours
 
 
-def _rounds(flows: Flows, colours: Refined) -> Rounds:
-    """The rounds flow by flow."""
+class Rounds(Protocol):
+    """Rounds of refinement, over whole arrays or flow by flow."""
+
+    def another(self) -> int:
+        """Does another round; returns the number of classes of flows."""
+
+    def finish(self) -> None:
+        """Colours the links that one flow crosses."""
+
+
+def _compiled_rounds(flows: Flows, colours: Refined) -> Rounds:
+    """The rounds flow by flow, for which Numba is loaded."""
+    from quadrille.simulator.symmetry.flow_kernels import CompiledRounds
+
     ones = (flows.shares == 1.0).all()
     weights = np.zeros(0, dtype=np.uint64) if ones else _weights(flows.shares)
-    return Rounds(flows, (colours.flows, colours.ranks, colours.links), weights)
+    return CompiledRounds(flows, (colours.flows, colours.ranks, colours.links), weights)
 
 
-class _Bags:
+class _ArrayRounds:
     """The rounds with whole arrays: sums over the links of each flow, the flows of each link, and those of each rank.
 
     Links that one flow crosses (its own) are kept apart from those that several share.
@@ -120,32 +126,32 @@ class _Bags:
         """Colours the links that one flow crosses."""
         self.recolour_own(self._colours.links, self._colours.flows)
 
-    def own_links_of_flows(self, links: Colours) -> Colours:
+    def own_links_of_flows(self, links: Hashes) -> Hashes:
         own, owner, weights = self._own
         return _sums(links[own] * weights, _offsets(owner, self._flows))
 
-    def links_of_flows(self, links: Colours) -> Colours:
+    def links_of_flows(self, links: Hashes) -> Hashes:
         seen = _mixed(links[self._links] + LINK)
         return _sums(seen[self._crossed] * self._weights, self._offsets)
 
-    def recolour(self, links: Colours, flows: Colours) -> None:
+    def recolour(self, links: Hashes, flows: Hashes) -> None:
         """Give the links that several flows share the colours that follow from those of the flows."""
         seen = _mixed(flows + CROSSING)[self._crossing] * self._weights_by_link
         links[self._links] = _mixed(3 * links[self._links] + _sums(seen, self._link_offsets))
 
-    def recolour_own(self, links: Colours, flows: Colours) -> None:
+    def recolour_own(self, links: Hashes, flows: Hashes) -> None:
         """Give the other links theirs."""
         own, owner, weights = self._own
         links[own] = _mixed(3 * links[own] + _mixed(flows + CROSSING)[owner] * weights)
 
-    def sent(self, flows: Colours) -> Colours:
+    def sent(self, flows: Hashes) -> Hashes:
         return _sums(flows[self._sent], self._sent_offsets)
 
-    def received(self, flows: Colours) -> Colours:
+    def received(self, flows: Hashes) -> Hashes:
         return _sums(flows[self._received], self._received_offsets)
 
 
-def _weights(shares: Floats) -> Colours:
+def _weights(shares: Floats) -> Hashes:
     """An odd factor for each share; bags take a colour as often."""
     if (shares == 1.0).all():
         return np.ones(len(shares), dtype=np.uint64)
@@ -164,15 +170,15 @@ def _grouped(owners: Ints, count: int) -> tuple[Ints, Ints]:
     return order, _offsets(owners, count)
 
 
-def _sums(values: Colours, offsets: Ints) -> Colours:
+def _sums(values: Hashes, offsets: Ints) -> Hashes:
     """Sums of values[offsets[i] : offsets[i + 1]], around 2^64."""
     running = np.zeros(len(values) + 1, dtype=np.uint64)
     np.cumsum(values, out=running[1:])
-    found: Colours = running[offsets[1:]] - running[offsets[:-1]]
+    found: Hashes = running[offsets[1:]] - running[offsets[:-1]]
     return found
 
 
-def _mixed(colours: Colours) -> Colours:
+def _mixed(colours: Hashes) -> Hashes:
     """Each colour to one that looks random; what is given is used up."""
     colours ^= colours >> np.uint64(30)
     colours *= np.uint64(0xBF58476D1CE4E5B9)
@@ -182,7 +188,7 @@ def _mixed(colours: Colours) -> Colours:
     return colours
 
 
-def _coloured(columns: Columns, count: int = 0) -> Colours:
+def _coloured(columns: Columns, count: int = 0) -> Hashes:
     """One colour for all the columns of a thing; -0 and 0 are one number."""
     colours = np.zeros(count or len(next(iter(columns.values()))), dtype=np.uint64)
     for values in columns.values():
@@ -191,12 +197,12 @@ def _coloured(columns: Columns, count: int = 0) -> Colours:
     return colours
 
 
-def _distinct(colours: Colours) -> int:
+def _distinct(colours: Hashes) -> int:
     ordered = np.sort(colours)
     return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
 
 
-def _alone(colours: Colours, rounds: int) -> tuple[int, int] | None:
+def _alone(colours: Hashes, rounds: int) -> tuple[int, int] | None:
     """The first one whose colour no other has."""
     ordered = np.sort(colours)
     differs = np.concatenate([[True], ordered[1:] != ordered[:-1], [True]])

@@ -21,7 +21,7 @@ import numpy as np
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.runtime.launching.launch import launch_all
+from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.studies.benchmarks.ratios import ratio_of_pairs
 
 PROGRAM = ("-m", "quadrille.studies.benchmarks.executor_overhead")
@@ -48,7 +48,7 @@ def executor_overhead(ranks: int = 2) -> Overhead:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.json"
-        launch_all("the pairs", ranks, [str(path)], program=PROGRAM)
+        launch_or_raise("the pairs", ranks, [str(path)], program=PROGRAM)
         pairs = json.loads(path.read_text())
     executor, by_hand = pairs["executor"], pairs["by_hand"]
     ratio = ratio_of_pairs(executor, by_hand)
@@ -83,8 +83,8 @@ def main(path: str) -> None:
     """Measure the pairs on this rank; rank 0 writes them."""
     from quadrille.runtime.carriers.mpi import MpiCarrier
     from quadrille.runtime.execution.execute import execute
-    from quadrille.runtime.files.operands import Operands
     from quadrille.runtime.host.world import world
+    from quadrille.runtime.operands.operands import Operands
 
     communicator = world()
     random = np.random.default_rng(communicator.Get_rank())

@@ -11,7 +11,7 @@ from statistics import median
 from quadrille.algorithms.formats.percentiles import spread
 from quadrille.runtime.arrays.cupy_library import open_cupy
 from quadrille.runtime.carriers.gpu_awareness import gpu_awareness
-from quadrille.runtime.carriers.staging import find_staging
+from quadrille.runtime.carriers.staging import choose_staging
 from quadrille.runtime.host.devices import number_on_host
 from quadrille.runtime.measuring.chained_transfers import Pattern, measure_chain
 
@@ -26,7 +26,7 @@ def main(path: str) -> None:
 
     communicator = world()
     library = open_cupy("float64", number_on_host(communicator))
-    staging = find_staging(library, gpu_awareness(communicator, library.device), "own")
+    staging = choose_staging(library, gpu_awareness(communicator, library.device), "own")
     rows, beside = [], []
     for pattern in PATTERNS if communicator.size > 2 else ("shift", "one_way"):
         for size in SIZES:

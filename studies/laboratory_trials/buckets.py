@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quadrille.experiments.laboratory.command import laboratory_of
+from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.laboratory import laboratory, namespaces, queues
-from quadrille.runtime.laboratory.namespace_plan import Wiring
-from quadrille.runtime.laboratory.register import Entry
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.laboratory.namespace_plan import NamespacePlan
+from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.studies.laboratory_trials.circumstances import busy_seconds, head_line
 
 RATES = ("20mbit", "200mbit", "1gbit")
@@ -54,14 +54,14 @@ def main() -> None:
                 sys.stdout.flush()
 
 
-def _set_buckets(wiring: Wiring, entry: Entry, bucket: int) -> None:
+def _set_buckets(wiring: NamespacePlan, entry: LaboratoryRecord, bucket: int) -> None:
     for port in (end for cable in wiring.cables for end in (cable.one, cable.other)):
         with namespaces.socket_of(entry.namespaces[port.place]) as kernel:
             (index,) = kernel.link_lookup(ifname=port.interface)
             queues.limit(kernel, index, port.rate, bucket)
 
 
-def _tried(entry: Entry, rate: float) -> tuple[float, float]:
+def _tried(entry: LaboratoryRecord, rate: float) -> tuple[float, float]:
     """Mean share of the rate that hosts received, and seconds of the cores for a byte, all hosts sending at once."""
     places, addresses = [entry.namespaces[host] for host in entry.addresses], list(entry.addresses.values())
     spent = _children()

@@ -37,12 +37,12 @@ from quadrille.algorithms.schedule.ops import AllGather, collective_kind
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launched_in
 from quadrille.experiments.measure.batch import Case, measure
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.workloads.training_flags import TrainingFlags
-from quadrille.runtime.carriers.message_options import CHUNK_BYTES, NAP_SECONDS, Delivery
+from quadrille.experiments.words.runs import RunWords
+from quadrille.experiments.words.training import TrainingWords
+from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MAX_POLL_SLEEP_SECONDS, MessageOptions
+from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.laboratory import laboratory
-from quadrille.runtime.laboratory.register import Entry
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.studies.laboratory_trials import rings
 from quadrille.studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
 
@@ -71,14 +71,14 @@ class Remedy:
     chunk_bytes: int
 
     @property
-    def delivery(self) -> Delivery:
-        return Delivery(self.chunk_bytes, NAP_SECONDS)
+    def message_options(self) -> MessageOptions:
+        return MessageOptions(self.chunk_bytes, MAX_POLL_SLEEP_SECONDS)
 
     def case(self, grid: str, record: str) -> Case:
         """A training step, and where its record goes."""
-        flags = TrainingFlags(mlp="2048,8192,2048", batch="2048", grid=grid, dtype="float32", overlap="ors,oag")
+        flags = TrainingWords(mlp="2048,8192,2048", batch="2048", grid=grid, dtype="float32", overlap="ors,oag")
         chunk = str(self.chunk_bytes) if self.chunk_bytes else "none"
-        return Case(flags, record, RunFlags(repeats=str(REPEATS), warmups="1", chunk=chunk))
+        return Case(flags, record, RunWords(repeats=str(REPEATS), warmups="1", chunk=chunk))
 
     def row(self, hosts: int, measured: str, unit: str, found: Sequence[float], busy: float) -> list[str]:
         """The median and the spread of what was found.
@@ -138,7 +138,7 @@ def main(hosts: str = "4", *told: str) -> None:
             table.writerow(remedy.row(int(hosts), "step", "seconds", steps.seconds, mean(steps.busy)))
 
 
-def _have_collectives_measured(entry: Entry) -> None:
+def _have_collectives_measured(entry: LaboratoryRecord) -> None:
     """By ranks, with each setting in turn."""
     rate = f"{min(entry.rates.values()):.0f}"
     for setting in SETTINGS:
@@ -157,14 +157,14 @@ def measure_collectives(setting: str, rate: float) -> None:
     for remedy in remedies(setting):
         for op, times in (*OPS, IN_A_ROW):
             one = rings.schedule(op, SIZE, grid, times=times)
-            shares, busy = rings.shares_of_rate(one, "own", remedy.delivery, rate)
+            shares, busy = rings.shares_of_rate(one, "own", remedy.message_options, rate)
             if MPI.COMM_WORLD.rank == 0:
                 measured = f"{times} {collective_kind(op)}"
                 table.writerow(remedy.row(hosts, measured, "share_of_rate", shares, busy))
                 sys.stdout.flush()
 
 
-def _measured_steps(entry: Entry) -> dict[Remedy, Steps]:
+def _measured_steps(entry: LaboratoryRecord) -> dict[Remedy, Steps]:
     """Of every remedy, some in each turn; those with one setting in one launch."""
     found = {remedy: Steps() for setting in SETTINGS for remedy in remedies(setting)}
     for _ in range(TURNS):
@@ -176,7 +176,7 @@ def _measured_steps(entry: Entry) -> dict[Remedy, Steps]:
     return found
 
 
-def _turn(entry: Entry, setting: str) -> tuple[dict[Remedy, tuple[float, ...]], float]:
+def _turn(entry: LaboratoryRecord, setting: str) -> tuple[dict[Remedy, tuple[float, ...]], float]:
     """Seconds of the steps with each remedy of a setting, and the part of the cores that was busy."""
     hosts = len(entry.addresses)
     with tempfile.TemporaryDirectory() as folder:

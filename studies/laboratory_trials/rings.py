@@ -19,7 +19,7 @@ import numpy as np
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import (
-    CALLED_BOTH_WAYS,
+    VECTOR_CALL_KINDS,
     AllGather,
     AllReduce,
     Collective,
@@ -32,21 +32,21 @@ from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launch_in
-from quadrille.runtime.carriers.message_options import CHUNK_BYTES, NAP_SECONDS, Delivery
+from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MAX_POLL_SLEEP_SECONDS, MessageOptions
 from quadrille.runtime.carriers.mpi import MpiCarrier
 from quadrille.runtime.execution.execute import execute
+from quadrille.runtime.host.console import run_as_program
 from quadrille.runtime.laboratory import laboratory
-from quadrille.runtime.launching.remarks import run_as_program
 from quadrille.studies.laboratory_trials.circumstances import cores_busy_since_now, head_line
 
 HOSTS, RATE, TIMES = 4, "200mbit", 10
 SIZES = (4 << 20, 16 << 20)
 WAYS = (
-    ("own", Delivery(CHUNK_BYTES, NAP_SECONDS)),
-    ("own", Delivery(1 << 18, NAP_SECONDS)),
-    ("own", Delivery(0, 0.0)),
-    ("library", Delivery()),
-    ("library:vector", Delivery()),
+    ("own", MessageOptions(CHUNK_BYTES, MAX_POLL_SLEEP_SECONDS)),
+    ("own", MessageOptions(1 << 18, MAX_POLL_SLEEP_SECONDS)),
+    ("own", MessageOptions(0, 0.0)),
+    ("library", MessageOptions()),
+    ("library:vector", MessageOptions()),
 )
 OPS: tuple[Collective, ...] = (
     AllGather(name="collective", axis="x", source="part", into="whole"),
@@ -66,9 +66,9 @@ def main(words: list[str]) -> None:
         sys.exit(launch_in(entry, HOSTS, [f"{rate:.0f}"], program=("-m", "quadrille.studies.laboratory_trials.rings")))
 
 
-def ways_of(op: Collective) -> list[tuple[str, Delivery]]:
+def ways_of(op: Collective) -> list[tuple[str, MessageOptions]]:
     """Those that carry a collective out differently: MPI has one call for an all-reduce."""
-    both = collective_kind(op) in CALLED_BOTH_WAYS
+    both = collective_kind(op) in VECTOR_CALL_KINDS
     return [way for way in WAYS if both or way[0] != "library:vector"]
 
 
@@ -86,24 +86,28 @@ def measure(rate: float) -> None:
     from mpi4py import MPI
 
     table = csv.writer(sys.stdout, lineterminator="\n")
-    speaks = MPI.COMM_WORLD.rank == 0
-    if speaks:
+    is_root = MPI.COMM_WORLD.rank == 0
+    if is_root:
         table.writerow(["collective", "bytes", "by", "chunk_bytes", "share_of_rate", "lowest", "highest", "cores_busy"])
     for op in OPS:
         for size in SIZES:
-            for words, delivery in ways_of(op):
+            for words, message_options in ways_of(op):
                 ring = schedule(op, size, Grid(x=HOSTS))
-                shares, busy = shares_of_rate(ring, words, delivery, rate)
-                if speaks:
+                shares, busy = shares_of_rate(ring, words, message_options, rate)
+                if is_root:
                     spread = [f"{share:.3f}" for share in (median(shares), min(shares), max(shares))]
-                    table.writerow([collective_kind(op), size, words, delivery.chunk_bytes, *spread, f"{busy:.2f}"])
+                    table.writerow(
+                        [collective_kind(op), size, words, message_options.chunk_bytes, *spread, f"{busy:.2f}"]
+                    )
                     sys.stdout.flush()
 
 
-def shares_of_rate(one: Schedule, words: str, delivery: Delivery, rate: float) -> tuple[list[float], float]:
+def shares_of_rate(
+    one: Schedule, words: str, message_options: MessageOptions, rate: float
+) -> tuple[list[float], float]:
     """Share of the rate in each repeat, complete at rank 0, and the part of the cores that was busy."""
     (whole,) = one.inputs
-    carrier = MpiCarrier(delivery=delivery)
+    carrier = MpiCarrier(message_options=message_options)
     busy_share = cores_busy_since_now()
     zeros = {whole: np.zeros((one.sizes["e"], 1), "float32")}
     found = execute(one, zeros, carrier, repeats=TIMES, warmups=1, choices=parse_choices(words))

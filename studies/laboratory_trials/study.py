@@ -14,8 +14,8 @@ from pathlib import Path
 
 from quadrille.algorithms.errors import InputError, RunError
 from quadrille.algorithms.formats import files
+from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.runtime.laboratory.namespaces import check_allowed
-from quadrille.runtime.launching.remarks import remark, run_as_program
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TRIALS: tuple[tuple[str, tuple[str, ...]], ...] = (

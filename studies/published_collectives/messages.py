@@ -16,9 +16,9 @@ import numpy as np
 
 from quadrille.algorithms.collectives.nccl.tables import PROTOCOLS, STEP_LATENCY, US
 from quadrille.algorithms.errors import InputError
-from quadrille.simulator.collectives.nccl.channels import NcclSettings
-from quadrille.simulator.collectives.nccl.group import counted, generation_of, inside_links, is_amd
-from quadrille.simulator.engine.flows import Traffic, simulate_flows
+from quadrille.simulator.collectives.nccl.collective import NcclSettings
+from quadrille.simulator.collectives.nccl.layout import counted_bandwidths, generation_of, inside_links, is_amd
+from quadrille.simulator.engine.flows import FlowSet, simulate_flows
 from quadrille.simulator.machine.network import routes_of
 from quadrille.studies.published_collectives.rows import CollectiveRow
 from quadrille.topologies.machines.machine import Machine
@@ -108,12 +108,12 @@ def _seconds(
     if by_nccl(row):
         generation = generation_of(machine)
         reached = np.where(inside_links(net), settings.inside, settings.between)
-        capacities = counted(net, generation, xgmi=is_amd(machine)) * reached
+        capacities = counted_bandwidths(net, generation, xgmi=is_amd(machine)) * reached
         apart = pairs.targets[0] >= net.per_node
         hop = STEP_LATENCY["net" if apart else "nvlink"]["ring"][PROTOCOLS.index("Simple")] * US
         before = settings.launch_seconds + hop + (settings.network_latency if apart else 0.0)
     sizes = np.full(count, float(row.size))
-    traffic = Traffic(
+    traffic = FlowSet(
         paths.offsets, paths.links, paths.shares, sizes, zero, zero, np.ones(count), np.full(count, np.inf)
     )
     return before, float(simulate_flows(capacities, traffic).finish.max())

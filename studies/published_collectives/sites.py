@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2
 
-from quadrille.simulator.collectives.nccl.channels import NcclSettings
+from quadrille.simulator.collectives.nccl.collective import NcclSettings
 from quadrille.studies.published_collectives.rows import SCALES, TOO_ROUNDED, CollectiveRow
 from quadrille.topologies.machines.named import MACHINES
 

@@ -23,10 +23,10 @@ from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.recompute import Recompute
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.experiments.options.execution_options import Manner
 from quadrille.experiments.predict.depths import depths_of, straight
 from quadrille.experiments.rank.memory import peak_bytes_by_grid
-from quadrille.simulator.simulate import Prediction, Simulation, Switches
+from quadrille.experiments.workloads.execution_options import ExecutionOptions
+from quadrille.simulator.simulate import Prediction, Shortcuts, Simulator
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.studies.published_training.step import machine_for
 from quadrille.topologies.machines.machine import Machine
@@ -125,18 +125,18 @@ class Taken:
 def taken(training: Training, grid: Grid, overlaps: frozenset[OverlapName] = OVERLAPS) -> Taken:
     """One step: straight on from few layers to all, or all of them at the granularity of collectives."""
 
-    def simulation(layers: int, granularity: AskedGranularity) -> Simulation:
-        return Simulation(
+    def simulation(layers: int, granularity: AskedGranularity) -> Simulator:
+        return Simulator(
             with_even_shards(training.schedule(grid, layers, overlaps)),
             training.model,
             choices=CHOICES,
             threads=None,
             placement="packed",
-            switches=Switches(),
+            shortcuts=Shortcuts(),
             granularity=granularity,
         )
 
-    layers, depths = training.shape.layers, depths_of(Manner(overlaps=overlaps))
+    layers, depths = training.shape.layers, depths_of(ExecutionOptions(overlaps=overlaps))
     if simulation(min(layers, depths[1]), "auto").granularity == "collective":
         return _taken(simulation(layers, "collective").run())
     if layers <= depths[1]:

@@ -12,7 +12,7 @@ the peak forward, 25 to 35 % backward) and section 4.1 (FlashAttention-2: up to
 230e12 flop/s on an A100, 335e12 on an H100).
 """
 
-from quadrille.algorithms.schedule.attention_products import Squares
+from quadrille.algorithms.schedule.attention_products import AttentionProducts
 from quadrille.topologies.nodes.gpus import Generation
 
 FORWARD_SHARE, BACKWARD_SHARE = 0.40, 0.30
@@ -20,10 +20,10 @@ OF_A100: dict[Generation, float] = {"ampere": 1.0, "hopper": (335e12 / 989.4e12)
 """The share of its peak that a generation reaches, of that of A100."""
 
 
-def fused_seconds(work: Squares, generation: Generation, peak: float) -> float:
+def fused_seconds(work: AttentionProducts, generation: Generation, peak: float) -> float:
     """Of one pass of attention on a GPU of that generation, whose peak is in flop/s.
 
-    >>> work = Squares(1, 1000, 100, 2, "attention")
+    >>> work = AttentionProducts(1, 1000, 100, 2, "attention")
     >>> fused_seconds(work, "ampere", 1e9)
     0.5
     """

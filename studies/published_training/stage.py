@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.passes.overlap import overlap
-from quadrille.algorithms.schedule.attention_products import squares
+from quadrille.algorithms.schedule.attention_products import attention_products
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.kernels import ATTENTION_PRODUCTS
 from quadrille.algorithms.schedule.ops import Kernel, OverlapName
@@ -35,7 +35,7 @@ from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.norm import Norm, normalisation
 from quadrille.algorithms.training.scheme_4d import Scheme4D
 from quadrille.algorithms.training.schemes import find_scheme
-from quadrille.algorithms.training.transformer import Shape, transformer_layer
+from quadrille.algorithms.training.transformer import LayerShape, transformer_layer
 from quadrille.simulator.simulate import simulate
 from quadrille.studies.published_training.fused import fused_seconds
 from quadrille.topologies.machines.machine import Machine
@@ -99,9 +99,9 @@ def pieces_of(
     schedule = gpt_schedule(problem, Grid(x=tensor), scheme)
     found = simulate(overlap(schedule, BESIDE[sequence_parallel]), machine, choices=parse_choices("library"))
     times = {name: _counted(one) for name, one in found.timeline.op_times().items()}
-    rows, hidden = Part("batch", each=shape.sequence), Part("hidden")
+    rows, hidden = Part("batch", unit=shape.sequence), Part("hidden")
     norm = Norm("last", rows, hidden, shape.hidden, "X", "last N", "dlast N", "dX")
-    layer = transformer_layer(Shape(1, shape.hidden, shape.heads, shape.sequence), rows, scheme)
+    layer = transformer_layer(LayerShape(1, shape.hidden, shape.heads, shape.sequence), rows, scheme)
     if fused_on is not None:
         times |= _fused(layer, schedule, fused_on, machine.device.peak_flops_per_second[dtype])
     loss = scheme.vocabulary_loss(rows, "last N", "dlast N", problem.tokens)
@@ -119,8 +119,8 @@ def _counted(one: OpTimes) -> float:
 
 
 def _fused(layer: Layer, schedule: Schedule, generation: Generation, peak: float) -> dict[str, float]:
-    place = schedule.place(0)
-    works = {op.name: squares(op, schedule, place) for op in _squares((*layer.forward, *layer.backward))}
+    place = schedule.coordinates(0)
+    works = {op.name: attention_products(op, schedule, place) for op in _squares((*layer.forward, *layer.backward))}
     return {name: fused_seconds(work, generation, peak) for name, work in works.items() if work is not None}
 
 

@@ -25,7 +25,7 @@ from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedu
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.tensors import DType
-from quadrille.experiments.options.grids import grids
+from quadrille.experiments.workloads.grids import grids
 from quadrille.studies.runtime_speed.peers import PEERS, Peer
 
 PAIRS = ("-m", "quadrille.studies.runtime_speed.pairs")
@@ -85,7 +85,7 @@ def measured(communicator: Any, sizes: Matmul, pairs: int, names: Sequence[str])
     """
     from quadrille.runtime.carriers.mpi import MpiCarrier
     from quadrille.runtime.execution.execute import execute
-    from quadrille.runtime.files.operands import Operands
+    from quadrille.runtime.operands.operands import Operands
 
     random = np.random.default_rng(0)
     a, b = (random.random(shape, np.float64).astype(sizes.dtype) for shape in ((sizes.m, sizes.k), (sizes.k, sizes.n)))

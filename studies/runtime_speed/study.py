@@ -21,8 +21,8 @@ from quadrille.algorithms.provenance import Provenance, provenance
 from quadrille.algorithms.schedule.tensors import DType
 from quadrille.experiments.output.destinations import Destinations
 from quadrille.experiments.output.tables import Row, milliseconds, percent, print_tables, table
-from quadrille.runtime.launching.launch import launch_all
-from quadrille.runtime.launching.remarks import run_as_program
+from quadrille.runtime.host.console import run_as_program
+from quadrille.runtime.launching.launch import launch_or_raise
 from quadrille.studies.benchmarks.ratios import Ratio, ratio_of_pairs
 from quadrille.studies.runtime_speed.pairs import OURS, PAIRS
 from quadrille.studies.runtime_speed.peers import PEERS, SCALAPACK, missing, versions
@@ -119,7 +119,7 @@ def _measured(asked: Sequence[Asked], ranks: int, turns: int, names: Sequence[st
     with tempfile.TemporaryDirectory() as folder:
         wanted, found = Path(folder) / "asked.json", Path(folder) / "found.json"
         wanted.write_text(json_text.dumps({"products": asked, "pairs": turns, "peers": names}))
-        launch_all(f"{len(asked)} products", ranks, [str(wanted), str(found)], program=PAIRS)
+        launch_or_raise(f"{len(asked)} products", ranks, [str(wanted), str(found)], program=PAIRS)
         return [dict(one) for one in json_text.loads(found.read_text())]
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from quadrille.algorithms.formats import files
 from quadrille.algorithms.provenance import provenance
-from quadrille.runtime.launching.remarks import remark, run_as_program
+from quadrille.runtime.host.console import remark, run_as_program
 from quadrille.studies.simulator_speed.cases import FLOOR_SECONDS, Case, cases
 from quadrille.studies.simulator_speed.report import PATIENCE, Line, Speed, growth, print_speed
 

@@ -15,12 +15,12 @@ from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Receive, Send
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.experiments.options.machines import find_machine
 from quadrille.simulator.engine import engine as engine_module
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.engine.entries import Stage
+from quadrille.simulator.engine.entries import ProgramStage
 from quadrille.simulator.engine.max_min import Demands, solve
-from quadrille.simulator.simulate import Switches, simulate
+from quadrille.simulator.simulate import Shortcuts, simulate
+from quadrille.topologies.find_machine import find_machine
 from tests.simulator.symmetry.test_training_steps import FEW, MACHINES, OFF, check_same, scheduled
 from tests.simulator.test_overlap_slowdown import beside_a_product, seconds_of
 from tests.support.toy_machines import leaf_spine, program_of, star
@@ -144,10 +144,10 @@ def naive_ends(capacities, work, messages, factor):
     return [ends[i] for i in range(len(messages))]
 
 
-def engine_ends(capacities, work, messages, factor, **switches):
+def engine_ends(capacities, work, messages, factor, **shortcuts):
     """The same by the engine; each message has a lane of its own at both ends."""
     env = simpy.Environment()
-    engine = FlowEngine(env, **switches)
+    engine = FlowEngine(env, **shortcuts)
     for capacity in capacities:
         engine.add_resource(capacity)
     lanes, workers, ends = {}, [], {}
@@ -159,7 +159,7 @@ def engine_ends(capacities, work, messages, factor, **switches):
     def carry(i, at, _sender, _receiver, size, links):
         yield env.timeout(at)
         wire = engine.wire()
-        send, receive = Stage(send=(wire, engine.flow(size, links))), Stage(receive=wire)
+        send, receive = ProgramStage(send=(wire, engine.flow(size, links))), ProgramStage(receive=wire)
         engine.begin(lanes[i, 0], engine.program([send]), lambda: ends.setdefault(i, env.now))
         engine.begin(lanes[i, 1], engine.program([receive]), lambda: None)
 
@@ -167,7 +167,7 @@ def engine_ends(capacities, work, messages, factor, **switches):
         for (begin, _), (_, seconds) in zip(at_work(turns), turns, strict=True):
             yield env.timeout(begin - env.now)
             done = env.event()
-            engine.begin(worker, engine.program([Stage(local=engine.flow(seconds, {}, cap=1.0))]), done.succeed)
+            engine.begin(worker, engine.program([ProgramStage(local=engine.flow(seconds, {}, cap=1.0))]), done.succeed)
             yield done
 
     for i, message in enumerate(messages):
@@ -210,15 +210,15 @@ def test_going_on_compiled_changes_no_end(case, after):
 def test_no_switch_changes_the_answer(off, grid, overlaps, options, machine):
     schedule = scheduled(grid, overlaps, **{"layers": 4, **options})
     given = schedule, slowed(MACHINES[machine](schedule.grid.size), 1.4, 1.2)
-    check_same(simulate(*given), simulate(*given, switches=Switches(**off)))
+    check_same(simulate(*given), simulate(*given, shortcuts=Shortcuts(**off)))
 
 
 @pytest.mark.parametrize("inner", [500, 5000, 50_000])
 def test_steps_passed_over_change_nothing(inner):
     schedule, machine = beside_a_product(inner), slowed(star(MEMBERS), 1.7, 1.19)
-    off = Switches(fold=False, fold_time=False, memory=False, local=False)
+    off = Shortcuts(fold=False, fold_time=False, memory=False, local=False)
     assert simulate(schedule, machine).timeline.makespan == pytest.approx(
-        simulate(schedule, machine, switches=off).timeline.makespan, rel=1e-12
+        simulate(schedule, machine, shortcuts=off).timeline.makespan, rel=1e-12
     )
 
 

@@ -8,7 +8,7 @@ from quadrille.algorithms.schedule.ops import AllReduce, Gemm
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.simulator.simulate import Switches, simulate
+from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.support.toy_machines import program_of, star
 
 MEMBERS, ROWS, INNER = 3, 60, 500
@@ -66,9 +66,9 @@ def test_groups_of_one_rank_disturb_nobody():
 @pytest.mark.parametrize("inner", [500, 5000, 50_000])
 def test_folding_and_memory_change_nothing(inner):
     schedule, machine = beside_a_product(inner), slowed(1.19)
-    off = Switches(fold=False, fold_time=False, memory=False, local=False)
+    off = Shortcuts(fold=False, fold_time=False, memory=False, local=False)
     assert simulate(schedule, machine).timeline.makespan == pytest.approx(
-        simulate(schedule, machine, switches=off).timeline.makespan, rel=1e-12
+        simulate(schedule, machine, shortcuts=off).timeline.makespan, rel=1e-12
     )
 
 

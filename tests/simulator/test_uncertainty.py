@@ -10,7 +10,7 @@ from quadrille.algorithms.formats.measured_rows import TransferRow
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.simulator.uncertainty import CHAINS, LIBRARY, OWN, Uncertainty, of_messages, uncertainty
+from quadrille.simulator.uncertainty import CHAINS, LIBRARY, OWN, Uncertainty, message_margins, uncertainty
 from quadrille.topologies.machines.machine import Fit, ReferenceKernels
 from tests.simulator.engine.test_token_buckets import laboratory
 from tests.support.toy_machines import star
@@ -49,17 +49,17 @@ def test_between_hosts_of_a_laboratory_noise_counts_for_what_ranks_compute():
 
 def test_in_a_laboratory_what_sends_nothing_may_be_late_by_as_much_as_the_kernel_lets_it():
     found, (problem, grid) = with_messages(laboratory(None)), (Matmul(8, 8, 8), Grid(x=4))
-    alone = of_messages(matmul_schedule(problem, "1d-column", grid), Choices())
+    alone = message_margins(matmul_schedule(problem, "1d-column", grid), Choices())
     assert uncertainty(found, 0.01, alone) == Uncertainty(0, pytest.approx(alone.late / 0.01))
-    assert of_messages(matmul_schedule(problem, "1d-row", Grid(y=4)), Choices()) == OWN
+    assert message_margins(matmul_schedule(problem, "1d-row", Grid(y=4)), Choices()) == OWN
 
 
 def test_chains_of_broadcasts_or_sums_among_more_than_two_are_less_certain_either_way():
     problem = Matmul(8, 8, 8, passes="training")
     three, two = (matmul_schedule(problem, "summa", Grid(z=length)) for length in (3, 2))
-    assert of_messages(three, Choices()) == CHAINS and of_messages(two, Choices()) == OWN
-    assert of_messages(three, Choices("library")) == LIBRARY
-    assert of_messages(three, Choices("own", "doubling")) == OWN, "trees are no chains"
+    assert message_margins(three, Choices()) == CHAINS and message_margins(two, Choices()) == OWN
+    assert message_margins(three, Choices("library")) == LIBRARY
+    assert message_margins(three, Choices("own", "doubling")) == OWN, "trees are no chains"
     assert OWN.less < CHAINS.less < LIBRARY.less and OWN.more < CHAINS.more < LIBRARY.more
 
 

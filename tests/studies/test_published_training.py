@@ -16,7 +16,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_of, gpt_schedule
-from quadrille.algorithms.training.memory import fullest
+from quadrille.algorithms.training.memory import largest_memory
 from quadrille.algorithms.training.models import ModelShape
 from quadrille.algorithms.training.pipeline import Stages
 from quadrille.experiments.predict.pipeline_slots import TurnSeconds, stage_ends
@@ -379,7 +379,7 @@ def test_memory_is_that_of_the_schedule_that_simulate_predicts(runs):
         small.shape, 8, dtype="float16", micro_batch=1, zero=1, gradient_bytes=2, recompute=small.recompute
     )
     schedule = gpt_schedule(problem, Grid(pipeline=2, data=2, x=small.tensor), MEGATRON)
-    assert peak_bytes(small) == sum(fullest(schedule, parse_choices("library")).values())
+    assert peak_bytes(small) == sum(largest_memory(schedule, parse_choices("library")).values())
 
 
 def test_recomputation_follows_from_seconds_and_flops_where_it_is_not_said(own):
@@ -485,7 +485,7 @@ def test_a_step_that_would_take_long_is_known_between_bounds(monkeypatch):
 def test_the_grid_of_a_claim_is_the_first_that_fits(training):
     def kept(grid):
         schedule = training.schedule(grid, training.shape.layers)
-        return storage(schedule, schedule.place(0), parse_choices("library")).bytes
+        return storage(schedule, schedule.coordinates(0), parse_choices("library")).bytes
 
     grid = smallest_depth(training)
     assert grid.size == training.gpus

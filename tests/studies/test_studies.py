@@ -16,7 +16,7 @@ def test_the_studies_are_found():
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_is_a_program_that_ends_as_the_command_does(name, monkeypatch):
     run = []
-    monkeypatch.setattr("quadrille.runtime.launching.remarks.run_as_program", run.append)
+    monkeypatch.setattr("quadrille.runtime.host.console.run_as_program", run.append)
     runpy.run_path(str(ROOT / "studies" / name / "study.py"), run_name="__main__")
     assert [main.__name__ for main in run] == ["main"]
 

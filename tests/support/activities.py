@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from math import isnan, nan
 from weakref import WeakKeyDictionary
 
-from quadrille.simulator.engine.entries import Stage
-from quadrille.simulator.engine.state import MOVING
+from quadrille.simulator.engine.engine_state import MOVING
+from quadrille.simulator.engine.entries import ProgramStage
 
 FREE = WeakKeyDictionary()
 """By engine and kind, the flows, programs and members of activities that have ended."""
@@ -34,7 +34,7 @@ def start(engine, work, demands, *, then, **options):
     free = FREE.setdefault(engine, {}).setdefault((work, *sorted(demands.items()), *sorted(options.items())), [])
     if not free:
         flow = engine.flow(work, demands, **options)
-        free.append((flow, engine.program([Stage(local=flow)]), engine.member()))
+        free.append((flow, engine.program([ProgramStage(local=flow)]), engine.member()))
     used = flow, program, member = free.pop()
     activity = Activity(engine, flow, work, engine.env.now)
 

@@ -24,7 +24,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.matmuls.catalogue import algorithms, find_algorithm, matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap, parse_overlap
-from quadrille.algorithms.schedule.expressions import Multiple
+from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Grid
 from quadrille.algorithms.schedule.ops import (
     AllGather,
@@ -44,7 +44,7 @@ from quadrille.algorithms.schedule.parts import Panel, Part
 from quadrille.algorithms.schedule.program import Repeat, in_sequence
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.runtime.carriers.message_options import WHOLE, Delivery
+from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions
 from tests.support.products import products, shapes
 
 WORLD = 12
@@ -57,7 +57,7 @@ FEW = 64
 CASE_SECONDS = 60.0
 SMALL_GROUP = 4
 """Ranks up to which chunks and threads are tried: each takes a turn on the cores."""
-IN_CHUNKS = Delivery(chunk_bytes=40, nap_seconds=1e-4, progress="thread")
+IN_CHUNKS = MessageOptions(chunk_bytes=40, poll_sleep_seconds=1e-4, progress="thread")
 SIZES = {"m": 13, "k": 17, "l": 5, "n": 11}
 
 
@@ -69,9 +69,9 @@ class Case:
     ranks: int
     make: Callable[[], tuple[Schedule, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]]
     collectives: str
-    most_bytes: int = PLENTY
+    max_message_bytes: int = PLENTY
     repeats: int = 1
-    delivery: Delivery = WHOLE
+    message_options: MessageOptions = WHOLE_MESSAGES
 
 
 # Schedules of our own, for the ops that no product uses
@@ -93,8 +93,8 @@ def pipeline(ranks):
         Tensor("Y", rows, Part("n"), held_at=("x", ranks - 1)),
     )
     take = Broadcast(name="take", axis="z", root=0, source="A", into="A rows")
-    send = Send(name="send", axis="x", to=Multiple("x", 1, plus=1), source="out")
-    receive = Receive(name="receive", axis="x", sender=Multiple("x", 1, plus=-1), into="in")
+    send = Send(name="send", axis="x", to=Affine("x", 1, offset=1), source="out")
+    receive = Receive(name="receive", axis="x", sender=Affine("x", 1, offset=-1), into="in")
     first = (take, Gemm(name="first", a="A rows", b="U", c="out"), send)
     middle = (receive, Gemm(name="middle", a="in", b="W", c="out"), send)
     put = Reduce(name="put", axis="z", root=0, source="Y rows", into="Y")
@@ -130,7 +130,7 @@ def shifts(ranks):
         Tensor("whole", Part("m"), Part("k")),
     )
     body = (
-        Shift(name="shift", axis="z", distance=Multiple("t", -1), source="A", into="A turned"),
+        Shift(name="shift", axis="z", distance=Affine("t", -1), source="A", into="A turned"),
         Reduce(name="put", axis="x", root=0, source="A turned", into="whole"),
     )
     roles = (Role((Pointwise(name="zero", function="zero", into="whole"), Repeat("t", ranks, body))),)
@@ -237,14 +237,23 @@ def product_of(problem, algorithm, grid, overlaps):
     return schedule, inputs, products(problem, inputs)
 
 
-def product_case(problem, algorithm, grid, collectives, overlaps="none", most_bytes=PLENTY, repeats=1, delivery=WHOLE):
+def product_case(
+    problem,
+    algorithm,
+    grid,
+    collectives,
+    overlaps="none",
+    max_message_bytes=PLENTY,
+    repeats=1,
+    message_options=WHOLE_MESSAGES,
+):
     words = [algorithm, str(grid), problem.passes, f"{problem.m},{problem.k},{problem.n}", collectives]
     words += [f"transposed {problem.transposed}"] * (problem.transposed != "none")
     words += [f"order {','.join(grid.order)}"] * (grid.order != DEFAULT_ORDER)
-    words += [overlaps] * (overlaps != "none") + [f"messages of {most_bytes}"] * (most_bytes < PLENTY)
-    words += [f"in chunks, progress {delivery.progress}"] * (delivery != WHOLE)
+    words += [overlaps] * (overlaps != "none") + [f"messages of {max_message_bytes}"] * (max_message_bytes < PLENTY)
+    words += [f"in chunks, progress {message_options.progress}"] * (message_options != WHOLE_MESSAGES)
     make = partial(product_of, problem, algorithm, grid, overlaps)
-    return Case(" ".join(words), grid.size, make, collectives, most_bytes, repeats, delivery)
+    return Case(" ".join(words), grid.size, make, collectives, max_message_bytes, repeats, message_options)
 
 
 def product_cases(ranks):
@@ -254,12 +263,12 @@ def product_cases(ranks):
             yield product_case(training, algorithm, grid, collectives)
             if algorithm in ("3d", "4d"):
                 yield product_case(training, algorithm, grid, collectives, ALL_OVERLAPS)
-        yield product_case(forward, algorithm, grid, "own:ring", most_bytes=FEW, repeats=2)
+        yield product_case(forward, algorithm, grid, "own:ring", max_message_bytes=FEW, repeats=2)
         yield product_case(forward, algorithm, grid, "library")
         overlaps = ALL_OVERLAPS if algorithm in ("3d", "4d") else "none"
-        yield product_case(training, algorithm, grid, "library", overlaps, most_bytes=FEW)
+        yield product_case(training, algorithm, grid, "library", overlaps, max_message_bytes=FEW)
         if ranks <= SMALL_GROUP:
-            yield product_case(training, algorithm, grid, "own:ring", overlaps, repeats=2, delivery=IN_CHUNKS)
+            yield product_case(training, algorithm, grid, "own:ring", overlaps, repeats=2, message_options=IN_CHUNKS)
         turned = replace(grid, order=("z", "data", "x", "y"))
         yield product_case(replace(training, gathered="keep"), algorithm, turned, "own:ring")
         for transposed in ("a", "b") if find_algorithm(algorithm).any_form else ():
@@ -272,9 +281,9 @@ def custom_cases(ranks):
     for build in CUSTOM:
         if build is pipeline and ranks < 2:
             continue
-        for collectives, most_bytes in product(("own:ring", "library"), (PLENTY, 600, FEW)):
-            words = f"{build.__name__} of {ranks} {collectives} messages of {most_bytes}"
-            yield Case(words, ranks, partial(custom, build, ranks), collectives, most_bytes, repeats=2)
+        for collectives, max_message_bytes in product(("own:ring", "library"), (PLENTY, 600, FEW)):
+            words = f"{build.__name__} of {ranks} {collectives} messages of {max_message_bytes}"
+            yield Case(words, ranks, partial(custom, build, ranks), collectives, max_message_bytes, repeats=2)
 
 
 @lru_cache
@@ -326,16 +335,16 @@ def carry_out(case, carrier, group):
     """What is wrong with the case at some rank of the group, at the group's first; None elsewhere."""
     from quadrille.algorithms.analysis.volumes import bytes_sent
     from quadrille.runtime.execution.execute import execute
-    from quadrille.runtime.execution.inputs import WholeMatrices
+    from quadrille.runtime.operands.sources import WholeMatrices
 
     schedule, inputs, outputs = case.make()
     choices = parse_choices(case.collectives)
     execution = execute(
-        schedule, inputs, carrier, repeats=case.repeats, choices=choices, progress=case.delivery.progress
+        schedule, inputs, carrier, repeats=case.repeats, choices=choices, progress=case.message_options.progress
     )
     wrong = []
     for name, whole in outputs.items():
-        block = schedule.tensors[name].block(schedule.place(carrier.rank))
+        block = schedule.tensors[name].block(schedule.coordinates(carrier.rank))
         expected = WholeMatrices({name: whole}).stored(name, block)
         found = execution.outputs[carrier.rank][name]
         if found.dtype != expected.dtype or not np.array_equal(found, expected):
@@ -364,9 +373,11 @@ def play_round(groups, world, watch):
     carriers = {}
     for case in share if within else []:
         watch.begin(case.name)
-        key = case.most_bytes, case.delivery
+        key = case.max_message_bytes, case.message_options
         if key not in carriers:
-            carriers[key] = MpiCarrier(group, most_bytes=case.most_bytes, delivery=case.delivery)
+            carriers[key] = MpiCarrier(
+                group, max_message_bytes=case.max_message_bytes, message_options=case.message_options
+            )
         try:
             wrong = carry_out(case, carriers[key], group)
         except Exception as error:

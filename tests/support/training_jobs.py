@@ -4,15 +4,15 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.resume import carried, continued, giving_back
-from quadrille.experiments.workloads.training_flags import TrainingFlags, parse_training
+from quadrille.algorithms.training.resume import resumed, training_state, with_state_outputs
+from quadrille.experiments.words.training import TrainingWords, parse_training
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.files.checkpoint import CheckpointWriter
 from quadrille.runtime.files.checkpoint_reader import CheckpointSource, open_checkpoint
 from quadrille.runtime.training.training_data import TrainingSource
-from quadrille.runtime.verifying.training_checks import serial_reference, verdict_of_all, verify_blocks
+from quadrille.runtime.verifying.training_checks import serial_reference, verify_blocks, worst_verification
 
 SMALL = "layers=3,hidden=30,heads=6,sequence=7,vocabulary=127"
 
@@ -35,21 +35,21 @@ def ended(*, save="", load="", seed=0, carrier=InProcess, library=None, warmups=
     `carrier` makes one of so many ranks, `library` has the arrays, and `warmups` runs go before.
     """
     library = library or NumpyLibrary()
-    experiment = parse_training(TrainingFlags(**flags))
+    experiment = parse_training(TrainingWords(**flags))
     checkpoint = open_checkpoint(str(load)) if load else None
     first = checkpoint.steps if checkpoint else 0
     schedule = experiment.unchecked_schedule()
-    schedule = continued(schedule, first) if checkpoint else schedule
-    schedule = experiment.checked(giving_back(schedule) if save else schedule)
+    schedule = resumed(schedule, first) if checkpoint else schedule
+    schedule = experiment.checked(with_state_outputs(schedule) if save else schedule)
     problem = experiment.problem
     data = TrainingSource(schedule, seed=seed, sequence=problem.sequence if isinstance(problem, Gpt) else 0)
     source = data
     if checkpoint:
-        checkpoint.check_fits(schedule, carried(schedule), experiment.model)
+        checkpoint.check_fits(schedule, training_state(schedule), experiment.model)
         checkpoint.check_sums(Alone)
         source = CheckpointSource(checkpoint, data)
     ranks = carrier(experiment.grid.size)
-    choices = experiment.manner.choices
+    choices = experiment.execution.choices
     execution = execute(schedule, source, ranks, warmups=warmups, choices=choices, library=library)
     if save:
         write(save, experiment, schedule, execution, first + problem.steps, library.fetch)
@@ -73,10 +73,10 @@ def fetched(outputs, library):
 
 def write(path, experiment, schedule, execution, steps, fetch=lambda array: array):
     """A checkpoint of what all ranks have."""
-    writer = CheckpointWriter(path, schedule, carried(schedule), steps, experiment.model)
+    writer = CheckpointWriter(path, schedule, training_state(schedule), steps, experiment.model)
     writer.create()
     for rank, outputs in outputs_of(execution):
-        writer.write(schedule.place(rank), outputs, fetch)
+        writer.write(schedule.coordinates(rank), outputs, fetch)
     writer.seal(Alone)
     writer.commit()
     return writer
@@ -105,5 +105,7 @@ def verdict(run, change=lambda rank, blocks: None):
             for name, blocks in found.items()
         }
         change(rank, blocks)
-        verdicts.append(verify_blocks(run.schedule, run.schedule.place(rank), blocks, reference, experiment.dtype))
-    return verdict_of_all(verdicts)
+        verdicts.append(
+            verify_blocks(run.schedule, run.schedule.coordinates(rank), blocks, reference, experiment.dtype)
+        )
+    return worst_verification(verdicts)

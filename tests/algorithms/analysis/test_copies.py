@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from quadrille.algorithms.analysis.copies import NONE, Copies, copies
+from quadrille.algorithms.analysis.copies import NONE, LocalCopies, local_copies
 from quadrille.algorithms.analysis.storage import gathered_in_place
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.collectives.choices import parse_choices
@@ -63,10 +63,10 @@ def bytes_predicted(schedule, choices):
     """What all ranks copy as the simulator has it."""
     total = 0
     for rank in range(schedule.grid.size):
-        place = schedule.place(rank)
+        place = schedule.coordinates(rank)
         for op, moment in walk(schedule.program(place), place):
             if isinstance(op, Communication):
-                found = copies(op, schedule, moment, traffic(op, schedule, moment, choices))
+                found = local_copies(op, schedule, moment, traffic(op, schedule, moment, choices))
                 total += found.before + found.after
     return total
 
@@ -75,8 +75,8 @@ def copies_of(kind, members, member, block_bytes):
     """The copies of one member in one collective."""
     schedule = collective(kind, members, block_bytes)
     (op,) = all_ops(schedule)
-    place = schedule.place(member)
-    return copies(op, schedule, place, traffic(op, schedule, place, parse_choices("own")))
+    place = schedule.coordinates(member)
+    return local_copies(op, schedule, place, traffic(op, schedule, place, parse_choices("own")))
 
 
 @pytest.mark.parametrize("collectives", ["own:ring", "own:doubling", "library"])
@@ -124,17 +124,17 @@ def test_a_gather_copies_the_member_s_own_part_however_unequal():
 def test_an_operand_lives_in_its_place_of_the_one_buffer_into_which_it_is_gathered(algorithm, grid, overlaps, lives_in):
     plain = matmul_schedule(Matmul(12, 12, 12, "float64", "training"), algorithm, grid)
     schedule = overlap(plain, parse_overlap(overlaps))
-    assert {name: gather.into for name, gather in schedule.once(gathered_in_place).items()} == lives_in
+    assert {name: gather.into for name, gather in schedule.cached(gathered_in_place).items()} == lives_in
 
 
 def test_a_weight_is_copied_into_what_it_is_gathered_into_since_it_changes():
     schedule = schedule_of(Mlp((8, 8, 8), rows=8), Grid(z=2))
-    assert schedule.once(gathered_in_place) == {}
+    assert schedule.cached(gathered_in_place) == {}
 
 
 def test_only_the_root_copies_in_a_broadcast_and_in_a_reduce():
-    assert [copies_of("broadcast", 3, member, 80) for member in range(3)] == [Copies(before=80), NONE, NONE]
-    assert [copies_of("reduce", 3, member, 80) for member in range(3)] == [Copies(after=80), NONE, NONE]
+    assert [copies_of("broadcast", 3, member, 80) for member in range(3)] == [LocalCopies(before=80), NONE, NONE]
+    assert [copies_of("reduce", 3, member, 80) for member in range(3)] == [LocalCopies(after=80), NONE, NONE]
 
 
 @pytest.mark.parametrize("kind", ["reduce_scatter", "all_reduce", "barrier"])
@@ -144,10 +144,10 @@ def test_sums_in_place_and_barriers_copy_nothing(kind):
 
 def test_an_all_to_all_packs_its_source_keeps_its_own_piece_and_unpacks():
     part, piece = 4 * 3 * 8, 4 * 1 * 8
-    assert copies_of("all_to_all", 3, 0, 12 * 3 * 8) == Copies(before=part + piece, after=part)
+    assert copies_of("all_to_all", 3, 0, 12 * 3 * 8) == LocalCopies(before=part + piece, after=part)
 
 
 def test_a_group_of_one_renames_what_it_would_gather():
     assert copies_of("all_gather", 1, 0, 80) == NONE
     assert copies_of("broadcast", 1, 0, 80) == NONE
-    assert copies_of("all_to_all", 1, 0, 80) == Copies(before=80)
+    assert copies_of("all_to_all", 1, 0, 80) == LocalCopies(before=80)

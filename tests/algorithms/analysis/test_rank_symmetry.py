@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quadrille.algorithms.analysis.rank_symmetry import alike
+from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.storage import storage
 from quadrille.algorithms.analysis.traffic import traffic
 from quadrille.algorithms.analysis.volumes import bytes_sent, gemm_sizes, volumes
@@ -39,12 +39,12 @@ def behaviour(schedule, place, choices):
 
 
 def check(schedule, choices):
-    classes = alike(schedule, choices)
-    each = Counter(behaviour(schedule, schedule.place(rank), choices) for rank in range(schedule.grid.size))
+    classes = equivalent_ranks(schedule, choices)
+    each = Counter(behaviour(schedule, schedule.coordinates(rank), choices) for rank in range(schedule.grid.size))
     stand_ins = Counter()
     for one in classes:
-        stand_ins[behaviour(schedule, one.place, choices)] += one.count
-        assert schedule.grid.coordinates(one.rank) == dict(one.place.coordinates)
+        stand_ins[behaviour(schedule, one.coordinates, choices)] += one.count
+        assert schedule.grid.coordinates(one.rank) == dict(one.coordinates.along)
     assert stand_ins == each
 
 
@@ -76,7 +76,7 @@ def test_even_cuts_leave_few_classes_however_many_ranks():
     def classes(length):
         grid = Grid(data=length, z=length, y=length, x=length)
         sizes = (length**2 * 4, length**2 * 8, length**2 * 2)
-        return len(alike(matmul_schedule(Matmul(*sizes, passes="training"), "4d", grid), Choices()))
+        return len(equivalent_ranks(matmul_schedule(Matmul(*sizes, passes="training"), "4d", grid), Choices()))
 
     assert classes(16) == classes(4) <= 3 ** len(AXES)
 
@@ -117,7 +117,7 @@ def test_turns_that_are_counted_together_come_to_what_all_turns_come_to(scheme, 
     schedule, choices = model(scheme, grid, batch=12, layers=1, **sizes), parse_choices(f"own:{set_name}")
     sent, most = Counter(), Counter()
     for rank in range(grid.size):
-        place, largest = schedule.place(rank), Counter()
+        place, largest = schedule.coordinates(rank), Counter()
         for op, moment in walk(schedule.program(place), place):
             moved = traffic(op, schedule, moment, choices) if isinstance(op, Communication) else None
             if moved is not None:
@@ -136,6 +136,6 @@ def test_meshes_of_even_sizes_have_few_classes_however_many_ranks(scheme):
     def classes(length):
         grid = Grid(z=length, x=length, y=1 if scheme == "optimus" else length)
         sizes = {"hidden": 48 * length**2, "vocabulary": 4 * length**3, "batch": length**3, "heads": 24}
-        return len(alike(model(scheme, grid, **sizes), Choices()))
+        return len(equivalent_ranks(model(scheme, grid, **sizes), Choices()))
 
     assert classes(8) == classes(4) <= 4

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quadrille.algorithms.analysis.rank_symmetry import alike
+from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.volumes import bytes_sent, flops, volumes
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
@@ -35,20 +35,20 @@ def test_classes_of_ranks_give_the_numbers_of_all_ranks(name, grid, collectives,
     totals = volumes(schedule, choices)
     assert totals.sent_total == sum(each)
     assert totals.sent_per_rank_max == max(each)
-    assert sum(one.count for one in alike(schedule, choices)) == grid.size
+    assert sum(one.count for one in equivalent_ranks(schedule, choices)) == grid.size
 
 
 def test_the_flops_of_all_ranks_are_those_of_the_products():
     for name, grid in CASES:
         problem = Matmul(12, 17, 23, passes="training", panel=4)
         schedule = matmul_schedule(problem, name, grid)
-        assert sum(flops(schedule, schedule.place(rank)) for rank in range(grid.size)) == problem.flops
+        assert sum(flops(schedule, schedule.coordinates(rank)) for rank in range(grid.size)) == problem.flops
 
 
 def test_few_ranks_stand_for_a_hundred_thousand():
     grid = Grid(data=32, z=64, y=6, x=8)
     schedule = matmul_schedule(Matmul(1 << 20, 12289, 4 * 12289, passes="training"), "4d", grid)
-    assert len(alike(schedule, parse_choices("own"))) < grid.size / 100
+    assert len(equivalent_ranks(schedule, parse_choices("own"))) < grid.size / 100
 
 
 @pytest.mark.parametrize("passes", ["forward", "training"])

@@ -1,6 +1,6 @@
 import pytest
 
-from quadrille.algorithms.collectives.choices import Choices, parse_choices, placed
+from quadrille.algorithms.collectives.choices import Choices, parse_choices, with_placement
 from quadrille.algorithms.collectives.lowering import CHUNK_BYTES, MOST_CHUNKS, SETS, chunks, lower
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.grid import Grid
@@ -110,15 +110,15 @@ def test_nccl_in_a_schedule_is_said_to_be_predicted_as_our_rings_and_its_trees_a
 
 def test_a_hierarchy_knows_from_the_placement_what_shares_a_node_along_each_axis():
     grid = Grid(z=3, y=2, x=4)
-    packed = placed(parse_choices("own:hierarchical"), grid, [rank // 8 for rank in range(24)])
+    packed = with_placement(parse_choices("own:hierarchical"), grid, [rank // 8 for rank in range(24)])
     assert dict(packed.per_node) == {}, "x and y lie inside a node, z has one rank on each"
-    halved = placed(parse_choices("own:hierarchical"), grid, [rank // 2 for rank in range(24)])
+    halved = with_placement(parse_choices("own:hierarchical"), grid, [rank // 2 for rank in range(24)])
     assert dict(halved.per_node) == {"x": 2}
     assert halved.label("all_reduce", "x") == "hierarchical (2 to a node)"
     assert halved.label("all_reduce", "z") == "hierarchical (as ring)"
     assert halved.label("broadcast", "z") == "hierarchical (as pipelined)"
-    assert halved.sharing("x") == 2
-    assert halved.sharing("z") == 1
+    assert halved.ranks_per_node("x") == 2
+    assert halved.ranks_per_node("z") == 1
     assert str(halved) == "own:hierarchical"
 
 
@@ -137,9 +137,9 @@ def test_a_hierarchy_knows_from_the_placement_what_shares_a_node_along_each_axis
     ],
 )
 def test_only_regular_neighbours_make_a_hierarchy(nodes, shared):
-    assert placed(Choices("own", "hierarchical"), Grid(x=6), nodes).sharing("x") == shared
+    assert with_placement(Choices("own", "hierarchical"), Grid(x=6), nodes).ranks_per_node("x") == shared
 
 
 def test_one_irregular_group_spoils_its_axis_for_all():
     nodes = [0, 0, 1, 1, 2, 2, 3, 4]
-    assert placed(Choices("own", "hierarchical"), Grid(z=2, x=4), nodes).sharing("x") == 1
+    assert with_placement(Choices("own", "hierarchical"), Grid(z=2, x=4), nodes).ranks_per_node("x") == 1

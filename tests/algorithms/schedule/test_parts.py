@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.errors import InputError
-from quadrille.algorithms.schedule.expressions import Multiple, Owner, number
+from quadrille.algorithms.schedule.expressions import Affine, PanelOwner, evaluate
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.parts import Panel, Part, Place, boundaries, cut
+from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part, boundaries, cut
 
 sizes = st.integers(0, 50)
 parts = st.integers(1, 9)
 
 
 def places(grid, **sizes):
-    return [Place(grid, sizes, grid.coordinates(rank)) for rank in range(grid.size)]
+    return [Coordinates(grid, sizes, grid.coordinates(rank)) for rank in range(grid.size)]
 
 
 def elements(bounds):
@@ -57,7 +57,7 @@ def test_a_turning_part_is_at_every_member_in_turn(size, length, turn):
     part = Part("k", ("x",), rotated_by=("z", "t"))
     for place in places(grid, k=size):
         start, stop = part.bounds(place.during("t", turn))
-        assert (start, stop) == cut(size, length, (place.coordinates["x"] + place.coordinates["z"] + turn) % length)
+        assert (start, stop) == cut(size, length, (place.along["x"] + place.along["z"] + turn) % length)
         assert part.longest(place) == max(cut(size, length, i)[1] - cut(size, length, i)[0] for i in range(length))
 
 
@@ -65,8 +65,10 @@ def test_a_part_without_an_axis_is_what_its_group_holds_together():
     grid = Grid(data=2, z=3)
     part = Part("m", ("data", "z"))
     for group in grid.groups("z"):
-        first = Place(grid, {"m": 13}, grid.coordinates(group[0]))
-        held = [i for rank in group for i in elements(part.bounds(Place(grid, {"m": 13}, grid.coordinates(rank))))]
+        first = Coordinates(grid, {"m": 13}, grid.coordinates(group[0]))
+        held = [
+            i for rank in group for i in elements(part.bounds(Coordinates(grid, {"m": 13}, grid.coordinates(rank))))
+        ]
         assert held == elements(part.without("z").bounds(first))
 
 
@@ -85,10 +87,10 @@ def test_the_owner_of_a_panel_has_all_of_it(size, width, z, x):
     grid = Grid(z=z, x=x)
     panel = Panel("k", width, ("x", "z"), loop="p")
     place = places(grid, k=size)[0]
-    for index in range(*panel.turns(place)):
+    for index in range(*panel.iterations(place)):
         moment = place.during("p", index)
         for axis in ("x", "z"):
-            first, last = cut(size, grid.length(axis), number(Owner(panel, axis), moment))
+            first, last = cut(size, grid.length(axis), evaluate(PanelOwner(panel, axis), moment))
             start, stop = panel.bounds(moment)
             assert first <= start < stop <= last
 
@@ -99,8 +101,8 @@ def test_layers_that_share_the_panels_take_each_once(size, width, layers):
     panel = Panel("k", width, ("x", "z"), loop="p", shared_over="y")
     taken = []
     for layer in range(layers):
-        place = Place(grid, {"k": size}, {"data": 0, "z": 0, "y": layer, "x": 0})
-        first, last = panel.turns(place)
+        place = Coordinates(grid, {"k": size}, {"data": 0, "z": 0, "y": layer, "x": 0})
+        first, last = panel.iterations(place)
         taken += [panel.bounds(place.during("p", index)) for index in range(last - first)]
     assert taken == list(pairwise(panel.edges(grid, size)))
 
@@ -118,11 +120,11 @@ def test_a_panel_without_width_is_refused():
 
 
 def test_a_multiple_follows_coordinates_and_loop_indices():
-    place = Place(Grid(x=5), {}, {"data": 0, "z": 0, "y": 0, "x": 3}).during("t", 2)
-    assert number(Multiple("x", 1, plus=1), place) == 4
-    assert number(Multiple("t", -2), place) == -4
-    assert number(Multiple("u", 7, plus=1), place) == 1, "outside its loop an index is 0"
-    assert number(6, place) == 6
+    place = Coordinates(Grid(x=5), {}, {"data": 0, "z": 0, "y": 0, "x": 3}).during("t", 2)
+    assert evaluate(Affine("x", 1, offset=1), place) == 4
+    assert evaluate(Affine("t", -2), place) == -4
+    assert evaluate(Affine("u", 7, offset=1), place) == 1, "outside its loop an index is 0"
+    assert evaluate(6, place) == 6
 
 
 def test_parts_print_as_they_are_said():
@@ -131,5 +133,5 @@ def test_parts_print_as_they_are_said():
     assert str(Part("m", ("data", "z"))) == "m/data/z"
     assert str(Part("k", ("x",), rotated_by=("z", "t"))) == "k/x+z+t"
     assert str(Part("k", panel=panel)) == "k[p]"
-    assert str(Owner(panel, "x")) == "owner of k[p]"
-    assert [str(Multiple("x", factor, plus)) for factor, plus in ((1, 1), (-1, 0), (3, -2))] == ["x+1", "-x", "3·x-2"]
+    assert str(PanelOwner(panel, "x")) == "owner of k[p]"
+    assert [str(Affine("x", factor, plus)) for factor, plus in ((1, 1), (-1, 0), (3, -2))] == ["x+1", "-x", "3·x-2"]

@@ -7,7 +7,7 @@ from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllReduce, Gemm, Pointwise, lane
-from quadrille.algorithms.schedule.parts import Panel, Part, Place
+from quadrille.algorithms.schedule.parts import Coordinates, Panel, Part
 from quadrille.algorithms.schedule.program import Repeat, in_sequence, ops, walk
 from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, declare
 from quadrille.algorithms.schedule.tensors import Tensor
@@ -18,7 +18,7 @@ def zero(name, after=()):
     return Pointwise(name=name, function="zero", into="A", after=after)
 
 
-PLACE = Place(Grid(x=2), {"k": 7}, Grid(x=2).coordinates(1))
+PLACE = Coordinates(Grid(x=2), {"k": 7}, Grid(x=2).coordinates(1))
 
 
 def test_what_repeats_is_written_once_and_walked_each_time():
@@ -54,10 +54,13 @@ def test_a_walk_is_one_step_at_a_time_however_long_the_loops():
 
 def test_each_coordinate_gets_the_program_of_its_role():
     schedule = custom(pipeline, 5)[0]
-    firsts = [next(walk(schedule.program(schedule.place(rank)), schedule.place(rank)))[0].name for rank in range(5)]
+    firsts = [
+        next(walk(schedule.program(schedule.coordinates(rank)), schedule.coordinates(rank)))[0].name
+        for rank in range(5)
+    ]
     assert firsts == ["take", "receive", "receive", "receive", "receive"]
     products = [
-        op.name for rank in range(5) for op in ops(schedule.program(schedule.place(rank))) if isinstance(op, Gemm)
+        op.name for rank in range(5) for op in ops(schedule.program(schedule.coordinates(rank))) if isinstance(op, Gemm)
     ]
     assert products == ["first", "middle", "middle", "middle", "last"]
 
@@ -67,7 +70,7 @@ def test_a_rank_without_a_role_is_named():
     roles = (Role(schedule.roles[0].program, "y", 0, 2),)
     lonely = Schedule("lonely", SIZES, schedule.grid, "float64", schedule.tensors, (), (), roles)
     with pytest.raises(InputError, match=r"lonely: no role includes coordinates .*'y': 2"):
-        lonely.program(lonely.place(2))
+        lonely.program(lonely.coordinates(2))
 
 
 def test_a_name_stands_for_one_tensor():

@@ -9,7 +9,7 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Gemm, Kernel
 from quadrille.algorithms.schedule.schedule import all_ops
-from quadrille.algorithms.training.gemm_layouts import Times, seconds, tuned, ways
+from quadrille.algorithms.training.gemm_layouts import GemmTimes, gemm_variants, seconds, tune_layouts
 from quadrille.algorithms.training.gpt import Gpt
 from tests.algorithms.training.test_overlap import MLP, schedule_of
 from tests.support.trainings import assembled, trained, whole_matrices
@@ -19,7 +19,7 @@ GPT = Gpt(2, 12, 4, 5, 17, 6, dtype="float64")
 
 def times(transposition=0.0, **of_layout):
     """Seconds of a multiply-add by layout, and of an element transposed."""
-    return Times(
+    return GemmTimes(
         lambda layout, m, k, n: of_layout.get(layout, 1.0) * m * k * n,
         lambda rows, columns: transposition * rows * columns,
     )
@@ -34,7 +34,7 @@ def test_every_way_gives_the_product(written):
     rng = np.random.default_rng(3)
     p, q = rng.standard_normal((3, 5)), rng.standard_normal((5, 7))
     a, b = operand(p, written == "TN"), operand(q, written == "NT")
-    for way in ways(written):
+    for way in gemm_variants(written):
         first, second = operand(a, way.first), operand(b, way.second)
         one, other = (second, first) if way.flipped else (first, second)
         found = operand(one, way.layout == "TN") @ operand(other, way.layout == "NT")
@@ -42,20 +42,20 @@ def test_every_way_gives_the_product(written):
 
 
 def test_there_are_six_ways_and_three_to_add_to_a_result():
-    assert len(set(ways("NT"))) == 6
-    assert len(set(ways("NT", accumulate=True))) == 3
+    assert len(set(gemm_variants("NT"))) == 6
+    assert len(set(gemm_variants("NT", accumulate=True))) == 3
 
 
 def test_seconds_are_those_of_the_product_and_of_what_is_transposed():
-    way = next(one for one in ways("NT") if one.layout == "NN" and not one.flipped)
+    way = next(one for one in gemm_variants("NT") if one.layout == "NN" and not one.flipped)
     assert seconds(way, 3, 5, 7, times(transposition=2.0, NN=1.0)) == 105 + 2 * 35
-    way = next(one for one in ways("NT") if one.layout == "NT" and one.flipped)
+    way = next(one for one in gemm_variants("NT") if one.layout == "NT" and one.flipped)
     assert seconds(way, 3, 5, 7, times(transposition=2.0)) == 105 + 2 * 21
 
 
 def test_where_every_layout_is_as_fast_nothing_changes():
     plain = schedule_of(GPT, Grid(z=2, x=2))
-    assert tuned(plain, times(transposition=1e-9)) is plain
+    assert tune_layouts(plain, times(transposition=1e-9)) is plain
 
 
 def layouts(schedule):
@@ -64,11 +64,11 @@ def layouts(schedule):
 
 def test_a_slow_layout_is_left_where_the_transposes_are_cheaper():
     plain = schedule_of(GPT, Grid(z=2, x=2))
-    changed = validate(tuned(plain, times(transposition=0.1, TN=10.0)))
+    changed = validate(tune_layouts(plain, times(transposition=0.1, TN=10.0)))
     assert "TN" not in layouts(changed).values()
     unchanged = {name for name, layout in layouts(plain).items() if layout != "TN"}
     assert all(layouts(changed)[name] == layouts(plain)[name] for name in unchanged)
-    assert layouts(tuned(plain, times(transposition=1e6, TN=10.0))) == layouts(plain)
+    assert layouts(tune_layouts(plain, times(transposition=1e6, TN=10.0))) == layouts(plain)
 
 
 def test_the_choice_goes_by_the_sizes():
@@ -78,7 +78,7 @@ def test_the_choice_goes_by_the_sizes():
         return 2.0 if layout == "TN" and m > 10 else 1.0
 
     plain = schedule_of(MLP, Grid())
-    changed = tuned(plain, Times(product, lambda rows, columns: 1e-6 * rows * columns))
+    changed = tune_layouts(plain, GemmTimes(product, lambda rows, columns: 1e-6 * rows * columns))
     issued = layouts(changed)
     assert issued["L1 multiply dW"] == "TN"
     assert issued["L2 multiply dW"] == "TN", "flipped, it has 5 rows"
@@ -99,7 +99,7 @@ def test_the_choice_goes_by_the_sizes():
 )
 def test_results_are_the_same_but_for_rounding(grid, slow):
     plain = schedule_of(GPT, grid)
-    changed = validate(tuned(plain, times(transposition=0.01, **slow)))
+    changed = validate(tune_layouts(plain, times(transposition=0.01, **slow)))
     assert not set(slow) & set(layouts(changed).values())
     matrices = whole_matrices(plain, 17)
     expected, found = trained(plain, matrices), trained(overlap(changed, ["oar", "ors", "oag"]), matrices)
@@ -112,4 +112,4 @@ def test_results_are_the_same_but_for_rounding(grid, slow):
 
 def test_layouts_are_tuned_before_overlaps():
     with pytest.raises(InputError, match="layouts are tuned before"):
-        tuned(overlap(schedule_of(GPT, Grid(z=2)), ["oar"]), times())
+        tune_layouts(overlap(schedule_of(GPT, Grid(z=2)), ["oar"]), times())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.algorithms.analysis.rank_symmetry import alike
+from quadrille.algorithms.analysis.rank_symmetry import equivalent_ranks
 from quadrille.algorithms.analysis.volumes import flops, volumes
 from quadrille.algorithms.collectives.choices import Choices
 from quadrille.algorithms.errors import InputError
@@ -134,7 +134,7 @@ def test_a_schedules_own_count_is_the_formula_but_for_attention_half_of_which_is
 
 
 def total_flops(schedule):
-    return sum(one.count * flops(schedule, one.place) for one in alike(schedule, Choices()))
+    return sum(one.count * flops(schedule, one.coordinates) for one in equivalent_ranks(schedule, Choices()))
 
 
 def test_one_rank_counts_all_flops():

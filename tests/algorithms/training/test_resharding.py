@@ -16,7 +16,7 @@ from quadrille.algorithms.schedule.program import in_sequence
 from quadrille.algorithms.schedule.schedule import Role, Schedule, all_ops, declare
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.mlp import Mlp, mlp_schedule
-from quadrille.algorithms.training.resharding import conversion
+from quadrille.algorithms.training.resharding import reshard
 from quadrille.algorithms.training.scheme import Layout, Scheme
 from quadrille.algorithms.training.schemes import SCHEMES, SEQUENCE_PARALLEL
 from quadrille.runtime.carriers.in_process import InProcess
@@ -34,11 +34,11 @@ LAYOUTS = {
     "upright mesh": Layout(("data",), "z"),
 }
 SIZES = {"sequences": 13, "columns": 11}
-ROWS, COLUMNS = Part("sequences", each=3), Part("columns")
+ROWS, COLUMNS = Part("sequences", unit=3), Part("columns")
 
 
 def converting(before, after, grid):
-    found = conversion("X", "Y", ROWS, COLUMNS, before, after)
+    found = reshard("X", "Y", ROWS, COLUMNS, before, after)
     tensors = declare(before.tensor("X", ROWS, COLUMNS), *found.tensors)
     role = Role(in_sequence(found.program))
     return validate(Schedule("conversion", SIZES, grid, "float64", tensors, ("X",), ("Y",), (role,)))
@@ -56,7 +56,7 @@ def test_a_conversion_carries_every_element_over(before, after):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_one_layout_is_converted_to_itself_by_nothing(layout):
-    found = conversion("X", "Y", ROWS, COLUMNS, LAYOUTS[layout], LAYOUTS[layout])
+    found = reshard("X", "Y", ROWS, COLUMNS, LAYOUTS[layout], LAYOUTS[layout])
     assert (found.tensors, found.program) == ((), ())
 
 
@@ -147,7 +147,7 @@ def redistributed(schedule, one, passed, following):
     tensors = (schedule.tensors[name] for name in passed)
     written = [Layout(one.rows.axes, axis_of(one.columns, None, Reduce), one.rows.finer) for one in tensors]
     way = pairwise([before.left, *written, after.needed])
-    return [op.name for one, other in way for op in conversion("O", "I", ROWS, COLUMNS, one, other).program]
+    return [op.name for one, other in way for op in reshard("O", "I", ROWS, COLUMNS, one, other).program]
 
 
 @pytest.mark.parametrize("scheme", EVERY_SCHEME, ids=lambda scheme: scheme.name)
@@ -202,5 +202,5 @@ def test_one_activation_that_lies_otherwise_would_be_redistributed(scheme, name)
 
 def test_the_4d_layouts_would_have_to_be_exchanged_without_transposed_layers():
     scheme = SCHEMES["4d"]
-    wanted = conversion("O", "I", ROWS, COLUMNS, scheme.inner, scheme.stream)
+    wanted = reshard("O", "I", ROWS, COLUMNS, scheme.inner, scheme.stream)
     assert [op.name for op in wanted.program] == ["exchange O over x", "gather O over x", "zero I", "cut I"]

@@ -9,7 +9,7 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt
-from quadrille.algorithms.training.weight_caching import keep_first
+from quadrille.algorithms.training.weight_caching import cache_weights
 from tests.algorithms.training.test_overlap import bits, schedule_of
 from tests.support.trainings import trained, whole_matrices
 
@@ -28,15 +28,17 @@ def test_kept_weights_change_no_bit(grid):
     again = schedule_of(gpt(steps=2), grid)
     matrices = whole_matrices(again, 17)
     expected = bits(trained(again, matrices))
-    assert bits(trained(validate(keep_first(again, 1)), matrices)) == expected
-    kept = overlap(keep_first(again, 3), ["oar", "ors", "oag"])
+    assert bits(trained(validate(cache_weights(again, 1)), matrices)) == expected
+    kept = overlap(cache_weights(again, 3), ["oar", "ors", "oag"])
     assert bits(trained(validate(kept), matrices)) == expected
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_each_kept_layer_saves_a_gather_and_takes_a_buffer(grid):
     again, all_kept = (schedule_of(gpt(gathered=word), grid) for word in ("again", "keep"))
-    found = [volumes(keep_first(again, layers), Choices()) for layers in range(LAYERS)] + [volumes(all_kept, Choices())]
+    found = [volumes(cache_weights(again, layers), Choices()) for layers in range(LAYERS)] + [
+        volumes(all_kept, Choices())
+    ]
     block = WEIGHTS * 4 // (grid.y * grid.x)
     for layers, one in enumerate(found):
         assert found[0].sent_total - one.sent_total == layers * block * (grid.z - 1) * grid.data * grid.y * grid.x
@@ -47,7 +49,7 @@ def test_each_kept_layer_saves_a_gather_and_takes_a_buffer(grid):
 
 def test_recomputed_layers_use_kept_weights_too():
     again = schedule_of(gpt(recompute="full"), Grid(z=2))
-    kept = keep_first(again, 2)
+    kept = cache_weights(again, 2)
     matrices = whole_matrices(again, 17)
     assert bits(trained(kept, matrices)) == bits(trained(again, matrices))
     sent = [volumes(one, Choices()).sent_total for one in (again, kept)]
@@ -57,7 +59,7 @@ def test_recomputed_layers_use_kept_weights_too():
 def test_stages_of_a_pipeline_keep_their_own_first_layers():
     grid = Grid(pipeline=2, z=2)
     again = schedule_of(gpt(micro_batch=1), grid)
-    kept = validate(keep_first(again, 1))
+    kept = validate(cache_weights(again, 1))
     matrices = whole_matrices(again, 17)
     assert bits(trained(kept, matrices)) == bits(trained(again, matrices))
     sent = [volumes(one, Choices()).sent_total for one in (again, kept)]
@@ -67,14 +69,14 @@ def test_stages_of_a_pipeline_keep_their_own_first_layers():
 @pytest.mark.parametrize("layers", [-1, 4, 9])
 def test_a_number_of_layers_that_a_stage_has_not_is_refused(layers):
     with pytest.raises(InputError, match=rf"keep_first {layers}: .* accepted"):
-        keep_first(schedule_of(gpt(), Grid(z=2)), layers)
+        cache_weights(schedule_of(gpt(), Grid(z=2)), layers)
 
 
 def test_what_is_kept_already_is_refused():
     with pytest.raises(InputError, match="gathers no weights of a layer again"):
-        keep_first(schedule_of(gpt(gathered="keep"), Grid(z=2)), 1)
+        cache_weights(schedule_of(gpt(gathered="keep"), Grid(z=2)), 1)
 
 
 def test_no_layer_changes_nothing():
     plain = schedule_of(gpt(), Grid(z=2))
-    assert keep_first(plain, 0) is plain
+    assert cache_weights(plain, 0) is plain

@@ -10,28 +10,34 @@ import simpy
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.record import load_record
-from quadrille.algorithms.schedule.ops import CALLED_BOTH_WAYS
-from quadrille.experiments.calibrate.between_hosts import BetweenHosts, confirmed, ladder
+from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS
+from quadrille.experiments.calibrate.between_hosts import NetworkMeasurements, confirmed, ladder
 from quadrille.experiments.calibrate.measured_machine import LARGE_RESIDUAL, make_machine
-from quadrille.experiments.calibrate.measuring import DTYPES, LAYOUTS, STREAM_BYTES, Local, Measured
+from quadrille.experiments.calibrate.measuring import (
+    DTYPES,
+    LAYOUTS,
+    STREAM_BYTES,
+    CalibrationMeasurements,
+    LocalMeasurements,
+)
 from quadrille.experiments.calibrate.sections import links_agree
-from quadrille.experiments.calibrate.topology_option import parse_ways, parse_wiring
-from quadrille.experiments.options.machines import find_machine
+from quadrille.experiments.calibrate.topology_option import parse_routing_option, parse_topology_option
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
-from quadrille.runtime.host.world import Host
-from quadrille.runtime.measuring.chained_library_calls import KINDS, Shape
+from quadrille.runtime.host.world import ComputeHost
+from quadrille.runtime.measuring.chained_library_calls import KINDS, GroupShape
 from quadrille.runtime.measuring.chained_transfers import LEAST_STEPS, STEPS, Overheads
 from quadrille.runtime.measuring.links import LinkSpeed
-from quadrille.runtime.measuring.overlap_interference import Beside
+from quadrille.runtime.measuring.overlap_interference import OverlapCost
 from quadrille.runtime.measuring.points import CollectivePoint, GemmPoint, StreamPoint, TransferPoint
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.compute_model import LEAST_ROWS_IN_PAGES, in_whole_pages
 from quadrille.simulator.machine.network import network_of
-from quadrille.simulator.ranks.resource_demands import Wiring
+from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.topologies.build import build
 from quadrille.topologies.files import node_link
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.machine import load_machine
 from quadrille.topologies.routes.routing import Routing, parse_routing
 from tests.experiments.calibrate.test_link_saturation import rounds, slower
@@ -42,8 +48,9 @@ mpi = pytest.mark.mpi
 POINTS, STREAMS, TRANSFERS = 6, (1 << 10, 1 << 12), (8, 1 << 10, 1 << 14)
 SMALL = f"""
 import sys
-from quadrille.runtime.carriers.message_options import WHOLE
-from quadrille.runtime.measuring import beside, chains, links, microbenchmarks, reference_kernels, rounds
+from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES
+from quadrille.runtime.measuring import all_pairs_rates as rounds, chained_transfers as chains
+from quadrille.runtime.measuring import links, microbenchmarks, overlap_interference as beside, reference_kernels
 from quadrille.runtime.host import world
 from quadrille.experiments.calibrate import measured_machine, measuring
 measuring.PRODUCTS, measuring.SMALLEST, measuring.LARGEST = {POINTS}, 8, 32
@@ -69,8 +76,8 @@ TWO_HOSTS = (
 from quadrille.topologies.machines.machine import save_machine
 from quadrille.topologies.build import parse_topology
 from quadrille.topologies.routes.routing import Routing
-hosts = (world.Host("one", (0,), 1), world.Host("other", (1,), 1))
-measured = measuring.measure(world.world(), hosts, WHOLE)
+hosts = (world.ComputeHost("one", (0,), 1), world.ComputeHost("other", (1,), 1))
+measured = measuring.measure(world.world(), hosts, WHOLE_MESSAGES)
 if world.world().rank == 0:
     for path, text in zip(sys.argv[1::2], sys.argv[2::2]):
         wiring = parse_topology(text) if text else None
@@ -81,8 +88,8 @@ UNEQUAL_HOSTS = (
     SMALL
     + """
 import ast, json
-hosts = [world.Host(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
-measured = measuring.measure(world.world(), hosts, WHOLE)
+hosts = [world.ComputeHost(str(ranks), ranks, cores) for ranks, cores in ast.literal_eval(sys.argv[1])]
+measured = measuring.measure(world.world(), hosts, WHOLE_MESSAGES)
 if world.world().rank == 0:
     print(json.dumps({"together": max(point.busy_ranks for point in measured.local.gemm),
                       "network": len(measured.between.transfers)}))
@@ -95,7 +102,7 @@ import json
 from quadrille.experiments.calibrate.between_hosts import measure_flows
 found = {
     said: measure_flows(
-        world.world(), 2, links.LinkSpeed(1e-4, 25e6, 0.0), WHOLE, lambda _, flows: flows[-1].round >= least
+        world.world(), 2, links.LinkSpeed(1e-4, 25e6, 0.0), WHOLE_MESSAGES, lambda _, flows: flows[-1].round >= least
     )
     for said, least in (("agree", 1), ("agree in the end", 6), ("do not", 100))
 }
@@ -103,7 +110,7 @@ if world.world().rank == 0:
     print(json.dumps({said: sorted({flow.round for flow in flows}) for said, flows in found.items()}))
 """
 )
-TRAINING = Flags(matmul="61,47,53", dtype="float64", passes="training")
+TRAINING = MatmulWords(matmul="61,47,53", dtype="float64", passes="training")
 
 
 def calibrated(folder, ranks):
@@ -180,10 +187,10 @@ def test_the_librarys_collectives_are_measured_by_kind_and_size_and_predicted_fr
     found = sorted((row.kind, row.bytes) for row in machine.host.library if row.called != "vector")
     assert found == sorted(product(KINDS, TRANSFERS))
     found = sorted((row.kind, row.bytes) for row in machine.host.library if row.called == "vector")
-    assert found == sorted(product(CALLED_BOTH_WAYS, TRANSFERS[::2]))
+    assert found == sorted(product(VECTOR_CALL_KINDS, TRANSFERS[::2]))
     for word in ("library", "library:vector"):
         flags = replace(TRAINING, algorithm="4d", grid="z=2", collectives=word)
-        record, _ = prediction_of(parse_experiment(flags), machine)
+        record, _ = prediction_of(parse_matmul(flags), machine)
         assert {op.algorithm for op in record.ops if op.axis == "z"} == {f"{word} (measured)"}
 
 
@@ -225,8 +232,8 @@ def test_one_rank_alone_calibrates_without_messages(tmp_path):
     assert (machine.host.transfer, machine.messages) == ((), ())
     assert machine.reference == machine.reference_alone
     assert machine.host.alone_seconds >= 0
-    assert prediction_of(parse_experiment(TRAINING), machine)[0].seconds > 0
-    assert prediction_of(parse_experiment(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
+    assert prediction_of(parse_matmul(TRAINING), machine)[0].seconds > 0
+    assert prediction_of(parse_matmul(replace(TRAINING, grid="z=2")), machine)[0].seconds > 0
 
 
 @mpi
@@ -234,7 +241,7 @@ def test_three_ranks_take_steps_together_and_two_by_two_and_compute_on_the_cores
     machine = load_machine(calibrated(tmp_path, 3))
     assert {ranks for _, ranks in settings(machine)} == busy(machine, 3)
     assert {row.ranks for row in machine.host.transfer if row.pattern == "shift"} == {2, 3}
-    assert prediction_of(parse_experiment(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
+    assert prediction_of(parse_matmul(replace(TRAINING, grid="z=3")), machine)[0].seconds > 0
 
 
 # Several hosts
@@ -263,10 +270,10 @@ def test_the_wiring_is_a_star_unless_it_is_given_and_its_speeds_are_measured_unl
 @pytest.mark.parametrize("name", ["star", "leaf-spine", "speeds"])
 def test_multiplications_between_two_hosts_are_predicted(wired, name):
     machine = find_machine(str(wired[name]))
-    wiring = Wiring(machine, 2, FlowEngine(simpy.Environment()))
+    wiring = ResourceDemands(machine, 2, FlowEngine(simpy.Environment()))
     assert (wiring.home(0), wiring.home(1)) == (0, 1)
     for grid in ("z=2", "x=2", "y=2"):
-        record, _ = prediction_of(parse_experiment(replace(TRAINING, grid=grid)), machine)
+        record, _ = prediction_of(parse_matmul(replace(TRAINING, grid=grid)), machine)
         assert record.seconds > 0
         assert any(op.seconds > 0 for op in record.ops if op.bytes_sent_total)
 
@@ -283,7 +290,7 @@ def test_hosts_with_unequal_numbers_of_ranks_calibrate_and_the_first_counts(host
 
 
 LINK = LinkSpeed(latency=5e-5, bytes_per_second=24e6, burst_bytes=7e4)
-BESIDE = Beside(core_seconds_per_byte=2e-9, late_seconds=3e-3, following_seconds=4e-4)
+BESIDE = OverlapCost(core_seconds_per_byte=2e-9, late_seconds=3e-3, following_seconds=4e-4)
 
 
 def measured(*, off=0.0, disturbed=0):
@@ -297,16 +304,16 @@ def measured(*, off=0.0, disturbed=0):
     ]
     streams = [StreamPoint("copy", size, 1, size / 1e9, 0.0) for size in STREAM_BYTES]
     steps = [TransferPoint("one_way", 2, size, 1e-5 + size / 1e8, 0.0) for size in TRANSFERS]
-    between = BetweenHosts(steps, [], LINK, BESIDE, idle_core_seconds=5e-3, taken_seconds=7e-4)
+    between = NetworkMeasurements(steps, [], LINK, BESIDE, idle_core_seconds=5e-3, taken_seconds=7e-4)
     collectives = [
-        CollectivePoint("all_gather", Shape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0, 1.0) for size in TRANSFERS
+        CollectivePoint("all_gather", GroupShape(2, 1, 2), size, 1e-5 + size / 1e8, 0.0, 1.0) for size in TRANSFERS
     ]
     times, overheads = [(1.0, 2.0, 3.0)], Overheads(0, 0, 0)
-    together, alone = Local(points, streams, [], times * 3, disturbed), Local([], [], [], times)
-    return Measured(together, alone, [], between, collectives, overheads)
+    together, alone = LocalMeasurements(points, streams, [], times * 3, disturbed), LocalMeasurements([], [], [], times)
+    return CalibrationMeasurements(together, alone, [], between, collectives, overheads)
 
 
-HOSTS = (Host("one", (0,), 2), Host("other", (1,), 2))
+HOSTS = (ComputeHost("one", (0,), 2), ComputeHost("other", (1,), 2))
 
 
 def test_points_that_a_fit_explains_raise_no_warning():
@@ -343,12 +350,12 @@ def test_many_disturbed_points_are_warned_of(disturbed, warned):
 )
 def test_a_wiring_that_is_not_of_the_hosts_found_is_refused(text, hosts, said):
     with pytest.raises(InputError, match=said):
-        parse_wiring(text, hosts)
+        parse_topology_option(text, hosts)
 
 
 @pytest.mark.parametrize("speeds", ["", ",bandwidth=1e9", ",latency_seconds=1e-6,bandwidth_bytes_per_second=1e9"])
 def test_a_wiring_of_the_hosts_found_is_taken_with_or_without_its_speeds(speeds):
-    family, arguments = parse_wiring(f"star:hosts=3{speeds}", 3)
+    family, arguments = parse_topology_option(f"star:hosts=3{speeds}", 3)
     assert (family, arguments["hosts"], len(arguments)) == ("star", 3, 1 + speeds.count("="))
 
 
@@ -382,8 +389,8 @@ LEAVES = {"leaves": 2, "spines": 1, "hosts_per_leaf": 2}
 
 
 def in_a_laboratory(text):
-    hosts = tuple(Host(f"host{number}", (number,), 2, sharing=4) for number in range(4))
-    return make_machine("lab", measured(), hosts, parse_wiring(text, 4), Routing())
+    hosts = tuple(ComputeHost(f"host{number}", (number,), 2, sharing=4) for number in range(4))
+    return make_machine("lab", measured(), hosts, parse_topology_option(text, 4), Routing())
 
 
 def test_a_laboratory_has_the_rates_that_it_was_given_and_what_was_measured_of_them():
@@ -410,13 +417,13 @@ def test_a_laboratory_of_a_topology_file_has_the_rates_in_it_and_its_machine_fil
     assert machine.network == same.network
     assert network_of(machine).bandwidths.tolist() == network_of(same).bandwidths.tolist()
     with pytest.raises(InputError, match="has 4 hosts and the ranks are on 2 hosts"):
-        parse_wiring(str(path), 2)
+        parse_topology_option(str(path), 2)
     with pytest.raises(InputError, match="cannot be read"):
-        parse_wiring(str(tmp_path / "none.json"), 4)
+        parse_topology_option(str(tmp_path / "none.json"), 4)
 
 
 def test_a_machine_file_says_which_ways_messages_took():
-    wiring = parse_wiring("leaf-spine:leaves=2,spines=2,hosts_per_leaf=1", 2)
+    wiring = parse_topology_option("leaf-spine:leaves=2,spines=2,hosts_per_leaf=1", 2)
     found = [make_machine("lab", measured(), HOSTS, wiring, parse_routing(way)) for way in ("shortest", "ecmp:7")]
     assert [machine.routing for machine in found] == ["shortest", "ecmp:7"]
 
@@ -436,11 +443,11 @@ def test_a_rule_of_routing_that_there_is_not_is_refused_before_anything_is_measu
 )
 def test_a_routing_that_hosts_do_not_have_is_refused(rule, hosts, said):
     with pytest.raises(InputError, match=said):
-        parse_ways(rule, None, hosts)
+        parse_routing_option(rule, None, hosts)
 
 
 def test_the_latency_of_a_message_is_that_of_the_links_on_one_of_its_ways():
-    wiring = parse_wiring("leaf-spine:leaves=2,spines=4,hosts_per_leaf=1", 2)
+    wiring = parse_topology_option("leaf-spine:leaves=2,spines=4,hosts_per_leaf=1", 2)
     found = [make_machine("lab", measured(), HOSTS, wiring, parse_routing(way)) for way in ("shortest", "spray")]
     one, several = (machine.topology["latency_seconds"] for machine in found)
     assert one == pytest.approx(several) == pytest.approx(1.25e-5)  # of four links
@@ -463,8 +470,8 @@ def of_rounds(machine_of, links):
 
 
 def shares_found(links, text="star:hosts=4,bandwidth=25e6", sharing=4):
-    hosts = tuple(Host(f"host{number}", (number,), 2, sharing=sharing) for number in range(4))
-    return of_rounds(lambda found: make_machine("lab", found, hosts, parse_wiring(text, 4), Routing()), links)
+    hosts = tuple(ComputeHost(f"host{number}", (number,), 2, sharing=sharing) for number in range(4))
+    return of_rounds(lambda found: make_machine("lab", found, hosts, parse_topology_option(text, 4), Routing()), links)
 
 
 def test_links_that_agree_have_the_share_that_one_message_showed():
@@ -502,8 +509,10 @@ def test_a_machine_file_names_the_links_that_no_round_filled():
     assert machine.sources == ()  # without rounds nothing is said
     net = build("leaf-spine", LEAVES | {"bandwidth": 25e6, "uplink_bandwidth": 140e6, "latency": 0.0})
     between = replace(measured().between, flows=rounds(net, payload=24 / 25))
-    hosts = tuple(Host(f"host{number}", (number,), 2, sharing=4) for number in range(4))
-    wiring = parse_wiring("leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6", 4)
+    hosts = tuple(ComputeHost(f"host{number}", (number,), 2, sharing=4) for number in range(4))
+    wiring = parse_topology_option(
+        "leaf-spine:leaves=2,spines=1,hosts_per_leaf=2,bandwidth=25e6,uplink_bandwidth=140e6", 4
+    )
     (line,) = make_machine("lab", replace(measured(), between=between), hosts, wiring, Routing()).sources
     assert line.quantity == "network.payload_share" and "no round filled" in line.source
     assert set(line.value.split(", ")) == {name for name in net.link_names(range(net.link_count)) if "spine" in name}
@@ -575,7 +584,7 @@ def test_a_machine_is_what_its_points_say():
 def test_links_agree_by_the_rates_that_are_said_or_by_that_of_one_message():
     net = build("star", {"hosts": 4, "bandwidth": 25e6, "latency": 0.0})
     for text in ("star:hosts=4,bandwidth=25e6", "star:hosts=4"):
-        wiring = parse_wiring(text, 4)
+        wiring = parse_topology_option(text, 4)
         assert links_agree(wiring, Routing(), LINK, rounds(net, payload=24 / 25))
         assert not links_agree(wiring, Routing(), LINK, rounds(slower(net, {"host:2>switch:0": 0.5}), payload=24 / 25))
 

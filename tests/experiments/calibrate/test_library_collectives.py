@@ -3,9 +3,9 @@
 import pytest
 
 from quadrille.experiments.calibrate.library_collectives import LIBRARY_BYTES, LONG_SECONDS, PARTINGS, ladder
-from quadrille.runtime.measuring.chained_library_calls import Shape
+from quadrille.runtime.measuring.chained_library_calls import GroupShape
 from quadrille.runtime.measuring.points import CollectivePoint
-from quadrille.simulator.machine.interpolation import SecondsBySize
+from quadrille.simulator.machine.seconds_by_size import SecondsBySize
 
 RATE = 25e6
 
@@ -16,7 +16,7 @@ def measured(seconds_of, sizes=LIBRARY_BYTES):
 
     def measure(size, about):
         expected[size] = about
-        return CollectivePoint("broadcast", Shape(4, 1, 4), size, seconds_of(size), 0.0)
+        return CollectivePoint("broadcast", GroupShape(4, 1, 4), size, seconds_of(size), 0.0)
 
     return [(point.bytes, point.seconds) for point in ladder(measure, sizes)], expected
 

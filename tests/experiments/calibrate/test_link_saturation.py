@@ -5,7 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from quadrille.experiments.calibrate.link_saturation import filled_links, rate_between
+from quadrille.experiments.calibrate.link_saturation import link_saturation, rate_between
 from quadrille.runtime.measuring.all_pairs_rates import pairs
 from quadrille.runtime.measuring.points import FlowPoint
 from quadrille.simulator.engine.max_min import Demands, solve
@@ -39,7 +39,7 @@ def rounds(net, noise=0.0, payload=PAYLOAD):
 
 
 def deviating(net, flows, share=PAYLOAD):
-    filled = filled_links(net, Routing(), flows, share)
+    filled = link_saturation(net, Routing(), flows, share)
     names = net.link_names(range(net.link_count))
     return {name: float(part) for name, part in zip(names, filled.relative, strict=True) if part != 1}
 
@@ -53,7 +53,7 @@ def test_a_slow_link_of_a_star_is_found_and_no_other(links):
 
 
 def test_links_that_are_as_said_agree_whatever_headers_leave_of_all():
-    filled = filled_links(STAR, Routing(), rounds(STAR, noise=0.03), PAYLOAD)
+    filled = link_saturation(STAR, Routing(), rounds(STAR, noise=0.03), PAYLOAD)
     assert filled.agree and filled.unfilled == ()
 
 
@@ -71,7 +71,7 @@ def test_a_wide_uplink_that_is_far_slower_than_said_is_found_though_no_round_sho
 
 def test_a_link_that_no_round_fills_is_named_and_has_the_share_of_most():
     net = build("leaf-spine", TWO_TO_ONE | {"uplink_bandwidth": 400.0})
-    filled = filled_links(net, Routing(), rounds(slower(net, {"host:0>leaf:0": 0.5})), PAYLOAD)
+    filled = link_saturation(net, Routing(), rounds(slower(net, {"host:0>leaf:0": 0.5})), PAYLOAD)
     names = net.link_names(filled.unfilled)
     assert set(names) == {name for name in net.link_names(range(net.link_count)) if "spine" in name}
     assert set(filled.relative[list(filled.unfilled)]) == {1.0}
@@ -81,15 +81,15 @@ def test_a_link_that_no_round_fills_is_named_and_has_the_share_of_most():
 def test_where_cores_limit_all_links_nothing_is_known_of_any():
     flows = rounds(slower(STAR, {"host:1>switch:0": 0.5}))
     assert deviating(STAR, flows, share=PAYLOAD / 0.8) == {}
-    assert len(filled_links(STAR, Routing(), flows, PAYLOAD / 0.8).unfilled) == STAR.link_count
+    assert len(link_saturation(STAR, Routing(), flows, PAYLOAD / 0.8).unfilled) == STAR.link_count
 
 
 def test_a_flow_that_brought_nothing_fills_no_link():
     flows = [FlowPoint(1, host, (host + 1) % 4, 0.0) for host in range(4)]
-    filled = filled_links(STAR, Routing(), flows, PAYLOAD)
+    filled = link_saturation(STAR, Routing(), flows, PAYLOAD)
     assert filled.agree and len(filled.unfilled) == STAR.link_count
 
 
 def test_the_way_between_two_hosts_is_as_fast_as_its_slowest_link_was_found_to_be():
-    filled = filled_links(STAR, Routing(), rounds(slower(STAR, {"switch:0>host:1": 0.5})), PAYLOAD)
+    filled = link_saturation(STAR, Routing(), rounds(slower(STAR, {"switch:0>host:1": 0.5})), PAYLOAD)
     assert (rate_between(STAR, Routing()), rate_between(STAR, Routing(), filled)) == (100.0, pytest.approx(50.0))

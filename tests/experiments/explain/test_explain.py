@@ -7,7 +7,15 @@ from msgspec import structs
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats import files
-from quadrille.algorithms.formats.record import LinkLoad, OpRecord, Options, Record, Station, load_record, save_record
+from quadrille.algorithms.formats.record import (
+    LinkLoad,
+    OpRecord,
+    Options,
+    PathSegment,
+    Record,
+    load_record,
+    save_record,
+)
 from quadrille.algorithms.formats.workload import Matmul as Sizes
 from quadrille.algorithms.formats.workload import Workload
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
@@ -18,9 +26,9 @@ from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.experiments.explain.explain import explain, explain_file
 from quadrille.experiments.explain.explanation import SCHEMA, Explanation, explain_record, mean_by_part, predicting
-from quadrille.experiments.options.machines import find_machine
 from quadrille.experiments.records.path_segments import MOST_STATIONS, PARTS, by_op, by_part, stations
 from quadrille.simulator.simulate import simulate
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.what_if import with_faults
 from tests.support.quadrille import called
 from tests.support.toy_machines import collective, leaf_spine, one_host, star
@@ -48,10 +56,10 @@ def record(**changed):
     )
     multiply = OpRecord(name="multiply C", kind="gemm", seconds=1.25, seconds_by_part={"compute": 1.25})
     path = (
-        Station(
+        PathSegment(
             op="gather B", rank=3, seconds=2.5, seconds_by_part={"bandwidth": 1.0, "latency": 0.5, "contention": 1.0}
         ),
-        Station(op="multiply C", rank=3, seconds=1.5, seconds_by_part={"compute": 1.5}),
+        PathSegment(op="multiply C", rank=3, seconds=1.5, seconds_by_part={"compute": 1.5}),
     )
     plain = {
         "kind": "predicted",
@@ -196,8 +204,8 @@ def test_a_long_path_is_summed_by_op():
 
 
 def test_ops_on_several_ranks_name_none():
-    path = [Station(op="a", rank=rank, seconds=1.0, seconds_by_part={"compute": 1.0}) for rank in (0, 1)]
-    assert by_op(path) == [Station(op="a", rank=None, count=2, seconds=2.0, seconds_by_part={"compute": 2.0})]
+    path = [PathSegment(op="a", rank=rank, seconds=1.0, seconds_by_part={"compute": 1.0}) for rank in (0, 1)]
+    assert by_op(path) == [PathSegment(op="a", rank=None, count=2, seconds=2.0, seconds_by_part={"compute": 2.0})]
 
 
 # The mean rank

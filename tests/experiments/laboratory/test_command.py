@@ -6,9 +6,9 @@ import re
 import msgspec
 import pytest
 
-from quadrille.experiments.laboratory.command import Laboratories
+from quadrille.experiments.laboratory.command import LaboratoryList
 from quadrille.runtime.laboratory import laboratory, namespaces, register
-from quadrille.runtime.laboratory.register import Entry, own_start
+from quadrille.runtime.laboratory.register import LaboratoryRecord, own_start
 from tests.support.quadrille import called
 
 
@@ -45,7 +45,7 @@ def test_what_cannot_be_is_one_line_before_anything_stands(capsys, words, said):
 
 def test_what_stands_is_told_under_a_schema_and_with_its_provenance(capsys, tmp_path):
     owner, started = own_start()
-    stays = Entry(
+    stays = LaboratoryRecord(
         name="stays",
         topology="star:hosts=2",
         addresses={"host:0": "10.77.0.1"},
@@ -59,7 +59,7 @@ def test_what_stands_is_told_under_a_schema_and_with_its_provenance(capsys, tmp_
     assert ended.status == 0 and "it is passed over" in ended.line
     told = json.loads(ended.out)
     assert next(iter(told)) == "schema" and told.pop("schema") == "quadrille/laboratories/1"
-    found = msgspec.convert(told, Laboratories)
+    found = msgspec.convert(told, LaboratoryList)
     assert found.provenance.command == "quadrille lab status --json -"
     assert [(one.name, one.owner, one.abandoned) for one in found.laboratories] == [
         ("runs", owner, False),

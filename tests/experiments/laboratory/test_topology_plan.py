@@ -8,11 +8,11 @@ from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.formats.faults import Faults
 from quadrille.experiments.laboratory import ranks
 from quadrille.experiments.laboratory.command import laboratory_of
-from quadrille.experiments.laboratory.ranks import launch_in, with_wiring
+from quadrille.experiments.laboratory.ranks import launch_in, with_topology
 from quadrille.experiments.laboratory.topology_plan import MOST_HOSTS, scaled, wiring
 from quadrille.runtime.laboratory import namespaces, register
 from quadrille.runtime.laboratory.namespace_plan import HOST_INTERFACE
-from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.launching.mpirun import Mpi
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.files import node_link
@@ -185,7 +185,7 @@ def test_of_a_machine_file_whose_links_are_slower_a_calibration_is_refused(monke
     assert laboratory_of(str(tmp_path / "lab.toml"), name="x").in_full == str(tmp_path / "four.json")
 
 
-STAR = Entry(
+STAR = LaboratoryRecord(
     name="x",
     topology="star:hosts=2",
     addresses={"host:0": "10.77.0.1", "host:1": "10.77.0.2"},
@@ -196,17 +196,17 @@ STAR = Entry(
 
 
 def test_a_calibration_is_told_the_topology_in_full_and_one_that_nothing_says_is_refused():
-    told = with_wiring(STAR, 2, ["calibrate", "--out", "-"])
+    told = with_topology(STAR, 2, ["calibrate", "--out", "-"])
     assert told == ["calibrate", "--out", "-", "--topology", "star:hosts=2,…", "--routing", "shortest"]
     for words in (["calibrate", "--topology=star:hosts=2", "--routing", "minimal"], ["run"], []):
-        assert with_wiring(STAR, 1, words) == words
+        assert with_topology(STAR, 1, words) == words
     other = msgspec.structs.replace(STAR, routing="ecmp:7")
     for words in (["calibrate", "--topology", "star:hosts=2,bandwidth=1e6"], ["calibrate", "--topology=star:hosts=2"]):
-        assert with_wiring(other, 1, words) == [*words, "--routing", "ecmp:7"]
+        assert with_topology(other, 1, words) == [*words, "--routing", "ecmp:7"]
     with pytest.raises(
         InputError, match="star:hosts=2 were changed: write the rates that are wanted into a topology file"
     ):
-        with_wiring(msgspec.structs.replace(STAR, in_full=""), 2, ["calibrate"])
+        with_topology(msgspec.structs.replace(STAR, in_full=""), 2, ["calibrate"])
 
 
 @pytest.mark.parametrize(
@@ -237,12 +237,12 @@ def test_what_is_wrong_is_named_whether_or_not_a_rate_is_given(monkeypatch, aske
 )
 def test_a_calibration_that_is_told_of_other_links_is_refused_before_anything_is_made(topology, said):
     with pytest.raises(InputError, match=said):
-        with_wiring(STAR, 2, ["calibrate", "--topology", topology])
+        with_topology(STAR, 2, ["calibrate", "--topology", topology])
 
 
 def test_a_calibration_of_fewer_ranks_than_hosts_is_refused_by_what_was_typed():
     with pytest.raises(InputError, match=r"-n 1: calibrate .* all 2 hosts of star:hosts=2, .*: -n 2 or more is"):
-        with_wiring(STAR, 1, ["calibrate"])
+        with_topology(STAR, 1, ["calibrate"])
 
 
 def test_fewer_than_one_rank_is_refused_before_anything_is_divided_by_it():

@@ -13,22 +13,21 @@ from quadrille.algorithms.passes.overlap import overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.measure import message_options as delivery_at_module
 from quadrille.experiments.measure.message_options import delivery_at
-from quadrille.experiments.options.run_options import RunFlags, parse_plan
-from quadrille.runtime.carriers.message_options import CHUNK_BYTES, WHOLE
-from quadrille.runtime.host.world import Host
+from quadrille.experiments.words.runs import RunWords, parse_run
+from quadrille.runtime.carriers.message_options import CHUNK_BYTES, WHOLE_MESSAGES
+from quadrille.runtime.host.world import ComputeHost
 
 PLAIN = matmul_schedule(Matmul(8, 8, 8, passes="training"), "4d", Grid(z=2, y=2))
 BESIDE = overlap(PLAIN, ["ors"])
-PLANNED = SimpleNamespace(check_run=lambda _: None)
 
 
-def delivery(schedule, *, hosts=1, cores=2, sharing=0, rows=(), **flags):
-    host = Host("node", ranks=(0, 1), cores=cores, sharing=sharing)
+def message_options(schedule, *, hosts=1, cores=2, sharing=0, rows=(), **flags):
+    host = ComputeHost("node", ranks=(0, 1), cores=cores, sharing=sharing)
     site = SimpleNamespace(
         host=host, hosts=hosts, threads=1, communicator=SimpleNamespace(size=2, bcast=lambda one: one)
     )
     named = SimpleNamespace(messages=rows) if rows else None
-    return delivery_at(site, parse_plan(RunFlags(**flags), PLANNED), schedule, named)
+    return delivery_at(site, parse_run(RunWords(**flags)), schedule, named)
 
 
 def tried(chunk_bytes, progress, seconds, *, ranks=2, hosts=1, threads=1):
@@ -50,16 +49,16 @@ def tried(chunk_bytes, progress, seconds, *, ranks=2, hosts=1, threads=1):
     ],
 )
 def test_a_thread_is_taken_where_messages_leave_the_host_or_a_core_is_free(schedule, where, expected):
-    assert delivery(schedule, **where).progress == expected
+    assert message_options(schedule, **where).progress == expected
 
 
 def test_a_run_goes_by_the_best_delivery_that_was_found_on_its_machine_and_that_its_flags_allow():
     seconds = {(0, "none"): 1.0, (0, "thread"): 1.2, (4096, "none"): 0.9, (4096, "thread"): 0.5}
     rows = [tried(chunk, progress, seconds[chunk, progress]) for chunk, progress in seconds]
-    found = delivery(BESIDE, rows=rows)
+    found = message_options(BESIDE, rows=rows)
     assert (found.chunk_bytes, found.progress) == (4096, "thread")
-    assert delivery(PLAIN, rows=rows).progress == "none", "nothing runs beside local work"
-    whole = delivery(BESIDE, rows=rows, chunk="none")
+    assert message_options(PLAIN, rows=rows).progress == "none", "nothing runs beside local work"
+    whole = message_options(BESIDE, rows=rows, chunk="none")
     assert (whole.chunk_bytes, whole.progress) == (0, "none"), "without chunks a thread was slower"
 
 
@@ -68,26 +67,26 @@ def test_between_hosts_of_a_laboratory_messages_keep_to_chunks_unless_whole_step
 
     def in_a_laboratory(whole, chunks):
         rows = [tried(0, "thread", whole, hosts=2), tried(CHUNK_BYTES, "thread", chunks, hosts=2)]
-        return delivery(BESIDE, hosts=2, sharing=2, rows=rows).chunk_bytes
+        return message_options(BESIDE, hosts=2, sharing=2, rows=rows).chunk_bytes
 
     assert in_a_laboratory(1.0, 1.14) == in_a_laboratory(1.04, 1.0) == CHUNK_BYTES
     assert in_a_laboratory(1.0, 1.16) == 0
 
 
 def test_what_was_found_on_other_ranks_hosts_or_threads_tells_nothing():
-    usual, fast = delivery(BESIDE), {"chunk_bytes": 4096, "progress": "thread", "seconds": 0.1}
+    usual, fast = message_options(BESIDE), {"chunk_bytes": 4096, "progress": "thread", "seconds": 0.1}
     others = [tried(**fast, ranks=4), tried(**fast, hosts=2), tried(**fast, threads=2), MessagesRow(**fast)]
-    assert delivery(BESIDE, rows=others) == usual
-    assert delivery(BESIDE, rows=[*others, tried(**fast)]).chunk_bytes == 4096 != usual.chunk_bytes
+    assert message_options(BESIDE, rows=others) == usual
+    assert message_options(BESIDE, rows=[*others, tried(**fast)]).chunk_bytes == 4096 != usual.chunk_bytes
 
 
 def test_messages_go_in_chunks_in_a_laboratory_and_device_arrays_go_whole():
-    assert delivery(PLAIN, hosts=2, sharing=2).chunk_bytes == CHUNK_BYTES
-    assert delivery(BESIDE, hosts=2, sharing=2, backend="cupy") == WHOLE
+    assert message_options(PLAIN, hosts=2, sharing=2).chunk_bytes == CHUNK_BYTES
+    assert message_options(BESIDE, hosts=2, sharing=2, backend="cupy") == WHOLE_MESSAGES
 
 
 def test_no_thread_is_taken_where_mpi_may_not_be_called_by_two(monkeypatch):
-    monkeypatch.setattr(delivery_at_module, "threads_may_send", lambda: False)
-    assert delivery(BESIDE, hosts=2).progress == "none"
+    monkeypatch.setattr(delivery_at_module, "mpi_allows_threads", lambda: False)
+    assert message_options(BESIDE, hosts=2).progress == "none"
     with pytest.raises(InputError, match=r"progress 'thread': .* does not take calls of two threads; accepted is none"):
-        delivery(BESIDE, progress="thread")
+        message_options(BESIDE, progress="thread")

@@ -12,8 +12,8 @@ from quadrille.cli import main as command_line
 from quadrille.cli.app import app
 from quadrille.cli.hosts import LAUNCHABLE, take_ranks
 from quadrille.cli.main import main
-from quadrille.experiments.options.run_options import RunFlags
-from quadrille.experiments.workloads.matmul import Flags
+from quadrille.experiments.words.matmul import MatmulWords
+from quadrille.experiments.words.runs import RunWords
 from quadrille.runtime.launching import launch
 from quadrille.runtime.launching.interruption import INTERRUPTED
 from tests.support.quadrille import ROOT, called, quadrille
@@ -66,7 +66,7 @@ def test_run_and_simulate_take_the_same_words():
 
 def test_the_flags_of_both_have_the_defaults_of_the_command_line():
     defaults = {name: default for name, _, default, *_ in parameters("run")}
-    for field in (*dataclasses.fields(Flags), *dataclasses.fields(RunFlags)):
+    for field in (*dataclasses.fields(MatmulWords), *dataclasses.fields(RunWords)):
         if field.name not in ("inputs", "outputs"):
             assert field.default == defaults[field.name], field.name
 

@@ -16,9 +16,9 @@ from quadrille.runtime.arrays.arrays import find_array_library
 from quadrille.runtime.arrays.cupy_library import CupyLibrary, from_host, to_host_values
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.arrays.pinned import PinnedPool, fetch_in_chunks, put_in_chunks, size_class
-from quadrille.runtime.arrays.strides import lie
-from quadrille.runtime.files.operands import round_to
+from quadrille.runtime.arrays.strides import matrix_layout
 from quadrille.runtime.host.devices import sharing_ranks
+from quadrille.runtime.operands.operands import round_to
 from tests.support import fake_device
 from tests.support.fake_device import FAKE, Cupy
 
@@ -159,7 +159,7 @@ def test_nan_stays_nan_in_bfloat16():
 def test_how_a_matrix_lies_tells_where_each_element_is(shape, data):
     whole = np.arange(1, 50, dtype=np.float32).reshape(7, 7)[: shape[0], : shape[1]]
     matrix = whole.T if data.draw(st.booleans()) else whole
-    turned, step = lie(matrix)
+    turned, step = matrix_layout(matrix)
     address = matrix.__array_interface__["data"][0]
     columns = fake_device.columns_at(address, matrix.shape if turned else matrix.shape[::-1], step, np.float32)
     np.testing.assert_array_equal(columns if turned else columns.T, matrix)

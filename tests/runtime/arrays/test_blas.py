@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info
 
 from quadrille.algorithms.errors import InputError
 from quadrille.runtime.arrays import blas
-from quadrille.runtime.arrays.blas import BlasLibrary, blas_in_words, installed, open_blas
+from quadrille.runtime.arrays.blas import BlasLibrary, describe_blas, installed, open_blas
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
 from quadrille.runtime.measuring.microbenchmarks import Bench
 from quadrille.runtime.measuring.points import GemmPoint
@@ -86,7 +86,7 @@ def test_the_openblas_of_a_wheel_is_found_by_name():
 
 
 def test_numpy_s_own_is_named_in_a_record():
-    assert blas_in_words(NumpyLibrary()).startswith("openblas")
+    assert describe_blas(NumpyLibrary()).startswith("openblas")
 
 
 def test_a_run_is_verified_and_its_record_says_whose_products_they_are(capsys):

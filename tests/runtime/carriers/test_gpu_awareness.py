@@ -7,7 +7,7 @@ from mpi4py import MPI
 
 from quadrille.runtime.carriers import gpu_awareness as module
 from quadrille.runtime.carriers.gpu_awareness import (
-    Awareness,
+    GpuAwareness,
     agreed,
     gpu_awareness,
     judge,
@@ -60,10 +60,10 @@ def test_a_library_that_says_yes_must_also_do_it(query, kinds):
 
 
 def test_one_rank_that_doubts_is_enough():
-    yes = Awareness(True, "it does")
+    yes = GpuAwareness(True, "it does")
     assert agreed([yes, yes]) == yes
-    assert agreed([yes, Awareness(False, "it crashed"), yes]) == Awareness(False, "on rank 1, it crashed")
-    assert agreed([Awareness(False, "none")] * 2) == Awareness(False, "none")
+    assert agreed([yes, GpuAwareness(False, "it crashed"), yes]) == GpuAwareness(False, "on rank 1, it crashed")
+    assert agreed([GpuAwareness(False, "none")] * 2) == GpuAwareness(False, "none")
 
 
 def test_a_child_that_crashes_fails_or_hangs_is_told_in_one_line():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from quadrille.runtime.carriers.mpi_communicator import Flight, MpiCommunicator
+from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator, MpiRequests
 
 
 def verbs_of_a_send(taken, **given):
@@ -20,7 +20,7 @@ def verbs_of_a_send(taken, **given):
 def test_a_message_has_been_taken_when_its_send_has_ended_only_where_that_is_asked_for():
     assert verbs_of_a_send(taken=True) == ["Issend"]
     assert verbs_of_a_send(taken=False) == ["Isend"]
-    assert verbs_of_a_send(taken=True, most_bytes=16) == ["Issend", "Issend"]
+    assert verbs_of_a_send(taken=True, max_message_bytes=16) == ["Issend", "Issend"]
 
 
 CALLED = {
@@ -55,6 +55,6 @@ def test_equal_pieces_go_by_the_calls_that_are_asked_for_and_a_gather_is_in_plac
 
 def test_a_single_request_is_asked_for_by_itself_and_not_again_when_it_has_ended():
     answers = iter([False, True])
-    flight = Flight([SimpleNamespace(Test=lambda: next(answers))])
+    flight = MpiRequests([SimpleNamespace(Test=lambda: next(answers))])
     assert not flight.done()
     assert flight.done() and flight.done()

@@ -6,7 +6,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.runtime.carriers.pipelined_steps import AHEAD, Stream, StreamStep, cut
+from quadrille.runtime.carriers.pipelined_steps import (
+    CHUNKS_BEFORE_READY,
+    PipelinedTransfer,
+    PipelineStep,
+    split_into_chunks,
+)
 
 EIGHT = 8
 """Bytes of a number."""
@@ -15,7 +20,7 @@ EIGHT = 8
 class Post:
     """A group whose messages end when the test says so."""
 
-    posted = 32, 16
+    max_outstanding = 32, 16
 
     def __init__(self):
         self.begun, self.ended = [], set()
@@ -26,11 +31,11 @@ class Post:
     def receive(self, buffer, sender):
         return self._begin("receive", buffer, sender)
 
-    def greet(self, peer):
-        return self._begin("greet", None, peer)
+    def signal_ready(self, peer):
+        return self._begin("signal_ready", None, peer)
 
-    def greeted(self, peer):
-        return self._begin("greeted", None, peer)
+    def await_ready(self, peer):
+        return self._begin("await_ready", None, peer)
 
     def _begin(self, verb, buffer, peer):
         self.begun.append((verb, peer, buffer))
@@ -55,15 +60,15 @@ def summing_steps(buffer, room, result):
     """Two steps of a reduce-scatter of four numbers each: what is added in the first is sent in the second."""
     first, second, third = buffer[:4], buffer[4:8], buffer[8:]
     return [
-        StreamStep(((room, 1),), ((third, 2),), ((second, room, second),)),
-        StreamStep(((room, 1),), ((second, 2),), ((first, room, result),)),
+        PipelineStep(((room, 1),), ((third, 2),), ((second, room, second),)),
+        PipelineStep(((room, 1),), ((second, 2),), ((first, room, result),)),
     ]
 
 
 def test_a_chunk_is_sent_on_while_the_rest_of_its_step_is_under_way():
     buffer, room, result = np.arange(12.0), np.zeros(4), np.zeros(4)
     post = Post()
-    stream = Stream(cut(summing_steps(buffer, room, result), 2 * EIGHT), post, np.add)
+    stream = PipelinedTransfer(split_into_chunks(summing_steps(buffer, room, result), 2 * EIGHT), post, np.add)
     assert not stream.done()
     assert post.verbs() == ["receive", "receive", "send", "send"], "the first step alone"
     post.begun[0][2][...] = 100.0
@@ -75,31 +80,37 @@ def test_a_chunk_is_sent_on_while_the_rest_of_its_step_is_under_way():
 
 
 def test_a_few_chunks_go_ahead_and_the_others_once_their_receiver_has_said_that_it_is_there():
-    buffer, post = np.arange(AHEAD + 3.0), Post()
-    stream = Stream(cut([StreamStep((), ((buffer, 1),), ())], EIGHT), post, np.add)
+    buffer, post = np.arange(CHUNKS_BEFORE_READY + 3.0), Post()
+    stream = PipelinedTransfer(split_into_chunks([PipelineStep((), ((buffer, 1),), ())], EIGHT), post, np.add)
     assert not stream.done()
-    assert post.verbs() == ["greeted", *["send"] * AHEAD]
-    post.end(*range(1, AHEAD + 1))
-    assert not stream.done() and len(post.begun) == AHEAD + 1
+    assert post.verbs() == ["await_ready", *["send"] * CHUNKS_BEFORE_READY]
+    post.end(*range(1, CHUNKS_BEFORE_READY + 1))
+    assert not stream.done() and len(post.begun) == CHUNKS_BEFORE_READY + 1
     assert [head.done() for head in stream.heads] == [False], "it waits for the greeting"
     post.end(0)
     assert not stream.done()
-    assert post.verbs()[AHEAD + 1 :] == ["send", "send", "send until taken"]
-    post.end(*range(AHEAD + 4))
+    assert post.verbs()[CHUNKS_BEFORE_READY + 1 :] == ["send", "send", "send until taken"]
+    post.end(*range(CHUNKS_BEFORE_READY + 4))
     assert stream.done() and not stream.heads
 
 
 def test_as_many_chunks_as_go_ahead_need_no_greeting():
-    buffer, post = np.arange(2.0 * AHEAD), Post()
-    stream = Stream(cut([StreamStep((), ((buffer[:AHEAD], 1), (buffer[AHEAD:], 2)), ())], EIGHT), post, np.add)
+    buffer, post = np.arange(2.0 * CHUNKS_BEFORE_READY), Post()
+    stream = PipelinedTransfer(
+        split_into_chunks(
+            [PipelineStep((), ((buffer[:CHUNKS_BEFORE_READY], 1), (buffer[CHUNKS_BEFORE_READY:], 2)), ())], EIGHT
+        ),
+        post,
+        np.add,
+    )
     assert not stream.done()
-    assert post.verbs() == [*["send"] * (AHEAD - 1), "send until taken"] * 2
+    assert post.verbs() == [*["send"] * (CHUNKS_BEFORE_READY - 1), "send until taken"] * 2
 
 
 def test_who_receives_more_than_goes_ahead_says_first_that_it_is_there():
-    for chunks, said in ((AHEAD, []), (AHEAD + 1, ["greet"])):
+    for chunks, said in ((CHUNKS_BEFORE_READY, []), (CHUNKS_BEFORE_READY + 1, ["signal_ready"])):
         room, post = np.zeros(chunks), Post()
-        stream = Stream(cut([StreamStep(((room, 1),), (), ())], EIGHT), post, np.add)
+        stream = PipelinedTransfer(split_into_chunks([PipelineStep(((room, 1),), (), ())], EIGHT), post, np.add)
         assert not stream.done()
         assert post.verbs() == [*said, *["receive"] * chunks]
         post.end(*range(len(said), len(post.begun)))
@@ -111,7 +122,7 @@ def test_who_receives_more_than_goes_ahead_says_first_that_it_is_there():
 
 def test_nothing_is_received_into_room_whose_content_was_not_added():
     buffer, room, result = np.arange(12.0), np.zeros(4), np.zeros(4)
-    chunks = cut(summing_steps(buffer, room, result), 2 * EIGHT)
+    chunks = split_into_chunks(summing_steps(buffer, room, result), 2 * EIGHT)
     assert [one.needs.additions for one in chunks.receives] == [0, 0, 1, 2]
     assert [one.needs.additions for one in chunks.sends] == [0, 0, 1, 2]
 
@@ -119,7 +130,7 @@ def test_nothing_is_received_into_room_whose_content_was_not_added():
 def test_what_is_sent_is_not_added_to_before_it_is_gone():
     """In an exchange of the whole buffer both members send it while the other's comes."""
     buffer, room = np.arange(4.0), np.zeros(4)
-    chunks = cut([StreamStep(((room, 1),), ((buffer, 1),), ((buffer, room, buffer),))], 2 * EIGHT)
+    chunks = split_into_chunks([PipelineStep(((room, 1),), ((buffer, 1),), ((buffer, room, buffer),))], 2 * EIGHT)
     assert [(one.needs.receives, one.needs.sends) for one in chunks.additions] == [(1, 1), (2, 2)]
 
 
@@ -127,8 +138,8 @@ def test_what_is_sent_is_not_added_to_before_it_is_gone():
 def test_chunks_cover_the_messages_in_order_and_none_is_too_long(sizes, chunk):
     edges = np.cumsum([0, *sizes])
     buffer = np.arange(float(edges[-1]))
-    steps = [StreamStep((), ((buffer[start:stop], 1),), ()) for start, stop in pairwise(edges)]
-    chunks = cut(steps, chunk)
+    steps = [PipelineStep((), ((buffer[start:stop], 1),), ()) for start, stop in pairwise(edges)]
+    chunks = split_into_chunks(steps, chunk)
     assert np.concatenate([one.buffer for one in chunks.sends]).tolist() == buffer.tolist()
     assert all(one.buffer.nbytes <= max(chunk, EIGHT) for one in chunks.sends)
     assert sum(one.buffer.size == 0 for one in chunks.sends) == sizes.count(0), "an empty message is one"

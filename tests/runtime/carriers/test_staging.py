@@ -15,15 +15,15 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.arrays.pinned import PINNED_CHUNK_BYTES, PinnedPool
 from quadrille.runtime.carriers.communicators import DONE
-from quadrille.runtime.carriers.gpu_awareness import Awareness
+from quadrille.runtime.carriers.gpu_awareness import GpuAwareness
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.carriers.mpi_communicator import MpiCommunicator
-from quadrille.runtime.carriers.pipelined_steps import Stream, StreamStep, cut
-from quadrille.runtime.carriers.staging import DirectCommunicator, StagedCommunicator, check_sums, find_staging
+from quadrille.runtime.carriers.pipelined_steps import PipelinedTransfer, PipelineStep, split_into_chunks
+from quadrille.runtime.carriers.staging import DirectCommunicator, StagedCommunicator, check_sums, choose_staging
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.files.operands import round_to
-from quadrille.runtime.files.rectangles import split_block
 from quadrille.runtime.launching.launch import launch
+from quadrille.runtime.operands.operands import round_to
+from quadrille.runtime.operands.rectangles import split_block
 from tests.support import fake_device
 from tests.support.fake_arrays import Array
 from tests.support.fake_device import FAKE
@@ -155,8 +155,8 @@ def test_the_next_chunk_is_copied_while_one_is_on_the_wire_and_sums_wait_for_wha
     mpi = Slow()
     group = StagedCommunicator(mpi, library, chunk_bytes=8)
     held, room = on_device(library, [1, 2, 3, 4]), on_device(library, [0, 0, 0, 0])
-    step = StreamStep(((room, 1),), ((held, 1),), ((held, room, held),))
-    stream = Stream(cut([step], group.chunk_bytes), group, group.lane.add)
+    step = PipelineStep(((room, 1),), ((held, 1),), ((held, room, held),))
+    stream = PipelinedTransfer(split_into_chunks([step], group.chunk_bytes), group, group.lane.add)
     cupy.history.clear()
     assert not look(stream) and mpi.sent == [[1, 2], [3, 4]] and len(mpi.received) == 2
     assert cupy.history == ["to host", "to host"], "both are copied, though neither has gone"
@@ -215,7 +215,7 @@ def test_the_device_array_itself_is_no_buffer_for_mpi(library):
 
 
 def test_mpi_carries_device_arrays_through_staging(library):
-    group = StagedCommunicator(MpiCommunicator(MPI.COMM_SELF, most_bytes=1024), library)
+    group = StagedCommunicator(MpiCommunicator(MPI.COMM_SELF, max_message_bytes=1024), library)
     sent, received = on_device(library, range(1000)), on_device(library, np.zeros(1000))
     requests = [group.receive(received, 0), group.send(sent, 0)]
     while not all(request.done() for request in requests):
@@ -245,10 +245,10 @@ def test_a_cuda_aware_mpi_gets_the_array_itself_when_the_device_is_through_with_
 
 
 def test_only_messages_of_our_own_go_directly_and_only_on_evidence(library):
-    yes, no, group = Awareness(True, "it does"), Awareness(False, "it does not"), Slow()
-    assert type(find_staging(library, yes, "own")(group)) is DirectCommunicator
-    assert type(find_staging(library, yes, "library")(group)) is StagedCommunicator
-    assert type(find_staging(library, no, "own")(group)) is StagedCommunicator
+    yes, no, group = GpuAwareness(True, "it does"), GpuAwareness(False, "it does not"), Slow()
+    assert type(choose_staging(library, yes, "own")(group)) is DirectCommunicator
+    assert type(choose_staging(library, yes, "library")(group)) is StagedCommunicator
+    assert type(choose_staging(library, no, "own")(group)) is StagedCommunicator
 
 
 def test_mpi_is_not_asked_for_sums_that_it_does_not_have():
@@ -282,7 +282,7 @@ def run(library, carrier, dtype, algorithm, grid, collectives="own:ring", overla
     for name, product in products(problem, matrices).items():
         round_to(dtype, product)
         for rank, outputs in execution.outputs.items():
-            block = schedule.tensors[name].block(schedule.place(rank))
+            block = schedule.tensors[name].block(schedule.coordinates(rank))
             for part, values in split_block(block, library.fetch(outputs[name])):
                 window = product[part.row_start : part.row_stop, part.column_start : part.column_stop]
                 np.testing.assert_array_equal(values, window)

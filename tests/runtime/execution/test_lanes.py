@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.schedule.ops import AllGather
-from quadrille.runtime.carriers.pipelined_steps import Stream, StreamStep, cut
-from quadrille.runtime.execution.lanes import Lanes, Task
+from quadrille.runtime.carriers.pipelined_steps import PipelinedTransfer, PipelineStep, split_into_chunks
+from quadrille.runtime.execution.lanes import LaneScheduler, OpTask
 
 GATHER = AllGather(name="gather", axis="z", source="part", into="whole", concurrent=True)
 FREE, ORDERED = SimpleNamespace(begins_in_order=False), SimpleNamespace(begins_in_order=True)
@@ -28,8 +28,8 @@ class Told:
 def under_way(*steps):
     """Lanes with a gather of these steps under way, and its task."""
     transfers = SimpleNamespace(communicate=lambda *_: iter(steps))
-    lanes = Lanes({"z": FREE}, transfers, now=count().__next__, watcher=None)
-    task = Task(GATHER, None, 0)
+    lanes = LaneScheduler({"z": FREE}, transfers, now=count().__next__, watcher=None)
+    task = OpTask(GATHER, None, 0)
     lanes.add("z", task)
     return lanes, task
 
@@ -37,13 +37,13 @@ def under_way(*steps):
 def test_of_whole_steps_those_that_end_beside_local_work_are_counted():
     steps = [Told() for _ in range(4)]
     lanes, task = under_way(*([one] for one in steps))
-    with lanes.noted_beside():
+    with lanes.recording_overlap():
         steps[0].over = True
         lanes.advance()
     for one in steps[1:]:
         one.over = True
     lanes.advance()
-    assert task.ended and task.share_beside == pytest.approx(1 / 4)
+    assert task.ended and task.overlap_fraction == pytest.approx(1 / 4)
 
 
 def test_of_chunks_those_that_end_beside_local_work_are_counted():
@@ -54,25 +54,25 @@ def test_of_chunks_those_that_end_beside_local_work_are_counted():
         return requests[-1]
 
     room = np.zeros(8)
-    chunks = cut([StreamStep(((room, 1),), (), ())], 2 * room.itemsize)
-    stream = Stream(chunks, SimpleNamespace(receive=begun, send=begun, posted=(32, 16)), np.add)
+    chunks = split_into_chunks([PipelineStep(((room, 1),), (), ())], 2 * room.itemsize)
+    stream = PipelinedTransfer(chunks, SimpleNamespace(receive=begun, send=begun, max_outstanding=(32, 16)), np.add)
     lanes, task = under_way([stream])
-    with lanes.noted_beside():
+    with lanes.recording_overlap():
         requests[0].over = requests[1].over = requests[2].over = True
         lanes.advance()
     assert not task.ended
     requests[3].over = True
     lanes.advance()
-    assert task.ended and task.share_beside == pytest.approx(3 / 4)
+    assert task.ended and task.overlap_fraction == pytest.approx(3 / 4)
 
 
 def test_what_ends_only_when_local_work_is_done_went_on_in_vain_beside_it():
     step = Told()
     lanes, task = under_way([step])
-    with lanes.noted_beside():
+    with lanes.recording_overlap():
         step.over = True
     lanes.advance()
-    assert task.ended and task.share_beside == 0
+    assert task.ended and task.overlap_fraction == 0
 
 
 @pytest.mark.parametrize(("group", "begun"), [(FREE, ["second"]), (ORDERED, [])])
@@ -83,12 +83,12 @@ def test_ops_of_nccl_begin_in_the_program_s_order_on_all_lanes_though_a_later_on
         order.append(op.name)
         return iter(())
 
-    lanes = Lanes(
+    lanes = LaneScheduler(
         {"x": group, "z": group}, SimpleNamespace(communicate=communicate), now=count().__next__, watcher=None
     )
-    product = Task(None, None, 0)
-    first = Task(replace(GATHER, name="first", axis="x"), None, 0, needs=[product])
-    second, third = (Task(replace(GATHER, name=name), None, 0) for name in ("second", "third"))
+    product = OpTask(None, None, 0)
+    first = OpTask(replace(GATHER, name="first", axis="x"), None, 0, needs=[product])
+    second, third = (OpTask(replace(GATHER, name=name), None, 0) for name in ("second", "third"))
     lanes.add("x", first)
     lanes.add("z", second)
     assert order == begun

@@ -11,7 +11,7 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.runtime.arrays.cupy_library import CupyLibrary
 from quadrille.runtime.carriers.in_process import InProcess
-from quadrille.runtime.carriers.message_options import FIRST_NAP_SHARE, NAP_GROWTH, Naps
+from quadrille.runtime.carriers.message_options import FIRST_NAP_SHARE, NAP_GROWTH, PollingBackoff
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.execution.progress_thread import ProgressThread
 from tests.support import fake_device
@@ -84,7 +84,7 @@ def clock(monkeypatch):
 
 
 def test_naps_grow_while_nothing_comes_and_begin_short_again_for_other_ops(clock):
-    naps = Naps(1e-3)
+    naps = PollingBackoff(1e-3)
     for _ in range(60):
         naps.take(("gather",))
     slept = clock()
@@ -97,7 +97,7 @@ def test_naps_grow_while_nothing_comes_and_begin_short_again_for_other_ops(clock
 @pytest.mark.parametrize(("looks", "first"), [(1, 5e-5), (120, 1e-3)])
 def test_naps_behind_a_message_are_a_part_of_what_it_took(clock, looks, first):
     """At least the first nap, at most the longest."""
-    naps = Naps(1e-3)
+    naps = PollingBackoff(1e-3)
     for _ in range(looks):
         naps.take(("gather",), 0)
     took = sum(clock())
@@ -108,7 +108,7 @@ def test_naps_behind_a_message_are_a_part_of_what_it_took(clock, looks, first):
 
 
 def test_naps_between_runs_grow_longer(clock):
-    naps = Naps(1e-4)
+    naps = PollingBackoff(1e-4)
     for _ in range(8):
         naps.take(("barrier",), idle=True)
     assert clock() == pytest.approx([5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 2e-3, 2e-3])
@@ -121,10 +121,10 @@ from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import overlap, parse_overlap
 from quadrille.runtime.arrays.numpy_library import NumpyLibrary
-from quadrille.runtime.carriers.message_options import Delivery
+from quadrille.runtime.carriers.message_options import MessageOptions
 from quadrille.runtime.execution.execute import execute
 from quadrille.runtime.carriers.mpi import MpiCarrier
-from quadrille.runtime.files.operands import Operands
+from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.host.world import fail_all, world
 
 class Breaking(NumpyLibrary):
@@ -134,7 +134,7 @@ class Breaking(NumpyLibrary):
         super().matmul(a, b, out)
 
 schedule = overlap(matmul_schedule(Matmul(64, 64, 64, passes="training"), "4d", Grid(z=2)), parse_overlap("ors"))
-carrier = MpiCarrier(delivery=Delivery(chunk_bytes=64))
+carrier = MpiCarrier(message_options=MessageOptions(chunk_bytes=64))
 try:
     execute(schedule, Operands(64, 64, 64, "float32"), carrier, library=Breaking(), progress="thread")
 except ArithmeticError as error:

@@ -17,9 +17,11 @@ def test_a_program_of_more_moments_than_are_kept_gives_the_same(monkeypatch, kep
 
 def test_plans_that_are_kept_are_made_once(monkeypatch):
     made = []
-    true = transfers.Planner.communicate
+    true = transfers.TransferPlanner.communicate
     monkeypatch.setattr(
-        transfers.Planner, "communicate", lambda planner, op, *rest: made.append(op.name) or true(planner, op, *rest)
+        transfers.TransferPlanner,
+        "communicate",
+        lambda planner, op, *rest: made.append(op.name) or true(planner, op, *rest),
     )
     ended(gpt=SMALL, batch="2", grid="x=1", steps="1", dtype="float32")
     once = len(made)

@@ -18,8 +18,8 @@ from quadrille.runtime.files.matrix_files import (
     open_matrix,
     open_operands,
 )
-from quadrille.runtime.files.rectangles import Rectangle, whole
 from quadrille.runtime.files.shared_files import writing_token
+from quadrille.runtime.operands.rectangles import Rectangle, whole
 
 VALUES = np.random.default_rng(0).random((5, 7))
 

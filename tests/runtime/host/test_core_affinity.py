@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from quadrille.runtime.host.core_affinity import ATTRIBUTES, SLICE_NANOSECONDS, run_soon, taking_turns
+from quadrille.runtime.host.core_affinity import ATTRIBUTES, SLICE_NANOSECONDS, pinned_to_core, request_short_slices
 
 CORES = sorted(os.sched_getaffinity(0))
 GET_ATTRIBUTES = {"x86_64": 315, "aarch64": 275}
@@ -16,7 +16,7 @@ SLICE = 5
 
 
 def cores_within(rank, ranks):
-    with taking_turns(rank, ranks):
+    with pinned_to_core(rank, ranks):
         return os.sched_getaffinity(0)
 
 
@@ -45,13 +45,13 @@ def test_a_rank_runs_soon_while_it_takes_turns_and_then_as_before():
     before = slice_asked_for()
     if not before:
         pytest.skip("slices can be asked for from Linux 6.12 on")
-    with taking_turns(0, len(CORES)):
+    with pinned_to_core(0, len(CORES)):
         assert slice_asked_for() == SLICE_NANOSECONDS < before
     assert slice_asked_for() == before
 
 
 def test_a_rank_that_fails_gets_its_cores_back():
-    with pytest.raises(ZeroDivisionError), taking_turns(0, len(CORES)):
+    with pytest.raises(ZeroDivisionError), pinned_to_core(0, len(CORES)):
         raise ZeroDivisionError
     assert sorted(os.sched_getaffinity(0)) == CORES
 
@@ -61,7 +61,7 @@ def test_a_thread_that_asks_to_run_soon_stays_as_nice_as_it_was():
 
     def ask():
         os.nice(3)
-        found.extend([run_soon(), os.sched_getscheduler(0), os.nice(0)])
+        found.extend([request_short_slices(), os.sched_getscheduler(0), os.nice(0)])
 
     thread = threading.Thread(target=ask)
     before = os.nice(0)
@@ -73,4 +73,4 @@ def test_a_thread_that_asks_to_run_soon_stays_as_nice_as_it_was():
 
 def test_a_thread_of_another_policy_is_left_alone(monkeypatch):
     monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_BATCH)
-    assert not run_soon()
+    assert not request_short_slices()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from quadrille.runtime.host.processes import begin_of, ending_signal, has_ended, state
+from quadrille.runtime.host.processes import ending_signal, has_ended, start_ticks, state
 
 NO_PROCESS = 2**22 + 1  # above the most that a Linux kernel gives
 KERNEL = tuple(int(number) for number in platform.release().split(".")[:2])
@@ -22,8 +22,8 @@ def sleeping():
 
 
 def test_a_process_has_ended_when_it_is_a_zombie_or_its_number_is_of_one_that_began_at_another_time(sleeping):
-    began = begin_of(sleeping.pid)
-    assert began >= begin_of(os.getpid()) > 0
+    began = start_ticks(sleeping.pid)
+    assert began >= start_ticks(os.getpid()) > 0
     assert [has_ended(sleeping.pid, at) for at in (began, began - 1)] == [False, True]
     sleeping.kill()
     os.waitid(os.P_PID, sleeping.pid, os.WEXITED | os.WNOWAIT)
@@ -43,7 +43,7 @@ def test_how_a_process_ended_is_told_by_its_handle_when_it_is_gone(sleeping):
 
 
 def test_of_a_process_that_is_gone_nothing_is_told():
-    assert (state(NO_PROCESS), begin_of(NO_PROCESS), ending_signal(NO_PROCESS)) == ("", 0, None)
+    assert (state(NO_PROCESS), start_ticks(NO_PROCESS), ending_signal(NO_PROCESS)) == ("", 0, None)
     assert has_ended(NO_PROCESS, 0)
 
 

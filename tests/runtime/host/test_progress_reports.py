@@ -12,17 +12,25 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Gemm
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.execution.inputs import WholeMatrices
 from quadrille.runtime.host import progress_reports as whereabouts
-from quadrille.runtime.host.progress_reports import FORM, PREFIX, Teller, Together, at_work, every, first_words
+from quadrille.runtime.host.progress_reports import (
+    FORM,
+    PREFIX,
+    CollectiveWork,
+    FileReporter,
+    every,
+    reporting,
+    watch_first_reports,
+)
+from quadrille.runtime.operands.sources import WholeMatrices
 
 MULTIPLY = Gemm(name="multiply C", a="A", b="B", c="C")
 
 
 def test_a_first_word_can_be_waited_for_and_those_that_follow_wake_nobody(tmp_path):
-    handle = first_words(tmp_path)
+    handle = watch_first_reports(tmp_path)
     assert select.select([handle], [], [], 0) == ([], [], [])
-    told = Teller(tmp_path, 3)
+    told = FileReporter(tmp_path, 3)
     assert select.select([handle], [], [], 5)[0] == [handle]
     os.read(handle, 1 << 16)
     told.began(MULTIPLY)
@@ -31,18 +39,18 @@ def test_a_first_word_can_be_waited_for_and_those_that_follow_wake_nobody(tmp_pa
 
 
 def test_no_word_can_be_waited_for_in_a_folder_that_is_not_there(tmp_path):
-    assert first_words(tmp_path / "nowhere") is None
+    assert watch_first_reports(tmp_path / "nowhere") is None
 
 
 @pytest.mark.parametrize("size", [0, 7, FORM.size - 1, FORM.size + 1])
 def test_a_file_of_another_length_is_passed_over(tmp_path, size):
-    Teller(tmp_path, 3)
+    FileReporter(tmp_path, 3)
     (tmp_path / f"{PREFIX}1").write_bytes(bytes(size))
     assert [one.rank for one in every(tmp_path)] == [3]
 
 
 def test_a_rank_that_tells_anew_never_leaves_its_file_without_a_word(tmp_path, monkeypatch):
-    Teller(tmp_path, 3).began(MULTIPLY)
+    FileReporter(tmp_path, 3).began(MULTIPLY)
     seen, mapped = [], whereabouts.mmap.mmap
 
     def mapped_while_others_read(*arguments):
@@ -50,7 +58,7 @@ def test_a_rank_that_tells_anew_never_leaves_its_file_without_a_word(tmp_path, m
         return mapped(*arguments)
 
     monkeypatch.setattr(whereabouts.mmap, "mmap", mapped_while_others_read)
-    Teller(tmp_path, 3)
+    FileReporter(tmp_path, 3)
     assert [(one.rank, one.pid, one.words) for one in seen] == [(3, os.getpid(), "'multiply C' (gemm)")]
     assert [one.words for one in every(tmp_path)] == [""]
 
@@ -70,23 +78,23 @@ def test_a_rank_that_loads_or_works_before_a_run_says_so_and_does_not_wait(tmp_p
             return super().stored(matrix, block)
 
     schedule = matmul_schedule(problem, "1d-column", Grid(x=1))
-    execute(schedule, Watched(matrices), InProcess(1), between=look, watcher=Teller(tmp_path, 0))
+    execute(schedule, Watched(matrices), InProcess(1), between=look, watcher=FileReporter(tmp_path, 0))
     assert seen == [(False, "loading 'A'"), (False, "loading 'B'"), (False, "work before the run")]
     assert [one.words for one in every(tmp_path)] == [""]
 
 
 def test_what_a_rank_does_with_the_others_within_work_of_its_own_is_what_it_waits_in(tmp_path):
     """Checks and files are work of each rank, in which it meets the others: a link may be dead there, too."""
-    told, seen = Teller(tmp_path, 0), []
+    told, seen = FileReporter(tmp_path, 0), []
 
     def look():
         seen.extend((one.waiting, one.words) for one in every(tmp_path))
 
-    with at_work(told, "checking the result"):
+    with reporting(told, "checking the result"):
         look()
-        with at_work(told, Together("comparing verdicts")):
+        with reporting(told, CollectiveWork("comparing verdicts")):
             look()
-            with at_work(told, "reading of a file"):
+            with reporting(told, "reading of a file"):
                 look()
         look()
     checks = (False, "checking the result")
@@ -94,14 +102,14 @@ def test_what_a_rank_does_with_the_others_within_work_of_its_own_is_what_it_wait
 
 
 def test_work_that_fails_is_no_longer_under_way(tmp_path):
-    told = Teller(tmp_path, 0)
-    with pytest.raises(ValueError, match="no such file"), at_work(told, "loading 'A'"):
+    told = FileReporter(tmp_path, 0)
+    with pytest.raises(ValueError, match="no such file"), reporting(told, "loading 'A'"):
         raise ValueError("no such file")
     assert [one.words for one in every(tmp_path)] == [""]
 
 
 def test_work_that_nobody_watches_is_done_all_the_same():
     done = []
-    with at_work(None, "loading 'A'"):
+    with reporting(None, "loading 'A'"):
         done.append("A")
     assert done == ["A"]

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from quadrille.algorithms.schedule.kernels import FACTS
-from quadrille.runtime.kernels.layer_kernels import BY_ELEMENT, KERNELS, PIECE, Given, carry_out
+from quadrille.algorithms.schedule.kernels import SIGNATURES
+from quadrille.runtime.kernels.layer_kernels import BY_ELEMENT, KERNELS, PIECE, KernelArguments, carry_out
 
 SEQUENCE, HEAD, GROUPS = 4, 6, 2
 ROWS, COLUMNS = 2 * SEQUENCE, 10
@@ -16,7 +16,7 @@ NORM = {"columns": float(COLUMNS), "epsilon": 1e-5}
 def call(function, into, sources, scalars=None):
     """What a function writes: arrays of these shapes."""
     found = tuple(np.full(shape, np.nan) for shape in into)
-    KERNELS[function](Given(np, found, (), tuple(sources), (), scalars or {}, 0))
+    KERNELS[function](KernelArguments(np, found, (), tuple(sources), (), scalars or {}, 0))
     return found
 
 
@@ -117,7 +117,7 @@ def test_groups_are_heads_that_are_given_the_same_key_and_value():
 
 @pytest.mark.parametrize("function", BY_ELEMENT)
 def test_piece_by_piece_gives_the_same_bits(function):
-    facts, size = FACTS[function], 2 * PIECE + 3
+    facts, size = SIGNATURES[function], 2 * PIECE + 3
     scalars = {"rate": 1e-3, "epsilon": 1e-8, "decay": 0.01, "beta1": 0.9, "beta2": 0.99}
     found = []
     for carried in (KERNELS[function], partial(carry_out, function)):
@@ -125,7 +125,7 @@ def test_piece_by_piece_gives_the_same_bits(function):
             tuple(abs(drawn(size)) * (place + 1) for place, _ in enumerate(shapes))
             for shapes in (facts.into, facts.updates, facts.sources)
         )
-        carried(Given(np, into, updates, sources, (), scalars, 3))
+        carried(KernelArguments(np, into, updates, sources, (), scalars, 3))
         found.append((*into, *updates))
     for whole, pieces in zip(*found, strict=True):
         np.testing.assert_array_equal(pieces, whole)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from quadrille.algorithms.training.norm import EPSILON
-from quadrille.runtime.kernels.layer_kernels import KERNELS, Given
+from quadrille.runtime.kernels.layer_kernels import KERNELS, KernelArguments
 from quadrille.runtime.training.serial_transformer import layer_norm
 
 ROWS, COLUMNS = 64, 512
@@ -22,7 +22,7 @@ def normalised(x):
 
 
 def given(into, sources, scalars):
-    return Given(np, into, (), sources, (), scalars, 0)
+    return KernelArguments(np, into, (), sources, (), scalars, 0)
 
 
 def serial(x):

@@ -21,8 +21,8 @@ pytestmark = [
 HASTY = """
 import sys
 from quadrille.cli.main import main
-from quadrille.runtime.launching import standstill
-standstill.STOPPED_SECONDS, standstill.STANDSTILL_SECONDS = 1.0, 5.0
+from quadrille.runtime.launching import hang_detection
+hang_detection.STOPPED_SECONDS, hang_detection.STANDSTILL_SECONDS = 1.0, 5.0
 sys.exit(main(sys.argv[1:]))
 """
 NAME = f"f{os.getpid()}"

@@ -19,11 +19,11 @@ from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launch_in
 from quadrille.experiments.laboratory.topology_plan import scaled, wiring
 from quadrille.experiments.predict.predict import prediction_of
-from quadrille.experiments.workloads.matmul import Flags, parse_experiment
+from quadrille.experiments.words.matmul import MatmulWords, parse_matmul
 from quadrille.runtime.laboratory import laboratory, namespaces, register
 from quadrille.runtime.laboratory.laboratory import Laboratory
 from quadrille.runtime.laboratory.namespace_plan import is_of_cable
-from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.laboratory.register import LaboratoryRecord
 from quadrille.runtime.laboratory.token_buckets import WHOLE_PACKET, burst_bytes
 from quadrille.topologies.build import build, parse_topology
 from quadrille.topologies.machines.machine import load_machine
@@ -159,7 +159,7 @@ def test_a_namespace_that_is_gone_is_refused_and_not_made():
         pass
     assert not namespaces.exists(name)
     assert list(namespaces.processes(name)) == []
-    entry = Entry(name="gone", topology="", addresses={}, namespaces={"host:0": name}, rates={})
+    entry = LaboratoryRecord(name="gone", topology="", addresses={}, namespaces={"host:0": name}, rates={})
     assert laboratory.links_down(entry) == []
 
 
@@ -333,7 +333,9 @@ def test_what_is_wrong_with_another_laboratory_is_a_remark(monkeypatch, capsys):
     process.wait()
     resists = f"resists{os.getpid()}"
     register.write(
-        Entry(name=resists, topology="", addresses={}, namespaces={"a": resists}, rates={}, owner=process.pid)
+        LaboratoryRecord(
+            name=resists, topology="", addresses={}, namespaces={"a": resists}, rates={}, owner=process.pid
+        )
     )
     register.path_of("newer").write_text('{"schema": "quadrille/laboratory/9"}')
     remove = namespaces.remove
@@ -478,6 +480,6 @@ def test_a_calibration_in_a_laboratory_says_what_the_laboratory_is(tmp_path, mon
     assert 0 < machine.network.payload_share <= 1 and machine.network.buffered_sends
     assert {row.pattern for row in machine.network.transfer} == {"shift", "one_way"}
     assert {row.busy_ranks for row in machine.device.gemm} == {min(2, machine.host.cores)}
-    predicted, _ = prediction_of(parse_experiment(Flags(matmul="64,64,64", grid="z=2")), machine)
+    predicted, _ = prediction_of(parse_matmul(MatmulWords(matmul="64,64,64", grid="z=2")), machine)
     assert predicted.seconds > 0
     assert predicted.reference.at_once == min(2, machine.host.cores)

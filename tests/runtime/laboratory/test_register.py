@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from quadrille.algorithms.errors import InputError
-from quadrille.runtime.host.processes import begin_of
+from quadrille.runtime.host.processes import start_ticks
 from quadrille.runtime.laboratory import register
-from quadrille.runtime.laboratory.register import Entry
+from quadrille.runtime.laboratory.register import LaboratoryRecord
 from tests.support.quadrille import ROOT
 
 
@@ -20,7 +20,7 @@ def own_register(tmp_path, monkeypatch):
 
 
 def an_entry(name, **owner):
-    return Entry(name=name, topology="star:hosts=2", addresses={}, namespaces={}, rates={}, **owner)
+    return LaboratoryRecord(name=name, topology="star:hosts=2", addresses={}, namespaces={}, rates={}, **owner)
 
 
 def test_a_laboratory_that_ends_while_it_is_read_is_none(monkeypatch):
@@ -48,18 +48,18 @@ def test_a_file_that_holds_something_else_is_refused_by_its_name_and_passed_over
 
 def test_a_name_is_anothers_once_another_process_has_entered_it():
     ours, theirs = an_entry("one", owner=11, owner_started=1), an_entry("one", owner=12, owner_started=1)
-    assert not register.is_anothers(ours)
+    assert not register.belongs_to_other(ours)
     register.write(ours)
-    assert not register.is_anothers(ours)
+    assert not register.belongs_to_other(ours)
     register.write(theirs)
-    assert register.is_anothers(ours)
+    assert register.belongs_to_other(ours)
 
 
 def test_one_process_at_a_time_enters_a_laboratory():
     program = "from pathlib import Path; from quadrille.runtime.laboratory import register; import sys; "
     program += "register.FOLDER = Path(sys.argv[1]); print('begun', flush=True)\n"
-    program += "with register.one_at_a_time(): print('in')"
-    with register.one_at_a_time():
+    program += "with register.locked_register(): print('in')"
+    with register.locked_register():
         other = subprocess.Popen(
             [sys.executable, "-P", "-c", program, str(register.FOLDER)],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -73,7 +73,7 @@ def test_one_process_at_a_time_enters_a_laboratory():
 
 
 def test_a_laboratory_is_abandoned_by_a_process_that_has_ended_and_by_no_other():
-    own, began = os.getpid(), begin_of(os.getpid())
+    own, began = os.getpid(), start_ticks(os.getpid())
     assert register.own_start() == (own, began)
     owners = [{}, {"owner": own, "owner_started": began}, {"owner": own, "owner_started": began - 1}]
     assert [an_entry("one", **owner).abandoned for owner in owners] == [False, False, True]

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from quadrille.experiments.calibrate.link_saturation import filled_links
+from quadrille.experiments.calibrate.link_saturation import link_saturation
 from quadrille.experiments.laboratory.command import laboratory_of
 from quadrille.experiments.laboratory.ranks import launch_in
 from quadrille.runtime.laboratory import laboratory, namespaces, queues, register
@@ -28,15 +28,15 @@ from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from quadrille.runtime.host import world
-from quadrille.runtime.carriers.message_options import usual_delivery
+from quadrille.runtime.carriers.message_options import default_message_options
 from quadrille.runtime.measuring.links import measure_link_speed
 from quadrille.experiments.calibrate.between_hosts import measure_flows
 from quadrille.experiments.calibrate.sections import links_agree
 from quadrille.topologies.routes.routing import Routing
 ranks, given = world.world(), json.loads(sys.argv[2])
 agree = partial(links_agree, given, Routing())
-delivery = usual_delivery(world.hosts(ranks)[0])
-found = measure_flows(ranks, ranks.size, measure_link_speed(ranks), delivery, agree)
+message_options = default_message_options(world.hosts(ranks)[0])
+found = measure_flows(ranks, ranks.size, measure_link_speed(ranks), message_options, agree)
 if ranks.rank == 0:
     Path(sys.argv[1]).write_text(json.dumps([astuple(one) for one in found]))
 """
@@ -55,7 +55,7 @@ def shares(entry, path):
     assert launch_in(entry, HOSTS, words, program=("-c", PROGRAM)) == 0
     flows = [FlowPoint(*row) for row in json.loads(path.read_text())]
     net = build(*SAID)
-    filled = filled_links(net, Routing(), flows, 0.95)
+    filled = link_saturation(net, Routing(), flows, 0.95)
     assert filled.unfilled == ()
     return dict(zip(net.link_names(range(net.link_count)), filled.relative.tolist(), strict=True))
 

@@ -12,12 +12,20 @@ import pytest
 
 from quadrille.algorithms.errors import InputError
 from quadrille.algorithms.schedule.ops import AllGather, Barrier, Gemm
-from quadrille.runtime.host.progress_reports import FORM, PREFIX, Teller, Together, Whereabouts, at_work, every
+from quadrille.runtime.host.progress_reports import (
+    FORM,
+    PREFIX,
+    CollectiveWork,
+    FileReporter,
+    RankProgress,
+    every,
+    reporting,
+)
 from quadrille.runtime.launching import hang_detection as standstill
 from quadrille.runtime.launching.exit_status import verdict
-from quadrille.runtime.launching.hang_detection import Standstill, where
+from quadrille.runtime.launching.hang_detection import HangDetector, where
 from quadrille.runtime.launching.launch import launch
-from quadrille.runtime.launching.launcher_output import Chatter, Failure
+from quadrille.runtime.launching.launcher_output import Failure, LauncherOutput
 from quadrille.runtime.launching.mpirun import Mpi
 from quadrille.runtime.launching.supervise import wait_for
 
@@ -49,7 +57,7 @@ def hasty(monkeypatch):
 
 def rank_at(folder, rank, op):
     """A rank in an op."""
-    told = Teller(folder, rank)
+    told = FileReporter(folder, rank)
     told.began(op)
     return told
 
@@ -66,7 +74,7 @@ def seen_soon(watch):
 
 
 def test_a_rank_tells_the_op_that_it_is_in_and_counts_its_steps(tmp_path):
-    told = Teller(tmp_path, 3)
+    told = FileReporter(tmp_path, 3)
     (before,) = every(tmp_path)
     assert (before.rank, before.pid, before.waiting, before.words) == (3, os.getpid(), False, "")
     told.began(GATHER)
@@ -86,18 +94,18 @@ def test_a_rank_that_is_stopped_is_named_with_its_op(tmp_path, sleeping, hasty):
     process = sleeping()
     rank_at(tmp_path, 0, GATHER)
     other_at(tmp_path, 1, process.pid, "'multiply C' (gemm)")
-    assert seen_soon(Standstill(str(tmp_path), 2)) == ""
+    assert seen_soon(HangDetector(str(tmp_path), 2)) == ""
     process.send_signal(signal.SIGSTOP)
     time.sleep(0.05)
-    assert "rank 1 has been stopped for" in (line := seen_soon(Standstill(str(tmp_path), 2)))
+    assert "rank 1 has been stopped for" in (line := seen_soon(HangDetector(str(tmp_path), 2)))
     assert line.endswith("in 'multiply C' (gemm)")
 
 
 def test_ranks_that_all_wait_are_told_with_what_may_be_wrong(tmp_path, hasty):
     for rank in range(3):
         rank_at(tmp_path, rank, GATHER)
-    Teller(tmp_path, 3).stepped()
-    watch = Standstill(str(tmp_path), 4, lambda: ["eth0 of host:2 is down"])
+    FileReporter(tmp_path, 3).stepped()
+    watch = HangDetector(str(tmp_path), 4, lambda: ["eth0 of host:2 is down"])
     line = seen_soon(watch)
     assert line.startswith("no rank has come further for 0.05 s: eth0 of host:2 is down; ")
     assert line.endswith("ranks 0, 1, 2 in 'gather B' (all_gather over z); rank 3 at its end")
@@ -106,7 +114,7 @@ def test_ranks_that_all_wait_are_told_with_what_may_be_wrong(tmp_path, hasty):
 def test_ranks_of_which_one_computes_or_steps_are_left_alone(tmp_path, hasty):
     waiting = rank_at(tmp_path, 0, GATHER)
     computing = rank_at(tmp_path, 1, MULTIPLY)
-    watch = Standstill(str(tmp_path), 2)
+    watch = HangDetector(str(tmp_path), 2)
     assert seen_soon(watch) == ""
     computing.ended(MULTIPLY)
     for _ in range(3):
@@ -117,8 +125,8 @@ def test_ranks_of_which_one_computes_or_steps_are_left_alone(tmp_path, hasty):
 
 def test_a_rank_that_loads_while_the_others_wait_for_it_is_left_alone(tmp_path, hasty):
     rank_at(tmp_path, 0, Barrier(name="barrier between runs", axis="z"))
-    told, watch = Teller(tmp_path, 1), Standstill(str(tmp_path), 2)
-    with at_work(told, "loading 'A'"):
+    told, watch = FileReporter(tmp_path, 1), HangDetector(str(tmp_path), 2)
+    with reporting(told, "loading 'A'"):
         assert seen_soon(watch) == ""
         assert [where(one) for one in every(tmp_path)][1] == "in loading 'A'"
     assert seen_soon(watch).endswith(": rank 0 in 'barrier between runs' (barrier over z); rank 1 at its end")
@@ -127,25 +135,25 @@ def test_a_rank_that_loads_while_the_others_wait_for_it_is_left_alone(tmp_path, 
 def test_ranks_that_wait_for_others_that_nobody_sees_are_left_alone(tmp_path, hasty):
     """Ranks on other hosts leave no word here, and may be at work."""
     rank_at(tmp_path, 0, Barrier(name="barrier between runs", axis="z"))
-    assert seen_soon(Standstill(str(tmp_path), 2)) == ""
-    assert "rank 0 in 'barrier between runs'" in seen_soon(Standstill(str(tmp_path), 1))
+    assert seen_soon(HangDetector(str(tmp_path), 2)) == ""
+    assert "rank 0 in 'barrier between runs'" in seen_soon(HangDetector(str(tmp_path), 1))
 
 
 def test_ranks_that_wait_for_each_other_in_no_op_are_told_too(tmp_path, hasty):
     for rank in range(2):
-        rank_at(tmp_path, rank, Together("microbenchmarks"))
-    assert seen_soon(Standstill(str(tmp_path), 2)).endswith(": ranks 0, 1 in microbenchmarks")
+        rank_at(tmp_path, rank, CollectiveWork("microbenchmarks"))
+    assert seen_soon(HangDetector(str(tmp_path), 2)).endswith(": ranks 0, 1 in microbenchmarks")
 
 
 def test_nobody_is_accused_where_nobody_tells_anything(tmp_path, hasty):
-    assert seen_soon(Standstill(str(tmp_path), 2)) == ""
+    assert seen_soon(HangDetector(str(tmp_path), 2)) == ""
 
 
 def test_ranks_are_remembered_in_the_order_in_which_they_are_gone(tmp_path, sleeping):
     launcher, *ranks = (sleeping() for _ in range(4))
     for number, process in enumerate(ranks):
         other_at(tmp_path, number, process.pid)
-    watch = Standstill(str(tmp_path), 2)
+    watch = HangDetector(str(tmp_path), 2)
     watch.rest(0.01, launcher)
     assert watch.gone == []
     ranks[1].kill()
@@ -158,9 +166,9 @@ def test_ranks_are_remembered_in_the_order_in_which_they_are_gone(tmp_path, slee
 
 def test_a_rank_that_leaves_its_first_word_is_watched_at_once(tmp_path, sleeping):
     launcher, rank = sleeping(), sleeping()
-    watch = Standstill(str(tmp_path), 2)
+    watch = HangDetector(str(tmp_path), 2)
     watch.rest(0.01, launcher)
-    telling = threading.Timer(0.1, lambda: Teller(tmp_path, 0))
+    telling = threading.Timer(0.1, lambda: FileReporter(tmp_path, 0))
     telling.start()
     begin = time.monotonic()
     watch.rest(30.0, launcher)
@@ -181,7 +189,7 @@ def test_ranks_that_were_gone_before_anybody_looked_are_noted_if_they_were_amid_
         rank.wait()
     other_at(tmp_path, 1, within.pid)
     other_at(tmp_path, 2, at_its_end.pid, "")
-    watch = Standstill(str(tmp_path), 2)
+    watch = HangDetector(str(tmp_path), 2)
     watch.rest(30.0, launcher)
     assert watch.gone == [[Failure(rank=1)]]
     watch.rest(0.0, launcher)
@@ -190,7 +198,7 @@ def test_ranks_that_were_gone_before_anybody_looked_are_noted_if_they_were_amid_
 
 
 def test_a_rank_that_is_gone_with_its_launcher_is_noted(tmp_path, sleeping):
-    launcher, watch = sleeping([sys.executable, "-c", "import time; time.sleep(0.3)"]), Standstill(str(tmp_path), 2)
+    launcher, watch = sleeping([sys.executable, "-c", "import time; time.sleep(0.3)"]), HangDetector(str(tmp_path), 2)
     rank = sleeping()
     rank.kill()
     rank.wait()
@@ -198,56 +206,56 @@ def test_a_rank_that_is_gone_with_its_launcher_is_noted(tmp_path, sleeping):
     watch.rest(0.01, launcher)
     launcher.wait()
     last_word.run()
-    assert wait_for(launcher, Chatter(), watch) == 0
+    assert wait_for(launcher, LauncherOutput(), watch) == 0
     assert watch.gone == [[Failure(rank=0)]]
     watch.close()
 
 
 @pytest.mark.parametrize("known", [signal.SIGKILL, None])
 def test_who_was_ended_by_the_launcher_is_not_the_culprit(known):
-    chatter = Chatter()
-    chatter.gone = [[Failure(rank=0, signal=signal.SIGTERM)], [Failure(rank=1, signal=known)]]
-    assert chatter.culprit().rank == 1
-    chatter.gone = chatter.gone[:1]
-    assert chatter.culprit().rank == 0
+    output = LauncherOutput()
+    output.gone = [[Failure(rank=0, signal=signal.SIGTERM)], [Failure(rank=1, signal=known)]]
+    assert output.culprit().rank == 1
+    output.gone = output.gone[:1]
+    assert output.culprit().rank == 0
 
 
 def test_what_the_launcher_says_in_the_middle_of_a_rank_s_line_is_told_apart():
     """Rank 0 gave up, and rank 1 was ended before it: the launcher's remark came before the end of rank 0's line."""
-    chatter, rule = Chatter(), "-" * 74 + "\n"
-    chatter.gone = [[Failure(rank=1, signal=signal.SIGTERM)]]
-    assert chatter.feed(f"quadrille: ranks=2, start 3{rule}") == ["quadrille: ranks=2, start 3\n"]
-    assert chatter.feed("MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\n") == []
-    assert chatter.feed("  Proc: [[1,1],0]\n  Errorcode: 2\n") == chatter.feed(rule) == []
-    assert chatter.culprit() == Failure(rank=0, status=2)
-    assert Chatter().feed("a -- b\n") == ["a -- b\n"]
+    output, rule = LauncherOutput(), "-" * 74 + "\n"
+    output.gone = [[Failure(rank=1, signal=signal.SIGTERM)]]
+    assert output.feed(f"quadrille: ranks=2, start 3{rule}") == ["quadrille: ranks=2, start 3\n"]
+    assert output.feed("MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\n") == []
+    assert output.feed("  Proc: [[1,1],0]\n  Errorcode: 2\n") == output.feed(rule) == []
+    assert output.culprit() == Failure(rank=0, status=2)
+    assert LauncherOutput().feed("a -- b\n") == ["a -- b\n"]
 
 
 def test_who_ended_because_another_was_gone_is_not_the_culprit():
-    chatter = Chatter()
-    chatter.gone = [[Failure(rank=0)], [Failure(rank=2)], [Failure(rank=1)]]
-    assert chatter.culprit().rank == 0
-    chatter.feed("[lab-host0:00000] *** reported by process [11075585,0]\n")
-    assert chatter.culprit().line("in 'gather B'") == "rank 2 is gone in 'gather B'; all ranks were ended"
-    chatter.gone.append([Failure(rank=3, signal=9)])
-    assert chatter.culprit().rank == 3
+    output = LauncherOutput()
+    output.gone = [[Failure(rank=0)], [Failure(rank=2)], [Failure(rank=1)]]
+    assert output.culprit().rank == 0
+    output.feed("[lab-host0:00000] *** reported by process [11075585,0]\n")
+    assert output.culprit().line("in 'gather B'") == "rank 2 is gone in 'gather B'; all ranks were ended"
+    output.gone.append([Failure(rank=3, signal=9)])
+    assert output.culprit().rank == 3
 
 
 def test_of_ranks_that_were_found_gone_together_only_one_that_is_unlike_the_others_is_the_culprit():
-    chatter = Chatter()
-    chatter.gone = [[Failure(rank=0), Failure(rank=1, signal=9), Failure(rank=2, signal=15)]]
-    assert chatter.culprit() == Failure(rank=1, signal=9)
-    chatter.gone = [[Failure(rank=0), Failure(rank=1)], [Failure(rank=2)]]
-    assert chatter.culprit() == Failure()
-    chatter.gone = [[Failure(rank=0, signal=9), Failure(rank=1, signal=9)]]
-    assert chatter.culprit() == Failure(signal=9)
-    chatter.feed("[lab-host0:00000] *** reported by process [11075585,0]\n")
-    assert chatter.culprit() == Failure(rank=1, signal=9)
-    chatter.gone = [[Failure(rank=2, signal=signal.SIGTERM)]]
-    assert chatter.culprit() is None
+    output = LauncherOutput()
+    output.gone = [[Failure(rank=0), Failure(rank=1, signal=9), Failure(rank=2, signal=15)]]
+    assert output.culprit() == Failure(rank=1, signal=9)
+    output.gone = [[Failure(rank=0), Failure(rank=1)], [Failure(rank=2)]]
+    assert output.culprit() == Failure()
+    output.gone = [[Failure(rank=0, signal=9), Failure(rank=1, signal=9)]]
+    assert output.culprit() == Failure(signal=9)
+    output.feed("[lab-host0:00000] *** reported by process [11075585,0]\n")
+    assert output.culprit() == Failure(rank=1, signal=9)
+    output.gone = [[Failure(rank=2, signal=signal.SIGTERM)]]
+    assert output.culprit() is None
 
 
-RANKS = [Whereabouts(rank, 1, 2, True, "'gather B' (all_gather over z)") for rank in range(2)]
+RANKS = [RankProgress(rank, 1, 2, True, "'gather B' (all_gather over z)") for rank in range(2)]
 PRTERUN = Mpi("Open MPI", "5.0.11")
 
 
@@ -260,13 +268,13 @@ PRTERUN = Mpi("Open MPI", "5.0.11")
     ],
 )
 def test_ranks_that_left_word_did_start_whatever_the_launcher_says(capsys, status, remark, said):
-    chatter = Chatter()
-    assert chatter.feed(f"[lab-host0:00000] *** {remark}\n") == []
-    assert verdict(status, chatter, PRTERUN, [], RANKS) == 1
+    output = LauncherOutput()
+    assert output.feed(f"[lab-host0:00000] *** {remark}\n") == []
+    assert verdict(status, output, PRTERUN, [], RANKS) == 1
     where_all_are = "(ranks 0, 1 in 'gather B' (all_gather over z))"
     assert capsys.readouterr().err == f"quadrille: {said} {where_all_are}; all ranks were ended\n"
     with pytest.raises(InputError, match="did not start the ranks"):
-        verdict(status, chatter, PRTERUN, [])
+        verdict(status, output, PRTERUN, [])
 
 
 KILLED_AT_ONCE = """
@@ -274,11 +282,11 @@ import os, sys
 import numpy as np
 from mpi4py import MPI
 from quadrille.algorithms.schedule.ops import Barrier
-from quadrille.runtime.host.progress_reports import own_watcher
+from quadrille.runtime.host.progress_reports import own_reporter
 world = MPI.COMM_WORLD
 mine, all_of_it = np.zeros(100000), np.zeros((world.size, 100000))
 world.Allgather(mine, all_of_it)
-own_watcher().began(Barrier(name="meet", axis="z"))
+own_reporter().began(Barrier(name="meet", axis="z"))
 world.Barrier()
 if world.rank == 1:
     os.kill(os.getpid(), 9)
@@ -326,5 +334,5 @@ def test_a_rank_that_verifies_or_writes_for_long_is_waited_for(capfd, monkeypatc
 def test_a_launcher_that_ends_is_seen_at_once(tmp_path, sleeping):
     launcher = sleeping([sys.executable, "-c", "import sys, time; time.sleep(0.2); sys.exit(7)"])
     start = time.monotonic()
-    assert wait_for(launcher, Chatter(), Standstill(str(tmp_path), 2)) == 7
+    assert wait_for(launcher, LauncherOutput(), HangDetector(str(tmp_path), 2)) == 7
     assert time.monotonic() - start < 5.0

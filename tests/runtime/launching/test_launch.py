@@ -17,8 +17,8 @@ from quadrille.runtime.launching.environment import rank_environment
 from quadrille.runtime.launching.exit_status import explained
 from quadrille.runtime.launching.interruption import INTERRUPTED
 from quadrille.runtime.launching.launch import MOST_RANKS_A_CORE, launch
-from quadrille.runtime.launching.launch_folder import marked_processes
-from quadrille.runtime.launching.launcher_output import Chatter, Failure
+from quadrille.runtime.launching.launch_folder import processes_of_launch
+from quadrille.runtime.launching.launcher_output import Failure, LauncherOutput
 from quadrille.runtime.launching.mpirun import Mpi, find_launcher, loaded_mpi
 from tests.support.quadrille import ROOT
 
@@ -154,7 +154,7 @@ def test_folders_of_abandoned_launches_are_found_where_there_is_no_shared_memory
 def test_a_launch_is_abandoned_where_its_number_is_another_process_s_and_not_while_it_lives(monkeypatch, tmp_path):
     own = os.getpid()
     living = tmp_path / f"{launch_folder.folder_prefix()}x"
-    reused = tmp_path / f"quadrille-{own}-{processes.begin_of(own) - 1}-x"
+    reused = tmp_path / f"quadrille-{own}-{processes.start_ticks(own) - 1}-x"
     for folder in (living, reused):
         folder.mkdir()
     monkeypatch.setattr(launch_folder, "SHARED_MEMORY", tmp_path)
@@ -320,7 +320,7 @@ def test_threads_are_those_of_a_command_of_ours_not_of_any_program(monkeypatch, 
     monkeypatch.setattr(surroundings, "usable_cores", lambda: 2)
     monkeypatch.setattr(
         "quadrille.runtime.launching.launch.supervise",
-        lambda _, variables, *__: seen.append(variables) or (0, Chatter()),
+        lambda _, variables, *__: seen.append(variables) or (0, LauncherOutput()),
     )
     assert launch(2, ["mine", "--threads", "3"], program=program) == 0
     assert seen[0]["OMP_NUM_THREADS"] == threads
@@ -333,36 +333,36 @@ def test_a_failing_rank_is_named_unless_a_line_of_ours_names_it():
         ("quadrille: rank 12 of 16: no", False),
         ("quadrille: rank 1 of 16: no", True),
     ):
-        chatter = Chatter()
-        assert chatter.feed(f"{line}\n") == [f"{line}\n"]
-        assert explained(failure, chatter) == known, line
+        output = LauncherOutput()
+        assert output.feed(f"{line}\n") == [f"{line}\n"]
+        assert explained(failure, output) == known, line
 
 
 def test_a_process_carries_the_mark_of_its_launch(tmp_path):
     process = subprocess.Popen(["sleep", "30"], env={"QUADRILLE_LAUNCH": str(tmp_path)})
     try:
         deadline = time.monotonic() + 5
-        while not marked_processes(str(tmp_path)) and time.monotonic() < deadline:
+        while not processes_of_launch(str(tmp_path)) and time.monotonic() < deadline:
             time.sleep(0.01)  # the kernel shows its environment a moment after the program has begun
-        assert marked_processes(str(tmp_path)) == [process.pid]
-        assert marked_processes(str(tmp_path) + "1") == []
+        assert processes_of_launch(str(tmp_path)) == [process.pid]
+        assert processes_of_launch(str(tmp_path) + "1") == []
     finally:
         process.kill()
         process.wait()
 
 
 def test_a_frame_that_is_not_the_launchers_is_passed_on_whole():
-    chatter = Chatter()
+    output = LauncherOutput()
     lines = ["-" * 60 + "\n", "a table of ours\n", "-" * 60 + "\n", "\n"]
-    assert [line for fed in lines for line in chatter.feed(fed)] == lines
-    assert chatter.remarks == []
+    assert [line for fed in lines for line in output.feed(fed)] == lines
+    assert output.remarks == []
 
 
 def test_the_first_failure_reported_is_the_one_that_counts():
-    chatter = Chatter()
-    assert chatter.feed("srun: error: nid1: task 2: Segmentation fault\n") == []
-    assert chatter.feed("srun: error: nid1: task 0: Killed\n") == []
-    assert chatter.failure == Failure(rank=2, signal=11)
+    output = LauncherOutput()
+    assert output.feed("srun: error: nid1: task 2: Segmentation fault\n") == []
+    assert output.feed("srun: error: nid1: task 0: Killed\n") == []
+    assert output.failure == Failure(rank=2, signal=11)
 
 
 class FakeWorld:

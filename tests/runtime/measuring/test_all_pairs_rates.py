@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quadrille.runtime.carriers.message_options import CHUNK_BYTES, Delivery
+from quadrille.runtime.carriers.message_options import CHUNK_BYTES, MessageOptions
 from quadrille.runtime.measuring.all_pairs_rates import SETTLING_SECONDS, WINDOW_SECONDS, chunk_bytes, pairs, rate_of
 from tests.support.launched import launched
 
@@ -12,11 +12,11 @@ PROGRAM = """
 import json
 from dataclasses import astuple
 from mpi4py import MPI
-from quadrille.runtime.carriers.message_options import Delivery
-from quadrille.runtime.measuring import rounds
+from quadrille.runtime.carriers.message_options import MessageOptions
+from quadrille.runtime.measuring import all_pairs_rates as rounds
 rounds.SETTLING_SECONDS, rounds.WINDOW_SECONDS = 0.02, 0.05
 world = MPI.COMM_WORLD
-found = [astuple(one) for one in rounds.measure_rounds(world, 25e6, Delivery(nap_seconds=5e-4))]
+found = [astuple(one) for one in rounds.measure_all_pairs(world, 25e6, MessageOptions(poll_sleep_seconds=5e-4))]
 world.Barrier()
 left = world.Iprobe()
 every = world.gather((found, left))
@@ -62,4 +62,4 @@ def test_nothing_that_came_is_a_rate_of_nothing():
 
 @pytest.mark.parametrize(("rate", "size"), [(25e6, CHUNK_BYTES), (1e6, 10000), (1e3, 1024)])
 def test_chunks_are_those_of_runs_and_smaller_on_slow_links(rate, size):
-    assert chunk_bytes(rate, Delivery()) == size
+    assert chunk_bytes(rate, MessageOptions()) == size

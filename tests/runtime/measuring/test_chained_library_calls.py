@@ -6,13 +6,12 @@ from quadrille.algorithms.schedule.ops import ROOTED
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.runtime.carriers.in_process import InProcess
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.files.operands import Operands
 from quadrille.runtime.measuring import chained_transfers as chains
 from quadrille.runtime.measuring.chained_library_calls import (
     IN_A_ROW,
     KINDS,
     WARM,
-    Shape,
+    GroupShape,
     collective_chain,
     first_seconds,
     following_seconds,
@@ -20,6 +19,7 @@ from quadrille.runtime.measuring.chained_library_calls import (
     member_shares,
     round_seconds,
 )
+from quadrille.runtime.operands.operands import Operands
 
 STEPS = 2
 
@@ -60,13 +60,13 @@ def test_a_step_of_a_round_takes_what_the_round_takes_beside_work():
                 at = begin + work + root
                 end = begin + 10.0 - (rank == 1)
                 spans.append(Span(rank, f"step {root}", "broadcast", "y", at, at, at, end, axis="y", index=index))
-    assert round_seconds(Shape(2, 1, 2), tuple(spans)) == [(10.0 - 2.0) / 2]
+    assert round_seconds(GroupShape(2, 1, 2), tuple(spans)) == [(10.0 - 2.0) / 2]
 
 
 @pytest.mark.parametrize("ranks", [12, 64, 97, 4096])
 def test_a_large_world_has_a_few_shapes_all_ranks_among_them(ranks):
     found = list(group_shapes(ranks))
-    assert 1 <= len(found) <= 3 and Shape(ranks, 1, ranks) in found
+    assert 1 <= len(found) <= 3 and GroupShape(ranks, 1, ranks) in found
     assert all(shape.grid().size == ranks and shape.members > 1 for shape in found)
 
 
@@ -76,8 +76,8 @@ def test_the_first_step_lasts_to_the_last_end_and_the_one_that_follows_to_the_me
         for index, begin in enumerate((0.0, 10.0))
         for rank, (start, seconds) in enumerate([(begin + 1.0, 3.0), (begin + 3.0, 3.0)])
     )
-    assert first_seconds(Shape(2, 1, 2), spans) == 6.0 - 3.0
-    assert following_seconds(Shape(2, 1, 2), spans) == (14.0 + 16.0) / 2 - 13.0
+    assert first_seconds(GroupShape(2, 1, 2), spans) == 6.0 - 3.0
+    assert following_seconds(GroupShape(2, 1, 2), spans) == (14.0 + 16.0) / 2 - 13.0
 
 
 def first_steps(shape, ends):
@@ -104,5 +104,5 @@ def first_steps(shape, ends):
     ],
 )
 def test_members_end_apart_that_do_so_in_every_run_and_group_by_about_as_much(runs, shares):
-    shape = Shape(2, 2, 4)
+    shape = GroupShape(2, 2, 4)
     assert member_shares(shape, [first_steps(shape, ends) for ends in runs]) == pytest.approx(shares)

@@ -13,11 +13,11 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
 from quadrille.runtime.carriers.in_process import InProcess
-from quadrille.runtime.carriers.message_options import WHOLE, Delivery
+from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES, MessageOptions
 from quadrille.runtime.execution.execute import execute
-from quadrille.runtime.files.operands import Operands
 from quadrille.runtime.measuring import chained_transfers as chains
 from quadrille.runtime.measuring.chained_transfers import ITEM_BYTES, STEPS, WARM, chain
+from quadrille.runtime.operands.operands import Operands
 from tests.support.launched import launched
 
 SIZE = 1000
@@ -27,7 +27,7 @@ BODY = ["write", "multiply", "tiny", "alone", "step"]
 PROGRAM = f"""
 import json
 from mpi4py import MPI
-from quadrille.runtime.measuring import chains
+from quadrille.runtime.measuring import chained_transfers as chains
 chains.PRODUCT_SIZE = 16
 found = [chains.measure_chain(MPI.COMM_WORLD, pattern, {SIZE}) for pattern in ("shift", "one_way")]
 every = MPI.COMM_WORLD.gather([(steps, overheads.issue_seconds, overheads.compute_seconds, overheads.alone_seconds)
@@ -90,20 +90,20 @@ def test_senders_whose_receivers_all_came_late_tell_nothing_of_how_much_later_th
 @pytest.mark.parametrize(
     ("pattern", "delivery", "known"),
     [
-        ("one_way", Delivery(SIZE // 2), True),
-        ("one_way", Delivery(SIZE), False),
-        ("one_way", WHOLE, False),
-        ("shift", Delivery(SIZE // 2), False),
+        ("one_way", MessageOptions(SIZE // 2), True),
+        ("one_way", MessageOptions(SIZE), False),
+        ("one_way", WHOLE_MESSAGES, False),
+        ("shift", MessageOptions(SIZE // 2), False),
     ],
 )
-def test_it_is_measured_of_what_is_sent_one_way_in_more_than_a_chunk(monkeypatch, pattern, delivery, known):
+def test_it_is_measured_of_what_is_sent_one_way_in_more_than_a_chunk(monkeypatch, pattern, message_options, known):
     timeline = timeline_of((3.0, 0.0), (5.5, 5.0))
     monkeypatch.setattr(chains, "execute", lambda *_, **__: SimpleNamespace(timelines=[timeline]))
     monkeypatch.setattr(chains, "_overheads", lambda _: None)
     monkeypatch.setattr(chains, "MpiCarrier", lambda *_, **__: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(chains, "on_own_cores", lambda _: nullcontext())
     two = SimpleNamespace(Get_size=lambda: 2, bcast=lambda found, root: found)
-    found = chains.measure_chain(two, pattern, SIZE, delivery=delivery).taken_seconds
+    found = chains.measure_chain(two, pattern, SIZE, message_options=message_options).taken_seconds
     assert found == (0.5 if known else None)
 
 

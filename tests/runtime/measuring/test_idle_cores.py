@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quadrille.runtime.carriers.message_options import WHOLE
+from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES
 from quadrille.runtime.measuring import idle_cores
 from quadrille.runtime.measuring.idle_cores import measure_idle_cores
 from tests.support.launched import launched
@@ -12,10 +12,11 @@ from tests.support.launched import launched
 PROGRAM = """
 import json
 from mpi4py import MPI
-from quadrille.runtime.carriers.message_options import WHOLE
-from quadrille.runtime.measuring import beside, idle_cores
+from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES
+from quadrille.runtime.measuring import idle_cores, overlap_interference as beside
 beside.SIZE, beside.REPEATS = 64, 3
-found = [MPI.COMM_WORLD.gather(idle_cores.measure_idle_cores(MPI.COMM_WORLD, cores, WHOLE)) for cores in (2, 3)]
+world = MPI.COMM_WORLD
+found = [world.gather(idle_cores.measure_idle_cores(world, cores, WHOLE_MESSAGES)) for cores in (2, 3)]
 if MPI.COMM_WORLD.rank == 0:
     print(json.dumps(found))
 """
@@ -35,13 +36,13 @@ class Ranks:
 def test_it_is_what_the_last_product_of_one_too_many_tells(monkeypatch, cores):
     """Products of 10, 20 and 30 ms: the last of cores + 1 ends 1, 3 and 9 ms after one and a half of them."""
     last = {cores: [0.01, 0.02, 0.03], cores + 1: [0.016, 0.033, 0.054]}
-    monkeypatch.setattr(idle_cores, "measured_by_first", lambda _, ranks, __: last[ranks])
-    assert measure_idle_cores(Ranks(cores + 1), cores, WHOLE) == pytest.approx(0.006)
+    monkeypatch.setattr(idle_cores, "measured_on_first", lambda _, ranks, __: last[ranks])
+    assert measure_idle_cores(Ranks(cores + 1), cores, WHOLE_MESSAGES) == pytest.approx(0.006)
 
 
 def test_products_that_all_end_early_tell_of_no_wait(monkeypatch):
-    monkeypatch.setattr(idle_cores, "measured_by_first", lambda *_: [0.01])
-    assert measure_idle_cores(Ranks(3), 2, WHOLE) == 0.0
+    monkeypatch.setattr(idle_cores, "measured_on_first", lambda *_: [0.01])
+    assert measure_idle_cores(Ranks(3), 2, WHOLE_MESSAGES) == 0.0
 
 
 @pytest.mark.mpi

@@ -93,39 +93,39 @@ def test_shapes_leave_no_large_gap():
 
 def test_a_calm_point_is_measured_once():
     bench = bench_of(1.0)
-    assert bench.calmly(lambda: [1.0, 3.0, 2.0]) == ([1.0, 3.0, 2.0], True)
+    assert bench.undisturbed(lambda: [1.0, 3.0, 2.0]) == ([1.0, 3.0, 2.0], True)
     assert bench.disturbed == 0
 
 
 def test_a_disturbed_point_is_measured_again_until_it_is_calm():
     bench = bench_of(1.0, 1.0, 1.0, 1.2, 1.0)
     for _ in range(3):
-        bench.calmly(lambda: [5.0])
+        bench.undisturbed(lambda: [5.0])
     tries = iter([[9.0], [5.0], [1.0]])
-    assert bench.calmly(lambda: next(tries)) == ([5.0], True)
+    assert bench.undisturbed(lambda: next(tries)) == ([5.0], True)
     assert bench.disturbed == 1
 
 
 def test_of_tries_that_were_all_disturbed_the_fastest_counts():
     bench = bench_of(1.0, 1.0, 1.0, 1.0, *[2.0] * (1 + SECOND_TRIES))
     for _ in range(4):
-        bench.calmly(lambda: [5.0])
+        bench.undisturbed(lambda: [5.0])
     tries = [[9.0], [7.0], [8.0], [1.0]]
     remaining = iter(tries)
-    assert bench.calmly(lambda: next(remaining)) == (min(tries[: 1 + SECOND_TRIES], key=median), False)
+    assert bench.undisturbed(lambda: next(remaining)) == (min(tries[: 1 + SECOND_TRIES], key=median), False)
     assert bench.disturbed == 1 + SECOND_TRIES
 
 
 def test_what_is_usual_is_known_for_each_number_of_threads():
     bench = bench_of(1.0, 1.0, 0.5, 0.5, 1.0, 0.5)
     for threads in (1, 1, 2, 2, 1, 2):
-        bench.calmly(lambda: [5.0], threads)
+        bench.undisturbed(lambda: [5.0], threads)
     assert bench.disturbed == 0
 
 
 def test_a_point_that_was_slow_for_itself_is_not_disturbed():
     bench = bench_of(1.0)
-    assert bench.calmly(lambda: [100.0]) == ([100.0], True)
+    assert bench.undisturbed(lambda: [100.0]) == ([100.0], True)
     assert bench.disturbed == 0
 
 

@@ -8,37 +8,37 @@ from quadrille.algorithms.schedule.program import walk
 from quadrille.algorithms.schedule.schedule import all_ops
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.algorithms.timelines.timeline import Timeline
-from quadrille.runtime.measuring.overlap_interference import ROW, gather_beside_products, gathers_in_a_row, row_seconds
+from quadrille.runtime.measuring.overlap_interference import ROW, gathers_in_a_row, overlapped_gather, row_seconds
 from tests.support.launched import launched
 
 PROGRAM = """
 import json
 from dataclasses import astuple
 from mpi4py import MPI
-from quadrille.runtime.carriers.message_options import WHOLE
-from quadrille.runtime.measuring import beside
+from quadrille.runtime.carriers.message_options import WHOLE_MESSAGES
+from quadrille.runtime.measuring import overlap_interference as beside
 beside.SIZE, beside.PRODUCTS, beside.REPEATS, beside.CARRIED_SECONDS = 64, 2, 3, 0.01
-found = MPI.COMM_WORLD.gather(astuple(beside.measure_beside(MPI.COMM_WORLD, 2, 1e8, WHOLE)))
+found = MPI.COMM_WORLD.gather(astuple(beside.measure_overlap_cost(MPI.COMM_WORLD, 2, 1e8, WHOLE_MESSAGES)))
 if MPI.COMM_WORLD.rank == 0:
     print(json.dumps(found))
 """
 
 
 def test_so_many_bytes_are_gathered_beside_so_many_products():
-    schedule = gather_beside_products(4, 1 << 20, 3)
-    assert schedule.tensors["whole"].block(schedule.place(0)).elements * schedule.item_bytes("whole") == 1 << 20
+    schedule = overlapped_gather(4, 1 << 20, 3)
+    assert schedule.tensors["whole"].block(schedule.coordinates(0)).elements * schedule.item_bytes("whole") == 1 << 20
     assert [op.name for op in all_ops(schedule)] == ["write", "gather", "multiply 1", "multiply 2", "multiply 3"]
-    assert [op.name for op in all_ops(gather_beside_products(4, 0, 1))] == ["write", "multiply 1"]
-    pairs = gather_beside_products(4, 1 << 20, 3, members=2, gathers=2)
+    assert [op.name for op in all_ops(overlapped_gather(4, 0, 1))] == ["write", "multiply 1"]
+    pairs = overlapped_gather(4, 1 << 20, 3, members=2, gathers=2)
     assert [op.name for op in all_ops(pairs)][1:4] == ["gather", "gather 2", "multiply 1"]
     assert (pairs.grid.length("x"), pairs.grid.size) == (2, 4)
-    assert pairs.tensors["part"].block(pairs.place(0)).elements * pairs.item_bytes("part") == 1 << 19
+    assert pairs.tensors["part"].block(pairs.coordinates(0)).elements * pairs.item_bytes("part") == 1 << 19
 
 
 def test_little_is_gathered_again_and_again_and_nobody_computes_between():
     schedule = gathers_in_a_row(4, 4 << 10)
-    assert schedule.tensors["part"].block(schedule.place(0)).elements * schedule.item_bytes("part") == 1 << 10
-    steps = walk(schedule.program(schedule.place(0)), schedule.place(0))
+    assert schedule.tensors["part"].block(schedule.coordinates(0)).elements * schedule.item_bytes("part") == 1 << 10
+    steps = walk(schedule.program(schedule.coordinates(0)), schedule.coordinates(0))
     assert [op.name for op, _ in steps] == ["write", *["gather"] * ROW]
 
 

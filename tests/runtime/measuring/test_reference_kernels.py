@@ -2,7 +2,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from quadrille.runtime.measuring import reference_kernels
-from quadrille.runtime.measuring.reference_kernels import SAMPLES, ReferenceKernels, seconds
+from quadrille.runtime.measuring.reference_kernels import SAMPLES, ReferenceBenchmark, seconds
 
 
 def blas_threads():
@@ -10,13 +10,13 @@ def blas_threads():
 
 
 def test_the_kernels_are_three_times_above_zero():
-    times = ReferenceKernels().measure()
+    times = ReferenceBenchmark().measure()
     assert len(times) == 3 and min(times) > 0
 
 
 def test_the_product_is_measured_on_one_thread_and_the_threads_are_given_back(monkeypatch):
-    kernels, before, during = ReferenceKernels(), blas_threads(), []
-    monkeypatch.setattr(ReferenceKernels, "product", lambda self: during.append(blas_threads()) or 1.0)
+    kernels, before, during = ReferenceBenchmark(), blas_threads(), []
+    monkeypatch.setattr(ReferenceBenchmark, "product", lambda self: during.append(blas_threads()) or 1.0)
     kernels.measure()
     assert set(during[0].values()) == {1}
     assert blas_threads() == before
@@ -30,7 +30,7 @@ def test_a_kernel_is_warmed_before_it_is_timed(monkeypatch):
 
 
 def test_the_kernels_multiply_the_same_numbers_each_time():
-    one, other = ReferenceKernels(), ReferenceKernels()
+    one, other = ReferenceBenchmark(), ReferenceBenchmark()
     one.product()
     np.testing.assert_array_equal(one._a, other._a)
     np.testing.assert_array_equal(one._b, other._b)

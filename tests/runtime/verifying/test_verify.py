@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quadrille.algorithms.schedule.tensors import Block
-from quadrille.runtime.files import generator
-from quadrille.runtime.files.operands import Operands
-from quadrille.runtime.files.rectangles import Rectangle, whole
+from quadrille.runtime.operands import generator
+from quadrille.runtime.operands.operands import Operands
+from quadrille.runtime.operands.rectangles import Rectangle, whole
 from quadrille.runtime.verifying import freivalds, products
 from quadrille.runtime.verifying.freivalds import SPREAD
 from quadrille.runtime.verifying.products import Output, output_of_block
@@ -214,7 +214,7 @@ def test_blocks_and_pieces_are_checked_in_their_place(method, product):
     pieces = [Block(block.rows, block.columns, (start, start + 115)) for start in range(0, 25 * 23, 115)]
     cut = values[3:28, 2:25]
     outputs = [output_of_block(product, block, cut.copy())]
-    outputs += [output_of_block(product, piece, cut.ravel()[slice(*piece.piece)].copy()) for piece in pieces]
+    outputs += [output_of_block(product, piece, cut.ravel()[slice(*piece.flat_range)].copy()) for piece in pieces]
     for output in outputs:
         assert verify([output], operands, ranks=2, method=method).ok
         part = output.parts[-1][1]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.analysis.volumes import bytes_sent
 from quadrille.algorithms.collectives.choices import parse_choices
+from quadrille.algorithms.collectives.group_stages import stages
 from quadrille.algorithms.collectives.lowering import SETS, lower
 from quadrille.algorithms.formats.faults import Faults
 from quadrille.algorithms.matmuls.catalogue import find_algorithm, matmul_schedule
@@ -15,14 +16,12 @@ from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.experiments.records.path_segments import stations
-from quadrille.simulator.bounds import inputs as prepared
-from quadrille.simulator.bounds import message_ends as passing
+from quadrille.simulator.bounds import group_steps, message_times
 from quadrille.simulator.bounds.bounds import steady
 from quadrille.simulator.bounds.concurrency import together
-from quadrille.simulator.bounds.equivalent_groups import twins
-from quadrille.simulator.bounds.stages import stages
-from quadrille.simulator.machine.placement import homes_of
-from quadrille.simulator.simulate import Simulation, Switches, simulate
+from quadrille.simulator.bounds.message_times import equivalent_groups
+from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
 from quadrille.simulator.symmetry.even_shards import with_even_shards
 from quadrille.topologies.machines.machine import Machine
 from tests.support.toy_machines import device, leaf_spine, memory_row, one_host, star, transfer_row
@@ -96,7 +95,7 @@ def experiments(draw):
 @settings(max_examples=150, deadline=None)
 def test_the_exact_makespan_lies_within_the_bound_and_so_does_the_estimate(drawn):
     schedule, machine, choices = drawn
-    found = steady(schedule, machine, choices, homes_of(machine, schedule.grid.size))
+    found = steady(schedule, machine, choices, place_ranks(machine, schedule.grid.size))
     exact = simulate(schedule, machine, choices=choices).timeline.makespan
     note(f"{schedule.name} {schedule.grid} {schedule.sizes} {schedule.overlap} {choices} {machine}")
     assert found.low <= exact * (1 + ROUNDING)
@@ -167,10 +166,10 @@ def test_stages_move_what_the_steps_of_each_member_move(set_name, members):
 def test_steps_that_are_alike_may_be_left_out(monkeypatch):
     schedule = with_even_shards(matmul_schedule(Matmul(1300, 700, 900, "float64", "training"), "4d", Grid(z=24, x=2)))
     machine = leaf_spine(12, 4, memory=1e10)
-    homes = homes_of(machine, 48)
-    short = steady(schedule, machine, parse_choices("own"), homes)
-    monkeypatch.setattr(passing, "STEADY", -1.0)
-    long = steady(schedule, machine, parse_choices("own"), homes)
+    placement = place_ranks(machine, 48)
+    short = steady(schedule, machine, parse_choices("own"), placement)
+    monkeypatch.setattr(message_times, "STEADY", -1.0)
+    long = steady(schedule, machine, parse_choices("own"), placement)
     assert short.walk.carried.messages < long.walk.carried.messages / 2
     assert (short.low, short.seconds, short.high) == pytest.approx((long.low, long.seconds, long.high), rel=1e-9)
     assert short.low <= long.low * (1 + ROUNDING) and long.high <= short.high * (1 + ROUNDING)
@@ -180,28 +179,28 @@ def test_steps_that_are_alike_may_be_left_out(monkeypatch):
 def test_of_groups_that_do_the_same_one_is_walked(monkeypatch):
     schedule = matmul_schedule(Matmul(1200, 720, 960, "float64", "training"), "4d", Grid(z=12, x=4))
     machine = msgspec.structs.replace(leaf_spine(12, 4, memory=1e10), faults=Faults(slow={"host:1": 0.5}))
-    homes = homes_of(machine, 48)
-    short = steady(schedule, machine, parse_choices("own"), homes)
-    monkeypatch.setattr(passing, "WORTH", 1 << 62)
-    long = steady(schedule, machine, parse_choices("own"), homes)
+    placement = place_ranks(machine, 48)
+    short = steady(schedule, machine, parse_choices("own"), placement)
+    monkeypatch.setattr(message_times, "WORTH", 1 << 62)
+    long = steady(schedule, machine, parse_choices("own"), placement)
     assert short.walk.carried.messages < long.walk.carried.messages
     assert short.walk.ends == pytest.approx(long.walk.ends, rel=1e-11)
 
 
 def test_groups_are_twins_where_they_cost_the_same_and_begin_as_far_apart():
     times = np.array([[0.0, 1.0, 5.0, 6.0, 7.0, 8.5, 2.0, 3.0]])
-    assert twins(times, np.array([[0, 0, 0, 0]])).tolist() == [[0, 0, 2, 0]]
-    assert twins(times, np.array([[0, 1, 0, 1]])).tolist() == [[0, 1, 2, 1]]
+    assert equivalent_groups(times, np.array([[0, 0, 0, 0]])).tolist() == [[0, 0, 2, 0]]
+    assert equivalent_groups(times, np.array([[0, 1, 0, 1]])).tolist() == [[0, 1, 2, 1]]
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 21])
 def test_compiled_steps_and_steps_that_are_not_kept_are_the_plain_ones(monkeypatch, kept):
     schedule = overlap(matmul_schedule(Matmul(130, 600, 64, "float64", "training"), "4d", Grid(z=4, x=3)), {"oar"})
-    homes, machine = homes_of(leaf_spine(3, 4), 12), leaf_spine(3, 4, memory=1e10)
-    plain = steady(schedule, machine, parse_choices("own"), homes)
-    monkeypatch.setattr(prepared, "COMPILED", 1)
-    monkeypatch.setattr(prepared, "KEPT_NUMBERS", kept)
-    found = steady(schedule, machine, parse_choices("own"), homes)
+    placement, machine = place_ranks(leaf_spine(3, 4), 12), leaf_spine(3, 4, memory=1e10)
+    plain = steady(schedule, machine, parse_choices("own"), placement)
+    monkeypatch.setattr(group_steps, "COMPILED", 1)
+    monkeypatch.setattr(group_steps, "KEPT_NUMBERS", kept)
+    found = steady(schedule, machine, parse_choices("own"), placement)
     assert (found.low, found.seconds, found.high) == (plain.low, plain.seconds, plain.high)
     assert (found.walk.ends == plain.walk.ends).all()
 
@@ -209,16 +208,16 @@ def test_compiled_steps_and_steps_that_are_not_kept_are_the_plain_ones(monkeypat
 def test_what_ranks_send_is_what_goes_over_the_links():
     schedule = matmul_schedule(Matmul(13, 17, 11, "float64", "training"), "4d", Grid(data=2, z=3, x=2))
     choices = parse_choices("own")
-    found = steady(schedule, star(12), choices, homes_of(star(12), 12))
+    found = steady(schedule, star(12), choices, place_ranks(star(12), 12))
     sent = sum(bytes_sent(schedule, rank, choices) for rank in range(12))
     assert found.walk.link_bytes().sum() == pytest.approx(2 * sent)  # up one cable, down another
 
 
 def test_lanes_are_together_where_an_overlap_says_so():
     schedule = matmul_schedule(Matmul(8, 8, 8, "float64", "training"), "4d", Grid(z=2, y=2, x=2))
-    apart = together(schedule, [schedule.place(0)])
+    apart = together(schedule, [schedule.coordinates(0)])
     assert all(len(one) == 1 for one in apart.sets) and not apart.beside
-    released = together(overlap(schedule, frozenset({"oar"})), [schedule.place(0)])
+    released = together(overlap(schedule, frozenset({"oar"})), [schedule.coordinates(0)])
     assert frozenset({"compute", "x"}) in released.sets
     assert released.beside["multiply dB"] == {"sum dA": 1}
     assert released.beside["sum dA"] == {"multiply dB": 1, "scatter dB": 1, "sum dB": 1}
@@ -235,7 +234,7 @@ def test_the_critical_path_adds_up_whether_all_spans_are_kept_or_few(monkeypatch
     )
     for span in found.timeline.spans:
         assert sum(found.parts_of(span).values()) == pytest.approx(span.end - span.start, rel=1e-9, abs=1e-15)
-    whole = steady(schedule, machine, parse_choices("own"), homes_of(machine, 24))
+    whole = steady(schedule, machine, parse_choices("own"), place_ranks(machine, 24))
     assert found.timeline.makespan == pytest.approx(whole.seconds, rel=1e-12)
 
 
@@ -249,17 +248,17 @@ def test_with_all_spans_the_critical_path_goes_over_to_the_straggler():
 
 def test_ranks_that_are_wanted_are_in_the_timeline():
     schedule = matmul_schedule(Matmul(130, 600, 64), "4d", Grid(z=4, y=2, x=3))
-    homes = homes_of(star(24), 24)
-    found = Simulation(
+    placement = place_ranks(star(24), 24)
+    found = Simulator(
         schedule,
         star(24),
         choices=parse_choices("own"),
         threads=None,
         placement="packed",
-        switches=Switches(),
+        shortcuts=Shortcuts(),
         granularity="collective",
     ).run((20, 21))
-    assert homes.net.place_count == 24
+    assert placement.net.place_count == 24
     assert {20, 21} <= {span.rank for span in found.timeline.spans}
 
 

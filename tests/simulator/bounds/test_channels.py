@@ -8,13 +8,12 @@ from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.simulator.bounds.channels import listing
+from quadrille.simulator.bounds.channels import list_channels, rate_channels
 from quadrille.simulator.bounds.concurrency import together
-from quadrille.simulator.bounds.rank_groups import programs
-from quadrille.simulator.bounds.rate_bounds import channels_of
-from quadrille.simulator.bounds.work import Looks
+from quadrille.simulator.bounds.inputs import programs
+from quadrille.simulator.bounds.work import ScheduleWork
 from quadrille.simulator.machine.network import routes_of
-from quadrille.simulator.machine.placement import homes_of
+from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.symmetry.patterns import patterns
 from tests.support.toy_machines import leaf_spine
 
@@ -29,7 +28,7 @@ CASES = [
 
 def listed(schedule, choices):
     each = [(one.ranks, int(one.ranks[0])) for one in programs(schedule)]
-    return listing(schedule, Looks(schedule, choices), each)
+    return list_channels(schedule, ScheduleWork(schedule, choices), each)
 
 
 @pytest.mark.parametrize(("algorithm", "grid", "collectives"), CASES)
@@ -50,9 +49,9 @@ def test_the_least_rate_of_all_at_once_fills_no_link_and_alone_a_transfer_is_fas
     plain = matmul_schedule(Matmul(26, 34, 22, "float64", "training"), "4d", Grid(z=2, y=2, x=2))
     schedule, choices = overlap(plain, overlaps), parse_choices("own")
     machine = leaf_spine(4, 2)
-    homes = homes_of(machine, 8)
-    busy = together(schedule, [schedule.place(0)])
-    channels = channels_of(listed(schedule, choices), homes, routes_of(machine, homes.net), busy)
+    placement = place_ranks(machine, 8)
+    busy = together(schedule, [schedule.coordinates(0)])
+    channels = rate_channels(listed(schedule, choices), placement, routes_of(machine, placement.net), busy)
     typical = channels.typical(np.arange(len(channels.keys)))
     assert (channels.least <= typical).all() and (typical <= channels.most).all()
     assert (channels.least <= channels.on_lane).all()
@@ -66,9 +65,9 @@ def test_the_least_rate_of_all_at_once_fills_no_link_and_alone_a_transfer_is_fas
 def test_a_lane_that_is_busy_with_others_may_get_less_than_when_one_thing_is_done_at_a_time():
     plain = matmul_schedule(Matmul(26, 34, 22, "float64", "training"), "4d", Grid(z=2, y=2, x=2))
     machine, choices = leaf_spine(4, 2), parse_choices("own")
-    homes = homes_of(machine, 8)
+    placement = place_ranks(machine, 8)
     least = []
     for schedule in (plain, overlap(plain, frozenset(OVERLAPS))):
-        busy = together(schedule, [schedule.place(0)])
-        least.append(channels_of(listed(schedule, choices), homes, routes_of(machine, homes.net), busy).least)
+        busy = together(schedule, [schedule.coordinates(0)])
+        least.append(rate_channels(listed(schedule, choices), placement, routes_of(machine, placement.net), busy).least)
     assert (least[1] <= least[0]).all() and (least[1] < least[0]).any()

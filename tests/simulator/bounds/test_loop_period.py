@@ -13,12 +13,10 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.schemes import find_scheme
 from quadrille.experiments.records.path_segments import stations
-from quadrille.simulator.bounds import bounds as steady
-from quadrille.simulator.bounds import inputs as prepared
-from quadrille.simulator.bounds import loop_period as repeating_turns
+from quadrille.simulator.bounds import bounds, group_steps, loop_period
 from quadrille.simulator.bounds.bounds import steady as walked
-from quadrille.simulator.bounds.loop_period import Loops
-from quadrille.simulator.machine.placement import homes_of
+from quadrille.simulator.bounds.loop_period import LoopPeriods
+from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import simulate
 from tests.support.toy_machines import leaf_spine, star
 
@@ -46,8 +44,8 @@ def close(one):
 
 def short_and_long(schedule, machine):
     """The walk that passes over turns, and the one that takes them all."""
-    homes = homes_of(machine, schedule.grid.size)
-    return [walked(schedule, machine, parse_choices("own"), homes, fold_time=fold) for fold in (True, False)]
+    placement = place_ranks(machine, schedule.grid.size)
+    return [walked(schedule, machine, parse_choices("own"), placement, fold_time=fold) for fold in (True, False)]
 
 
 def check_the_same(short, long):
@@ -93,7 +91,9 @@ def test_parts_that_do_not_meet_in_a_loop_each_pass_over_turns_at_their_own_pace
 def test_loops_in_which_the_next_layer_is_gathered_and_the_last_one_scattered_are_passed_over():
     """As of overlaps, where a loop of one turn in the loop begins at the next layer: no op asks which."""
     layers, machine = 24, star(4, memory=1e9, overhead=1e-6)
-    found = walked(model("4d", Grid(z=2, x=2), OVERLAPS, layers), machine, parse_choices("own"), homes_of(machine, 4))
+    found = walked(
+        model("4d", Grid(z=2, x=2), OVERLAPS, layers), machine, parse_choices("own"), place_ranks(machine, 4)
+    )
     loops_over_layers = 5  # zeroed moments, forward, backward, sums, updates
     assert found.walk.passed_over > loops_over_layers * (layers - 10)
 
@@ -101,10 +101,10 @@ def test_loops_in_which_the_next_layer_is_gathered_and_the_last_one_scattered_ar
 @pytest.mark.parametrize("slack", [0.0, inf])
 @pytest.mark.parametrize("grid", [Grid(data=2, z=3), Grid(data=3, y=2), Grid(z=3, x=2)])
 def test_bounds_hold_where_turns_are_passed_over_that_do_not_quite_repeat(monkeypatch, grid, slack):
-    monkeypatch.setattr(repeating_turns, "LARGE", 0)
-    monkeypatch.setattr(repeating_turns, "SLACKS", ((0, slack),))
+    monkeypatch.setattr(loop_period, "LARGE", 0)
+    monkeypatch.setattr(loop_period, "SLACKS", ((0, slack),))
     schedule, machine = model("4d", grid, ("oar", "oag"), layers=9), apart(grid.size)
-    found = walked(schedule, machine, parse_choices("own"), homes_of(machine, grid.size))
+    found = walked(schedule, machine, parse_choices("own"), place_ranks(machine, grid.size))
     exact = simulate(schedule, machine).timeline.makespan
     assert found.walk.passed_over > 0
     assert found.low <= exact * (1 + 1e-9) and exact <= found.high * (1 + 1e-9)
@@ -113,19 +113,19 @@ def test_bounds_hold_where_turns_are_passed_over_that_do_not_quite_repeat(monkey
 
 def test_loops_whose_turns_differ_are_walked_to_the_end():
     schedule, machine = model("optimus", Grid(z=2, x=3), layers=2), star(6)
-    found = walked(schedule, machine, parse_choices("own"), homes_of(machine, 6))
+    found = walked(schedule, machine, parse_choices("own"), place_ranks(machine, 6))
     assert found.walk.passed_over == 0
 
 
 @pytest.mark.parametrize(("scheme", "grid", "overlaps"), CASES[:2])
 def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, overlaps):
     schedule, machine, choices = model(scheme, grid, overlaps, layers=2), machines(grid.size)[1], parse_choices("own")
-    homes = homes_of(machine, grid.size)
-    found = [walked(schedule, machine, choices, homes)]
-    monkeypatch.setattr("quadrille.simulator.bounds.waves.LARGE", 1 << 62)
-    found.append(walked(schedule, machine, choices, homes))
-    monkeypatch.setattr(prepared, "table_of", lambda stages, members: None)
-    steps = walked(schedule, machine, choices, homes)
+    placement = place_ranks(machine, grid.size)
+    found = [walked(schedule, machine, choices, placement)]
+    monkeypatch.setattr("quadrille.simulator.bounds.pipelined.LARGE", 1 << 62)
+    found.append(walked(schedule, machine, choices, placement))
+    monkeypatch.setattr(group_steps, "message_table", lambda stages, members: None)
+    steps = walked(schedule, machine, choices, placement)
     for waves in found:
         assert (waves.low, waves.seconds, waves.high) == close((steps.low, steps.seconds, steps.high))
         assert waves.walk.carried.messages == steps.walk.carried.messages
@@ -139,9 +139,11 @@ def test_waves_in_one_pass_are_the_steps_one_by_one(monkeypatch, scheme, grid, o
 def test_the_timeline_with_turns_said_once_is_that_of_all_turns(monkeypatch, scheme, grid, overlaps):
     schedule, machine = model(scheme, grid, overlaps), machines(grid.size)[1]
     short = simulate(schedule, machine, granularity="collective")
-    monkeypatch.setattr(steady, "Loops", lambda schedule, looks, allowed: Loops(schedule, looks, allowed=False))
+    monkeypatch.setattr(
+        bounds, "LoopPeriods", lambda schedule, looks, allowed: LoopPeriods(schedule, looks, allowed=False)
+    )
     long = simulate(schedule, machine, granularity="collective")
-    assert short.timeline.turns and not long.timeline.turns
+    assert short.timeline.repeated and not long.timeline.repeated
     assert short.extent.iterations_skipped > 0 == long.extent.iterations_skipped
     ranks = {span.rank for span in short.timeline.spans} & {span.rank for span in long.timeline.spans}
     told, each = (

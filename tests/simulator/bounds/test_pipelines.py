@@ -10,7 +10,7 @@ from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.errors import Deadlock, InputError
 from quadrille.algorithms.formats.faults import Faults
 from quadrille.algorithms.passes.overlap import OVERLAPS, overlap
-from quadrille.algorithms.schedule.expressions import Multiple
+from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import Receive, Send
 from quadrille.algorithms.schedule.parts import Part
@@ -19,7 +19,7 @@ from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.training.gpt import Gpt
 from quadrille.experiments.records.path_segments import stations
 from quadrille.simulator.bounds.bounds import steady
-from quadrille.simulator.machine.placement import homes_of
+from quadrille.simulator.machine.placement import place_ranks
 from quadrille.simulator.simulate import simulate
 from tests.support.toy_machines import FREE, leaf_spine, program_of, star
 from tests.support.trainings import schedule_of
@@ -61,7 +61,7 @@ def close(one):
 @pytest.mark.parametrize(("grid", "chunks", "overlaps"), CASES)
 def test_the_exact_makespan_of_a_pipeline_lies_within_the_bound(grid, chunks, overlaps, which):
     schedule, machine = pipeline(grid, chunks, overlaps), machines(grid.size)[which]
-    found = steady(schedule, machine, parse_choices("own"), homes_of(machine, grid.size))
+    found = steady(schedule, machine, parse_choices("own"), place_ranks(machine, grid.size))
     exact = simulate(schedule, machine).timeline.makespan
     assert found.low <= exact * (1 + 1e-9)
     assert exact <= found.high * (1 + 1e-9)
@@ -88,7 +88,7 @@ def test_where_no_message_waits_for_bandwidth_the_bound_is_closed_and_ops_take_w
 
 def test_what_stages_send_goes_over_their_links():
     schedule, machine, choices = pipeline(Grid(pipeline=3, data=2), 1, ()), star(6, memory=1e10), parse_choices("own")
-    found = steady(schedule, machine, choices, homes_of(machine, 6))
+    found = steady(schedule, machine, choices, place_ranks(machine, 6))
     sent = sum(bytes_sent(schedule, rank, choices) for rank in range(6))
     assert found.walk.link_bytes().sum() == close(2 * sent)  # up one cable, down another
 
@@ -131,6 +131,6 @@ def test_ends_that_wait_for_each_other_are_named():
 
 
 def test_ranks_of_one_program_that_send_to_different_members_are_left_to_the_exact_simulation():
-    schedule = replace(pair(("send",), ("receive",), peer=Multiple("y", 1, 1)), grid=Grid(x=3, y=2))
+    schedule = replace(pair(("send",), ("receive",), peer=Affine("y", 1, 1)), grid=Grid(x=3, y=2))
     with pytest.raises(InputError, match="op 'send' goes to one rank or another by the coordinate of y"):
         simulate(schedule, star(6), granularity="collective")

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from quadrille.simulator.collectives.channels import by_node, ring_orders
-from quadrille.simulator.collectives.node_paths import inside, ways_through
-from quadrille.simulator.collectives.node_trees import tree_edges
+from quadrille.simulator.collectives.node_layouts import by_node, ring_orders, tree_edges
+from quadrille.simulator.collectives.node_paths import node_links, node_paths
 from quadrille.topologies.build import build
 from quadrille.topologies.routes.routing import Routes
 
@@ -46,7 +45,7 @@ def test_the_fewest_channels_that_pay_are_the_nics_of_a_quad():
 
 def test_six_rings_fill_a_quad_whose_directed_pairs_do_not_split_into_fewer():
     """K4 with both directions has no split into Hamiltonian cycles; its six cycles together use every pair twice."""
-    found = ways_through(inside(routes("perlmutter"), np.arange(4), several=False), None)
+    found = node_paths(node_links(routes("perlmutter"), np.arange(4), several=False), None)
     hops = [(way[i], way[(i + 1) % 4]) for way in found for i in range(4)]
     assert len(found) == 6
     assert all(hops.count((a, b)) == 2 for a in range(4) for b in range(4) if a != b)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.simulator.collectives import steps
-from quadrille.simulator.collectives.collective import Ways, simulate_collective
-from quadrille.simulator.collectives.programs import Job
+from quadrille.simulator.collectives import event_walk
+from quadrille.simulator.collectives.collective import SimulationOptions, simulate_collective
+from quadrille.simulator.collectives.programs import CollectiveJob
 from quadrille.simulator.simulate import simulate
 from tests.support import toy_machines
 from tests.support.toy_networks import LEAF, NIC, NODE, star, two_levels
@@ -20,13 +20,13 @@ GIB = 2**30
 
 def ring_all_reduce(gpus, size=GIB):
     """W1 of the reference: one ring over all GPUs in rank order."""
-    return [Job(lower("all_reduce", "ring", gpus).runs(), np.arange(gpus)[None, :], size, item_bytes=4)]
+    return [CollectiveJob(lower("all_reduce", "ring", gpus).runs(), np.arange(gpus)[None, :], size, item_bytes=4)]
 
 
 def strided_all_gathers(gpus, size=GIB):
     """W2 of the reference: rings of 16 GPUs a sixteenth of the cluster apart."""
     groups = np.arange(gpus).reshape(16, -1).T.copy()
-    return [Job(lower("all_gather", "ring", 16).runs(), groups, size, item_bytes=4)]
+    return [CollectiveJob(lower("all_gather", "ring", 16).runs(), groups, size, item_bytes=4)]
 
 
 def agree(one, other):
@@ -98,7 +98,7 @@ def cases(draw):
     size = draw(st.sampled_from([1, 5, 60, 4_000, 10_000_000, 64_000_012]))
     lowered = lower(kind, SETS[name][kind], members, per_node=node, size_bytes=4 * size)
     return (
-        [Job(lowered.runs(), groups.copy(), 4.0 * size, item_bytes=4, crosswise=kind == "all_to_all")],
+        [CollectiveJob(lowered.runs(), groups.copy(), 4.0 * size, item_bytes=4, crosswise=kind == "all_to_all")],
         capacities,
         route,
     )
@@ -107,10 +107,15 @@ def cases(draw):
 @given(cases(), st.sampled_from(["even", "exact"]))
 @settings(max_examples=150)
 def test_folding_changes_neither_the_end_nor_the_end_of_any_rank(case, shards):
-    plain = simulate_collective(*case, shards=shards, ways=Ways(fold=False, fold_time=False, local=False))
+    plain = simulate_collective(*case, shards=shards, ways=SimulationOptions(fold=False, fold_time=False, local=False))
     assert not plain.folded
     assert plain.error_seconds == 0
-    for ways in (Ways(), Ways(fold=False), Ways(fold_time=False), Ways(fold=False, fold_time=False)):
+    for ways in (
+        SimulationOptions(),
+        SimulationOptions(fold=False),
+        SimulationOptions(fold_time=False),
+        SimulationOptions(fold=False, fold_time=False),
+    ):
         agree(simulate_collective(*case, shards=shards, ways=ways), plain)
 
 
@@ -124,7 +129,15 @@ def test_busy_links_are_busy_at_least_as_long_as_their_bytes_take(case):
     assert (result.busy_seconds <= result.seconds * (1 + EXACT)).all()
 
 
-@pytest.mark.parametrize("ways", [Ways(), Ways(fold=False), Ways(fold_time=False), Ways(fold=False, fold_time=False)])
+@pytest.mark.parametrize(
+    "ways",
+    [
+        SimulationOptions(),
+        SimulationOptions(fold=False),
+        SimulationOptions(fold_time=False),
+        SimulationOptions(fold=False, fold_time=False),
+    ],
+)
 def test_seconds_for_which_a_link_is_busy_do_not_depend_on_folding(ways):
     capacities, route = two_levels(1024, 16 * NIC)
     result = simulate_collective(strided_all_gathers(1024), capacities, route, ways=ways)
@@ -135,14 +148,20 @@ def test_seconds_for_which_a_link_is_busy_do_not_depend_on_folding(ways):
 def test_the_compiled_kernels_are_the_plain_ones(monkeypatch):
     capacities, route = two_levels(96, 2 * NIC)
     capacities[200] *= 0.7
-    jobs = [Job(lower("all_reduce", "ring", 12).runs(), np.arange(96).reshape(12, 8).T.copy(), 1e8, item_bytes=4)]
+    jobs = [
+        CollectiveJob(lower("all_reduce", "ring", 12).runs(), np.arange(96).reshape(12, 8).T.copy(), 1e8, item_bytes=4)
+    ]
     for shards in ("even", "exact"):
-        monkeypatch.setattr(steps, "PLAIN_EVENTS", 1 << 60)
-        plain = simulate_collective(jobs, capacities, route, shards=shards, ways=Ways(fold=False, fold_time=False))
+        monkeypatch.setattr(event_walk, "PLAIN_EVENTS", 1 << 60)
+        plain = simulate_collective(
+            jobs, capacities, route, shards=shards, ways=SimulationOptions(fold=False, fold_time=False)
+        )
         assert plain.method == "events"
         for few in (10, 150):  # compiled from the beginning; and after so many events
-            monkeypatch.setattr(steps, "PLAIN_EVENTS", few)
-            other = simulate_collective(jobs, capacities, route, shards=shards, ways=Ways(fold=False, fold_time=False))
+            monkeypatch.setattr(event_walk, "PLAIN_EVENTS", few)
+            other = simulate_collective(
+                jobs, capacities, route, shards=shards, ways=SimulationOptions(fold=False, fold_time=False)
+            )
             assert other.events == plain.events
             agree(other, plain)
 
@@ -153,10 +172,10 @@ def test_a_long_contended_ring_is_folded_in_time():
     capacities, route = two_levels(gpus, 1.5 * NIC, leaf=64)
     groups = np.stack([np.arange(gpus), (5 * np.arange(gpus)) % gpus])
     runs = lower("all_reduce", "ring", gpus).runs()
-    jobs = [Job(runs, np.arange(2 * gpus).reshape(2, gpus), 1e9, item_bytes=4)]
+    jobs = [CollectiveJob(runs, np.arange(2 * gpus).reshape(2, gpus), 1e9, item_bytes=4)]
     both = jobs, capacities, route
-    slow = simulate_collective(*both, places=groups.ravel(), ways=Ways(fold=False, fold_time=False))
-    fast = simulate_collective(*both, places=groups.ravel(), ways=Ways(fold=False))
+    slow = simulate_collective(*both, places=groups.ravel(), ways=SimulationOptions(fold=False, fold_time=False))
+    fast = simulate_collective(*both, places=groups.ravel(), ways=SimulationOptions(fold=False))
     assert slow.method == fast.method == "events"
     assert fast.events < slow.events / 2
     agree(fast, slow)
@@ -188,7 +207,7 @@ def test_all_ranks_end_when_the_simulator_of_ops_says(kind, name, members):
         ends[span.rank] = max(ends[span.rank], span.end)
     lowered = lower(kind, SETS[name][kind], members, size_bytes=8 * elements)
     special = {"empty_messages": kind == "barrier", "crosswise": kind == "all_to_all"}
-    jobs = [Job(lowered.runs(), np.arange(members)[None], 8.0 * elements, item_bytes=8, **special)]
+    jobs = [CollectiveJob(lowered.runs(), np.arange(members)[None], 8.0 * elements, item_bytes=8, **special)]
     result = simulate_collective(jobs, *star(members), shards="exact")
     assert result.ends == pytest.approx(ends, rel=EXACT)
 
@@ -199,7 +218,7 @@ def test_pieces_without_elements_are_not_sent(name, elements):
     schedule = toy_machines.collective("all_reduce", 5, 8 * elements)
     timeline = simulate(schedule, toy_machines.star(5), choices=parse_choices(f"own:{name}")).timeline
     lowered = lower("all_reduce", SETS[name]["all_reduce"], 5, size_bytes=8 * elements, elements=elements)
-    jobs = [Job(lowered.runs(), np.arange(5)[None], 8.0 * elements, item_bytes=8)]
+    jobs = [CollectiveJob(lowered.runs(), np.arange(5)[None], 8.0 * elements, item_bytes=8)]
     result = simulate_collective(jobs, *star(5), shards="exact")
     assert result.seconds == pytest.approx(timeline.end, rel=EXACT)
 
@@ -209,8 +228,8 @@ def test_pieces_without_elements_are_not_sent(name, elements):
 
 def test_two_channels_with_half_the_bytes_each_take_as_long_as_one_where_links_hold_them():
     capacities, route = star(6)
-    one = [Job(lower("all_reduce", "ring", 6).runs(), np.arange(6)[None], 6e6)]
-    two = [Job(lower("all_reduce", "ring", 6).runs(), np.arange(6)[None], 3e6)] * 2
+    one = [CollectiveJob(lower("all_reduce", "ring", 6).runs(), np.arange(6)[None], 6e6)]
+    two = [CollectiveJob(lower("all_reduce", "ring", 6).runs(), np.arange(6)[None], 3e6)] * 2
     assert simulate_collective(two, capacities, route).seconds == pytest.approx(
         simulate_collective(one, capacities, route).seconds, rel=EXACT
     )
@@ -218,7 +237,9 @@ def test_two_channels_with_half_the_bytes_each_take_as_long_as_one_where_links_h
 
 def test_a_cap_a_latency_and_a_wire_factor_are_what_they_say():
     capacities, route = star(4)
-    job = Job(lower("all_gather", "ring", 4).runs(), np.arange(4)[None], 4e6, cap=0.25e9, latency=5e-6, wire_factor=2)
+    job = CollectiveJob(
+        lower("all_gather", "ring", 4).runs(), np.arange(4)[None], 4e6, cap=0.25e9, latency=5e-6, wire_factor=2
+    )
     result = simulate_collective([job], capacities, route)
     assert result.seconds == pytest.approx(3 * (2e6 / 0.25e9 + 7e-6), rel=EXACT)
     assert result.link_bytes == pytest.approx(3 * 2e6)
@@ -235,15 +256,15 @@ def test_ranks_of_one_place_exchange_without_links():
         paths.latency = np.where(sources != targets, paths.latency, 0.0)
         return paths
 
-    jobs = [Job(lower("all_gather", "ring", 4).runs(), np.arange(4)[None], 4e6)]
-    for ways in (Ways(), Ways(fold=False)):
+    jobs = [CollectiveJob(lower("all_gather", "ring", 4).runs(), np.arange(4)[None], 4e6)]
+    for ways in (SimulationOptions(), SimulationOptions(fold=False)):
         result = simulate_collective(jobs, capacities, here_too, places=np.array([0, 0, 1, 1]), ways=ways)
         assert result.seconds == pytest.approx(3 * (1e6 / 1e9 + 2e-6), rel=EXACT)
 
 
 def test_who_differs_by_an_attribute_is_in_a_class_of_its_own():
     capacities, route = two_levels(64, 32 * NIC)
-    jobs = [Job(lower("all_gather", "ring", NODE).runs(), np.arange(64).reshape(-1, NODE), 1e6)]
+    jobs = [CollectiveJob(lower("all_gather", "ring", NODE).runs(), np.arange(64).reshape(-1, NODE), 1e6)]
     same = simulate_collective(jobs, capacities, route)
     slow = np.ones(64)
     slow[13] = 0.8

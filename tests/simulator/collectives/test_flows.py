@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.simulator.collectives import flows as moves
-from quadrille.simulator.collectives.flows import contends
+from quadrille.simulator.collectives import run as collective_run
+from quadrille.simulator.collectives.run import contends
 from quadrille.simulator.symmetry.partition import Flows
 
 
@@ -41,5 +41,5 @@ def test_links_are_short_where_both_sides_may_ask_for_more_than_they_have(roomy,
         for link, capacity in enumerate(capacities.tolist())
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moves, "ROOMY", roomy)
+        patch.setattr(collective_run, "ROOMY", roomy)
         assert contends(flows, alone, capacities) == any(short)

@@ -11,17 +11,19 @@ from quadrille.algorithms.collectives.lowering import SETS, lower
 from quadrille.algorithms.collectives.runs import NOBODY
 from quadrille.algorithms.errors import Deadlock
 from quadrille.algorithms.schedule.parts import boundaries
-from quadrille.simulator.collectives.programs import Job, of_classes, programs_of
-from quadrille.simulator.collectives.shapes import shapes
-from quadrille.simulator.collectives.sizes import sent_bytes, step_bytes
-from quadrille.simulator.collectives.steps import walk_programs
+from quadrille.simulator.collectives.collective import shapes
+from quadrille.simulator.collectives.event_walk import walk_from_events
+from quadrille.simulator.collectives.piece_sizes import sent_bytes, step_bytes
+from quadrille.simulator.collectives.programs import CollectiveJob, class_programs, programs_of
 from quadrille.simulator.symmetry.partition import Flows
 
 KINDS = ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"]
 
 
 def job(kind, name, groups, size, **given):
-    return Job(lower(kind, SETS[name][kind], groups.shape[1], size_bytes=int(size)).runs(), groups, size, **given)
+    return CollectiveJob(
+        lower(kind, SETS[name][kind], groups.shape[1], size_bytes=int(size)).runs(), groups, size, **given
+    )
 
 
 def ring(groups, size=60.0, **given):
@@ -51,7 +53,7 @@ def test_groups_and_jobs_stand_side_by_side():
 def test_a_buffer_of_no_bytes_is_not_sent_but_a_barrier_is():
     assert programs_of([ring([[0, 1, 2]], size=0.0)]).transfers == 0
     barrier = lower("barrier", "dissemination", 3)
-    assert programs_of([Job(barrier.runs(), np.array([[0, 1, 2]]), 0.0, empty_messages=True)]).transfers == 6
+    assert programs_of([CollectiveJob(barrier.runs(), np.array([[0, 1, 2]]), 0.0, empty_messages=True)]).transfers == 6
 
 
 @given(st.sampled_from(KINDS), st.sampled_from(sorted(SETS)), st.integers(1, 9), st.integers(0, 300))
@@ -101,7 +103,7 @@ def test_exact_pieces_of_a_ring_are_shapes_of_their_own():
 def test_programs_of_classes_are_those_of_their_representatives():
     programs = programs_of([ring([[0, 1, 2], [3, 4, 5]])])
     classes = np.arange(6) % 3
-    few = of_classes(programs, np.arange(3), np.arange(3), classes, classes)
+    few = class_programs(programs, np.arange(3), np.arange(3), classes, classes)
     one = programs_of([ring([[0, 1, 2]])])
     assert few.send.tolist() == one.send.tolist()
     assert few.receiver.tolist() == one.receiver.tolist()
@@ -118,4 +120,4 @@ def test_who_waits_for_ever_is_told():
     flows = Flows(programs.sender, programs.receiver, np.arange(4), own, np.ones(3))
     rate = np.ones(3)
     with pytest.raises(Deadlock, match="rank 7 in step 0 to send to rank 8"):
-        walk_programs(broken, flows, rate, np.zeros(3), np.full(3, np.inf), alone=rate)
+        walk_from_events(broken, flows, rate, np.zeros(3), np.full(3, np.inf), alone=rate)

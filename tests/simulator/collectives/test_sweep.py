@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quadrille.algorithms.collectives.lowering import SETS, lower
-from quadrille.simulator.collectives.programs import Job, programs_of
-from quadrille.simulator.collectives.steps import walk_programs
+from quadrille.simulator.collectives.event_walk import walk_from_events
+from quadrille.simulator.collectives.programs import CollectiveJob, programs_of
 from quadrille.simulator.collectives.sweep import sections, sweep
 from quadrille.simulator.symmetry.partition import Flows
 
@@ -30,21 +30,21 @@ def private(programs):
 def test_a_sweep_ends_when_the_events_do(name, members, groups, shards, seed):
     lowered = lower("all_gather", SETS[name]["all_gather"], members)
     ranks = np.arange(groups * members).reshape(groups, members)
-    programs = programs_of([Job(lowered.runs(), ranks, 4001.0)], shards)
+    programs = programs_of([CollectiveJob(lowered.runs(), ranks, 4001.0)], shards)
     draw = np.random.default_rng(seed)
     rate, latency = draw.uniform(1, 3, programs.flows), draw.uniform(0, 100, programs.flows)
     parts = sections(programs)
     assert parts is not None
     swept = sweep(programs, parts, latency, rate)
     jumpless = sweep(programs, parts, latency, rate, fold_time=False)
-    walked = walk_programs(programs, private(programs), rate, latency, np.full_like(rate, np.inf), alone=rate)
+    walked = walk_from_events(programs, private(programs), rate, latency, np.full_like(rate, np.inf), alone=rate)
     assert swept.ends == pytest.approx(jumpless.ends, rel=EXACT)
     assert swept.ends == pytest.approx(walked.ends, rel=EXACT)
 
 
 def test_groups_at_different_paces_are_jumped_over_each_by_its_own():
     """A ring of 4 at 1 s a step and one at 2 s: neither waits for the other."""
-    programs = programs_of([Job(lower("all_gather", "ring", 4).runs(), np.arange(8).reshape(2, 4), 4.0)])
+    programs = programs_of([CollectiveJob(lower("all_gather", "ring", 4).runs(), np.arange(8).reshape(2, 4), 4.0)])
     many = programs.count * 1000
     programs = type(programs)(**{name: getattr(programs, name) for name in programs.__slots__} | {"count": many})
     rate = np.where(programs.sender < 4, 1.0, 0.5)
@@ -55,7 +55,7 @@ def test_groups_at_different_paces_are_jumped_over_each_by_its_own():
 
 def test_a_slow_member_holds_up_its_ring_step_by_step():
     """T' = max over both sides: after s steps, those within s of the slow one are late."""
-    programs = programs_of([Job(lower("all_gather", "ring", 12).runs(), np.arange(12)[None], 12.0)])
+    programs = programs_of([CollectiveJob(lower("all_gather", "ring", 12).runs(), np.arange(12)[None], 12.0)])
     slow = np.where(programs.sender == 0, 0.5, 1.0)
     ends = sweep(programs, sections(programs), np.zeros(12), slow).ends
     assert ends.max() == 22.0
@@ -64,5 +64,5 @@ def test_a_slow_member_holds_up_its_ring_step_by_step():
 
 def test_members_that_do_different_things_at_a_time_are_no_sections():
     chain = lower("broadcast", "pipelined", 4, size_bytes=4 << 20)
-    programs = programs_of([Job(chain.runs(), np.arange(4)[None], 4.0)])
+    programs = programs_of([CollectiveJob(chain.runs(), np.arange(4)[None], 4.0)])
     assert sections(programs) is None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from quadrille.simulator.engine import compiled as compiled_module
-from quadrille.simulator.engine.columns import Table
+from quadrille.simulator.engine.column_table import ColumnTable
 from quadrille.simulator.engine.compiled import compiled, loading_seconds
 
 
@@ -89,9 +89,9 @@ def test_twins_work_where_nothing_can_be_kept(tmp_path, monkeypatch, capsys):
 
 def test_a_table_refuses_arrays_that_are_not_one_piece():
     with pytest.raises(AssertionError):
-        Table(account()._replace(amounts=np.zeros((2, 2))))
+        ColumnTable(account()._replace(amounts=np.zeros((2, 2))))
     with pytest.raises(AssertionError):
-        Table(account()._replace(amounts=np.zeros(8)[::2]))
+        ColumnTable(account()._replace(amounts=np.zeros(8)[::2]))
 
 
 def test_twins_are_made_once_in_a_process_until_a_constant_changes(kept_at, monkeypatch):

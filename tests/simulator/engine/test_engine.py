@@ -11,7 +11,7 @@ from simpy.events import NORMAL
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.engine import engine as engine_module
 from quadrille.simulator.engine.engine import Alarm, FlowEngine
-from quadrille.simulator.engine.entries import Stage
+from quadrille.simulator.engine.entries import ProgramStage
 from quadrille.simulator.engine.max_min import Demands, solve
 from quadrille.topologies.cluster import gpu_cluster
 from quadrille.topologies.routes.routing import Routes
@@ -63,10 +63,10 @@ def naive_ends(capacities, arrivals):
     return [ends[i] for i in range(len(arrivals))]
 
 
-def engine_ends(capacities, arrivals, **switches):
+def engine_ends(capacities, arrivals, **shortcuts):
     """The same end times by the engine; arrivals are processes of SimPy."""
     env = simpy.Environment()
-    engine = FlowEngine(env, **switches)
+    engine = FlowEngine(env, **shortcuts)
     for capacity in capacities:
         engine.add_resource(capacity)
     ends = {}
@@ -108,8 +108,8 @@ def traffic(draw):
 @given(traffic=traffic())
 def test_ends_are_those_of_a_loop_that_solves_everything_anew(traffic):
     expected = pytest.approx(naive_ends(*traffic), rel=1e-9)
-    for switches in SWITCHES:
-        assert engine_ends(*traffic, **switches) == expected
+    for shortcuts in SWITCHES:
+        assert engine_ends(*traffic, **shortcuts) == expected
 
 
 @settings(max_examples=20, deadline=None)
@@ -221,12 +221,12 @@ def test_a_resource_has_served_what_was_asked_of_it(env, engine):
 @pytest.mark.parametrize("others", [0, 3])
 def test_a_pace_may_be_given_another_capacity_while_it_is_used(env, engine, others):
     """10 s of work: 4 s at full speed, 8 s at half, 2 s at full speed again."""
-    pace, ends = engine.add_pace(1.0, "a core"), []
+    pace, ends = engine.add_throttle(1.0, "a core"), []
     for resource in (pace, *(engine.add_resource(1.0) for _ in range(others))):
-        program = engine.program([Stage(local=engine.flow(10.0, {resource: 1.0}))])
+        program = engine.program([ProgramStage(local=engine.flow(10.0, {resource: 1.0}))])
         engine.begin(engine.member(), program, lambda resource=resource: ends.append((resource, env.now)))
     for at, capacity in ((4.0, 0.5), (12.0, 1.0), (12.0, 0.25), (12.0, 1.0)):
-        Alarm(env, lambda capacity=capacity: engine.set_pace(pace, capacity), NORMAL, at)
+        Alarm(env, lambda capacity=capacity: engine.set_throttle(pace, capacity), NORMAL, at)
     env.run()
     assert dict(ends) == {pace: 14.0} | dict.fromkeys(range(pace + 1, pace + 1 + others), 10.0)
     assert engine.loads()[pace] == (0.0, 14.0), "it tells how fast, not how much"
@@ -282,10 +282,10 @@ def pinned_cluster(gpus, uplink_bandwidth):
     )
 
 
-def rings_seconds(net, rings, steps, size, **switches):
+def rings_seconds(net, rings, steps, size, **shortcuts):
     """Time of rings; step s + 1 of a rank starts when its own send and receive of step s are done."""
     env = simpy.Environment()
-    engine = FlowEngine(env, **switches)
+    engine = FlowEngine(env, **shortcuts)
     resources = [engine.add_resource(bandwidth) for bandwidth in net.bandwidths]
     routes = Routes(net)
     right = {rank: ring[(i + 1) % len(ring)] for ring in rings for i, rank in enumerate(ring)}
@@ -309,9 +309,9 @@ def rings_seconds(net, rings, steps, size, **switches):
 
 
 @pytest.mark.parametrize("switches", SWITCHES)
-def test_a_ring_all_reduce_in_one_leaf_takes_its_closed_form(switches):
+def test_a_ring_all_reduce_in_one_leaf_takes_its_closed_form(shortcuts):
     # 2(N-1)(S/N/B + α), B a NIC, α two links of a leaf.
-    seconds = rings_seconds(pinned_cluster(32, 1600e9), [range(32)], 62, 2**30 / 32, **switches)
+    seconds = rings_seconds(pinned_cluster(32, 1600e9), [range(32)], 62, 2**30 / 32, **shortcuts)
     assert seconds == pytest.approx(62 * (2**30 / 32 / 50e9 + 2e-6), rel=1e-12)
 
 
@@ -337,8 +337,8 @@ def test_a_program_is_gone_through_by_itself(env, engine):
     one_way, other_way = (engine.flow(20.0, {link: 1.0}, latency=1.0, alone=2.0) for _ in range(2))
     adding = engine.flow(3.0, {core: 1.0}, alone=3.0, extrapolated=True)
     programs = [
-        engine.program([Stage(2, (there, one_way), back, adding)]),
-        engine.program([Stage(2, (back, other_way), there)]),
+        engine.program([ProgramStage(2, (there, one_way), back, adding)]),
+        engine.program([ProgramStage(2, (back, other_way), there)]),
     ]
     ends = {}
     members = [engine.member() for _ in programs]
@@ -369,8 +369,8 @@ def test_who_waits_can_be_asked_for(env, engine):
     link = engine.add_resource(1.0)
     wire, never = engine.wire(), engine.wire()
     flow, other = engine.flow(1.0, {link: 1.0}), engine.flow(1.0, {link: 1.0})
-    sends = engine.program([Stage(send=(wire, flow)), Stage(send=(never, other))])
-    receives = engine.program([Stage(receive=wire)])
+    sends = engine.program([ProgramStage(send=(wire, flow)), ProgramStage(send=(never, other))])
+    receives = engine.program([ProgramStage(receive=wire)])
     first, second = engine.member(), engine.member()
     engine.begin(first, sends, lambda: None)
     engine.begin(second, receives, lambda: None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quadrille.algorithms.errors import InputError
 from quadrille.simulator.engine import bundles, flows, max_min
 from quadrille.simulator.engine.flow_state import new_state
-from quadrille.simulator.engine.flows import Traffic, simulate_flows
+from quadrille.simulator.engine.flows import FlowSet, simulate_flows
 from quadrille.simulator.engine.max_min import Demands
 from quadrille.studies.simulator_speed.workloads import random_pairs
 from tests.support.random_networks import arrays, networks
@@ -19,7 +19,7 @@ from tests.support.random_networks import arrays, networks
 def traffic(network, sizes, starts, latencies):
     _, offsets, links, shares, weights, caps = arrays(*network)
     columns = (np.array(column, np.float64) for column in (sizes, starts, latencies))
-    return Traffic(offsets, links, shares, *columns, weights, caps)
+    return FlowSet(offsets, links, shares, *columns, weights, caps)
 
 
 def slow_ends(network, sizes, starts, latencies):
@@ -144,7 +144,7 @@ def w3(count, sizes, weighted=False):
     weights = 1 / (hops * 1e-6) if weighted else np.ones(count)
     offsets, links = np.concatenate([[0], np.cumsum(hops)]), np.concatenate(rows)
     ends = np.zeros(count), hops * 1e-6
-    return capacities, Traffic(offsets, links, np.ones(len(links)), volumes, *ends, weights, np.full(count, inf))
+    return capacities, FlowSet(offsets, links, np.ones(len(links)), volumes, *ends, weights, np.full(count, inf))
 
 
 MAKESPANS = {  # ms, of plain and of weighted shares: peers.md, simulation_at_scale.md

@@ -13,10 +13,10 @@ from quadrille.algorithms.schedule.grid import Grid
 from quadrille.simulator.engine import engine as engine_module
 from quadrille.simulator.engine import rates
 from quadrille.simulator.engine.engine import FlowEngine
-from quadrille.simulator.engine.entries import Stage
+from quadrille.simulator.engine.entries import ProgramStage
 from quadrille.simulator.engine.flow_state import new_state
 from quadrille.simulator.machine.network import bursts_of, network_of
-from quadrille.simulator.simulate import Switches, simulate
+from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.machine import Device, Host, Machine, Network
 
 RATE, BURST = 10.0, 100.0
@@ -32,7 +32,7 @@ def ends_of(sizes, *, starts=None, links=1, cap=1e6, buckets=1):
     ways = [engine.add_link(RATE, BURST) if link < buckets else engine.add_resource(RATE) for link in range(links)]
     ends = {}
     for number, size in enumerate(sizes):
-        program = engine.program([Stage(local=engine.flow(size, dict.fromkeys(ways, 1.0), cap=cap))])
+        program = engine.program([ProgramStage(local=engine.flow(size, dict.fromkeys(ways, 1.0), cap=cap))])
         member, start = engine.member(), (starts or [0.0] * len(sizes))[number]
 
         def begin(member=member, program=program, start=start, number=number):
@@ -107,8 +107,8 @@ CASES = [
 def test_folding_and_remembering_change_nothing_where_links_have_buckets_and_hosts_share_cores(machine, grid):
     schedule = matmul_schedule(Matmul(512, 512, 512), "4d", grid)
     times = [
-        simulate(schedule, machine, switches=switches).timeline.makespan
-        for switches in (Switches(), Switches(fold=False), Switches(fold=False, memory=False, local=False))
+        simulate(schedule, machine, shortcuts=shortcuts).timeline.makespan
+        for shortcuts in (Shortcuts(), Shortcuts(fold=False), Shortcuts(fold=False, memory=False, local=False))
     ]
     assert times[1:] == pytest.approx(times[:1] * 2, rel=1e-9)
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.simulator.ranks.test_rank_classes import check_same, key
 
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.formats.timeline_files import load_timeline, save_timeline
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
-from quadrille.algorithms.schedule.expressions import Multiple
+from quadrille.algorithms.schedule.expressions import Affine
 from quadrille.algorithms.schedule.grid import Grid, parse_grid
 from quadrille.algorithms.schedule.ops import AllReduce, Barrier, Pointwise, Receive, Send
 from quadrille.algorithms.schedule.parts import Part
@@ -18,15 +19,21 @@ from quadrille.algorithms.schedule.schedule import Role
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.algorithms.timelines.spans import Span
 from quadrille.simulator.loops import period_detector as watch_module
-from quadrille.simulator.loops.period_detector import GivenUp, Watch, turns_in
-from quadrille.simulator.loops.restore import SAME, rhythm
-from quadrille.simulator.loops.skipped_iterations import Gap, Stretch, shortest, slots_of, stretches, walk_without
-from quadrille.simulator.simulate import Switches, simulate
+from quadrille.simulator.loops.period_detector import BudgetExceeded, PeriodDetector, iteration_count
+from quadrille.simulator.loops.restore import SAME, period_window
+from quadrille.simulator.loops.skipped_iterations import (
+    IterationRange,
+    SkippedIterations,
+    copy_counts,
+    iteration_ranges,
+    shortest,
+    walk_skipping,
+)
+from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.what_if import with_faults
-from tests.simulator.ranks.test_rank_classes import check_same, key
 from tests.support.toy_machines import leaf_spine, program_of, star
 
-EVERY_TURN = Switches(fold_time=False)
+EVERY_TURN = Shortcuts(fold_time=False)
 FEW = {"memory": 1e10, "overhead": 1e-6}
 LONG = [
     ("summa", "z=2,x=2", (64, 256, 64), "training"),
@@ -54,7 +61,7 @@ def test_the_answer_is_that_of_every_turn(case, collectives, machine):
     schedule = scheduled(*case)
     given_ = schedule, MACHINES[machine](schedule.grid.size)
     choices = parse_choices(collectives)
-    short, long = (simulate(*given_, choices=choices, switches=one) for one in (Switches(), EVERY_TURN))
+    short, long = (simulate(*given_, choices=choices, shortcuts=one) for one in (Shortcuts(), EVERY_TURN))
     check_same(short, long)
     by_name = {load.link: load for load in long.links}
     assert by_name.keys() & {load.link for load in short.links}
@@ -66,7 +73,7 @@ def test_the_answer_is_that_of_every_turn(case, collectives, machine):
 @pytest.mark.parametrize("case", LONG[:2], ids=str)
 def test_most_turns_of_a_long_loop_are_not_simulated(case):
     schedule = scheduled(*case)
-    short, long = (simulate(schedule, star(schedule.grid.size), switches=s) for s in (Switches(), EVERY_TURN))
+    short, long = (simulate(schedule, star(schedule.grid.size), shortcuts=s) for s in (Shortcuts(), EVERY_TURN))
     assert short.extent.iterations_skipped >= 48
     assert short.extent.events < long.extent.events / 2
 
@@ -87,7 +94,7 @@ def test_the_answer_is_the_same_for_panels_of_any_width(z, x, long, panel, trans
     sizes = {"none": (one, long, other), "a": (long, one, other), "b": (one, other, long)}[transposed]
     schedule = scheduled("summa", f"z={z},x={x}", sizes, passes, panel, transposed)
     given_ = schedule, MACHINES[machine](max(4, z * x))
-    check_same(simulate(*given_), simulate(*given_, switches=EVERY_TURN))
+    check_same(simulate(*given_), simulate(*given_, shortcuts=EVERY_TURN))
 
 
 def test_a_timeline_of_many_ranks_says_turns_once_and_unrolls_them_when_asked(tmp_path):
@@ -96,7 +103,7 @@ def test_a_timeline_of_many_ranks_says_turns_once_and_unrolls_them_when_asked(tm
     role = Role((Repeat("i", 60, body), Barrier(name="meet", axis="x")))
     schedule = program_of(Grid(x=66), [buffer], roles=(role,), m=66)
     machine = star(66, **FEW)
-    short, long = (simulate(schedule, machine, switches=one).timeline for one in (Switches(), EVERY_TURN))
+    short, long = (simulate(schedule, machine, shortcuts=one).timeline for one in (Shortcuts(), EVERY_TURN))
     assert len(short.spans) < len(long.spans)
     assert short.makespan == pytest.approx(long.makespan, rel=1e-9)
     save_timeline(short, tmp_path / "t.json")
@@ -189,8 +196,8 @@ NESTED = {
 def test_the_answer_is_that_of_every_turn_in_nested_loops_and_roles(case, machine, fold):
     schedule, skipped = NESTED[case]
     given_ = schedule, MACHINES[machine](schedule.grid.size)
-    short = simulate(*given_, switches=Switches(fold=fold))
-    check_same(short, simulate(*given_, switches=Switches(fold=fold, fold_time=False)))
+    short = simulate(*given_, shortcuts=Shortcuts(fold=fold))
+    check_same(short, simulate(*given_, shortcuts=Shortcuts(fold=fold, fold_time=False)))
     if machine == "star":
         assert short.extent.iterations_skipped == skipped
 
@@ -199,30 +206,32 @@ def test_the_answer_is_that_of_every_turn_in_nested_loops_and_roles(case, machin
 
 
 def test_only_long_stretches_are_shortened_and_by_a_multiple_of_two_turns():
-    assert stretches({"i#0": [1] * 11 + [2] * 41}) == [Stretch("i#0", 11, 52, 2)]
-    assert stretches({"i#0": [1] * 40}, {"i": [2, 5, 40]}) == [Stretch("i#0", 0, 40, 5)]
-    assert shortest(Stretch("i#0", 11, 52, 2)) == Gap("i#0", 11, 16, 50, 52)
+    assert iteration_ranges({"i#0": [1] * 11 + [2] * 41}) == [IterationRange("i#0", 11, 52, 2)]
+    assert iteration_ranges({"i#0": [1] * 40}, {"i": [2, 5, 40]}) == [IterationRange("i#0", 0, 40, 5)]
+    assert shortest(IterationRange("i#0", 11, 52, 2)) == SkippedIterations("i#0", 11, 16, 50, 52)
 
 
 def test_as_many_turns_are_simulated_behind_a_gap_as_there_are_copies_that_take_turns():
     tensors = [
         Tensor("S", Part("m"), Part("m"), copies=(("j", 3), ("i", 60))),
-        Tensor("T", Part("m"), Part("m"), copies=(("j", Multiple("pipeline", -1, 4)),)),
+        Tensor("T", Part("m"), Part("m"), copies=(("j", Affine("pipeline", -1, 4)),)),
     ]
     clear = Pointwise(name="clear", function="zero", into="S")
-    body = (Repeat("j", 1, (clear,), first=Multiple("i")),)
+    body = (Repeat("j", 1, (clear,), first=Affine("i")),)
     schedule = program_of(Grid(pipeline=3), tensors, roles=(Role((Repeat("i", 60, body),)),), m=6)
-    found = slots_of(schedule)
+    found = copy_counts(schedule)
     assert found == {"i": [2, 3, 4, 60], "j": [2, 3, 4]}
-    assert stretches({"i#0": [1] * 60}, found) == [Stretch("i#0", 0, 60, 4)]
+    assert iteration_ranges({"i#0": [1] * 60}, found) == [IterationRange("i#0", 0, 60, 4)]
 
 
 def test_turns_that_are_left_out_are_passed_over():
     schedule = scheduled("summa", "z=1,x=2", (4, 80, 4), "forward")
-    place = schedule.place(0)
+    place = schedule.coordinates(0)
     program = schedule.program(place)
     numbers = [
-        turn[1] for _, _, turn in walk_without(program, place, [Gap(f"{program[1].loop}#0", 0, 3, 18, 20)]) if turn
+        turn[1]
+        for _, _, turn in walk_skipping(program, place, [SkippedIterations(f"{program[1].loop}#0", 0, 3, 18, 20)])
+        if turn
     ]
     assert sorted(set(numbers)) == [0, 1, 2, 3, 4]
 
@@ -248,7 +257,7 @@ def spans_of(turns, ranks=1, drift=0.0):
 
 
 def test_a_rhythm_is_found_where_all_turns_are_alike():
-    found = rhythm(Gap("i#0", 0, 6, 54, 56), *spans_of(8))
+    found = period_window(SkippedIterations("i#0", 0, 6, 54, 56), *spans_of(8))
     assert (found.seconds, found.turns, found.times) == (pytest.approx(1.0), 1, 48)
 
 
@@ -264,28 +273,28 @@ def of_many_ops(turns, ops, seconds, slower=0.0):
 
 
 def test_a_turn_of_many_ops_is_the_same_though_each_is_rounded_to_a_clock_that_grows():
-    gap, ops, seconds = Gap("i#0", 0, 6, 54, 56), 1000, 3.1e-6
+    gap, ops, seconds = SkippedIterations("i#0", 0, 6, 54, 56), 1000, 3.1e-6
     clocks = np.array([span.end for span in of_many_ops(8, ops, seconds)[0]]).reshape(8, ops)
     assert np.ptp(np.diff(clocks[:, -1])) > 2 * SAME * ops * seconds  # rounded otherwise above 2 s than below
-    assert rhythm(gap, *of_many_ops(8, ops, seconds)).turns == 1
-    assert rhythm(gap, *of_many_ops(8, ops, seconds, slower=1e-9)) is None
+    assert period_window(gap, *of_many_ops(8, ops, seconds)).turns == 1
+    assert period_window(gap, *of_many_ops(8, ops, seconds, slower=1e-9)) is None
 
 
 def test_ranks_that_drift_apart_for_longer_than_the_window_have_no_rhythm():
-    assert rhythm(Gap("i#0", 0, 6, 54, 56), *spans_of(8, ranks=2, drift=1.0)) is not None
-    assert rhythm(Gap("i#0", 0, 6, 54, 56), *spans_of(8, ranks=8, drift=1.0)) is None
+    assert period_window(SkippedIterations("i#0", 0, 6, 54, 56), *spans_of(8, ranks=2, drift=1.0)) is not None
+    assert period_window(SkippedIterations("i#0", 0, 6, 54, 56), *spans_of(8, ranks=8, drift=1.0)) is None
 
 
 def test_something_else_under_way_breaks_the_rhythm():
     spans, turns = spans_of(8)
     other = Span(0, "else", "all_reduce", "z", 2.0, 2.0, 2.0, 7.0)
-    assert rhythm(Gap("i#0", 0, 6, 54, 56), [*spans, other], [*turns, None]) is None
+    assert period_window(SkippedIterations("i#0", 0, 6, 54, 56), [*spans, other], [*turns, None]) is None
 
 
 def test_the_rhythm_is_looked_for_where_nothing_else_is_under_way():
     spans, turns = spans_of(9)
     others = [Span(0, "else", "all_reduce", "z", *times) for times in ((0.0, 0.0, 0.0, 2.5), (6.5, 6.5, 6.5, 7.0))]
-    found = rhythm(Gap("i#0", 0, 7, 54, 56), [*spans, *others], [*turns, None, None])
+    found = period_window(SkippedIterations("i#0", 0, 7, 54, 56), [*spans, *others], [*turns, None, None])
     assert (found.begin, found.end) == (2.5, 6.5)
     assert found.begin <= found.cut <= found.end
 
@@ -293,7 +302,7 @@ def test_the_rhythm_is_looked_for_where_nothing_else_is_under_way():
 def test_a_turn_that_is_slower_breaks_the_rhythm():
     spans, turns = spans_of(8)
     spans[4] = Span(0, "op", "gemm", "compute", 4.0, 4.0, 0.0, 4.5, index=4)
-    assert rhythm(Gap("i#0", 0, 6, 54, 56), spans, turns) is None
+    assert period_window(SkippedIterations("i#0", 0, 6, 54, 56), spans, turns) is None
 
 
 # Gaps that are decided while the simulation runs
@@ -302,7 +311,10 @@ def test_a_turn_that_is_slower_breaks_the_rhythm():
 def watched(watch, turns, seconds, *, ranks=1):
     """Walks a loop of one op, the op of each turn as long as `seconds` says; the turns that were walked."""
     clear = Pointwise(name="clear", function="zero", into="S")
-    program, place = (Repeat("i", turns, (clear,)),), scheduled("summa", "z=1,x=2", (4, 80, 4), "forward").place(0)
+    program, place = (
+        (Repeat("i", turns, (clear,)),),
+        scheduled("summa", "z=1,x=2", (4, 80, 4), "forward").coordinates(0),
+    )
     walks, now, walked = [watch.walk(program, place) for _ in range(ranks)], 0.0, []
     for number in range(turns):
         for rank, walk in enumerate(walks):
@@ -318,7 +330,7 @@ def watched(watch, turns, seconds, *, ranks=1):
 
 
 def test_turns_are_left_out_as_soon_as_those_so_far_are_in_rhythm():
-    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1)
+    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1)
     walked = watched(watch, 60, lambda number: 1.0 if number > 9 else 2.0 + number)
     (gap,) = watch.gaps
     assert walked == [*range(gap.left_out), *range(gap.stop, 60)]
@@ -327,43 +339,43 @@ def test_turns_are_left_out_as_soon_as_those_so_far_are_in_rhythm():
 
 
 def test_turns_without_a_rhythm_are_all_walked():
-    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1)
+    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1)
     assert watched(watch, 60, lambda number: 1.0 + 1e-6 * number**2) == list(range(60))
     assert watch.gaps == []
 
 
 def test_turns_that_find_no_rhythm_for_long_are_given_up_where_nobody_waits_for_them():
-    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1, patient=False)
-    with pytest.raises(GivenUp):
+    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1, patient=False)
+    with pytest.raises(BudgetExceeded):
         watched(watch, 60, lambda number: 1.0 + 1e-6 * number**2)
-    hasty = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1, patient=False)
+    hasty = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1, patient=False)
     assert len(watched(hasty, 60, lambda _: 1.0)) < 20
-    short = Watch([Stretch("i#0", 0, 40, 2)], lambda _: 1, patient=False)
+    short = PeriodDetector([IterationRange("i#0", 0, 40, 2)], lambda _: 1, patient=False)
     assert watched(short, 40, lambda number: 1.0 + 1e-6 * number**2) == list(range(40))
 
 
 def test_nothing_is_left_out_while_something_else_is_under_way():
-    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 1)
+    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 1)
     watch.began(None)
     assert watched(watch, 60, lambda _: 1.0) == list(range(60))
 
 
 def test_turns_count_once_they_have_ended_on_all_ranks():
-    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 3)
+    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 3)
     assert watched(watch, 60, lambda _: 1.0, ranks=2) == list(range(60))
-    watch = Watch([Stretch("i#0", 0, 60, 2)], lambda _: 2)
+    watch = PeriodDetector([IterationRange("i#0", 0, 60, 2)], lambda _: 2)
     assert len(watched(watch, 60, lambda _: 1.0, ranks=2)) < 20
 
 
 def test_a_rank_has_the_loops_of_its_own_program():
     schedule = alternating_pipeline(3, 40, 2)
-    first, last = (schedule.place(schedule.grid.stride("x") * stage) for stage in (0, 2))
-    assert turns_in(schedule.program(first), first, "steady#0[3]/f layer#0") == 2
+    first, last = (schedule.coordinates(schedule.grid.stride("x") * stage) for stage in (0, 2))
+    assert iteration_count(schedule.program(first), first, "steady#0[3]/f layer#0") == 2
     assert (
-        turns_in(schedule.program(first), first, "steady#0"),
-        turns_in(schedule.program(last), last, "steady#0"),
+        iteration_count(schedule.program(first), first, "steady#0"),
+        iteration_count(schedule.program(last), last, "steady#0"),
     ) == (38, 40)
-    assert turns_in(schedule.program(last), last, "ahead#0[0]/first layer#0") == 0
+    assert iteration_count(schedule.program(last), last, "ahead#0[0]/first layer#0") == 0
 
 
 def test_a_wrong_guess_costs_another_attempt_and_changes_no_answer(monkeypatch):
@@ -379,4 +391,4 @@ def test_a_wrong_guess_costs_another_attempt_and_changes_no_answer(monkeypatch):
     guessed = simulate(*given_)
     assert guesses
     assert guessed.extent.iterations_skipped == 0
-    check_same(guessed, simulate(*given_, switches=EVERY_TURN))
+    check_same(guessed, simulate(*given_, shortcuts=EVERY_TURN))

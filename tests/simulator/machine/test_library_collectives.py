@@ -10,13 +10,13 @@ from quadrille.algorithms.formats.measured_rows import LibraryRow
 from quadrille.algorithms.matmuls.catalogue import matmul_schedule
 from quadrille.algorithms.matmuls.matmul import Matmul
 from quadrille.algorithms.schedule.grid import Grid
-from quadrille.algorithms.schedule.ops import CALLED_BOTH_WAYS, AllGather, Pointwise, ReduceScatter
+from quadrille.algorithms.schedule.ops import VECTOR_CALL_KINDS, AllGather, Pointwise, ReduceScatter
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.program import Repeat
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.simulator.machine.library_collectives import IDENTIFIED, MEASURED, curve_of
-from quadrille.simulator.simulate import EVERYTHING, Switches, simulate
+from quadrille.simulator.simulate import EVERYTHING, Shortcuts, simulate
 from quadrille.simulator.uncertainty import NOTHING_SENT, Uncertainty
 from quadrille.topologies.machines.machine import Network
 from tests.simulator.engine.test_token_buckets import laboratory
@@ -28,7 +28,7 @@ GATHERED = 512 * 512 * 4
 
 
 def row(kind, ranks, apart, size, seconds, of=4, calls="regular"):
-    calls = calls if kind in CALLED_BOTH_WAYS else UNSET
+    calls = calls if kind in VECTOR_CALL_KINDS else UNSET
     return LibraryRow(kind=kind, ranks=ranks, apart=apart, of=of, bytes=size, calls=calls, seconds=seconds)
 
 
@@ -37,15 +37,15 @@ def machine(*rows):
     return msgspec.structs.replace(found, network=msgspec.structs.replace(found.network, library=rows))
 
 
-def predicted(found, choices, switches=EVERYTHING, size=512):
+def predicted(found, choices, shortcuts=EVERYTHING, size=512):
     schedule = matmul_schedule(Matmul(size, size, size, dtype="float32"), "4d", Grid(z=4))
-    return simulate(schedule, found, choices=choices, switches=switches)
+    return simulate(schedule, found, choices=choices, shortcuts=shortcuts)
 
 
 def test_a_collective_takes_what_it_was_measured_to_take_and_says_so():
     found = machine(row("all_gather", 4, 1, GATHERED, 0.25))
-    for switches in (Switches(), Switches(fold=False, memory=False)):
-        said = predicted(found, parse_choices("library"), switches)
+    for shortcuts in (Shortcuts(), Shortcuts(fold=False, memory=False)):
+        said = predicted(found, parse_choices("library"), shortcuts)
         gather = said.op_times()["gather B"]
         assert (gather.seconds, said.labels) == (pytest.approx(0.25), {"gather B": f"library {MEASURED}"})
         assert said.parts["gather B"]["transfer"] == pytest.approx(0.25)
@@ -72,8 +72,8 @@ def test_the_first_is_that_of_the_first_turn_of_a_loop():
     program = Repeat("t", 3, (gather, Pointwise(name="write", function="zero", into="part")))
     sizes = {"e": GATHERED // 4, "one": 1}
     schedule = Schedule("gathers", sizes, Grid(z=4), "float32", tensors, ("part",), ("whole",), (Role((program,)),))
-    for switches in (EVERYTHING, Switches(fold=False, fold_time=False)):
-        said = simulate(schedule, machine(one), choices=parse_choices("library"), switches=switches)
+    for shortcuts in (EVERYTHING, Shortcuts(fold=False, fold_time=False)):
+        said = simulate(schedule, machine(one), choices=parse_choices("library"), shortcuts=shortcuts)
         assert said.timeline.makespan == pytest.approx(0.25 + 2 * 0.5, rel=1e-2)
 
 
@@ -104,7 +104,7 @@ def members_apart():
     return msgspec.structs.replace(found, topology=found.topology | {"hosts": 6})
 
 
-def scattered_then_gathered(switches):
+def scattered_then_gathered(shortcuts):
     """A buffer of all ranks is scattered over y, and the parts gathered there, three times."""
     one = Part("one")
     tensors = declare(Tensor("whole", Part("e"), one), Tensor("part", Part("e", ("y",)), one))
@@ -116,12 +116,12 @@ def scattered_then_gathered(switches):
     sizes = {"e": GATHERED // 4, "one": 1}
     roles = (Role((Repeat("t", 3, body),)),)
     schedule = Schedule("apart", sizes, THREE_BY_TWO, "float32", tensors, ("part",), ("whole",), roles)
-    return simulate(schedule, members_apart(), choices=parse_choices("library"), switches=switches)
+    return simulate(schedule, members_apart(), choices=parse_choices("library"), shortcuts=shortcuts)
 
 
-@pytest.mark.parametrize("switches", [EVERYTHING, Switches(fold=False), Switches(fold_time=False)])
-def test_whoever_is_ahead_waits_for_the_last_member_in_what_comes_next(switches):
-    said = scattered_then_gathered(switches)
+@pytest.mark.parametrize("switches", [EVERYTHING, Shortcuts(fold=False), Shortcuts(fold_time=False)])
+def test_whoever_is_ahead_waits_for_the_last_member_in_what_comes_next(shortcuts):
+    said = scattered_then_gathered(shortcuts)
     spans = {(span.op, span.rank, span.index): span for span in said.timeline.expanded(THREE_BY_TWO).spans}
     for index in range(3):
         for rank in range(6):

@@ -16,10 +16,10 @@ from quadrille.algorithms.schedule.program import in_sequence
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.runtime.carriers.message_options import CHUNK_BYTES
-from quadrille.runtime.carriers.pipelined_steps import AHEAD
-from quadrille.runtime.measuring.overlap_interference import gather_beside_products
+from quadrille.runtime.carriers.pipelined_steps import CHUNKS_BEFORE_READY
+from quadrille.runtime.measuring.overlap_interference import overlapped_gather
 from quadrille.simulator.ranks.eager_chunks import CHUNKS_AHEAD
-from quadrille.simulator.simulate import Switches, simulate
+from quadrille.simulator.simulate import Shortcuts, simulate
 from tests.simulator.engine.test_token_buckets import LEAF_SPINE, laboratory
 
 SIZE, RATE, LATENCY, TAKEN, LATE = 4 * 10**5, 25e6, 2e-5, 7e-4, 3e-3
@@ -104,7 +104,7 @@ def test_who_receives_at_once_has_a_message_after_its_latency():
 
 def gather_seconds(products, late_seconds):
     """Of a gather of one chunk from each of four hosts."""
-    schedule = gather_beside_products(4, 4 * CHUNK_BYTES, products)
+    schedule = overlapped_gather(4, 4 * CHUNK_BYTES, products)
     timeline = simulate(schedule, machine(True, late_seconds)).timeline
     (seconds,) = {round(span.seconds, 12) for span in timeline.spans if span.op == "gather"}
     return seconds
@@ -117,7 +117,7 @@ def test_a_rank_that_computes_hears_of_each_step_s_message_later():
 @pytest.mark.parametrize("working", [1, 2])
 def test_it_hears_sooner_where_fewer_compute(working):
     """Of four hosts on two cores one or two, who then wait for half as long as where all four do."""
-    schedule = gather_beside_products(4, 4 * CHUNK_BYTES, 40)
+    schedule = overlapped_gather(4, 4 * CHUNK_BYTES, 40)
     (role,) = schedule.roles
     idle = Role(role.program[:2], "x", working, 4)
     schedule = dataclasses.replace(schedule, roles=(Role(role.program, "x", 0, working), idle))
@@ -138,7 +138,7 @@ def test_only_the_first_step_of_an_op_finds_members_as_their_products_have_left_
     rows = tuple(
         TransferRow(pattern="shift", ranks=4, bytes=size, seconds=first + size / RATE) for size in (1, 1 << 20)
     )
-    schedule = gather_beside_products(4, 4 * 1024, 0)
+    schedule = overlapped_gather(4, 4 * 1024, 0)
     every, only_first = (
         simulate(schedule, machine(True, following_seconds=known, rows=rows)).timeline.makespan
         for known in (None, following)
@@ -159,10 +159,10 @@ def test_what_has_come_before_anybody_waits_for_it_is_not_late():
 
 @pytest.mark.parametrize("gathered", [4 * CHUNK_BYTES, 1 << 20])
 def test_folding_changes_nothing_where_ranks_hear_late(gathered):
-    schedule = gather_beside_products(4, gathered, 40)
+    schedule = overlapped_gather(4, gathered, 40)
     every = [
-        sum(span.end for span in simulate(schedule, machine(True, LATE), switches=switches).timeline.spans)
-        for switches in (Switches(), Switches(fold=False), Switches(fold=False, fold_time=False, local=False))
+        sum(span.end for span in simulate(schedule, machine(True, LATE), shortcuts=shortcuts).timeline.spans)
+        for shortcuts in (Shortcuts(), Shortcuts(fold=False), Shortcuts(fold=False, fold_time=False, local=False))
     ]
     assert every[1:] == pytest.approx(every[:1] * 2, rel=1e-9)
 
@@ -174,8 +174,8 @@ def test_folding_changes_nothing_where_messages_are_buffered(algorithm, family):
     schedule = matmul_schedule(Matmul(512, 512, 512), algorithm, grid)
     lab = machine(True, family=family, taken_seconds=TAKEN)  # 2.5d: two ranks on each host
     every = [
-        simulate(schedule, lab, switches=switches).timeline.makespan
-        for switches in (Switches(), Switches(fold=False), Switches(fold=False, fold_time=False, local=False))
+        simulate(schedule, lab, shortcuts=shortcuts).timeline.makespan
+        for shortcuts in (Shortcuts(), Shortcuts(fold=False), Shortcuts(fold=False, fold_time=False, local=False))
     ]
     assert every[1:] == pytest.approx(every[:1] * 2, rel=1e-9)
 
@@ -215,7 +215,7 @@ def test_down_a_chain_every_link_that_was_idle_adds_its_latency_only():
 
 
 def test_as_much_goes_ahead_as_the_runtime_lets_go():
-    assert AHEAD == CHUNKS_AHEAD
+    assert CHUNKS_BEFORE_READY == CHUNKS_AHEAD
 
 
 def test_of_a_message_in_larger_chunks_more_goes_ahead():

@@ -11,10 +11,10 @@ from quadrille.algorithms.schedule.ops import Gemm, Pointwise
 from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.schedule import Role, Schedule, declare
 from quadrille.algorithms.schedule.tensors import Tensor
-from quadrille.experiments.options.memory_check import placement
+from quadrille.experiments.workloads.fullest_device import fullest_device
 from quadrille.simulator.machine.network import spread_evenly
-from quadrille.simulator.machine.placement import homes_of
-from quadrille.simulator.simulate import Switches, simulate
+from quadrille.simulator.machine.placement import place_ranks
+from quadrille.simulator.simulate import Shortcuts, simulate
 from quadrille.topologies.machines.machine import Machine, Network, load_machine, save_machine
 from tests.simulator.engine.test_token_buckets import laboratory
 
@@ -51,7 +51,7 @@ def test_ranks_that_are_dealt_out_keep_to_one_core_each(fold):
     """Four ranks on two cores: the first and the third share one, the first and the second do not."""
     once = seconds(ALONE, multiplied_by("x"), threads=1)
     for axis, times in (("x", 2.0), ("y", 1.0)):
-        found = seconds(TOGETHER, multiplied_by(axis), threads=1, switches=Switches(fold=fold))
+        found = seconds(TOGETHER, multiplied_by(axis), threads=1, shortcuts=Shortcuts(fold=fold))
         assert found == pytest.approx(times * once)
 
 
@@ -70,7 +70,7 @@ def test_a_core_helps_another_when_it_has_been_idle_for_a_while(fold, idle):
     schedule = matmul_schedule(Matmul(1024, 1024, 1536), "1d-column", Grid(x=3))
     once = seconds(laboratory(None, cores=3), schedule, threads=1)
     host = msgspec.structs.replace(TOGETHER.host, idle_core_seconds=idle * once)
-    found = seconds(msgspec.structs.replace(TOGETHER, host=host), schedule, threads=1, switches=Switches(fold=fold))
+    found = seconds(msgspec.structs.replace(TOGETHER, host=host), schedule, threads=1, shortcuts=Shortcuts(fold=fold))
     assert found == pytest.approx(once * min(2.0, 1.5 + idle / 2), rel=1e-3)
 
 
@@ -105,19 +105,19 @@ def test_hosts_with_cores_of_their_own_do_not_slow_each_other():
 
 
 def test_a_rank_has_its_share_of_the_cores_of_all_hosts():
-    ranks = homes_of(laboratory(None, cores=8), 4)
+    ranks = place_ranks(laboratory(None, cores=8), 4)
     assert (ranks.sharing(0), ranks.neighbours(0), ranks.threads(0)) == (4, 1, 2)
-    assert homes_of(own_cores(laboratory(None, cores=8)), 4).threads(0) == 2  # packed: four ranks on the first host
+    assert place_ranks(own_cores(laboratory(None, cores=8)), 4).threads(0) == 2  # packed: four ranks on the first host
 
 
 @pytest.mark.parametrize(("ranks", "expected"), [(2, [0, 1]), (4, [0, 1, 2, 3]), (6, [0, 0, 1, 1, 2, 3])])
 def test_ranks_live_where_a_laboratory_starts_them(ranks, expected):
-    assert homes_of(TOGETHER, ranks).of_rank.tolist() == expected
+    assert place_ranks(TOGETHER, ranks).of_rank.tolist() == expected
     assert spread_evenly(ranks, 4).tolist() == expected
 
 
 def test_more_ranks_than_cores_are_said_to_be_crowded():
-    assert placement(TOGETHER, 4).crowded and not placement(ALONE, 4).crowded
+    assert fullest_device(TOGETHER, 4).oversubscribed and not fullest_device(ALONE, 4).oversubscribed
 
 
 def written_by_all(ranks=4):

@@ -13,7 +13,7 @@ from quadrille.algorithms.schedule.parts import Part
 from quadrille.algorithms.schedule.tensors import Tensor
 from quadrille.simulator.engine.engine import FlowEngine
 from quadrille.simulator.machine.network import network_of
-from quadrille.simulator.ranks.resource_demands import Wiring
+from quadrille.simulator.ranks.resource_demands import ResourceDemands
 from quadrille.simulator.simulate import simulate
 from quadrille.topologies.machines.machine import Host, Machine
 from tests.support.toy_machines import device, leaf_spine, one_host, products, program_of, star, transfer_row
@@ -22,10 +22,10 @@ CURVE = [transfer_row(1000, 2e-6), transfer_row(1_000_000, 1e-3)]
 
 
 def wiring(machine, ranks, engine=None):
-    return Wiring(machine, ranks, engine or FlowEngine(simpy.Environment()))
+    return ResourceDemands(machine, ranks, engine or FlowEngine(simpy.Environment()))
 
 
-def homes(machine, ranks):
+def placement(machine, ranks):
     found = wiring(machine, ranks)
     return [found.home(rank) for rank in range(ranks)]
 
@@ -55,7 +55,7 @@ def transfer(machine, ranks, sender, receiver, size, pattern="shift"):
     ],
 )
 def test_ranks_fill_the_cores_of_hosts_in_order_and_more_where_there_are_more(cores, ranks, expected):
-    assert homes(star(3, cores=cores), ranks) == expected
+    assert placement(star(3, cores=cores), ranks) == expected
 
 
 def test_all_ranks_of_one_host_are_neighbours():

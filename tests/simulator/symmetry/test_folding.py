@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quadrille.simulator.symmetry import check as equitable
+from quadrille.simulator.symmetry import fold as symmetry_fold
 from quadrille.simulator.symmetry import refinement
-from quadrille.simulator.symmetry.check import fault
-from quadrille.simulator.symmetry.fold import fold, quotient, unfolded
+from quadrille.simulator.symmetry.fold import fault, fold, quotient, unfolded
 from quadrille.simulator.symmetry.partition import Flows, Partition
 from quadrille.simulator.symmetry.refinement import refine
 from tests.support.toy_networks import LEAF, NIC, paths, two_levels
@@ -160,7 +159,7 @@ def test_the_check_passes_what_is_right():
 @pytest.fixture(params=["whole arrays", "flow by flow"])
 def way(request, monkeypatch):
     """How problems of any size are refined and checked."""
-    for module in (refinement, equitable):
+    for module in (refinement, symmetry_fold):
         monkeypatch.setattr(module, "MANY", 0 if request.param == "flow by flow" else 1 << 60)
 
 
@@ -186,7 +185,7 @@ def test_the_check_catches_one_member_in_a_wrong_class(way):
 def test_two_flows_of_a_rank_with_one_label_are_refused_if_asked(once, way):
     """Two ranks send two flows each to the other, all of one class: which is received first could not be told."""
     sender = np.array([0, 0, 1, 1])
-    alike = equitable._alike(sender, np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64), once=once)
+    alike = symmetry_fold._alike(sender, np.zeros(4, dtype=np.int64), np.zeros(2, dtype=np.int64), once=once)
     assert alike is not once
 
 

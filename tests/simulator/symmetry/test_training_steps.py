@@ -12,8 +12,8 @@ from quadrille.algorithms.schedule.grid import parse_grid
 from quadrille.algorithms.training.architecture import LLAMA
 from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
 from quadrille.algorithms.training.scheme_4d import Scheme4D
-from quadrille.experiments.options.machines import find_machine
-from quadrille.simulator.simulate import Simulation, Switches, simulate
+from quadrille.simulator.simulate import Shortcuts, Simulator, simulate
+from quadrille.topologies.find_machine import find_machine
 from quadrille.topologies.machines.what_if import with_faults
 from tests.support.toy_machines import leaf_spine, star
 
@@ -70,7 +70,7 @@ def test_the_answer_is_the_same_with_and_without_folding_over_time(case, machine
     grid, overlaps, options = case
     schedule = scheduled(grid, overlaps, **options)
     given = schedule, MACHINES[machine](schedule.grid.size)
-    short, long = simulate(*given), simulate(*given, switches=Switches(fold_time=False))
+    short, long = simulate(*given), simulate(*given, shortcuts=Shortcuts(fold_time=False))
     assert short.extent.iterations_skipped > 0 or "pipeline" in grid or machine == "a slow host"
     check_same(short, long)
 
@@ -79,7 +79,7 @@ def test_the_answer_is_the_same_with_and_without_folding_over_time(case, machine
 def test_turns_of_a_pipeline_are_left_out_and_the_answer_is_the_same(grid, machine, options):
     schedule = scheduled(grid, micro_batch=1, **options)
     given = schedule, MACHINES[machine](schedule.grid.size)
-    short, long = simulate(*given), simulate(*given, switches=Switches(fold_time=False))
+    short, long = simulate(*given), simulate(*given, shortcuts=Shortcuts(fold_time=False))
     assert short.extent.iterations_skipped > 0
     check_same(short, long)
 
@@ -89,7 +89,7 @@ def test_turns_of_a_pipeline_are_left_out_and_the_answer_is_the_same(grid, machi
 def test_the_answer_is_the_same_with_and_without_each_switch(off, machine, overlaps):
     schedule = scheduled("data=2,z=3,y=2,x=2", overlaps, batch=12)
     given = schedule, MACHINES[machine](schedule.grid.size)
-    check_same(simulate(*given), simulate(*given, switches=Switches(**off)))
+    check_same(simulate(*given), simulate(*given, shortcuts=Shortcuts(**off)))
 
 
 STRADDLING = [
@@ -106,7 +106,7 @@ def test_the_answer_is_that_of_every_rank_where_groups_straddle_nodes(machine, g
     problem = Gpt(4, sizes["hidden"], sizes["heads"], 6, 34, sizes["batch"])
     schedule = overlap(gpt_schedule(problem, parse_grid(grid), Scheme4D()), set(overlaps.split(",")))
     given = schedule, find_machine(machine)
-    check_same(simulate(*given), simulate(*given, switches=Switches(fold=False, fold_time=False)))
+    check_same(simulate(*given), simulate(*given, shortcuts=Shortcuts(fold=False, fold_time=False)))
 
 
 def test_a_timeline_of_too_many_spans_says_once_what_it_is_told_for_all(monkeypatch):
@@ -128,7 +128,7 @@ def test_sums_of_one_element_leave_ranks_alike():
     schedule = gpt_schedule(problem, parse_grid("data=4,z=8,y=2,x=2"), Scheme4D())
     perlmutter = find_machine("perlmutter")
     asked = {"choices": Choices(), "threads": None, "placement": "packed"}
-    simulation = Simulation(schedule, perlmutter, switches=Switches(), **asked)
+    simulation = Simulator(schedule, perlmutter, shortcuts=Shortcuts(), **asked)
     assert simulation.simulated_ranks <= 4
     found = volumes(schedule, Choices()).by_op
     assert found["sum loss over z"].algorithm == "doubling"

@@ -5,7 +5,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from quadrille.simulator.engine.flows import Traffic, simulate_flows
+from quadrille.simulator.engine.flows import FlowSet, simulate_flows
 from quadrille.studies.simulator_speed import simgrid_runner as runner
 from quadrille.studies.simulator_speed.simgrid_runner import (
     NotInstalled,
@@ -33,7 +33,7 @@ def test_all_ends_of_w3_are_those_of_simgrid_with_its_weights(driver, tmp_path, 
     net = machine("bench-2to1").topology(GPUS)
     sources, targets, volumes = random_pairs(1000, sizes)
     paths, zero = Routes(net).between(sources, targets), np.zeros(1000)
-    traffic = Traffic(
+    traffic = FlowSet(
         paths.offsets, paths.links, paths.shares, volumes, zero, paths.latency, 1 / paths.latency, zero + np.inf
     )
     ours = simulate_flows(net.bandwidths, traffic).finish

@@ -1,0 +1,33 @@
+"""Orders of ranks: which axis is innermost, and all orders that differ on a grid.
+
+It decides which groups are neighbours, in one node or below one switch, and so what the links above
+have to carry.  `auto` is the order that is found for a machine (`experiments/predict/order_choice.py`).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import permutations
+
+from quadrille.algorithms.schedule.grid import DEFAULT_ORDER, Axis, Grid
+
+FASTEST_FIRST: tuple[Axis, ...] = tuple(axis for axis in DEFAULT_ORDER if axis != "pipeline")
+ORDERS: tuple[tuple[Axis, ...], ...] = tuple(permutations(FASTEST_FIRST))
+"""Of all axes but the pipeline's, which is always the slowest."""
+
+
+def distinct_orders(axes: Collection[Axis]) -> list[int]:
+    """The first of all orders that agree on these axes, by their number in ORDERS.
+
+    >>> [ORDERS[number] for number in distinct_orders({"y", "z"})]
+    [('x', 'y', 'z', 'data'), ('x', 'z', 'y', 'data')]
+    """
+    first: dict[Sequence[Axis], int] = {}
+    for number, order in enumerate(ORDERS):
+        first.setdefault(tuple(axis for axis in order if axis in axes), number)
+    return list(first.values())
+
+
+def in_every_order(grid: Grid) -> list[Grid]:
+    """The grid with its ranks in all orders that differ, the pipeline's axis the slowest."""
+    numbers = distinct_orders([axis for axis in FASTEST_FIRST if grid.length(axis) > 1])
+    return [replace(grid, order=ORDERS[number]) for number in numbers]

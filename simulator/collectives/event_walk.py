@@ -1,0 +1,244 @@
+"""Members walk their programs through contention, exactly, from event to event.
+
+A member posts the send and the receive of its step; when a flow has both ends,
+its latency begins, then it shares bandwidth (weighted max-min, `sharing/rates.py`)
+until its bytes are through; when both its transfers have ended, the member goes on
+to its next step.  Ends within 1e-12 of the shortest transfer are one batch, after
+which rates are settled once.
+
+A walk begins in plain Python on lists; one that is large or goes on for long is
+left to the compiled twins of the same functions on arrays.
+
+Irregular contention is chaotic: of several rings laid at random over an uneven
+network, a change of all sizes by one part in 10^15 has moved the end by 10^-2.  There
+any order of rounding, and so any switch, may change the end as much.  Symmetric
+programs, and those that settle into a period, are not like that.
+"""
+
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+
+from quadrille.algorithms.errors import Deadlock
+from quadrille.simulator.collectives import event_kernels, walk_state
+from quadrille.simulator.collectives.piece_sizes import PieceSizes
+from quadrille.simulator.collectives.programs import Floats, Ints, MemberPrograms
+from quadrille.simulator.collectives.walk_state import IDLE, SENDER_WAITS, Array, WalkState
+from quadrille.simulator.engine import event_queue as heap
+from quadrille.simulator.engine import rates
+from quadrille.simulator.engine.compiled import Kernel, compiled
+from quadrille.simulator.engine.rates import FlowState, as_lists, new_state
+from quadrille.simulator.symmetry.partition import Flows
+
+Columns = TypeVar("Columns", WalkState, FlowState)
+
+PROGRAM_COLUMNS = ("offsets", "count", "cycle", "send", "receive", "sent_bytes", "empty", "sender", "receiver")
+
+KERNELS = (*rates.KERNELS, *heap.KERNELS, *walk_state.KERNELS, *event_kernels.KERNELS)
+
+PLAIN_EVENTS = 10_000
+"""Events, or flows, from which on importing Numba pays."""
+
+REBASE_AFTER = 4096
+"""Longest transfers after which time is counted anew."""
+
+NAMED = 4
+"""Members that the message of a deadlock names."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WalkResult:
+    """What came of a walk.
+
+    Parameters
+    ----------
+    ends : of each member [s]
+    busy : of each link, seconds in which something moves over it
+    events : ends of latencies and of transfers that were simulated
+    error_seconds : how far states that were taken for the same differed, times the periods jumped over
+    """
+
+    ends: Floats
+    busy: Floats
+    events: int
+    error_seconds: float
+
+
+def walk_from_events(
+    programs: MemberPrograms,
+    flows: Flows,
+    capacities: Floats,
+    latency: Floats,
+    caps: Floats,
+    *,
+    alone: Floats,
+    contended: bool = True,
+    fold_time: bool = True,
+    local: bool = True,
+) -> WalkResult:
+    """All members, from the beginning to the last one's end.
+
+    Parameters
+    ----------
+    flows : of the programs, with the links that they cross
+    capacities : by link [B/s]
+    latency, caps : of each flow [s, B/s]
+    alone : best rate of each flow [B/s]
+    contended : whether flows may hold each other back; if not, each runs at its best rate
+    fold_time, local : switches that do not change the result
+
+    Raises
+    ------
+    Deadlock : members that wait on each other
+    """
+    begun = _walk(programs, flows, len(capacities), latency, alone, contended=contended, fold_time=fold_time)
+    if contended:
+        held = np.where(np.isinf(alone), 1.0, caps)  # what crosses nothing never shares anything
+        state = new_state(capacities, flows.offsets, flows.links, flows.shares, np.ones(flows.count), held, local=local)
+    else:
+        one = np.ones(1)
+        state = new_state(one, np.array([0, 1]), np.zeros(1, np.int64), one, one, one)
+    outcome = event_kernels.MORE
+    if flows.count < PLAIN_EVENTS:
+        lists, shared = _as_lists(begun), as_lists(state)
+        outcome = _go_on(event_kernels.walk, event_kernels.pause, lists, shared, PLAIN_EVENTS)
+        begun, state = _as_arrays(lists, begun), _as_arrays(shared, state)
+    if outcome == event_kernels.MORE:
+        compiled_kernels = compiled(KERNELS, ["walk", "pause"])
+        outcome = _go_on(compiled_kernels["walk"], compiled_kernels["pause"], begun, state, 1 << 62)
+    if outcome != event_kernels.DONE:
+        raise Deadlock(_stuck(begun, programs))
+    return WalkResult(
+        begun.ends, begun.busy, int(begun.numbers[walk_state.EVENTS]), float(begun.reals[walk_state.ERROR])
+    )
+
+
+def _go_on(walk_on: Kernel, pause: Kernel, begun: WalkState, state: FlowState, last: int) -> int:
+    """The walk until there is more than that many events, or nothing more."""
+    while (outcome := int(walk_on(begun, state, last))) == event_kernels.PAUSE:
+        pause(begun)
+    return outcome
+
+
+def _walk(
+    programs: MemberPrograms,
+    flows: Flows,
+    links: int,
+    latency: Floats,
+    alone: Floats,
+    *,
+    contended: bool,
+    fold_time: bool,
+) -> WalkState:
+    """The walk before its beginning, in arrays."""
+    members, count = programs.members, programs.flows
+    columns = {name: getattr(programs, name) for name in PROGRAM_COLUMNS}
+    sizes = _piece_columns(programs.pieces)
+    saved = {f"saved_{name}": _whole(members) for name in ("run", "turn", "k", "pending")}
+    return WalkState(
+        **columns,
+        **sizes,
+        latency=latency,
+        alone=alone,
+        entry_offsets=flows.offsets,
+        entry_links=flows.links,
+        run=programs.offsets[:-1].copy(),
+        turn=_whole(members),
+        k=_whole(members),
+        pending=_whole(members),
+        ends=np.zeros(members),
+        status=_whole(count),
+        left=np.zeros(count),
+        since=np.zeros(count),
+        speed=np.zeros(count),
+        due=np.zeros(count),
+        heap=_whole(count),
+        slot=_whole(count, -1),
+        using=_whole(links),
+        opened=np.zeros(links),
+        busy=np.zeros(links),
+        changed=_whole(count),
+        batch=_whole(count),
+        **saved,
+        saved_status=_whole(count),
+        saved_ahead=np.zeros(count),
+        saved_busy=np.zeros(links),
+        numbers=_numbers(programs, contended=contended, fold_time=fold_time),
+        reals=_reals(programs, latency, alone),
+    )
+
+
+def _whole(size: int, value: int = 0) -> Ints:
+    return np.full(size, value, np.int64)
+
+
+def _numbers(programs: MemberPrograms, *, contended: bool, fold_time: bool) -> Ints:
+    """Its switches and counters before its beginning."""
+    steps = np.bincount(programs.run_members(), programs.count, minlength=programs.members)
+    numbers = _whole(walk_state.NUMBERS)
+    numbers[walk_state.ALIVE] = programs.members
+    numbers[walk_state.SHARED] = contended
+    numbers[walk_state.EVEN] = programs.pieces is None
+    numbers[walk_state.FOLDS] = fold_time and programs.pieces is None
+    numbers[walk_state.WATCHED] = int(np.argmax(steps)) if programs.members else -1
+    numbers[walk_state.WATCHED_RUN] = -1
+    return numbers
+
+
+def _reals(programs: MemberPrograms, latency: Floats, alone: Floats) -> Floats:
+    """Its times before its beginning: what counts as one moment, and when time is counted anew [s]."""
+    used = programs.send >= 0
+    longest = _longest(programs)
+    transfers = latency[programs.send[used]] + longest[used] / alone[programs.send[used]]
+    reals = np.zeros(walk_state.REALS)
+    reals[walk_state.TIE] = rates.TIE * transfers[transfers > 0].min(initial=np.inf) if len(transfers) else 0.0
+    reals[walk_state.SPAN] = REBASE_AFTER * transfers.max(initial=0.0)
+    if not np.isfinite(reals[walk_state.TIE]):
+        reals[walk_state.TIE] = 0.0
+    return reals
+
+
+def _longest(programs: MemberPrograms) -> Floats:
+    """What a step of a run sends at most [B]."""
+    p = programs.pieces
+    return programs.sent_bytes if p is None else p.sent * (p.elements + 1) * p.element_bytes
+
+
+def _piece_columns(pieces: PieceSizes | None) -> dict[str, Array]:
+    """Sizes by run; where pieces are even nobody looks at them."""
+    if pieces is not None:
+        return {column.name: getattr(pieces, column.name) for column in fields(PieceSizes)}
+    return {column.name: np.zeros(1, float if column.name == "element_bytes" else int) for column in fields(PieceSizes)}
+
+
+def _as_lists(w: WalkState) -> WalkState:
+    return WalkState(*(array.tolist() for array in w))
+
+
+def _as_arrays(lists: Columns, arrays: Columns) -> Columns:
+    """Lists as arrays of the kinds that they had."""
+    return type(lists)(*(np.asarray(column, array.dtype) for column, array in zip(lists, arrays, strict=True)))
+
+
+def _stuck(w: WalkState, programs: MemberPrograms) -> str:
+    """Who waits for whom."""
+    waiting = [i for i in range(programs.members) if w.run[i] < programs.offsets[i + 1]]
+    told = []
+    for i in waiting[:NAMED]:
+        run = int(w.run[i] + w.turn[i])
+        for flow, side in ((int(programs.send[run]), "send to"), (int(programs.receive[run]), "receive from")):
+            if flow < 0 or w.status[flow] == IDLE:
+                continue
+            sends = side == "send to"
+            if (w.status[flow] == SENDER_WAITS) == sends:
+                peer = programs.rank[(programs.receiver if sends else programs.sender)[flow]]
+                told.append(f"rank {programs.rank[i]} in step {_step(w, programs, i)} to {side} rank {peer}")
+    more = f", and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
+    return f"deadlock: waiting for ever are {'; '.join(told)}{more}"
+
+
+def _step(w: WalkState, programs: MemberPrograms, i: int) -> int:
+    """The number of the step, from 0, at which a member stands."""
+    first, run = int(programs.offsets[i]), int(w.run[i])
+    return int(programs.count[first:run].sum() + w.k[i] * programs.cycle[run] + w.turn[i])

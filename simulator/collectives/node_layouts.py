@@ -1,0 +1,165 @@
+"""Channels: how a library lays rings and trees over nodes, several at once on different links.
+
+A ring in rank order crosses every node by one way and leaves it by one NIC.
+Libraries lay several, each its own way, so that together they use all links:
+
+    node of 4 GPUs, 4 NICs     channel 0   in at gpu:1, 1 → 2 → 3 → 0, out at gpu:0
+    every pair wired           channel 1   in at gpu:2, 2 → 0 → 3 → 1, out at gpu:1
+
+Node after node is passed whole, in the order of the ranks; only the order inside
+is chosen.  For each channel that is the way through the node (in, a path over
+all members, out) whose narrowest link has most left beside the channels before
+it.  Nodes in which the same GPUs belong to the group are passed alike, so the
+choice is made once for each pattern of GPUs and not for each node.
+
+Source: NVIDIA, "NCCL user guide", environment variables NCCL_MIN_NCHANNELS and
+NCCL_CROSS_NIC, for what channels are and that they may leave by different NICs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from quadrille.simulator.collectives.node_paths import node_links, node_paths
+from quadrille.simulator.collectives.programs import Ints
+from quadrille.topologies.routes.routing import Routes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeBlocks:
+    """Groups sorted node by node, and which GPUs of each node belong to them.
+
+    Parameters
+    ----------
+    slots : positions of members in their group, node after node [groups, members]
+    first, length : where each node's members begin, in `slots` counted through all groups, and how many [blocks]
+    pattern : which row of `patterns` a block has [blocks]
+    patterns : GPUs of a node, numbered within it, -1 after the last [patterns, most members of a node]
+    group : of each block
+    """
+
+    slots: Ints
+    first: Ints
+    length: Ints
+    pattern: Ints
+    patterns: Ints
+    group: Ints
+
+    @property
+    def several(self) -> bool:
+        """Whether any group is on more than one node."""
+        return bool(np.any(np.diff(self.group) == 0))
+
+
+def by_node(places: Ints, per_node: int) -> NodeBlocks:
+    """The groups' members node by node, nodes in the order in which a group first comes to them.
+
+    >>> by_node(np.array([[0, 2, 1, 3]]), 2).slots.tolist()
+    [[0, 2, 1, 3]]
+
+    Parameters
+    ----------
+    places : compute place of each member [groups, members]
+    """
+    groups, members = places.shape
+    node, local = np.divmod(places, per_node)
+    owner = np.repeat(np.arange(groups), members)
+    key = owner * (int(node.max(initial=0)) + 1) + node.ravel()
+    _, seen, block = np.unique(key, return_index=True, return_inverse=True)
+    order = np.lexsort((np.tile(np.arange(members), groups), local.ravel(), seen[block.ravel()], owner))
+    begins = np.flatnonzero(np.diff(key[order], prepend=-1))
+    length = np.diff(begins, append=len(order))
+    table = np.full((len(begins), int(length.max(initial=0))), -1, dtype=np.int64)
+    column = np.arange(len(order)) - np.repeat(begins, length)
+    table[np.repeat(np.arange(len(begins)), length), column] = local.ravel()[order]
+    patterns, pattern = np.unique(table, axis=0, return_inverse=True)
+    return NodeBlocks(
+        (order % members).reshape(groups, members), begins, length, pattern.ravel(), patterns, owner[order[begins]]
+    )
+
+
+def ring_orders(routes: Routes, places: Ints, channels: int | None = None) -> list[Ints]:
+    """For each channel, the members of every group in the order of its ring [groups, members].
+
+    Parameters
+    ----------
+    places : compute place of each member [groups, members]
+    channels : how many; None for the fewest that together carry the most
+    """
+    nodes = by_node(places, routes.net.per_node)
+    found = [node_paths(node_links(routes, row[row >= 0], several=nodes.several), channels) for row in nodes.patterns]
+    count = channels or max(map(len, found))
+    return [_laid(nodes, [ways[channel % len(ways)] for ways in found]) for channel in range(count)]
+
+
+def _laid(nodes: NodeBlocks, orders: Sequence[Sequence[int]]) -> Ints:
+    """The slots with every node passed in the order that its pattern has."""
+    flat = nodes.slots.ravel().copy()
+    width = nodes.patterns.shape[1]
+    table = np.zeros((len(orders), width), dtype=np.int64)
+    for row, order in enumerate(orders):
+        table[row, : len(order)] = order
+    block = np.repeat(np.arange(len(nodes.first)), nodes.length)
+    column = np.arange(len(flat)) - nodes.first[block]
+    laid: Ints = flat[nodes.first[block] + table[nodes.pattern[block], column]].reshape(nodes.slots.shape)
+    return laid
+
+
+def tree_edges(routes: Routes, places: Ints, orders: Sequence[Ints]) -> list[tuple[Ints, Ints, Ints, Ints]]:
+    """Edges of two complementary trees over the nodes for each channel, chains inside the nodes.
+
+    Gives for each channel and tree (group, child slot, parent slot, depth of the
+    child's node in edges), each an array over edges; half of the channel's bytes
+    goes through either tree.
+
+    Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth
+    broadcast, reduction and scan", Parallel Computing 35(12), 2009.
+    """
+    nodes = by_node(places, routes.net.per_node)
+    block = np.repeat(np.arange(len(nodes.first)), nodes.length)
+    column = np.arange(len(block)) - nodes.first[block]
+    first_block = np.searchsorted(nodes.group, np.arange(len(places)))
+    per_group = np.bincount(nodes.group, minlength=len(places))
+    rank_of_block = np.arange(len(nodes.first)) - first_block[nodes.group]
+    found = []
+    for order in orders:
+        flat = order.ravel()
+        chain = np.flatnonzero(column > 0)
+        for tree in range(2):
+            parents = _parents(per_group[nodes.group], rank_of_block, tree)
+            depth = _depths(parents, first_block[nodes.group])
+            child = np.flatnonzero(parents >= 0)
+            heads = nodes.first[child]
+            above = nodes.first[first_block[nodes.group[child]] + parents[child]]
+            group = np.concatenate([nodes.group[block[chain]], nodes.group[child]])
+            down = np.concatenate([flat[chain], flat[heads]])
+            up = np.concatenate([flat[chain - 1], flat[above]])
+            level = np.concatenate([depth[block[chain]] + column[chain], depth[child]])
+            found.append((group, down, up, level))
+    return found
+
+
+def _parents(sizes: Ints, ranks: Ints, tree: int) -> Ints:
+    """Parent of each node in a binary tree in order; the second tree is the first with all ranks moved on by one.
+
+    Rank r > 0 with lowest bit b has the parent (r ^ b) | 2b, or r ^ b where that
+    is past the end; the root is 0.
+    """
+    shifted = (ranks - tree) % np.maximum(sizes, 1)
+    low = shifted & -shifted
+    up = (shifted ^ low) | (low << 1)
+    parent = np.where(up >= sizes, shifted ^ low, up)
+    return np.where(shifted == 0, -1, (parent + tree) % np.maximum(sizes, 1))
+
+
+def _depths(parents: Ints, base: Ints) -> Ints:
+    """Edges from each node to the root of its tree; parents are numbered within the group, which begins at `base`."""
+    depth = np.zeros(len(parents), dtype=np.int64)
+    at = np.arange(len(parents))
+    while True:
+        moving = parents[at] >= 0
+        if not moving.any():
+            return depth
+        depth += moving
+        at = np.where(moving, base[at] + parents[at], at)

@@ -1,0 +1,105 @@
+"""Exact sizes of transfers: pieces of a buffer of which the first few have one element more."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PieceSizes:
+    """Which pieces a step moves, where they are of two sizes; by run, as in `Runs`.
+
+    Parameters
+    ----------
+    sent, received, first_sent, first_received, stride, spacing, origin, around, pieces : as in `Runs`
+    elements : of the smaller pieces; the first `longer` pieces have one more
+    element_bytes : on the wire
+    """
+
+    sent: Ints
+    received: Ints
+    first_sent: Ints
+    first_received: Ints
+    stride: Ints
+    spacing: Ints
+    origin: Ints
+    around: Ints
+    pieces: Ints
+    elements: Ints
+    longer: Ints
+    element_bytes: Floats
+
+
+def select(pieces: PieceSizes, rows: Ints) -> PieceSizes:
+    """The pieces of some runs."""
+    return PieceSizes(*(getattr(pieces, column.name)[rows] for column in fields(PieceSizes)))
+
+
+def together(parts: Sequence[PieceSizes]) -> PieceSizes:
+    """The pieces of all runs of several parts, one after the other."""
+    return PieceSizes(
+        *(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(PieceSizes))
+    )
+
+
+def sent_bytes(p: PieceSizes, k: int) -> Floats:
+    """What each run sends in its k-th step, from 0."""
+    return _elements(p, _moved(p, p.first_sent, k), p.sent) * p.element_bytes
+
+
+def step_bytes(p: PieceSizes, count: int) -> Iterator[Floats]:
+    """What each run sends in its first, second, … step; in a ring the piece only goes on by one."""
+    if not ((p.sent == 1) & (np.abs(p.stride) == 1) & (p.origin == 0) & (p.around == p.pieces)).all():
+        for k in range(count):
+            yield sent_bytes(p, k)
+        return
+    usual = p.elements * p.element_bytes
+    longer = usual + p.element_bytes
+    piece = p.first_sent % p.pieces
+    for _ in range(count):
+        yield np.where(piece < p.longer, longer, usual)
+        piece += p.stride
+        piece += p.pieces * (piece < 0)
+        piece -= p.pieces * (piece >= p.pieces)
+
+
+def total_bytes(p: PieceSizes, count: Ints) -> Floats:
+    """What each run sends in its `count` steps.
+
+    A ring, or a chain, sends pieces that follow each other, so its total is
+    that of a run of pieces; others are summed step by step.
+    """
+    chain = (np.abs(p.stride) == 1) & (p.sent == 1) & (p.origin == 0) & (p.around == p.pieces)
+    first = np.where(p.stride == 1, p.first_sent, p.first_sent - count + 1) % p.pieces
+    side_by_side = replace(p, spacing=np.ones_like(p.spacing))
+    found = np.where(chain, _elements(side_by_side, first, count) * p.element_bytes, 0.0)
+    for k in range(int(count[~chain].max(initial=0))):
+        found += np.where(~chain & (k < count), sent_bytes(p, k), 0.0)
+    return found
+
+
+def _moved(p: PieceSizes, first: Ints, k: int) -> Ints:
+    moved: Ints = p.origin + (first - p.origin + k * p.stride) % p.around
+    return moved
+
+
+def _elements(p: PieceSizes, first: Ints, count: Ints) -> Ints:
+    """Elements of `count` pieces: first, first + spacing, …, around the end of the buffer."""
+    found: Ints = count * p.elements
+    if (p.spacing == 1).all():
+        return found + _longer_before(p, first + count) - _longer_before(p, first)
+    for j in range(int(count.max(initial=0))):
+        found += (j < count) & ((first + j * p.spacing) % p.pieces < p.longer)
+    return found
+
+
+def _longer_before(p: PieceSizes, piece: Ints) -> Ints:
+    """How many of the pieces 0, 1, … before `piece`, counted on around the end, have an element more."""
+    before: Ints = piece // p.pieces * p.longer + np.minimum(piece % p.pieces, p.longer)
+    return before

@@ -1,0 +1,188 @@
+"""The flows of a collective's programs, whether they may hold each other back, and the shortest way to their ends.
+
+Where no flow can hold back another, step times are a recurrence swept over all
+members at once; else members go from event to event, and so they do where their
+steps differ.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from quadrille.algorithms.formats.record import PathPart
+from quadrille.simulator.collectives.event_walk import walk_from_events
+from quadrille.simulator.collectives.programs import Floats, Ints, MemberPrograms
+from quadrille.simulator.collectives.sweep import sections, sweep
+from quadrille.simulator.symmetry.partition import Flows
+
+FITS = 1e-12
+"""Part of its capacity by which a link may seem overloaded and is not."""
+
+ROOMY = 8
+"""Cells of a table of links and members, for each entry, that are worth not sorting the entries."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutedFlows:
+    """The flows of programs with what holds each: latency [s], cap, and best rate [B/s]."""
+
+    flows: Flows
+    latency: Floats
+    caps: Floats
+    alone: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveRun:
+    """Ends of members and busy seconds of links [s], and whether flows could hold each other back."""
+
+    method: Literal["sweep", "events"]
+    ends: Floats
+    busy: Floats
+    events: int
+    error_seconds: float
+    contended: bool
+
+
+def run(
+    programs: MemberPrograms,
+    moves: RoutedFlows,
+    capacities: Floats,
+    *,
+    contended: bool | None = None,
+    fold_time: bool = True,
+    local: bool = True,
+) -> CollectiveRun:
+    """The simulation proper, of all members or of one representative each.
+
+    Parameters
+    ----------
+    contended : whether flows hold each other back; None to find out, False for every flow at its best rate
+    fold_time, local : switches that do not change the result
+    """
+    held = contends(moves.flows, moves.alone, capacities) if contended is None else contended
+    parts = None if held else sections(programs)
+    if parts is not None:
+        swept = sweep(programs, parts, moves.latency, moves.alone, fold_time=fold_time)
+        moving = np.divide(programs.flow_bytes(), moves.alone)
+        busy = np.zeros(len(capacities))
+        np.maximum.at(busy, moves.flows.links, moving[moves.flows.entry_flows()])
+        return CollectiveRun("sweep", swept.ends, busy, swept.steps * programs.members, swept.error_seconds, held)
+    walked = walk_from_events(
+        programs,
+        moves.flows,
+        capacities,
+        moves.latency,
+        moves.caps,
+        alone=moves.alone,
+        contended=held,
+        fold_time=fold_time,
+        local=local,
+    )
+    return CollectiveRun("events", walked.ends, walked.busy, walked.events, walked.error_seconds, held)
+
+
+def contends(flows: Flows, alone: Floats, capacities: Floats) -> bool:
+    """Whether flows at their best rates may ask more of a link than it has.
+
+    A member sends on one flow at a time and receives on one, so of all the
+    flows of one sender (or of one receiver) only the greatest counts.
+    """
+    owner = flows.entry_flows()
+    asked = flows.shares * alone[owner]
+    most = capacities * (1 + FITS)
+    tight = np.bincount(flows.links, asked, minlength=len(capacities)) > most
+    if not tight.any():
+        return False
+    for end in (flows.sender, flows.receiver):
+        entries = np.flatnonzero(tight[flows.links])
+        tight = _load(flows.links[entries], end[owner[entries]], asked[entries], len(capacities)) > most
+        if not tight.any():
+            return False
+    return True
+
+
+def _load(links: Ints, ends: Ints, asked: Floats, count: int) -> Floats:
+    """What is asked of each link where of the flows of each member only the greatest counts."""
+    members = int(ends.max()) + 1
+    if count * members <= ROOMY * len(links):
+        table = np.zeros(count * members)
+        np.maximum.at(table, links * members + ends, asked)
+        summed: Floats = table.reshape(count, members).sum(axis=1)
+        return summed
+    pairs, where = np.unique(links * members + ends, return_inverse=True)
+    greatest = np.zeros(len(pairs))
+    np.maximum.at(greatest, where, asked)
+    load: Floats = np.bincount(pairs // members, greatest, minlength=count).astype(np.float64)
+    return load
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """Seconds of the last rank and of the mean rank, latency left out: it is what is missing to the whole.
+
+    So what passes before or after may be added to the whole alone.
+
+    >>> Causes.together(2.0, 1.0).of(3.5)["latency"], Causes(2.0, 1.0, 1.5, 0.5, 0.75).mean_of(3.5)["waiting"]
+    (0.5, 0.75)
+    """
+
+    bandwidth: float
+    contention: float
+    mean_bandwidth: float
+    mean_contention: float
+    waiting: float
+
+    @classmethod
+    def together(cls, bandwidth: float, contention: float) -> "Causes":
+        """Where all ranks end at once."""
+        return cls(bandwidth, contention, bandwidth, contention, 0.0)
+
+    def of(self, seconds: float) -> dict[PathPart, float]:
+        """Parts of the time until the last rank has ended, which add up to it."""
+        latency = max(0.0, seconds - self.bandwidth - self.contention)
+        return {"latency": latency, "bandwidth": self.bandwidth, "contention": self.contention, "waiting": 0.0}
+
+    def mean_of(self, seconds: float) -> dict[PathPart, float]:
+        """Parts of the same time as the mean rank spends it."""
+        latency = max(0.0, seconds - self.mean_bandwidth - self.mean_contention - self.waiting)
+        return {
+            "latency": latency,
+            "bandwidth": self.mean_bandwidth,
+            "contention": self.mean_contention,
+            "waiting": self.waiting,
+        }
+
+
+def causes_of(
+    programs: MemberPrograms,
+    moves: RoutedFlows,
+    capacities: Floats,
+    ran: CollectiveRun,
+    members: Ints,
+    *,
+    fold_time: bool = True,
+) -> Causes:
+    """What the time was made of, by up to two more simulations in which nothing contends.
+
+    Parameters
+    ----------
+    ran : the simulation itself
+    members : for each member of all groups the one that stands for it
+    """
+    alone, latent = ran.ends, np.zeros_like(ran.ends)
+    if ran.contended:
+        alone = np.minimum(ran.ends, run(programs, moves, capacities, contended=False, fold_time=fold_time).ends)
+    if moves.latency.any():
+        instant = replace(moves, alone=np.full_like(moves.alone, np.inf))
+        latent = np.minimum(alone, run(programs, instant, capacities, contended=False, fold_time=fold_time).ends)
+    last = [float(ends.max(initial=0.0)) for ends in (latent, alone, ran.ends)]
+    mean = [float(ends[members].mean()) if len(members) else 0.0 for ends in (latent, alone, ran.ends)]
+    return Causes(
+        bandwidth=last[1] - last[0],
+        contention=last[2] - last[1],
+        mean_bandwidth=mean[1] - mean[0],
+        mean_contention=mean[2] - mean[1],
+        waiting=max(0.0, last[2] - mean[2]),
+    )

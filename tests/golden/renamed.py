@@ -1,0 +1,13 @@
+"""What was renamed on purpose since the golden answers were made: the answers never change, these tables do.
+
+`RENAMED`: old word -> new word, replaced wherever it stands as a whole word in a path or a string of a golden answer:
+"bytes_sent_total": "sent_bytes_total" renames a key everywhere, "ops[].algorithm": "ops[].method" below ops alone,
+"quadrille/record/1": "quadrille/record/2" a schema.  None instead of a new word: the key is gone.  Entries are
+applied one after the other.
+`ADDED`: paths that today's answers have and the golden ones have not.
+
+Renamed flags are edited in the command lines of experiments.toml, runs.toml and bad_inputs.toml.
+"""
+
+RENAMED = {}
+ADDED = set()

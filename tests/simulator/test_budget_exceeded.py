@@ -1,0 +1,66 @@
+"""A simulation whose loops do not come to repeat is given up in favour of bounds, and costs no more than a limit."""
+
+import pytest
+
+from quadrille.algorithms.collectives.choices import Choices
+from quadrille.algorithms.matmuls.catalogue import matmul_schedule
+from quadrille.algorithms.matmuls.matmul import Matmul
+from quadrille.algorithms.schedule.grid import parse_grid
+from quadrille.algorithms.training.gpt import Gpt, gpt_schedule
+from quadrille.algorithms.training.scheme_4d import Scheme4D
+from quadrille.simulator import simulate
+from quadrille.simulator.ranks.lanes import OP_WALL_SECONDS, TOO_LONG, LaneSimulation
+from quadrille.simulator.simulate import Shortcuts, Simulator
+from quadrille.topologies.find_machine import find_machine
+
+
+@pytest.fixture(scope="module")
+def schedule():
+    return gpt_schedule(Gpt(4, 24, 4, 6, 34, 12), parse_grid("data=2,z=3,y=2,x=2"), Scheme4D())
+
+
+def simulation(schedule, granularity):
+    return Simulator(
+        schedule,
+        find_machine("perlmutter"),
+        choices=Choices(),
+        threads=None,
+        placement="packed",
+        shortcuts=Shortcuts(),
+        granularity=granularity,
+    )
+
+
+def test_what_takes_too_long_is_given_up_for_a_bound_around_the_exact_answer(schedule, monkeypatch):
+    exact = simulation(schedule, "exact").run()
+    monkeypatch.setattr(simulate, "GIVEN_UP_SECONDS", 50 * OP_WALL_SECONDS)
+    one = simulation(schedule, "auto")
+    assert one.granularity == "exact"
+    found = one.run()
+    assert (one.granularity, one.why_not) == ("collective", TOO_LONG)
+    assert found.bound.low <= exact.timeline.makespan * (1 + 1e-9)
+    assert exact.timeline.makespan <= found.bound.high * (1 + 1e-9)
+
+
+def test_tries_that_came_before_count(monkeypatch):
+    turns, left = 100, []
+    summa = matmul_schedule(Matmul(256, 64 * turns, 256, panel=64), "summa", parse_grid("z=2,x=2"))
+
+    class Noted(LaneSimulation):
+        def __init__(self, *arguments, most_wall_seconds, **shortcuts):
+            left.append(most_wall_seconds)
+            super().__init__(*arguments, most_wall_seconds=most_wall_seconds, **shortcuts)
+
+    monkeypatch.setattr(simulate, "LaneSimulation", Noted)
+    monkeypatch.setattr(simulate, "period_window", lambda *_: None)
+    simulation(summa, "auto").run()
+    most, then = left
+    assert most == simulate.GIVEN_UP_SECONDS and then <= most - 10 * OP_WALL_SECONDS
+
+
+def test_what_was_asked_to_be_exact_is_never_given_up(schedule, monkeypatch):
+    usual = simulation(schedule, "auto").run()
+    monkeypatch.setattr(simulate, "GIVEN_UP_SECONDS", 0.0)
+    asked = simulation(schedule, "exact").run()
+    assert asked.bound is None
+    assert asked.timeline.makespan == usual.timeline.makespan
