@@ -47,21 +47,14 @@ def help_of(*words: str) -> str:
 
 
 def subcommands(text: str) -> list[str]:
-    r"""The names in the lists of commands of a help text.
+    r"""The names in the lists of commands of a help text: words in small letters that begin a row.
 
-    >>> subcommands("Usage: q COMMAND\n\nCommands:\n  run    Measure.\n  lab    Networks\n         here.\n")
+    >>> subcommands("Usage: q COMMAND\n\nPredict:\n  run    Measure.\n  lab    Build.\n\nOptions:\n  --help  Help.\n")
     ['run', 'lab']
     """
-    names, inside = [], False
-    for line in text.splitlines():
-        bare = line.strip(" │|╭╮╰╯─")
-        if not bare:
-            inside = inside and not line.strip().startswith("╰")
-        elif re.match(r"[A-Z]", bare) and not line.startswith((" ", "│")):
-            inside = "ommands" in bare
-        elif inside and (name := re.match(r"[│|]?\s{1,3}([a-z][a-z0-9-]+)(\s{2,}|$)", line)):
-            names.append(name[1])
-    return names
+    if "COMMAND" not in text.partition("\n\n")[0]:
+        return []
+    return re.findall(r"^[ │|]{1,4}([a-z][a-z0-9-]+) {2,}\S", text, re.MULTILINE)
 
 
 def commands(_: str) -> Iterator[str]:
