@@ -6,7 +6,6 @@ A page holds `<!-- generated: NAME ARGUMENT -->` … `<!-- end -->`; what stands
     python docs/generate.py --check    # exit status 1 and the pages' names where something differs
 """
 
-import importlib
 import inspect
 import os
 import re
@@ -14,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from pydoc import locate
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -78,8 +78,7 @@ def command(*words: str) -> Iterator[str]:
 
 def keys(name: str) -> Iterator[str]:
     """A table of keys for a struct and, below it, for each struct that it holds."""
-    module, _, kind = name.rpartition(".")
-    waiting, shown = [(getattr(importlib.import_module(module), kind), "")], set()
+    waiting, shown = [(locate(name), "")], set()
     while waiting:
         struct, path = waiting.pop(0)
         if struct in shown:
@@ -226,7 +225,7 @@ def machines(_: str) -> Iterator[str]:
 
 def names(module: str) -> Iterator[str]:
     """A table of the public names of a module."""
-    face = importlib.import_module(module)
+    face = locate(module)
     yield from ("| name | description |", "|---|---|")
     for name in getattr(face, "__all__", ()):
         yield f"| `{name}` | {sentence(getattr(face, name))} |"
