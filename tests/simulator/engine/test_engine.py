@@ -308,7 +308,7 @@ def rings_seconds(net, rings, steps, size, **shortcuts):
     return env.now
 
 
-@pytest.mark.parametrize("switches", SWITCHES)
+@pytest.mark.parametrize("shortcuts", SWITCHES)
 def test_a_ring_all_reduce_in_one_leaf_takes_its_closed_form(shortcuts):
     # 2(N-1)(S/N/B + α), B a NIC, α two links of a leaf.
     seconds = rings_seconds(pinned_cluster(32, 1600e9), [range(32)], 62, 2**30 / 32, **shortcuts)

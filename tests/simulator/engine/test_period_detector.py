@@ -1,7 +1,7 @@
 """Steps of collectives that repeat are passed over, and nothing shows but the time that it takes."""
 
 import pytest
-from tests.simulator.ranks.test_rank_classes import check_same
+from tests.support.simulations import check_same
 
 from quadrille.algorithms.schedule.grid import Grid
 from quadrille.algorithms.schedule.ops import AllGather, AllReduce, Gemm, Pointwise, ReduceScatter

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.simulator.ranks.test_rank_classes import check_same, key
+from tests.support.simulations import check_same, key
 
 from quadrille.algorithms.collectives.choices import parse_choices
 from quadrille.algorithms.formats.timeline_files import load_timeline, save_timeline

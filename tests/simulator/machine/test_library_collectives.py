@@ -119,7 +119,7 @@ def scattered_then_gathered(shortcuts):
     return simulate(schedule, members_apart(), choices=parse_choices("library"), shortcuts=shortcuts)
 
 
-@pytest.mark.parametrize("switches", [EVERYTHING, Shortcuts(fold=False), Shortcuts(fold_time=False)])
+@pytest.mark.parametrize("shortcuts", [EVERYTHING, Shortcuts(fold=False), Shortcuts(fold_time=False)])
 def test_whoever_is_ahead_waits_for_the_last_member_in_what_comes_next(shortcuts):
     said = scattered_then_gathered(shortcuts)
     spans = {(span.op, span.rank, span.index): span for span in said.timeline.expanded(THREE_BY_TWO).spans}

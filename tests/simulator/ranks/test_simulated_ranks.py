@@ -61,26 +61,6 @@ def scheduled(algorithm, grid, overlaps="none", sizes=(64, 64, 64), panel=9, tra
     return overlap(matmul_schedule(problem, algorithm, parse_grid(grid)), parse_overlap(overlaps))
 
 
-def key(span):
-    return span.rank, span.op, span.index
-
-
-def check_same(one, other, seconds=1e-9):
-    """Every span of every rank, the parts of every op and the story of every span are the same."""
-    makespan = other.timeline.makespan
-    mine, theirs = sorted(one.timeline.spans, key=key), sorted(other.timeline.spans, key=key)
-    assert [key(span) for span in mine] == [key(span) for span in theirs]
-    for span, twin in zip(mine, theirs, strict=True):
-        assert span.group == twin.group
-        for time in ("ready", "start", "arrival", "end"):
-            assert getattr(span, time) == pytest.approx(getattr(twin, time), abs=seconds * makespan)
-        story = one.parts_of(span)
-        assert sum(story.values()) == pytest.approx(span.end - span.start, abs=seconds * makespan)
-    for op, parts in other.parts.items():
-        assert one.parts[op] == pytest.approx(parts, abs=seconds * makespan)
-    assert one.contention == pytest.approx(other.contention, abs=seconds * makespan)
-
-
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(("algorithm", "grid", "overlaps"), CASES)
 def test_the_answer_is_that_of_every_rank_by_itself(algorithm, grid, overlaps, machine):
@@ -258,7 +238,7 @@ def test_a_rank_that_never_arrives_is_named_with_those_who_wait_for_it():
     assert found.value.exit_status == 1
 
 
-@pytest.mark.parametrize("switches", [Shortcuts(), APART])
+@pytest.mark.parametrize("shortcuts", [Shortcuts(), APART])
 def test_a_deadlock_of_many_ranks_is_one_line_with_a_count(shortcuts):
     with pytest.raises(Deadlock) as found:
         simulate(absent_from_a_barrier(1024, 16), star(1024), shortcuts=shortcuts)
