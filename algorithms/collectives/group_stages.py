@@ -98,7 +98,7 @@ def _keeps_step(sections: Sequence[Section], members: int) -> bool:
         sends, receives = everyone[to != NOBODY], everyone[sender != NOBODY]
         if (sender[to[sends]] != sends).any() or (to[sender[receives]] != receives).any():
             return False
-    return all(not one.take_turns or _same_steps(one, other, members) for one, other in pairwise(sections))
+    return all(not one.alternates or _same_steps(one, other, members) for one, other in pairwise(sections))
 
 
 def _same_steps(one: Section, other: Section, members: int) -> bool:
@@ -116,7 +116,7 @@ def _of_sections(sections: Sequence[Section], members: int) -> Iterator[GroupSta
         move = _of_section(section, steps > 0, members)
         if len(move.sender):
             waiting.append(move)
-        if not section.take_turns and waiting:
+        if not section.alternates and waiting:
             yield GroupStage(int(steps.max()), tuple(waiting))
             waiting = []
 
@@ -135,7 +135,7 @@ def _of_section(section: Section, taken: NDArray[np.bool_], members: int) -> Gro
         section.stride,
         section.every,
         origin,
-        section.around,
+        section.modulus,
     )
 
 

@@ -64,7 +64,7 @@ def list_channels(
     pairs: dict[int, tuple[tuple[GroupStage, ...], Ints]] = {}
     listed: set[tuple[str, int, bytes]] = set()
     for ranks, one in programs:
-        place = schedule.place(one)
+        place = schedule.coordinates(one)
         for op, moment in walked(schedule.program(place), place):
             key = one, looks.key(op, moment)
             if not isinstance(op, Communication) or grid.length(op.axis) == 1 or key in seen:

@@ -154,9 +154,9 @@ class CommunicationState:
         The k-th message that a program sends to another on a lane meets the k-th that the other receives from it.
         """
         sends = isinstance(op, Send)
-        to = evaluate(op.to if isinstance(op, Send) else op.sender, replace(moment, coordinates=own.place.coordinates))
+        to = evaluate(op.to if isinstance(op, Send) else op.sender, replace(moment, along=own.place.along))
         stride = self._schedule.grid.stride(op.axis)
-        peer = int(self._program_of[own.ranks[0] + (to - own.place.coordinates[op.axis]) * stride])
+        peer = int(self._program_of[own.ranks[0] + (to - own.place.along[op.axis]) * stride])
         channel = lane(op), *((own.number, peer) if sends else (peer, own.number))
         key = *channel, self._posted[*channel, sends]
         self._posted[*channel, sends] += 1

@@ -68,7 +68,7 @@ def together(schedule: Schedule, places: Iterable[Coordinates], walked: ProgramW
     >>> from quadrille.algorithms.schedule.grid import Grid
     >>> from quadrille.algorithms.matmuls.matmul import Matmul
     >>> schedule = matmul_schedule(Matmul(8, 8, 8), "4d", Grid(z=2, y=2))
-    >>> sorted(map(sorted, together(schedule, [schedule.place(0)]).sets))
+    >>> sorted(map(sorted, together(schedule, [schedule.coordinates(0)]).sets))
     [['compute'], ['y'], ['z']]
     """
     lanes = tuple(dict.fromkeys(["compute", *(lane(op) for op in all_ops(schedule))]))

@@ -194,6 +194,6 @@ def programs(schedule: Schedule) -> list[RankGroup]:
         ranks = everyone
         for axis, coordinate in zip(chosen, coordinates, strict=True):
             ranks = ranks[ranks // grid.stride(axis) % grid.length(axis) == coordinate]
-        place = schedule.place(int(ranks[0]))
+        place = schedule.coordinates(int(ranks[0]))
         found.append(RankGroup(at, ranks, place, ranks if chosen else slice(None)))
     return found

@@ -53,7 +53,7 @@ def predicted(
     times = tally.times()
     ranks = set(wanted) or set(range(max(1, min(SHOWN, grid.size, MOST_SPANS // _instances(times)))))
     spans, spent = _on_path(found, grid, ranks, max(2, 2 * MOST_SPANS // _instances(times)))
-    timeline = Timeline(tuple(spans), "predicted", grid.size, name, turns=tuple(tally.turns))
+    timeline = Timeline(tuple(spans), "predicted", grid.size, name, repeated=tuple(tally.turns))
     parts = mean_parts(times, grid.size, tally.spent())
     return Prediction(
         timeline,
@@ -129,11 +129,11 @@ def _said(spans: Iterable[Span], turns: Sequence[RepeatedIterations]) -> dict[tu
     for one in turns:
         first: dict[tuple[int, str], int] = {}
         for span in ordered[bisect_left(starts, one.start) : bisect_left(starts, one.start + one.seconds)]:
-            if span.op in one.per_turn:
+            if span.op in one.per_iteration:
                 key = span.rank, span.op
                 first[key] = min(span.index, first.get(key, span.index))
         for key, index in first.items():
-            found.setdefault(key, []).append((index, one.per_turn[key[1]]))
+            found.setdefault(key, []).append((index, one.per_iteration[key[1]]))
     return found
 
 

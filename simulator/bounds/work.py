@@ -82,7 +82,7 @@ class ScheduleWork:
     def __init__(self, schedule: Schedule, choices: Choices) -> None:
         self._schedule, self._choices, self._grid = schedule, choices, schedule.grid
         self._duties = OpPlans(schedule, choices)
-        self.needs = schedule.once(OpDependences).of
+        self.needs = schedule.cached(OpDependences).of
         self._stages: dict[Key, tuple[GroupStage, ...]] = {}
         ranks = np.arange(self._grid.size)
         self.coordinates = {axis: ranks // self._grid.stride(axis) % self._grid.length(axis) for axis in AXES}
@@ -169,7 +169,7 @@ class ScheduleWork:
     def _unlike(self, op: Collective, moment: Coordinates, ranks: Ints) -> Iterator[GroupWork]:
         """Of groups whose members see buffers of their own."""
         needed = self.needs(op)
-        everyone = replace(needed, whole=needed.whole | {op.axis})
+        everyone = replace(needed, distinct_axes=needed.distinct_axes | {op.axis})
         found, which = self._kinds(everyone, moment, ranks.ravel(), lambda place: self._moved(op, place))
         keys = [_steps_of(moved) for moved in found]
         of_group = np.array([keys.index(key) for key in keys])[which].reshape(ranks.shape)
@@ -195,7 +195,7 @@ class ScheduleWork:
         """Of groups whose members pass a block on, each group as far as it says."""
         members, stride = self._grid.length(op.axis), self._grid.stride(op.axis)
         ranks = first[:, None] + stride * np.arange(members)
-        needed = replace(self.needs(op), whole=self.needs(op).whole | {op.axis})
+        needed = replace(self.needs(op), distinct_axes=self.needs(op).distinct_axes | {op.axis})
         found, which = self._kinds(needed, moment, ranks.ravel(), lambda place: _one_step(self._moved(op, place)))
         to, size = np.array(found, dtype=np.float64)[which].T
         copied, kind = self._kinds(
@@ -234,14 +234,14 @@ class ScheduleWork:
         values = []
         for rank in ranks[first].tolist():
             coordinates = {axis: int(of_rank[rank]) for axis, of_rank in self.coordinates.items()}
-            values.append(look(replace(moment, coordinates=coordinates)))
+            values.append(look(replace(moment, along=coordinates)))
         return values, which
 
 
 def _without(needed: Dependence, axis: Axis) -> Dependence:
     """The same, whatever the coordinate along the axis."""
     thresholds = {name: found for name, found in needed.thresholds.items() if name != axis}
-    return replace(needed, thresholds=thresholds, whole=needed.whole - {axis})
+    return replace(needed, thresholds=thresholds, distinct_axes=needed.distinct_axes - {axis})
 
 
 def _steps_of(moved: Traffic) -> Key:

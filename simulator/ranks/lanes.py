@@ -157,7 +157,7 @@ class LaneSimulation:
 
     def _program(self, rank: int) -> Iterator[LaneTask]:
         """The tasks of a rank in program order, each with those that it waits for."""
-        place = self._schedule.place(rank)
+        place = self._schedule.coordinates(rank)
         dependencies: Dependencies[LaneTask] = Dependencies(self._schedule)
         counts: dict[str, int] = defaultdict(int)
         for op, moment, turn in self._watch.walk(self._schedule.program(place), place):

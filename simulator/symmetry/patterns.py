@@ -162,7 +162,7 @@ class _PatternSearch:
         axes = set(needed.axes) - {op.axis}
         if not same_on_all_members(op, self.schedule):
             axes.add(op.axis)
-            needed = replace(needed, whole=needed.whole | {op.axis})
+            needed = replace(needed, distinct_axes=needed.distinct_axes | {op.axis})
         patterns_of: dict[Key, tuple[str, Key]] = {}
 
         def look(place: Coordinates) -> Key:
@@ -207,7 +207,7 @@ class _PatternSearch:
 
     def _point_to_point(self, op: Send | Receive | Shift, moment: Coordinates, needed: Dependence, ranks: Ints) -> Key:
         stride = self._grid.stride(op.axis)
-        needed = replace(needed, whole=needed.whole | {op.axis})
+        needed = replace(needed, distinct_axes=needed.distinct_axes | {op.axis})
         values, by = self._colours.looked_at(needed, moment, ranks, lambda place: self._peers(op, place))
         loops = tuple((loop, moment.indices.get(loop)) for loop in sorted(needed.loops))
         first = ranks - self._colours.coordinates[op.axis][ranks] * stride

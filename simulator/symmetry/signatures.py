@@ -63,7 +63,7 @@ class Signatures:
     """
 
     def __init__(self, schedule: Schedule, look_at: Callable[[Op, Coordinates, Dependence], Key]) -> None:
-        self._needs = schedule.once(OpDependences)
+        self._needs = schedule.cached(OpDependences)
         self._look_at = look_at
         self._seen: dict[Key, int] = {}
         self._numbers: dict[Key, int] = {}
@@ -182,11 +182,11 @@ class RankLabels:
         by = self._sorted_by(ranks, {axis: (len(ones), kinds) for axis, (ones, kinds) in several.items()})
         values = []
         for rest in by.used:
-            coordinates = {**moment.coordinates, **{axis: ones[0] for axis, (ones, _) in kinds_of.items()}}
+            coordinates = {**moment.along, **{axis: ones[0] for axis, (ones, _) in kinds_of.items()}}
             for axis, (ones, _) in reversed(several.items()):
                 rest, kind = divmod(rest, len(ones))  # noqa: PLW2901 - the digits of a number, the last one first
                 coordinates[axis] = ones[kind]
-            values.append(look(replace(moment, coordinates=coordinates)))
+            values.append(look(replace(moment, along=coordinates)))
         return values, by
 
     def _sorted_by(self, ranks: Ints, kinds_of: dict[Axis, tuple[int, list[int]]]) -> RanksByKind:

@@ -190,11 +190,13 @@ def test_memory_of_all_grids_at_once_is_what_each_rank_keeps(recompute, overlap)
         grid = every.grid(place)
         schedule = question.schedule(grid)
         lengths = {axis: np.array([grid.length(axis)]) for axis in MODELLED}
-        assert int(peak_bytes_by_grid(schedule, lengths)[0]) == storage(schedule, schedule.place(0), Choices()).bytes
+        assert (
+            int(peak_bytes_by_grid(schedule, lengths)[0]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
+        )
     found = ranked(question, Crew())
     for place in range(0, len(found), 5):
         schedule = question.schedule(found.candidates.grid(place))
-        assert int(found.peak_bytes[place]) == storage(schedule, schedule.place(0), Choices()).bytes
+        assert int(found.peak_bytes[place]) == storage(schedule, schedule.coordinates(0), Choices()).bytes
 
 
 def test_what_does_not_fit_is_left_out():

@@ -226,7 +226,7 @@ def test_as_many_turns_are_simulated_behind_a_gap_as_there_are_copies_that_take_
 
 def test_turns_that_are_left_out_are_passed_over():
     schedule = scheduled("summa", "z=1,x=2", (4, 80, 4), "forward")
-    place = schedule.place(0)
+    place = schedule.coordinates(0)
     program = schedule.program(place)
     numbers = [
         turn[1]
@@ -311,7 +311,10 @@ def test_a_turn_that_is_slower_breaks_the_rhythm():
 def watched(watch, turns, seconds, *, ranks=1):
     """Walks a loop of one op, the op of each turn as long as `seconds` says; the turns that were walked."""
     clear = Pointwise(name="clear", function="zero", into="S")
-    program, place = (Repeat("i", turns, (clear,)),), scheduled("summa", "z=1,x=2", (4, 80, 4), "forward").place(0)
+    program, place = (
+        (Repeat("i", turns, (clear,)),),
+        scheduled("summa", "z=1,x=2", (4, 80, 4), "forward").coordinates(0),
+    )
     walks, now, walked = [watch.walk(program, place) for _ in range(ranks)], 0.0, []
     for number in range(turns):
         for rank, walk in enumerate(walks):
@@ -366,7 +369,7 @@ def test_turns_count_once_they_have_ended_on_all_ranks():
 
 def test_a_rank_has_the_loops_of_its_own_program():
     schedule = alternating_pipeline(3, 40, 2)
-    first, last = (schedule.place(schedule.grid.stride("x") * stage) for stage in (0, 2))
+    first, last = (schedule.coordinates(schedule.grid.stride("x") * stage) for stage in (0, 2))
     assert iteration_count(schedule.program(first), first, "steady#0[3]/f layer#0") == 2
     assert (
         iteration_count(schedule.program(first), first, "steady#0"),

@@ -177,7 +177,7 @@ def test_ranks_of_one_colour_do_the_same_with_the_same_sizes():
     schedule = scheduled("4d", "data=2,z=5,y=2,x=3", sizes=(101, 103, 107))
     found = patterns(schedule, parse_choices("own"), lambda op: ())
     blocks = [
-        tuple(tensor.block(schedule.place(rank)).shape for tensor in schedule.tensors.values())
+        tuple(tensor.block(schedule.coordinates(rank)).shape for tensor in schedule.tensors.values())
         for rank in range(schedule.grid.size)
     ]
     for colour in np.unique(found.colours):
