@@ -351,7 +351,7 @@ class Simulator:
     def _extent(self, lanes: LaneSimulation, rhythms: Sequence[PeriodWindow]) -> Extent:
         folded = self._ranks.classes is not None
         skipped = sum(one.gap.count for one in rhythms)
-        return Extent(folded, self._ranks.why_not, *self._ranks.class_counts(), lanes.engine.tally.changes, skipped)
+        return Extent(folded, self._ranks.why_not, *self._ranks.class_counts(), lanes.engine.counts.changes, skipped)
 
     def _stories(self, lanes: LaneSimulation, short: Timeline, timeline: Timeline) -> TimeBreakdowns:
         """The stories of all spans, under the indices that they have with all turns."""

@@ -6,8 +6,8 @@ import re
 import shlex
 from dataclasses import dataclass, fields
 
+import click
 import pytest
-import typer
 
 from quadrille.algorithms.formats import record
 from quadrille.algorithms.formats.record import load_record
@@ -92,7 +92,7 @@ EXAMPLES = CONSOLES + [example for text in blocks("sh") for example in in_shell(
 
 def parsed(words):
     """The name of the command and its parameters, parsed as the command line would; a wrong word raises."""
-    command, context, rest = typer.main.get_command(command_line.app), None, list(words)
+    command, context, rest = command_line.app, None, list(words)
     name = "quadrille"
     while True:
         group = hasattr(command, "resolve_command")
@@ -141,8 +141,9 @@ def test_every_experiment_shown_can_be_and_has_the_ranks_of_its_grid(example):
 
 
 def test_every_command_and_study_has_an_example():
-    app = typer.main.get_command(command_line.app)
-    named = {*app.commands, *app.commands["study"].commands} - {"study"}
+    app = command_line.app
+    context = click.Context(app)
+    named = {*app.list_commands(context), *app.commands["study"].list_commands(context)} - {"study"}
     shown = {word for example in EXAMPLES for word in example.words}
     assert named - shown == set()
 

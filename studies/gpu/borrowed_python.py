@@ -45,7 +45,7 @@ WHEELS = (
     "simpy",
     "sortedcontainers",
     "threadpoolctl",
-    "typer",
+    "click",
 )
 PLATFORMS = (
     "manylinux_2_28_x86_64",

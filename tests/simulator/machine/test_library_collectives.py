@@ -19,8 +19,7 @@ from quadrille.simulator.machine.library_collectives import IDENTIFIED, MEASURED
 from quadrille.simulator.simulate import EVERYTHING, Shortcuts, simulate
 from quadrille.simulator.uncertainty import NOTHING_SENT, Uncertainty
 from quadrille.topologies.machines.machine import Network
-from tests.simulator.engine.test_token_buckets import laboratory
-from tests.simulator.test_uncertainty import with_messages
+from tests.support.toy_laboratories import laboratory, with_messages
 from tests.support.toy_machines import star
 
 GATHERED = 512 * 512 * 4
