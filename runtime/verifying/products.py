@@ -2,7 +2,7 @@
 
     C = A B        dA = dC B^T        dB = A^T dC
 
-or another form, with A or B stored transposed (`algorithms/matmuls/forms.py`). L and R are the two factors of any of
+or another form, with A or B stored transposed (`algorithms/matmuls/matmul.py`). L and R are the two factors of any of
 them. Tiles of a block and panels of the contracted dimension bound the memory of a check.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quadrille.algorithms.matmuls.forms import FORMS, Factors, Operand, Product
+from quadrille.algorithms.matmuls.matmul import FORMS, Factors, Operand, Product
 from quadrille.algorithms.schedule.tensors import Block
 from quadrille.runtime.operands.operands import Operands
 from quadrille.runtime.operands.rectangles import Rectangle, split_block
