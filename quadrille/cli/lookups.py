@@ -28,7 +28,7 @@ def models(
     name: Annotated[str, argument("[NAME]", "One model, with all its sizes.", complete=models_known)] = "",
 ) -> None:
     """List the models that --gpt takes by name."""
-    from quadrille.algorithms.training.model_words import find_shape
+    from quadrille.algorithms.training.model_files import find_shape
     from quadrille.algorithms.training.models import SHAPES
     from quadrille.experiments.output.tables import print_tables, table
 
