@@ -78,7 +78,7 @@ def test_parts_that_do_not_meet_in_a_loop_each_pass_over_turns_at_their_own_pace
     schedule = model("4d", grid, overlaps)
     short, long = short_and_long(schedule, apart(grid.size))
     check_the_same(short, long)
-    assert not short.tally.turns  # of unlike seconds, which are said one by one
+    assert not short.tally.repeats  # of unlike seconds, which are said one by one
     told, each = (
         {(span.rank, span.op, span.index): span for one in found.tally.instances for span, _ in one.spans(ranks, 1)}
         for found, ranks in ((short, np.arange(grid.size)), (long, np.arange(grid.size)))
